@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from emberge import TaskInfo, TaskScore, Units, stable_seed
-from emberge.evaluating import MEAN_OF, Comparison, Estimate, GainKept, Verdict, parts_of_group
+from emberge.evaluating import MEAN_OF, Comparison, Estimate, Verdict, parts_of_group
 
 from emberge_evaluate.seed_groups import Arm
 from emberge_evaluate.verdict_texts import (
     ENOUGH_UNITS,
     describe_demand,
     describe_forgetting,
-    describe_gain_kept,
     describe_share_kept,
 )
 
@@ -196,98 +194,6 @@ class Judge:
         noise = self._add_noise(0.0, np.zeros(self._resamples), error, freedom)
         return share, *ratio_interval(draws + noise, other_draws, confidence)
 
-    def gain_kept(
-        self, mixed: str, new: str, old: str, on: str, confidence: float = 0.95
-    ) -> GainKept:
-        """Return the share of the gain from `old` to `new` that `mixed` keeps, with its two-sided interval.
-
-        The share is None if the interval of the gain includes zero or losses. For means over seeds the
-        interval includes the spread over seeds of the residual, mixed - share * new - (1 - share) * old.
-        """
-        from emberge_evaluate.bootstrap import ratio_interval
-
-        gain = self.compare(new, old, on, confidence)
-        better = -gain.difference if self.less else gain.difference
-        result = GainKept(
-            mixed,
-            new,
-            old,
-            MEAN_OF.get(on, on),
-            better,
-            *_orient_interval(gain),
-            confidence=confidence,
-        )
-        if result.gain_low is None or result.gain_low <= 0:
-            return result
-        kept_gains, gains, noise = self._draw_gain_shares(mixed, new, old, on)
-        low, high = ratio_interval(kept_gains + noise, gains, confidence)
-        mixed_scores, _ = self._score_arm(mixed, on)
-        old_scores, _ = self._score_arm(old, on)
-        share = float(mixed_scores.mean() - old_scores.mean()) / gain.difference
-        return replace(result, share=share, low=low, high=high)
-
-    def _draw_gain_shares(
-        self, mixed: str, new: str, old: str, on: str
-    ) -> tuple[Array, Array, Array]:
-        """Return (kept gain, gain, seed noise of the kept gain) on every draw; gains are positive."""
-        import numpy as np
-
-        sign = -1.0 if self.less else 1.0
-        points, samples = zip(*(self._score_arm(arm, on) for arm in (mixed, new, old)), strict=True)
-        draws_by_arm = [
-            np.full(self._resamples, arm_points.mean())
-            if arm_samples is None
-            else arm_samples.mean(0)
-            for arm_points, arm_samples in zip(points, samples, strict=True)
-        ]
-        share = (points[0].mean() - points[2].mean()) / (points[1].mean() - points[2].mean())
-        mixed_difference, old_difference = points[0] - share * points[1], (1 - share) * points[2]
-        error, freedom = self._estimate_pair_error(mixed, mixed_difference, old, old_difference)
-        noise = self._add_noise(0.0, np.zeros(self._resamples), error, freedom)
-        return (
-            sign * (draws_by_arm[0] - draws_by_arm[2]),
-            sign * (draws_by_arm[1] - draws_by_arm[2]),
-            noise,
-        )
-
-    def judge_gain(
-        self, requirement: Requirement, mixed: str, new: str, old: str, on: str
-    ) -> Verdict:
-        """Return the verdict, as numbers and text, on the required share of a gain that an arm keeps."""
-        required_share = requirement.gain_kept or 0.0
-        # The lower end of a two-sided interval with this mass in each tail is the one-sided bound.
-        gain = self.gain_kept(mixed, new, old, on, 2 * requirement.confidence - 1)
-        if gain.share is None:
-            text = (
-                f"{self._name_arm(mixed)} is to keep {required_share:.0%} of the gain on "
-                f"{requirement.tasks}: there is no clear gain of {self._name_arm(new)} over "
-                f"{self._name_arm(old)}, {100 * gain.gain:+.2f} points{_format_interval(gain)}, so "
-                "it has no share"
-            )
-        else:
-            units, unit = self._count_units(mixed, on)
-            text = describe_gain_kept(
-                self._name_arm(mixed),
-                requirement.tasks,
-                required=required_share,
-                gain=gain,
-                confidence=requirement.confidence,
-                units=units,
-                unit=unit,
-            )
-        return Verdict(
-            text=text,
-            met=gain.low is not None and gain.low >= required_share,
-            model=mixed,
-            other=old,
-            demand="gain_kept",
-            tasks=requirement.tasks,
-            margin=required_share,
-            confidence=requirement.confidence,
-            difference=gain.share or 0.0,
-            lower_bound=gain.low or 0.0,
-        )
-
     def _count_units(self, arm: str, on: str) -> tuple[int, str]:
         """Return (number, noun) of the test units behind an arm's score on a group of tasks."""
         scores = self.scores[next(iter(self.arms[arm].members))]
@@ -431,20 +337,6 @@ class Judge:
                 else None
             )
         return self._samples[task.name]
-
-
-def _orient_interval(gain: Comparison) -> tuple[float | None, float | None]:
-    """Return the ends of a gain's interval; for losses, with the sign reversed and the ends swapped."""
-    if gain.interval is None:
-        return None, None
-    low, high = gain.interval
-    return (-high, -low) if gain.less else (low, high)
-
-
-def _format_interval(gain: GainKept) -> str:
-    if gain.gain_low is None or gain.gain_high is None:
-        return ""
-    return f" [{100 * gain.gain_low:+.2f}, {100 * gain.gain_high:+.2f}]"
 
 
 def _estimate_seed_error(points: Array) -> tuple[float, float]:

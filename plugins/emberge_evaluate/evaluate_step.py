@@ -41,13 +41,6 @@ from emberge.wording import join_some
 
 from emberge_evaluate.encoding_costs import CostOptions, Plans, can_be_timed, measure_costs
 from emberge_evaluate.forgetting import forgetting_group, mark_elsewhere
-from emberge_evaluate.form_columns import (
-    ScoredModels,
-    columns_by_form,
-    form_problems,
-    tasks_of_columns,
-)
-from emberge_evaluate.old_indexes import columns_by_index, index_problems
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.room_for_merges import Row, headroom_problems, headroom_rows
 from emberge_evaluate.score_model import (
@@ -64,6 +57,12 @@ from emberge_evaluate.score_model import (
 from emberge_evaluate.score_result import scores_of
 from emberge_evaluate.score_table import table
 from emberge_evaluate.seed_groups import Scored
+from emberge_evaluate.size_columns import (
+    ScoredModels,
+    columns_by_size,
+    size_problems,
+    tasks_of_columns,
+)
 
 TABLE = "scores.md"
 TaskScores = dict[str, dict[str, TaskScore]]
@@ -98,13 +97,10 @@ class Evaluate(Step):
     of them give losses of one kind. Differences from the first model have 95 % intervals of a paired
     bootstrap over `resamples` draws; `compare` adds differences of further pairs of models. Models that
     differ only in `seed` are compared as one model, with the spread of the seeds in the intervals. Each
-    form of embeddings of an evaluator (`dims`, `precisions`) has its own column, such as `model@256 int8`, a
-    curve shows all of them, and precisions are compared with float32.
-    Each seed of an evaluator has the column `model#seed`; the seeds are compared as one model. Each index of
-    another model (`documents_of`) has the column `model on old`. If the old model is scored too, the share of
-    the gain that an index keeps, (model on old - old) / (model - old), is given with its interval. Training
-    costs are given if the models' steps state them. `require` has claims that must be true: if a claim is
-    false, the scores are still published and the run ends with exit code 3.
+    size of embeddings of an evaluator (`dims`) has its own column, such as `model@256`, and a curve shows all
+    of them. Each seed of an evaluator has the column `model#seed`; the seeds are compared as one model.
+    Training costs are given if the models' steps state them. `require` has claims that must be true: if a
+    claim is false, the scores are still published and the run ends with exit code 3.
 
     *Forgetting* is how much lower than its base a model scores on tasks outside all training domains. These
     tasks are `elsewhere`, by this option or by the `domain` in their catalogue; if there are none, they are
@@ -215,7 +211,6 @@ class Evaluate(Step):
         words = [word for word in self._about if word not in DOMAINS]
         for fault in (
             *unknown_words(words, tasks_of_columns(tasks)),
-            *self._check_indexes(tasks),
             *self._check_shares(tasks),
         ):
             yield context.problem(fault, "require")
@@ -272,10 +267,7 @@ class Evaluate(Step):
         plans = plan_tasks(self.evaluators, workspace, about=self._about)
         tasks = list(_add_notes(plans, [model.folder for _, model in models.values()]))
         tasks = mark_elsewhere(tasks, self.elsewhere)
-        faults = [
-            *unknown_words(self._about, tasks_of_columns(tasks)),
-            *self._check_indexes(tasks),
-        ]
+        faults = [*unknown_words(self._about, tasks_of_columns(tasks))]
         faults += [*self._check_forgetting(tasks), *self._check_shares(tasks)]
         for fault in (*_check_one_table(tasks), *faults):
             raise RecipeError(fault)
@@ -295,7 +287,7 @@ class Evaluate(Step):
         rows = self._score_headroom(models, tasks, scores, workspace)
         models |= {name: row for name, row, _ in rows}
         scores |= {name: {**tasks_scores} for name, _, tasks_scores in rows}
-        columns = columns_by_seed(columns_by_index(columns_by_form(models, tasks, scores)))
+        columns = columns_by_seed(columns_by_size(models, tasks, scores))
         result = scores_of(
             columns,
             self.require,
@@ -411,15 +403,6 @@ class Evaluate(Step):
                 resolved[name] = replace(scored, name=name), model
         return resolved
 
-    def _check_indexes(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
-        """Yield a problem for each requirement on an index that no task is scored on."""
-        references = {task.index: task.index_of or "" for task in tasks if task.index is not None}
-        return (
-            fault
-            for requirement in self.require
-            for fault in requirement.index_problems(references)
-        )
-
     def _check_required_models(self) -> Iterator[str]:
         """Yield a problem for each requirement on a model that is not scored."""
         scored = {entry.model.text for entry in self._entries}
@@ -443,9 +426,8 @@ def _check_one_table(tasks: Sequence[TaskInfo]) -> Iterator[str]:
     """Yield a problem for each reason why the tasks cannot share one table."""
     yield from (
         *_check_losses(tasks),
-        *form_problems(tasks),
+        *size_problems(tasks),
         *seed_problems(tasks),
-        *index_problems(tasks),
     )
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from emberge import Model, ModelRef, TaskInfo
-from emberge.contracts import StoredForm
 from emberge.evaluating import Comparison, required_tasks
 
 from emberge_evaluate.comparison import Judge
@@ -39,8 +38,8 @@ def bases_of(models: Models, base: ModelRef | None) -> dict[str, str]:
     """Return the scored base of each model that is not itself a base.
 
     The base is the recipe's `base`, or the one model that the others' artifacts name as their origin. If
-    embeddings are scored in several forms or under several seeds, each model gets the base's column of the
-    same form and seed.
+    embeddings are scored at several sizes or under several seeds, each model gets the base's column of the
+    same size and seed.
     """
     common = _find_common_base(models)
     base_names = {
@@ -68,8 +67,8 @@ def _find_base_fingerprint(model: Model) -> object:
     return model.details.get("base_fingerprint")
 
 
-def _key_of(scored: Scored) -> tuple[StoredForm | None, int | None]:
-    return scored.form, scored.drawn
+def _key_of(scored: Scored) -> tuple[int | None, int | None]:
+    return scored.size, scored.drawn
 
 
 def forgetting(

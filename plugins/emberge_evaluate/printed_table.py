@@ -248,16 +248,9 @@ class _Evaluation:
             for task in self.scores.tasks
         ]
         parts = parts_of_group(known_tasks, GROUP_OF.get(tasks, tasks))
-        forms = self.scores.forms
-        sizes = {
-            name: facts.form.size or math.inf
-            for name, facts in forms.items()
-            if facts.form.is_float32  # as what is printed
-        }
+        sizes = self.scores.sizes
         same = [
-            name
-            for name, content in self.scores.fingerprints.items()
-            if content == fingerprint and (name in sizes or name not in forms)
+            name for name, content in self.scores.fingerprints.items() if content == fingerprint
         ]
         full_size = max((sizes[name] for name in same if name in sizes), default=math.inf)
         for name in same:

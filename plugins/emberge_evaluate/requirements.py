@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from emberge import (
-    AnyNumber,
     ModelRef,
     NonNegative,
     NumberRange,
     Positive,
     PositiveShare,
     Requires,
-    suggest,
 )
 from emberge.contracts import ScoredRef
-from emberge.wording import join_some
 
 Demand = Literal["not_worse_than", "better_than", "forgetting", "keeps"]
 
@@ -58,11 +55,6 @@ class Requirement:
     be told, and the claim is not met.
 
     `at_most: {parameters: 25e6, megabytes: 100}` is about the model's size, which is exact.
-
-    With `on_index_of` the claim is about the model's queries on the index of an old model (the evaluator's
-    `documents_of`): with this confidence they keep at least the share `gain_kept` of the gain from the old
-    model to the new one. If that gain is itself uncertain, the claim is not met. `index` names one index if
-    several belong to the old model.
     """
 
     model: ScoredRef | None = None
@@ -77,9 +69,6 @@ class Requirement:
     tasks: str = "all"
     margin: Annotated[NonNegative, Requires("not_worse_than", "better_than")] = 0.0
     confidence: Annotated[float, NumberRange(least=0.5, below=1)] = 0.95
-    on_index_of: ModelRef | None = None
-    gain_kept: AnyNumber | None = None
-    index: str | None = None
 
     def demands(self) -> Iterator[tuple[Demand, ModelRef]]:
         """Yield (demand, reference of the model to compare with) for each required comparison."""
@@ -95,37 +84,13 @@ class Requirement:
         if self.model is not None:
             yield self.model
         yield from (other for _, other in self.demands())
-        if self.on_index_of is not None:
-            yield self.on_index_of
-
-    def index_label(self, references: Mapping[str, str]) -> str:
-        """Return the label of the index that the requirement is about; `references` are models by label."""
-        labels = [label for label, text in references.items() if text == str(self.on_index_of)]
-        return self.index if self.index is not None else labels[0]
-
-    def index_problems(self, references: Mapping[str, str]) -> Iterator[str]:
-        """Yield a problem if the requirement's index is unclear; `references` are models by label."""
-        if self.on_index_of is None:
-            return
-        labels = [label for label, text in references.items() if text == str(self.on_index_of)]
-        if not labels:
-            yield (
-                f"on_index_of: no evaluator scores on the index of {self.on_index_of}; give one "
-                f"`documents_of: {self.on_index_of}`"
-            )
-        elif self.index is None and len(labels) > 1:
-            yield f"on_index_of: {self.on_index_of} has the indexes {join_some(labels)}; name one as `index`"
-        elif self.index is not None and self.index not in labels:
-            hint = suggest(self.index, labels) or f"; there are {join_some(labels)}"
-            yield f"index: {self.on_index_of} has no index '{self.index}'{hint}"
 
     def problems(self) -> Iterator[str]:
         """Yield a problem for each contradiction between options."""
-        compared = bool(self.not_worse_than or self.better_than or self.on_index_of or self.of)
+        compared = bool(self.not_worse_than or self.better_than or self.of)
         if not compared and self.forgetting is None and self.at_most is None:
             yield (
-                "a requirement needs not_worse_than, better_than, forgetting, keeps with of, at_most, or "
-                "on_index_of with gain_kept"
+                "a requirement needs not_worse_than, better_than, forgetting, keeps with of, or at_most"
             )
         if self.at_most is not None and not any(self.at_most.limits()):
             yield "at_most: has no limit; give parameters or megabytes"
@@ -135,13 +100,3 @@ class Requirement:
             yield "a requirement on a share of a score needs both, keeps and of"
         if self.of is not None and self.of == self.model:
             yield f"of: {self.model} keeps all of its own score; name the larger model"
-        yield from self._check_index_options()
-
-    def _check_index_options(self) -> Iterator[str]:
-        """Yield a problem for each contradiction between options about an index."""
-        if (self.on_index_of is None) != (self.gain_kept is None):
-            yield "a requirement on an index needs both, on_index_of and gain_kept"
-        if self.on_index_of is not None and str(self.on_index_of) == str(self.model):
-            yield f"on_index_of: {self.model} has no gain over itself; name the old model"
-        if self.index is not None and self.on_index_of is None:
-            yield "index names one of the indexes of a model; give on_index_of"

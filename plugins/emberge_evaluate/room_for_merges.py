@@ -141,15 +141,14 @@ class _Members:
 def linear_merges(models: Models) -> dict[str, str]:
     """Map each merge to the linear merge of the same members with the same share of the base.
 
-    Both merges must be scored in the same form of embeddings and under the same seed of the evaluation. A
-    model's queries on an old index are no merge. If there are several linear merges (with other weights), the
-    first one counts.
+    Both merges must be scored at the same size of embeddings and under the same seed of the evaluation. If
+    there are several linear merges (with other weights), the first one counts.
     """
     first: dict[object, str] = {}
     merges = {
         name: merge
         for name, (scored, model) in models.items()
-        if scored.index is None and (merge := _describe_merge(scored, model)) is not None
+        if (merge := _describe_merge(scored, model)) is not None
     }
     for name, (merge_key, method) in merges.items():
         if method == "linear":
@@ -170,7 +169,7 @@ def _describe_merge(scored: Scored, model: Model) -> tuple[object, Any] | None:
     method = strategy[0] if len(strategy) == 1 else strategy
     if isinstance(method, Mapping) and "keep_base" in method:
         method = method["keep_base"].get("by", "linear")
-    merge_key = (frozenset(members.values()), details.get("keep"), scored.form, scored.drawn)
+    merge_key = (frozenset(members.values()), details.get("keep"), scored.size, scored.drawn)
     return merge_key, method
 
 

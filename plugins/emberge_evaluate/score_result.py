@@ -10,14 +10,13 @@ from dataclasses import replace
 from typing import TypeVar
 
 from emberge import Artifact, CheckpointError, Model, ModelRef, TaskInfo, TaskScore
-from emberge.contracts import ParameterCount, StoredForm
+from emberge.contracts import ParameterCount
 from emberge.evaluating import (
     GROUP_OF,
     MEAN_OF,
     Comparison,
     CurvePoint,
     Estimate,
-    FormFacts,
     ScoreCurve,
     Scores,
     Task,
@@ -30,11 +29,10 @@ from emberge.model_folder import Checkpoint, count_parameters
 
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.forgetting import bases_of, forgetting, forgetting_group
-from emberge_evaluate.form_columns import ScoredModels, compare_forms, read_form_facts
-from emberge_evaluate.old_indexes import gains_kept, judge_gains
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.room_for_merges import against_linear, linear_merges
 from emberge_evaluate.seed_groups import Arm, Scored, find_arms, read_variables
+from emberge_evaluate.size_columns import ScoredModels
 from emberge_evaluate.verdict_texts import describe_size
 
 _Fact = TypeVar("_Fact")
@@ -43,9 +41,8 @@ TaskScores = Mapping[str, Mapping[str, TaskScore]]
 CHANCE_VARIABLES = frozenset({"seed", "draw", "part"})
 # Least number of points of a curve; fewer points are only in the table.
 PLACES = 3
-# The variables of the forms of embeddings, which have a curve even with fewer points.
+# The variable of the sizes of embeddings, which have a curve even with fewer points.
 SIZE = "embedding size"
-BYTES = "bytes a vector"
 # The variable of the checkpoints that a training kept.
 STEP = "step"
 _STATE = re.compile(rf"/{STEP}-(\d+)")
@@ -67,7 +64,6 @@ def scores_of(
     models, tasks, scores = columns.models, columns.tasks, columns.scores
     arms = find_arms(scored for scored, _ in models.values())
     judge = Judge(tasks, scores, resamples=resamples, seed=seed, arms=arms)
-    form_facts = read_form_facts(columns)
     groups = groups_with_means(tasks)
     values = {m: {t.name: mine[t.name].score for t in tasks} for m, mine in scores.items()}
     linear = linear_merges(models)
@@ -84,29 +80,19 @@ def scores_of(
         means={m: {on: v for on, v in row.items() if v is not None} for m, row in means.items()},
         comparisons=_compare_models(judge, list(models), pairs, tasks, groups),
         forgetting=tuple(forgetting(judge, bases, elsewhere)),
-        gains_kept=tuple(gains_kept(models, arms, judge, [*groups, *(t.name for t in tasks)])),
         against_linear=tuple(against_linear(judge, linear, groups)),
         headroom=tuple(name for name, (scored, _) in models.items() if scored.headroom),
         requirements=(
             *_judge_demands(require, models, arms, judge),
             *_judge_forgetting(require, models, arms, judge, bases, elsewhere),
-            *judge_gains(require, models, arms, judge),
             *_judge_sizes(require, models, parameters, weight_bytes),
         ),
-        costs=_list_costs(
-            {name: model for name, (scored, model) in models.items() if scored.index is None}
-        ),
-        curves=tuple(curves([one for one, _ in models.values()], form_facts, judge, groups)),
+        costs=_list_costs({name: model for name, (_, model) in models.items()}),
+        curves=tuple(curves([one for one, _ in models.values()], judge, groups)),
         parameters=parameters,
         weight_bytes=weight_bytes,
-        own_index={
-            name: scored.on_own_index
-            for name, (scored, _) in models.items()
-            if scored.index is not None
-        },
         shares=_estimate_shares(judge, list(models), groups),
-        forms=form_facts,
-        by_form=tuple(compare_forms(judge, models, groups)),
+        sizes={name: one.size for name, (one, _) in models.items() if one.size is not None},
     )
     if all(len(arm.models) == 1 for arm in arms):
         return result
@@ -115,7 +101,6 @@ def scores_of(
         pooled,
         forgetting=tuple(forgetting(judge, bases, elsewhere, arms)),
         against_linear=tuple(against_linear(judge, linear, groups, arms)),
-        by_form=tuple(compare_forms(judge, models, groups, arms)),
         headroom=tuple(arm.name for arm in arms if {*arm.members} & {*result.headroom}),
     )
     return replace(result, pooled=pooled)
@@ -153,11 +138,8 @@ def _pool_seeds(
         costs=_take_first_facts(scores.costs, arms),
         parameters=_take_first_facts(scores.parameters, arms),
         weight_bytes=_take_first_facts(scores.weight_bytes, arms),
-        own_index={
-            name: arm_of[own] for name, own in _take_first_facts(scores.own_index, arms).items()
-        },
         shares=_estimate_shares(judge, names, groups),
-        forms=scores.forms,
+        sizes=scores.sizes,
     )
 
 
@@ -281,9 +263,9 @@ def _compare_models(
 def _pair_models(
     compare: Iterable[tuple[ModelRef, ModelRef]], models: Mapping[str, tuple[Scored, Model]]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the names of each pair of models; a pair in several forms, seeds or indexes is several pairs."""
+    """Yield the names of each pair of models; a pair at several sizes or seeds is several pairs."""
     keys = {
-        name: (scored.reference.text, (scored.form, scored.drawn, scored.index))
+        name: (scored.reference.text, (scored.size, scored.drawn))
         for name, (scored, _) in models.items()
     }
     for reference, other in compare:
@@ -301,20 +283,19 @@ def _judge_demands(
 ) -> Iterator[Verdict]:
     """Yield one verdict per demand and arm; demands on the seeds of one arm are joined.
 
-    If embeddings are scored in several forms, each form has a verdict.
+    If embeddings are scored at several sizes, each size has a verdict.
     """
     arm_of = {model: arm.name for arm in arms for model in arm.members}
-    by_reference: dict[tuple[str, StoredForm | None], dict[str, None]] = {}
-    scored_by_name = {name: scored for name, (scored, _) in models.items() if scored.index is None}
-    for name, scored in scored_by_name.items():
-        by_reference.setdefault((scored.reference.text, scored.form), {})[arm_of[name]] = None
-    forms = dict.fromkeys(scored.form for scored, _ in models.values())
+    by_reference: dict[tuple[str, int | None], dict[str, None]] = {}
+    for name, (scored, _) in models.items():
+        by_reference.setdefault((scored.reference.text, scored.size), {})[arm_of[name]] = None
+    sizes = dict.fromkeys(scored.size for scored, _ in models.values())
     seen_demands = set()
     for requirement in require:
         on = GROUP_OF.get(requirement.tasks, requirement.tasks)
-        for form, (demand, reference) in itertools.product(forms, requirement.demands()):
-            for model in by_reference[str(requirement.model), form]:
-                for rival in by_reference[reference.text, form]:
+        for size, (demand, reference) in itertools.product(sizes, requirement.demands()):
+            for model in by_reference[str(requirement.model), size]:
+                for rival in by_reference[reference.text, size]:
                     amount = requirement.keeps if demand == "keeps" else requirement.margin
                     key = (model, rival, demand, on, amount, requirement.confidence)
                     if model != rival and key not in seen_demands:
@@ -381,22 +362,16 @@ def _judge_sizes(
                 )
 
 
-def curves(
-    models: Sequence[Scored],
-    forms: Mapping[str, FormFacts],
-    judge: Judge,
-    groups: Sequence[str],
-) -> list[ScoreCurve]:
+def curves(models: Sequence[Scored], judge: Judge, groups: Sequence[str]) -> list[ScoreCurve]:
     """Return a curve for every step whose `foreach` has a numeric variable with at least three values.
 
     Models that differ only in seed or draw share a point. A curve's `name` is the step with its other
     variables, but without variables that the number determines, as the first weight of a merge determines the
-    second. Embedding sizes and the steps of a training's checkpoints also count as numeric variables; if
-    vectors are scored in several precisions, each precision has a curve by the bytes of a vector.
+    second. Embedding sizes and the steps of a training's checkpoints also count as numeric variables.
     """
     models_by_curve: dict[tuple[str, str], dict[float, list[Scored]]] = {}
     for step, several in _group_by_step(models).items():
-        rows = [_read_variables(model, forms) for model in several]
+        rows = [_read_variables(model) for model in several]
         for variable in _find_axes(rows):
             for model, row in zip(several, rows, strict=True):
                 number = _parse_number(row.get(variable, ""))
@@ -411,7 +386,7 @@ def curves(
     return [
         ScoreCurve(name, variable, _build_curve_points(places, judge, groups))
         for (name, variable), places in models_by_curve.items()
-        if len(places) >= (2 if variable in (SIZE, BYTES) else PLACES)
+        if len(places) >= (2 if variable == SIZE else PLACES)
     ]
 
 
@@ -422,8 +397,8 @@ def _group_by_step(models: Sequence[Scored]) -> dict[str, list[Scored]]:
     return models_by_step
 
 
-def _read_variables(model: Scored, forms: Mapping[str, FormFacts]) -> dict[str, str]:
-    """Return the variables of a model's step without draws and seeds, with its form and checkpoint step."""
+def _read_variables(model: Scored) -> dict[str, str]:
+    """Return the variables of a model's step without draws and seeds, with its size and checkpoint step."""
     variables = {
         k: v
         for k, v in read_variables(model.reference.step or "").items()
@@ -432,12 +407,7 @@ def _read_variables(model: Scored, forms: Mapping[str, FormFacts]) -> dict[str, 
     state = _STATE.search(model.name) if model.reference.part is not None else None
     if state is not None:
         variables[STEP] = state[1]
-    if model.form is None:
-        return variables
-    if all(facts.form.is_float32 for facts in forms.values()):
-        return {**variables, SIZE: str(model.form.size)}
-    form = replace(model.form, size=None)
-    return {**variables, "precision": form.label, BYTES: str(forms[model.name].bytes)}
+    return variables if model.size is None else {**variables, SIZE: str(model.size)}
 
 
 def _find_axes(rows: Sequence[Mapping[str, str]]) -> list[str]:
@@ -471,11 +441,9 @@ def _follows_axis(name: str, axis: str, rows: Sequence[Mapping[str, str]]) -> bo
 
 def _step_name(model: Scored) -> str:
     """Return the id of the model's step without variables, or the model's name if no step made it."""
-    on = "" if model.index is None else f" on {model.index}"
     if model.reference.step is not None:
-        return model.reference.step.partition(".")[0] + on
-    name = model.name.removesuffix(on)
-    return (name if model.form is None else name.removesuffix(f"@{model.form.label}")) + on
+        return model.reference.step.partition(".")[0]
+    return model.name if model.size is None else model.name.removesuffix(f"@{model.size}")
 
 
 def _build_curve_points(

@@ -10,7 +10,6 @@ from emberge.evaluating import (
     DOMAINS,
     FEW,
     Comparison,
-    GainKept,
     Scores,
     Task,
     TrainingCost,
@@ -42,8 +41,6 @@ def table(scores: Scores) -> str:
     lines += _draw_model_table(scores)
     if scores.pooled is None:
         lines += [*_describe_differences(scores, "a paired bootstrap"), *_describe_linear(scores)]
-    lines += _describe_gains(scores)
-    lines += _describe_forms(scores.pooled or scores)
     return "\n".join([*lines, *_describe_domains(scores), *_note_lines(scores)]) + "\n"
 
 
@@ -293,68 +290,6 @@ def _show_difference(comparison: Comparison, scores: Scores) -> Markdown:
         seeds = (_format_number(value, scores, "+") for value in comparison.by_seed.values())
         text += f" ({', '.join(seeds)})"
     return Markdown(text)
-
-
-def _describe_gains(scores: Scores) -> Iterator[str]:
-    """Yield the lines with the share of a new model's gain that each index keeps."""
-    names = {task.name for task in scores.tasks}
-    shown_gains = [gain for gain in scores.gains_kept if gain.on == "task" or gain.on in names]
-    if len(names) == 1:
-        shown_gains = [gain for gain in shown_gains if gain.on in names]
-    if not shown_gains:
-        return
-    yield ""
-    yield (
-        "Share of the gain from the old model to the new one that an index keeps, "
-        f"(model on index - old) / (new - old), with {shown_gains[0].confidence:.0%} intervals of a paired "
-        "bootstrap; where the gain may be none it has no share:"
-    )
-    yield ""
-    columns = list(dict.fromkeys(gain.on for gain in shown_gains))
-    yield from _draw_table_head(["model", *("all tasks" if on == "task" else on for on in columns)])
-    for model in dict.fromkeys(gain.model for gain in shown_gains):
-        cells = [_show_gain(gain, scores) for gain in shown_gains if gain.model == model]
-        yield table_row([model, *cells])
-
-
-def _describe_forms(scores: Scores) -> Iterator[str]:
-    """Yield a table of the same model's stored vectors less its float32 vectors."""
-    if not scores.by_form:
-        return
-    shown = [one for one in scores.by_form if one.on == "task"]
-    kinds = [one for one in dict.fromkeys(one.on for one in scores.by_form) if kind_of_group(one)]
-    yield ""
-    yield (
-        f"Stored vectors beside float32, in points over all tasks, with {shown[0].confidence:.0%} intervals; "
-        "recall is the share of the first ten documents by float32 that are among the first ten:"
-    )
-    yield ""
-    has_recall = any(facts.recall is not None for facts in scores.forms.values())
-    kind_titles = _find_kind_means(scores)
-    head = ["model", "bytes a vector", "difference", *(kind_titles[kind] for kind in kinds)]
-    yield from _draw_table_head([*head, "recall"] if has_recall else head)
-    for model in dict.fromkeys(one.model for one in shown):
-        facts = scores.form_of(model)
-        assert facts is not None  # only forms are compared
-        cells = ["–" if facts.bytes is None else f"{facts.bytes:,}"]
-        cells += [
-            _show_difference(one, scores)
-            for on in ("task", *kinds)
-            for one in scores.by_form
-            if (one.model, one.on) == (model, on)
-        ]
-        recall = "–" if facts.recall is None else f"{100 * facts.recall:.1f} %"
-        yield table_row([model, *cells, *([recall] if has_recall else [])])
-
-
-def _show_gain(gain: GainKept, scores: Scores) -> Markdown:
-    if gain.share is not None:
-        low, high = (("?" if end is None else f"{100 * end:.0f}") for end in (gain.low, gain.high))
-        return Markdown(f"{100 * gain.share:.0f} % [{low}, {high}]")
-    text = f"no clear gain: {_format_number(gain.gain, scores, '+')}"
-    if gain.gain_low is None or gain.gain_high is None:
-        return Markdown(text)
-    return Markdown(f"{text} {_show_interval(gain.gain_low, gain.gain_high, scores, '+')}")
 
 
 def _describe_domains(scores: Scores) -> Iterator[str]:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from emberge import ModelRef
-from emberge.contracts import StoredForm
 
 SEED = "seed"
 
@@ -15,10 +14,9 @@ SEED = "seed"
 class Scored:
     """Model among those scored: its name in tables, its reference, and the recipe's names for it.
 
-    `given` is the arm and `called` the name that the recipe gives the model. `form` is the form of embeddings
+    `given` is the arm and `called` the name that the recipe gives the model. `size` is the size of embeddings
     if several are scored; the names of the model and of its arm then end with it. `drawn` is the seed of the
-    evaluation if there are several; the model's name then ends with it. `index` is the label of the index
-    that the model searches if another model embedded it, and `index_of` is the reference of that other model.
+    evaluation if there are several; the model's name then ends with it.
     `headroom` marks a row that is no model: the scores of an ensemble, or of the best member for each task.
     """
 
@@ -26,10 +24,8 @@ class Scored:
     reference: ModelRef
     called: str | None = None
     given: str | None = None
-    form: StoredForm | None = None
+    size: int | None = None
     drawn: int | None = None
-    index: str | None = None
-    index_of: str | None = None
     headroom: bool = False
 
     @property
@@ -48,19 +44,12 @@ class Scored:
         if not self.given and (self.step is None or SEED not in self.variables):
             return self.model
         name = self.given or self.called or _remove_variables(str(self.step), {SEED})
-        formed = name if self.form is None else f"{name}@{self.form.label}"
-        return formed if self.index is None else f"{formed} on {self.index}"
+        return name if self.size is None else f"{name}@{self.size}"
 
     @property
     def model(self) -> str:
         """Name of the model without the seed of the evaluation."""
         return self.name if self.drawn is None else self.name.removesuffix(f"#{self.drawn}")
-
-    @property
-    def on_own_index(self) -> str:
-        """Name of the same model on its own index."""
-        name = self.model.removesuffix(f" on {self.index}")
-        return name if self.drawn is None else f"{name}#{self.drawn}"
 
     @property
     def place(self) -> str:

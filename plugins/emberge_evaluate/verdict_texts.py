@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from emberge.wording import count_noun, plural
-
-if TYPE_CHECKING:
-    from emberge.evaluating import GainKept
+from emberge.wording import count_noun
 
 # Test units below which a share of a score cannot be told.
 ENOUGH_UNITS = 100
@@ -65,29 +60,6 @@ def describe_forgetting(
         f"but may have lost {-bound:.2f}" if is_unsure else f"at worst it {_describe_change(bound)}"
     )
     return f"{claim}: it {_describe_change(difference)} points, {worst} (at {_share(confidence)})"
-
-
-def describe_gain_kept(
-    arm: str,
-    tasks: str,
-    *,
-    required: float,
-    gain: GainKept,
-    confidence: float,
-    units: int,
-    unit: str,
-) -> str:
-    """Return the sentence on the share of a gain that is to be kept, tested on `units` test units."""
-    claim = f"{arm} is to keep at least {required:.0%} of the gain on {tasks}"
-    share = f"{gain.share or 0.0:.0%}"
-    if gain.low is not None and (gain.low >= required or (gain.share or 0.0) < required):
-        return f"{claim}: it keeps {share}, at worst {gain.low:.0%} (at {_share(confidence)})"
-    number = f"with {count_noun(units, unit)} " if units else ""
-    worst = "may be any share" if gain.low is None else f"may be as low as {gain.low:.0%}"
-    return (
-        f"{claim}: it keeps {share}, but {number}it {worst} (at {_share(confidence)}); more test "
-        f"{plural(unit)} can tell"
-    )
 
 
 def describe_share_kept(

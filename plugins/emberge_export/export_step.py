@@ -25,7 +25,6 @@ from emberge import (
     Step,
     Workspace,
 )
-from emberge.contracts import StoredForm
 from emberge.data import check_eval_sets
 from emberge.model_folder import Layout, is_static_model
 from emberge.wording import join_some
@@ -66,10 +65,6 @@ class Export(Step):
     loads each file, and the file is compared with torch: cosine of the embeddings (mean and least), nDCG@10
     on the probe, texts per second. The table is `export.md`, and the figures are also in the model's card.
 
-    With `precisions` the vectors of each file are also searched as a store keeps them, so that losses of both
-    roundings are seen together. For int8 the folder gets `ranges.npz`: the least and the greatest number of
-    each dimension, of the probe's documents, as `quantize_embeddings` of sentence-transformers takes them.
-
     A static model is written as `model2vec` reads it: its vectors, tokenizer and config in a folder of their
     own. The folder is read by these files alone, and its embeddings are those of the model.
 
@@ -96,8 +91,6 @@ class Export(Step):
     """Largest number of the probe's queries; as many other documents are added to the relevant ones."""
     most_loss: Share = 0.02
     """Largest loss of nDCG@10 by int8 on the probe, 0 to 1."""
-    precisions: tuple[StoredForm, ...] = ()
-    """Forms of stored vectors to search the probe in, of whole vectors: `[int8, binary]`."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         context.expect(Expected(Artifact(kind="model", parents=(self.model.text,))))
@@ -109,21 +102,7 @@ class Export(Step):
         if not self.formats:
             yield context.problem("there is no format to export to", "formats")
         yield from self._check_probe(context)
-        yield from self._check_precisions(context)
         yield from self._check_model(context)
-
-    def _check_precisions(self, context: Preflight) -> Iterator[Problem]:
-        if self.precisions and self.probe is None:
-            yield context.problem(
-                "stored vectors are searched; name the catalogue of a retrieval set as 'probe'",
-                "precisions",
-            )
-        for form in self.precisions:
-            if form.size is not None:
-                yield context.problem(
-                    "sizes are scored by `mteb: {dims: …}`; leave size out", "precisions"
-                )
-            yield from (context.problem(fault, "precisions") for fault in form.faults())
 
     def _find_missing(self) -> list[str]:
         kinds = {name if name in ("openvino", _STATIC) else "onnx" for name in self.formats}
@@ -182,7 +161,7 @@ class Export(Step):
         from emberge.merging import require_usable_weights
         from emberge.model_folder import copy_model
 
-        from emberge_export.parity import measured, parity_table, stored_table
+        from emberge_export.parity import measured, parity_table
 
         model = workspace.model(self.model)
         probe = self._read_probe_set(workspace)
@@ -193,12 +172,10 @@ class Export(Step):
             workspace.folder,
             {name: FILES[name] for name in self.formats},
             probe,
-            forms=self.precisions,
             progress=lambda done, total, note: workspace.progress(done, total, "formats", note),
         )
         require_same(model.name, figures)
-        tables = parity_table(figures) + stored_table(figures)
-        (workspace.folder / TABLE).write_text(tables, encoding="utf-8")
+        (workspace.folder / TABLE).write_text(parity_table(figures), encoding="utf-8")
         return Artifact(
             kind="model",
             size=model.size,
@@ -221,7 +198,7 @@ class Export(Step):
             **model.as_base(self.model),
             "probe": probe.name,
             "exported": {
-                key: {n: v for n, v in dataclasses.asdict(parity).items() if v not in (None, {})}
+                key: {n: v for n, v in dataclasses.asdict(parity).items() if v is not None}
                 for key, parity in figures.items()
             },
             "table": TABLE,

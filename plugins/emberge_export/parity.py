@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from emberge import CheckpointError
-from emberge.contracts import StoredForm
-from emberge.encoding import Int8Ranges, QuantisedVectors
 from emberge.evaluating import time_call
 from emberge.model_folder import Checkpoint, is_static_model
-from emberge.numerics import ndcg, nearest_rows, row_cosines, unit_rows
+from emberge.numerics import ndcg, nearest_rows, row_cosines
 from emberge.wording import table_lines
 from numpy.typing import NDArray
 
@@ -26,9 +24,6 @@ from emberge_export.static_export import StaticExporting
 Array = NDArray[np.float64]
 # A measurement of fewer texts is mostly one of starting.
 _TIMED = 256
-_SIDES = ("documents", "queries")
-RANGES = "ranges.npz"
-"""Name of the file with ranges of int8 in a model's folder."""
 
 
 @dataclass(frozen=True)
@@ -42,41 +37,6 @@ class Parity:
     ndcg_at_10: float | None
     texts_per_second: float
     texts_per_cpu_second: float
-    ndcg_as_stored: Mapping[str, float] = field(default_factory=dict)
-    """nDCG@10 of the file's vectors in each form of storage, by the form's label."""
-
-
-@dataclass(frozen=True)
-class StoredForms:
-    """Forms of storage in which vectors of a probe are searched, with the ranges of int8 for the model."""
-
-    forms: Sequence[StoredForm] = ()
-    ranges: Int8Ranges | None = None
-
-    @classmethod
-    def of(cls, forms: Sequence[StoredForm], documents: Array) -> StoredForms:
-        """Return the forms with the ranges of the model's vectors of documents, if one needs them.
-
-        Raises:
-            CheckpointError: if there are fewer than two documents.
-        """
-        if not any(form.needs_ranges for form in forms):
-            return cls(forms)
-        try:
-            return cls(forms, Int8Ranges.of(unit_rows(documents.astype(np.float32))))
-        except ValueError as error:
-            raise CheckpointError(f"the probe's documents: {error}; give a larger probe") from error
-
-    def score(self, embedded: Mapping[str, Array], probe: Probe) -> dict[str, float]:
-        """Return nDCG@10 by the form's label."""
-        if not probe.relevant:
-            return {}
-        documents, queries = (unit_rows(embedded[side].astype(np.float32)) for side in _SIDES)
-        scores = {}
-        for form in self.forms:
-            stored = QuantisedVectors.store(form, documents, self.ranges)
-            scores[form.label] = round(_score_places(stored.search(queries, 10), probe), 4)
-        return scores
 
 
 def measured(
@@ -84,13 +44,11 @@ def measured(
     files: Mapping[str, str],
     probe: Probe,
     *,
-    forms: Sequence[StoredForm] = (),
     progress: Callable[[int, int, str], None] = lambda *_: None,
 ) -> dict[str, Parity]:
     """Export a folder's model into files below the folder, and return the figures of torch and each file.
 
-    `files` are paths by format. The vectors of each are also searched in the `forms` of storage. The ranges
-    of int8 are those of torch's vectors of the probe's documents, and are written into the folder.
+    `files` are paths by format.
 
     Raises:
         CheckpointError: if the model cannot be exported, or embeddings are not finite.
@@ -99,12 +57,9 @@ def measured(
     torch_embeddings, speed = _measure_run(exporting.model, probe)
     require_finite(torch_embeddings, f"{folder}: the model")
     weights = Checkpoint(folder).weight_bytes
-    stored = StoredForms.of(forms, torch_embeddings["documents"])
-    if stored.ranges is not None:
-        stored.ranges.write(folder / RANGES)
     figures = {
         "torch": _build_figures(
-            "model.safetensors", weights, torch_embeddings, torch_embeddings, probe, speed, stored
+            "model.safetensors", weights, torch_embeddings, torch_embeddings, probe, speed
         )
     }
     for number, (name, file) in enumerate(files.items()):
@@ -113,7 +68,7 @@ def measured(
         with exporting.load(folder / file) as exported:
             embedded, speed = _measure_run(exported, probe)
         require_finite(embedded, f"{folder}: its export as {name}")
-        figures[name] = _build_figures(file, size, embedded, torch_embeddings, probe, speed, stored)
+        figures[name] = _build_figures(file, size, embedded, torch_embeddings, probe, speed)
     return figures
 
 
@@ -150,19 +105,6 @@ def parity_table(figures: Mapping[str, Parity]) -> str:
     return "\n".join(table_lines(head, rows)) + "\n"
 
 
-def stored_table(figures: Mapping[str, Parity]) -> str:
-    """Return nDCG@10 of each file in each form of storage as Markdown; "" without forms."""
-    labels = [*next(iter(figures.values())).ndcg_as_stored]
-    if not labels:
-        return ""
-    rows = [
-        [name, *(f"{parity.ndcg_as_stored[label]:.4f}" for label in labels)]
-        for name, parity in figures.items()
-    ]
-    lines = table_lines(["nDCG@10, stored as", *labels], rows)
-    return "\n" + "\n".join(lines) + "\n"
-
-
 def _measure_run(model: Any, probe: Probe) -> tuple[dict[str, Array], tuple[float, float]]:
     """Return (document embeddings, query embeddings, texts per second of wall time, and of CPU time)."""
     documents, queries = list(probe.documents.values()), list(probe.queries.values())
@@ -182,7 +124,6 @@ def _build_figures(
     torch_embeddings: Mapping[str, Array],
     probe: Probe,
     speed: tuple[float, float],
-    stored: StoredForms,
 ) -> Parity:
     nearness = np.concatenate(
         [_compare_rows(embedded[kind], torch_embeddings[kind]) for kind in torch_embeddings]
@@ -195,7 +136,6 @@ def _build_figures(
         ndcg_at_10=round(mean_ndcg(embedded, probe), 4) if probe.relevant else None,
         texts_per_second=round(speed[0], 1),
         texts_per_cpu_second=round(speed[1], 1),
-        ndcg_as_stored=stored.score(embedded, probe),
     )
 
 
@@ -208,13 +148,9 @@ def _compare_rows(embedded: Array, torch_embedded: Array) -> Array:
 def mean_ndcg(embedded: Mapping[str, Array], probe: Probe) -> float:
     """Return the mean nDCG@10 of the probe's queries under these embeddings."""
     nearest_documents = nearest_rows(embedded["queries"], embedded["documents"], 10)
-    return _score_places(nearest_documents, probe)
-
-
-def _score_places(places: NDArray[np.int64], probe: Probe) -> float:
     columns = {name: column for column, name in enumerate(probe.documents)}
     grades = [
         {columns[name]: grade for name, grade in probe.relevant[query].items()}
         for query in probe.queries
     ]
-    return ndcg(places, grades)
+    return ndcg(nearest_documents, grades)

@@ -31,18 +31,10 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.contracts import KeptIndex, SearchStack, Side, StoredForm
+from emberge.contracts import SearchStack, Side
 from emberge.data import check_eval_sets, describe_small_sets, eval_texts
-from emberge.wording import join_some
 
 from emberge_mteb.hub_tasks import Domains
-from emberge_mteb.kept_index import (
-    find_tasks_without_sides,
-    find_unsearched_tasks,
-    index_contents,
-    index_faults,
-    index_widths,
-)
 from emberge_mteb.kind_search import KindSearch, PairSearch, TaskTexts, find_untrained, kind_faults
 from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, local_sets, pick_sets
 from emberge_mteb.model import Prompts
@@ -52,6 +44,7 @@ from emberge_mteb.sides import (
     choose_backbones,
     describe_model,
     describe_routes,
+    find_tasks_without_sides,
     is_routed,
     list_distinct,
 )
@@ -71,10 +64,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from emberge_mteb.model import MtebModel
-
-
-# Options about vectors of whole texts.
-_ABOUT_VECTORS = ("dims", "precisions", "documents_of")
 
 
 @dataclass(frozen=True)
@@ -115,12 +104,8 @@ class Mteb(Evaluator):
 
     With `dims` the model is scored at each of these sizes from one encoding: embeddings are cut to that many
     numbers, then scaled to length one, as `matryoshka` trains them (Kusupati et al., 2022, arXiv:2205.13147).
-    With `precisions` it is scored as it is served from a store of int8 or bits: by decoded vectors or by
-    codes, with or without a second look at the first documents, at each size. Ranges of int8 are those of a
-    sample of the documents, and are kept with the score. A step `evaluate` shows the forms of a model side by
-    side, with the bytes of a vector, the difference from float32, and recall: the share of the ten documents
-    that float32 finds first which are among the first ten. All embeddings of a task stay in memory until its
-    last form is scored.
+    A step `evaluate` shows the sizes of a model side by side. All embeddings of a task stay in memory until
+    its last size is scored.
 
     A folder with an encoder for each kind of text (a Router of sentence-transformers) is scored as it
     serves: queries by their route, documents by theirs, and the texts of tasks that have neither by the
@@ -132,11 +117,6 @@ class Mteb(Evaluator):
     a task gives each query's candidates; to search, it is part of a step `stack`.
 
     An evaluation with retrieval tasks leaves a histogram of the relevant documents per query.
-
-    With `documents_of` retrieval and reranking are also scored on indexes that were built with another model:
-    documents are embedded by the index's model, with its own prompts, and queries by the model that is
-    scored. A step `evaluate` shows each index as a column `model on old`, and the share of the new model's
-    gain that is kept on that index.
 
     Example:
         scores:
@@ -163,12 +143,6 @@ class Mteb(Evaluator):
     """Dtype of the model's computation."""
     dims: tuple[Count, ...] = ()
     """Sizes of embeddings to score, such as `[768, 256]`; by default only the full size."""
-    precisions: tuple[StoredForm, ...] = ()
-    """Forms of stored vectors to score, such as `[float32, int8, binary, {precision: binary, rescore: 40}]`;
-    each at all of `dims`, except those with a `size` of their own."""
-    documents_of: tuple[KeptIndex, ...] = ()
-    """Indexes built with other models, which are searched in addition to the model's own index: `$old`, or
-    `{model: $old, translations: [$bridge], anew: 20}`."""
     keep_embeddings: bool = False
     """Keep embeddings in OUT's store. A killed evaluation then continues inside a task, and other steps that
     embed the same texts with the same model read the stored embeddings. They take 4 bytes per number. Sparse
@@ -182,41 +156,13 @@ class Mteb(Evaluator):
         for option in ("tasks", "only"):
             names = [f"mteb task '{name}'" for name in getattr(self, option)]
             yield from _check_repeats(names, partial(context.problem, option=option))
-        yield from self._check_forms(context)
-        yield from self._build_domains().check(context)
-        for fault in index_faults(self.documents_of, self.backbone, context):
-            yield context.problem(fault, "documents_of")
-        yield from self._check_data(context)
-        if self.tasks or self.benchmark:
-            yield from self._check_named(context)
-        for fault in (
-            find_unsearched_tasks(self.preview(context) or ()) if self.documents_of else ()
-        ):
-            yield context.problem(fault, "documents_of")
-
-    def _check_forms(self, context: Preflight) -> Iterator[Problem]:
         if self.dims and (min(self.dims) < 1 or len(set(self.dims)) < len(self.dims)):
             fault = f"dims are different sizes from 1 on, not {list(self.dims)}"
             yield context.problem(fault, "dims")
-        tasks = self.preview(context) or () if self.precisions else ()
-        for fault in self._find_form_faults(tasks):
-            yield context.problem(fault, "precisions")
-
-    def _find_form_faults(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
-        """Yield a reason for each form of vectors that cannot be scored."""
-        others = join_some(find_tasks_without_sides(tasks))
-        if others and any(form.rescore is not None for form in self.precisions):
-            yield (
-                f"rescore orders documents of a search again, and {others} has none; score it in an "
-                "evaluation of its own"
-            )
-        for form in self.precisions:
-            yield from (f"{form.label}: {fault}" for fault in form.faults())
-        for label, count in Counter(form.label for form in self._forms).items():
-            if count > 1 and self.precisions:
-                yield f"the form {label} is named {count} times; name it once"
-        if self.precisions and self.documents_of:
-            yield "an index of another model is searched in float32; leave documents_of or precisions out"
+        yield from self._build_domains().check(context)
+        yield from self._check_data(context)
+        if self.tasks or self.benchmark:
+            yield from self._check_named(context)
 
     def _check_data(self, context: Preflight) -> Iterator[Problem]:
         known_sets: list[str] = []
@@ -264,9 +210,7 @@ class Mteb(Evaluator):
         return Domains(self.in_domain, self.in_domain_of)
 
     def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
-        contents = index_contents(self.documents_of, workspace)
-        tasks = [source.info for source in self._list_sources(workspace)]
-        return self._add_forms(self._add_indexes(tasks, contents))
+        return self._at_sizes([source.info for source in self._list_sources(workspace)])
 
     def check_model(self, checkpoint: Path, context: Preflight) -> Iterator[str]:
         if self.backbone is None:
@@ -277,7 +221,6 @@ class Mteb(Evaluator):
             yield from facts.problems if is_routed(checkpoint) else ()
             return
         self._show_routes(checkpoint, context)
-        yield from index_widths(self.documents_of, self.backbone, checkpoint, context)
         yield from self._check_widths(facts.dimension)
         if self.tasks or self.benchmark:
             yield from self._check_media(self.backbone, checkpoint)
@@ -292,20 +235,18 @@ class Mteb(Evaluator):
 
     def _find_stack_faults(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
         """Yield reasons why a whole search cannot be scored with these tasks and options."""
-        options = {name: getattr(self, name) for name in _ABOUT_VECTORS}
-        return stack_faults(tasks, options)
+        return stack_faults(tasks, {"dims": self.dims})
 
     def _find_kind_faults(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
         """Yield reasons why models of the backbone's kind cannot be scored with these tasks and options."""
         if self.backbone is None or self.backbone.kind == "vector":
             return
         yield from kind_faults(self.backbone.kind, tasks)
-        for option in _ABOUT_VECTORS:
-            if getattr(self, option):
-                yield (
-                    f"{option} is about vectors of whole texts, and models of {type(self.backbone).__name__} "
-                    "give none; leave it out"
-                )
+        if self.dims:
+            yield (
+                f"dims is about vectors of whole texts, and models of {type(self.backbone).__name__} give "
+                "none; leave it out"
+            )
 
     def _show_routes(self, checkpoint: Path, context: Preflight) -> None:
         """Show which encoder of a router embeds which texts."""
@@ -327,47 +268,16 @@ class Mteb(Evaluator):
                 yield from find_unread_media(one, checkpoint, [kind], f"mteb task '{name}'")
 
     def _check_widths(self, dimension: int | None) -> Iterator[str]:
-        sizes = dict.fromkeys(form.size for form in self._forms if form.size is not None)
-        oversized = [size for size in sizes if dimension is not None and size > dimension]
+        oversized = [size for size in self.dims if dimension is not None and size > dimension]
         if oversized:
             yield (
                 f"its embeddings have {dimension} numbers, so they cannot be scored at "
-                f"{', '.join(map(str, oversized))}; take that out of the evaluator's "
-                f"{'dims' if self.dims else 'precisions'}"
+                f"{', '.join(map(str, oversized))}; take that out of the evaluator's dims"
             )
 
-    def _add_indexes(
-        self, tasks: Sequence[TaskInfo], contents: Sequence[str] = ()
-    ) -> list[TaskInfo]:
-        """Return each task on the model's own index, then on the indexes of other models."""
-        labelled_indexes = [
-            *zip(self.documents_of, contents or [""] * len(self.documents_of), strict=True)
-        ]
-        return [
-            one
-            for task in tasks
-            for one in (task, *(task.on_index(*pair) for pair in labelled_indexes))
-        ]
-
-    @property
-    def _forms(self) -> list[StoredForm]:
-        """All combinations of `precisions` and `dims`."""
-        precisions = self.precisions or ((StoredForm(),) if self.dims else ())
-        sized = [form for form in precisions if form.size is not None]
-        sizes: Sequence[int | None] = self.dims or [None]
-        return [
-            *(
-                replace(form, size=size)
-                for size in sizes
-                for form in precisions
-                if form.size is None
-            ),
-            *sized,
-        ]
-
-    def _add_forms(self, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
-        """Return each task in each form of embeddings in turn, or the tasks as they are."""
-        return [task.in_form(form) for task in tasks for form in self._forms] or list(tasks)
+    def _at_sizes(self, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
+        """Return each task at each size of `dims` in turn, or the tasks as they are."""
+        return [task.at_size(size) for task in tasks for size in self.dims] or list(tasks)
 
     def preview(self, context: Preflight) -> Sequence[TaskInfo] | None:
         tasks: list[TaskInfo] = []
@@ -384,7 +294,7 @@ class Mteb(Evaluator):
                 tasks += [_build_named_info(task) for task in named_tasks]
         except DataError:
             return None
-        return self._add_forms(self._add_indexes(tasks))
+        return self._at_sizes(tasks)
 
     def evaluate(
         self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
@@ -417,8 +327,6 @@ class Mteb(Evaluator):
                         searched_model = choose_model(task, source.asked)
                     progress.begin(texts)
                     score, units, result = score_task(mteb_task, searched_model)
-                    if self.precisions:
-                        result["stored"] = searched_model.stored
                 if not math.isfinite(score):
                     workspace.warn(
                         f"{model.name} on {task.name}: mteb gives no defined {task.metric} "
@@ -507,8 +415,6 @@ class Mteb(Evaluator):
     def _hash_task(self, data: str) -> str:
         """Return a hash of the data, of every option that changes a score on it, and of mteb's version."""
         options = repr((self.backbone, self.prompt, self.max_length, self.dtype))
-        if self.precisions:  # by another search, whose results have more facts
-            options += " stored"
         parts = (data, options, version("mteb"))
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
@@ -605,25 +511,15 @@ class Mteb(Evaluator):
 
         The function takes the task, and the texts for a prompt template.
         """
-        from emberge_mteb.kept_index import Indexes
         from emberge_mteb.model import MtebModel
-        from emberge_mteb.stored_search import StoredSearch
 
         loaded = self._load(model, workspace, progress, media / "task")
 
-        def load_other(other: Model, place: str) -> MtebModel:
-            other_model = self._load(other, workspace, progress, media / place)
-            assert isinstance(other_model, MtebModel)  # models of other kinds have no kept index
-            return other_model
-
-        if self.precisions:
-            assert isinstance(loaded, MtebModel)  # models of other kinds are refused before
-            return StoredSearch(loaded).choose
-        if isinstance(loaded, MtebModel):
-            return Indexes(model, loaded, self.documents_of, workspace, load_other).searched
-
-        def choose_model(_: TaskInfo, asked: Mapping[str, str]) -> Any:
-            loaded.prepare(asked)
+        def choose_model(task: TaskInfo, asked: Mapping[str, str]) -> Any:
+            if isinstance(loaded, MtebModel):
+                loaded.prepare(asked, task.size)
+            else:
+                loaded.prepare(asked)
             return loaded
 
         return choose_model
@@ -703,7 +599,6 @@ class Mteb(Evaluator):
             encoders.by_side(embedders),
             name=model.name,
             fingerprint=model.fingerprint,
-            dimension=encoders.loaded[0].dimension,
             prompts=prompts,
             similarity=similarity if similarity in SIMILARITIES else "cosine",
             count=progress.embedded,

@@ -11,9 +11,8 @@ from emberge import Backbone, DataError, EmbeddingKind, TaskInfo
 from emberge.contracts import Side, describe_kinds
 from emberge.wording import join_some
 
-from emberge_mteb.kept_index import find_tasks_without_sides
 from emberge_mteb.model import Prompts, build_model_meta
-from emberge_mteb.sides import describe_model
+from emberge_mteb.sides import describe_model, find_tasks_without_sides
 from emberge_mteb.task_media import load_batches, read_batch_inputs
 
 if TYPE_CHECKING:

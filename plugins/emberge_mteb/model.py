@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from emberge import DataError, MediaKind
-from emberge.contracts import Side, StoredForm
+from emberge.contracts import Side
 from emberge.numerics import unit_rows
 
 from emberge_mteb.task_media import read_batch_inputs
 
 if TYPE_CHECKING:
     import numpy as np
-    from emberge.encoding import Int8Ranges
     from numpy.typing import NDArray
 
     Matrix = NDArray[np.float32]
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 Embed: TypeAlias = "Callable[[Sequence[str], str], Matrix]"
 
 SIMILARITIES = ("cosine", "dot", "euclidean")  # what mteb ranks by
-_PAIRS = ("STS", "PairClassification")  # mteb's tasks of cosines of pairs
-_SAMPLE = 10_000  # vectors that ranges are taken from
 _REMEMBERED = 256 << 20  # bytes of embeddings kept for texts that come again
 
 
@@ -60,9 +57,8 @@ def _fill_template(template: str, asked: Mapping[str, str]) -> str:
 class MtebModel:
     """Implementation of mteb's `EncoderProtocol` with an embedding function.
 
-    A text that is repeated with the same prompt, in one task or in the next, is embedded once. With a form,
-    embeddings are cut to its size and scaled to length one (Kusupati et al., 2022, arXiv:2205.13147), then
-    encoded and decoded in its precision; the ranges of int8 are those of the first texts of a task.
+    A text that is repeated with the same prompt, in one task or in the next, is embedded once. With a size,
+    embeddings are cut to it and scaled to length one (Kusupati et al., 2022, arXiv:2205.13147).
 
     Images and clips of a batch are kept as files below `media` until the next task, without duplicates;
     `kinds` are the kinds of media that the model reads.
@@ -78,7 +74,6 @@ class MtebModel:
         *,
         name: str,
         fingerprint: str,
-        dimension: int,
         prompts: Prompts,
         similarity: str = "cosine",
         count: Callable[[int], None],
@@ -86,58 +81,30 @@ class MtebModel:
         kinds: Sequence[MediaKind] = (),
     ) -> None:
         self._embed = embed
-        self.dimension = dimension
         self._prompts = prompts
         self.compared_by = similarity
         self._count = count
         self._rows: dict[tuple[Side | None, str, str], Matrix] = {}
         self._asked: Mapping[str, str] = {}
-        self._form: StoredForm | None = None
-        self._ranges: Int8Ranges | None = None
+        self._size: int | None = None
         self._media = media
         self.mteb_model_meta = build_model_meta(name, fingerprint, kinds)
 
-    def prepare(self, asked: Mapping[str, str], form: StoredForm | None = None) -> None:
-        """Set the next task's `instruction` and `prompt`, and the form of embeddings that is scored.
+    def prepare(self, asked: Mapping[str, str], size: int | None = None) -> None:
+        """Set the next task's `instruction` and `prompt`, and the size of embeddings that is scored.
 
-        If a task is scored in several forms, all its embeddings are kept for the next form.
+        If a task is scored at several sizes, all its embeddings are kept for the next size.
         """
         if asked is not self._asked:  # another task
             shutil.rmtree(self._media, ignore_errors=True)
-            if form is not None:
+            if size is not None:
                 self._forget()
-        self._asked, self._form, self._ranges = asked, form, None
+        self._asked, self._size = asked, size
 
     def encode(
         self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None, **_: Any
     ) -> Matrix:
-        """Return embeddings [inputs, dimension] of a loader's batches, in order, in the task's form."""
-        rows = self.whole(inputs, task_metadata=task_metadata, prompt_type=prompt_type)
-        if self._form is None:
-            return rows
-        rows = cut_rows(rows, self._form.size)
-        if self._form.precision == "float32":
-            return rows
-        rows = self._store(self._form, rows)
-        is_of_pairs = task_metadata.type in _PAIRS and self._form.precision == "binary"
-        return _pad_signs(rows) if is_of_pairs else rows
-
-    def _store(self, form: StoredForm, rows: Matrix) -> Matrix:
-        """Return vectors as they come back from a store in the form's precision."""
-        import numpy as np
-        from emberge.encoding import QuantisedVectors
-
-        if form.needs_ranges and self._ranges is None:
-            self._ranges, _ = sample_ranges(rows, self.mteb_model_meta.name)
-        return QuantisedVectors.store(form, rows, self._ranges).values().astype(np.float32)
-
-    @property
-    def stored(self) -> dict[str, int]:
-        """The bytes of a vector in the task's form."""
-        return {} if self._form is None else {"bytes": self._form.count_bytes(self.dimension)}
-
-    def whole(self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None) -> Matrix:
-        """Return embeddings [inputs, dimension] of a loader's batches, in order and whole."""
+        """Return embeddings [inputs, dimension] of a loader's batches, in order, cut to the task's size."""
         from emberge.media import MediaFolder
 
         folder = MediaFolder(self._media)
@@ -145,7 +112,8 @@ class MtebModel:
         side = None if prompt_type is None else str(getattr(prompt_type, "value", prompt_type))
         prompt = self._prompts.text(task_metadata.name, task_metadata.type, side, self._asked)
         known_sides: dict[str | None, Side | None] = {one: one for one in self._embed}
-        return self._embed_new(texts, prompt, known_sides.get(side))
+        rows = self._embed_new(texts, prompt, known_sides.get(side))
+        return rows if self._size is None else unit_rows(rows[:, : self._size])
 
     def _embed_new(self, texts: Sequence[str], prompt: str, side: Side | None) -> Matrix:
         """Return embeddings by the function of a side; texts that it has embedded are remembered.
@@ -161,7 +129,7 @@ class MtebModel:
                 "and the task has neither; score it on retrieval and reranking alone"
             )
 
-        if self._form is None:
+        if self._size is None:
             self._forget()
         new_texts = [
             text for text in dict.fromkeys(texts) if (side, prompt, text) not in self._rows
@@ -204,41 +172,3 @@ def build_model_meta(name: str, fingerprint: str, kinds: Sequence[MediaKind] = (
             "modalities": ["text", *kinds],
         }
     )
-
-
-def sample_ranges(rows: Matrix, name: str) -> tuple[Int8Ranges, dict[str, Any]]:
-    """Return the ranges of a sample of vectors [n, d], and the sample's size and ranges as JSON.
-
-    Raises:
-        DataError: if there are too few vectors.
-    """
-    import numpy as np
-    from emberge.encoding import Int8Ranges
-
-    size = min(len(rows), _SAMPLE)
-    sample = np.random.default_rng(0).choice(len(rows), size, replace=False)
-    try:
-        ranges = Int8Ranges.of(rows[np.sort(sample)])
-    except ValueError as error:
-        raise DataError(f"{name}: int8 cannot be calibrated: {error}") from error
-    facts = {"vectors": size, "low": ranges.low.tolist(), "high": ranges.high.tolist()}
-    return ranges, {"calibration": facts}
-
-
-def _pad_signs(rows: Matrix) -> Matrix:
-    """Return signs with ones after them up to 4, 16, 64, … columns.
-
-    The cosines keep their order, and are sums of powers of two: pairs of one Hamming distance are equal in
-    any order of summation, and not by chance above or below each other.
-    """
-    import numpy as np
-
-    width = 4
-    while width < rows.shape[1]:
-        width *= 4
-    return np.pad(rows, ((0, 0), (0, width - rows.shape[1])), constant_values=1)
-
-
-def cut_rows(rows: Matrix, size: int | None) -> Matrix:
-    """Return the first `size` numbers of each row, scaled to length one, or the rows as they are."""
-    return rows if size is None else unit_rows(rows[:, :size])

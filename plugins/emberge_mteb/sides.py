@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from emberge import Backbone, CheckpointError, Encoder, EncoderFacts
+from emberge import Backbone, CheckpointError, Encoder, EncoderFacts, TaskInfo
 from emberge.contracts import MediaKind, Side
 from emberge.model_folder import read_routes
 from emberge.wording import join_some
@@ -129,3 +129,11 @@ def describe_routes(folder: Path, unsided_tasks: Sequence[str]) -> str:
         return line
     default = "no route, so refused" if routes.default is None else f"'{routes.default}'"
     return f"{line}; {join_some(unsided_tasks)}, without queries and documents, by {default}"
+
+
+def find_tasks_without_sides(tasks: Sequence[TaskInfo]) -> list[str]:
+    """Return the names of the distinct tasks whose texts are neither queries nor documents."""
+    kind_by_name = {task.plain_name: task.kind for task in tasks}
+    return [
+        name for name, kind in kind_by_name.items() if not kind.endswith(("retrieval", "reranking"))
+    ]

@@ -12,9 +12,9 @@ from emberge.contracts import SearchStack
 from emberge.wording import join_some
 
 from emberge_mteb.kept_hits import keep_hits
-from emberge_mteb.kept_index import find_tasks_without_sides
 from emberge_mteb.kind_search import Hits, PairSearch
 from emberge_mteb.model import build_model_meta
+from emberge_mteb.sides import find_tasks_without_sides
 
 
 def stack_faults(tasks: Sequence[TaskInfo], options: Mapping[str, object]) -> Iterator[str]:

@@ -39,13 +39,8 @@ def _list_columns(scores: Scores) -> dict[str, Column]:
     def find_index_bytes(model: str) -> str | None:
         if model not in costs:
             return None
-        form = scores.form_of(model)
-        stored = costs[model].index_bytes if form is None or form.bytes is None else form.bytes
-        return f"{stored:,.0f}"
-
-    def find_speed(model: str) -> str | None:
-        embeds_documents = model in costs and model not in scores.own_index
-        return _show(costs[model].texts_per_second) if embeds_documents else None
+        size = next((scores.sizes[m] for m in scores.members_of(model) if m in scores.sizes), None)
+        return f"{costs[model].index_bytes if size is None else 4 * size:,.0f}"
 
     columns: dict[str, Column] = {
         "Parameters": lambda m: f"{counts[m].total:,}" if m in counts else None,
@@ -59,7 +54,7 @@ def _list_columns(scores: Scores) -> dict[str, Column]:
         "Index bytes a document": find_index_bytes,
         "ms a query": lambda m: _show(costs[m].milliseconds) if m in costs else None,
         "CPU ms": lambda m: _show(costs[m].cpu_milliseconds) if m in costs else None,
-        "texts/s": find_speed,
+        "texts/s": lambda m: _show(costs[m].texts_per_second) if m in costs else None,
     }
     for on in scores.headlines():
         columns |= _list_score_columns(scores, on)

@@ -31,7 +31,6 @@ from .dataset import Split as Split
 from .dataset import TaskKind as TaskKind
 from .evaluator import LESS_IS_BETTER as LESS_IS_BETTER
 from .evaluator import Evaluator as Evaluator
-from .evaluator import KeptIndex as KeptIndex
 from .evaluator import Side as Side
 from .evaluator import TaskInfo as TaskInfo
 from .evaluator import TaskScore as TaskScore
@@ -121,4 +120,3 @@ from .step import Machine as Machine
 from .step import Preflight as Preflight
 from .step import Step as Step
 from .step import Workspace as Workspace
-from .stored_form import StoredForm as StoredForm

@@ -8,9 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from emberge.contracts.dataset import Split
-from emberge.contracts.option import WholeNumber
-from emberge.contracts.reference import FileRef, ModelRef
-from emberge.contracts.stored_form import StoredForm
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,38 +45,6 @@ class Units:
     groups: Sequence[int] | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class KeptIndex:
-    """An index of documents embedded by `model`, searched with the queries of another model.
-
-    `translations` are results of `translate` steps, which may translate the index's vectors. The translation
-    from `model` to the scored model is used or, if there is none, the shortest sequence of translations
-    between the two. If `anew` is not 0, the scored model embeds the first `anew` documents that each query
-    finds, and orders them by its own embeddings. `name` is the index's name in tables.
-    """
-
-    model: ModelRef
-    translations: tuple[FileRef, ...] = ()
-    anew: WholeNumber = 0
-    name: str | None = None
-
-    @property
-    def label(self) -> str:
-        """The name in tables: `name`, or a name built from `model` and `translations`."""
-        if self.name is not None:
-            return self.name
-        steps = dict.fromkeys(_shorten_reference(translation) for translation in self.translations)
-        steps_text = f" by {' or '.join(steps)}" if steps else ""
-        return f"{_shorten_reference(self.model)}{steps_text}{f', {self.anew} anew' if self.anew else ''}"
-
-
-def _shorten_reference(reference: FileRef | ModelRef) -> str:
-    """Return a short name for a reference: a step's id without `foreach` variables, or a path's last part."""
-    if reference.step is not None:
-        return reference.step.partition(".")[0]
-    return reference.text.rstrip("/").rpartition("/")[2]
-
-
 @dataclass(frozen=True, slots=True)
 class TaskInfo:
     """One task: its name, kind of task, main metric, languages, and domain relative to the training.
@@ -88,11 +53,10 @@ class TaskInfo:
     of its base. `metric` is one of `LESS_IS_BETTER` for a loss. `note` is for readers of the score (for
     example, that the corpus was cut). `fingerprint` hashes all that the score depends on except the model:
     data, options, versions; if it is empty, scores are not reused. `split` is the half of the data that is
-    scored, or None if the evaluator does not know. `form` is the form of embeddings that is scored, if it is
-    another than the model's own; the task's name then ends with it: `STS12@256`. `seed` is the seed of an
+    scored, or None if the evaluator does not know. `size` is the number of leading dimensions that are
+    scored, if these are not all; the task's name then ends with it: `STS12@256`. `seed` is the seed of an
     evaluation that draws random numbers, such as a fine-tuning; the task's name then ends with the seed:
-    `xnli#1`. `index` is the label of the `KeptIndex` that is searched, and `index_of` is the text of the
-    reference to that index's model; both are None if a model searches its own documents.
+    `xnli#1`.
     """
 
     name: str
@@ -103,36 +67,13 @@ class TaskInfo:
     note: str = ""
     fingerprint: str = ""
     split: Split | None = None
-    form: StoredForm | None = None
+    size: int | None = None
     seed: int | None = None
-    index: str | None = None
-    index_of: str | None = None
-
-    def on_index(self, index: KeptIndex, content: str) -> TaskInfo:
-        """Return a copy of the task that searches a kept index, with its own name and fingerprint.
-
-        `content` identifies the index: the fingerprint of its model, and those of its translations.
-        """
-        text = f"{self.fingerprint}\0index {content} {index.anew}".encode()
-        fingerprint = hashlib.sha256(text).hexdigest() if self.fingerprint else ""
-        return replace(
-            self,
-            name=f"{self.name} on {index.label}",
-            index=index.label,
-            index_of=index.model.text,
-            fingerprint=fingerprint,
-        )
-
-    @property
-    def name_without_index(self) -> str:
-        """Name without the index, if any: `search` for `search on old`."""
-        return self.name if self.index is None else self.name.removesuffix(f" on {self.index}")
 
     @property
     def plain_name(self) -> str:
-        """Name without the index, the form and the seed, if any."""
-        without_seed = replace(self, name=self.name_without_seed)
-        return replace(without_seed, name=without_seed.name_without_form).name_without_index
+        """Name without the size and the seed, if any."""
+        return replace(self, name=self.name_without_seed).name_without_size
 
     def at_seed(self, seed: int) -> TaskInfo:
         """Return a copy of the task that is run with a seed, with its own name and fingerprint."""
@@ -150,16 +91,16 @@ class TaskInfo:
         """True if lower scores are better, as for a loss."""
         return self.metric in LESS_IS_BETTER
 
-    def in_form(self, form: StoredForm) -> TaskInfo:
-        """Return a copy of the task on embeddings in this form, with its own name and fingerprint."""
-        content = f"{self.fingerprint}\0{form.label}".encode()
+    def at_size(self, size: int) -> TaskInfo:
+        """Return a copy of the task on embeddings cut to a size, with its own name and fingerprint."""
+        content = f"{self.fingerprint}\0{size}".encode()
         fingerprint = hashlib.sha256(content).hexdigest() if self.fingerprint else ""
-        return replace(self, name=f"{self.name}@{form.label}", form=form, fingerprint=fingerprint)
+        return replace(self, name=f"{self.name}@{size}", size=size, fingerprint=fingerprint)
 
     @property
-    def name_without_form(self) -> str:
-        """Name without the form of embeddings, if any: `STS12` for `STS12@256`."""
-        return self.name if self.form is None else self.name.removesuffix(f"@{self.form.label}")
+    def name_without_size(self) -> str:
+        """Name without the size of embeddings, if any: `STS12` for `STS12@256`."""
+        return self.name if self.size is None else self.name.removesuffix(f"@{self.size}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,6 @@ from .forward_pass import token_states as token_states
 from .gradient_cache import BatchEmbeddings as BatchEmbeddings
 from .gradient_cache import encode_and_backward as encode_and_backward
 from .packing import packing_problem as packing_problem
-from .quantised_vectors import Int8Ranges as Int8Ranges
-from .quantised_vectors import QuantisedVectors as QuantisedVectors
 from .text_search import BestDocuments as BestDocuments
 from .text_search import TextSearch as TextSearch
 from .token_cache import TEXTS_AT_ONCE as TEXTS_AT_ONCE
@@ -28,4 +26,3 @@ from .token_pass import TokenScores as TokenScores
 from .token_pass import corrupted as corrupted
 from .token_pass import predict_and_backward as predict_and_backward
 from .token_pass import score_texts as score_texts
-from .translation import read_space_map as read_space_map

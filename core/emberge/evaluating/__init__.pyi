@@ -12,8 +12,6 @@ from .scores import Comparison as Comparison
 from .scores import CurvePoint as CurvePoint
 from .scores import EncodingCost as EncodingCost
 from .scores import Estimate as Estimate
-from .scores import FormFacts as FormFacts
-from .scores import GainKept as GainKept
 from .scores import ScoreCurve as ScoreCurve
 from .scores import Scores as Scores
 from .scores import Task as Task

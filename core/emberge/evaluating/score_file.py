@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from emberge.contracts import ParameterCount, StoredForm
+from emberge.contracts import ParameterCount
 from emberge.errors import DataError
 from emberge.evaluating.cost_file import read_costs
 from emberge.evaluating.scores import (
@@ -17,8 +17,6 @@ from emberge.evaluating.scores import (
     CurvePoint,
     EncodingCost,
     Estimate,
-    FormFacts,
-    GainKept,
     Interval,
     ScoreCurve,
     Scores,
@@ -33,10 +31,6 @@ _GROUP_OF_MEAN = {"task": "all"}
 _MEAN_OF_GROUP = {"all": "task"}
 _Fact = TypeVar("_Fact")
 _VERDICT_KINDS = {"text": str, "met": bool}  # of the fields without a default
-_FORM_KINDS: Mapping[str, Callable[[Any], Any]] = {
-    **{"precision": str, "queries": str, "rescore": int, "by": str, "size": int},
-    **{"bytes": int, "recall": float},
-}
 _MEANS = ("task", "type", "in", "out", "elsewhere")
 
 
@@ -58,14 +52,11 @@ def write_scores(folder: Path, scores: Scores) -> Path:
         "comparisons": _build_comparison_entries(scores.comparisons),
         "forgetting": _build_comparison_entries(scores.forgetting),
         "against_linear": _build_comparison_entries(scores.against_linear),
-        "by_form": _build_comparison_entries(scores.by_form),
         "headroom": list(scores.headroom),
         "arms": [_build_arm_entry(name, pooled) for name in pooled.models] if pooled else [],
         "arm_comparisons": _build_comparison_entries(pooled.comparisons) if pooled else [],
         "arm_forgetting": _build_comparison_entries(pooled.forgetting) if pooled else [],
-        "gains_kept": [asdict(gain) for gain in scores.gains_kept],
         "arm_against_linear": _build_comparison_entries(pooled.against_linear) if pooled else [],
-        "arm_by_form": _build_comparison_entries(pooled.by_form) if pooled else [],
         "arm_headroom": list(pooled.headroom) if pooled else [],
         "curves": [_build_curve_entry(curve) for curve in scores.curves],
         "requirements": [asdict(verdict) for verdict in scores.requirements],
@@ -86,24 +77,17 @@ def _select_means(row: Mapping[str, Any], scores: Scores) -> dict[str, Any]:
 
 def _build_model_entry(name: str, scores: Scores) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": name, "fingerprint": scores.fingerprints[name]}
-    if facts := scores.forms.get(name):
-        entry["form"] = _build_form_entry(facts)
+    if size := scores.sizes.get(name):
+        entry["size"] = size
     if count := scores.parameters.get(name):
         entry["parameters"] = asdict(count)
     if weights := scores.weight_bytes.get(name):
         entry["weight_bytes"] = weights
-    if own := scores.own_index.get(name):
-        entry["own_index"] = own
     if shares := scores.shares.get(name):
         entry["shares"] = _build_share_entries(shares)
     if cost := scores.costs.get(name):
         entry["training_cost"] = {k: v for k, v in asdict(cost).items() if v is not None}
     return entry
-
-
-def _build_form_entry(facts: FormFacts) -> dict[str, Any]:
-    values = {**asdict(facts.form), "bytes": facts.bytes, "recall": facts.recall}
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _build_share_entries(shares: Mapping[str, Estimate]) -> dict[str, Any]:
@@ -202,7 +186,6 @@ def _read_all(content: Mapping[str, Any]) -> Scores:
         means=_select_finite(content.get("means") or {}),
         comparisons=_read_comparisons(content.get("comparisons")),
         forgetting=_read_comparisons(content.get("forgetting")),
-        gains_kept=tuple(GainKept(**entry) for entry in content.get("gains_kept") or ()),
         against_linear=_read_comparisons(content.get("against_linear")),
         headroom=tuple(content.get("headroom") or ()),
         requirements=tuple(map(_read_verdict, content.get("requirements") or ())),
@@ -212,8 +195,7 @@ def _read_all(content: Mapping[str, Any]) -> Scores:
             if m.get("training_cost")
         },
         curves=tuple(_read_curve(curve) for curve in content.get("curves") or ()),
-        forms={m["name"]: _read_form(m["form"]) for m in content["models"] if m.get("form")},
-        by_form=_read_comparisons(content.get("by_form")),
+        sizes={m["name"]: int(m["size"]) for m in content["models"] if m.get("size")},
         parameters={
             m["name"]: ParameterCount(**m["parameters"])
             for m in content["models"]
@@ -222,19 +204,10 @@ def _read_all(content: Mapping[str, Any]) -> Scores:
         weight_bytes={
             m["name"]: int(m["weight_bytes"]) for m in content["models"] if m.get("weight_bytes")
         },
-        own_index={m["name"]: str(m["own_index"]) for m in content["models"] if m.get("own_index")},
         shares=_read_shares(content["models"]),
     )
     arms = content.get("arms") or ()
     return replace(scores, pooled=_read_pooled(scores, arms, content)) if arms else scores
-
-
-def _read_form(entry: Mapping[str, Any]) -> FormFacts:
-    options: dict[str, Any] = {
-        name: kind(entry[name]) for name, kind in _FORM_KINDS.items() if entry.get(name) is not None
-    }
-    stored_bytes, recall = options.pop("bytes", None), options.pop("recall", None)
-    return FormFacts(StoredForm(**options), bytes=stored_bytes, recall=recall)
 
 
 def _read_shares(entries: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Estimate]]:
@@ -276,20 +249,16 @@ def _read_pooled(scores: Scores, arms: Sequence[Any], content: Mapping[str, Any]
         comparisons=_read_comparisons(content.get("arm_comparisons")),
         forgetting=_read_comparisons(content.get("arm_forgetting")),
         against_linear=_read_comparisons(content.get("arm_against_linear")),
-        by_form=_read_comparisons(content.get("arm_by_form")),
         headroom=tuple(content.get("arm_headroom") or ()),
         requirements=(),
         shares=_read_shares(arms),
         curves=(),
     )
-    arm_of = {model: arm for arm in members for model in pooled.members_of(arm)}
-    own_index = _map_arms_to_facts(scores.own_index, pooled)
     return replace(
         pooled,
         costs=_map_arms_to_facts(scores.costs, pooled),
         parameters=_map_arms_to_facts(scores.parameters, pooled),
         weight_bytes=_map_arms_to_facts(scores.weight_bytes, pooled),
-        own_index={name: arm_of[own] for name, own in own_index.items()},
     )
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from emberge.contracts import LESS_IS_BETTER, ParameterCount, StoredForm
+from emberge.contracts import LESS_IS_BETTER, ParameterCount
 
 # Maps names of means, in the order of display, to their titles.
 MEANS = {
@@ -90,34 +90,13 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class GainKept:
-    """Share of the gain from `old` to `new` that is kept by `model`: `new` on an index of old vectors.
-
-    The share is (model - old) / (new - old) on a task, or in a mean of `MEANS`, with its interval. If the
-    interval of the `gain` reaches 0 or below, the share is undefined, and share and interval are None.
-    """
-
-    model: str
-    new: str
-    old: str
-    on: str
-    gain: float
-    gain_low: float | None
-    gain_high: float | None
-    share: float | None = None
-    low: float | None = None
-    high: float | None = None
-    confidence: float = 0.95
-
-
-@dataclass(frozen=True)
 class Verdict:
     """Result of one requirement on two models or arms: whether it is met, in words and numbers.
 
     `demand` is "not_worse_than", "better_than" or "forgetting" (compared with `other`), by `margin` points on
-    `tasks`; `lower_bound` is the lower bound of the `difference`. With "gain_kept", these three numbers are
-    shares of the gain from `other` to the model, with "keeps" shares of the score of `other`. With
-    "at_most_parameters" and "at_most_megabytes" they are the limit, and twice the model's size.
+    `tasks`; `lower_bound` is the lower bound of the `difference`. With "keeps", these three numbers are
+    shares of the score of `other`. With "at_most_parameters" and "at_most_megabytes" they are the limit, and
+    twice the model's size.
     """
 
     text: str
@@ -169,25 +148,6 @@ class EncodingCost:
 
 
 @dataclass(frozen=True)
-class FormFacts:
-    """A form of a model's embeddings that was scored, and what it costs and keeps.
-
-    `bytes` are those of a stored vector. `recall` is the mean share of the ten documents that the model's own
-    float32 vectors find first which are among the first ten in this form; None without a search.
-    """
-
-    form: StoredForm
-    bytes: int | None = None
-    recall: float | None = None
-
-    @property
-    def words(self) -> str:
-        """The form in words: "cut to 256 numbers", "stored as 256 int8"."""
-        is_cut = self.form.is_float32 and self.form.size is not None
-        return f"cut to {self.form.size} numbers" if is_cut else f"stored as {self.form.label}"
-
-
-@dataclass(frozen=True)
 class CurvePoint:
     """Point of a curve: the estimate of each mean of `MEANS` over the models made with the number `at`."""
 
@@ -210,16 +170,14 @@ class Scores:
     """Scores as shares, or losses, by model and task. `fingerprints` hash the models' weights.
 
     If models were trained with several seeds, `pooled` has the scores by arm: its models are the arms,
-    `members` are each arm's models by seed, and `spreads` are over these. If embeddings were scored in
-    several `forms`, each model occurs once per form, as `model@256 int8`, and `by_form` compares it with the
-    same model's widest float32 form. `forgetting` compares the base with
-    each model made from it, on tasks in no model's training domain: how much less the model scores.
+    `members` are each arm's models by seed, and `spreads` are over these. If embeddings were cut to several
+    `sizes`, each model occurs once per size, as `model@256`. `forgetting` compares the base with each model
+    made from it, on tasks in no model's training domain: how much less the model scores.
     `comparisons` are with the first model, and those of further pairs that the recipe asks for.
     `against_linear` compares merges with the linear merge of the same members. The rows of `headroom` are not
     models of a recipe: they are the members' ensemble, and an oracle that takes the best member for each
     task.
 
-    `own_index` maps each model on an index of another model's vectors to the same model on its own index.
     `shares` are scores divided by the first model's, by mean. `weight_bytes` are the sizes of files of
     weights. `encoding_costs` were measured on one machine, and are no part of `scores.json`.
     """
@@ -231,7 +189,6 @@ class Scores:
     means: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     comparisons: tuple[Comparison, ...] = ()
     forgetting: tuple[Comparison, ...] = ()
-    gains_kept: tuple[GainKept, ...] = ()
     against_linear: tuple[Comparison, ...] = ()
     headroom: tuple[str, ...] = ()
     requirements: tuple[Verdict, ...] = ()
@@ -239,11 +196,9 @@ class Scores:
     spreads: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     members: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     curves: tuple[ScoreCurve, ...] = ()
-    forms: Mapping[str, FormFacts] = field(default_factory=dict)
-    by_form: tuple[Comparison, ...] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
     parameters: Mapping[str, ParameterCount] = field(default_factory=dict)
     weight_bytes: Mapping[str, int] = field(default_factory=dict)
-    own_index: Mapping[str, str] = field(default_factory=dict)
     shares: Mapping[str, Mapping[str, Estimate]] = field(default_factory=dict)
     encoding_costs: Mapping[str, EncodingCost] = field(default_factory=dict)
     pooled: Scores | None = None
@@ -257,35 +212,22 @@ class Scores:
         """Return the names of an arm's models, or the model's own name."""
         return tuple(self.members.get(model, {"": model}).values())
 
-    def in_forms(self, model: str) -> tuple[str, ...]:
-        """Return the names under which a model was scored: its own, or one for each form of embeddings."""
-        labels = dict.fromkeys(facts.form.label for facts in self.forms.values())
-        names = [model, *(f"{model}@{label}" for label in labels)]
+    def at_sizes(self, model: str) -> tuple[str, ...]:
+        """Return the names under which a model was scored: its own, or one for each size of embeddings."""
+        names = [model, *(f"{model}@{size}" for size in dict.fromkeys(self.sizes.values()))]
         return tuple(name for name in names if name in self.fingerprints)
 
     def requirements_on(self, model: str) -> tuple[Verdict, ...]:
-        """Return the verdicts on a scored model: on its arm of seeds and its queries on old indexes too."""
-        weights, form = self.fingerprints[model], self._find_form(model)
+        """Return the verdicts on a scored model: on its arm of seeds too."""
+        weights, size = self.fingerprints[model], self.sizes.get(model)
         names = {model} | {
             name
             for name, fingerprint in self.fingerprints.items()
-            if weights and fingerprint == weights and self._find_form(name) == form
+            if weights and fingerprint == weights and self.sizes.get(name) == size
         }
         arms = self.pooled.members if self.pooled is not None else {}
         names |= {arm for arm, members in arms.items() if names & {*members.values()}}
         return tuple(verdict for verdict in self.requirements if verdict.model in names)
-
-    def form_of(self, model: str) -> FormFacts | None:
-        """Return the form of a model's embeddings, for an arm with the mean recall of its models."""
-        facts = [self.forms[name] for name in self.members_of(model) if name in self.forms]
-        if not facts:
-            return None
-        recalls = [one.recall for one in facts if one.recall is not None]
-        return replace(facts[0], recall=sum(recalls) / len(recalls) if recalls else None)
-
-    def _find_form(self, model: str) -> StoredForm | None:
-        facts = self.forms.get(model)
-        return None if facts is None else facts.form
 
     @property
     def models(self) -> tuple[str, ...]:

@@ -35,8 +35,7 @@ def groups_with_means(tasks: Sequence[TaskInfo]) -> list[str]:
 def _select_tasks(tasks: Sequence[TaskInfo], group: str) -> list[TaskInfo]:
     """Return the tasks of a group: all, or those of a domain ("in", "out", "elsewhere"), a name or a kind.
 
-    If a task is scored in several forms of embeddings, under several seeds, or on several indexes, its name
-    means all of these.
+    If a task is scored at several sizes of embeddings, or under several seeds, its name means all of these.
     """
     if group == "all":
         return list(tasks)
@@ -47,7 +46,7 @@ def _select_tasks(tasks: Sequence[TaskInfo], group: str) -> list[TaskInfo]:
     named_tasks = [
         task
         for task in tasks
-        if group in (task.name, task.name_without_form, task.name_without_seed, task.plain_name)
+        if group in (task.name, task.name_without_size, task.name_without_seed, task.plain_name)
     ]
     return named_tasks or [task for task in tasks if task.kind == group]
 

@@ -95,9 +95,9 @@ class CardFacts:
         return stated.pop() if len(stated) == 1 else None
 
     def list_scored(self) -> Iterator[tuple[str, Scores]]:
-        """Yield each evaluation with the model's name in it, once for each form of embeddings."""
+        """Yield each evaluation with the model's name in it, once for each size of embeddings."""
         for scores in self.scores:
-            yield from ((name, scores) for name in scores.in_forms(self.name))
+            yield from ((name, scores) for name in scores.at_sizes(self.name))
 
 
 def model_card(facts: CardFacts) -> Card:

@@ -23,10 +23,10 @@ def results_of(model: str, scores: Scores) -> Iterator[EvalResult]:
     from huggingface_hub.repocard_data import EvalResult
 
     for task in scores.tasks:
-        value, facts = scores.value(model, task.name), scores.forms.get(model)
+        value, size = scores.value(model, task.name), scores.sizes.get(model)
         if value is None:
             continue
-        name = task.name if facts is None else f"{task.name}@{facts.form.label}"
+        name = task.name if size is None else f"{task.name}@{size}"
         yield EvalResult(
             task_type=_make_slug(task.kind) or "feature-extraction",
             dataset_type=_make_slug(name),
@@ -40,6 +40,11 @@ def _make_slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
+def _describe_size(model: str, scores: Scores) -> str:
+    size = scores.sizes.get(model)
+    return "" if size is None else f" of embeddings cut to {size} numbers"
+
+
 def score_section(model: str, scores: Scores) -> Section:
     """Return a table of the model's scores and the reference model's, and the requirements on the model."""
     reference = scores.reference
@@ -47,8 +52,7 @@ def score_section(model: str, scores: Scores) -> Section:
     head = ["Task", "Metric", model, f"{100 * scores.confidence:g} % interval"]
     head += [compared, "Difference"] if compared else []
     rows = [_build_score_row(model, scores, on, compared) for on in scores.columns()]
-    form = scores.forms.get(model)
-    title = "Scores" if form is None else f"Scores of embeddings {form.words}"
+    title = f"Scores{_describe_size(model, scores)}"
     kind = "Losses, of which less is better." if scores.less else "Scores ×100."
     explanation = [_EXPLAINED.format(share=f"{100 * scores.confidence:g} %")] if compared else []
     notes = [Markdown(f"{prose(t.name)}: {prose(t.note)}") for t in scores.tasks if t.note]
@@ -67,8 +71,7 @@ def cost_section(model: str, scores: Scores) -> Section | None:
     if not scores.encoding_costs:
         return None
     shown = scores.pooled or scores
-    own = {name for name in shown.models if {*shown.members_of(name)} & {*scores.in_forms(model)}}
-    own |= {name for name, own_index in shown.own_index.items() if own_index in own}
+    own = {name for name in shown.models if {*shown.members_of(name)} & {*scores.at_sizes(model)}}
     head, rows = list_costs(shown)
     table_rows = [[bold(name) if name in own else name, *cells] for name, cells in rows.items()]
     table = TextTable(["Model", *head], table_rows, "l" + "r" * len(head))
@@ -91,8 +94,8 @@ def forgetting_sentence(model: str, scores: Scores) -> str:
     if forgotten is None:
         return ""
     of = next(comparison for comparison in scores.forgetting if comparison.reference == model)
-    at = f" of embeddings {form.words}" if (form := scores.forms.get(model)) is not None else ""
     group_text = f"on tasks {WHERE[of.on]}, against {prose(of.model)}"
+    at = _describe_size(model, scores)
     return Markdown(f"Forgetting{at}, {group_text}: it {loss_in_words(forgotten, scores.less)}.")
 
 

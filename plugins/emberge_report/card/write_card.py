@@ -89,7 +89,7 @@ def _find_scores(name: str, folder: Path, out: Path) -> Iterator[Scores]:
         if artifact is None or artifact.kind != "scores":
             continue
         scores = read_scores(step_folder)
-        names = scores.in_forms(name)
+        names = scores.at_sizes(name)
         if not names:
             continue
         if content is None:

@@ -163,7 +163,6 @@ def _draw_whisker(box: Box, look: MarkerStyle) -> Markup:
         x2=x,
         y1=box.top,
         y2=box.bottom,
-        stroke_dasharray="1 5" if look.hollow else None,
     )
 
 

@@ -19,11 +19,10 @@ _SHAPES = ("circle", "square", "diamond", "up", "down", "cross", "hexagon")
 
 @dataclass(frozen=True, slots=True)
 class MarkerStyle:
-    """Style class of the page and shape of a marker; a `hollow` one is drawn as an outline."""
+    """Style class of the page and shape of a marker."""
 
     style: str
     shape: str
-    hollow: bool = False
 
 
 # Look of a model that is compared with but was not made here.
@@ -40,7 +39,7 @@ def looks(names: Iterable[str]) -> Mapping[str, MarkerStyle]:
 
 def marker(x: float, y: float, look: MarkerStyle, size: float = 4.5) -> Markup:
     """Return the marker's shape, centred on a point; `size` is about its radius."""
-    style = f"{'hollow' if look.hollow else 'mark'} {look.style}"
+    style = f"mark {look.style}"
     if look.shape == "circle":
         return tag("circle", class_=style, cx=x, cy=y, r=size)
     if look.shape == "square":

@@ -59,10 +59,10 @@ def _choose_looks(report: ReportData) -> dict[str, MarkerStyle]:
     """Return a marker style for each model; merges come first, as the first colours are the strongest."""
     model_groups = (*report.merges, *report.trained, *report.choices)
     looks_by_model = dict(looks([m.name for m in (*model_groups, *report.models)]))
-    forms = [
-        (name, at) for _, s in report.scores for name in looks_by_model for at in s.in_forms(name)
+    sizes = [
+        (name, at) for _, s in report.scores for name in looks_by_model for at in s.at_sizes(name)
     ]
-    looks_by_model |= {at: looks_by_model[name] for name, at in forms}
+    looks_by_model |= {at: looks_by_model[name] for name, at in sizes}
     look_by_name = {name: NEUTRAL for _, scores in report.scores for name in scores.models}
     arms = [
         arm

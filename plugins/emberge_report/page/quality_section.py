@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from emberge.evaluating import MEANS, Scores
 from emberge.wording import count_noun
@@ -22,7 +21,7 @@ Looks = Mapping[str, MarkerStyle]
 
 def quality_section(scores: Scores, looks: Looks) -> Markup | None:
     """Return charts of each headline mean over each cost, and the numbers; None for models of equal cost."""
-    looks = {model: _choose_look(model, scores, looks) for model in scores.models_of_recipe}
+    looks = {model: looks.get(model, NEUTRAL) for model in scores.models_of_recipe}
     time = _map_to_time(scores)
     charts = list(_draw_charts(scores, time, looks, WIDTH))
     twins = list(_draw_charts(scores, _map_to_sizes(scores), looks, _HALF))
@@ -44,14 +43,6 @@ def quality_section(scores: Scores, looks: Looks) -> Markup | None:
         table(["Model", *head], cells, "Quality and cost of each model"),
         tag("p", describe_costs(scores), class_="soft"),
     )
-
-
-def _choose_look(model: str, scores: Scores, looks: Looks) -> MarkerStyle:
-    """Return a model's marker style; on another model's index it is the model's own, hollow."""
-    own = scores.own_index.get(model)
-    if own is None:
-        return looks.get(model, NEUTRAL)
-    return replace(looks.get(own, NEUTRAL), hollow=True)
 
 
 def _map_to_time(scores: Scores) -> dict[str, dict[str, float]]:
@@ -123,11 +114,6 @@ def _describe_charts(scores: Scores) -> str:
     sentences = ["The dashed line joins the models that none as cheap scores above."]
     if any(scores.intervals.values()):
         sentences.append(f"Bars are {100 * scores.confidence:g} % intervals.")
-    if scores.own_index:
-        sentences.append(
-            "Open markers, with dotted bars, are queries of a model on an index that another model embedded, "
-            "named after “on”."
-        )
     return " ".join(sentences)
 
 

@@ -40,7 +40,6 @@ def _draw_numbers(scores: Scores, looks: Looks) -> Markup:
         _draw_panels(scores, looks),
         _draw_score_table(scores, looks),
         _draw_differences(scores, looks),
-        _draw_forms(scores, looks),
     )
     return tag("div", *parts)
 
@@ -289,44 +288,6 @@ def _draw_comparison(difference: Comparison | None) -> Markup:
 def _list_by_seed(difference: Comparison) -> str:
     values = (signed(value, difference.less) for value in (difference.by_seed or {}).values())
     return f"seeds {', '.join(values)}"
-
-
-def _draw_forms(scores: Scores, looks: Looks) -> Markup | None:
-    """Return the table of stored vectors beside the same model's float32 vectors; None without precisions."""
-    comparisons = {(one.model, one.on): one for one in scores.by_form}
-    if not comparisons:
-        return None
-    models = dict.fromkeys(model for model, _ in comparisons)
-    shown = {"task", *scores.columns()}
-    columns = [on for on in dict.fromkeys(on for _, on in comparisons) if on in shown]
-    rows = []
-    for model in models:
-        facts = scores.form_of(model)
-        assert facts is not None  # only forms are compared
-        rows.append(
-            [
-                tag("th", swatch(looks.get(model, NEUTRAL)), model, scope="row"),
-                tag("td", "–" if facts.bytes is None else f"{facts.bytes:,}"),
-                *(_draw_comparison(comparisons.get((model, on))) for on in columns),
-                tag("td", "–" if facts.recall is None else f"{100 * facts.recall:.1f} %"),
-            ]
-        )
-    titles = (_draw_heading(scores, on) for on in columns)
-    head = ["Model", "Bytes a vector", *titles, "Recall"]
-    return tag(
-        "div",
-        tag("h3", "Stored vectors beside float32"),
-        tag("p", _EXPLAINED_RECALL),
-        table(
-            head, rows, "Differences in points (scores ×100) from the same model’s float32 vectors"
-        ),
-    )
-
-
-_EXPLAINED_RECALL = (
-    "Bytes are those of a stored vector, without its name and an index. Recall is the share of the ten "
-    "documents that float32 vectors find first which are among the first ten."
-)
 
 
 def _draw_domains(scores: Scores) -> Markup | None:

@@ -41,7 +41,7 @@ PLAIN = Scores(
         ScoreCurve("m", "ratio", (CurvePoint(0.2, ("m.seed=1",), {"task": Estimate(0.375, 0.1)}),)),
     ),
     weight_bytes={"m.seed=1": 1200, "m.seed=2": 1200},
-    own_index={"m.seed=2": "m.seed=1"},
+    sizes={"m.seed=2": 256},
     shares={"m.seed=1": {"task": Estimate(0.9, None, 0.8, 1.1), "type": Estimate(0.9)}},
 )
 POOLED = Scores(
@@ -54,6 +54,7 @@ POOLED = Scores(
     forgetting=(Comparison("base", "m", "out", 0.02, 0.01, 0.03),),
     spreads={"base": {}, "m": {"code": 0.01, "task": 0.02}},
     members={"base": {"1": "base"}, "m": {"seed=1": "m.seed=1", "seed=2": "m.seed=2"}},
+    sizes=PLAIN.sizes,
     costs={"m": TrainingCost(1.5, 30, 20)},
     weight_bytes={"m": 1200},
     shares={"m": {"task": Estimate(0.95, None, 0.9, 1.0)}},

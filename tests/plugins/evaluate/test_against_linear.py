@@ -89,14 +89,3 @@ def test_seeds_are_held_against_seeds(seeds: int, tmp_path: Path) -> None:
     assert scores.pooled is not None
     pairs = {(one.model, one.reference) for one in scores.pooled.against_linear}
     assert pairs == {("ties", "linear")}
-
-
-def test_a_models_queries_on_an_old_index_are_no_merge(tmp_path: Path) -> None:
-    soup, ties = merge("soup", tmp_path, "linear"), merge("ties", tmp_path, "ties")
-    columns = {
-        "soup": (Scored("soup", ModelRef("$soup")), soup),
-        "soup on old": (Scored("soup on old", ModelRef("$soup"), index="old"), soup),
-        "ties": (Scored("ties", ModelRef("$ties")), ties),
-        "ties on old": (Scored("ties on old", ModelRef("$ties"), index="old"), ties),
-    }
-    assert linear_merges(columns) == {"ties": "soup"}

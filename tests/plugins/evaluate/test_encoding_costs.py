@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from emberge import Artifact, DataError, DataRef, Evaluator, Model, ModelRef, RecipeError
-from emberge.contracts import KeptIndex, ParameterCount
+from emberge.contracts import ParameterCount
 from emberge.evaluating import read_costs, read_scores
 from emberge_evaluate import Evaluate, EvaluatedModel, encoding_costs
 from emberge_evaluate.encoding_costs import CostOptions
@@ -244,19 +244,6 @@ def test_check_says_that_no_evaluator_embeds_texts(bench: Bench) -> None:
     )
     assert any("such as mteb" in str(one) for one in step.check(Glance()))
     assert not any("such as mteb" in str(one) for one in replace(step, cost=None).check(Glance()))
-
-
-def test_a_column_on_another_index_leads_to_the_models_own(catalogue: Path, bench: Bench) -> None:
-    entry = EvalEntry(path=DataRef(str(catalogue)))
-    indexes = (KeptIndex(model=ModelRef("$other"), name="other"),)
-    bench.many = {"$other": [replace(bench.many["$large"][0], name="other")], **bench.many}
-    bench.many["$large"] = [model_at(tiny.checkpoint(bench.root / "large", seed=3), "large")]
-    del bench.many["$small"]
-    scored = Mteb(data=(entry,), backbone=BACKBONE, documents_of=indexes)
-    _evaluate(catalogue, bench, evaluators=(scored,), cost=None).run(bench)
-    scores = read_scores(bench.folder)
-    assert scores.models == ("other", "large", "large on other")
-    assert scores.own_index == {"large on other": "large"}
 
 
 # ── limits on sizes ─────────────────────────────────────────────────────────────────────────────────

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from emberge import Artifact, Model, ModelRef, RecipeError, StepRef
-from emberge.contracts import Reference, StoredForm
-from emberge.evaluating import FormFacts, Scores, Task, write_scores
+from emberge.contracts import Reference
+from emberge.evaluating import Scores, Task, write_scores
 from emberge_evaluate.printed_table import PrintedColumn, PrintedRow, PrintedTable
 
 from tests.support.bench import Bench
@@ -26,8 +26,6 @@ VALUES = {
     "seed=1": {"NQ": 0.6, "FiQA": 0.4, "STS12": 0.7},
     "seed=2": {"NQ": 0.64, "FiQA": 0.4, "STS12": 0.7},
     "base@64": {"NQ": 0.1, "FiQA": 0.1, "STS12": 0.1},
-    "base@64 binary": {"NQ": 0.9, "FiQA": 0.9, "STS12": 0.9},
-    "base@384 int8": {"NQ": 0.8, "FiQA": 0.8, "STS12": 0.8},
 }
 
 
@@ -45,13 +43,8 @@ class Scored(Bench):
 def workspace(tmp_path: Path) -> Scored:
     (tmp_path / "scores").mkdir()
     fingerprints = {name: f"hash-{name.partition('@')[0]}" for name in VALUES}
-    forms = {
-        "base@64": FormFacts(StoredForm(size=64)),
-        "base": FormFacts(StoredForm(size=384)),
-        "base@64 binary": FormFacts(StoredForm(size=64, precision="binary")),
-        "base@384 int8": FormFacts(StoredForm(size=384, precision="int8")),
-    }
-    write_scores(tmp_path / "scores", Scores(fingerprints, TASKS, VALUES, forms=forms))
+    sizes = {"base@64": 64, "base": 384}
+    write_scores(tmp_path / "scores", Scores(fingerprints, TASKS, VALUES, sizes=sizes))
     made = Scored(tmp_path, results={"$scores": tmp_path / "scores"})
     made.many = {
         "$base": [Model("base", tmp_path, "hash-base")],

@@ -21,13 +21,12 @@ from emberge import (
     TaskScore,
     Units,
 )
-from emberge.contracts import StoredForm
 from emberge.encoding import TextEmbedder
 from emberge.evaluating import read_scores
 from emberge_evaluate.evaluate_step import Evaluate, EvaluatedModel
-from emberge_evaluate.form_columns import form_problems
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.seed_groups import read_variables
+from emberge_evaluate.size_columns import size_problems
 from emberge_mteb import EvalEntry, Mteb
 
 from tests.support.bench import BACKBONE, Bench, embedded_texts, model_at, write_catalogue
@@ -136,7 +135,7 @@ class Sized(Evaluator):
     """Scores that fall by a known amount at 256 numbers."""
 
     def plan(self, workspace: Any) -> Sequence[TaskInfo]:
-        return [task.in_form(StoredForm(size=size)) for task in TASKS for size in (768, 256)]
+        return [task.at_size(size) for task in TASKS for size in (768, 256)]
 
     def evaluate(
         self, model: Model, tasks: Sequence[TaskInfo], workspace: Any
@@ -146,7 +145,7 @@ class Sized(Evaluator):
         )
         for task in tasks:
             values = np.random.default_rng(3).random(60) * 0.4 + 0.3 + gain
-            values -= 0.05 * (task.form == StoredForm(size=256))
+            values -= 0.05 * (task.size == 256)
             yield TaskScore(task, float(values.mean()), Units("query", "mean", values.tolist()))
 
 
@@ -161,7 +160,7 @@ def evaluated(root: Path, *names: str, **options: Any) -> tuple[dict[str, Any], 
 
 def test_sizes_are_columns_side_by_side(tmp_path: Path) -> None:
     result, bench = evaluated(tmp_path, "old", "new")
-    assert [(m["name"], m["form"]["size"]) for m in result["models"]] == [
+    assert [(m["name"], m["size"]) for m in result["models"]] == [
         ("old@768", 768),
         ("old@256", 256),
         ("new@768", 768),
@@ -175,9 +174,7 @@ def test_sizes_are_columns_side_by_side(tmp_path: Path) -> None:
     assert lines[0] == "| task | old@768 | old@256 | new@768 | new@256 |"
     assert (bench.folder / "results" / "new" / "code-256.json").is_file()
     scores = read_scores(bench.folder)
-    assert scores.in_forms("new") == ("new@768", "new@256")
-    assert [scores.forms[name].bytes for name in scores.in_forms("new")] == [3072, 1024]
-    assert scores.by_form == ()  # sizes are compared as models are
+    assert scores.at_sizes("new") == ("new@768", "new@256")
 
 
 def test_two_sizes_are_a_curve_of_each_model(tmp_path: Path) -> None:
@@ -223,12 +220,12 @@ def test_a_requirement_names_a_task_without_its_size(tmp_path: Path) -> None:
 
 def test_tasks_without_the_sizes_of_others_are_refused() -> None:
     mixed = [
-        TASKS[0].in_form(StoredForm(size=8)),
-        TASKS[0].in_form(StoredForm(size=4)),
+        TASKS[0].at_size(8),
+        TASKS[0].at_size(4),
         TASKS[1],
-        TASKS[1].in_form(StoredForm(size=8)),
+        TASKS[1].at_size(8),
     ]
-    (fault,) = form_problems(mixed)
+    (fault,) = size_problems(mixed)
     assert "pairs" in fault
     assert "code" not in fault
-    assert list(form_problems(TASKS)) == []
+    assert list(size_problems(TASKS)) == []

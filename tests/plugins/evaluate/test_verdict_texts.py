@@ -3,20 +3,43 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from emberge import Model, ModelRef
+from emberge import Evaluator, Model, ModelRef, TaskInfo, TaskScore, Units, Workspace
 from emberge_evaluate.evaluate_step import Evaluate, EvaluatedModel
 from emberge_evaluate.requirements import Requirement
 
 from tests.support.bench import Bench
-from tests.support.query_gains import QUERIES, Given
 
+TASKS = [
+    TaskInfo(name, "retrieval", "ndcg_at_10", fingerprint=f"data of {name}")
+    for name in ("code", "papers")
+]
+QUERIES = np.linspace(0.1, 0.5, 40)
 NOISE = np.random.default_rng(1).normal(0, 0.1, len(QUERIES))
 NOISE -= NOISE.mean()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given(Evaluator):
+    """Evaluator that gives each query of the model `new` a gain."""
+
+    gain: Any
+
+    def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
+        return TASKS
+
+    def evaluate(
+        self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
+    ) -> Iterator[TaskScore]:
+        for task in tasks:
+            values = QUERIES + (self.gain if model.name == "new" else 0.0)
+            yield TaskScore(task, float(values.mean()), Units("query", "mean", values.tolist()))
 
 
 def sentence(tmp_path: Path, gain: Any, base: str | None = None, **options: Any) -> str:
@@ -26,10 +49,9 @@ def sentence(tmp_path: Path, gain: Any, base: str | None = None, **options: Any)
         bench.many[f"${name}"] = [Model(name, tmp_path, f"hash-{name}")]
     for key in {"better_than", "not_worse_than"} & {*options}:
         options[key] = (ModelRef(options[key]),)
-    evaluator = Given(gains={("new", False): gain}, indexes=())
     step = Evaluate(
         models=(EvaluatedModel(model=ModelRef("$old")), EvaluatedModel(model=ModelRef("$new"))),
-        evaluators=(evaluator,),
+        evaluators=(Given(gain=gain),),
         base=ModelRef(base) if base else None,
         elsewhere=("retrieval",) if base else (),
         require=(Requirement(model=ModelRef("$new"), **options),),

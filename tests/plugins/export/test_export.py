@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from emberge import (
@@ -109,33 +108,6 @@ def test_every_file_gives_torchs_embeddings_in_its_runtime(place: Path, plugins:
 
 @pytest.mark.slow
 @needs_onnx
-def test_programs_and_stored_vectors_are_scored_together(place: Path, plugins: Plugins) -> None:
-    import hashlib
-
-    options = "formats: [float32], probe: ./catalogue.yaml, precisions: [int8, binary]"
-    result = run(place, options, plugins)
-    found = artifact_of(result).details["exported"]
-    assert [*found["torch"]["ndcg_as_stored"]] == ["int8", "binary"]
-    assert found["torch"]["ndcg_as_stored"] == found["float32"]["ndcg_as_stored"]
-    assert "| nDCG@10, stored as | int8 | binary |" in (result / "export.md").read_text()
-    ranges = np.load(result / "ranges.npz")["ranges"]
-    assert ranges.shape == (2, 32)
-    passport = json.loads((result / "space.json").read_text())
-    digest = hashlib.sha256((result / "ranges.npz").read_bytes()).hexdigest()
-    assert passport["int8"] == {"ranges": "ranges.npz", "sha256": digest}
-    # A model made of this one has vectors of its own, and so other ranges.
-    from emberge.model_folder import copy_model
-
-    copy_model(result, place / "copy")
-    assert not (place / "copy" / "ranges.npz").exists()
-    plain = run(place, "formats: [float32]", plugins)
-    assert not (plain / "ranges.npz").exists()
-    assert "int8" not in json.loads((plain / "space.json").read_text())
-    assert "ndcg_as_stored" not in artifact_of(plain).details["exported"]["torch"]
-
-
-@pytest.mark.slow
-@needs_onnx
 def test_a_stranger_to_emberge_loads_the_file(place: Path, plugins: Plugins) -> None:
     """With onnxruntime and a tokenizer alone, texts of other lengths and numbers than it was traced with."""
     import onnxruntime
@@ -208,9 +180,6 @@ def test_a_missing_package_is_an_error_of_the_check(
         ("probe: ./catalogue.yaml, probe_set: wrods", "words"),
         ("probe_set: words", "probe"),
         ("formats: []", "format"),
-        ("precisions: [int8]", "name the catalogue of a retrieval set as 'probe'"),
-        ("probe: ./catalogue.yaml, precisions: [{size: 8}]", "leave size out"),
-        ("probe: ./catalogue.yaml, precisions: [{by: int8}]", "say how many, as `rescore: 40`"),
     ],
 )
 def test_a_probe_that_gives_no_judgements_is_found_before_the_run(

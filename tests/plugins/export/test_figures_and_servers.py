@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emberge import CheckpointError, DataError, load_plugins
+from emberge import DataError, load_plugins
 from emberge_export import export_step, parity
 from emberge_export.export_step import Export
-from emberge_export.parity import Parity, mean_ndcg, measured, parity_table, stored_table
+from emberge_export.parity import Parity, mean_ndcg, measured, parity_table
 from emberge_export.probe import Probe, read_probe
 from emberge_export.serving import serving_lines
 
@@ -147,84 +147,6 @@ def test_measuring_tells_what_it_does_and_reads_sizes_of_files(
     assert found["int8"].ndcg_at_10 is None
     assert all(one.texts_per_second > 0 < one.texts_per_cpu_second for one in found.values())
     measured(tmp_path, files, probe)
-
-
-def test_vectors_of_each_file_are_searched_as_they_are_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import contextlib
-
-    from emberge.contracts import StoredForm
-    from sentence_transformers import quantize_embeddings
-
-    draw = np.random.default_rng(0)
-    tables = {"torch": draw.standard_normal((40, 16))}
-    tables["b"] = tables["torch"] + 0.8 * draw.standard_normal((40, 16))
-
-    class Rows:
-        def __init__(self, name: str) -> None:
-            self.rows = tables[name].astype(np.float32)
-
-        def encode_document(self, texts: Sequence[str]) -> Any:
-            return self.rows[[int(text) for text in texts]]
-
-        def encode_query(self, texts: Sequence[str]) -> Any:
-            return 0.5 * self.rows[[int(text) for text in texts]][:, ::-1]
-
-    class Exporting:
-        def __init__(self, folder: Path) -> None:
-            self.model = Rows("torch")
-
-        def write(self, name: str, path: Path) -> int:
-            return 1
-
-        def load(self, path: Path) -> contextlib.AbstractContextManager[Rows]:
-            return contextlib.nullcontext(Rows("b"))
-
-    monkeypatch.setattr(parity, "Exporting", Exporting)
-    (tmp_path / "model.safetensors").write_bytes(b"x")
-    (tmp_path / "config.json").write_text("{}")
-    documents = {f"d{i}": str(i) for i in range(30)}
-    queries = {f"q{i}": str(30 + i) for i in range(10)}
-    relevant = {f"q{i}": {f"d{j}": 1 for j in (i, i + 7, i + 15)} for i in range(10)}
-    probe = Probe("p", documents, queries, relevant)
-    forms = [StoredForm(precision="int8", queries="stored"), StoredForm(precision="binary")]
-    found = measured(tmp_path, {"int8": "a.onnx"}, probe, forms=forms)
-
-    def gain_of(scores: Any) -> float:
-        gains = 1 / np.log2(np.arange(2, 12))
-        hits = np.argsort(-scores, axis=1, kind="stable")[:, :10]
-        found = [
-            sum(gains[rank] for rank, d in enumerate(places) if f"d{d}" in relevant[f"q{q}"])
-            for q, places in enumerate(hits)
-        ]
-        return float(np.mean(found) / gains[:3].sum())
-
-    def unit(rows: Any) -> Any:
-        return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
-
-    ranges = unit(Rows("torch").rows[:30])
-    ranges = np.stack([ranges.min(0), ranges.max(0)])
-    np.testing.assert_allclose(np.load(tmp_path / "ranges.npz")["ranges"], ranges, atol=1e-6)
-    for name, key in (("torch", "torch"), ("b", "int8")):
-        model = Rows(name)
-        asked = unit(model.encode_query([str(30 + i) for i in range(10)]))
-        stored = unit(model.rows[:30])
-        codes = [quantize_embeddings(rows, "int8", ranges=ranges) for rows in (asked, stored)]
-        bits = [np.where(rows > 0, 1, -1) for rows in (asked, stored)]
-        scores_of_file = found[key].ndcg_as_stored
-        assert list(scores_of_file) == ["int8 codes", "binary"]
-        for label, (left, right) in (("int8 codes", codes), ("binary", bits)):
-            scores = left.astype(int) @ right.astype(int).T
-            assert scores_of_file[label] == pytest.approx(gain_of(scores), abs=1e-4)
-    head, _, torch_row, file_row = stored_table(found).strip().splitlines()
-    assert head == "| nDCG@10, stored as | int8 codes | binary |"
-    assert torch_row.startswith("| torch | 0.")
-    assert file_row.startswith("| int8 | 0.")
-    assert stored_table(measured(tmp_path, {}, probe)) == ""
-    few = Probe("p", {"a": "1"}, {"q": "2"}, {"q": {"a": 1}})
-    with pytest.raises(CheckpointError, match="ranges need two vectors or more"):
-        measured(tmp_path, {}, few, forms=forms)
 
 
 def test_the_table_has_a_row_for_each_file() -> None:

@@ -168,7 +168,6 @@ def mteb_model(omni: Path, media: Path) -> MtebModel:
         {None: lambda texts, prompt: embedder.embed(texts, prompt=prompt)},
         name="omni",
         fingerprint="0",
-        dimension=embedder.encoder.dimension,
         prompts=Prompts(),
         count=lambda _: None,
         media=media,

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emberge import DataError, DataRef, ModelRef, check_recipe, load_plugins, parse_recipe
-from emberge.contracts import KeptIndex
+from emberge import DataError, DataRef, check_recipe, load_plugins, parse_recipe
 from emberge.model_folder import write_router
 from emberge_mteb import EvalEntry, Mteb
 from sentence_transformers import SentenceTransformer
@@ -69,24 +68,6 @@ def test_each_text_is_embedded_by_its_route(
     assert found["retrieval"] not in [scores["retrieval"] for scores in alone]
     # Without queries and documents, the library embeds by the default route, that of documents.
     assert found["sts"] == alone[1]["sts"] != alone[0]["sts"]
-
-
-def test_the_index_of_another_model_is_searched_by_the_route_of_queries(
-    catalogue: Path, folders: tuple[Path, Path, Path], tmp_path: Path
-) -> None:
-    queries, documents, _ = folders
-    bench = Bench(tmp_path / "run")
-    bench.many = {"$index": [model_at(documents, "index")]}
-    entry = EvalEntry(path=DataRef(str(catalogue)), only=("retrieval",))
-    on_index = Mteb(
-        data=(entry,), backbone=BACKBONE, documents_of=(KeptIndex(model=ModelRef("$index")),)
-    )
-    pair = tmp_path / "unprompted"
-    pair.mkdir()
-    write_router(pair, queries, documents, {})
-    found = scored(on_index, pair, bench)
-    assert found["retrieval on index"] == found["retrieval"]
-    assert found["retrieval on index"] == scored(on_index, queries, bench)["retrieval on index"]
 
 
 def test_a_router_without_a_default_has_no_vectors_of_other_tasks(

@@ -298,8 +298,7 @@ def test_a_card_has_the_scores_of_each_size_of_embeddings(
         name, _, size = model["name"].partition("@")
         if size:
             content = model_fingerprint((run.out / name).resolve())
-            form = {"precision": "float32", "size": int(size)}
-            model |= {"form": form, "fingerprint": content}
+            model |= {"size": int(size), "fingerprint": content}
     path.write_text(json.dumps(found))
     finish(run.out, "boom")
     text = card(run.out, "boom").text

@@ -142,11 +142,8 @@ COSTS = {"teacher": 40.0, "three": 20.0, "one": 9.0, "static": 0.4}
 VALUES = {
     "teacher": 0.70,
     "three": 0.66,
-    "three on teacher": 0.65,
     "one": 0.60,
-    "one on teacher": 0.605,
     "static": 0.52,
-    "static on teacher": 0.5,
 }
 
 
@@ -167,21 +164,17 @@ def _cost(milliseconds: float) -> EncodingCost:
 
 
 def _given(**changes: Any) -> Scores:
-    own = {name: name.removesuffix(" on teacher") for name in VALUES}
     sizes = {"teacher": 90, "three": 70, "one": 55, "static": 47}
     scores = Scores(
-        fingerprints={name: own[name] for name in VALUES},
+        fingerprints={name: name for name in VALUES},
         tasks=(Task("a"), Task("b")),
         values={name: {"a": value, "b": value} for name, value in VALUES.items()},
         means={name: {"task": value} for name, value in VALUES.items()},
         intervals={name: {"task": (value - 0.02, value + 0.03)} for name, value in VALUES.items()},
-        parameters={
-            name: ParameterCount(*3 * (1_000_000 * sizes[own[name]] // 4,)) for name in VALUES
-        },
-        weight_bytes={name: 1_000_000 * sizes[own[name]] for name in VALUES},
-        own_index={name: own[name] for name in VALUES if " on " in name},
+        parameters={name: ParameterCount(*3 * (1_000_000 * sizes[name] // 4,)) for name in VALUES},
+        weight_bytes={name: 1_000_000 * sizes[name] for name in VALUES},
         shares={"three": {"task": Estimate(0.9429, None, 0.92, 0.961)}},
-        encoding_costs={name: _cost(COSTS[own[name]]) for name in VALUES},
+        encoding_costs={name: _cost(COSTS[name]) for name in VALUES},
     )
     return replace(scores, **changes)
 
@@ -229,23 +222,6 @@ def test_names_in_a_chart_overlap_no_names() -> None:
             assert across or one[3] <= other[1] or other[3] <= one[1], (one, other)
 
 
-def test_queries_on_the_teachers_index_are_hollow_in_the_models_colour_and_shape() -> None:
-    svg = _charts(_drawn(_given()))["ms a query"]
-    marks = {}
-    for group in svg.iter("g"):
-        title = group.findtext("title")
-        if title is not None:
-            marks[title.partition(":")[0]] = group[1]
-    assert {*marks} == {*VALUES}
-    for name in ("three", "one", "static"):
-        own, other = marks[name], marks[f"{name} on teacher"]
-        assert own.tag == other.tag
-        style = LOOKS[name].style
-        assert (own.get("class"), other.get("class")) == (f"mark {style}", f"hollow {style}")
-        for side in ("x", "cx"):
-            assert own.get(side) == other.get(side)
-
-
 def test_intervals_are_drawn_at_their_points_and_within_the_chart() -> None:
     svg = _charts(_drawn(_given()))["ms a query"]
     whiskers = [line for line in svg.iter("line") if "whisker" in line.get("class", "")]
@@ -277,8 +253,6 @@ def test_the_table_has_costs_scores_and_shares() -> None:
         "Share of teacher’s mean over tasks": "94.3 % [92.0, 96.1]",
     }
     assert rows["teacher"][-1] == "–"
-    on_index = dict(zip(head, rows["three on teacher"], strict=True))
-    assert (on_index["ms a query"], on_index["texts/s"]) == ("20", "–")  # it embeds no documents
     explanation = section.findall("p")[-1].text or ""
     assert "on Processor <9> with 2 threads of torch: medians of 5 rounds" in explanation
 
@@ -298,5 +272,5 @@ def test_a_card_has_the_table_with_its_model_in_bold() -> None:
     table = section.passages[0]
     assert isinstance(table, TextTable)
     names = [row[0] for row in table.rows]
-    assert names == [f"**{n}**" if n.startswith("three") else n for n in VALUES]
+    assert names == [f"**{n}**" if n == "three" else n for n in VALUES]
     assert cost_section("three", _given(encoding_costs={})) is None

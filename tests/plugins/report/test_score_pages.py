@@ -6,14 +6,12 @@ import dataclasses
 import json
 import shutil
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from emberge import Artifact, Evaluator, Model, ModelRef, TaskInfo, TaskScore, Units
-from emberge.contracts import StoredForm
+from emberge import Artifact, Evaluator, ModelRef, TaskInfo
 from emberge.evaluating import read_scores
 from emberge_evaluate import Evaluate, EvaluatedModel
 
@@ -197,42 +195,3 @@ def test_a_pair_that_the_recipe_compares_has_its_table_and_its_sentence(
     assert "".join(row[0].itertext()) == "bls"
     assert "-5.00" in "".join(row.itertext()).replace("−", "-")
     assert "In domain: bls −5.00 against boom" in words(page)
-
-
-class GivenForms(Given):
-    """Bits lose a known amount of every example's score."""
-
-    def plan(self, workspace: Any) -> Sequence[TaskInfo]:
-        forms = (StoredForm(), StoredForm(precision="binary"))
-        return [task.in_form(form) for task in super().plan(workspace) for form in forms]
-
-    def evaluate(
-        self, model: Model, tasks: Sequence[TaskInfo], workspace: Any
-    ) -> Iterator[TaskScore]:
-        for score in super().evaluate(model, tasks, workspace):
-            bits = score.task.form == StoredForm(precision="binary")
-            values = np.random.default_rng(3).random(80) * 0.4 + 0.4 - 0.02 * bits
-            facts = {"bytes": 48 if bits else 1536}
-            recall = {"recall": 0.875 if bits else 1.0} if score.task.kind == "retrieval" else {}
-            yield TaskScore(
-                score.task,
-                float(values.mean()),
-                Units("query", "mean", values.tolist()),
-                {"stored": facts | recall},
-            )
-
-
-def test_stored_vectors_stand_beside_float32_with_their_bytes(tmp_path: Path, page: str) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    run = scored(tmp_path, out, *SEEDS[:3], by=GivenForms(), resamples=200)
-    formed = report(run, "scores", base=None)
-    shown = tables(formed, "Differences in points (scores ×100) from the same model’s")[0]
-    texts = [" ".join(" ".join(tr.itertext()).split()) for tr in shown.findall("tbody/tr")]
-    (row,) = [text for text in texts if text.startswith("bls@binary")]
-    assert "48" in row.split()
-    assert row.endswith("87.5 %")
-    assert row.count("\N{MINUS SIGN}2.00 \N{MINUS SIGN}2.00 to") >= 3
-    assert "seeds" in row
-    assert "Stored vectors" in formed
-    assert "Stored vectors" not in page
