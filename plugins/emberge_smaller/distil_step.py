@@ -21,7 +21,6 @@ from emberge import (
     Problem,
     Sampler,
     Step,
-    TextLength,
     WholeNumber,
     Workspace,
     component,
@@ -78,10 +77,7 @@ class Distil(FitOptions, Step):
     backbone: Backbone = component("text_encoder")
     """Backbone of the student."""
     teacher_backbone: Backbone = component("text_encoder")
-    """Backbone of the teachers."""
-    teacher_length: TextLength | None = None
-    """Tokens of a text that teachers read at most; by default the default of `max_length`, or the teachers'
-    own limit."""
+    """Backbone of the teachers, which read as many tokens of a text as `max_length` says by default."""
     learning_rate: NonNegative = 1e-4
     """The highest learning rate, reached at the end of the warm-up. For static models 3e-3 is usual."""
     seed: WholeNumber | None = None
@@ -161,7 +157,7 @@ class Distil(FitOptions, Step):
             ensemble=self.teachers[1:],
             combine="vectors" if self._compares_vectors() else "scores",
             backbone=self.teacher_backbone,
-            max_length=self.teacher_length or self.max_length.default,
+            max_length=self.max_length.default,
             ahead=True,
         )
 

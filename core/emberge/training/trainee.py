@@ -18,9 +18,9 @@ from emberge.training.plan.batch_plan import PlannedBatch
 class Trainee:
     """Interface of a trained object to the trainer: parameters, batch of each step, pass over a batch.
 
-    The trainer handles schedule, optimizer, clipping, early stopping, states, resuming and metrics. Three
-    examples of trainees: a session (an encoder with losses over datasets), an encoder with a new head for a
-    task, and the coefficients with which a merge sums weights.
+    The trainer handles schedule, optimizer, clipping, early stopping, states, resuming and metrics. Two
+    examples of trainees: a session (an encoder with losses over datasets), and an encoder with a new head for
+    a task.
     """
 
     ranks: Ranks
@@ -62,9 +62,6 @@ class Trainee:
     def decays(self, parameter: Tensor) -> bool:
         """Return whether weight decay applies to this parameter; by default, not to biases and norms."""
         return parameter.ndim > 1
-
-    def project(self) -> None:
-        """Move parameters to the nearest allowed values; called after each step."""
 
     def score(self, step: int) -> float:
         """Return the score of the current parameters for early stopping; larger is better."""

@@ -46,7 +46,7 @@ _NOUNS = {TRAIN: "training", DEV: "development", TEST: "test"}
 
 @dataclass(frozen=True, kw_only=True)
 class Split(DataStep):
-    """Training sets in parts: one to train on, one for choosing settings and early stopping, one to test on.
+    """Training sets in parts: one to train on, one for choosing settings, one to test on.
 
     The result names the training part, `data: $parts`; its development part is the same sets under
     `data: {path: $parts, split: dev}`. With `test` there is a third part, `{path: $parts, split: test}`,

@@ -118,8 +118,8 @@ def test_a_student_of_layers_comes_nearer_to_its_teacher(place: Path, deep: Path
         (
             "[./teacher, ./b, ./c]",
             "model: ./teacher, ensemble: [./b, ./c], max_length: 6",
-            "teacher_length: 6",
-            "",
+            "max_length: 6",
+            "max_length: 6",
         ),
         (
             "./teacher",
@@ -128,7 +128,7 @@ def test_a_student_of_layers_comes_nearer_to_its_teacher(place: Path, deep: Path
             "backbone: {text_encoder: {max_length: 5}}",
         ),
     ],
-    ids=["plain", "several that read few tokens", "a student that reads few tokens"],
+    ids=["plain", "several, and few tokens", "a student that reads few tokens"],
 )
 def test_it_is_the_training_of_the_same_layers_with_a_guide(
     place: Path, teachers: str, guide: str, distil: str, train: str

@@ -145,7 +145,6 @@ class Trainer:
         norm = clip_gradients(list(self.parameters.values()), max_norm)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        self.trainee.project()
         record.add(batch, pass_result, norm, options.learning_rate * factor)
 
     def _check_ranks_equal(self) -> None:

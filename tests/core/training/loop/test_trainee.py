@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from emberge.encoding import PassResult
@@ -14,20 +15,20 @@ from emberge.training import (
     FitOptions,
     FitResult,
     PlannedBatch,
+    PlannedPart,
     SaveClock,
+    Trainee,
     TrainingError,
     train,
 )
 from torch import Tensor
-
-from tests.support.pulls import Pull
 
 STEPS = 12
 TARGET = torch.tensor([1.0, -2.0, 0.5])
 OPTIONS = FitOptions(learning_rate=0.3, warmup_ratio=0.25, weight_decay=0.0, max_grad_norm=None)
 
 
-class Point(Pull):
+class Point(Trainee):
     """A vector that is pulled to a target, and is best where its scores say so."""
 
     ranks = ALONE
@@ -46,6 +47,14 @@ class Point(Pull):
     @property
     def steps(self) -> int:
         return STEPS
+
+    @property
+    def tasks(self) -> Mapping[str, str]:
+        return {"points": "pull"}
+
+    def batch(self, step: int) -> PlannedBatch:
+        part = PlannedPart("points", np.array([step]), in_batch=False)
+        return PlannedBatch(step, 0, 0, (part,))
 
     def backward(self, batch: PlannedBatch) -> PassResult:
         self.seen.append(self.point.detach().clone())
@@ -109,19 +118,3 @@ def test_the_first_step_of_a_warm_up_is_above_zero_or_zero_as_in_transformers(
         trained(point, tmp_path / name)
     assert not torch.equal(above.seen[1], above.seen[0])
     assert torch.equal(zero.seen[1], zero.seen[0])
-
-
-class BoundedPoint(Point):
-    """A vector of numbers from 0 to 1."""
-
-    def project(self) -> None:
-        with torch.no_grad():
-            self.point.clamp_(0, 1)
-
-
-def test_parameters_are_moved_to_allowed_values_after_each_step(tmp_path: Path) -> None:
-    free, bounded = Point(), BoundedPoint()
-    trained(free, tmp_path / "free")
-    trained(bounded, tmp_path / "bounded")
-    assert any((seen < 0).any() for seen in free.seen)
-    assert not any(((seen < 0) | (seen > 1)).any() for seen in bounded.seen)
