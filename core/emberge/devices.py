@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,16 +66,6 @@ def has_bfloat16_instructions() -> bool:
     """Return whether this machine's processor multiplies bfloat16 by itself; False if it cannot be told."""
     flags = _read_processor_field("flags").split()
     return not {"avx512_bf16", "amx_bf16"}.isdisjoint(flags)
-
-
-def name_device(device: str) -> str:
-    """Return the product name of a GPU, or of this machine's processor for the device "cpu"."""
-    if device.startswith("cuda"):
-        import torch
-
-        return str(torch.cuda.get_device_name(torch.device(device)))
-    name = _read_processor_field("model name")
-    return name or platform.processor() or platform.machine() or "unknown"
 
 
 def _read_processor_field(key: str) -> str:

@@ -1,4 +1,4 @@
-"""The outcome of an adaptation: gain, forgetting, size and speed, and what to do next, on one screen."""
+"""The outcome of an adaptation: gain, forgetting, size, and what to do next, on one screen."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from emberge_adapt.recipe_text import (
 )
 
 if TYPE_CHECKING:
-    from emberge.evaluating import Comparison, EncodingCost, Scores, Verdict
+    from emberge.evaluating import Comparison, Scores, Verdict
 
 IN_DOMAIN = "in"
 METRIC_NAMES = {
@@ -98,7 +98,7 @@ class AdaptOutcome:
         yield self._line("elsewhere", self._describe_forgetting())
         if weights := self._describe_weights():
             yield self._line("weights", weights)
-        yield self._line("size", self._describe_size())
+        yield self._line("size", describe_weights_of(self.model_folder))
         yield self._line("model", str(self.model_folder))
         yield from self._describe_student()
         yield self._line("load it", "from sentence_transformers import SentenceTransformer")
@@ -180,12 +180,6 @@ class AdaptOutcome:
         clear = "" if found.facts.get("clear") else " (nothing else is clearly better)"
         return f"{join_some(parts, 6)}{clear}"
 
-    def _describe_size(self) -> str:
-        speed, cost = "", self.scores.encoding_costs.get(self.model)
-        if cost is not None:
-            speed = f"; as fast as the base: {describe_speed(cost)}"
-        return f"{describe_weights_of(self.model_folder)}{speed}"
-
     # ── student ─────────────────────────────────────────────────────────────────────────────────
 
     @property
@@ -194,14 +188,10 @@ class AdaptOutcome:
         return next(one for one in self.scores.requirements if one.demand == "keeps")
 
     def _describe_student(self) -> Iterator[str]:
-        small, folder, speed = self.plan.small, self.out / SMALL, ""
+        small, folder = self.plan.small, self.out / SMALL
         if small is None:
             return
-        costs = [self.scores.encoding_costs.get(name) for name in (self.model, self.small)]
-        if costs[0] is not None and costs[1] is not None:
-            times = costs[1].texts_per_second / costs[0].texts_per_second
-            speed = f"; {times:.1f} times as fast: {describe_speed(costs[1])}"
-        yield self._line("small", f"{small.summary}: {describe_weights_of(folder)}{speed}")
+        yield self._line("small", f"{small.summary}: {describe_weights_of(folder)}")
         yield self._line("", self._describe_share())
         yield self._line("", str(folder))
 
@@ -260,13 +250,6 @@ class AdaptOutcome:
         if self.plan.effort != "thorough":
             yield "--effort thorough"
         yield "another base: --model"
-
-
-def describe_speed(cost: EncodingCost) -> str:
-    """Return the measured cost of embedding: `here 2.1 ms a query, 120 documents a second`."""
-    return (
-        f"here {cost.milliseconds:.3g} ms a query, {cost.texts_per_second:,.0f} documents a second"
-    )
 
 
 def describe_weights_of(folder: Path) -> str:

@@ -11,7 +11,6 @@ from emberge.wording import count_noun, printable
 
 from emberge_adapt.adapt_plan import AdaptPlan
 from emberge_adapt.data_facts import COVERED_SHARE
-from emberge_adapt.small_model import TIMED_QUERIES, TIMED_ROUNDS, TIMED_TEXTS
 
 # Steps of the recipe that others read: the merged model, its scores, the report.
 MODEL, SCORES, REPORT = "model", "scores", "report"
@@ -376,8 +375,6 @@ class _RecipeWriter:
         yield f"      - {{model: ${MODEL}, forgetting: {FORGETTING_LIMIT}}}"
         if self.plan.small is not None:
             yield f"      - {{model: ${SMALL}, keeps: {KEPT_SHARE}, of: ${MODEL}, tasks: ind}}"
-            timed = f"queries: {TIMED_QUERIES}, texts: {TIMED_TEXTS}, rounds: {TIMED_ROUNDS}"
-            yield f"      cost: {{{timed}}}"
 
     def _describe_student_gate(self) -> str:
         """Return the end of the sentence on the claims."""

@@ -26,8 +26,6 @@ _MOST_DOCUMENTS: Mapping[str, int] = {"quick": 5_000, "normal": 20_000, "thoroug
 _BATCH_SIZE = 32
 # Learning rates of a student of layers, and of one that is a table of tokens' vectors.
 _RATE, _STATIC_RATE = "5e-4", "3e-3"
-# Queries and documents by which the cost of all models is measured, and how often.
-TIMED_QUERIES, TIMED_TEXTS, TIMED_ROUNDS = 16, 64, 3
 
 
 @dataclass(frozen=True, kw_only=True)

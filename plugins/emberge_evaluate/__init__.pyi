@@ -8,6 +8,3 @@ from .fine_tuning.fine_tuned import FineTuned as FineTuned
 from .fine_tuning.task_entry import TaskEntry as TaskEntry
 from .fine_tuning.task_entry import TaskRowSource as TaskRowSource
 from .seed_groups import read_variables as read_variables
-from .stack_step import Reranker as Reranker
-from .stack_step import Retriever as Retriever
-from .stack_step import Stack as Stack

@@ -26,23 +26,18 @@ from emberge import (
     TaskScore,
     Workspace,
 )
-from emberge.contracts import ScoredRef
 from emberge.evaluating import (
     SCORES_FILE,
-    EncodingCost,
     Scores,
     plan_tasks,
     safe_file_name,
     score_model,
-    write_costs,
     write_scores,
 )
 from emberge.wording import join_some
 
-from emberge_evaluate.encoding_costs import CostOptions, Plans, can_be_timed, measure_costs
 from emberge_evaluate.forgetting import forgetting_group, mark_elsewhere
 from emberge_evaluate.requirements import Requirement
-from emberge_evaluate.room_for_merges import Row, headroom_problems, headroom_rows
 from emberge_evaluate.score_model import (
     DOMAINS,
     ScoreModel,
@@ -66,6 +61,7 @@ from emberge_evaluate.size_columns import (
 
 TABLE = "scores.md"
 TaskScores = dict[str, dict[str, TaskScore]]
+_Plans = Sequence[tuple[Evaluator, Sequence[TaskInfo]]]
 _NO_BASE = (
     "a requirement on forgetting is about the base; name it under 'base', and it is scored too"
 )
@@ -78,11 +74,10 @@ class EvaluatedModel:
     Models of one `arm` differ only by chance. They are pooled: the table has their mean, its spread and its
     differences from other arms. By default the models of a `foreach` over `seed` are an arm.
 
-    `backbone` loads the model, by default as the evaluators say: `{model: $sparse, backbone: splade}`. The
-    model may also be a whole search, the result of a step `stack`, whose models have their own backbones.
+    `backbone` loads the model, by default as the evaluators say: `{model: $sparse, backbone: splade}`.
     """
 
-    model: ScoredRef
+    model: ModelRef
     name: str | None = None
     arm: str | None = None
     backbone: Backbone | None = None
@@ -108,10 +103,7 @@ class Evaluate(Step):
     the others were trained from.
 
     The result has `scores.json` (scores, intervals, means, comparisons, requirements), `scores.md` (a table,
-    × 100) and the results of each evaluator as `results/<model>/<task>.json`. With `cost` it has `costs.json`
-    too: milliseconds a query, texts per second and CPU time on this machine, and the bytes of a document in
-    an index, by the models' content. These
-    are measured, so they differ from run to run, and the other files do not.
+    × 100) and the results of each evaluator as `results/<model>/<task>.json`.
 
     Example:
         scores:
@@ -131,12 +123,8 @@ class Evaluate(Step):
     """The model that the others were trained from; forgetting is measured against it."""
     elsewhere: tuple[str, ...] = ()
     """Tasks or kinds of task outside all training domains, or `ood` for all tasks out of domain."""
-    headroom: tuple[ModelRef, ...] = ()
-    """Members of merges, for two more rows: their ensemble, and the best member for each task."""
-    compare: tuple[tuple[ScoredRef, ScoredRef], ...] = ()
+    compare: tuple[tuple[ModelRef, ModelRef], ...] = ()
     """Further pairs of scored models to compare, such as `[[$boom, $full]]`: the first minus the second."""
-    cost: CostOptions | None = None
-    """Measure what the models cost to run, on texts of the evaluators' data: `{}` or `{queries: 100}`."""
     require: tuple[Requirement, ...] = ()
     resamples: Annotated[int, NumberRange(least=100, most=10**7)] = 4000
     _parts: Mapping[str, StepRef] = field(default_factory=dict)
@@ -152,15 +140,11 @@ class Evaluate(Step):
 
     @property
     def _entries(self) -> tuple[EvaluatedModel, ...]:
-        """The recipe's models, followed by its base and members that are not among them."""
-        more = [*self.headroom, *([self.base] if self.base is not None else [])]
+        """The recipe's models, followed by its base if that is not among them."""
         texts = {entry.model.text for entry in self.models}
-        added = {
-            reference.text: EvaluatedModel(model=ScoredRef(reference.text, reference.folder))
-            for reference in more
-            if reference.text not in texts
-        }
-        return (*self.models, *added.values())
+        if self.base is None or self.base.text in texts:
+            return self.models
+        return (*self.models, EvaluatedModel(model=self.base))
 
     @property
     def _references(self) -> list[ModelRef]:
@@ -187,13 +171,6 @@ class Evaluate(Step):
         yield from self._check_require(context)
         for fault, option in self._check_compared_models():
             yield context.problem(fault, option)
-        if self.cost is not None and not any(map(can_be_timed, self.evaluators)):
-            yield context.problem(
-                "cost times texts of an evaluator that embeds them, such as mteb; add one, or leave it out",
-                "cost",
-            )
-        for fault in headroom_problems(self.headroom, self.evaluators):
-            yield context.problem(fault, "headroom")
         folders = [context.model(entry.model) for entry in self._entries]
         present_folders = [folder for folder in folders if folder is not None]
         for evaluator in self.evaluators:
@@ -224,18 +201,15 @@ class Evaluate(Step):
         for (text, _), count in entry_counts.items():
             if count > 1:
                 yield context.problem(f"model '{text}' is named {count} times", "models")
-        for fault in self._check_backbones(context):
+        for fault in self._check_backbones():
             yield context.problem(fault, "models")
 
-    def _check_backbones(self, context: Preflight) -> Iterator[str]:
+    def _check_backbones(self) -> Iterator[str]:
         """Yield a problem for each backbone of a model that would not be used."""
         for text, backbone in self._backbones.items():
             entries = [entry for entry in self.models if entry.model.text == text]
-            expected = context.expected(entries[0].model)
             if any(entry.backbone != backbone for entry in entries):
                 yield f"model '{text}' is named with several backbones; take one"
-            if expected is not None and expected.stack is not None:
-                yield f"'{text}' is a whole search, whose step names backbones; leave this one out"
             if not any(hasattr(evaluator, "backbone") for evaluator in self.evaluators):
                 yield f"no evaluator loads '{text}' by a backbone; leave it out"
 
@@ -284,9 +258,6 @@ class Evaluate(Step):
             scores[name] = {
                 task.name: replace(scores[name][task.name], task=task) for task in tasks
             }
-        rows = self._score_headroom(models, tasks, scores, workspace)
-        models |= {name: row for name, row, _ in rows}
-        scores |= {name: {**tasks_scores} for name, _, tasks_scores in rows}
         columns = columns_by_seed(columns_by_size(models, tasks, scores))
         result = scores_of(
             columns,
@@ -297,18 +268,7 @@ class Evaluate(Step):
             seed=workspace.seed,
         )
         _write_results(result, scores, workspace)
-        if self.cost is not None:
-            write_costs(workspace.folder, self._measure_costs(self.cost, models, plans, workspace))
-        scores_of_models = {
-            name: model_scores
-            for name, model_scores in scores.items()
-            if not models[name][0].headroom
-        }
-        figures = [
-            figure
-            for evaluator in self.evaluators
-            for figure in evaluator.figures(scores_of_models)
-        ]
+        figures = [figure for evaluator in self.evaluators for figure in evaluator.figures(scores)]
         failed_requirements = [verdict.text for verdict in result.requirements if not verdict.met]
         return Artifact(
             kind="scores",
@@ -325,55 +285,13 @@ class Evaluate(Step):
             },
         )
 
-    def _plan_for(self, reference: ModelRef, plans: Plans, workspace: Workspace) -> Plans:
+    def _plan_for(self, reference: ModelRef, plans: _Plans, workspace: Workspace) -> _Plans:
         """Return the evaluators and tasks for a model, which may have its own backbone."""
         backbone = self._backbones.get(reference.text)
         if backbone is None:
             return plans
         evaluators = choose_evaluators(self.evaluators, backbone)
         return plan_tasks(evaluators, workspace, about=self._about)
-
-    def _measure_costs(
-        self,
-        options: CostOptions,
-        models: Mapping[str, tuple[Scored, Model]],
-        plans: Plans,
-        workspace: Workspace,
-    ) -> dict[str, EncodingCost]:
-        """Return the cost of each model or whole search by fingerprint; a reranker alone has none."""
-        timed = [
-            (scored, model)
-            for scored, model in models.values()
-            if not scored.headroom and not self._is_reranker(scored)
-        ]
-        backbones = {
-            model.fingerprint: self._backbones[scored.reference.text]
-            for scored, model in timed
-            if scored.reference.text in self._backbones
-        }
-        return measure_costs(options, [model for _, model in timed], plans, workspace, backbones)
-
-    def _is_reranker(self, scored: Scored) -> bool:
-        backbone = self._backbones.get(scored.reference.text)
-        return backbone is not None and backbone.kind == "pair_score"
-
-    def _score_headroom(
-        self,
-        models: Mapping[str, tuple[Scored, Model]],
-        tasks: Sequence[TaskInfo],
-        scores: TaskScores,
-        workspace: Workspace,
-    ) -> list[Row]:
-        """Return the rows of the members' ensemble and oracle; empty if the recipe names no members."""
-        member_texts = {reference.text for reference in self.headroom}
-        members = {
-            name: model
-            for name, (scored, model) in models.items()
-            if scored.reference.text in member_texts
-        }
-        if not member_texts:
-            return []
-        return list(headroom_rows(members, self.evaluators, tasks, scores, workspace))
 
     def _check_forgetting(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
         """Yield a problem if forgetting is required and no task can show it."""

@@ -14,7 +14,6 @@ def register_steps() -> Mapping[str, str]:
         "printed_table": "emberge_evaluate.printed_table:PrintedTable",
         "probe_sets": "emberge_evaluate.probe_sets:ProbeSets",
         "select": "emberge_evaluate.select_step:Select",
-        "stack": "emberge_evaluate.stack_step:Stack",
     }
 
 

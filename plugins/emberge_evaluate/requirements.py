@@ -14,7 +14,6 @@ from emberge import (
     PositiveShare,
     Requires,
 )
-from emberge.contracts import ScoredRef
 
 Demand = Literal["not_worse_than", "better_than", "forgetting", "keeps"]
 
@@ -57,14 +56,14 @@ class Requirement:
     `at_most: {parameters: 25e6, megabytes: 100}` is about the model's size, which is exact.
     """
 
-    model: ScoredRef | None = None
-    not_worse_than: tuple[ScoredRef, ...] = ()
-    better_than: tuple[ScoredRef, ...] = ()
+    model: ModelRef | None = None
+    not_worse_than: tuple[ModelRef, ...] = ()
+    better_than: tuple[ModelRef, ...] = ()
     forgetting: NonNegative | None = None
     """Limit, in points, on the model's loss against the base on tasks outside all training domains."""
     keeps: PositiveShare | None = None
     """Share of the score of `of` that the model must have."""
-    of: ScoredRef | None = None
+    of: ModelRef | None = None
     at_most: SizeLimits | None = None
     tasks: str = "all"
     margin: Annotated[NonNegative, Requires("not_worse_than", "better_than")] = 0.0

@@ -25,7 +25,6 @@ from emberge import (
     TaskScore,
     Workspace,
 )
-from emberge.contracts import ScoredRef, SearchStack
 from emberge.evaluating import (
     plan_tasks,
     read_score,
@@ -46,16 +45,12 @@ class ScoreModel(Step):
     produces = "file"
     embedding_kinds = ALL_KINDS
 
-    model: ScoredRef
+    model: ModelRef
     evaluators: tuple[Evaluator, ...]
     about: tuple[str, ...] = ()
     """Words for tasks in requirements; a word that matches no task is refused before the scoring."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        expected = context.expected(self.model)
-        if expected is not None and expected.stack is not None:
-            yield from self._check_stack(expected.stack, context)
-            return
         folder = context.whole_model(self.model)
         for evaluator in self.evaluators:
             for fault in evaluator.check_kind(context, folder):
@@ -64,12 +59,6 @@ class ScoreModel(Step):
             for evaluator in self.evaluators:
                 for fault in evaluator.check_model(folder, context):
                     yield context.problem(f"{self.model}: {fault}", "evaluators")
-
-    def _check_stack(self, stack: SearchStack, context: Preflight) -> Iterator[Problem]:
-        """Yield reasons why a whole search cannot be scored."""
-        for evaluator in self.evaluators:
-            for fault in evaluator.check_stack(stack, context):
-                yield context.problem(f"{self.model}: {fault}", "evaluators")
 
     def run(self, workspace: Workspace) -> Artifact:
         plans = plan_tasks(self.evaluators, workspace, about=self.about)
@@ -96,7 +85,7 @@ def scoring_parts(
 
     `backbones` are those of models that are not loaded by the evaluators' own, by the reference's text.
     """
-    named = {reference.text: ScoredRef(reference.text, reference.folder) for reference in models}
+    named = {reference.text: reference for reference in models}
     return {
         name: ScoreModel(
             model=named[text],

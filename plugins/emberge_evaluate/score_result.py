@@ -29,8 +29,8 @@ from emberge.model_folder import Checkpoint, count_parameters
 
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.forgetting import bases_of, forgetting, forgetting_group
+from emberge_evaluate.linear_reference import against_linear, linear_merges
 from emberge_evaluate.requirements import Requirement
-from emberge_evaluate.room_for_merges import against_linear, linear_merges
 from emberge_evaluate.seed_groups import Arm, Scored, find_arms, read_variables
 from emberge_evaluate.size_columns import ScoredModels
 from emberge_evaluate.verdict_texts import describe_size
@@ -81,7 +81,6 @@ def scores_of(
         comparisons=_compare_models(judge, list(models), pairs, tasks, groups),
         forgetting=tuple(forgetting(judge, bases, elsewhere)),
         against_linear=tuple(against_linear(judge, linear, groups)),
-        headroom=tuple(name for name, (scored, _) in models.items() if scored.headroom),
         requirements=(
             *_judge_demands(require, models, arms, judge),
             *_judge_forgetting(require, models, arms, judge, bases, elsewhere),
@@ -101,7 +100,6 @@ def scores_of(
         pooled,
         forgetting=tuple(forgetting(judge, bases, elsewhere, arms)),
         against_linear=tuple(against_linear(judge, linear, groups, arms)),
-        headroom=tuple(arm.name for arm in arms if {*arm.members} & {*result.headroom}),
     )
     return replace(result, pooled=pooled)
 
@@ -319,11 +317,7 @@ def _judge_forgetting(
         about = [
             name
             for name in bases
-            if (requirement.model is None and not models[name][0].headroom)
-            or (
-                requirement.model is not None
-                and models[name][0].reference.text == requirement.model.text
-            )
+            if requirement.model is None or models[name][0].reference.text == requirement.model.text
         ]
         for arm, base in dict.fromkeys((arm_of[name], arm_of[bases[name]]) for name in about):
             yield judge.judge(requirement, "forgetting", arm, base, elsewhere)

@@ -153,15 +153,9 @@ def _draw_table_row(
     label: str, values: Sequence[float], scores: Scores, notes: Sequence[str] = ()
 ) -> str:
     texts = [_format_number(value, scores) for value in values]
-    made_texts = [
-        text for text, m in zip(texts, scores.models, strict=True) if m in scores.models_of_recipe
-    ]
-    best = (min if scores.less else max)(made_texts, key=float)
-    differ = len(set(made_texts)) > 1  # where all are equal none is best
-    cells = [
-        bold(text) if differ and text == best and model in scores.models_of_recipe else text
-        for text, model in zip(texts, scores.models, strict=True)
-    ]
+    best = (min if scores.less else max)(texts, key=float)
+    differ = len(set(texts)) > 1  # where all are equal none is best
+    cells = [bold(text) if differ and text == best else text for text in texts]
     if notes:
         pairs = zip(cells, notes, strict=True)
         cells = [Markdown(" ".join(filter(None, pair))) for pair in pairs]

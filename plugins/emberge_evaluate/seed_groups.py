@@ -17,7 +17,6 @@ class Scored:
     `given` is the arm and `called` the name that the recipe gives the model. `size` is the size of embeddings
     if several are scored; the names of the model and of its arm then end with it. `drawn` is the seed of the
     evaluation if there are several; the model's name then ends with it.
-    `headroom` marks a row that is no model: the scores of an ensemble, or of the best member for each task.
     """
 
     name: str
@@ -26,7 +25,6 @@ class Scored:
     given: str | None = None
     size: int | None = None
     drawn: int | None = None
-    headroom: bool = False
 
     @property
     def step(self) -> str | None:

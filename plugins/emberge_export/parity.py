@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from emberge import CheckpointError
-from emberge.evaluating import time_call
 from emberge.model_folder import Checkpoint, is_static_model
 from emberge.numerics import ndcg, nearest_rows, row_cosines
 from emberge.wording import table_lines
@@ -105,6 +105,14 @@ def parity_table(figures: Mapping[str, Parity]) -> str:
     return "\n".join(table_lines(head, rows)) + "\n"
 
 
+def time_call(run: Callable[[], object]) -> tuple[float, float]:
+    """Run a function and return the seconds of wall time, and of CPU time of all threads, both above 0."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    run()
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    return max(wall, 1e-9), max(cpu, 1e-9)
+
+
 def _measure_run(model: Any, probe: Probe) -> tuple[dict[str, Array], tuple[float, float]]:
     """Return (document embeddings, query embeddings, texts per second of wall time, and of CPU time)."""
     documents, queries = list(probe.documents.values()), list(probe.queries.values())
@@ -113,8 +121,8 @@ def _measure_run(model: Any, probe: Probe) -> tuple[dict[str, Array], tuple[floa
         if queries:
             embeddings["queries"] = np.asarray(model.encode_query(queries), np.float64)
         timed = (documents * math.ceil(_TIMED / len(documents)))[:_TIMED]
-        elapsed = time_call(lambda: model.encode_document(timed))
-    return embeddings, (len(timed) / elapsed.wall, len(timed) / elapsed.cpu)
+        wall, cpu = time_call(lambda: model.encode_document(timed))
+    return embeddings, (len(timed) / wall, len(timed) / cpu)
 
 
 def _build_figures(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from emberge import (
     Backbone,
@@ -31,7 +31,7 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.contracts import SearchStack, Side
+from emberge.contracts import Side
 from emberge.data import check_eval_sets, describe_small_sets, eval_texts
 
 from emberge_mteb.hub_tasks import Domains
@@ -48,7 +48,6 @@ from emberge_mteb.sides import (
     is_routed,
     list_distinct,
 )
-from emberge_mteb.stack_search import StackSearch, stack_faults
 from emberge_mteb.task_media import (
     find_first_tasks,
     find_local_media,
@@ -57,8 +56,6 @@ from emberge_mteb.task_media import (
 )
 
 if TYPE_CHECKING:
-    from contextlib import ExitStack
-
     import numpy as np
     from emberge.encoding import EmbeddingStore
     from numpy.typing import NDArray
@@ -114,7 +111,7 @@ class Mteb(Evaluator):
     Models of the backbones `splade` and `multi_vector` are scored on retrieval and reranking tasks by their
     own similarity: the dot product of sparse vectors, or late interaction (MaxSim). Documents are embedded in
     blocks while queries are scored, and no index is kept. A reranker (`cross_encoder`) is scored alone where
-    a task gives each query's candidates; to search, it is part of a step `stack`.
+    a task gives each query's candidates.
 
     An evaluation with retrieval tasks leaves a histogram of the relevant documents per query.
 
@@ -230,13 +227,6 @@ class Mteb(Evaluator):
         if self.backbone is not None and checkpoint is not None:
             yield from find_untrained(self.backbone, checkpoint)
 
-    def check_stack(self, stack: SearchStack, context: Preflight) -> Iterator[str]:
-        return self._find_stack_faults(self.preview(context) or ())
-
-    def _find_stack_faults(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
-        """Yield reasons why a whole search cannot be scored with these tasks and options."""
-        return stack_faults(tasks, {"dims": self.dims})
-
     def _find_kind_faults(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
         """Yield reasons why models of the backbone's kind cannot be scored with these tasks and options."""
         if self.backbone is None or self.backbone.kind == "vector":
@@ -300,25 +290,17 @@ class Mteb(Evaluator):
         self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
     ) -> Iterator[TaskScore]:
         import tempfile
-        from contextlib import ExitStack
 
         from emberge_mteb.scoring import score_task, silence_mteb
 
         sources = {source.info.name: source for source in self._list_sources(workspace)}
         progress = _TaskTexts(workspace)
-        find_faults = self._find_stack_faults if model.stack else self._find_kind_faults
-        for fault in find_faults(tasks):
+        for fault in self._find_kind_faults(tasks):
             raise DataError(f"{model.name}: {fault}")
-        with tempfile.TemporaryDirectory(prefix="emberge-mteb-") as media, ExitStack() as folders:
-            members = self._open_members(model, workspace, folders)
-            for evaluator, member in members:
-                evaluator._require_read(member, tasks, workspace)
+        with tempfile.TemporaryDirectory(prefix="emberge-mteb-") as media:
+            self._require_read(model, tasks, workspace)
             with silence_mteb():
-                choose_model = (
-                    _load_stack(model, members, workspace, progress, Path(media))
-                    if model.stack
-                    else self._load_all(model, workspace, progress, Path(media))
-                )
+                choose_model = self._load_all(model, workspace, progress, Path(media))
             for number, task in enumerate(tasks, 1):
                 source = sources[task.plain_name]
                 with workspace.part("task", number, len(tasks), task.name):
@@ -418,56 +400,6 @@ class Mteb(Evaluator):
         parts = (data, options, version("mteb"))
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
-    def load_embedder(
-        self, model: Model, workspace: Workspace
-    ) -> Callable[[Sequence[str], Side], Sequence[NDArray[Any]]] | None:
-        from emberge.encoding import TextEmbedder, TextSearch
-
-        encoders, prompts = self._load_encoders(model, workspace)
-        kind = encoders.loaded[0].similarity.kind
-        if kind == "pair_score":
-            return None
-        embedder_by_side = encoders.by_side(
-            [
-                TextEmbedder(encoder, token_budget=self.token_budget, model=model.name)
-                for encoder in encoders.loaded
-            ]
-        )
-        asked = self._list_sources(workspace)[0].asked if self.prompt is not None else {}
-
-        def embed(texts: Sequence[str], side: Side) -> Sequence[NDArray[Any]]:
-            embedder = embedder_by_side[side if side in embedder_by_side else None]
-            prompt = prompts.text("", "", side, asked)
-            if kind != "vector":
-                search = TextSearch(embedder, max_length=self.max_length)
-                return search.embed(texts, prompt=prompt, queries=side == "query")
-            rows = embedder.embed(texts, prompt=prompt, max_length=self.max_length)
-            return cast("Sequence[NDArray[Any]]", rows)
-
-        return embed
-
-    def load_pair_scorer(
-        self, model: Model, workspace: Workspace
-    ) -> Callable[[str, Sequence[str]], NDArray[Any]] | None:
-        from emberge.contracts import PairEncoder
-        from emberge.encoding import TextEmbedder
-
-        encoders, prompts = self._load_encoders(model, workspace)
-        encoder = encoders.loaded[0]
-        if not isinstance(encoder, PairEncoder):
-            return None
-        embedder = TextEmbedder(encoder, token_budget=self.token_budget, model=model.name)
-        asked = self._list_sources(workspace)[0].asked if self.prompt is not None else {}
-        prompt = prompts.text("", "", "query", asked)
-
-        def score(query: str, documents: Sequence[str]) -> NDArray[Any]:
-            tokens = encoder.tokenise_pairs(
-                [query] * len(documents), documents, prompt=prompt, max_length=self.max_length
-            )
-            return embedder.embed_tokens(tokens)[:, 0]
-
-        return score
-
     def _load_encoders(self, model: Model, workspace: Workspace) -> tuple[SideEncoders, Prompts]:
         from emberge.model_folder import read_settings
 
@@ -486,23 +418,6 @@ class Mteb(Evaluator):
         own_prompts = dict(first.prompts)
         default_prompt = read_settings(model.folder).get("default_prompt_name") or ""
         return encoders, Prompts(self.prompt, own_prompts, own_prompts.get(default_prompt, ""))
-
-    def _open_members(
-        self, model: Model, workspace: Workspace, folders: ExitStack
-    ) -> list[tuple[Mteb, Model]]:
-        """Return a model, or the models of a whole search, with the evaluator that loads each.
-
-        Adapters are applied in folders that are removed when `folders` ends.
-        """
-        if model.stack is None:
-            return [(self, model)]
-        members = []
-        for stacked in model.stack.models:
-            member = workspace.model(stacked.model)
-            folder = folders.enter_context(workspace.whole_model(member))
-            evaluator = replace(self, backbone=stacked.backbone)
-            members.append((evaluator, replace(member, folder=folder, adapter=None)))
-        return members
 
     def _load_all(
         self, model: Model, workspace: Workspace, progress: _TaskTexts, media: Path
@@ -653,41 +568,6 @@ class Mteb(Evaluator):
             progress=progress.embedding,
             name=model.name,
         )
-
-
-def _load_stack(
-    model: Model,
-    members: Sequence[tuple[Mteb, Model]],
-    workspace: Workspace,
-    progress: _TaskTexts,
-    media: Path,
-) -> Callable[[TaskInfo, Mapping[str, str]], Any]:
-    """Load the models of a whole search, and return the function that prepares it for a task."""
-    assert model.stack is not None
-    contents = [
-        repr((member.fingerprint, one.backbone, one.prompt, one.max_length, one.dtype))
-        for one, member in members
-    ]
-    loaders = [
-        partial(evaluator._load, member, workspace, progress, media / f"part-{number}")
-        for number, (evaluator, member) in enumerate(members)
-    ]
-    reranker = loaders.pop()() if model.stack.reranker is not None else None
-    assert reranker is None or isinstance(reranker, PairSearch)  # a step `stack` refuses others
-    search = StackSearch(
-        model.stack,
-        list(zip(contents, loaders, strict=False)),
-        reranker,
-        store=workspace.store,
-        name=model.name,
-        fingerprint=model.fingerprint,
-    )
-
-    def choose_model(task: TaskInfo, asked: Mapping[str, str]) -> StackSearch:
-        search.prepare(task, asked)
-        return search
-
-    return choose_model
 
 
 class _TaskTexts:

@@ -34,8 +34,8 @@ def kind_faults(kind: EmbeddingKind, tasks: Sequence[TaskInfo]) -> Iterator[str]
     searched = [task.plain_name for task in tasks if task.kind.endswith("retrieval")]
     if kind == "pair_score" and searched:
         yield (
-            f"is a reranker, which scores pairs of texts and cannot search (in {join_some(searched)}); put "
-            "it into a step `stack` with a retriever, and score that"
+            f"is a reranker, which scores pairs of texts and cannot search (in {join_some(searched)}); score "
+            "it on reranking tasks"
         )
     if kind == "pair_score" and others:
         yield f"is a reranker, and no query comes with candidates in {others}; take reranking tasks"
@@ -217,8 +217,8 @@ class PairSearch(_SearchOfTexts):
         """
         if top_ranked is None:
             raise DataError(
-                f"{self._name}: is a reranker, and {task_metadata.name} gives it no candidates; put it into "
-                "a step `stack` with a retriever, and score that"
+                f"{self._name}: is a reranker, and {task_metadata.name} gives it no candidates; score it on "
+                "reranking tasks"
             )
         names = list(queries["id"])
         query_texts = self._texts.read(queries, "query", task_metadata)

@@ -32,7 +32,7 @@ def conclusions(scores: Scores, merged: Mapping[str, Sequence[str]]) -> list[Chi
     if scores.forgetting:
         lines.append(_describe_forgetting(scores))
     for on in scores.headlines():
-        scored_models = [m for m in scores.models_of_recipe if scores.value(m, on) is not None]
+        scored_models = [m for m in scores.models if scores.value(m, on) is not None]
         if not scored_models:
             continue
         choose = min if scores.less else max

@@ -87,7 +87,6 @@ from .reference import DataRef as DataRef
 from .reference import FileRef as FileRef
 from .reference import ModelRef as ModelRef
 from .reference import Reference as Reference
-from .reference import ScoredRef as ScoredRef
 from .reference import StepRef as StepRef
 from .result import Artifact as Artifact
 from .result import Model as Model
@@ -102,8 +101,6 @@ from .sampler import Sampler as Sampler
 from .sampler import Tail as Tail
 from .schedule import PerModel as PerModel
 from .schedule import PerTensor as PerTensor
-from .search_stack import SearchStack as SearchStack
-from .search_stack import StackedModel as StackedModel
 from .similarity import COSINE as COSINE
 from .similarity import EmbeddingKind as EmbeddingKind
 from .similarity import MaxSim as MaxSim

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,11 +12,8 @@ from emberge.contracts.dataset import Split
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
     from emberge.contracts.dataset import Domain
     from emberge.contracts.result import Model
-    from emberge.contracts.search_stack import SearchStack
     from emberge.contracts.step import Preflight, Workspace
     from emberge.errors import Problem
 
@@ -149,13 +146,6 @@ class Evaluator:
         """
         return ()
 
-    def check_stack(self, stack: SearchStack, context: Preflight) -> Iterable[str]:
-        """Return reasons why the evaluator cannot score a whole search."""
-        return (
-            f"is a whole search, and {type(self).__name__} scores a model alone; score it with the evaluator "
-            "mteb, on retrieval tasks",
-        )
-
     def check_together(self, checkpoints: Sequence[Path]) -> Iterable[str]:
         """Return reasons why the scores of these checkpoints are not comparable, for notes on the scores."""
         return ()
@@ -189,27 +179,5 @@ class Evaluator:
 
         Raises:
             DataError: if the data cannot be read.
-        """
-        return None
-
-    def load_embedder(
-        self, model: Model, workspace: Workspace
-    ) -> Callable[[Sequence[str], Side], Sequence[NDArray[Any]]] | None:
-        """Load a model and return the function that embeds texts of one side, each as an index has it.
-
-        An embedding is a vector [d], or vectors of tokens [t, d], or the entries of a sparse vector with
-        their places, as a structured array. Each call runs tokenizer and model, as `evaluate` does where it
-        finds nothing stored, so that its time is the model's. It is None for an evaluator that does not embed
-        `texts`, or a model that embeds none.
-        """
-        return None
-
-    def load_pair_scorer(
-        self, model: Model, workspace: Workspace
-    ) -> Callable[[str, Sequence[str]], NDArray[Any]] | None:
-        """Load a reranker and return the function that scores a query with each of some documents.
-
-        Each call runs tokenizer and model, so that its time is the model's. It is None for a model that
-        scores no pairs.
         """
         return None

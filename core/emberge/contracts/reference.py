@@ -15,7 +15,7 @@ _ADAPTER = re.compile(r"\+(?=(?:\.{1,2}|~|[\w.-]+)?/|\w+:)")
 _LONGEST = 80
 
 
-ArtifactKind = Literal["model", "data", "scores", "report", "statistics", "file", "search"]
+ArtifactKind = Literal["model", "data", "scores", "report", "statistics", "file"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +96,6 @@ class TensorRef(ModelRef):
     """
 
     files: ClassVar[Literal["all", "ranges"]] = "ranges"
-
-
-@dataclass(frozen=True, slots=True)
-class ScoredRef(ModelRef):
-    """Reference to a model, or to a step that describes a whole search (`SearchStack`)."""
-
-    accepts: ClassVar[tuple[str, ...]] = ("model", "search")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, get_args
+from typing import Any, Self, get_args
 
 from emberge.contracts.reference import ArtifactKind, ModelRef
-
-if TYPE_CHECKING:
-    from emberge.contracts.search_stack import SearchStack
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +87,7 @@ class Model:
     """A model on disk, resolved from a ModelRef.
 
     `name` is the model's name in tables (the step's id, the hub id, the folder's name). `fingerprint` hashes
-    its content. If there is an `adapter`, `folder` is the folder of its base. If there is a `stack`, the
-    folder has a description of this whole search, and no weights.
+    its content. If there is an `adapter`, `folder` is the folder of its base.
     """
 
     name: str
@@ -99,7 +95,6 @@ class Model:
     fingerprint: str
     artifact: Artifact | None = None
     adapter: Path | None = None
-    stack: SearchStack | None = None
 
     @property
     def details(self) -> Mapping[str, Any]:

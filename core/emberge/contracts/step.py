@@ -21,7 +21,6 @@ from emberge.contracts.similarity import EmbeddingKind
 
 if TYPE_CHECKING:
     from emberge.contracts.dataset import Reader, Split, TaskKind
-    from emberge.contracts.search_stack import SearchStack
     from emberge.errors import Problem
 
 
@@ -53,8 +52,7 @@ class Expected:
     that `$id.checkpoints` can stand for.
     `sets` maps the name of each evaluation set to its kind of task, and `halves` are those that they have, or
     the parts of the data that can be evaluated; None if that is not known.
-    `parameters` are those of a model that has others than its first parent. `stack` is the whole search that
-    the result describes.
+    `parameters` are those of a model that has others than its first parent.
     """
 
     artifact: Artifact
@@ -62,7 +60,6 @@ class Expected:
     sets: Mapping[str, TaskKind] = field(default_factory=dict)
     halves: tuple[Split, ...] | None = None
     parameters: ParameterCount | None = None
-    stack: SearchStack | None = None
 
 
 class Preflight(Protocol):
@@ -294,13 +291,6 @@ class Step:
         """Return the model that the result adapts, or another adapter of its base; None for a whole model.
 
         `$step` then means the base with the resulting adapter on it.
-        """
-        return None
-
-    def describes(self, artifact: Artifact | None = None) -> SearchStack | None:
-        """Return the whole search that the result describes; None for a result of another kind.
-
-        `artifact` is the result, if it exists already.
         """
         return None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,6 @@ _SCORES = 1 << 24
 _FEWEST, _MOST = 64, 4096
 # Products of tokens that are in memory at once: 16 MB of float32.
 _PRODUCTS = 1 << 22
-_ENTRY = np.dtype([("place", np.int32), ("weight", np.float32)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,23 +78,6 @@ class TextSearch:
                     scores[np.ix_(places[start : start + step], columns)] = table
         return scores
 
-    def embed(
-        self, texts: Sequence[str], *, prompt: str = "", queries: bool = False
-    ) -> list[NDArray[Any]]:
-        """Return the embedding of each text as an index has it: what counts of it, and no zeros.
-
-        Vectors of tokens are float32 [t, d]. A sparse vector is an array of entries `place`, `weight`.
-        """
-        tokens = self.embedder.tokenise(
-            texts, prompt=prompt, max_length=self._max_length, queries=queries
-        )
-        is_sparse = self.embedder.encoder.similarity.kind == "sparse"
-        embeddings: dict[int, NDArray[Any]] = {}
-        for places, rows in self.embedder.embed_chunks(tokens):
-            for place, row in zip(places.tolist(), rows.cpu().numpy(), strict=True):
-                embeddings[place] = _list_entries(row) if is_sparse else row[row.any(-1)]
-        return [embeddings[place] for place in range(len(texts))]
-
 
 class BestDocuments:
     """The best documents of each query among the blocks that were added; equal scores keep their order.
@@ -119,11 +100,3 @@ class BestDocuments:
         columns = top_k(joined, self._count)
         self.scores = np.take_along_axis(joined, columns, 1)
         self.places = np.take_along_axis(all_places, columns, 1)
-
-
-def _list_entries(vector: NDArray[np.float32]) -> NDArray[Any]:
-    """Return the entries of a vector that are not 0, with their places."""
-    (places,) = vector.nonzero()
-    entries = np.empty(len(places), _ENTRY)
-    entries["place"], entries["weight"] = places, vector[places]
-    return entries

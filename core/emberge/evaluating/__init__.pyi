@@ -1,7 +1,5 @@
 """Public names of evaluating, each with the module that defines it."""
 
-from .cost_file import read_costs as read_costs
-from .cost_file import write_costs as write_costs
 from .score_file import SCORES_FILE as SCORES_FILE
 from .score_file import read_scores as read_scores
 from .score_file import write_scores as write_scores
@@ -10,7 +8,6 @@ from .scores import FEW as FEW
 from .scores import MEANS as MEANS
 from .scores import Comparison as Comparison
 from .scores import CurvePoint as CurvePoint
-from .scores import EncodingCost as EncodingCost
 from .scores import Estimate as Estimate
 from .scores import ScoreCurve as ScoreCurve
 from .scores import Scores as Scores
@@ -30,4 +27,3 @@ from .task_groups import kind_of_group as kind_of_group
 from .task_groups import means_over_tasks as means_over_tasks
 from .task_groups import parts_of_group as parts_of_group
 from .task_groups import required_tasks as required_tasks
-from .timing import time_call as time_call

@@ -11,11 +11,9 @@ from typing import Any, TypeVar
 
 from emberge.contracts import ParameterCount
 from emberge.errors import DataError
-from emberge.evaluating.cost_file import read_costs
 from emberge.evaluating.scores import (
     Comparison,
     CurvePoint,
-    EncodingCost,
     Estimate,
     Interval,
     ScoreCurve,
@@ -52,12 +50,10 @@ def write_scores(folder: Path, scores: Scores) -> Path:
         "comparisons": _build_comparison_entries(scores.comparisons),
         "forgetting": _build_comparison_entries(scores.forgetting),
         "against_linear": _build_comparison_entries(scores.against_linear),
-        "headroom": list(scores.headroom),
         "arms": [_build_arm_entry(name, pooled) for name in pooled.models] if pooled else [],
         "arm_comparisons": _build_comparison_entries(pooled.comparisons) if pooled else [],
         "arm_forgetting": _build_comparison_entries(pooled.forgetting) if pooled else [],
         "arm_against_linear": _build_comparison_entries(pooled.against_linear) if pooled else [],
-        "arm_headroom": list(pooled.headroom) if pooled else [],
         "curves": [_build_curve_entry(curve) for curve in scores.curves],
         "requirements": [asdict(verdict) for verdict in scores.requirements],
     }
@@ -152,26 +148,11 @@ def read_scores(folder: Path) -> Scores:
     """
     path = folder / SCORES_FILE
     try:
-        scores = _read_all(json.loads(path.read_text(encoding="utf-8")))
+        return _read_all(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f"{path}: these are no scores that can be read ({error!r}); run the evaluation again"
         ) from error
-    return _add_costs(scores, read_costs(folder))
-
-
-def _add_costs(scores: Scores, costs: Mapping[str, EncodingCost]) -> Scores:
-    """Return the scores with each model's cost of embedding; an arm has that of its first model."""
-    cost_by_model = {
-        model: costs[content]
-        for model, content in scores.fingerprints.items()
-        if content in costs and model not in scores.headroom
-    }
-    if scores.pooled is None:
-        return replace(scores, encoding_costs=cost_by_model)
-    cost_by_arm = _map_arms_to_facts(cost_by_model, scores.pooled)
-    pooled = replace(scores.pooled, encoding_costs=cost_by_arm)
-    return replace(scores, encoding_costs=cost_by_model, pooled=pooled)
 
 
 def _read_all(content: Mapping[str, Any]) -> Scores:
@@ -187,7 +168,6 @@ def _read_all(content: Mapping[str, Any]) -> Scores:
         comparisons=_read_comparisons(content.get("comparisons")),
         forgetting=_read_comparisons(content.get("forgetting")),
         against_linear=_read_comparisons(content.get("against_linear")),
-        headroom=tuple(content.get("headroom") or ()),
         requirements=tuple(map(_read_verdict, content.get("requirements") or ())),
         costs={
             m["name"]: TrainingCost(**m["training_cost"])
@@ -249,7 +229,6 @@ def _read_pooled(scores: Scores, arms: Sequence[Any], content: Mapping[str, Any]
         comparisons=_read_comparisons(content.get("arm_comparisons")),
         forgetting=_read_comparisons(content.get("arm_forgetting")),
         against_linear=_read_comparisons(content.get("arm_against_linear")),
-        headroom=tuple(content.get("arm_headroom") or ()),
         requirements=(),
         shares=_read_shares(arms),
         curves=(),

@@ -121,33 +121,6 @@ class TrainingCost:
 
 
 @dataclass(frozen=True)
-class EncodingCost:
-    """Cost of embedding texts with a model on one machine: medians of rounds, tokenizer included.
-
-    Of a whole search it is the cost of all its retrievers, and for a query also of its reranker.
-
-    `milliseconds` are wall time for one query at a time, `cpu_milliseconds` CPU time of all threads;
-    `texts_per_second` and `texts_per_cpu_second` are for documents in batches. `machine` is the name of the
-    processor or GPU, `threads` the number of torch's threads. `queries` and `texts` were embedded in each of
-    the `rounds`. `dimension` is the size of an embedding or of a token's vector, or the largest number of
-    entries of a sparse vector. `index_bytes` are the bytes of a document in an index of float32 numbers, the
-    mean of those that were embedded: vectors of tokens and sparse vectors differ in size.
-    """
-
-    dimension: int
-    index_bytes: float
-    milliseconds: float
-    cpu_milliseconds: float
-    texts_per_second: float
-    texts_per_cpu_second: float
-    machine: str
-    threads: int
-    queries: int
-    texts: int
-    rounds: int
-
-
-@dataclass(frozen=True)
 class CurvePoint:
     """Point of a curve: the estimate of each mean of `MEANS` over the models made with the number `at`."""
 
@@ -174,12 +147,10 @@ class Scores:
     `sizes`, each model occurs once per size, as `model@256`. `forgetting` compares the base with each model
     made from it, on tasks in no model's training domain: how much less the model scores.
     `comparisons` are with the first model, and those of further pairs that the recipe asks for.
-    `against_linear` compares merges with the linear merge of the same members. The rows of `headroom` are not
-    models of a recipe: they are the members' ensemble, and an oracle that takes the best member for each
-    task.
+    `against_linear` compares merges with the linear merge of the same members.
 
     `shares` are scores divided by the first model's, by mean. `weight_bytes` are the sizes of files of
-    weights. `encoding_costs` were measured on one machine, and are no part of `scores.json`.
+    weights.
     """
 
     fingerprints: Mapping[str, str]
@@ -190,7 +161,6 @@ class Scores:
     comparisons: tuple[Comparison, ...] = ()
     forgetting: tuple[Comparison, ...] = ()
     against_linear: tuple[Comparison, ...] = ()
-    headroom: tuple[str, ...] = ()
     requirements: tuple[Verdict, ...] = ()
     costs: Mapping[str, TrainingCost] = field(default_factory=dict)
     spreads: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -200,7 +170,6 @@ class Scores:
     parameters: Mapping[str, ParameterCount] = field(default_factory=dict)
     weight_bytes: Mapping[str, int] = field(default_factory=dict)
     shares: Mapping[str, Mapping[str, Estimate]] = field(default_factory=dict)
-    encoding_costs: Mapping[str, EncodingCost] = field(default_factory=dict)
     pooled: Scores | None = None
 
     @property
@@ -233,11 +202,6 @@ class Scores:
     def models(self) -> tuple[str, ...]:
         """Models in the order scored."""
         return tuple(self.fingerprints)
-
-    @property
-    def models_of_recipe(self) -> tuple[str, ...]:
-        """Models in the order scored, without the rows of `headroom`."""
-        return tuple(name for name in self.fingerprints if name not in self.headroom)
 
     @property
     def reference(self) -> str | None:
@@ -280,7 +244,7 @@ class Scores:
 
     def best(self, on: str) -> float | None:
         """Return the best score of any model; None if there are fewer than two scores."""
-        values = [v for m in self.models_of_recipe if (v := self.value(m, on)) is not None]
+        values = [v for m in self.models if (v := self.value(m, on)) is not None]
         return (min if self.less else max)(values) if len(values) > 1 else None
 
     @property
@@ -291,17 +255,12 @@ class Scores:
         Over tasks, it is the mean (BidirLM, arXiv:2604.02045). There are no ranks for losses, two models, one
         task, or missing scores.
         """
-        rows = [
-            [self.values[m].get(task.name) for m in self.models_of_recipe] for task in self.tasks
-        ]
+        rows = [[self.values[m].get(task.name) for m in self.models] for task in self.tasks]
         complete_rows = [[v for v in row if v is not None] for row in rows]
-        if self.less or len(self.models_of_recipe) < 3 or len(rows) < 2 or complete_rows != rows:
+        if self.less or len(self.models) < 3 or len(rows) < 2 or complete_rows != rows:
             return {}
         ranks = [_normalise_ranks(row) for row in complete_rows]
-        return {
-            m: sum(row[i] for row in ranks) / len(ranks)
-            for i, m in enumerate(self.models_of_recipe)
-        }
+        return {m: sum(row[i] for row in ranks) / len(ranks) for i, m in enumerate(self.models)}
 
     def task(self, on: str) -> Task | None:
         """Return the task of this name; None for a mean."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from emberge.component_parts import parts_of
-from emberge.contracts import Artifact, DataRef, FileRef, Model, ModelRef, Reference, SearchStack
+from emberge.contracts import Artifact, DataRef, FileRef, Model, ModelRef, Reference
 from emberge.data import DataEntry, locate_package
 from emberge.errors import CheckpointError, DataError, EmbergeError, RecipeError
 from emberge.hashes import HashCache, stable_hash
@@ -178,15 +178,13 @@ def _suggest_name(path: Path) -> str:
 class Result:
     """A finished step: the folder of its result, its artifact and its fingerprint.
 
-    If the result is an adapter, `adapts` is the model that it belongs to. If it describes a whole search,
-    that is `stack`.
+    If the result is an adapter, `adapts` is the model that it belongs to.
     """
 
     folder: Path
     artifact: Artifact
     fingerprint: str
     adapts: ModelRef | None = None
-    stack: SearchStack | None = None
 
 
 class Targets:
@@ -323,8 +321,6 @@ class Targets:
         return [self._build_model(name, folder, result, adapter) for name, folder in named_folders]
 
     def _build_model(self, name: str, folder: Path, result: Result, adapter: Path | None) -> Model:
-        if result.stack is not None:  # its models are inputs of its step, and so in the fingerprint
-            return Model(name, folder, result.fingerprint, result.artifact, stack=result.stack)
         if result.artifact.kind != "model":
             raise CheckpointError(f"step '{name}' made {result.artifact.kind}, and no model")
         artifact = read_artifact(folder) or result.artifact

@@ -12,12 +12,7 @@ from emberge.evaluating import Scores
 from emberge.results import Parent, Trained
 from emberge.wording import Markdown, code_span, prose, web_link
 
-from emberge_report.card.card_scores import (
-    cost_section,
-    forgetting_sentence,
-    results_of,
-    score_section,
-)
+from emberge_report.card.card_scores import forgetting_sentence, results_of, score_section
 from emberge_report.card.card_text import options_as_yaml, python_text, usage_section
 from emberge_report.model_facts import Anatomy
 from emberge_report.page.cost import describe_cost
@@ -151,7 +146,6 @@ def _list_sections(facts: CardFacts) -> Iterator[Section | None]:
     else:
         yield usage_section(facts.name, facts.anatomy)
     yield from (score_section(name, scores) for name, scores in facts.list_scored())
-    yield from (cost_section(facts.name, scores) for scores in facts.scores)
     yield _build_parent_section(facts)
     yield _build_method_section(facts)
     yield _build_data_section(facts)

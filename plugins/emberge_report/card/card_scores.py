@@ -11,7 +11,6 @@ from emberge.evaluating import DOMAINS, MEANS, Comparison, Scores, Task
 from emberge.wording import Markdown, bold, prose
 
 from emberge_report.conclusions import WHERE, loss_in_words
-from emberge_report.cost_table import describe_costs, list_costs
 from emberge_report.page.tables import points, signed
 
 if TYPE_CHECKING:
@@ -61,21 +60,6 @@ def score_section(model: str, scores: Scores) -> Section:
         title,
         [kind, TextTable(head, rows), *explanation, *note_list, *_list_requirements(model, scores)],
     )
-
-
-def cost_section(model: str, scores: Scores) -> Section | None:
-    """Return a table of what the models of an evaluation cost and score; None if no cost was measured.
-
-    Models of several seeds are one row.
-    """
-    if not scores.encoding_costs:
-        return None
-    shown = scores.pooled or scores
-    own = {name for name in shown.models if {*shown.members_of(name)} & {*scores.at_sizes(model)}}
-    head, rows = list_costs(shown)
-    table_rows = [[bold(name) if name in own else name, *cells] for name, cells in rows.items()]
-    table = TextTable(["Model", *head], table_rows, "l" + "r" * len(head))
-    return Section("Quality and cost", [table, describe_costs(shown)])
 
 
 def _list_requirements(model: str, scores: Scores) -> list[str | BulletList]:

@@ -21,7 +21,6 @@ from emberge_report.page.model_section import (
     merge_section,
     training_section,
 )
-from emberge_report.page.quality_section import quality_section
 from emberge_report.page.score_section import score_section
 from emberge_report.page.tables import duration, fact, left, plain, points, table, warning
 from emberge_report.report_data import ReportData
@@ -78,9 +77,6 @@ def _draw_sections(report: ReportData, looks_by_name: dict[str, MarkerStyle]) ->
         ending = "" if len(report.scores) == 1 else f": {name}"
         merge_parents = _map_merge_parents(report)
         yield f"scores-{i}", f"Scores{ending}", score_section(scores, looks_by_name, merge_parents)
-        quality = quality_section(scores.pooled or scores, looks_by_name)
-        if quality is not None:
-            yield f"quality-{i}", f"Quality and cost{ending}", quality
     for i, (name, figures) in enumerate(report.figures):
         yield f"figures-{i}", f"What {name} found", figure_section(figures)
     if report.data:
@@ -126,7 +122,7 @@ def _draw_score_facts(scores: Scores) -> Iterator[Markup]:
         best = scores.best(on)
         if best is None:
             continue
-        names = [m for m in scores.models_of_recipe if scores.value(m, on) == best]
+        names = [m for m in scores.models if scores.value(m, on) == best]
         title = words.get(on, f"{word} {MEANS.get(on, on)}")
         yield fact(points(best, scores.less), f"{title}: {', '.join(names)}")
 

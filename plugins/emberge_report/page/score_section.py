@@ -213,7 +213,7 @@ def _draw_score(scores: Scores, model: str, on: str) -> Markup:
     value, interval = scores.value(model, on), scores.interval(model, on)
     interval_text = " – ".join(points(end, scores.less) for end in interval) if interval else None
     spread = scores.spread(model, on)
-    best = value is not None and model in scores.models_of_recipe and value == scores.best(on)
+    best = value is not None and value == scores.best(on)
     return tag(
         "td",
         tag("span", "★ ", class_="star", aria_label=_name_best(scores)) if best else None,

@@ -227,7 +227,6 @@ def test_a_student_of_the_model_is_scored_compared_and_held_to_a_share_of_it(eff
     assert (distil["epochs"], float(distil["learning_rate"]), distil["max_length"]) == (4, 5e-4, 64)
     assert (distil["precision"], distil["dropout"]) == ("fast", False)
     assert scores["models"][-1] == "$small"
-    assert scores["cost"] == {"queries": 16, "texts": 64, "rounds": 3}
     assert scores["compare"][-1] == ["$small", "$model"]
     assert scores["require"][-1] == {
         "model": "$small",

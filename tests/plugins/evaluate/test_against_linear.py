@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from emberge import Artifact, Model, ModelRef
 from emberge.evaluating import Scores, read_scores
-from emberge_evaluate.room_for_merges import linear_merges
+from emberge_evaluate.linear_reference import linear_merges
 from emberge_evaluate.seed_groups import Scored
 from emberge_report import tag
 from emberge_report.conclusions import conclusions

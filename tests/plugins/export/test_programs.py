@@ -343,9 +343,9 @@ def test_figures_are_of_all_texts_and_of_256_that_are_timed(
 
     exporting = SimpleNamespace(model=model, write=lambda *_: 1_234_567, load=load)
     monkeypatch.setattr(parity, "Exporting", lambda _: exporting)
-    times = iter([SimpleNamespace(wall=3.0, cpu=7.0), SimpleNamespace(wall=2.0, cpu=1e-9)])
+    times = iter([(3.0, 7.0), (2.0, 1e-9)])
 
-    def time_call(run: Callable[[], object]) -> SimpleNamespace:
+    def time_call(run: Callable[[], object]) -> tuple[float, float]:
         run()
         return next(times)
 

@@ -220,7 +220,7 @@ def test_what_a_kind_cannot_be_scored_on_is_found_before_the_run(
     assert "take retrieval and reranking tasks" in problem
     (problem,) = problems(catalogue, reranker, "cross_encoder")
     assert problem.startswith(f"{reranker}: is a reranker")
-    assert "cannot search (in retrieval); put it into a step `stack`" in problem
+    assert "cannot search (in retrieval); score it on reranking tasks" in problem
     assert problems(catalogue, reranker, "cross_encoder", "reranking") == []
     (problem,) = problems(catalogue, splade, "splade", dims=[8])
     assert "dims is about vectors of whole texts" in problem

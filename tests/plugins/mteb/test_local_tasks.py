@@ -273,25 +273,6 @@ def test_prompts_go_before_queries_and_not_before_documents(tmp_path: Path, bert
     assert len(asked["Task: find a file "]) == len(asked["Instruct: find a file\nQuery: "]) == 12
 
 
-def test_texts_are_timed_with_the_prompts_that_they_are_scored_with(
-    tmp_path: Path, bert: Path
-) -> None:
-    from emberge.encoding import TextEmbedder
-
-    catalogue = write_catalogue(tmp_path / "sets", ["retrieval"])
-    text = catalogue.read_text().replace("name: ret", "instruction: find\n  name: ret")
-    catalogue.write_text(text)
-    evaluator = mteb(catalogue, prompt="{instruction} the text ")
-    embed = evaluator.load_embedder(model_at(bert), Bench(tmp_path))
-    embedder = TextEmbedder(BACKBONE.load(bert, device="cpu", dtype="float32"))
-    texts = ["sort the list", "open a file"]
-    queries = embedder.embed(texts, prompt="find the text ")
-    np.testing.assert_allclose(embed(texts, "query"), queries, rtol=1e-5, atol=1e-6)
-    documents = embedder.embed(texts)
-    np.testing.assert_allclose(embed(texts, "document"), documents, rtol=1e-5, atol=1e-6)
-    assert np.abs(queries - documents).max() > 0.01
-
-
 def test_an_unknown_set_is_named_with_what_was_meant(catalogue: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no evaluation set 'retrieva'; did you mean 'retrieval'"):
         mteb(catalogue, only=("retrieva",)).plan(Bench(tmp_path))

@@ -87,9 +87,7 @@ class RunState:
     def take(self, step: RecipeStep, fingerprint: str, artifact: Artifact) -> None:
         """Make a finished step's result available to the steps that name it."""
         folder = self.place.result(step.id, fingerprint)
-        result = Result(
-            folder, artifact, fingerprint, step.step.adapts(), step.step.describes(artifact)
-        )
+        result = Result(folder, artifact, fingerprint, step.step.adapts())
         self.context.targets.add(step.id, result)
         self.finished[step.id] = artifact
         self.fingerprints[step.id] = fingerprint

@@ -201,9 +201,7 @@ def build_finished_targets(
         if artifact is None:
             continue  # not visible on this machine; a step that needs it reports that
         step = steps[name]
-        targets.add(
-            name, Result(folder, artifact, fingerprint, step.adapts(), step.describes(artifact))
-        )
+        targets.add(name, Result(folder, artifact, fingerprint, step.adapts()))
     return targets
 
 
