@@ -26,8 +26,3 @@ def register_losses() -> Mapping[str, str]:
 @hookimpl
 def register_merge_strategies() -> Mapping[str, str]:
     return {"layer_softmax": "emberge_codiemb.layer_softmax:LayerSoftmax"}
-
-
-@hookimpl
-def register_steps() -> Mapping[str, str]:
-    return {"geometry": "emberge_codiemb.geometry.geometry_step:GeometryStep"}

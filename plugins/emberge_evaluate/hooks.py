@@ -11,7 +11,6 @@ from emberge import hookimpl
 def register_steps() -> Mapping[str, str]:
     return {
         "evaluate": "emberge_evaluate.evaluate_step:Evaluate",
-        "printed_table": "emberge_evaluate.printed_table:PrintedTable",
         "probe_sets": "emberge_evaluate.probe_sets:ProbeSets",
         "select": "emberge_evaluate.select_step:Select",
     }

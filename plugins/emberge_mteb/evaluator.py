@@ -38,7 +38,6 @@ from emberge_mteb.hub_tasks import Domains
 from emberge_mteb.kind_search import KindSearch, PairSearch, TaskTexts, find_untrained, kind_faults
 from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, local_sets, pick_sets
 from emberge_mteb.model import Prompts
-from emberge_mteb.relevance import relevance_figures
 from emberge_mteb.sides import (
     SideEncoders,
     choose_backbones,
@@ -112,8 +111,6 @@ class Mteb(Evaluator):
     own similarity: the dot product of sparse vectors, or late interaction (MaxSim). Documents are embedded in
     blocks while queries are scored, and no index is kept. A reranker (`cross_encoder`) is scored alone where
     a task gives each query's candidates.
-
-    An evaluation with retrieval tasks leaves a histogram of the relevant documents per query.
 
     Example:
         scores:
@@ -316,9 +313,6 @@ class Mteb(Evaluator):
                     )
                     score = 0.0
                 yield TaskScore(task, score, units, result)
-
-    def figures(self, scores: Mapping[str, Mapping[str, TaskScore]]) -> list[dict[str, Any]]:
-        return relevance_figures(scores)
 
     def _require_read(self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace) -> None:
         """Check, before loading a model, that it reads the media of all local sets.

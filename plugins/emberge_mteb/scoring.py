@@ -8,10 +8,8 @@ import random
 import sys
 import tempfile
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +43,7 @@ def score_task(task: Any, model: Any) -> tuple[float, Units | None, dict[str, An
 
     `model` is a `MtebModel`, or a model that searches another model's index.
 
-    Returns: (main score, units, mteb's result as JSON). The score is NaN if mteb could not compute it. The
-    result of a retrieval task also has `relevant_documents`, the number of queries by their number of
-    relevant documents.
+    Returns: (main score, units, mteb's result as JSON). The score is NaN if mteb could not compute it.
     """
     import mteb
     from mteb.abstasks import AbsTaskClassification, AbsTaskRetrieval
@@ -55,7 +51,7 @@ def score_task(task: Any, model: Any) -> tuple[float, Units | None, dict[str, An
     if isinstance(task, AbsTaskClassification):
         _read_labels_at_once(task)
     retrieval = isinstance(task, AbsTaskRetrieval)
-    record = record_queries(task) if retrieval else QueryRecord()
+    queries = record_queries(task) if retrieval else {}
     with tempfile.TemporaryDirectory() as name, silence_mteb():
         results = mteb.evaluate(
             model,
@@ -71,15 +67,9 @@ def score_task(task: Any, model: Any) -> tuple[float, Units | None, dict[str, An
         if not results.task_results:
             raise DataError(f"mteb gave no result for '{task.metadata.name}'; leave it out")
         result = results.task_results[0]
-        units = read_units(task, result.scores, record.scores, Path(name))
+        units = read_units(task, result.scores, queries, Path(name))
     score = float(result.get_score())
-    result_json = json.loads(result.model_dump_json())
-    if record.relevant:
-        counts = sorted(record.relevant.items())
-        result_json["relevant_documents"] = {
-            str(documents): queries for documents, queries in counts
-        }
-    return score, units if math.isfinite(score) else None, result_json
+    return score, units if math.isfinite(score) else None, json.loads(result.model_dump_json())
 
 
 def _read_labels_at_once(task: Any) -> None:
@@ -120,24 +110,13 @@ def silence_mteb() -> Iterator[None]:
             datasets.enable_progress_bars()
 
 
-@dataclass(frozen=True)
-class QueryRecord:
-    """Scores of a retrieval task by query, and the number of queries by their count of relevant documents."""
-
-    scores: Queries = field(default_factory=dict)
-    relevant: Counter[int] = field(default_factory=Counter)
-
-
-def record_queries(task: Any) -> QueryRecord:
-    """Return a record of a retrieval task's queries, which fills while the task runs."""
-    filled = QueryRecord()
+def record_queries(task: Any) -> Queries:
+    """Return the scores of a retrieval task's queries, which are filled in while the task runs."""
+    filled: Queries = {}
     original = task.task_specific_scores
 
     def record(scores: Any, qrels: Any, results: Any, hf_split: str, hf_subset: str) -> Any:
-        filled.scores[hf_split, hf_subset] = scores
-        filled.relevant.update(
-            sum(grade > 0 for grade in documents.values()) for documents in qrels.values()
-        )
+        filled[hf_split, hf_subset] = scores
         return original(scores, qrels, results, hf_split=hf_split, hf_subset=hf_subset)
 
     task.task_specific_scores = record

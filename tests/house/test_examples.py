@@ -32,6 +32,34 @@ def test_merge_two_folders(berts: list[Path], tmp_path: Path) -> None:
     )
 
 
+def test_the_geometry_of_tokens_is_that_of_each_texts_states(bert: Path, tmp_path: Path) -> None:
+    import numpy as np
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    texts = ["a list of files", "sort", "the name of the list"]
+    (tmp_path / "texts.jsonl").write_text(
+        json.dumps({"query": texts[0], "pos": texts[1]}) + f"\n{texts[2]}\n{texts[2]}\n"
+    )
+    script = str(EXAMPLES / "papers" / "geometry.py")
+    done = python(script, "texts.jsonl", str(bert), cwd=tmp_path)
+    row = [cell.strip() for cell in done.stdout.splitlines()[-1].strip("| ").split("|")]
+    assert row[:2] == [str(bert), "3"]
+    model, tokenizer = AutoModel.from_pretrained(bert), AutoTokenizer.from_pretrained(bert)
+    expected = []
+    for text in texts:
+        with torch.inference_mode():
+            states = model(**tokenizer(text, return_tensors="pt"))[0][0].double().numpy()
+        unit = states / np.linalg.norm(states, axis=1, keepdims=True)
+        cosines = (unit @ unit.T)[~np.eye(len(unit), dtype=bool)]
+        sigma = np.linalg.svd(states, compute_uv=False)
+        shares = sigma**2 / (sigma**2).sum()
+        entropy = -(shares * np.log(shares)).sum()
+        expected.append((100 * cosines.mean(), len(sigma), sigma[0] / sigma[-1], entropy))
+    found = [float(cell.replace(",", "")) for cell in row[2:]]
+    assert found == pytest.approx(np.mean(expected, axis=0), abs=0.006)
+
+
 @pytest.mark.slow
 def test_train_members_and_merge(bert: Path, tmp_path: Path) -> None:
     from safetensors.torch import load_file

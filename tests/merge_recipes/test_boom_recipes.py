@@ -1,6 +1,6 @@
 """BOOM's recipes check by configs alone, and their bags, corpora, domains and costs are as they say.
 
-The settings and tables of the paper are in tests/recipes_printed/test_boom.py.
+The settings of the paper are in tests/recipes_printed/test_boom.py.
 """
 
 from __future__ import annotations

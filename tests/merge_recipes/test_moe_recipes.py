@@ -73,14 +73,6 @@ def test_every_arm_is_trained_alike_at_every_batch_size_and_scored(
         assert scored[0] == "dense"
 
 
-def test_only_the_papers_own_table_is_called_table_9() -> None:
-    for name, recipe in shipped_recipes().items():
-        if name.startswith("moe/"):
-            assert ("table 9" in recipe.path.read_text("utf-8").lower()) == (
-                name == "moe/multilingual"
-            )
-
-
 def test_languages_are_sampled_by_their_size_to_the_power_of_three_tenths() -> None:
     """T-C2."""
     heat = steps("rope_xlmr")["adapted"].sampler[-1].temperature

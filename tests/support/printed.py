@@ -38,8 +38,3 @@ def sets_of(recipe: str, corpus: str) -> Mapping[str, DataEntry]:
     """Return the training sets of a catalogue beside a recipe, by name."""
     folder = shipped_recipes()[recipe].path.parent / corpus
     return {str(one.name): one for one in load_catalogue(folder).train}
-
-
-def printed_rows(table: Any) -> Mapping[str, tuple[float | None, ...]]:
-    """Return the printed numbers of a step `printed_table` by the heading of their row."""
-    return {heading: row.printed for heading, row in table.rows.items() if row.printed}

@@ -71,17 +71,14 @@ def _find_best_starts(falling: NDArray[np.int64], budget: int) -> list[int]:
     return starts[::-1]
 
 
-def equal_chunks(kept: Sequence[NDArray[np.bool_]], budget: int) -> list[NDArray[np.int64]]:
-    """Cut texts into chunks of at most `budget` tokens; texts of one chunk have equal token masks.
-
-    Chunks whose masks keep the most tokens come first.
-    """
-    rows_by_mask: dict[bytes, list[int]] = {}
-    for index, mask in enumerate(kept):
-        rows_by_mask.setdefault(mask.tobytes(), []).append(index)
+def equal_chunks(lengths: Sequence[int], budget: int) -> list[NDArray[np.int64]]:
+    """Cut texts into chunks of at most `budget` tokens and of equal length, the longest texts first."""
+    rows_by_length: dict[int, list[int]] = {}
+    for index, length in enumerate(lengths):
+        rows_by_length.setdefault(length, []).append(index)
     pieces = []
-    for places in sorted(rows_by_mask.values(), key=lambda some: -int(kept[some[0]].sum())):
-        rows = max(1, budget // max(1, len(kept[places[0]])))
+    for length, places in sorted(rows_by_length.items(), reverse=True):
+        rows = max(1, budget // max(1, length))
         pieces += [places[start : start + rows] for start in range(0, len(places), rows)]
     return [np.asarray(piece, np.int64) for piece in pieces]
 

@@ -140,12 +140,11 @@ class TextEmbedder:
         return [_mask_own_tokens(text.ids, empty.ids) for text in texts]
 
     def token_states(
-        self, texts: Sequence[TokenisedText], kept: Sequence[NDArray[np.bool_]] | None = None
+        self, texts: Sequence[TokenisedText]
     ) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
         """Yield the indices of texts with equally many tokens, and their last hidden states [b, n, d].
 
-        `kept` is a mask of each text's tokens whose states are returned; by default all. Texts with the most
-        returned tokens are first; no text is padded.
+        Texts with the most tokens are first; no text is padded.
 
         Raises:
             CheckpointError: if the encoder is not a `TokenEncoder`.
@@ -156,13 +155,8 @@ class TextEmbedder:
                 f"{type(encoder).__name__} gives no hidden states of tokens (TokenEncoder); choose a "
                 "backbone that does"
             )
-        kept = [np.ones(len(text.ids), bool) for text in texts] if kept is None else kept
-
-        def compute(features: Features, piece: NDArray[np.int64]) -> Tensor:
-            states = encoder.states(features)
-            return states[:, torch.from_numpy(kept[piece[0]]).to(states.device)]
-
-        yield from self._run_chunks(texts, equal_chunks(kept, self.token_budget), compute)
+        pieces = equal_chunks([len(text.ids) for text in texts], self.token_budget)
+        yield from self._run_chunks(texts, pieces, encoder.states)
 
     def embed_chunks(
         self, texts: Sequence[TokenisedText]
@@ -176,7 +170,7 @@ class TextEmbedder:
             CheckpointError: if embeddings are not finite.
         """
 
-        def compute(features: Features, _: NDArray[np.int64]) -> Tensor:
+        def compute(features: Features) -> Tensor:
             out = embedded(self.encoder, features).embeddings.float()
             if not bool(torch.isfinite(out).all()):
                 raise CheckpointError(_describe_infinite(self.model))
@@ -189,15 +183,15 @@ class TextEmbedder:
         self,
         texts: Sequence[TokenisedText],
         pieces: Sequence[NDArray[np.int64]],
-        compute: Callable[[Features, NDArray[np.int64]], Tensor],
+        compute: Callable[[Features], Tensor],
     ) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
-        """Yield each piece with `compute(features, piece)`, in evaluation mode, and report progress."""
+        """Yield each piece with `compute(features)`, in evaluation mode, and report progress."""
         done = 0
         with self._switch_to_evaluation(), feed(self.encoder, texts, pieces) as chunk_features:
             for index, piece in enumerate(pieces):
                 # The mode of inference would reach into the caller's code if it went on while this waits.
                 with torch.inference_mode(), self._packed.use_packed(self.token_budget):
-                    out = compute(chunk_features[index], piece)
+                    out = compute(chunk_features[index])
                 yield piece, out
                 done += len(piece)
                 if self.progress is not None:

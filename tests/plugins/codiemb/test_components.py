@@ -16,7 +16,6 @@ COMPONENTS = {
         "ranknet": "RankNet",
     },
     "merge strategy": {"layer_softmax": "LayerSoftmax"},
-    "step": {"geometry": "GeometryStep"},
 }
 
 

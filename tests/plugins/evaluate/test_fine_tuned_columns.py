@@ -187,12 +187,6 @@ steps:
             - {path: ./sets/other.jsonl, name: other, text: said, label: costs, labels: LABELS}
             columns: test
             metric: accuracy
-  table:
-    printed_table:
-      scores: $scores
-      title: A paper, table 1
-      columns: {Own: guard/own, Other: guard/other, Both: all}
-      rows: {One: {model: ./one, printed: [80.1, 70.2, 75.15]}}
 """
 
 
@@ -201,7 +195,7 @@ def faults(plugins: Plugins, place: Path, text: str) -> Sequence[str]:
     return [str(problem) for problem in check_recipe(parsed, plugins).errors]
 
 
-def test_a_printed_table_has_the_columns_of_test_sets(
+def test_test_sets_have_a_column_each_and_one_curve(
     plugins: Plugins, folder: Path, bert: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "one").symlink_to(bert)
@@ -210,11 +204,8 @@ def test_a_printed_table_has_the_columns_of_test_sets(
     parsed = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
     made = folders(run_recipe(parsed, tmp_path / "out", plugins, machine=Machine(), quiet=True))
     scores = json.loads((made["scores"] / "scores.json").read_text())
-    row = json.loads((made["table"] / "printed_table.json").read_text())["rows"]["One"]
-    for cell, column in zip(row, ("guard/own", "guard/other"), strict=False):
-        values = [100 * scores["scores"][f"one#{seed}"][column] for seed in (1, 2)]
-        assert cell["values"] == pytest.approx(values)
-    assert row[2]["mean"] == pytest.approx((row[0]["mean"] + row[1]["mean"]) / 2)
+    for seed in (1, 2):
+        assert scores["scores"][f"one#{seed}"].keys() == {"guard/own", "guard/other"}
     (figure,) = json.loads((made["scores"] / "artifact.json").read_text())["details"]["figures"]
     assert figure["title"] == "Fine-tuning on guard", "one curve for all columns"
 

@@ -174,27 +174,6 @@ def test_queries_are_read_as_queries(
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_an_index_has_no_zeros_of_a_text(folders: Mapping[str, Path]) -> None:
-    texts = ["a list of words", "rows", "the long file"]
-    found = TextSearch(
-        TextEmbedder(Splade().load(folders["splade"], device="cpu", dtype="float32"))
-    )
-    stock = SparseEncoder(str(folders["splade"]), device="cpu", local_files_only=True)
-    for ours, vector in zip(found.embed(texts), stock.encode_document(texts), strict=True):
-        expected = vector.coalesce()
-        assert ours["place"].tolist() == expected.indices()[0].tolist()
-        np.testing.assert_allclose(ours["weight"], expected.values().numpy(), atol=1e-6)
-        assert ours.nbytes == 8 * len(ours)
-    backbone = MultiVector(expansion=14)
-    late = TextSearch(
-        TextEmbedder(backbone.load(folders["colbert"], device="cpu", dtype="float32"))
-    )
-    (query,) = late.embed(["a list"], queries=True)
-    (document,) = late.embed(["a list"])
-    assert (query.shape, document.shape[1]) == ((14, 128), 128)
-    assert len(document) < 14
-
-
 def problems(catalogue: Path, model: str, backbone: str, *only: str, **options: Any) -> list[str]:
     evaluator = {
         "data": [{"path": str(catalogue), "only": list(only or SEARCHED)}],

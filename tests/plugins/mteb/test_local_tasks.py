@@ -12,7 +12,6 @@ from emberge import Columns, DataError, DataRef, Model, TaskScore
 from emberge_evaluate import statistic
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.local_sets import EvalEntry
-from emberge_report import figure_data
 
 from tests.support.bench import (
     BACKBONE,
@@ -282,30 +281,6 @@ def test_two_catalogues_with_one_name_are_refused(catalogue: Path, tmp_path: Pat
     entry = EvalEntry(path=DataRef(str(catalogue)), only=("sts",))
     with pytest.raises(DataError, match="task 'sts' is named 2 times"):
         Mteb(data=(entry, entry), backbone=BACKBONE).plan(Bench(tmp_path))
-
-
-def test_relevant_documents_per_query_are_a_histogram(tmp_path: Path, bert: Path) -> None:
-    """Of 12 queries one has three relevant documents, one twelve, and the others one."""
-    catalogue = write_catalogue(tmp_path / "sets", kinds=("retrieval", "sts"))
-    judged = tmp_path / "sets/eval/retrieval/qrels.tsv"
-    more = [f"q1\td{document}\t1" for document in (20, 21)]
-    more += [f"q2\td{document}\t2" for document in range(13, 24)]
-    judged.write_text(judged.read_text() + "\n".join([*more, "q3\td4\t0"]) + "\n")
-    evaluator, bench = mteb(catalogue), Bench(tmp_path)
-    found = {name: scored(evaluator, model_at(bert, name), bench) for name in ("one", "two")}
-    (figure,) = evaluator.figures(found)
-    bars = figure["bars"]
-    assert bars["labels"] == [*map(str, range(1, 10)), "10 or more"]
-    assert bars["series"] == {"retrieval": pytest.approx([10 / 12, 0, 1 / 12, *[0] * 6, 1 / 12])}
-    assert figure["table"]["rows"] == [["retrieval", "12", f"{25 / 12:.2f}", "12"]]
-    assert len(figure_data("scores", [figure])) == 1, "a report draws it"
-
-
-def test_queries_that_have_one_relevant_document_each_make_no_histogram(
-    catalogue: Path, scores: dict[str, TaskScore]
-) -> None:
-    assert scores["retrieval"].result["relevant_documents"] == {"1": 12}
-    assert mteb(catalogue).figures({"bert": scores}) == []
 
 
 # ── files of rows ───────────────────────────────────────────────────────────────────────────────

@@ -269,12 +269,6 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "without a GPU there is no other device",
     ),
     (
-        "token_geometry.py",
-        "total = (rows.sum(-2) ** 2).sum(-1) - self_products",
-        "total = (rows.sum(-2) ** 2).sum(+1) - self_products",
-        "of two dimensions the last is the second",
-    ),
-    (
         "rank_kl.py",
         "rank = (higher_counts + not_lower - 1).to(score.dtype) / 2",
         "rank = (higher_counts + not_lower + 1).to(score.dtype) / 2",

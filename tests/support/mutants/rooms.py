@@ -104,13 +104,6 @@ _OWN_ROOMS: Mapping[str, Room] = {
     "choice": Room(
         ("plugins/emberge_evaluate/selection.py",), ("tests/plugins/evaluate/test_selection.py",)
     ),
-    "geometry": Room(
-        (
-            "plugins/emberge_codiemb/geometry/token_geometry.py",
-            "plugins/emberge_codiemb/geometry/token_geometry.py",
-        ),
-        ("tests/plugins/codiemb/test_token_geometry.py",),
-    ),
     "journal": Room(
         ("core/emberge/merging/streaming/stream.py",),
         (
