@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from emberge import DataEntry, DataError, DataRef, Preflight, Problem
+from emberge import DataEntry, DataError, DataRef, Preflight, Problem, suggest
 from emberge.contracts import Side
 from emberge.data import in_domain_tasks
 
@@ -25,8 +24,6 @@ _JOINED = {
     "VisualSTS(eng)": "visual_sts",
     "VisualSTS(multi)": "visual_sts",
 }
-_OFFERED = 3
-_SHORTEST_PART = 3
 # Attributes in which kinds of tasks name their columns of texts.
 _COLUMNS = (
     *("column_names", "input_column_name", "input1_column_name", "input2_column_name"),
@@ -57,7 +54,7 @@ def hub_tasks(
             try:
                 tasks.append(mteb.get_task(name, languages=list(languages) or None))
             except KeyError as error:
-                raise DataError(f"mteb has no task '{name}'{suggest_tasks(name)}") from error
+                raise DataError(f"mteb has no task '{name}'{_suggest_tasks(name)}") from error
             except ValueError as error:
                 raise DataError(f"mteb task '{name}': {error}") from error
     for task in tasks:
@@ -75,7 +72,8 @@ def _find_benchmark(name: str) -> Any:
     try:
         return mteb.get_benchmark(name)
     except KeyError as error:
-        raise DataError(f"mteb has no benchmark '{name}'{suggest_benchmarks(name)}") from error
+        hint = suggest(name, (benchmark.name for benchmark in mteb.get_benchmarks()))
+        raise DataError(f"mteb has no benchmark '{name}'{hint}") from error
 
 
 def _pin_revision(benchmark: str, only: Sequence[str]) -> list[Any]:
@@ -83,7 +81,7 @@ def _pin_revision(benchmark: str, only: Sequence[str]) -> list[Any]:
     for name in only:
         if name not in tasks:
             raise DataError(
-                f"mteb's benchmark '{benchmark}' has no task '{name}'{suggest_names(name, tasks)}; its "
+                f"mteb's benchmark '{benchmark}' has no task '{name}'{suggest(name, tasks)}; its "
                 "release here may have another list"
             )
     return [tasks[name] for name in only or tasks]
@@ -101,7 +99,7 @@ def find_unknown(names: Sequence[str]) -> dict[str, str]:
             try:
                 mteb.get_task(name)
             except KeyError:
-                hint_by_name[name] = suggest_tasks(name)
+                hint_by_name[name] = _suggest_tasks(name)
     return hint_by_name
 
 
@@ -183,45 +181,14 @@ def load_task(task: Any) -> None:
         ) from error
 
 
-def suggest_tasks(name: str) -> str:
-    """Return `"; did you mean 'X', 'Y' or 'Z'?"` for mteb's tasks of text, or nothing."""
+def _suggest_tasks(name: str) -> str:
+    """Return `"; did you mean 'X'?"` for mteb's tasks of text, or nothing."""
     import mteb
 
     tasks = mteb.get_tasks(
         modalities=["text"], exclusive_modality_filter=True, exclude_superseded=False
     )
-    return suggest_names(name, (task.metadata.name for task in tasks))
-
-
-def suggest_benchmarks(name: str) -> str:
-    """Return `"; did you mean 'X' or 'Y'?"` for mteb's benchmarks, or nothing."""
-    import mteb
-
-    return suggest_names(name, (benchmark.name for benchmark in mteb.get_benchmarks()))
-
-
-def suggest_names(name: str, valid_names: Iterable[str]) -> str:
-    """Return up to three known names as a hint, nearest first; an empty hint if no name is near.
-
-    Names that contain the written word come before names with a similar spelling: for `Banking77` the hint is
-    `Banking77Classification` and not `RuBQReranking`, whatever the ratio of equal letters is. Among these
-    names, a set comes before its translations (`NFCorpus` before `NFCorpus-PL`) and short names before long
-    ones.
-    """
-    word = name.casefold()
-    folded = {one.casefold(): one for one in valid_names}
-    similar_names = difflib.get_close_matches(word, folded, n=_OFFERED, cutoff=0.65)
-    longer = [one for one in folded if word in one] if len(word) >= _SHORTEST_PART else []
-    longer.sort(key=lambda one: (not one.startswith(word), "-" in one, len(one), one))
-    suggestions = [folded[one] for one in dict.fromkeys([*longer, *similar_names])][:_OFFERED]
-    if not suggestions:
-        return ""
-    *other_suggestions, last_suggestion = [f"'{one}'" for one in suggestions]
-    return (
-        f"; did you mean {', '.join(other_suggestions)} or {last_suggestion}?"
-        if other_suggestions
-        else f"; did you mean {last_suggestion}?"
-    )
+    return suggest(name, (task.metadata.name for task in tasks))
 
 
 @dataclass(frozen=True)
