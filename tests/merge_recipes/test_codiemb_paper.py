@@ -65,7 +65,7 @@ def test_the_papers_options_stand_in_the_recipe(model: str) -> None:
         assert train.model.text == model
         assert (train.learning_rate, train.epochs) == (paper["rate"], paper["epochs"])
         assert (train.schedule, train.warmup_ratio, train.weight_decay) == ("linear", 0.03, 0)
-        assert (train.positives, train.hard_negatives, train.fill) == (2, 4, "repeat")
+        assert (train.positives, train.hard_negatives) == (2, 4)
         assert train.max_length.default == paper["length"]
         assert train.precision == ("bfloat16" if model == DECODER else "float32")
         sizes = train.sampler[-1].batch_size.by_task
