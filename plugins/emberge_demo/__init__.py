@@ -1,1 +1,1 @@
-"""Data without a download (from installed packages, or drawn) and controls: random towers, shuffled parts."""
+"""Data without a download, from installed packages."""

@@ -32,7 +32,6 @@ CALLS = {
     "core/emberge/recipes/run/step_result.py": ["SentenceTransformer"],
     "core/emberge/tensor_files/pickles.py": ["torch.load"],
     "core/emberge/testing/training.py": ["SentenceTransformer"],
-    "plugins/emberge_demo/random_tower.py": ["AutoModel.from_pretrained"],
     "plugins/emberge_data/steps/cross_encoder.py": ["CrossEncoder"],
     "plugins/emberge_data/steps/generate/local_author.py": [
         "kind.from_pretrained",

@@ -19,6 +19,8 @@ def named_recipe(
 ) -> Recipe:
     """Return the draft of the recipe that a command line names, with its `--set` options applied.
 
+    The plugin files of a shipped recipe come with emberge, and need no `allow_plugins`.
+
     Raises:
         RecipeError: if there is no such recipe, its text is no YAML, or a plugin is missing that it needs.
     """
@@ -27,7 +29,7 @@ def named_recipe(
         shipped = shipped_recipes()
         if name not in shipped:
             raise RecipeError(_describe_missing_recipe(path, shipped))
-        path = shipped[name].path
+        path, allow_plugins = shipped[name].path, True
     return draft_recipe(
         read_text(path), plugins, path=path, overrides=overrides, allow_plugins=allow_plugins
     )

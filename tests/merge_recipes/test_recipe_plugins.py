@@ -1,0 +1,160 @@
+"""Plugin files beside the shipped recipes: drawn media, towers, texts and tasks of Python's own files."""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import hashlib
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from emberge import Machine, Plugins, RecipeError, load_plugins, run_recipe
+from emberge.cli.main import main
+from emberge.recipes import shipped_recipes
+from safetensors.torch import load_file
+
+from tests.support.specialists import text_model
+
+TINY = shipped_recipes()["bidirlm/tiny"].path
+FILES = [TINY.parent / "media.py", TINY.parent.parent / "python_texts.py"]
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    return load_plugins(FILES)
+
+
+def ran(folder: Path, plugins: Plugins, steps: dict[str, Any]) -> Path:
+    run_recipe({"steps": steps}, folder, plugins, machine=Machine(), quiet=True)
+    return folder
+
+
+def rows(path: Path) -> list[Any]:
+    text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_shipped_recipe_loads_its_files_and_a_copy_of_it_asks_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", "bidirlm/tiny", "--offline"]) == 0
+    assert main(["check", str(TINY), "--offline"]) == 2
+    assert "--allow-plugins" in capsys.readouterr().err
+    assert main(["check", str(TINY), "--offline", "--allow-plugins"]) == 0
+
+
+@pytest.fixture(scope="module")
+def drawn(plugins: Plugins, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    steps = {"drawn": {"drawn_media": {}}, "shuffled": {"drawn_media": {"paired": False}}}
+    return ran(tmp_path_factory.mktemp("drawn"), plugins, steps)
+
+
+def test_drawn_bytes_are_those_of_every_machine(drawn: Path) -> None:
+    found = [
+        hashlib.sha256((drawn / "drawn/train" / name).read_bytes()).hexdigest()[:16]
+        for name in (
+            "images/three_blue_triangles_0.bmp",
+            "clips/three_quick_soft_high_beeps_0.wav",
+        )
+    ]
+    assert found == ["a363b5636f262826", "b5a875dccfa90d24"]
+
+
+def test_captions_of_the_tests_are_in_no_training_pair(drawn: Path) -> None:
+    trained = {
+        caption
+        for name in ("drawings", "tones")
+        for row in rows(drawn / f"drawn/train/{name}.jsonl")
+        for caption in row["pos"]
+    }
+    assert len(trained) == 72 + 60
+    for name in ("texts_to_images", "texts_to_clips"):
+        tested = {row["text"] for row in rows(drawn / f"drawn/eval/{name}/queries.jsonl")}
+        assert tested
+        assert not trained & tested
+
+
+def test_the_control_has_the_same_media_with_captions_of_others(drawn: Path) -> None:
+    right, wrong = (rows(drawn / name / "train/drawings.jsonl") for name in ("drawn", "shuffled"))
+    assert [row["query"] for row in right] == [row["query"] for row in wrong]
+    captions, others = ([row["pos"][0] for row in found] for found in (right, wrong))
+    assert Counter(captions) == Counter(others)
+    assert sum(map(str.__eq__, captions, others)) < len(captions) / 10
+
+
+def test_a_tower_stands_on_its_trunk_and_shuffled_parts_keep_the_numbers_of_each_row(
+    plugins: Plugins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = text_model(tmp_path / "text")
+    vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 24, "num_heads": 2}
+    vision |= {"patch_size": 4, "num_position_embeddings": 16}
+    steps = {
+        "seeing": {"random_tower": {"model": "./text", "vision": vision}},
+        "blind": {"shuffled_parts": {"model": "$seeing", "parts": ["visual"]}},
+    }
+    out = ran(tmp_path / "out", plugins, steps)
+    trunk, before, after = (
+        load_file(folder / "model.safetensors") for folder in (text, out / "seeing", out / "blind")
+    )
+    for name, value in trunk.items():
+        assert before[name.replace("model.", "model.language_model.", 1)].equal(value), name
+    moved = {name for name, value in before.items() if not value.equal(after[name])}
+    assert moved
+    assert all(".visual." in name for name in moved)
+    for name in moved:
+        one, two = (found[name].view(len(found[name]), -1) for found in (before, after))
+        flat = before[name].ndim == 1
+        one, two = (one.T, two.T) if flat else (one, two)
+        assert torch.equal(one.sort(dim=1).values, two.sort(dim=1).values), name
+
+
+@pytest.fixture(scope="module")
+def read(plugins: Plugins, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    texts = {"stdlib_texts": {"packages": ["email", "json"], "held_out": 0.3}}
+    steps = {"texts": texts, "tasks": {"stdlib_tasks": {"rows": 200}}}
+    return ran(tmp_path_factory.mktemp("read"), plugins, steps)
+
+
+def test_prose_is_the_docstrings_and_code_has_none(read: Path) -> None:
+    prose = "\n\n".join(row["text"] for row in rows(read / "texts/train/prose.jsonl.gz"))
+    assert "Create a MIMEText object" in prose or "JSON" in prose
+    train, dev = (
+        {row["text"] for row in rows(read / f"texts/{half}/code.jsonl.gz")}
+        for half in ("train", "dev")
+    )
+    assert train
+    assert dev
+    assert not train & dev
+    for text in train:
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                assert ast.get_docstring(node) is None
+
+
+def test_words_are_labelled_by_themselves_and_their_neighbours(read: Path) -> None:
+    labels, seen = [], []
+    for half in ("train", "dev", "test"):
+        found = rows(read / f"tasks/names/{half}.jsonl.gz")
+        assert len(found) == (200 if half == "train" else 100)
+        seen.append({str(row["words"]) for row in found})
+        labels.append({label for row in found for label in row["labels"]})
+        for row in found:
+            kinds = dict(zip(row["words"], row["labels"], strict=True))
+            assert kinds.get("return", "keyword") == "keyword"
+            assert row["labels"][row["words"].index("def") + 1] == "definition"
+    assert labels[0] >= labels[1] | labels[2]
+    assert {"argument", "attribute", "call", "method", "name", "operator", "text"} <= labels[0]
+    assert not seen[0] & seen[2]
+
+
+def test_a_package_that_is_not_there_is_refused_with_the_fix(plugins: Plugins) -> None:
+    from emberge import check_recipe
+
+    steps = {"texts": {"stdlib_texts": {"packages": ["acme_missing"]}}}
+    with pytest.raises(RecipeError, match="pip install acme_missing"):
+        check_recipe({"steps": steps}, plugins).raise_errors()
