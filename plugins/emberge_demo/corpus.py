@@ -7,7 +7,7 @@ import functools
 import importlib.metadata
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,55 +63,18 @@ def _map_providers() -> Mapping[str, list[str]]:
     return importlib.metadata.packages_distributions()
 
 
-def import_names(distribution: str) -> list[str]:
-    """Return the import names of a distribution, such as `sklearn` for `scikit-learn`."""
-    normalised = distribution.lower().replace("_", "-")
-    return [
-        name
-        for name, providers in sorted(_map_providers().items())
-        if name.isidentifier()
-        and not name.startswith("_")
-        and name != distribution
-        and normalised in {p.lower().replace("_", "-") for p in providers}
-    ]
-
-
 def missing_package(name: str) -> str:
-    """Return the advice for a package that is not installed, or not under that name."""
-    imported = import_names(name)
-    if imported:
-        return f"package '{name}' is imported as '{imported[0]}'; write that"
+    """Return the advice for a package that is not installed under that name."""
     fix = 'pip install "emberge[demo]"' if name in _DEMO_EXTRA else f"pip install {name}"
     return f"package '{name}' is not installed (or is one file); {fix}, or leave it out"
-
-
-def _find_distribution(package: str) -> importlib.metadata.Distribution | None:
-    names = _map_providers().get(package, [])
-    return importlib.metadata.distribution(names[0]) if names else None
 
 
 def version(package: str) -> str:
     """Return the installed version of a package; for the standard library, the interpreter's version."""
     if package == STDLIB:
         return ".".join(str(part) for part in sys.version_info[:3])
-    distribution = _find_distribution(package)
-    return distribution.version if distribution is not None else "unknown"
-
-
-def licence(package: str) -> str:
-    """Return the licence that the package's own metadata state."""
-    if package == STDLIB:
-        return "PSF-2.0"
-    distribution = _find_distribution(package)
-    if distribution is None:
-        return "unknown"
-    metadata = distribution.metadata.json
-    licence_text = str(metadata.get("license_expression") or metadata.get("license") or "")
-    if licence_text and "\n" not in licence_text and len(licence_text) <= 100:
-        return licence_text
-    classifiers = distribution.metadata.get_all("Classifier") or []
-    named = [c.rpartition(" :: ")[2] for c in classifiers if c.startswith("License")]
-    return ", ".join(named) or licence_text.partition("\n")[0] or "unknown"
+    names = _map_providers().get(package, [])
+    return importlib.metadata.version(names[0]) if names else "unknown"
 
 
 def source_files(package: str, folder: Path) -> list[tuple[str, Path]]:
@@ -129,17 +92,12 @@ def source_files(package: str, folder: Path) -> list[tuple[str, Path]]:
     return sorted(files)
 
 
-def definitions(
-    package: str, folder: Path, progress: Callable[[float, float], None] | None = None
-) -> Iterator[Definition]:
+def definitions(package: str, folder: Path) -> Iterator[Definition]:
     """Yield every documented function and method of the package, module by module, in order of lines.
 
     Files that this version of Python cannot parse are skipped.
     """
-    files = source_files(package, folder)
-    for i, (module, path) in enumerate(files):
-        if progress is not None:
-            progress(i, len(files))
+    for module, path in source_files(package, folder):
         yield from _read_file(module, path)
 
 

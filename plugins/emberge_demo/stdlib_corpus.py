@@ -4,31 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
-from emberge import (
-    Artifact,
-    ArtifactKind,
-    Count,
-    DataError,
-    NumberRange,
-    Preflight,
-    Problem,
-    Step,
-    Workspace,
-)
+from emberge import Artifact, ArtifactKind, Count, DataError, Preflight, Problem, Step, Workspace
 from emberge.data import even_place, write_entries, write_json_rows
 
-from emberge_demo.corpus import (
-    STDLIB,
-    Definition,
-    definitions,
-    licence,
-    locate,
-    missing_package,
-    version,
-)
+from emberge_demo.corpus import STDLIB, Definition, definitions, locate, missing_package, version
 
+_HELD_OUT = 0.25  # share of the modules that is for search
+_FEWEST_WORDS = 3  # of a query
+_LONGEST = 2000  # characters of a document
 _COMMON = {"task": "retrieval", "language": "en", "symmetric": False, "instruction": ""}
 
 
@@ -37,12 +22,12 @@ class StdlibCorpus(Step):
     """A code-search dataset of the Python files of installed packages.
 
     A query is the first paragraph of a docstring; its document is the function or method without the
-    docstring. Modules are split by a hash of their name: most are for training. The share `held_out` of the
-    modules is for search; a quarter of those that have queries is for development, the rest for the test.
-    Every package in `out_of_domain` makes a separate search set. A query has at least `min_words` words and
-    is neither an example nor a signature. A query or document that came before, in any package, is left out.
-    Documents are cut to `max_characters`, at the end of a line. `limit`, `test_queries`, `dev_queries` and
-    `test_documents` keep even samples; a smaller sample is part of a larger one.
+    docstring. Modules are split by a hash of their name: most are for training. A quarter of the modules is
+    for search; a quarter of those that have queries is for development, the rest for the test. Every package
+    in `out_of_domain` makes a separate search set. A query has at least three words and is neither an example
+    nor a signature. A query or document that came before, in any package, is left out. Documents are cut to
+    2,000 characters, at the end of a line. `limit`, `test_queries`, `dev_queries` and `test_documents` keep
+    even samples; a smaller sample is part of a larger one.
 
     Example:
         corpus:
@@ -56,9 +41,6 @@ class StdlibCorpus(Step):
     test_queries: Count = 300
     dev_queries: Count = 100
     test_documents: Count = 600
-    held_out: Annotated[float, NumberRange(above=0, below=1)] = 0.25
-    min_words: Count = 3
-    max_characters: Count = 2000
 
     produces: ClassVar[ArtifactKind] = "data"
 
@@ -92,28 +74,29 @@ class StdlibCorpus(Step):
         """
         return _CorpusWriter(self, workspace).corpus()
 
-    def usable(self, documented: Iterable[Definition], seen: set[str]) -> Iterator[Definition]:
-        """Yield distinct definitions that have a usable query and a body, cut to length."""
-        for definition in documented:
-            document = _cut(definition.document, self.max_characters)
-            if not document or not _is_telling(definition, self.min_words):
-                continue
-            keys = {f"q {' '.join(definition.query.lower().split())}", f"d {definition.document}"}
-            if keys & seen:
-                continue
-            seen |= keys
-            yield replace(definition, document=document)
+
+def usable_definitions(documented: Iterable[Definition], seen: set[str]) -> Iterator[Definition]:
+    """Yield distinct definitions that have a usable query and a body, cut to length."""
+    for definition in documented:
+        document = _cut(definition.document)
+        if not document or not _is_telling(definition):
+            continue
+        keys = {f"q {' '.join(definition.query.lower().split())}", f"d {definition.document}"}
+        if keys & seen:
+            continue
+        seen |= keys
+        yield replace(definition, document=document)
 
 
-def _is_telling(definition: Definition, min_words: int) -> bool:
+def _is_telling(definition: Definition) -> bool:
     query, name = definition.query, definition.name.rpartition(".")[2]
-    return len(query.split()) >= min_words and not query.startswith((">>>", f"{name}("))
+    return len(query.split()) >= _FEWEST_WORDS and not query.startswith((">>>", f"{name}("))
 
 
-def _cut(document: str, characters: int) -> str:
-    if len(document) <= characters:
+def _cut(document: str) -> str:
+    if len(document) <= _LONGEST:
         return document
-    return document[:characters].rpartition("\n")[0].rstrip() or document[:characters]
+    return document[:_LONGEST].rpartition("\n")[0].rstrip() or document[:_LONGEST]
 
 
 def _sample(documents: Sequence[Definition], count: int | None, salt: str) -> list[Definition]:
@@ -127,65 +110,47 @@ class _CorpusWriter:
     def __init__(self, options: StdlibCorpus, workspace: Workspace) -> None:
         self.options, self.workspace = options, workspace
         self.seen: set[str] = set()
-        self.done = 0
         self.catalogue: dict[str, Any] = {"train": [], "eval": []}
-        self.counts: dict[str, Any] = {}
 
     def corpus(self) -> Artifact:
         options = self.options
-        for package in options.packages:
+        size = 0
+        for number, package in enumerate((*options.packages, *options.out_of_domain)):
+            total = len(options.packages) + len(options.out_of_domain)
+            self.workspace.progress(number, total, "packages", f"reading {package}")
             usable = self.read(package)
+            if package in options.out_of_domain:
+                self.evaluation(package, usable, "out")
+                continue
             training = [d for d in usable if not self.held_out(d.module)]
-            self.training(package, _sample(training, options.limit, "train"))
+            size += self.training(package, _sample(training, options.limit, "train"))
             self.evaluation(package, [d for d in usable if self.held_out(d.module)], "in")
-        for package in options.out_of_domain:
-            self.evaluation(package, self.read(package), "out")
         write_entries(self.workspace.folder, self.catalogue)
-        names = (*options.packages, *options.out_of_domain)
-        return Artifact(
-            kind="data",
-            size=sum(entry["rows"] for entry in self.catalogue["train"]),
-            details={
-                "counts": self.counts,
-                "versions": {"python": version(STDLIB), **{name: version(name) for name in names}},
-                "licences": {name: licence(name) for name in names},
-            },
-        )
+        return Artifact(kind="data", size=size)
 
     def read(self, package: str) -> list[Definition]:
         folder = locate(package)
         if folder is None:
             raise DataError(missing_package(package))
-        packages = len(self.options.packages) + len(self.options.out_of_domain)
-
-        def progress(done: float, files: float) -> None:
-            share = self.done + done / files
-            self.workspace.progress(share, packages, "packages", f"reading {package}")
-
-        documented = list(definitions(package, folder, progress))
-        usable = list(self.options.usable(documented, self.seen))
-        self.done += 1
+        usable = list(usable_definitions(definitions(package, folder), self.seen))
         if not usable:
             raise DataError(
                 f"package '{package}' has no documented functions in {folder}; leave it out"
             )
-        self.counts[package] = {"documented": len(documented), "usable": len(usable)}
         return usable
 
     def held_out(self, module: str) -> bool:
-        return even_place("split", module) < self.options.held_out * 2**64
+        return even_place("split", module) < _HELD_OUT * 2**64
 
     def is_dev(self, module: str) -> bool:
         return even_place("dev", module) % 4 == 0
 
-    def training(self, package: str, rows: Sequence[Definition]) -> None:
+    def training(self, package: str, rows: Sequence[Definition]) -> int:
         path = f"train/{package}.jsonl.gz"
         self.write(path, ({"query": d.query, "pos": [d.document], "neg": []} for d in rows))
-        self.counts[package]["train"] = len(rows)
-        entry = {"name": package, "file": path, **_COMMON, "rows": len(rows)}
-        self.catalogue["train"].append(
-            {**entry, "scores": False, "labels": False, **_describe_source(package)}
-        )
+        entry = {"name": package, "file": path, **_COMMON, "source": _describe_source(package)}
+        self.catalogue["train"].append(entry)
+        return len(rows)
 
     def evaluation(self, package: str, definitions: Sequence[Definition], domain: str) -> None:
         documents = _sample(definitions, self.options.test_documents, "documents")
@@ -210,25 +175,16 @@ class _CorpusWriter:
             lines = [f"q:{ids[d]}\t{ids[d]}\t1" for d in half_documents]
             text = "\n".join(["query-id\tcorpus-id\tscore", *lines, ""])
             (self.workspace.folder / folder / name).write_text(text, encoding="utf-8")
-        sizes = {half: len(half_documents) for half, half_documents in halves.items()}
-        self.counts[package].update(documents=len(documents), **sizes)
-        entry = {
-            "name": package,
-            "dir": folder,
-            **_COMMON,
-            "domain": domain,
-            "metric": "ndcg_at_10",
-        }
-        counts = {"corpus": len(documents), "queries": sizes, "qrels": dict(sizes)}
-        self.catalogue["eval"].append({**entry, **counts, **_describe_source(package)})
+        facts = {"domain": domain, "metric": "ndcg_at_10"}
+        self.catalogue["eval"].append({"name": package, "dir": folder, **_COMMON, **facts})
 
     def write(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         write_json_rows(self.workspace.folder / name, rows)
 
 
-def _describe_source(package: str) -> dict[str, Any]:
-    source = {"package": package, "version": version(package), "licence": licence(package)}
-    return {"source": source}
+def _describe_source(package: str) -> dict[str, str]:
+    source = {"package": package, "version": version(package)}
+    return {**source, "licence": "PSF-2.0"} if package == STDLIB else source
 
 
 def _make_ids(documents: Sequence[Definition]) -> dict[Definition, str]:

@@ -45,7 +45,6 @@ BEYOND = {
         "evaluate: {models: [./m], evaluators: [{fine_tuned: {train: a, test: b, learning_rate: [0.0]}}]}",
         "learning_rate",
     ),
-    "modules all held out": ("stdlib_corpus: {held_out: 1.0}", "held_out"),
 }
 
 
