@@ -59,8 +59,7 @@ def _check_run(options: argparse.Namespace) -> Iterator[_CheckedRun | None]:
 
     plugins = _load_plugins(options)
     recipe = _read_recipe(options, plugins)
-    if options.verb == "run":
-        recipe.require_upload_allowed(options.allow_upload)
+    recipe.require_upload_allowed(options.allow_upload)
     machine = _find_machine(options)
     launcher = _build_launcher(options, plugins) if options.launcher is not None else None
     form = functools.partial(_form_team, machine, options.shard)
@@ -72,8 +71,7 @@ def _check_run(options: argparse.Namespace) -> Iterator[_CheckedRun | None]:
             team.follow(recipe, options.out, plugins, machine)
         yield None
         return
-    out = options.out if options.verb == "run" else None
-    _require_check(check_recipe(recipe, plugins, out=out), options.quiet)
+    _require_check(check_recipe(recipe, plugins, out=options.out), options.quiet)
     arguments: dict[str, Any] = {"machine": machine, "quiet": options.quiet, "launcher": launcher}
     with team_context as team:
         yield recipe, plugins, {**arguments, "team": team}

@@ -95,11 +95,11 @@ class RankTeam:
                 self.ranks.receive(f"left/{rank}", datetime.timedelta(seconds=10))
         leave_ranks()
 
-    def follow(self, recipe: Recipe, out: Path | None, plugins: Plugins, machine: Machine) -> None:
+    def follow(self, recipe: Recipe, out: Path, plugins: Plugins, machine: Machine) -> None:
         """Run the steps that the first rank announces to this rank, until the run is done.
 
-        `out` is the folder in which the first rank works; if it is None, the calls name the folder. On
-        another machine, results of earlier steps are found only if the folder is visible there.
+        `out` is the folder in which the first rank works. On another machine, results of earlier steps are
+        found only if the folder is visible there.
 
         Raises:
             EmbergeError: if a step failed on this rank only, or the first rank has ended.
@@ -110,7 +110,7 @@ class RankTeam:
             if call["recipe"] != recipe.hash:
                 raise RecipeError("this rank was given another recipe than the first one")
             failure = ""
-            out_folder = OutFolder(out or Path(call["out"]))
+            out_folder = OutFolder(out)
             out_folder.prepare()
             try:
                 (step,) = (step for step in recipe.steps if step.id == call["step"])

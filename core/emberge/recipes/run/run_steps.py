@@ -137,6 +137,5 @@ def _call_other_ranks(
             "fingerprint": fingerprint,
             "finished": run.fingerprints,
             "recipe": run.context.recipe,
-            "out": str(run.place.path.absolute()),
         }
     )
