@@ -56,7 +56,6 @@ from emberge_mteb.task_media import (
 
 if TYPE_CHECKING:
     import numpy as np
-    from emberge.encoding import EmbeddingStore
     from numpy.typing import NDArray
 
     from emberge_mteb.model import MtebModel
@@ -137,10 +136,6 @@ class Mteb(Evaluator):
     """Dtype of the model's computation."""
     dims: tuple[Count, ...] = ()
     """Sizes of embeddings to score, such as `[768, 256]`; by default only the full size."""
-    keep_embeddings: bool = False
-    """Keep embeddings in OUT's store. A killed evaluation then continues inside a task, and other steps that
-    embed the same texts with the same model read the stored embeddings. They take 4 bytes per number. Sparse
-    vectors and vectors of tokens are never kept."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         if not (self.tasks or self.benchmark or self.data):
@@ -474,7 +469,18 @@ class Mteb(Evaluator):
         progress: _TaskTexts,
     ) -> PairSearch:
         """Return the search by a reranker, whose scores of pairs are kept in OUT's store."""
-        scores = self._open_store(model, self.backbone, encoder, workspace, progress)
+        from emberge.encoding import EmbeddingStore
+
+        # As other steps name a model that computes in float32.
+        computed = "" if self.dtype == "float32" else f" {self.dtype}"
+        scores = EmbeddingStore(
+            workspace.store,
+            encoder,
+            model=f"{model.fingerprint} {self.backbone!r}{computed}",
+            token_budget=self.token_budget,
+            progress=progress.embedding,
+            name=model.name,
+        )
 
         def score_pairs(
             queries: Sequence[str], documents: Sequence[str], prompt: str
@@ -500,8 +506,7 @@ class Mteb(Evaluator):
         from emberge_mteb.model import SIMILARITIES, MtebModel
 
         embedders = [
-            self._embed(model, *pair, workspace, progress)
-            for pair in zip(encoders.backbones, encoders.loaded, strict=True)
+            self._embed(model, encoder, workspace, progress) for encoder in encoders.loaded
         ]
         similarity = read_settings(model.folder).get("similarity_fn_name") or "cosine"
         return MtebModel(
@@ -516,22 +521,12 @@ class Mteb(Evaluator):
         )
 
     def _embed(
-        self,
-        model: Model,
-        backbone: Backbone,
-        encoder: Encoder,
-        workspace: Workspace,
-        progress: _TaskTexts,
+        self, model: Model, encoder: Encoder, workspace: Workspace, progress: _TaskTexts
     ) -> Callable[[Sequence[str], str], NDArray[np.float32]]:
-        """Return the function that embeds texts with a prompt, or reads their stored embeddings."""
+        """Return the function that embeds texts with a prompt."""
         from emberge.encoding import TextEmbedder
 
         length = self.max_length
-        if self.keep_embeddings:
-            embeddings = self._open_store(model, backbone, encoder, workspace, progress)
-            return lambda texts, prompt: embeddings.embed(texts, prompt=prompt, max_length=length)[
-                :
-            ]
         embedder = TextEmbedder(
             encoder,
             store=workspace.store,
@@ -540,28 +535,6 @@ class Mteb(Evaluator):
             model=model.name,
         )
         return lambda texts, prompt: embedder.embed(texts, prompt=prompt, max_length=length)
-
-    def _open_store(
-        self,
-        model: Model,
-        backbone: Backbone | None,
-        encoder: Encoder,
-        workspace: Workspace,
-        progress: _TaskTexts,
-    ) -> EmbeddingStore:
-        """Return OUT's store of a model's embeddings, or of a reranker's scores."""
-        from emberge.encoding import EmbeddingStore
-
-        # As other steps name a model that computes in float32.
-        computed = "" if self.dtype == "float32" else f" {self.dtype}"
-        return EmbeddingStore(
-            workspace.store,
-            encoder,
-            model=f"{model.fingerprint} {backbone!r}{computed}",
-            token_budget=self.token_budget,
-            progress=progress.embedding,
-            name=model.name,
-        )
 
 
 class _TaskTexts:

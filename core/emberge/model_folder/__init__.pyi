@@ -38,7 +38,6 @@ from .st_layout import read_settings as read_settings
 from .st_layout import read_trunk_settings as read_trunk_settings
 from .st_layout import require_stock_modules as require_stock_modules
 from .st_layout import write_modalities as write_modalities
-from .st_layout import write_router as write_router
 from .st_layout import write_static_model as write_static_model
 from .static_folders import is_static_model as is_static_model
 from .static_folders import read_static_dimension as read_static_dimension

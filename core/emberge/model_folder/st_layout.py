@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from emberge.errors import CheckpointError
-from emberge.files import link_or_copy, write_json, write_text
+from emberge.files import write_json, write_text
 from emberge.model_folder.classic_names import (
     CLASSIC,
     POOLING,
@@ -470,95 +470,6 @@ def write_modalities(target: Path, modalities: Sequence[str]) -> None:
         "module_output_name": "token_embeddings",
     }
     write_json(settings, {**config, **new}, durable=False)
-
-
-def write_router(
-    target: Path, queries: Path, documents: Path, prompts: Mapping[str, str] | None = None
-) -> None:
-    """Write a folder that embeds queries by one model and documents by another: a stock Router.
-
-    `SentenceTransformer.encode_query` and `encode_document` then are those of the two models (as of
-    `Router.for_query_document`), and `encode` is that of the second one, whose other settings stay, such as
-    the similarity. `queries` and `documents` are complete SentenceTransformers folders that no longer change:
-    their files, weights too, are linked.
-
-    By default the prompts for queries (`query`, and those of tasks that end in `-query`) are the first
-    model's, and all others the second one's. Other names of the first model stay, unless the second one has
-    them too. `query` and `document` are always there, as `encode_query` and `encode_document` find them:
-    without a `document`, that is the prompt `passage` or `corpus`.
-
-    Raises:
-        CheckpointError: if a folder has no modules, or begins with a router.
-    """
-    types: dict[str, str] = {}
-    structure: dict[str, list[str]] = {}
-    for route, model in (("query", queries), ("document", documents)):
-        modules = require_routable(model)
-        names = [f"{route}_{place}_{module.kind}" for place, module in enumerate(modules)]
-        structure[route] = names
-        types |= {name: module.type for name, module in zip(names, modules, strict=True)}
-        for name in names:
-            (target / name).mkdir(parents=True, exist_ok=True)  # some have no file
-        paths = [module.path for module in modules]
-        _link_files(model, target, dict(zip(paths, names, strict=True)))
-    settings = read_settings(documents)
-    if prompts is None:
-        prompts = _join_prompts(read_settings(queries), settings)
-    default = settings.get("default_prompt_name")
-    is_kept = default is not None and prompts.get(default) == settings["prompts"][default]
-    settings |= {"prompts": dict(prompts), "default_prompt_name": default if is_kept else None}
-    parameters = {"default_route": "document", "allow_empty_key": True, "route_mappings": {}}
-    config = {"types": types, "structure": structure, "parameters": parameters}
-    router = {"idx": 0, "name": "0", "path": "", "type": f"{CLASSIC}Router"}
-    write_json(target / _ROUTER_CONFIGS[0], config, durable=False)
-    write_json(target / _SETTINGS, {"similarity_fn_name": "cosine", **settings}, durable=False)
-    write_json(target / _MODULES, [router], durable=False)
-
-
-def require_routable(model: Path) -> tuple[ModuleFolder, ...]:
-    """Return the modules of a model that can become a route of a router.
-
-    Raises:
-        CheckpointError: if it is a bare transformers folder, or a router itself.
-    """
-    modules = read_modules(model)
-    if not modules:
-        raise CheckpointError(
-            f"{model}: has no modules.json to say how it pools; save it as a SentenceTransformer"
-        )
-    if any(module.kind in ROUTERS for module in modules):
-        raise CheckpointError(
-            f"{model}: has an encoder for each kind of text already; name the folder of one of them"
-        )
-    return modules
-
-
-def _join_prompts(queries: Mapping[str, Any], documents: Mapping[str, Any]) -> dict[str, str]:
-    """Return the prompts of a router by name, from the settings of its models (see `write_router`)."""
-    own = {n: text for n, text in _read_prompts(documents).items() if not _is_for_queries(n)}
-    others = _read_prompts(queries)
-    document = next((own[name] for name in ("document", "passage", "corpus") if name in own), "")
-    return {**others, **own, "query": others.get("query", ""), "document": document}
-
-
-def _is_for_queries(name: str) -> bool:
-    return name == "query" or name.endswith("-query")
-
-
-def _link_files(model: Path, target: Path, place_by_path: Mapping[str, str]) -> None:
-    """Link the files of a model below the folders of its modules, by the modules' paths in the model."""
-    first = next(iter(place_by_path.values()))
-    for path in sorted(model.rglob("*")):
-        name = path.relative_to(model)
-        if path.is_dir() or name.as_posix() in (_MODULES, _SETTINGS):
-            continue
-        # Other files of the folder, such as a licence, are copied with the first module.
-        parents = ["/".join(parent.parts) for parent in name.parents]
-        owner = next((parent for parent in parents if parent in place_by_path), None)
-        inside = name if owner is None else name.relative_to(owner)
-        out = target / (first if owner is None else place_by_path[owner]) / inside
-        out.parent.mkdir(parents=True, exist_ok=True)
-        link_or_copy(str(path), str(out))
 
 
 def write_static_model(

@@ -44,7 +44,7 @@ def test_routes_are_read_with_the_modules_of_each(
 def test_routers_merge_route_by_route(bert: Path, berts: list[Path], tmp_path: Path) -> None:
     for name, queries in zip("ab", berts, strict=False):
         pair(queries, bert, tmp_path / name)
-    plugins = load_plugins(block=("index",))
+    plugins = load_plugins()
     text = "steps:\n  soup:\n    merge: {models: [./a, ./b], strategy: linear}\n"
     recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
     soup = run_recipe(recipe, tmp_path / "out", plugins, quiet=True)["soup"].path

@@ -139,31 +139,6 @@ def test_a_text_that_comes_again_is_embedded_once(
     assert len(seen) == len(set(seen))
 
 
-def test_kept_embeddings_are_not_computed_again_and_score_the_same(
-    catalogue: Path, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from emberge.encoding import TextEmbedder
-
-    seen: list[int] = []
-    original = TextEmbedder.embed_tokens
-
-    def embed(self: TextEmbedder, texts: Any) -> Any:
-        seen.append(len(texts))
-        return original(self, texts)
-
-    monkeypatch.setattr(TextEmbedder, "embed_tokens", embed)
-    only = ("retrieval", "sts")
-    plain = scored(mteb(catalogue, only=only), model_at(bert), Bench(tmp_path / "plain"))
-    bench = Bench(tmp_path / "kept")
-    evaluator = mteb(catalogue, only=only, keep_embeddings=True)
-    kept = scored(evaluator, model_at(bert), bench)
-    embedded = sum(seen)
-    again = scored(evaluator, model_at(bert), bench)
-    assert sum(seen) == embedded > 0
-    for task, score in plain.items():
-        assert kept[task].score == again[task].score == score.score
-
-
 def test_other_models_with_the_tokenizer_tokenise_nothing_again(
     catalogue: Path, bert: Path, berts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
