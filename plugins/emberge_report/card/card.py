@@ -234,27 +234,12 @@ def _build_method_section(facts: CardFacts) -> Section | None:
     if isinstance(counts := details.get("tensors"), Mapping):
         ways = [f"{count} {way}" for way, count in counts.items() if count]
         passages += [f"Tensors: {', '.join(ways)}."] if ways else []
-    passages += _describe_weights(facts)
     if facts.artifact.warnings:
         passages += ["What the run warned about:", BulletList(facts.artifact.warnings)]
     origins = ("merged", "chosen", "made")
     is_origin = (facts.merged, facts.chosen, bool(facts.made_by))
     origin = next((o for o, true in zip(origins, is_origin, strict=True) if true), "trained")
     return Section(f"How it was {origin}", passages) if passages else None
-
-
-def _describe_weights(facts: CardFacts) -> list[str | TextTable]:
-    """Return a table of the weights that a merge's strategy computed for each layer."""
-    if facts.artifact.details.get("weights_by_layer", {}) == {}:
-        return []
-    # The page's charts and pydantic's types take longer to import than the rest of the card.
-    from emberge_report.page.figure_data import COMPUTED, weights_by_layer
-
-    figure = weights_by_layer(facts.name, facts.artifact.details)
-    if figure is None or figure.table is None:
-        return []
-    rows = [["–" if cell is None else str(cell) for cell in row] for row in figure.table.rows]
-    return [f"Weights by layer. {COMPUTED}", TextTable(figure.table.head, rows)]
 
 
 def _build_data_section(facts: CardFacts) -> Section | None:

@@ -159,7 +159,7 @@ def test_the_card_says_what_the_adapter_lies_on_and_what_is_left_out(
     made = run(place, f"  small: {{merge_adapters: {{models: {MODELS}, rank: 2}}}}\n", plugins)
     card = (made["small"] / "README.md").read_text()
     assert "library_name: peft" in card
-    assert "A LoRA adapter of ./bert, made with emberge by merging adapters." in card
+    assert "A LoRA adapter of ./bert, made with emberge by merging 3 adapters." in card
     assert 'PeftModel.from_pretrained(base, "small")' in card
     worst = details(made["small"])["worst"]
     assert f"| `{worst['tensor']}` | {worst['error']:.3g} |" in card

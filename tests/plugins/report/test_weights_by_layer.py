@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge import Artifact, DataError, load_plugins, parse_recipe, run_recipe
-from emberge.documents import draw_card
-from emberge_report.card.card import CardFacts, model_card
-from emberge_report.model_facts import Anatomy
+from emberge import DataError, load_plugins, parse_recipe, run_recipe
 from emberge_report.page.figure_data import weights_by_layer
 
 from tests.support import tiny
@@ -68,7 +65,7 @@ def figures(page: Path) -> dict[str, ElementTree.Element]:
         ("adapted", ["a", "b"]),
     ],
 )
-def test_page_and_card_show_the_weights_of_each_layer(
+def test_a_page_shows_the_weights_of_each_layer(
     step: str, labels: list[str], results: Mapping[str, Path]
 ) -> None:
     found = computed(results[step])
@@ -79,12 +76,10 @@ def test_page_and_card_show_the_weights_of_each_layer(
     rows = [["".join(cell.itertext()) for cell in row] for row in part.iter("tr")]
     assert [row[0] for row in rows] == ["Layer", "embeddings", "0", "1", "pooler"]
     assert rows[0][1:] == labels
-    card = (results[step] / "README.md").read_text().splitlines()
     for (place, *numbers), layer in zip(rows[1:], LAYERS, strict=True):
         for label, written in zip(labels, numbers, strict=True):
             assert f"{label}, {place}: {written}" in titles
             assert float(written) == pytest.approx(found[layer][label], abs=1e-4)
-        assert f"| {' | '.join([place, *numbers])} |" in card
 
 
 def test_a_table_has_a_row_for_each_layer_also_for_more_models_than_layers() -> None:
@@ -98,16 +93,12 @@ def test_a_table_has_a_row_for_each_layer_also_for_more_models_than_layers() -> 
         ["embeddings", "0.5000", "0.5000", None],
         ["0", "0.2000", None, "0.8000"],
     ]
-    artifact = Artifact(kind="model", details={"strategy": ["linear"], **details})
-    card = draw_card(model_card(CardFacts("fused", artifact, Anatomy())))
-    assert "| embeddings | 0.5000 | 0.5000 | – |" in card
     assert weights_by_layer("fused", {"weights_by_layer": {"embeddings": {}}}) is None
 
 
 def test_what_was_not_computed_is_not_shown(results: Mapping[str, Path]) -> None:
     assert computed(results["averaged"]) == {}
     assert "averaged: weights by layer" not in figures(results["page"] / "report.html")
-    assert "Weights by layer" not in (results["averaged"] / "README.md").read_text()
 
 
 def test_weights_are_shown_once(results: Mapping[str, Path]) -> None:
