@@ -107,9 +107,9 @@ def _find_unknown_option(processing: Mapping[str, Mapping[str, Any]]) -> str | N
 _AFTER_STATIC = ("Normalize", "Dense", "LayerNorm", "Dropout")
 
 
-def static_problems(checkpoint: Path, route: str | None = None) -> Iterator[str]:
+def static_problems(checkpoint: Path) -> Iterator[str]:
     """Yield reasons why a static model cannot be loaded."""
-    first, *after = read_modules(checkpoint, route)
+    first, *after = read_modules(checkpoint)
     for module in (first, *after):
         if not module.type.startswith("sentence_transformers."):
             yield f"{checkpoint}: module '{module.type}' needs remote code, which is not run"

@@ -22,7 +22,7 @@ from emberge.model_folder import (
 from torch import Tensor, nn
 
 from emberge_encoder.stock_modules import load_stock_module, run_modules, save_stock_module
-from emberge_encoder.text_model import refuse_media, refuse_route
+from emberge_encoder.text_model import refuse_media
 
 # The name of the vectors in a folder of sentence-transformers.
 TABLE = "embedding.weight"
@@ -49,10 +49,8 @@ class StaticEncoder:
         folder: Path,
         prompts: Mapping[str, str],
         max_length: int | None,
-        route: str | None = None,
     ) -> None:
-        first, *self._after = read_modules(folder, route)
-        self._route = route
+        first, *self._after = read_modules(folder)
         self.folder = folder
         self.prompts = prompts
         self._max_length = max_length
@@ -134,7 +132,6 @@ class StaticEncoder:
     def save(self, folder: Path) -> None:
         from safetensors.torch import save_file
 
-        refuse_route(self._route, self.folder)
         if folder.resolve() == self.folder.resolve():
             raise CheckpointError(f"{folder}: the model came from here; save it elsewhere")
         copy_template(Checkpoint(self.folder), folder, dtype="float32")

@@ -116,10 +116,6 @@ class TextEncoder(Backbone):
     tokens' vectors in float32 (the step `static_model`; model2vec). Of the options it takes `prompts` and
     `max_length`, and no `dense`.
 
-    A folder with an encoder for each kind of text (a Router of sentence-transformers, as the step
-    `pair_encoders` writes) is read by one `route`: `query`, `document` or another name of its config. Such a
-    folder is not trained. The evaluator `mteb` needs no `route`: it embeds each text by its own.
-
     A folder that lists image or audio in its `modality_config` also reads images or audio, through the native
     classes of Qwen3-VL, Qwen3-ASR and Qwen3-Omni's thinker. Every input is then a message of its chat
     template. `freeze` names parts of the transformer that are not trained, such as `[visual, audio_tower]`;
@@ -154,7 +150,6 @@ class TextEncoder(Backbone):
     freeze: tuple[str, ...] = ()
     resample: bool = False
     shrink: bool = False
-    route: str | None = None
 
     def __post_init__(self) -> None:
         if self.max_length is not None and self.max_length < 2:
@@ -164,12 +159,9 @@ class TextEncoder(Backbone):
     def leaves_adapter(self) -> bool:
         return self.lora is not None and not self.lora.fold
 
-    def for_route(self, route: str) -> Backbone:
-        return dataclasses.replace(self, route=route)
-
     def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
         try:
-            if is_static_model(checkpoint, self.route):
+            if is_static_model(checkpoint):
                 return self._describe_static(checkpoint)
             layout, config = self._resolve_layout(checkpoint)
             chat_format(layout, config)
@@ -188,11 +180,11 @@ class TextEncoder(Backbone):
         Raises:
             CheckpointError: if its files cannot be read.
         """
-        problems = [*static_problems(checkpoint, self.route)]
+        problems = [*static_problems(checkpoint)]
         changed = [
             option.name
             for option in dataclasses.fields(self)
-            if option.name not in ("prompts", "max_length", "dtype", "route")
+            if option.name not in ("prompts", "max_length", "dtype")
             and getattr(self, option.name) not in (option.default, None)
         ]
         if self.dtype not in (None, "float32"):
@@ -205,21 +197,11 @@ class TextEncoder(Backbone):
             )
         return EncoderFacts(
             problems=tuple(problems),
-            training_problems=self._refuse_training(checkpoint),
-            dimension=None if problems else read_static_dimension(checkpoint, self.route),
+            dimension=None if problems else read_static_dimension(checkpoint),
             causal=False,
             prediction=PredictionFacts(
                 problems=(f"{checkpoint}: a static model predicts no tokens",)
             ),
-        )
-
-    def _refuse_training(self, checkpoint: Path) -> tuple[str, ...]:
-        """Return the problem of training one of a folder's routes."""
-        if self.route is None:
-            return ()
-        return (
-            f"{checkpoint}: the route '{self.route}' is one of several encoders in this folder; train the "
-            "model that it came from, and pair the two again (step pair_encoders)",
         )
 
     def _load_static(self, checkpoint: Path, device: str) -> Encoder:
@@ -228,7 +210,7 @@ class TextEncoder(Backbone):
         if problems := self._describe_static(checkpoint).problems:
             raise CheckpointError("\n".join(problems))
         prompts = {**read_prompts(checkpoint), **self.prompts}
-        model = StaticEncoder(checkpoint, prompts, self.max_length, self.route)
+        model = StaticEncoder(checkpoint, prompts, self.max_length)
         model.module.to(device)
         return model
 
@@ -261,10 +243,7 @@ class TextEncoder(Backbone):
         built = build_config(layout.trunk_folder, config)
         support = read_media_support(layout, config)
         return EncoderFacts(
-            training_problems=(
-                *self._refuse_training(checkpoint),
-                *_check_routers(layout, built),
-            ),
+            training_problems=_check_routers(layout, built),
             prompt_problems=self._prompt_problems(layout),
             changes=self._list_changes(checkpoint),
             dimension=_find_embedding_size(
@@ -315,7 +294,7 @@ class TextEncoder(Backbone):
 
     def _list_changes(self, checkpoint: Path) -> tuple[str, ...]:
         """Return attention and pooling if they differ from the checkpoint's."""
-        layout = Layout.read(checkpoint, self.route)
+        layout = Layout.read(checkpoint)
         causal = is_causal(read_object(layout.trunk_folder / "config.json"))
         checkpoint_values = {
             "attention": "causal" if causal else "bidirectional",
@@ -347,7 +326,7 @@ class TextEncoder(Backbone):
     def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
         from emberge_encoder.text_model import TextModel, with_length_limit
 
-        if is_static_model(checkpoint, self.route):
+        if is_static_model(checkpoint):
             return self._load_static(checkpoint, device)
         layout, config = self._resolve_layout(checkpoint)
         if problem := self._check_experts(checkpoint, device):
@@ -419,7 +398,7 @@ class TextEncoder(Backbone):
 
     def _check_experts(self, checkpoint: Path, device: str | None = None) -> str | None:
         """Return the problem of expert layers that only a GPU can run; None is the default device."""
-        layout = Layout.read(checkpoint, self.route)
+        layout = Layout.read(checkpoint)
         path = layout.trunk_folder / "config.json"
         if read_object(path).get("experts_implementation") != "batched_mm":
             return None
@@ -438,7 +417,7 @@ class TextEncoder(Backbone):
         Raises:
             CheckpointError: if the pooling is unknown or does not fit the attention.
         """
-        layout = Layout.read(checkpoint, self.route)
+        layout = Layout.read(checkpoint)
         path = layout.trunk_folder / "config.json"
         if not path.is_file():
             raise CheckpointError(f"{path}: is missing")

@@ -251,7 +251,6 @@ class TextModel:
         return torch.stack([parts[row] for row in range(len(states))])
 
     def save(self, folder: Path) -> None:
-        refuse_route(self.layout.route, self.layout.folder)
         if folder.resolve() == self.layout.folder.resolve():
             raise CheckpointError(f"{folder}: the model came from here; save it elsewhere")
         if self._adapter is not None and not self._adapter.options.fold:
@@ -287,19 +286,6 @@ def refuse_media(texts: Sequence[str], folder: Path) -> None:
         raise DataError(
             f"{readable(mixed)[:200]!r} has media, and the model in {folder} reads text alone; take a model "
             "that reads them, or leave the data set out"
-        )
-
-
-def refuse_route(route: str | None, folder: Path) -> None:
-    """Refuse to save an encoder that is one of several in its folder.
-
-    Raises:
-        CheckpointError: if it is.
-    """
-    if route is not None:
-        raise CheckpointError(
-            f"{folder}: the route '{route}' is one of several encoders in this folder, and is not saved "
-            "alone; take the model that it came from"
         )
 
 

@@ -38,15 +38,6 @@ from emberge_mteb.hub_tasks import Domains
 from emberge_mteb.kind_search import KindSearch, PairSearch, TaskTexts, find_untrained, kind_faults
 from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, local_sets, pick_sets
 from emberge_mteb.model import Prompts
-from emberge_mteb.sides import (
-    SideEncoders,
-    choose_backbones,
-    describe_model,
-    describe_routes,
-    find_tasks_without_sides,
-    is_routed,
-    list_distinct,
-)
 from emberge_mteb.task_media import (
     find_first_tasks,
     find_local_media,
@@ -204,12 +195,9 @@ class Mteb(Evaluator):
     def check_model(self, checkpoint: Path, context: Preflight) -> Iterator[str]:
         if self.backbone is None:
             return
-        facts = describe_model(self.backbone, checkpoint)
+        facts = self.backbone.describe(checkpoint)
         if facts.problems:
-            # Of one encoder they may be mended by the training that is evaluated, such as a missing pooling.
-            yield from facts.problems if is_routed(checkpoint) else ()
-            return
-        self._show_routes(checkpoint, context)
+            return  # they may be mended by the training that is evaluated, such as a missing pooling
         yield from self._check_widths(facts.dimension)
         if self.tasks or self.benchmark:
             yield from self._check_media(self.backbone, checkpoint)
@@ -230,13 +218,6 @@ class Mteb(Evaluator):
                 "none; leave it out"
             )
 
-    def _show_routes(self, checkpoint: Path, context: Preflight) -> None:
-        """Show which encoder of a router embeds which texts."""
-        if is_routed(checkpoint):
-            unsided = find_tasks_without_sides(self.preview(context) or ())
-            line = describe_routes(checkpoint, unsided)
-            context.note("routes", [f"{checkpoint.name}: {line}"])
-
     def _check_media(self, backbone: Backbone, checkpoint: Path) -> Iterator[str]:
         """Yield a problem for each kind of media in mteb's tasks that the model does not read."""
         from emberge_mteb.hub_tasks import hub_tasks
@@ -246,8 +227,7 @@ class Mteb(Evaluator):
         except DataError:
             return  # `check` reports it
         for kind, name in find_first_tasks(tasks).items():
-            for one in list_distinct(choose_backbones(backbone, checkpoint)):
-                yield from find_unread_media(one, checkpoint, [kind], f"mteb task '{name}'")
+            yield from find_unread_media(backbone, checkpoint, [kind], f"mteb task '{name}'")
 
     def _check_widths(self, dimension: int | None) -> Iterator[str]:
         oversized = [size for size in self.dims if dimension is not None and size > dimension]
@@ -317,14 +297,12 @@ class Mteb(Evaluator):
         """
         if self.backbone is None:
             return
-        backbones = list_distinct(choose_backbones(self.backbone, model.folder))
         task_by_name = {task.plain_name for task in tasks}
         for local in local_sets(self.data, workspace.data, workspace.readers):
             name = _build_local_name(local.set.name, local.split)
             kinds = find_local_media(local.load(workspace.readers)) if name in task_by_name else ()
-            for backbone in backbones:
-                for fault in find_unread_media(backbone, model.folder, kinds, f"set '{name}'"):
-                    raise DataError(f"{model.name}: {fault}")
+            for fault in find_unread_media(self.backbone, model.folder, kinds, f"set '{name}'"):
+                raise DataError(f"{model.name}: {fault}")
 
     def texts(self, task: TaskInfo, workspace: Workspace) -> Iterator[tuple[Side, str]]:
         sources = {source.info.name: source for source in self._list_sources(workspace)}
@@ -389,7 +367,7 @@ class Mteb(Evaluator):
         parts = (data, options, version("mteb"))
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
-    def _load_encoders(self, model: Model, workspace: Workspace) -> tuple[SideEncoders, Prompts]:
+    def _load_encoder(self, model: Model, workspace: Workspace) -> tuple[Encoder, Prompts]:
         from emberge.model_folder import read_settings
 
         if self.backbone is None:
@@ -398,15 +376,16 @@ class Mteb(Evaluator):
             raise CheckpointError(
                 f"{model.name}: an adapter is scored on its base; open it with whole_model first"
             )
-        encoders = SideEncoders.load(
-            self.backbone, model.folder, device=workspace.machine.device, dtype=self.dtype
+        if problems := self.backbone.describe(model.folder).problems:
+            raise CheckpointError("\n".join(problems))
+        encoder = self.backbone.load(
+            model.folder, device=workspace.machine.device, dtype=self.dtype
         )
-        first = encoders.loaded[0]
-        for fault in self._check_widths(first.dimension):
+        for fault in self._check_widths(encoder.dimension):
             raise RecipeError(f"{model.name}: {fault}")
-        own_prompts = dict(first.prompts)
+        own_prompts = dict(encoder.prompts)
         default_prompt = read_settings(model.folder).get("default_prompt_name") or ""
-        return encoders, Prompts(self.prompt, own_prompts, own_prompts.get(default_prompt, ""))
+        return encoder, Prompts(self.prompt, own_prompts, own_prompts.get(default_prompt, ""))
 
     def _load_all(
         self, model: Model, workspace: Workspace, progress: _TaskTexts, media: Path
@@ -432,13 +411,13 @@ class Mteb(Evaluator):
         self, model: Model, workspace: Workspace, progress: _TaskTexts, media: Path
     ) -> MtebModel | KindSearch | PairSearch:
         """Load a model and return it as mteb calls it, by its kind of embedding."""
-        encoders, prompts = self._load_encoders(model, workspace)
-        kind = encoders.loaded[0].similarity.kind
+        encoder, prompts = self._load_encoder(model, workspace)
+        kind = encoder.similarity.kind
         if kind == "vector":
-            return self._build_model(model, encoders, prompts, workspace, progress, media)
+            return self._build_model(model, encoder, prompts, workspace, progress, media)
         texts = TaskTexts(prompts, progress.embedded, media)
         build = self._build_pair_search if kind == "pair_score" else self._build_kind_search
-        return build(model, encoders.loaded[0], texts, workspace, progress)
+        return build(model, encoder, texts, workspace, progress)
 
     def _build_kind_search(
         self,
@@ -495,7 +474,7 @@ class Mteb(Evaluator):
     def _build_model(
         self,
         model: Model,
-        encoders: SideEncoders,
+        encoder: Encoder,
         prompts: Prompts,
         workspace: Workspace,
         progress: _TaskTexts,
@@ -505,19 +484,16 @@ class Mteb(Evaluator):
 
         from emberge_mteb.model import SIMILARITIES, MtebModel
 
-        embedders = [
-            self._embed(model, encoder, workspace, progress) for encoder in encoders.loaded
-        ]
         similarity = read_settings(model.folder).get("similarity_fn_name") or "cosine"
         return MtebModel(
-            encoders.by_side(embedders),
+            self._embed(model, encoder, workspace, progress),
             name=model.name,
             fingerprint=model.fingerprint,
             prompts=prompts,
             similarity=similarity if similarity in SIMILARITIES else "cosine",
             count=progress.embedded,
             media=media,
-            kinds=encoders.media,
+            kinds=self.backbone.describe(model.folder).media if self.backbone else (),
         )
 
     def _embed(

@@ -12,7 +12,6 @@ from emberge.contracts import Side, describe_kinds
 from emberge.wording import join_some
 
 from emberge_mteb.model import Prompts, build_model_meta
-from emberge_mteb.sides import describe_model, find_tasks_without_sides
 from emberge_mteb.task_media import load_batches, read_batch_inputs
 
 if TYPE_CHECKING:
@@ -26,6 +25,14 @@ Hits: TypeAlias = dict[str, dict[str, float]]
 """Scores of documents by query."""
 ScorePairs: TypeAlias = "Callable[[Sequence[str], Sequence[str], str], Scores]"
 """Function that returns the scores [n] of queries and documents, each query with a prompt before it."""
+
+
+def find_tasks_without_sides(tasks: Sequence[TaskInfo]) -> list[str]:
+    """Return the names of the distinct tasks whose texts are neither queries nor documents."""
+    kind_by_name = {task.plain_name: task.kind for task in tasks}
+    return [
+        name for name, kind in kind_by_name.items() if not kind.endswith(("retrieval", "reranking"))
+    ]
 
 
 def kind_faults(kind: EmbeddingKind, tasks: Sequence[TaskInfo]) -> Iterator[str]:
@@ -48,7 +55,7 @@ def kind_faults(kind: EmbeddingKind, tasks: Sequence[TaskInfo]) -> Iterator[str]
 
 def find_untrained(backbone: Backbone, checkpoint: Path) -> Iterator[str]:
     """Yield a problem if a checkpoint is not of its backbone's kind, so that scores would be by chance."""
-    facts = describe_model(backbone, checkpoint)
+    facts = backbone.describe(checkpoint)
     yield from facts.problems
     if facts.untrained:
         yield (

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from emberge import DataError, MediaKind
-from emberge.contracts import Side
+from emberge import MediaKind
 from emberge.numerics import unit_rows
 
 from emberge_mteb.task_media import read_batch_inputs
@@ -63,14 +62,13 @@ class MtebModel:
     Images and clips of a batch are kept as files below `media` until the next task, without duplicates;
     `kinds` are the kinds of media that the model reads.
 
-    A function of `embed` takes texts and a prompt and returns embeddings [texts, dimension]. The one for None
-    embeds all texts, except those of a side ("query" or "document") that has a function of its own. After
-    texts were embedded, `count` is called with their number, repeated texts included.
+    The function `embed` takes texts and a prompt and returns embeddings [texts, dimension]. After texts were
+    embedded, `count` is called with their number, repeated texts included.
     """
 
     def __init__(
         self,
-        embed: Mapping[Side | None, Embed],
+        embed: Embed,
         *,
         name: str,
         fingerprint: str,
@@ -84,7 +82,7 @@ class MtebModel:
         self._prompts = prompts
         self.compared_by = similarity
         self._count = count
-        self._rows: dict[tuple[Side | None, str, str], Matrix] = {}
+        self._rows: dict[tuple[str, str], Matrix] = {}
         self._asked: Mapping[str, str] = {}
         self._size: int | None = None
         self._media = media
@@ -111,34 +109,21 @@ class MtebModel:
         texts = [text for batch in inputs for text in read_batch_inputs(batch, folder)]
         side = None if prompt_type is None else str(getattr(prompt_type, "value", prompt_type))
         prompt = self._prompts.text(task_metadata.name, task_metadata.type, side, self._asked)
-        known_sides: dict[str | None, Side | None] = {one: one for one in self._embed}
-        rows = self._embed_new(texts, prompt, known_sides.get(side))
+        rows = self._embed_new(texts, prompt)
         return rows if self._size is None else unit_rows(rows[:, : self._size])
 
-    def _embed_new(self, texts: Sequence[str], prompt: str, side: Side | None) -> Matrix:
-        """Return embeddings by the function of a side; texts that it has embedded are remembered.
-
-        Raises:
-            DataError: if no function embeds texts of no side.
-        """
+    def _embed_new(self, texts: Sequence[str], prompt: str) -> Matrix:
+        """Return embeddings; texts that were embedded with this prompt are remembered."""
         import numpy as np
-
-        if side not in self._embed:
-            raise DataError(
-                f"{self.mteb_model_meta.name}: has routes for queries and documents and no default_route, "
-                "and the task has neither; score it on retrieval and reranking alone"
-            )
 
         if self._size is None:
             self._forget()
-        new_texts = [
-            text for text in dict.fromkeys(texts) if (side, prompt, text) not in self._rows
-        ]
+        new_texts = [text for text in dict.fromkeys(texts) if (prompt, text) not in self._rows]
         if new_texts:
-            rows = np.asarray(self._embed[side](new_texts, prompt), dtype=np.float32)
-            self._rows.update(zip(((side, prompt, text) for text in new_texts), rows, strict=True))
+            rows = np.asarray(self._embed(new_texts, prompt), dtype=np.float32)
+            self._rows.update(zip(((prompt, text) for text in new_texts), rows, strict=True))
         self._count(len(texts))
-        return np.stack([self._rows[side, prompt, text] for text in texts])
+        return np.stack([self._rows[prompt, text] for text in texts])
 
     def _forget(self) -> None:
         """Forget all embeddings if they are too many to be kept for other tasks."""

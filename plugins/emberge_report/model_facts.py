@@ -14,7 +14,6 @@ from emberge.model_folder import (
     code_of_class,
     is_static_model,
     read_modules,
-    read_routes,
     read_settings,
     read_static_dimension,
     read_trunk_settings,
@@ -107,23 +106,19 @@ class Anatomy:
     """Code that a user must trust to load the model, from `auto_map`; "" for a class of transformers."""
     reads: tuple[str, ...] = ("text",)
     """Kinds of input, in the words of sentence-transformers: text, image, audio."""
-    routed: bool = False
-    """True if queries and documents have separate encoders; the other facts are those of documents."""
 
     @property
     def asymmetric(self) -> bool:
-        """True if queries and documents have separate encoders or prompts."""
-        return self.routed or bool(self.prompts.get("query") or self.prompts.get("document"))
+        """True if queries and documents have prompts of their own."""
+        return bool(self.prompts.get("query") or self.prompts.get("document"))
 
 
 def anatomy(folder: Path) -> Anatomy:
     """Return the facts in a model folder's configs; a config that cannot be read is treated as empty."""
     try:
-        routes = read_routes(folder)
-        route = None if routes is None else routes.choose("document")
-        if is_static_model(folder, route):
-            return _describe_static(folder, route)
-        layout = Layout.read(folder, route)
+        if is_static_model(folder):
+            return _describe_static(folder)
+        layout = Layout.read(folder)
     except CheckpointError:
         config = _read_json(folder / "config.json")
         return Anatomy(architecture=_name_architecture(config), purpose=purpose_of(folder))
@@ -137,7 +132,6 @@ def anatomy(folder: Path) -> Anatomy:
         pooling=layout.pooling,
         normalised="Normalize" in kinds,
         prompts=dict(layout.prompts),
-        routed=routes is not None,
         similarity=_allow_word(_SIMILARITIES, overall.get("similarity_fn_name") or "cosine"),
         sentence_transformer=not layout.bare,
         purpose=purpose_of(folder),
@@ -146,8 +140,8 @@ def anatomy(folder: Path) -> Anatomy:
     )
 
 
-def _describe_static(folder: Path, route: str | None) -> Anatomy:
-    """Return the facts of a static model or route: the mean of a vector for each token, at any length.
+def _describe_static(folder: Path) -> Anatomy:
+    """Return the facts of a static model: the mean of a vector for each token, at any length.
 
     Raises:
         CheckpointError: if a file cannot be read.
@@ -156,14 +150,13 @@ def _describe_static(folder: Path, route: str | None) -> Anatomy:
     prompts = settings.get("prompts") or {}
     return Anatomy(
         architecture="StaticEmbedding",
-        dimension=read_static_dimension(folder, route),
+        dimension=read_static_dimension(folder),
         endless=True,
         pooling=("mean",),
-        normalised=any(module.kind == "Normalize" for module in read_modules(folder, route)),
+        normalised=any(module.kind == "Normalize" for module in read_modules(folder)),
         prompts=dict(prompts) if isinstance(prompts, Mapping) else {},
         similarity=_allow_word(_SIMILARITIES, settings.get("similarity_fn_name") or "cosine"),
         sentence_transformer=True,
-        routed=route is not None,
     )
 
 

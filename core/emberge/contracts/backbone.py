@@ -333,13 +333,6 @@ class Backbone:
         """True if the backbone's encoders save an adapter of the checkpoint instead of a whole model."""
         return False
 
-    def for_route(self, route: str) -> Backbone:
-        """Return the backbone that loads one route of a folder with an encoder for each kind of text.
-
-        A backbone that reads no such folders returns itself, and `describe` has the problem.
-        """
-        return self
-
     def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
         """Return the facts of the encoder that `load` would return, without loading weights.
 

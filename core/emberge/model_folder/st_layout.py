@@ -28,7 +28,7 @@ from emberge.model_folder.folder_files import (
     require_sound,
 )
 from emberge.tensor_files import header_texts
-from emberge.wording import join_some, printable
+from emberge.wording import printable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,10 +53,7 @@ _MODULE_CONFIGS = (
 )
 # Stock modules that may come after a transformer, and why the others may not.
 _KINDS_AFTER_TRUNK = frozenset({"Pooling", "Normalize", "Dense", "LayerNorm", "Dropout"})
-_ONE_OF_SEVERAL = (
-    "has an encoder for each kind of text; name the one that is meant, as backbone: {text_encoder: {route: "
-    "query}}, or use the folder that it came from"
-)
+_ONE_OF_SEVERAL = "has an encoder for each kind of text; use the folder that one of them came from"
 _REFUSAL_BY_KIND = {
     "Router": _ONE_OF_SEVERAL,
     "Asym": _ONE_OF_SEVERAL,
@@ -77,27 +74,11 @@ class ModuleFolder:
     type: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Routes:
-    """The routes of a folder with an encoder for each kind of text: modules by the route's name.
-
-    `default` is the route of texts of no kind; None if such texts have none.
-    """
-
-    modules: Mapping[str, tuple[ModuleFolder, ...]]
-    default: str | None
-
-    def choose(self, task: str | None) -> str | None:
-        """Return the route that sentence-transformers takes for a task: its own, else the default."""
-        return task if task in self.modules else self.default
-
-
 @dataclass(frozen=True)
 class Layout:
     """The layout of a checkpoint by its files; `modules` are the modules after the trunk.
 
-    If `bare` is true, the folder is a plain transformers folder, without modules.json. `route` is the name of
-    the route to which the modules belong, in a folder that has several.
+    If `bare` is true, the folder is a plain transformers folder, without modules.json.
     """
 
     folder: Path
@@ -109,7 +90,6 @@ class Layout:
     prompts: Mapping[str, str] = field(default_factory=dict)
     pooling: tuple[str, ...] = ()
     include_prompt: bool = True
-    route: str | None = None
 
     @property
     def trunk_folder(self) -> Path:
@@ -117,15 +97,15 @@ class Layout:
         return self.folder / self.trunk
 
     @classmethod
-    def read(cls, folder: Path, route: str | None = None) -> Layout:
-        """Return the layout of a checkpoint, or of one of its routes, read without its weights.
+    def read(cls, folder: Path) -> Layout:
+        """Return the layout of a checkpoint, read without its weights.
 
         Raises:
             CheckpointError: if the folder has no config, or modules that need remote code or do not turn a
-                transformer's states into one embedding; or if it has no such route.
+                transformer's states into one embedding.
         """
         path = folder / _MODULES
-        modules = read_modules(folder, route)
+        modules = read_modules(folder)
         if not modules:
             if not (folder / "config.json").is_file():
                 raise CheckpointError(
@@ -153,7 +133,6 @@ class Layout:
             prompts=_read_prompts(read_settings(folder)),
             pooling=pooling_modes(config) if config is not None else (),
             include_prompt=bool((config or {}).get("include_prompt", True)),
-            route=route,
         )
 
     def write(self, target: Path, width: int) -> None:
@@ -174,17 +153,13 @@ class Layout:
 # ── reading ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def read_modules(folder: Path, route: str | None = None) -> tuple[ModuleFolder, ...]:
+def read_modules(folder: Path) -> tuple[ModuleFolder, ...]:
     """Return the modules of modules.json, in its order; none for a bare transformers folder.
 
-    With a `route`, its modules stand in the place of the router.
-
     Raises:
-        CheckpointError: if the file is not a list of modules, a path is outside the folder,
-            `require_sound` refuses a file or link, or there is no such route.
+        CheckpointError: if the file is not a list of modules, a path is outside the folder, or
+            `require_sound` refuses a file or link.
     """
-    if route is not None:
-        return _read_route(folder, route)
     require_sound(folder, folder)
     path = folder / _MODULES
     if not path.is_file():
@@ -207,8 +182,8 @@ def read_chain(folder: Path) -> tuple[ModuleFolder, ...]:
     return tuple(chain)
 
 
-def read_routes(folder: Path) -> Routes | None:
-    """Return the routes of a folder that begins with a router; None for a folder with one encoder.
+def read_routes(folder: Path) -> Mapping[str, tuple[ModuleFolder, ...]] | None:
+    """Return the modules of each route of a folder that begins with a router; None for one encoder.
 
     Raises:
         CheckpointError: if the router's config has no routes of its modules, or routes by more than the task,
@@ -235,28 +210,7 @@ def read_routes(folder: Path) -> Routes | None:
                 f"{path}: route '{printable(name, 40)}' is no list of modules; get the file again"
             )
         modules[str(name)] = tuple(module_by_path[inside] for inside in paths)
-    default = parameters.get("default_route")
-    if default is None and parameters.get("allow_empty_key", True):
-        default = next(iter(modules))
-    if default is not None and default not in modules:
-        raise CheckpointError(
-            f"{path}: default_route '{printable(default, 40)}' is no route; write {next(iter(modules))}"
-        )
-    return Routes(modules, default)
-
-
-def _read_route(folder: Path, route: str) -> tuple[ModuleFolder, ...]:
-    routes = read_routes(folder)
-    if routes is None:
-        raise CheckpointError(
-            f"{folder}: has one encoder and no route '{printable(route, 40)}'; take the route out"
-        )
-    if route not in routes.modules:
-        names = join_some([printable(name, 40) for name in routes.modules])
-        raise CheckpointError(
-            f"{folder}: has no route '{printable(route, 40)}'; name one of {names}"
-        )
-    return (*routes.modules[route], *read_modules(folder)[1:])
+    return modules
 
 
 def read_settings(folder: Path) -> dict[str, Any]:

@@ -12,23 +12,23 @@ from emberge.model_folder.st_layout import read_modules
 _TABLES = ("embedding.weight", "embeddings")
 
 
-def is_static_model(folder: Path, route: str | None = None) -> bool:
-    """Return whether a folder, or its route, is a static model: its first module is a StaticEmbedding.
+def is_static_model(folder: Path) -> bool:
+    """Return whether a folder is a static model: its first module is a StaticEmbedding.
 
     Raises:
         CheckpointError: if modules.json cannot be read.
     """
-    modules = read_modules(folder, route)
+    modules = read_modules(folder)
     return bool(modules) and modules[0].kind == "StaticEmbedding"
 
 
-def read_static_dimension(folder: Path, route: str | None = None) -> int | None:
-    """Return the size of embeddings of a static model, or static route, from its files; None if none has it.
+def read_static_dimension(folder: Path) -> int | None:
+    """Return the size of embeddings of a static model from its files; None if none has it.
 
     Raises:
         CheckpointError: if a file cannot be read.
     """
-    first, *after = read_modules(folder, route)
+    first, *after = read_modules(folder)
     for module in reversed(after):
         if module.kind == "Dense":
             size = read_object(folder / module.path / "config.json").get("out_features")

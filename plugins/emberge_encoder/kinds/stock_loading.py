@@ -42,8 +42,12 @@ def read_document_modules(checkpoint: Path) -> Sequence[ModuleFolder]:
     Raises:
         CheckpointError: if the folder's files are broken, or there is no encoder of documents.
     """
-    is_routed = read_routes(checkpoint) is not None
-    return read_modules(checkpoint, "document") if is_routed else read_modules(checkpoint)
+    modules, routes = read_modules(checkpoint), read_routes(checkpoint)
+    if routes is None:
+        return modules
+    if "document" not in routes:
+        raise CheckpointError(f"{checkpoint}: has no route 'document', so no encoder of documents")
+    return (*routes["document"], *modules[1:])
 
 
 def read_trunk_config(trunk: Path) -> Mapping[str, Any]:

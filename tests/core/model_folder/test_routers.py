@@ -11,6 +11,7 @@ import pytest
 from emberge import CheckpointError, load_plugins, parse_recipe, run_recipe
 from emberge.files import UnsoundFileError
 from emberge.model_folder import Checkpoint, count_parameters, read_modules, read_routes
+from emberge_encoder import TextEncoder
 from safetensors.numpy import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Router
@@ -35,10 +36,12 @@ def test_routes_are_read_with_the_modules_of_each(
     folder = pair(berts[0], bert, tmp_path / "pair")
     routes = read_routes(folder)
     assert routes is not None
-    assert (routes.choose("query"), routes.choose("sts")) == ("query", "document")
-    kinds = [module.kind for module in routes.modules["query"]]
+    assert set(routes) == {"query", "document"}
+    kinds = [module.kind for module in routes["query"]]
     assert kinds == [module.kind for module in read_modules(berts[0])]
     assert read_routes(bert) is None
+    (refusal,) = TextEncoder().describe(folder).problems
+    assert "has an encoder for each kind of text" in refusal
 
 
 def test_routers_merge_route_by_route(bert: Path, berts: list[Path], tmp_path: Path) -> None:
@@ -69,7 +72,6 @@ def test_the_whole_is_counted(bert: Path, berts: list[Path], tmp_path: Path) -> 
         ({"structure": {"query": ["../a"]}}, "query"),
         ({"structure": {"query": []}}, "query"),
         ({"structure": []}, "structure"),
-        ({"parameters": {"default_route": "image"}}, "default_route"),
         ({"parameters": {"route_mappings": {"(None, 'image')": "query"}}}, "route_mappings"),
     ],
 )

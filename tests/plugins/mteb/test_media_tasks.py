@@ -165,7 +165,7 @@ def test_references_of_local_sets_pass_as_they_are(tmp_path: Path) -> None:
 def mteb_model(omni: Path, media: Path) -> MtebModel:
     embedder = TextEmbedder(BACKBONE.load(omni, device="cpu", dtype="float32"))
     return MtebModel(
-        {None: lambda texts, prompt: embedder.embed(texts, prompt=prompt)},
+        lambda texts, prompt: embedder.embed(texts, prompt=prompt),
         name="omni",
         fingerprint="0",
         prompts=Prompts(),
