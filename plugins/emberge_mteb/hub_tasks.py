@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -127,7 +126,6 @@ def instruction_of(task: Any) -> str:
     return str(prompt or getattr(task, "abstask_prompt", ""))
 
 
-@functools.lru_cache(maxsize=64)
 def cached(task: Any) -> bool:
     """Return whether some of the task's data is in a cache or a folder on this machine."""
     return all(
