@@ -32,24 +32,17 @@ class BusyServiceError(Exception):
 
 @dataclass(frozen=True)
 class WebService:
-    """A service at an address, and the name of the environment variable that has its key, if it wants one.
-
-    `option` is what messages call the option by which a user gives that name.
-    """
+    """A service at an address, and the name of the environment variable that has its key, if it wants one."""
 
     url: str
     key: str | None = None
-    option: str = "`key`"
 
     def list_faults(self) -> Iterator[tuple[str, str]]:
         """Yield (`endpoint` or `key`, fault) of an address or a name that is wrong, without a request."""
         if not self.url.startswith(("https://", "http://")) or not urlsplit(self.url).hostname:
             yield "endpoint", f"{self.url}: no address of a web server; write https://host/path"
         if "@" in self.url or "?" in self.url:
-            yield (
-                "endpoint",
-                f"the address has a name or a query in it; give the key by {self.option}",
-            )
+            yield "endpoint", "the address has a name or a query in it; give the key by `key`"
         if self.key is not None and not _KEY_NAME.fullmatch(self.key):
             yield (
                 "key",
@@ -102,7 +95,7 @@ class ServiceKey:
         if answer.status not in _REFUSED_KEY:
             return
         name = self.service.key
-        place = f"see to the key in {name}" if self.value else f"give one by {self.service.option}"
+        place = f"see to the key in {name}" if self.value else "give one by `key`"
         raise ServiceError(
             f"{self.service.url}: the server refuses the key ({answer.status}); {place}"
         )
