@@ -19,7 +19,6 @@ from .kernel_choice import kernels_found as kernels_found
 from .kernel_choice import kernels_line as kernels_line
 from .nearest import ndcg as ndcg
 from .nearest import nearest_rows as nearest_rows
-from .nearest import overlap as overlap
 from .nearest import rank_discounts as rank_discounts
 from .nearest import row_cosines as row_cosines
 from .nearest import top_k as top_k

@@ -69,39 +69,22 @@ def top_k(scores: NDArray[Any], count: int) -> NDArray[np.int64]:
     return np.take_along_axis(places, order, 1)
 
 
-def nearest_rows(
-    queries: NDArray[Any],
-    rows: NDArray[Any],
-    count: int,
-    *,
-    skipped: NDArray[np.int64] | None = None,
-) -> NDArray[np.int64]:
+def nearest_rows(queries: NDArray[Any], rows: NDArray[Any], count: int) -> NDArray[np.int64]:
     """Return the indices of the `count` rows nearest to each query by cosine, int64, nearest first.
 
-    `skipped` contains, for each query, the index of a row to leave out: the query's own row. If there are
-    fewer than `count` rows, the result has fewer columns.
+    If there are fewer than `count` rows, the result has fewer columns.
     """
     import numpy as np
 
     unit_queries, units = unit_rows(queries), unit_rows(rows)
-    count = min(count, len(units) - (skipped is not None))
+    count = min(count, len(units))
     nearest = np.empty((len(unit_queries), count), np.int64)
     step = max(1, _CELLS // max(1, len(units)))
     for start in range(0, len(unit_queries), step):
         part = slice(start, start + step)
         cosines = unit_queries[part] @ units.T
-        if skipped is not None:
-            cosines[np.arange(len(cosines)), skipped[part]] = -np.inf
         nearest[part] = top_k(cosines, count)
     return nearest
-
-
-def overlap(first: NDArray[np.int64], second: NDArray[np.int64]) -> float:
-    """Return the mean share of indices that corresponding rows of two lists [n, count] have in common."""
-    import numpy as np
-
-    shared = sum(len(np.intersect1d(a, b)) for a, b in zip(first, second, strict=True))
-    return shared / max(1, first.size)
 
 
 def rank_discounts(count: int) -> NDArray[np.float64]:

@@ -9,7 +9,6 @@ import pytest
 from emberge.numerics import (
     ndcg,
     nearest_rows,
-    overlap,
     rank_discounts,
     row_cosines,
     top_k,
@@ -56,12 +55,12 @@ def test_nan_and_minus_infinity_are_the_last() -> None:
     assert top_k(scores[:1], 3).tolist() == [[3, 1, 2]]
 
 
-def test_nearest_of_equals_is_the_earlier_and_a_skipped_row_is_not_found() -> None:
+def test_nearest_of_equals_is_the_earlier() -> None:
     rows = np.repeat(np.eye(24, dtype=np.float32)[:3], 5, axis=0)
-    found = nearest_rows(rows, rows, 10, skipped=np.arange(15))
+    found = nearest_rows(rows, rows, 10)
     assert (found.shape, found.dtype) == ((15, 10), np.int64)
-    assert found[0, :4].tolist() == [1, 2, 3, 4]
-    assert found[7, :4].tolist() == [5, 6, 8, 9]
+    assert found[0, :4].tolist() == [0, 1, 2, 3]
+    assert found[7, :4].tolist() == [5, 6, 7, 8]
     assert nearest_rows(rows[:2], rows[:4], 10).shape == (2, 4)
 
 
@@ -74,10 +73,6 @@ def test_queries_are_compared_in_pieces_with_the_same_result(
     assert whole.tolist() == np.argsort(-exact, axis=1)[:, :5].tolist()
     monkeypatch.setattr("emberge.numerics.nearest._CELLS", 900)
     assert nearest_rows(queries, rows, 5).tolist() == whole.tolist()
-
-
-def test_overlap_is_the_share_in_common_in_any_order() -> None:
-    assert overlap(np.array([[1, 2], [3, 4]]), np.array([[2, 9], [4, 3]])) == 3 / 4
 
 
 def test_ndcg_counts_grades_by_rank_against_the_best_order() -> None:
