@@ -4,7 +4,4 @@ from .bootstrap import resample as resample
 from .bootstrap import statistic as statistic
 from .evaluate_step import Evaluate as Evaluate
 from .evaluate_step import EvaluatedModel as EvaluatedModel
-from .fine_tuning.fine_tuned import FineTuned as FineTuned
-from .fine_tuning.task_entry import TaskEntry as TaskEntry
-from .fine_tuning.task_entry import TaskRowSource as TaskRowSource
 from .seed_groups import read_variables as read_variables

@@ -18,7 +18,4 @@ def register_steps() -> Mapping[str, str]:
 
 @hookimpl
 def register_evaluators() -> Mapping[str, str]:
-    return {
-        "fine_tuned": "emberge_evaluate.fine_tuning.fine_tuned:FineTuned",
-        "mean_loss": "emberge_evaluate.mean_loss:MeanLoss",
-    }
+    return {"mean_loss": "emberge_evaluate.mean_loss:MeanLoss"}

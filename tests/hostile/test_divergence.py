@@ -12,7 +12,7 @@ import torch
 from emberge import CheckpointError, DataRef
 from emberge.encoding import EmbeddingStore, TextEmbedder
 from emberge_encoder import TextEncoder
-from emberge_evaluate import FineTuned
+from emberge_fine_tuned import FineTuned
 from emberge_mteb import EvalEntry, Mteb
 from safetensors.torch import load_file, save_file
 

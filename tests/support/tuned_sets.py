@@ -9,7 +9,7 @@ from typing import Any
 
 from emberge import DataRef
 from emberge_encoder import TextEncoder
-from emberge_evaluate import FineTuned, TaskEntry, TaskRowSource
+from emberge_fine_tuned import FineTuned, TaskEntry, TaskRowSource
 
 from tests.support.bench import Bench, model_at
 from tests.support.tiny import WORDS

@@ -14,10 +14,10 @@ from emberge import stable_seed
 from emberge.contracts import TokenEncoder
 from emberge.training import SaveClock
 from emberge_encoder import TextEncoder
-from emberge_evaluate.fine_tuning.kinds import Reading, TextHead, TokenHead, kind_of
-from emberge_evaluate.fine_tuning.task_data import load_task
-from emberge_evaluate.fine_tuning.tuning import Tuning, TuningSchedule, batch_rows
-from emberge_evaluate.fine_tuning.tuning_options import TuningLength
+from emberge_fine_tuned.kinds import KINDS, build_head
+from emberge_fine_tuned.options import Setting, TuningOptions
+from emberge_fine_tuned.task_data import load_task
+from emberge_fine_tuned.tuning import Tuning, batch_rows
 
 from tests.support import tiny
 from tests.support.bench import Bench, model_at
@@ -88,21 +88,28 @@ def padded(model: Path, texts: Sequence[Any], *seconds: Any, **more: Any) -> Any
     )
 
 
-@pytest.mark.parametrize("pooling", ["mean", "bos", "late"])
-def test_a_classification_is_that_of_a_plain_loop(
-    pooling: str, euro: Path, folder: Path, tmp_path: Path
-) -> None:
+def load_head(plain: Any, outputs: int) -> None:
+    """Give a plain model of texts the fresh head of seed 0."""
+    torch.manual_seed(stable_seed(0, "head"))
+    dense, _, _, out = build_head(32, outputs, 0.0, of_tokens=False)
+    plain.dense.load_state_dict(dense.state_dict())
+    plain.classifier.load_state_dict(out.state_dict())
+
+
+def build_token_head(outputs: int) -> Any:
+    torch.manual_seed(stable_seed(0, "head"))
+    return build_head(32, outputs, 0.0, of_tokens=True)[1]
+
+
+def test_a_classification_is_that_of_a_plain_loop(euro: Path, folder: Path, tmp_path: Path) -> None:
     from sklearn.metrics import f1_score
     from transformers import EuroBertForSequenceClassification
 
     labels = ["code", "money"]
     plain = EuroBertForSequenceClassification.from_pretrained(
-        euro, num_labels=2, classifier_pooling=pooling
+        euro, num_labels=2, classifier_pooling="mean"
     )
-    torch.manual_seed(stable_seed(0, "head"))
-    head = TextHead(32, 2, pooling, 0.0)
-    plain.dense.load_state_dict(head.dense.state_dict())
-    plain.classifier.load_state_dict(head.out.state_dict())
+    load_head(plain, 2)
 
     def tokenise(chosen: Sequence[Any]) -> Any:
         gold = torch.tensor([labels.index(row["label"]) for row in chosen])
@@ -113,7 +120,7 @@ def test_a_classification_is_that_of_a_plain_loop(
     with torch.no_grad():
         found = plain(**padded(euro, [row["text"] for row in test])).logits.argmax(-1).tolist()
     gold = [labels.index(row["label"]) for row in test]
-    (mine,) = scored(tuner(task(folder), pooling=pooling, eval_steps=STEPS), euro, tmp_path)
+    (mine,) = scored(tuner(task(folder), eval_steps=STEPS), euro, tmp_path)
     assert mine.score == pytest.approx(f1_score(gold, found, average="macro"), abs=1e-6)
     assert mine.units.values == found
 
@@ -125,10 +132,7 @@ def test_a_regression_is_that_of_a_plain_loop(euro: Path, folder: Path, tmp_path
     plain = EuroBertForSequenceClassification.from_pretrained(
         euro, num_labels=1, classifier_pooling="mean"
     )
-    torch.manual_seed(stable_seed(0, "head"))
-    head = TextHead(32, 1, "mean", 0.0)
-    plain.dense.load_state_dict(head.dense.state_dict())
-    plain.classifier.load_state_dict(head.out.state_dict())
+    load_head(plain, 1)
 
     def tokenise(chosen: Sequence[Any]) -> Any:
         gold = torch.tensor([[row["grade"]] for row in chosen])
@@ -149,17 +153,15 @@ def test_a_regression_is_that_of_a_plain_loop(euro: Path, folder: Path, tmp_path
     assert mine.score == pytest.approx(spearmanr(found, mine.units.gold).statistic, abs=1e-6)
 
 
-@pytest.mark.parametrize("align", ["same", "previous"])
 def test_labels_of_words_are_those_of_a_plain_loop(
-    align: str, euro: Path, folder: Path, tmp_path: Path
+    euro: Path, folder: Path, tmp_path: Path
 ) -> None:
     from sklearn.metrics import f1_score
     from transformers import EuroBertForTokenClassification
 
     labels = ["B-0", "B-1", "O"]
     plain = EuroBertForTokenClassification.from_pretrained(euro, num_labels=3)
-    torch.manual_seed(stable_seed(0, "head"))
-    plain.classifier.load_state_dict(TokenHead(32, 3, 0.0).out.state_dict())
+    plain.classifier.load_state_dict(build_token_head(3).state_dict())
 
     def tokenise(chosen: Sequence[Any]) -> Any:
         read = padded(euro, [row["words"] for row in chosen], is_split_into_words=True)
@@ -169,8 +171,7 @@ def test_labels_of_words_are_those_of_a_plain_loop(
             for place, word in enumerate(read.word_ids(row)):
                 if word not in seen:  # the first token of a word
                     seen.add(word)
-                    at = place if align == "same" else place - 1
-                    gold[row, at] = labels.index(one["tags"][word])
+                    gold[row, place] = labels.index(one["tags"][word])
         return {**read, "labels": gold}
 
     plain_loop(plain, tokenise, folder)
@@ -180,7 +181,7 @@ def test_labels_of_words_are_those_of_a_plain_loop(
     scored_places = given["labels"] >= 0
     gold, mine = given["labels"][scored_places].tolist(), found[scored_places].tolist()
     entry = task(folder, head="tokens", text="words", label=("tags",))
-    (score,) = scored(tuner(entry, align=align, eval_steps=STEPS), euro, tmp_path)
+    (score,) = scored(tuner(entry, eval_steps=STEPS), euro, tmp_path)
     assert score.score == pytest.approx(f1_score(gold, mine, average="macro"), abs=1e-6)
 
 
@@ -191,11 +192,10 @@ def test_answers_are_those_of_a_plain_loop(euro: Path, folder: Path, tmp_path: P
         def __init__(self) -> None:
             super().__init__()
             self.trunk = AutoModel.from_pretrained(euro)
-            torch.manual_seed(stable_seed(0, "head"))
-            self.head = TokenHead(32, 2, 0.0)
+            self.head = build_token_head(2)
 
         def forward(self, places: Any = None, **features: Any) -> Any:
-            logits = self.head(self.trunk(**features)[0], None)
+            logits = self.head(self.trunk(**features)[0])
             logits = logits.masked_fill(features["attention_mask"][..., None] == 0, -1e30)
             found = type("Out", (), {"logits": logits})
             if places is not None:
@@ -247,10 +247,7 @@ def test_a_choice_is_that_of_a_plain_loop(euro: Path, folder: Path, tmp_path: Pa
             self.one = EuroBertForSequenceClassification.from_pretrained(
                 euro, num_labels=1, classifier_pooling="mean"
             )
-            torch.manual_seed(stable_seed(0, "head"))
-            head = TextHead(32, 1, "mean", 0.0)
-            self.one.dense.load_state_dict(head.dense.state_dict())
-            self.one.classifier.load_state_dict(head.out.state_dict())
+            load_head(self.one, 1)
 
         def forward(self, gold: Any = None, **features: Any) -> Any:
             logits = self.one(**features).logits.view(-1, 2)
@@ -280,8 +277,7 @@ def test_a_causal_model_is_read_at_its_last_token(folder: Path, tmp_path: Path) 
             super().__init__()
             self.trunk = AutoModel.from_pretrained(causal)
             torch.manual_seed(stable_seed(0, "head"))
-            head = TextHead(32, 1, "last", 0.0)
-            self.layers = torch.nn.Sequential(head.dense, torch.nn.GELU(), head.out)
+            self.layers = build_head(32, 1, 0.0, of_tokens=False)
 
         def forward(self, gold: Any = None, **features: Any) -> Any:
             last = features["attention_mask"].sum(1) - 1
@@ -387,30 +383,27 @@ def test_a_task_starts_from_anothers_model(euro: Path, folder: Path, tmp_path: P
 def test_a_killed_training_goes_on_from_its_state(euro: Path, folder: Path, tmp_path: Path) -> None:
     """It is killed between two looks at development data, and ends in the same numbers."""
     entry = task(folder, head="regression", label=("grade",))
-    data = load_task(entry, readers=Bench(tmp_path).readers, resolve=lambda ref: Path(ref.text))
+    data = load_task(entry, Bench(tmp_path).readers, lambda ref: Path(ref.text))
     assert data is not None
-    schedule = TuningSchedule(
-        length=TuningLength(steps=STEPS),
-        batch_size=8,
-        learning_rate=RATE,
-        warmup=0.1,
+    options = TuningOptions(
+        backbone=TextEncoder(pooling="mean"),
+        steps=STEPS,
         weight_decay=0.01,
         eval_steps=3,
         patience=None,
-        seed=0,
-        test_curves=True,
     )
     taken: list[int] = []
 
     def tuning(last: int = STEPS) -> Tuning:
-        def killed(step: int) -> None:
+        def killed(step: int, *_: object) -> None:
             taken.append(step)
             if step > last:
                 raise KeyboardInterrupt
 
-        encoder = TextEncoder(pooling="mean").load(euro, device="cpu", dtype="float32")
+        encoder = options.backbone.load(euro, device="cpu", dtype="float32")
         assert isinstance(encoder, TokenEncoder)
-        return Tuning(encoder, kind_of(data, Reading()), schedule, killed)
+        kind = KINDS["regression"](data, encoder, causal=False, max_length=None, dropout=0.1)
+        return Tuning(kind, options, Setting(RATE, 8), 0, killed)
 
     whole = tuning().run(tmp_path / "whole")
     states = tmp_path / "states"
@@ -418,20 +411,17 @@ def test_a_killed_training_goes_on_from_its_state(euro: Path, folder: Path, tmp_
         tuning(last=13).run(states, SaveClock(seconds=0.0, share=0.0))
     taken.clear()
     assert tuning().run(states) == whole
-    assert [step for step, _ in whole.test_curve] == list(range(3, STEPS + 1, 3))
     assert list(dict.fromkeys(taken)) == list(range(14, STEPS + 1))
 
 
-def test_progress_counts_the_steps_of_all_trainings(
-    euro: Path, folder: Path, tmp_path: Path
-) -> None:
+def test_progress_counts_tasks_settings_and_steps(euro: Path, folder: Path, tmp_path: Path) -> None:
     evaluator = tuner(task(folder), learning_rate=(1e-3, 1e-4), seeds=(1, 2))
     bench = Bench(tmp_path)
     list(evaluator.evaluate(model_at(euro), evaluator.plan(bench), bench))
     done = [told[0] for told in bench.told]
     assert done == sorted(done)
-    assert {told[1] for told in bench.told} == {4 * STEPS}
-    assert done[-1] == 4 * STEPS
-    assert any("seed 2, learning rate 0.0001" in told[3] for told in bench.told)
-    list(evaluator.evaluate(model_at(euro), evaluator.plan(bench), bench))
-    assert bench.told[-1][0] == 4 * STEPS, "what is kept counts too"
+    assert bench.told[-1][:2] == (2, 2)
+    assert len(set(done)) > 4 * STEPS
+    words = [told[3] for told in bench.told]
+    assert any("task 2 of 2: subject#2" in one for one in words)
+    assert any("setting 2 of 2: subject, seed 2, learning rate 0.0001" in one for one in words)

@@ -9,10 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge import DataRef, Machine, Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
-from emberge_evaluate import TaskEntry, TaskRowSource
+from emberge import (
+    DataRef,
+    Machine,
+    Plugins,
+    RecipeError,
+    check_recipe,
+    load_plugins,
+    parse_recipe,
+    run_recipe,
+)
+from emberge_fine_tuned import TaskEntry, TaskRowSource
 
-from tests.support.bench import Bench, model_at
 from tests.support.result_folders import folders
 from tests.support.tuned_sets import RATE, rows, scored, source, task, tuner, write_sets
 
@@ -47,7 +55,7 @@ def other(folder: Path, **more: Any) -> TaskRowSource:
 
 def by_test(folder: Path, **more: Any) -> TaskEntry:
     tests = (replace(source(folder, "test"), name="own"), other(folder))
-    return replace(task(folder, columns="test", metric="accuracy", **more), test=tests)
+    return replace(task(folder, metric="accuracy", **more), test=tests, columns="test")
 
 
 def test_each_test_set_has_its_column_and_all_are_of_one_training(
@@ -79,8 +87,8 @@ def test_a_test_set_of_another_corpus_has_its_own_columns_and_labels(
     entry = replace(pairs, test=(other(folder, second="answer"), written))
     first, second = scored(tuner(entry), bert, tmp_path / "pairs")
     assert (first.score, first.units) == (second.score, second.units)
-    without = replace(pairs, test=(other(folder, second=""), other(folder, second="answer")))
-    without = replace(without, test=(replace(without.test[0], name="alone"), without.test[1]))
+    first_text = replace(other(folder, second=""), name="alone")
+    without = replace(pairs, test=(first_text, other(folder, second="answer")))
     alone, paired = scored(tuner(without), bert, tmp_path / "alone")
     assert paired.units == first.units
     assert len(alone.units.values) == 20
@@ -99,8 +107,11 @@ def test_epochs_are_passes_over_the_training_rows(folder: Path, bert: Path, tmp_
     }
     assert found["epochs"].result == found["steps"].result
     assert len(found["epochs"].result["curve"]) == 9
-    own = replace(entry, epochs=1.5)  # a task's own length goes before the evaluator's
-    (half,) = scored(tuner(own, batch_size=(16,), eval_steps=1), bert, tmp_path / "own")
+    (half,) = scored(
+        tuner(entry, batch_size=(16,), steps=None, epochs=1.5, eval_steps=1),
+        bert,
+        tmp_path / "half",
+    )
     assert len(half.result["curve"]) == 5
 
 
@@ -108,11 +119,9 @@ def test_windows_of_long_passages_count_as_rows_of_an_epoch(
     folder: Path, bert: Path, tmp_path: Path
 ) -> None:
     entry = task(folder, head="span", text="other", second="text", label=("answers",))
-    bench = Bench(tmp_path)
     evaluator = tuner(entry, steps=None, epochs=1, max_length=12, eval_steps=1)
-    (found,) = evaluator.evaluate(model_at(bert), evaluator.plan(bench), bench)
+    (found,) = scored(evaluator, bert, tmp_path)
     assert len(found.result["curve"]) > 5, "5 steps if no passage was cut"
-    assert bench.told[-1][:2] == (5, 5)
 
 
 def test_the_best_batch_size_on_development_data_is_tested(
@@ -123,8 +132,7 @@ def test_the_best_batch_size_on_development_data_is_tested(
     evaluator = tuner(
         entry, steps=None, epochs=6, batch_size=sizes, learning_rate=rates, eval_steps=5
     )
-    bench = Bench(tmp_path / "grid")
-    (found,) = evaluator.evaluate(model_at(bert), evaluator.plan(bench), bench)
+    (found,) = scored(evaluator, bert, tmp_path / "grid")
     settings = found.result["dev_by_setting"]
     assert [(each["learning_rate"], each["batch_size"]) for each in settings] == [
         (rate, size) for rate in rates for size in sizes
@@ -137,34 +145,6 @@ def test_the_best_batch_size_on_development_data_is_tested(
     )
     (again,) = scored(alone, bert, tmp_path / "alone")
     assert (again.score, again.units) == (found.score, found.units)
-    assert bench.told[-1][:2] == (96, 96), "30 steps of batches of 8, and 18 of 16, for two rates"
-
-
-def test_test_sets_are_scored_by_step_on_request_and_nothing_else_changes(
-    folder: Path, bert: Path, tmp_path: Path
-) -> None:
-    entry = by_test(folder)
-    plain = scored(tuner(entry, eval_steps=8), bert, tmp_path / "plain")
-    evaluator = tuner(entry, eval_steps=8, test_curves=True)
-    found = scored(evaluator, bert, tmp_path / "curves")
-    for mine, other in zip(found, plain, strict=True):
-        assert (mine.score, mine.units) == (other.score, other.units)
-        curve = dict(mine.result["test_curve"])
-        assert [*curve] == [8, 16, 24]
-        assert curve[mine.result["step"]] == mine.score
-        assert "test_curve" not in other.result
-    figures = evaluator.figures({"bert": {one.task.name: one for one in found}})
-    assert [one["title"] for one in figures] == [
-        "Fine-tuning on subject/own",
-        "Fine-tuning on subject/other",
-    ]
-    assert "on test data" in figures[0]["caption"]
-    first = found[1].result["test_curve"][0][1]
-    assert figures[1]["lines"]["series"]["bert"][0] == pytest.approx(first)
-    (mean,) = scored(replace(evaluator, data=(replace(entry, columns="mean"),)), bert, tmp_path)
-    both = [one.result["test_curve"] for one in found]
-    means = [(a + b) / 2 for (_, a), (_, b) in zip(*both, strict=True)]
-    assert [score for _, score in mean.result["test_curve"]] == pytest.approx(means)
 
 
 RECIPE = """
@@ -191,7 +171,10 @@ steps:
 
 
 def faults(plugins: Plugins, place: Path, text: str) -> Sequence[str]:
-    parsed = parse_recipe(text, plugins, path=place / "recipe.yaml")
+    try:
+        parsed = parse_recipe(text, plugins, path=place / "recipe.yaml")
+    except RecipeError as error:
+        return [str(problem) for problem in error.problems]
     return [str(problem) for problem in check_recipe(parsed, plugins).errors]
 
 
@@ -206,8 +189,6 @@ def test_test_sets_have_a_column_each_and_one_curve(
     scores = json.loads((made["scores"] / "scores.json").read_text())
     for seed in (1, 2):
         assert scores["scores"][f"one#{seed}"].keys() == {"guard/own", "guard/other"}
-    (figure,) = json.loads((made["scores"] / "artifact.json").read_text())["details"]["figures"]
-    assert figure["title"] == "Fine-tuning on guard", "one curve for all columns"
 
 
 def test_what_columns_and_lengths_need_is_checked(
@@ -221,12 +202,6 @@ def test_what_columns_and_lengths_need_is_checked(
     assert "`name`" in twice
     (both,) = faults(plugins, tmp_path, text.replace("epochs: 2", "epochs: 2\n          steps: 9"))
     assert "epochs" in both
-    own = text.replace(
-        "columns: test", "columns: test\n            epochs: 2\n            steps: 9"
-    )
-    (of_task,) = faults(plugins, tmp_path, own)
-    assert "'guard'" in of_task
-    assert "epochs" in of_task
     (sizes,) = faults(plugins, tmp_path, text.replace("[8, 16]", "[8, 8]"))
     assert "batch_size" in sizes
     (strange, *_) = faults(plugins, tmp_path, RECIPE.replace("LABELS", '{"1": "art"}'))

@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 from emberge import Plugins, RecipeError, check_recipe, load_plugins, parse_recipe
-from emberge_evaluate.fine_tuning.hub_tasks import COLLECTIONS, TASKS, hub_tasks
-from emberge_evaluate.fine_tuning.task_data import entry_problems
+from emberge_fine_tuned.hub_tasks import COLLECTIONS, hub_tasks, read_hub_tasks
 
-from tests.support import tiny
 from tests.support.tuned_sets import rows, write_sets
 
 
@@ -26,7 +24,7 @@ def problems(plugins: Plugins, tmp_path: Path, bert: Path) -> Callable[..., list
     """The errors of an evaluation with one task of its own, and other options."""
     write_sets(tmp_path)
 
-    def found(model: Path = bert, tasks: str = "", deep: bool = False, **options: Any) -> list[str]:
+    def found(model: Path = bert, tasks: str = "", **options: Any) -> list[str]:
         task = {"name": "subject", "train": "./train.jsonl", "test": ["./test.jsonl"], **options}
         more = task.pop("more", {})
         evaluator = {"data": [task], **more} if not tasks else {"tasks": tasks}
@@ -40,7 +38,7 @@ def problems(plugins: Plugins, tmp_path: Path, bert: Path) -> Callable[..., list
             recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
         except RecipeError as error:
             return [str(problem) for problem in error.problems]
-        return [str(problem) for problem in check_recipe(recipe, plugins, deep=deep).errors]
+        return [str(problem) for problem in check_recipe(recipe, plugins).errors]
 
     return found
 
@@ -91,13 +89,12 @@ def test_rows_that_do_not_fit_are_named_with_their_line(
 def test_a_class_that_a_set_lacks_is_named(
     problems: Callable[..., list[str]], tmp_path: Path
 ) -> None:
-    (lacking,) = problems(test=write(tmp_path, "a.jsonl", {"label": "code"}))
-    assert "a.jsonl: " in lacking
-    assert "money" in lacking
-    strange, also = problems(dev=write(tmp_path, "b.jsonl", {}, {"label": "art"}))
+    (strange,) = problems(dev=write(tmp_path, "b.jsonl", {}, {"label": "art"}))
     assert "b.jsonl: " in strange
     assert "art" in strange
-    assert "money" in also
+    (lacking,) = problems(labels=["code", "money", "art"])
+    assert "train.jsonl: " in lacking
+    assert "art" in lacking
     (one,) = problems(train=write(tmp_path, "c.jsonl", {"label": "code"}), test="./c.jsonl")
     assert "c.jsonl: " in one
     tags = {"head": "tokens", "text": "words", "label": "tags"}
@@ -120,9 +117,6 @@ def test_options_that_contradict_each_other_are_refused(
     assert "`choices`" in problems(head="choice")[0]
     assert "`second`" in problems(head="span", label="answers")[0]
     assert "'other'" in problems(start="other")[0]
-    (share,) = problems(dev_share=1.5)
-    assert "recipe.yaml:17: " in share
-    assert "'dev_share' of an entry of 'data' needs a number above 0 and below 1" in share
     for option, value in (
         ("learning_rate", []),
         ("learning_rate", [0.0]),
@@ -137,38 +131,21 @@ def test_options_that_contradict_each_other_are_refused(
     assert "'xnli'" in near
 
 
-def test_pooling_over_tokens_that_know_little_is_refused(
+def test_rows_of_the_hub_are_not_looked_at_before_the_run(
     problems: Callable[..., list[str]], tmp_path: Path
 ) -> None:
-    causal = tiny.checkpoint(tmp_path / "causal", "qwen3")
-    assert problems(causal) == []
-    for pooling in ("mean", "bos", "late"):
-        (found,) = problems(causal, more={"pooling": pooling})
-        assert "pooling: auto" in found
-        switched = {"backbone": {"text_encoder": {"attention": "bidirectional", "pooling": "mean"}}}
-        assert problems(causal, more={"pooling": pooling, **switched}) == []
-    words = {"head": "tokens", "text": "words", "label": "tags"}
-    assert problems(causal, **words, more={"pooling": "mean"}) == [], "words are not pooled"
-
-
-def test_a_folder_may_be_in_a_hubs_place(
-    problems: Callable[..., list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "cache"))
     hub = str(write_sets(tmp_path))
     sets = {"train": {"hub": hub}, "test": [{"hub": hub, "split": "test", "name": "one"}]}
-    assert problems(**sets, deep=True) == []
-    (first, *_) = problems(**sets, deep=True, text="sentence")
-    assert ":1: " in first
-    assert "`text`" in first
+    assert problems(**sets, text="sentence") == []
 
 
 def test_tasks_of_the_hub_are_whole() -> None:
-    for entry in TASKS.values():
-        assert list(entry_problems(entry, TASKS)) == []
+    tasks = read_hub_tasks()
+    for entry in tasks.values():
+        assert entry.start is None or tasks[entry.start].start is None
         names = [one.name for one in entry.test]
         assert len(set(names)) == len(names)
-    assert {name for names in COLLECTIONS.values() for name in names} == set(TASKS)
+    assert {name for names in COLLECTIONS.values() for name in names} == set(tasks)
     assert [entry.name for entry in hub_tasks(["rte", "mnli"])] == ["mnli", "rte"]
-    sizes = {name: len(TASKS[name].test) for name in ("xnli", "paws_x", "pan_x", "udpos")}
+    sizes = {name: len(tasks[name].test) for name in ("xnli", "paws_x", "pan_x", "udpos")}
     assert sizes == {"xnli": 15, "paws_x": 7, "pan_x": 40, "udpos": 33}, "languages of XTREME"

@@ -1,1 +1,0 @@
-"""Evaluation by fine-tuning: a fresh head and the model under it are trained on tasks, then tested."""

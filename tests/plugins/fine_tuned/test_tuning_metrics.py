@@ -1,0 +1,147 @@
+"""Metrics of fine-tuned models, and their units."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from emberge import Units
+from emberge_evaluate import resample, statistic
+from emberge_fine_tuned import TaskEntry, TaskRowSource
+from emberge_fine_tuned.metrics import score, units_of
+from emberge_fine_tuned.task_data import Answers, TaskData, TaskRow
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+
+CLASSES = ("a", "b", "c")
+
+
+def drawn(count: int, seed: int) -> tuple[list[TaskRow], list[int]]:
+    generator = random.Random(seed)
+    gold = [generator.randrange(3) for _ in range(count)]
+    found = [g if generator.random() < 0.6 else generator.randrange(3) for g in gold]
+    return [TaskRow("", CLASSES[g]) for g in gold], found
+
+
+def data(metric: Any, classes: tuple[str, ...] = CLASSES, **options: Any) -> TaskData:
+    source = TaskRowSource()
+    entry = TaskEntry(name="x", train=source, test=(source,), metric=metric, **options)
+    return TaskData(entry, [], [], {}, classes, "")
+
+
+def words(metric: Any, classes: tuple[str, ...] = CLASSES) -> TaskData:
+    return data(metric, classes, head="tokens")
+
+
+def answers(metric: Any) -> TaskData:
+    return data(metric, (), head="span", second="passage")
+
+
+def test_metrics_of_classes_are_those_of_sklearn() -> None:
+    rows, found = drawn(60, 1)
+    gold = [CLASSES.index(str(row.gold)) for row in rows]
+    expected = {
+        "accuracy": accuracy_score(gold, found),
+        "macro_f1": f1_score(gold, found, average="macro"),
+        "f1": f1_score(gold, found, average=None)[1],
+        "matthews": matthews_corrcoef(gold, found),
+    }
+    mine = {metric: score(data(metric), rows, found) for metric in expected}
+    assert mine == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("metric", "gold", "found", "expected"),
+    [
+        ("accuracy", "aabbc", [0, 1, 1, 1, 0], 3 / 5),
+        # F1 of a: 2 · 1 / (2 + 2), of b: 2 · 2 / (2 + 3), of c: 0.
+        ("macro_f1", "aabbc", [0, 1, 1, 1, 0], (1 / 2 + 4 / 5 + 0) / 3),
+        # A class that only the prediction has counts, one that nobody has does not.
+        ("macro_f1", "aab", [0, 2, 1], (2 / 3 + 1 + 0) / 3),
+        ("macro_f1", "aab", [0, 0, 1], 1.0),
+        ("f1", "aabb", [0, 1, 1, 0], 2 * 1 / (2 + 2)),
+        ("f1", "aaaa", [0, 0, 0, 0], 0.0),
+        # (right · n - Σ gold · found) / √((n² - Σ found²)(n² - Σ gold²))
+        (
+            "matthews",
+            "aabb",
+            [0, 0, 0, 1],
+            (3 * 4 - (2 * 3 + 2 * 1)) / ((16 - 10) * (16 - 8)) ** 0.5,
+        ),
+        ("matthews", "aabb", [0, 0, 0, 0], 0.0),
+        ("matthews", "aaaa", [0, 1, 0, 1], 0.0),
+    ],
+)
+def test_metrics_of_classes_by_hand(
+    metric: str, gold: str, found: list[int], expected: float
+) -> None:
+    rows = [TaskRow("", label) for label in gold]
+    assert score(data(metric), rows, found) == pytest.approx(expected, abs=1e-15)
+
+
+def test_correlations_of_ranks_by_hand() -> None:
+    graded = data(None, (), head="regression")
+    rows = [TaskRow("", grade) for grade in (1.0, 2.0, 3.0, 4.0)]
+    # 1 - 6 Σ d² / (n (n² - 1)) with d = 0, 0, 1, 1
+    assert score(graded, rows, [0.1, 0.2, 0.9, 0.8]) == pytest.approx(1 - 6 * 2 / (4 * 15))
+    assert score(graded, rows, [0.5] * 4) == 0.0
+
+
+def test_a_words_label_that_was_cut_off_is_wrong() -> None:
+    rows = [TaskRow("", ("a", "b")), TaskRow("", ("b",))]
+    assert score(words("accuracy"), rows, [[0, 1], [-1]]) == pytest.approx(2 / 3)
+    assert score(words("macro_f1"), rows, [[0, 1], [-1]]) == pytest.approx((1 + 2 / 3) / 2)
+    assert units_of(words("macro_f1"), [rows], [[[0, 1], [-1]]]) is None
+
+
+def test_entities_count_whole() -> None:
+    entities = words("entity_f1", ("O", "B-PER", "I-PER", "B-LOC", "I-LOC"))
+    row = TaskRow("", ("B-PER", "I-PER", "O", "B-LOC", "B-LOC"))
+    half = [1, 0, 0, 3, 3]  # the person is cut, the places are right
+    assert score(entities, [row], [half]) == pytest.approx(2 * 2 / (3 + 3))
+    loose = [2, 2, 0, 3, 4]  # an I- begins an entity; the second place is joined to the first
+    assert score(entities, [row], [loose]) == pytest.approx(2 * 1 / (3 + 2))
+    assert score(entities, [row], [[0] * 5]) == 0.0
+    assert units_of(entities, [[row]], [[half]]) is None
+
+
+def test_answers_count_by_shared_words() -> None:
+    row = TaskRow("", Answers(("the old bank", "a bank"), 0), "the old bank")
+    assert score(answers("exact_match"), [row], ["Bank."]) == 1.0, "articles and marks do not count"
+    assert score(answers("span_f1"), [row], ["old card bank"]) == pytest.approx(2 * 2 / (3 + 2))
+    assert score(answers("span_f1"), [row], [""]) == 0.0
+
+
+@pytest.mark.slow
+def test_a_macro_f1_is_drawn_as_sklearn_would_have_it() -> None:
+    rows, found = drawn(40, 2)
+    units = units_of(data("macro_f1"), [rows], [found])
+    assert units is not None
+    gold = np.asarray(units.gold)
+    assert statistic(units) == pytest.approx(f1_score(gold, found, average="macro"))
+    once = Units("text", "macro_f1", [*found, *found[:5]], [*gold, *gold[:5]])
+    assert statistic(once) == pytest.approx(
+        f1_score([*gold, *gold[:5]], [*found, *found[:5]], average="macro")
+    )
+    samples = resample([units], resamples=2000, seed=0, name="x")[0]
+    generator = np.random.default_rng(0)
+    plain = []
+    for _ in range(2000):
+        chosen = generator.integers(0, 40, 40)
+        plain.append(
+            f1_score(gold[chosen], np.asarray(found)[chosen], average="macro", zero_division=0)
+        )
+    # Both are 2000 draws of one distribution: means differ by some standard errors at most.
+    assert samples.mean() == pytest.approx(
+        np.mean(plain), abs=5 * np.std(plain) * (2 / 2000) ** 0.5
+    )
+    assert samples.std() == pytest.approx(np.std(plain), rel=0.15)
+
+
+def test_units_of_several_sets_are_groups() -> None:
+    pairs = [drawn(20, seed) for seed in (1, 2)]
+    units = units_of(data("accuracy"), [p[0] for p in pairs], [p[1] for p in pairs])
+    assert units is not None
+    each = [score(data("accuracy"), *pair) for pair in pairs]
+    assert statistic(units) == pytest.approx(sum(each) / 2)
