@@ -17,7 +17,6 @@ def locate(
     tokenizer: Any,
     texts: Sequence[str],
     seconds: Sequence[str] | None,
-    prompt: str,
     limit: int | None,
     stride: int | None,
 ) -> list[LocatedText]:
@@ -38,7 +37,7 @@ def locate(
         texts = [_cut_text(tokenizer, text, limit // 2) for text in texts]
     separator = _BREAK if seconds is not None and not _has_separator(tokenizer) else ""
     encoded = tokenizer(
-        [prompt + text for text in texts],
+        list(texts),
         None if seconds is None else [separator + text for text in seconds],
         truncation=False if limit is None else "longest_first" if stride is None else "only_second",
         max_length=limit,
@@ -47,7 +46,7 @@ def locate(
         return_offsets_mapping=True,
         **({} if stride is None else {"return_overflowing_tokens": True, "stride": stride}),
     )
-    return list(_locate_rows(encoded, (len(prompt), len(separator))))
+    return list(_locate_rows(encoded, len(separator)))
 
 
 def without_types(located: LocatedText) -> LocatedText:
@@ -55,16 +54,16 @@ def without_types(located: LocatedText) -> LocatedText:
     return dataclasses.replace(located, tokens=TokenisedText(located.tokens.ids))
 
 
-def _locate_rows(encoded: Any, prefix_lengths: tuple[int, int]) -> Iterator[LocatedText]:
-    """Yield the texts of an encoding; `prefix_lengths` are those of the first and second text's prompts."""
+def _locate_rows(encoded: Any, separator: int) -> Iterator[LocatedText]:
+    """Yield the texts of an encoding; `separator` characters stand before each second text."""
     rows = encoded.get("overflow_to_sample_mapping", range(len(encoded["input_ids"])))
     types = encoded.get("token_type_ids")
     for number, row in enumerate(rows):
         ids, spans = encoded["input_ids"][number], encoded["offset_mapping"][number]
         part = [-1 if sequence is None else sequence for sequence in encoded.sequence_ids(number)]
-        shift = [prefix_lengths[max(p, 0)] for p in part]
+        shift = [separator if p == 1 else 0 for p in part]
         end = [last - by for (_, last), by in zip(spans, shift, strict=True)]
-        # A token of the prompt alone, or of the break alone, is no token of the text.
+        # A token of the separator alone is no token of the text.
         part = [p if last > 0 else -1 for p, last in zip(part, end, strict=True)]
         start = [max(0, first - by) for (first, _), by in zip(spans, shift, strict=True)]
         kinds = types[number] if types is not None and any(types[number]) else None

@@ -162,12 +162,11 @@ class TextModel:
         texts: Sequence[str],
         seconds: Sequence[str] | None = None,
         *,
-        prompt: str = "",
         max_length: int | None = None,
         stride: int | None = None,
     ) -> list[LocatedText]:
         limit = max_length or self.layout.max_length
-        located = locate(self._tokenizer, texts, seconds, prompt, limit, stride)
+        located = locate(self._tokenizer, texts, seconds, limit, stride)
         return located if self._embeds_types else [without_types(text) for text in located]
 
     @property

@@ -268,7 +268,6 @@ class Evaluate(Step):
             seed=workspace.seed,
         )
         _write_results(result, scores, workspace)
-        figures = [figure for evaluator in self.evaluators for figure in evaluator.figures(scores)]
         failed_requirements = [verdict.text for verdict in result.requirements if not verdict.met]
         return Artifact(
             kind="scores",
@@ -280,7 +279,6 @@ class Evaluate(Step):
                 "tasks": [task.name for task in columns.tasks],
                 "in_domain": [task.name for task in columns.tasks if task.domain == "in"],
                 "means": result.means,
-                **({"figures": figures} if figures else {}),
                 "unmet": failed_requirements,
             },
         )

@@ -48,7 +48,7 @@ class TaskInput:
 
 
 @dataclass(frozen=True)
-class Batch:
+class HeadBatch:
     """Inputs of rows, and the head's outputs for all their texts; `mask` [b, t] marks real tokens."""
 
     inputs: Sequence[TaskInput]
@@ -117,11 +117,11 @@ class Kind:
         """Return the target of a row."""
         return row.gold
 
-    def loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: HeadBatch) -> Tensor:
         """Return the mean loss of a batch."""
         raise NotImplementedError
 
-    def predictions(self, batch: Batch) -> list[Any]:
+    def predictions(self, batch: HeadBatch) -> list[Any]:
         """Return a prediction for each row, as plain values."""
         raise NotImplementedError
 
@@ -132,22 +132,22 @@ class Classification(Kind):
     def target(self, row: TaskRow) -> int:
         return self.data.number_of[str(row.gold)]
 
-    def loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: HeadBatch) -> Tensor:
         return F.cross_entropy(batch.logits.float(), batch.targets)
 
-    def predictions(self, batch: Batch) -> list[Any]:
+    def predictions(self, batch: HeadBatch) -> list[Any]:
         return list(batch.logits.argmax(-1).tolist())
 
 
 class Regression(Kind):
     """Kind of task with a number for each text or pair; the loss is the squared error."""
 
-    def loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: HeadBatch) -> Tensor:
         values = batch.logits[:, 0].float()
         gold = torch.tensor([item.target for item in batch.inputs], device=values.device)
         return F.mse_loss(values, gold.float())
 
-    def predictions(self, batch: Batch) -> list[Any]:
+    def predictions(self, batch: HeadBatch) -> list[Any]:
         return list(batch.logits[:, 0].float().nan_to_num().tolist())
 
 
@@ -163,14 +163,14 @@ class MultipleChoice(Kind):
         texts = iter(self.tokenise(asked, [c for row in rows for c in row.choices]))
         return [TaskInput(row, tuple(next(texts) for _ in row.choices), row.gold) for row in rows]
 
-    def loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: HeadBatch) -> Tensor:
         choices = zip(self._split_by_row(batch), batch.targets, strict=True)
         return torch.stack([F.cross_entropy(one, target) for one, target in choices]).mean()
 
-    def predictions(self, batch: Batch) -> list[Any]:
+    def predictions(self, batch: HeadBatch) -> list[Any]:
         return [int(choices.argmax()) for choices in self._split_by_row(batch)]
 
-    def _split_by_row(self, batch: Batch) -> Sequence[Tensor]:
+    def _split_by_row(self, batch: HeadBatch) -> Sequence[Tensor]:
         sizes = [len(item.texts) for item in batch.inputs]
         return torch.split_with_sizes(batch.logits[:, 0].float(), sizes)
 
@@ -192,7 +192,7 @@ class Words(Kind):
     def target(self, row: TaskRow) -> tuple[int, ...]:
         return tuple(self.data.number_of[label] for label in row.labels)
 
-    def loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: HeadBatch) -> Tensor:
         gold = [
             target
             for item in batch.inputs
@@ -201,14 +201,14 @@ class Words(Kind):
         ]
         return F.cross_entropy(_at_words(batch).float(), _build_int_tensor(gold, batch.logits))
 
-    def predictions(self, batch: Batch) -> list[Any]:
+    def predictions(self, batch: HeadBatch) -> list[Any]:
         classes = iter(_at_words(batch).argmax(-1).tolist())
         return [
             [next(classes) if p >= 0 else _MISSED for p in item.places] for item in batch.inputs
         ]
 
 
-def _at_words(batch: Batch) -> Tensor:
+def _at_words(batch: HeadBatch) -> Tensor:
     """Return the logits [w, c] of all labelled tokens."""
     first = batch.first.tolist()
     places = [(n, p) for n, item in enumerate(batch.inputs) for p in item.places if p >= 0]
@@ -245,12 +245,12 @@ class Spans(Kind):
             for row, many in zip(rows, windows, strict=True)
         ]
 
-    def loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: HeadBatch) -> Tensor:
         scores, gold = _mask_padding(batch), batch.targets + batch.first[:, None]
         begin = F.cross_entropy(scores[..., 0], gold[:, 0])
         return (begin + F.cross_entropy(scores[..., 1], gold[:, 1])) / 2
 
-    def predictions(self, batch: Batch) -> list[Any]:
+    def predictions(self, batch: HeadBatch) -> list[Any]:
         texts = zip(_mask_padding(batch), batch.first.tolist(), strict=True)
         answers = []
         for item in batch.inputs:
@@ -325,7 +325,7 @@ def _find_best_span(scores: Tensor, window: LocatedText) -> tuple[float, int, in
     return float(sums[first, last]), window.start[positions[first]], window.end[positions[last]]
 
 
-def _mask_padding(batch: Batch) -> Tensor:
+def _mask_padding(batch: HeadBatch) -> Tensor:
     """Return logits in float32; logits of padding are so low that softmax gives them zero."""
     return batch.logits.float().masked_fill(
         batch.mask[..., None] == 0, torch.finfo(torch.float32).min

@@ -28,7 +28,7 @@ from emberge.training import (
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from emberge_fine_tuned.kinds import Batch, Kind, TaskInput
+from emberge_fine_tuned.kinds import HeadBatch, Kind, TaskInput
 from emberge_fine_tuned.metrics import score
 from emberge_fine_tuned.options import Setting, TuningOptions
 
@@ -174,11 +174,11 @@ class Tuning(Trainee):
                     predictions[row] = prediction
         return predictions
 
-    def _read(self, inputs: Sequence[TaskInput]) -> Batch:
+    def _read(self, inputs: Sequence[TaskInput]) -> HeadBatch:
         """Return the head's outputs for all texts of a batch."""
         texts = [text for item in inputs for text in item.texts]
         states, mask = token_states(self.kind.encoder, texts)
-        return Batch(inputs, self.head(self.kind.pool(states, mask)), mask)
+        return HeadBatch(inputs, self.head(self.kind.pool(states, mask)), mask)
 
 
 def batch_rows(count: int, size: int, step: int, seed: int) -> NDArray[np.int64]:

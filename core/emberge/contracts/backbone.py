@@ -39,8 +39,8 @@ class LocatedText:
     """Token ids of a text, a pair, or a window of a pair, with the characters that each token came from.
 
     `row` is the position of the text in the call's list. `part` [t] is 0 for a token of the first text, 1 for
-    a token of the second text, and -1 for special tokens and tokens of the prompt. `start` and `end` [t] are
-    positions of characters in the text that `part` names.
+    a token of the second text, and -1 for special tokens. `start` and `end` [t] are positions of characters
+    in the text that `part` names.
     """
 
     row: int
@@ -172,7 +172,6 @@ class TokenEncoder(Encoder, Protocol):
         texts: Sequence[str],
         seconds: Sequence[str] | None = None,
         *,
-        prompt: str = "",
         max_length: int | None = None,
         stride: int | None = None,
     ) -> list[LocatedText]:

@@ -167,10 +167,6 @@ class Evaluator:
         """
         raise NotImplementedError
 
-    def figures(self, scores: Mapping[str, Mapping[str, TaskScore]]) -> list[dict[str, Any]]:
-        """Return figures of scores, given by model and task, in the form of an artifact's `figures`."""
-        return []
-
     def texts(self, task: TaskInfo, workspace: Workspace) -> Iterable[tuple[Side, str]] | None:
         """Return the texts of a task, as queries or documents; None if they are not available.
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts import BadRow, DataRef, MediaFacts, Reader
+from emberge.contracts import BadRow, DataRef, Reader
 from emberge.data.data_sources import DataSource, expand
 from emberge.data.entry import DataEntry
-from emberge.data.file_summary import FileSummary
 from emberge.data.rows.media_values import MediaValues
-from emberge.data.rows.row_parser import Row
 from emberge.data.sampling import sample_rows
 from emberge.errors import DataError
 from emberge.media import MediaFolder
@@ -39,30 +36,17 @@ class PlainRows:
         """Return the place of a row for messages: `file:line`."""
         return f"{self.place}:{number}"
 
-    def media_facts(self, texts: Iterable[tuple[int, Sequence[str]]]) -> MediaFacts | None:
-        """Return the facts of the media that `media` read into texts, for checks; None without media.
-
-        Each row is its number, its text and possibly more texts.
-        """
-        summary = FileSummary(self.place)
-        for number, (first, *others) in texts:
-            summary.add_media(number, Row(first, tuple(others)), self.media.properties_by_hash)
-        return summary.media_facts()
-
 
 def read_plain_rows(
     entry: DataEntry,
     *,
     readers: Sequence[Reader],
     resolve: Callable[[DataRef], Path | None],
-    first: int | None = None,
     store: Path | None = None,
 ) -> PlainRows | None:
     """Return an entry's rows, at most its limit; None if a step has not written them yet.
 
-    If the entry has `first`, only its first rows are read, and a hub dataset is not downloaded as a whole;
-    images are then decoded whole. Media that rows have as bytes are written to the folder `store`, or to a
-    temporary one.
+    Media that rows have as bytes are written to the folder `store`, or to a temporary one.
 
     Raises:
         DataError: if the entry is not one file or hub dataset, or rows are bad; has a line for each bad row.
@@ -75,20 +59,19 @@ def read_plain_rows(
         raise DataError(f"{sources[0].place}: one file is wanted here, not a catalogue of several")
     source = sources[0]
     folder = MediaFolder(store, beside=source.path and source.path.parent)
-    media = MediaValues(folder, thorough=first is not None)
-    rows = list(_read_rows(source, media, first))
+    media = MediaValues(folder)
+    rows = list(_read_rows(source, media))
     _refuse_bad_rows(source, rows)
     row_numbers = sample_rows(len(rows), entry.limit, source.name)
-    key = "" if first is not None else source.key()
     chosen_rows = [rows[row] for row in row_numbers]
-    return PlainRows(source.name, source.place, key, chosen_rows, media)  # type: ignore[arg-type]
+    return PlainRows(source.name, source.place, source.key(), chosen_rows, media)  # type: ignore[arg-type]
 
 
 def _read_rows(
-    source: DataSource, media: MediaValues, first: int | None
+    source: DataSource, media: MediaValues
 ) -> Iterator[tuple[int, Mapping[str, Any] | BadRow]]:
     """Yield the rows with their numbers; media are files at once, as those of all rows may not fit memory."""
-    for number, row in islice(source.rows(head=first is not None), first):
+    for number, row in source.rows():
         if isinstance(row, BadRow):
             yield number, row
             continue

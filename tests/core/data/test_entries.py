@@ -641,9 +641,6 @@ def test_plain_rows_are_those_of_one_file(tmp_path: Path, two_lists: Path) -> No
     assert [number for number, _ in found.rows] == [row + 1 for row in sample_rows(20, 8, "c")]
     assert found.at(3).endswith("c.jsonl:3")
     assert len(found.key) == 32
-    head = read_plain_rows(entry, readers=READERS, resolve=resolve, first=5)
-    assert head is not None
-    assert ([row["n"] for _, row in head.rows], head.key) == ([0, 1, 2, 3, 4], "")
     assert read_plain_rows(entry, readers=READERS, resolve=lambda _: None) is None
     with pytest.raises(DataError, match="not a catalogue of several"):
         read_plain_rows(DataEntry(path=DataRef(str(two_lists))), readers=READERS, resolve=resolve)

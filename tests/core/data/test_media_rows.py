@@ -311,6 +311,3 @@ def test_plain_rows_have_files_in_place_of_bytes(tmp_path: Path) -> None:
     assert len(list(store.iterdir())) == 2
     texts = [str(rows.media.read(value, "picture")) for value in values]
     assert all(has_media(text) for text in texts)
-    facts = rows.media_facts((number, [text]) for number, text in enumerate(texts))
-    assert facts is not None
-    assert facts.kinds == ("image",)

@@ -39,11 +39,11 @@ def pieces(
     ]
 
 
-def test_tokens_of_texts_and_pairs_are_found_behind_a_prompt(bert: Path) -> None:
+def test_tokens_of_texts_and_pairs_are_found(bert: Path) -> None:
     encoder = loaded(bert)
     texts, seconds = ["the bank", "new list"], ["a card", "xyz"]
-    assert pieces(encoder, texts, prompt="find: ") == [["the", "bank"], ["new", "list"]]
-    assert pieces(encoder, texts, seconds, prompt="find: ") == [
+    assert pieces(encoder, texts) == [["the", "bank"], ["new", "list"]]
+    assert pieces(encoder, texts, seconds) == [
         *(["the", "bank"], ["a", "card"]),
         *(["new", "list"], ["x", "y", "z"]),
     ]
