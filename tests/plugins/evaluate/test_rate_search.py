@@ -115,7 +115,7 @@ def test_a_loss_without_data_is_refused(place: Path, plugins: Plugins) -> None:
     text = RECIPE.replace(
         "evaluators: mean_loss", "evaluators: {mean_loss: {loss: {mlm: {share: 0.3}}}}"
     )
-    with pytest.raises(RecipeError, match=r"r\.yaml:21: .*name held-out data"):
+    with pytest.raises(RecipeError, match=r"r\.yaml:20: .*name held-out data"):
         parse_recipe(text, plugins, path=place / "r.yaml")
 
 
