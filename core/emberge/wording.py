@@ -86,23 +86,22 @@ def parse_size(size: str | int) -> int:
     return int(float(match[1]) * _UNITS[match[2]])
 
 
-def printable(text: object, most: int | None = None) -> str:
-    r"""Return text from outside as one line for a terminal, log or table, without control characters.
+def shorten(text: str, most: int) -> str:
+    """Return text as one line of at most `most` characters; what is cut ends with an ellipsis."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def printable(text: object) -> str:
+    r"""Return text as one line for a terminal, log or card.
 
     Control characters (terminal escapes, line ends), lone surrogates and marks of writing direction are
-    written as escapes, `\x1b`. With `most`, longer text is cut and ends with an ellipsis.
+    written as escapes, `\x1b`. Called where text leaves the program, and nowhere before.
     """
     plain_text = str(text)
     # Nearly all texts are plain; checking each of their characters would take a hundred times as
     # long.
-    visible_text = (
-        plain_text if plain_text.isprintable() else "".join(map(_escape_unprintable, plain_text))
-    )
-    return (
-        visible_text
-        if most is None or len(visible_text) <= most
-        else f"{visible_text[: max(most - 1, 0)]}…"
-    )
+    return plain_text if plain_text.isprintable() else "".join(map(_escape_unprintable, plain_text))
 
 
 def printable_lines(text: str) -> str:

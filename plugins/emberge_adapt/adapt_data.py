@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from emberge import Columns, DataEntry, DataError, DataRef, RecipeError, suggest
-from emberge.wording import printable
 
 # Words by which a user may name a column, by its part of an example.
 PART_BY_WORD = {
@@ -56,13 +55,11 @@ def read_columns(words: Iterable[str]) -> dict[str, str]:
     for word in (part for words_together in words for part in words_together.split(",")):
         name, equals, column = (text.strip() for text in word.partition("="))
         if not equals or not name or not column:
-            raise RecipeError(f"--columns {printable(word)}: write query=COLUMN,document=COLUMN")
+            raise RecipeError(f"--columns {word}: write query=COLUMN,document=COLUMN")
         part = PART_BY_WORD.get(name)
         if part is None:
             hint = suggest(name, PART_BY_WORD) or f"; parts: {', '.join(PART_BY_WORD)}"
-            raise RecipeError(
-                f"--columns {printable(word)}: there is no part '{printable(name)}'{hint}"
-            )
+            raise RecipeError(f"--columns {word}: there is no part '{name}'{hint}")
         if part in columns:
             raise RecipeError(
                 f"--columns: {part} has two columns, '{columns[part]}' and '{column}'"
@@ -87,7 +84,7 @@ def recognise_data(text: str, columns: Mapping[str, str] | None = None) -> Adapt
         raise DataError(_explain_missing(path, text))
     if path.suffix.lower() in DOCUMENT_SUFFIXES:
         raise DataError(
-            f"{printable(text)}: one document; name the folder of all documents, or a file with a query and "
+            f"{text}: one document; name the folder of all documents, or a file with a query and "
             "its document in each row"
         )
     return AdaptData(label=text, entry={"path": text, **options})
@@ -102,9 +99,9 @@ def _recognise_folder(path: Path, text: str) -> AdaptData:
         return AdaptData(label=text, kind="documents", entry={"path": text})
     if any(file.suffix.lower() in DOCUMENT_SUFFIXES for file in files):
         return AdaptData(label=text, kind="documents", entry={"path": text})
-    listed = ", ".join(sorted(printable(file.name) for file in files)[:5]) or "nothing"
+    listed = ", ".join(sorted(file.name for file in files)[:5]) or "nothing"
     raise DataError(
-        f"{printable(text)}: the folder has no documents ({', '.join(DOCUMENT_SUFFIXES)}), no datasets.yaml "
+        f"{text}: the folder has no documents ({', '.join(DOCUMENT_SUFFIXES)}), no datasets.yaml "
         f"and no BEIR set; it has {listed}; name a file of rows in it"
     )
 
@@ -117,7 +114,7 @@ def _recognise_beir(path: Path, text: str) -> AdaptData:
     }
     if not parts:
         raise DataError(
-            f"{printable(text)}: the BEIR set has no judgements; add qrels/train.tsv, or qrels/test.tsv"
+            f"{text}: the BEIR set has no judgements; add qrels/train.tsv, or qrels/test.tsv"
         )
     return AdaptData(
         label=text,
@@ -136,6 +133,4 @@ def _explain_missing(path: Path, text: str) -> str:
         if text.count("/") == 1 and not path.suffix and not hint
         else ""
     )
-    return (
-        f"{printable(text)}: there is no such file or folder{printable(hint)}{printable(hub_hint)}"
-    )
+    return f"{text}: there is no such file or folder{hint}{hub_hint}"

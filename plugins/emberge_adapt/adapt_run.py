@@ -24,7 +24,7 @@ from emberge.data import describe_small_set, load_eval_set, pick_eval_sets, read
 from emberge.files import UnsoundFileError, disk_space_problems, read_regular
 from emberge.model_folder import Checkpoint, count_parameters, read_trunk_settings
 from emberge.recipes import is_folder, locate_model
-from emberge.wording import count_noun, human_size, printable
+from emberge.wording import count_noun, human_size
 
 from emberge_adapt.adapt_data import AdaptData, DataKind, recognise_data
 from emberge_adapt.adapt_outcome import AdaptOutcome, read_outcome
@@ -87,9 +87,9 @@ class Adaptation:
     def preview(self) -> Iterator[str]:
         """Yield what was understood, and what will be done, as lines for the terminal."""
         plan, training = self.plan, self.plan.training
-        yield f"{printable(self.request.data)}: {next(lines := self.facts.preview())}"
+        yield f"{self.request.data}: {next(lines := self.facts.preview())}"
         yield from (f"  {line}" for line in lines)
-        test = count_noun(plan.test_rows, "row") if plan.test is None else printable(plan.test)
+        test = count_noun(plan.test_rows, "row") if plan.test is None else str(plan.test)
         yield (
             f"held out: {test} to judge by, {plan.dev_rows:,} to choose by; {plan.effort} effort: "
             f"{count_noun(len(plan.member_shares), 'training')}, {count_noun(training.epochs, 'pass')} each, "
@@ -118,10 +118,10 @@ def prepare(request: AdaptRequest, plugins: Plugins) -> Adaptation:
     data = recognise_data(request.data, request.columns)
     for option in (request.test, request.documents):
         if option is not None and not Path(option).exists():
-            raise DataError(f"{printable(option)}: there is no such file or folder")
+            raise DataError(f"{option}: there is no such file or folder")
     if data.kind != "rows" and request.documents is not None:
         raise RecipeError(
-            f"--documents goes with pairs; put further documents into {printable(request.data)} instead"
+            f"--documents goes with pairs; put further documents into {request.data} instead"
         )
     if not is_folder(request.model) and Path(request.model).is_dir():
         request = replace(request, model=f"./{request.model}")
@@ -163,7 +163,7 @@ def _require_documents(documents: str, data: AdaptData, plugins: Plugins) -> Non
     """
     if not Path(documents).is_file():
         raise DataError(
-            f"{printable(documents)}: further documents are in one file of rows with text, or with a "
+            f"{documents}: further documents are in one file of rows with text, or with a "
             "document in each line of a .txt file; write them to a file, or name the folder as DATA"
         )
     path = Path(data.entry.get("path", ""))
@@ -228,7 +228,7 @@ def _recognise_test(test: str, columns: Mapping[str, str]) -> DataKind:
     kind = recognise_data(test, columns).kind
     if kind == "documents":
         raise DataError(
-            f"{printable(test)}: has documents and no queries; a test is a file of rows with queries and "
+            f"{test}: has documents and no queries; a test is a file of rows with queries and "
             "their documents, or a BEIR set"
         )
     return kind
@@ -254,13 +254,13 @@ def _locate_encoder(model: str, plugins: Plugins) -> Path:
         folder = locate_model(ModelRef(model), plugins).folder
     except ConnectionError as error:
         raise CheckpointError(
-            f"{printable(model)} could not be looked for: {error}; connect, or name a folder by --model, or "
+            f"{model} could not be looked for: {error}; connect, or name a folder by --model, or "
             f"{PACKAGED_MODEL}, which comes with emberge[demo]"
         ) from error
     facts = plugins.find("text_encoder", "backbone").type().describe(folder)
     for problem in (*facts.problems, *facts.training_problems):
         raise CheckpointError(
-            f"{printable(model)}: {problem}; --model needs an encoder of texts, such as {DEFAULT_MODEL}"
+            f"{model}: {problem}; --model needs an encoder of texts, such as {DEFAULT_MODEL}"
         )
     return folder
 
@@ -315,7 +315,7 @@ def run_adaptation(
     report = check_recipe(recipe, plugins, out=out)
     report.raise_errors()
     for warning in report.of("warning"):
-        show(f"warning: {printable(warning)}")
+        show(f"warning: {warning}")
     needed = adaptation.needed_space
     show(f"needs: {human_size(needed)} on disk")
     for problem in disk_space_problems(needed, out, out):

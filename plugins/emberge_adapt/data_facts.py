@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import DataError, EvalSet, Example, RetrievalData, TaskKind, readable
-from emberge.wording import count_noun, printable
+from emberge.wording import count_noun, shorten
 
 from emberge_adapt.adapt_data import AdaptData
 
@@ -79,10 +79,10 @@ class DataFacts:
         """Yield what was understood of the data as lines for the terminal, with three rows."""
         yield self.summary
         if self.columns:
-            yield f"columns: {printable(self.columns)}"
+            yield f"columns: {self.columns}"
         for number, example in enumerate(self.examples, 1):
             yield from _describe_example(number, example)
-        yield from (f"note: {printable(note)}" for note in self.notes)
+        yield from (f"note: {note}" for note in self.notes)
 
 
 def _describe_example(number: int, example: Example) -> Iterator[str]:
@@ -98,7 +98,7 @@ def _describe_example(number: int, example: Example) -> Iterator[str]:
 
 
 def _cut_text(text: str) -> str:
-    return printable(" ".join(readable(text).split()), SHOWN_CHARACTERS)
+    return shorten(readable(text), SHOWN_CHARACTERS)
 
 
 def read_facts(data: AdaptData, model_folder: Path, plugins: Plugins) -> DataFacts:
@@ -123,7 +123,7 @@ def read_facts(data: AdaptData, model_folder: Path, plugins: Plugins) -> DataFac
     if rows.count < FEWEST_ROWS:
         noun = "passage" if data.kind == "documents" else "row"
         raise DataError(
-            f"{printable(data.label)}: {count_noun(rows.count, noun)}; with fewer than {FEWEST_ROWS} neither "
+            f"{data.label}: {count_noun(rows.count, noun)}; with fewer than {FEWEST_ROWS} neither "
             "a training nor a test shows more than chance; add some"
         )
     sample = _RowSample(rows.count)
@@ -249,7 +249,7 @@ def _require_partners(data: AdaptData, sets: Sequence[StoredDataset]) -> None:
     for one_set in sets:
         if one_set.info.task == "text":
             raise DataError(
-                f"{printable(data.label)}: '{printable(one_set.info.name)}' has one column of texts "
+                f"{data.label}: '{one_set.info.name}' has one column of texts "
                 f"({one_set.columns}), and a pair needs two; add the document that answers each query, or "
                 "name a folder of documents"
             )

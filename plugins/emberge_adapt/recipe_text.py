@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
-from emberge.wording import count_noun, printable
+from emberge.wording import count_noun
 
 from emberge_adapt.adapt_plan import AdaptPlan
 from emberge_adapt.data_facts import COVERED_SHARE
@@ -74,7 +74,7 @@ class _RecipeWriter:
 
     def _write_head(self) -> Iterator[str]:
         plan, training = self.plan, self.plan.training
-        source = printable(str(plan.data.get("path", plan.data.get("hub"))))
+        source = str(plan.data.get("path", plan.data.get("hub")))
         yield from _comment(
             f"A model adapted to {source} with effort {plan.effort}; written by `emberge adapt`. Change "
             "what you like and run it by `emberge run FILE --out OUT`; steps that are already done in OUT "

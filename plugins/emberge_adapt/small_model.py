@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from emberge import CheckpointError, RecipeError
 from emberge.model_folder import Checkpoint, LayerConfig, is_static_model
-from emberge.wording import count_noun, printable
+from emberge.wording import count_noun
 
 if TYPE_CHECKING:
     from emberge import Plugins
@@ -79,7 +79,7 @@ def read_small(value: str | int | bool | None) -> str | int | None:
     if re.fullmatch(r"[1-9][0-9]{0,4}", text, re.ASCII):
         return int(text)
     raise RecipeError(
-        f"--small {printable(text)}: write how many layers to keep (--small 3), or --small static; without a "
+        f"--small {text}: write how many layers to keep (--small 3), or --small static; without a "
         "value it keeps half of them, and DATA is written before it"
     )
 
@@ -97,14 +97,14 @@ def plan_student(
     """
     if is_static_model(folder):
         raise CheckpointError(
-            f"--small: {printable(model)} is a static model, which has no layers to leave out; leave --small "
+            f"--small: {model} is a static model, which has no layers to leave out; leave --small "
             "out, or name a transformer by --model"
         )
     of_layers = LayerConfig(Checkpoint(folder).config).count or 0
     layers = None if kind == STATIC else max(1, of_layers // 2) if kind == HALF else int(kind)
     if layers is not None and layers == of_layers:
         raise RecipeError(
-            f"--small: {printable(model)} has {count_noun(of_layers, 'layer')}, and a student of {layers} "
+            f"--small: {model} has {count_noun(of_layers, 'layer')}, and a student of {layers} "
             "would be as large; name fewer, or --small static"
         )
     documents = min(documents, _MOST_DOCUMENTS[effort])

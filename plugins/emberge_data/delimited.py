@@ -102,18 +102,13 @@ def _require_headings(names: list[str], path: Path) -> None:
         DataError: if there are too many columns, or if two names are equal; the message has the second.
     """
     from emberge.data import MOST_COLUMNS
-    from emberge.wording import printable
 
     if len(names) > MOST_COLUMNS:
-        raise DataError(
-            f"{printable(path)}:1: {len(names):,} columns; a table may have {MOST_COLUMNS:,}"
-        )
+        raise DataError(f"{path}:1: {len(names):,} columns; a table may have {MOST_COLUMNS:,}")
     seen = set[str]()
     for name in names:
         if name and name in seen:
-            raise DataError(
-                f"{printable(path)}:1: two columns are named '{printable(name, 80)}'; rename or remove one"
-            )
+            raise DataError(f"{path}:1: two columns are named '{name}'; rename or remove one")
         seen.add(name)
 
 

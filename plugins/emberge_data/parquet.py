@@ -25,7 +25,6 @@ class Parquet(Reader):
     def rows(self, path: Path) -> Iterator[tuple[int, Mapping[str, Any] | BadRow]]:
         import pyarrow as pa
         from emberge.data import open_data_file
-        from emberge.wording import printable
         from pyarrow import parquet
 
         open_data_file(path).close()  # which refuses what is no regular file
@@ -33,7 +32,7 @@ class Parquet(Reader):
             file = parquet.ParquetFile(path)
         except (pa.ArrowException, OSError) as error:
             raise DataError(
-                f"{printable(path)}: not a readable Parquet file ({_shorten_message(error)})"
+                f"{path}: not a readable Parquet file ({_shorten_message(error)})"
             ) from None
         number = 0
         with file:
@@ -57,11 +56,11 @@ def _find_batch_size(metadata: Any, path: Path) -> int:
         DataError: if a group of rows unpacks to many times its size, or if there are too many columns.
     """
     from emberge.data import MOST_COLUMNS
-    from emberge.wording import human_size, printable
+    from emberge.wording import human_size
 
     if metadata.num_columns > MOST_COLUMNS:
         raise DataError(
-            f"{printable(path)}: {metadata.num_columns:,} columns; a table may have {MOST_COLUMNS:,}"
+            f"{path}: {metadata.num_columns:,} columns; a table may have {MOST_COLUMNS:,}"
         )
     size = BATCH
     for number in range(metadata.num_row_groups):
@@ -71,7 +70,7 @@ def _find_batch_size(metadata: Any, path: Path) -> int:
         unpacked = sum(column.total_uncompressed_size for column in columns)
         if unpacked > max(PACKED_FREE, MOST_UNPACKED * compressed_size):
             raise DataError(
-                f"{printable(path)}: row group {number} has {human_size(compressed_size)} and unpacks to "
+                f"{path}: row group {number} has {human_size(compressed_size)} and unpacks to "
                 f"{human_size(unpacked)}, as no text does; write the file again"
             )
         size = min(size, BATCH_BYTES * max(1, group.num_rows) // max(1, unpacked))
@@ -102,6 +101,6 @@ def _unpack_row(record: Any) -> Mapping[str, Any] | BadRow:
 
 
 def _shorten_message(error: Exception) -> str:
-    from emberge.wording import printable
+    from emberge.wording import shorten
 
-    return printable(" ".join(str(error).split()), 200)
+    return shorten(str(error), 200)

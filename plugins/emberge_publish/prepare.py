@@ -27,7 +27,7 @@ from emberge.results import (
     results_in,
     with_contents,
 )
-from emberge.wording import join_some, printable
+from emberge.wording import join_some
 
 from emberge_publish.hub_repository import Content, Repository
 from emberge_publish.publication import CARD, Choices, Publication
@@ -41,7 +41,6 @@ def prepare(folder: Path, choices: Choices) -> Publication:
 
     Raises:
         CheckpointError: if the folder is not a model that a step made, or files changed after the step.
-        NotOursError: if another user made the result.
         RecipeError: if the name is not of the form `owner/name`.
     """
     repository = Repository(choices.name)
@@ -150,7 +149,7 @@ def choose_files(folder: Path, record: Mapping[str, Any]) -> ChosenFiles:
     ]
     if bad_links:
         raise CheckpointError(
-            f"{printable(folder / bad_links[0])}: is a link, and links are not followed when a model is "
+            f"{folder / bad_links[0]}: is a link, and links are not followed when a model is "
             "published; put a copy in its place"
         )
     unnamed = {name for name in paths_by_name if name not in named_files} | set(links)
@@ -164,7 +163,7 @@ def list_left_notes(left: tuple[str, ...]) -> list[str]:
     """Return a note on the files that are not uploaded; empty if there are none."""
     if not left:
         return []
-    name_list = join_some(map(printable, left), 6)
+    name_list = join_some(left, 6)
     return [f"not uploaded, as {RECORD} does not name them: {name_list}"]
 
 

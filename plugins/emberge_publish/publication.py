@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from emberge import RecipeError
-from emberge.wording import code_span, join_some, printable, table_lines
+from emberge.wording import code_span, join_some, table_lines
 
 from emberge_publish.hub_repository import Content, FileOnHub, Remote, Repository
 
@@ -55,12 +55,12 @@ class Publication:
         yield from list_files({(file.path, file.size): file.state for file in planned})
         to_send = [file for file in planned if file.state in ("new", "changed")]
         yield f"{len(to_send)} of {len(planned)} files to send, {shown_size(sum(o.size for o in to_send))}"
-        yield from (f"note: {printable(note)}" for note in self.notes)
+        yield from (f"note: {note}" for note in self.notes)
 
     @property
     def licence_words(self) -> str:
         """The licence in words."""
-        return f"licence {printable(self.licence)}" if self.licence else "no licence"
+        return f"licence {self.licence}" if self.licence else "no licence"
 
     def table(self) -> list[str]:
         """Return the lines of a Markdown table of the files with their sizes."""
@@ -78,12 +78,12 @@ class Publication:
         yield f"{len(sizes)} files, {shown_size(sum(sizes.values()))}"
         yield ""
         yield self.licence_words
-        yield from (f"note: {printable(note)}" for note in self.notes)
+        yield from (f"note: {note}" for note in self.notes)
         yield ""
         yield f"{CARD}:"
         card = self.files[CARD]
         assert isinstance(card, bytes)  # prepare completes it
-        yield from (f"  {printable(line)}".rstrip() for line in card.decode().splitlines())
+        yield from (f"  {line}".rstrip() for line in card.decode().splitlines())
 
     def require_free(self, planned: Sequence[PlannedFile]) -> None:
         """Check that the upload replaces or deletes nothing unless `replace` is set.
@@ -93,7 +93,7 @@ class Publication:
         """
         lost_paths = [file.path for file in planned if file.state in ("changed", "removed")]
         if lost_paths and not self.choices.replace:
-            path_list = join_some(map(printable, lost_paths), 4)
+            path_list = join_some(lost_paths, 4)
             raise RecipeError(
                 f"{self.choices.name}: the repository has other content already ({path_list}); "
                 "choose another name, or give --replace, after which it has exactly the files above (its "
@@ -174,9 +174,9 @@ def measure_content(content: Content) -> int:
 
 def list_files(states: Mapping[tuple[str, int], str]) -> Iterator[str]:
     """Yield an aligned line for each (path, size in bytes) with its state."""
-    width = max(len(printable(path)) for path, _ in states)
+    width = max(len(path) for path, _ in states)
     for (path, size), state in states.items():
-        yield f"  {printable(path):<{width}}  {shown_size(size):>9}  {state}".rstrip()
+        yield f"  {path:<{width}}  {shown_size(size):>9}  {state}".rstrip()
 
 
 def shown_size(size: float) -> str:

@@ -13,6 +13,7 @@ from emberge.wording import (
     plural,
     printable,
     prose,
+    shorten,
 )
 
 
@@ -98,4 +99,4 @@ def test_text_from_outside_cannot_steer_a_terminal() -> None:
 
 
 def test_a_long_text_is_cut_to_its_most() -> None:
-    assert (printable("abcde", 5), printable("abcdef", 5)) == ("abcde", "abcd…")
+    assert (shorten("ab\n de", 5), shorten("abcdef", 5)) == ("ab de", "abcd…")

@@ -165,6 +165,9 @@ def _show_unforeseen_error(error: Exception, debug: bool) -> int:
 # guarded one by one, as other libraries draw their progress bars on standard error.
 
 
+_LONGEST_LINE = 4000  # characters of an error, which may quote a file
+
+
 class _GuardedStream:
     """A text stream that writes control characters as escapes; `unguarded` is the stream behind it."""
 
@@ -200,6 +203,6 @@ def guard_output() -> Iterator[None]:
         sys.stdout = previous_stdout
 
 
-def _print_error(label: str, line: object) -> None:
+def _print_error(label: str, line: str) -> None:
     """Print one line to standard error after a label: `error: …`."""
-    print(f"{label}: {printable(line)}", file=sys.stderr)
+    print(f"{label}: {printable(line[:_LONGEST_LINE])}", file=sys.stderr)

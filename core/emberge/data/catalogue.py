@@ -25,7 +25,6 @@ from emberge.data.entry import Catalogue, Columns, DataEntry, EvalSet
 from emberge.data.file_summary import format_path
 from emberge.errors import DataError, closest_word, suggest
 from emberge.files import UnsoundFileError, read_regular
-from emberge.wording import printable
 from emberge.yaml_nodes import find_alias_problem
 
 CATALOGUE_BYTES = 4 << 20
@@ -88,7 +87,7 @@ def _parse_catalogue(
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise DataError(f"{format_path(path)}:{line}: not YAML: {error.problem}") from None
     except yaml.YAMLError as error:
-        raise DataError(f"{format_path(path)}: not YAML: {printable(error)}") from None
+        raise DataError(f"{format_path(path)}: not YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
         raise DataError(f"{format_path(path)}: the catalogue is nested too deeply") from None
     if alias_problem is not None:
@@ -149,7 +148,7 @@ class _NodeReader:
         except ValueError:
             number = math.nan
         if not math.isfinite(number):
-            raise self.error(node, f"expected a number, not '{printable(word, 80)}'")
+            raise self.error(node, f"expected a number, not '{word}'")
         return number
 
     def weight(self, node: yaml.Node) -> float:
@@ -160,16 +159,14 @@ class _NodeReader:
 
     def name(self, node: yaml.Node) -> str:
         word = self.text(node)
-        if not word.strip() or printable(word) != word:
-            raise self.error(
-                node, f"a name is a word without control characters, not '{printable(word, 80)}'"
-            )
+        if not word.strip() or not word.isprintable():
+            raise self.error(node, f"a name is a word without control characters, not '{word}'")
         return word
 
     def count(self, node: yaml.Node) -> int:
         word = self.text(node)
         if not word.isdecimal() or len(word) > _MOST_DIGITS or not int(word):
-            raise self.error(node, f"expected a whole number above 0, not '{printable(word, 80)}'")
+            raise self.error(node, f"expected a whole number above 0, not '{word}'")
         return int(word)
 
     def require_known_keys(
@@ -179,7 +176,7 @@ class _NodeReader:
         for name, (key, _) in keys.items():
             if name not in allowed and not name.startswith("x-"):
                 hint = suggest(name, sorted(allowed)) or f"; known: {', '.join(sorted(names))}"
-                raise self.error(key, f"there is no '{printable(name, 80)}' here{hint}")
+                raise self.error(key, f"there is no '{name}' here{hint}")
 
     def require_key(self, keys: Mapping[str, Any], name: str, node: yaml.Node) -> yaml.Node:
         if name not in keys:

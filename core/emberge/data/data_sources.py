@@ -19,7 +19,6 @@ from emberge.data.entry import Catalogue, DataEntry
 from emberge.data.file_summary import format_path
 from emberge.data.hub_datasets import describe_hub_entry, hash_hub_rows, read_hub_rows
 from emberge.errors import DataError, suggest
-from emberge.wording import printable
 
 # Noun and remedy, if it is missing, of each part of a catalogue besides the training sets.
 PARTS: Mapping[str, tuple[str, str]] = {
@@ -209,10 +208,10 @@ def _build_file_source(entry: DataEntry, path: Path, readers: Sequence[Reader]) 
         )
         if path.exists():
             raise DataError(f"{format_path(path)}: not a regular file; give a file of rows")
-        raise DataError(f"{format_path(path)}: there is no such file{printable(hint)}")
+        raise DataError(f"{format_path(path)}: there is no such file{hint}")
     reader = find_reader(path, readers)
     suffix = next(s for s in _sort_suffixes(reader) if path.name.lower().endswith(s))
-    return DataSource(entry.name or printable(path.name[: -len(suffix)]), entry, path, reader)
+    return DataSource(entry.name or path.name[: -len(suffix)], entry, path, reader)
 
 
 def find_reader(path: Path, readers: Sequence[Reader]) -> Reader:

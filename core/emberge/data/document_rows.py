@@ -10,7 +10,6 @@ from typing import Any
 from emberge.contracts import BadRow, Reader
 from emberge.data.data_sources import find_reader
 from emberge.errors import DataError
-from emberge.wording import printable
 
 _IDS = ("_id", "id")
 
@@ -36,9 +35,9 @@ def read_document_rows(path: Path, readers: Sequence[Reader]) -> Iterator[Docume
         DataError: if a row cannot be read, has no text column, or has an id of another kind.
     """
     for number, row in find_reader(path, readers).rows(path):
-        where = f"{printable(path.name)}:{number}"
+        where = f"{path.name}:{number}"
         if isinstance(row, BadRow):
-            raise DataError(f"{where}: {printable(row.message)}")
+            raise DataError(f"{where}: {row.message}")
         yield _parse_row(row, number, where)
 
 
@@ -46,7 +45,7 @@ def _parse_row(row: Mapping[str, Any], number: int, where: str) -> DocumentRow:
     text, title = row.get("text"), row.get("title")
     title = "" if title is None else title
     if not isinstance(text, str) or not isinstance(title, str):
-        columns = printable(", ".join(map(str, row)), 200)
+        columns = ", ".join(map(str, row))
         raise DataError(
             f"{where}: a document needs text in the column `text`, and in `title` if it is there (columns: "
             f"{columns})"

@@ -24,7 +24,6 @@ from emberge.data.rows.columns import LayoutError
 from emberge.data.rows.media_values import MediaProperties, MediaValues
 from emberge.data.rows.row_parser import Row, RowError, RowParser
 from emberge.errors import DataError, Problem
-from emberge.wording import printable
 
 SHOWN_BAD_ROWS = 20
 # Names of task kinds in records of other tools.
@@ -132,7 +131,7 @@ class FileSummary:
         """Count a row that cannot be used; keep the messages of the first twenty."""
         self.bad_row_count += 1
         if len(self.bad_rows) < SHOWN_BAD_ROWS:
-            self.bad_rows.append((line, printable(message)))
+            self.bad_rows.append((line, str(message)))
 
     def problems(self) -> list[Problem]:
         """Return the bad rows as problems: the first twenty, then a count."""
@@ -169,7 +168,7 @@ def parse_rows(
             understood_row = understand(row)
             _require_within(understood_row, entry.score_range)
         except LayoutError as error:
-            raise DataError(f"{summary.place}:{line}: {printable(error)}") from None
+            raise DataError(f"{summary.place}:{line}: {error}") from None
         except RowError as error:
             summary.refuse(line, str(error))
             continue
@@ -316,6 +315,6 @@ def _decide_prompt(summary: FileSummary, entry: DataEntry) -> str:
 def format_path(path: Path) -> str:
     """Return the path as text for messages, relative to the current folder if it is inside."""
     try:
-        return printable(path.relative_to(Path.cwd()))
+        return str(path.relative_to(Path.cwd()))
     except ValueError:
-        return printable(path)
+        return str(path)

@@ -30,7 +30,7 @@ from emberge.data.rows.media_values import MediaValues
 from emberge.data.rows.row_parser import Row
 from emberge.errors import AccessError, DataError, EmbergeError, Problem
 from emberge.media import MediaFolder
-from emberge.wording import printable
+from emberge.wording import shorten
 
 SHOWN_CHARACTERS = 100
 
@@ -66,7 +66,7 @@ class FirstRows:
     def _format_lines(self) -> Iterator[str]:
         example = self.example
         if self.columns:
-            yield f"columns: {printable(self.columns)}"
+            yield f"columns: {self.columns}"
         if self.prompt:
             side = "every text" if self.symmetric else "the anchor"
             yield f"prompt: {_cut_text(self.prompt)!r} before {side}"
@@ -88,7 +88,7 @@ def _count_texts(part: str, texts: Sequence[str], scores: Sequence[float] | None
 
 
 def _cut_text(text: str) -> str:
-    return printable(" ".join(readable(text).split()), SHOWN_CHARACTERS)
+    return shorten(readable(text), SHOWN_CHARACTERS)
 
 
 @dataclass(frozen=True)

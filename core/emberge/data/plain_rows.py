@@ -14,7 +14,6 @@ from emberge.data.rows.media_values import MediaValues
 from emberge.data.sampling import sample_rows
 from emberge.errors import DataError
 from emberge.media import MediaFolder
-from emberge.wording import printable
 
 _MOST_SHOWN_ROWS = 20  # largest number of bad rows that an error lists
 
@@ -87,8 +86,7 @@ def _refuse_bad_rows(
     bad_rows = [(number, row.message) for number, row in rows if isinstance(row, BadRow)]
     if bad_rows:
         lines = [
-            f"{source.place}:{number}: {printable(message)}"
-            for number, message in bad_rows[:_MOST_SHOWN_ROWS]
+            f"{source.place}:{number}: {message}" for number, message in bad_rows[:_MOST_SHOWN_ROWS]
         ]
         count_line = (
             [f"{source.place}: … and {len(bad_rows) - _MOST_SHOWN_ROWS} more"]

@@ -155,7 +155,8 @@ def reserve(path: Path) -> Iterator[None]:
 def write_text(path: Path, text: str, *, durable: bool = True, shared: bool = False) -> None:
     """Write a text file atomically: readers find the old content or the new."""
     with replace_file(path, durable=durable, shared=shared) as side:
-        side.write_text(text, encoding="utf-8")
+        # A file's name may have bytes that are no UTF-8, and an error may quote it.
+        side.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def write_json(path: Path, value: object, *, durable: bool = True) -> None:

@@ -17,7 +17,6 @@ from typing import IO
 from emberge.errors import CheckpointError, EmbergeError, is_temporary
 from emberge.files.atomic import make_folder, writing
 from emberge.files.strangers import open_regular
-from emberge.wording import printable
 
 # `lock_holder` takes a shared lock for a moment; a run that starts just then must not be turned away.
 _PATIENCE_SECONDS = 0.3
@@ -32,7 +31,7 @@ class Holder:
     since: str
 
     def __str__(self) -> str:
-        return printable(f"process {self.pid} on {self.host}, since {self.since}")
+        return f"process {self.pid} on {self.host}, since {self.since}"
 
 
 class OutInUseError(EmbergeError):

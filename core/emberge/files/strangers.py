@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from emberge.errors import CheckpointError
-from emberge.wording import human_size, printable
+from emberge.wording import human_size
 
 # JSON's escapes of surrogates: a character beyond 16 bits is written as two of them.
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -52,13 +52,10 @@ def require_regular(path: Path, status: os.stat_result, *, limit: int | None = N
         UnsoundFileError: if it is that of a FIFO, a device, a socket or a folder, or the file is larger.
     """
     if not stat.S_ISREG(status.st_mode):
-        raise UnsoundFileError(
-            f"{printable(path)}: not a regular file; give a file or a folder of files"
-        )
+        raise UnsoundFileError(f"{path}: not a regular file; give a file or a folder of files")
     if limit is not None and status.st_size > limit:
         raise UnsoundFileError(
-            f"{printable(path)}: has {human_size(status.st_size)}; "
-            f"at most {human_size(limit)} are read here"
+            f"{path}: has {human_size(status.st_size)}; at most {human_size(limit)} are read here"
         )
 
 
@@ -72,7 +69,7 @@ def read_regular(path: Path, *, limit: int) -> bytes:
     with open_regular(path, limit=limit) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
-        raise UnsoundFileError(f"{printable(path)}: at most {human_size(limit)} are read here")
+        raise UnsoundFileError(f"{path}: at most {human_size(limit)} are read here")
     return content
 
 
@@ -121,7 +118,6 @@ def require_inside(path: Path, *roots: Path) -> Path:
     real = Path(os.path.realpath(path))  # unlike resolve(), takes a link to itself
     if not any(real.is_relative_to(root.resolve()) for root in roots):
         raise UnsoundFileError(
-            f"{printable(path)}: links to {printable(real)}, outside of {printable(roots[0])}; "
-            "put a copy of the file there"
+            f"{path}: links to {real}, outside of {roots[0]}; put a copy of the file there"
         )
     return real

@@ -15,7 +15,6 @@ from typing import Any
 from emberge.contracts import Media
 from emberge.errors import DataError
 from emberge.media.media_files import read_content, require_package
-from emberge.wording import printable
 
 MOST_PIXELS = 89_478_485
 """Largest number of pixels of an image, which is Pillow's own limit for decompression bombs."""
@@ -44,7 +43,6 @@ def open_image(content: bytes, where: str) -> Any:
     require_package("PIL", "pillow", "an image")
     from PIL import Image
 
-    where = printable(where)
     name = _find_format(content)
     if name is None:
         raise DataError(
@@ -178,9 +176,7 @@ def decode_image(content: bytes, where: str) -> Any:
     except DataError:
         raise
     except Exception as error:  # damaged data makes decoders fail in many turns
-        raise DataError(
-            f"{printable(where)}: the image is damaged ({printable(error)}); replace or remove it"
-        ) from error
+        raise DataError(f"{where}: the image is damaged ({error}); replace or remove it") from error
 
 
 def _rotate_upright(image: Any, orientation: int) -> Any:
@@ -215,7 +211,7 @@ def rgb_image(image: Any, where: str) -> Any:
         image = _convert_to_8_bits(image)
     if image.mode in ("I", "F"):
         raise DataError(
-            f"{printable(where)}: the image has samples of 32 bits, whose range is not known; save it with 8 "
+            f"{where}: the image has samples of 32 bits, whose range is not known; save it with 8 "
             "or 16 bits"
         )
     return image.convert("RGB")

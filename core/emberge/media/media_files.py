@@ -9,7 +9,7 @@ from pathlib import Path
 from emberge.contracts import Media
 from emberge.errors import DataError
 from emberge.files import UnsoundFileError, read_regular
-from emberge.wording import human_size, printable
+from emberge.wording import human_size
 
 MEDIA_BYTES = 256 << 20
 """Largest size of the file of an image or a clip, in bytes."""
@@ -24,7 +24,7 @@ def read_content(media: Media) -> bytes:
     content = read_media_file(Path(media.path))
     if media_hash(content) != media.hash:
         raise DataError(
-            f"{printable(media.path)}: has changed since its data was read; run again to read it as it is now"
+            f"{media.path}: has changed since its data was read; run again to read it as it is now"
         )
     return content
 
@@ -40,9 +40,9 @@ def read_media_file(path: Path) -> bytes:
     except UnsoundFileError as error:
         raise DataError(str(error)) from None
     except OSError as error:
-        raise DataError(f"{printable(path)}: cannot be read: {error.strerror}") from error
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:  # a NUL in the path
-        raise DataError(f"{printable(path)}: is no path of a file ({error})") from error
+        raise DataError(f"{path}: is no path of a file ({error})") from error
 
 
 def require_media_size(content: bytes, what: str) -> None:

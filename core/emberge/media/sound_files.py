@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from emberge.contracts import Media
 from emberge.errors import DataError
 from emberge.media.media_files import read_content
-from emberge.wording import printable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,7 +61,6 @@ def decode_clip(content: bytes, where: str) -> Clip:
     """
     import numpy as np
 
-    where = printable(where)
     wave = content[:4] in (b"RIFF", b"RIFX", b"RF64") and content[8:12] == b"WAVE"
     rate, stored = _decode_wave(content, where) if wave else _decode_other(content, where)
     require_clip(rate, stored.shape[1] if stored.ndim == 2 else 1, len(stored), where)
@@ -93,7 +91,7 @@ def require_clip(rate: Any, channels: int, length: int, where: str) -> None:
         DataError: if they are; the message has the limit.
     """
     if not _is_number(rate):
-        raise DataError(f"{where}: the sampling rate is a number, not {printable(rate)}")
+        raise DataError(f"{where}: the sampling rate is a number, not {rate}")
     if not RATES[0] <= rate <= RATES[1]:
         raise DataError(
             f"{where}: a sampling rate of {rate} a second, which is {RATES[0]:,} to {RATES[1]:,}; correct "

@@ -19,7 +19,7 @@ from emberge.merging.request import MergeInput
 from emberge.model_folder import Checkpoint, other_format, size_faults, template_faults
 from emberge.tensor_files import DerivedTensor, TensorSpec
 from emberge.tensor_names import is_buffer
-from emberge.wording import count_noun, join_some, printable
+from emberge.wording import count_noun, join_some
 
 if TYPE_CHECKING:
     from emberge.tensor_files import TensorReader
@@ -123,10 +123,10 @@ def require_usable_weights(folder: Path) -> None:
 
     specs = [one for one in Checkpoint(folder).specs.values() if one.dtype.startswith(_FLOATS)]
     with TensorReader() as reader:
-        unusable_names = [printable(one.name) for one in specs if not _is_usable(one, reader)]
+        unusable_names = [one.name for one in specs if not _is_usable(one, reader)]
     if unusable_names:
         raise CheckpointError(
-            f"{printable(folder)}: {count_noun(len(unusable_names), 'tensor')} with values "
+            f"{folder}: {count_noun(len(unusable_names), 'tensor')} with values "
             "that are NaN, infinite or above 1.8e19: "
             f"{join_some(unusable_names)}; train or merge it again, or take an earlier state of it"
         )

@@ -34,7 +34,6 @@ from emberge.tensor_files import (
     require_count,
 )
 from emberge.tensor_names import Names
-from emberge.wording import printable
 
 if TYPE_CHECKING:
     from emberge.tensor_files import TensorReader
@@ -299,7 +298,7 @@ def _can_be_quantised(specs: Iterable[TensorSpec], config: Mapping[str, Any]) ->
 def _require_distinct(name: str, spec: TensorSpec, others: Mapping[str, TensorSpec]) -> None:
     if name in others:
         raise CheckpointError(
-            f"{spec.file}: tensor '{printable(name, 80)}' is also in {others[name].file}; get the files again"
+            f"{spec.file}: tensor '{name}' is also in {others[name].file}; get the files again"
         )
 
 
@@ -317,9 +316,7 @@ def _list_weight_files(folder: Path) -> list[Path]:
         require_inside(index, name)
         file = _find_weight_file(folder / name)
         if file is None:
-            raise CheckpointError(
-                f"{index}: names the file '{printable(name, 80)}', which is missing; get it"
-            )
+            raise CheckpointError(f"{index}: names the file '{name}', which is missing; get it")
         real_file(file, folder)
         files.append(file)
     return files
@@ -342,7 +339,7 @@ def _require_index(index: Path, specs: Mapping[str, TensorSpec]) -> None:
     for name, file in weights.items():
         if name not in specs or specs[name].file != paths[file]:
             raise CheckpointError(
-                f"{index}: places tensor '{printable(name, 80)}' in '{printable(file, 80)}', "
+                f"{index}: places tensor '{name}' in '{file}', "
                 "which does not have it; get both again"
             )
 

@@ -28,7 +28,6 @@ from emberge.model_folder.folder_files import (
     require_sound,
 )
 from emberge.tensor_files import header_texts
-from emberge.wording import printable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -207,7 +206,7 @@ def read_routes(folder: Path) -> Mapping[str, tuple[ModuleFolder, ...]] | None:
         paths = [_join(router.path, part) for part in listed] if isinstance(listed, list) else []
         if not paths or not all(inside in module_by_path for inside in paths):
             raise CheckpointError(
-                f"{path}: route '{printable(name, 40)}' is no list of modules; get the file again"
+                f"{path}: route '{name}' is no list of modules; get the file again"
             )
         modules[str(name)] = tuple(module_by_path[inside] for inside in paths)
     return modules
@@ -226,7 +225,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path}: prompts is no object of texts by name; get the file again")
     if default is not None and default not in [*prompts]:
         raise CheckpointError(
-            f"{path}: default_prompt_name '{printable(default, 40)}' is no name of a prompt; write null"
+            f"{path}: default_prompt_name '{default}' is no name of a prompt; write null"
         )
     return settings
 
@@ -242,7 +241,7 @@ def read_trunk_settings(trunk: Path) -> dict[str, Any]:
     length = settings.get("max_seq_length")
     if length is not None and not (type(length) is int and 1 <= length <= _LONGEST_TEXT):
         raise CheckpointError(
-            f"{path}: max_seq_length is {printable(length, 40)}; write a whole number of tokens from 1 to "
+            f"{path}: max_seq_length is {length}; write a whole number of tokens from 1 to "
             f"{_LONGEST_TEXT:,}, or null"
         )
     return settings
@@ -264,12 +263,10 @@ def require_inside(source: Path, name: str) -> None:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name:
         raise CheckpointError(
-            f"{source}: names '{printable(name, 80)}', which is outside the model folder; get it again"
+            f"{source}: names '{name}', which is outside the model folder; get it again"
         )
     if not name.isprintable() or len(name.encode()) > _LONGEST_NAME:
-        raise CheckpointError(
-            f"{source}: '{printable(name, 80)}' is no name of a file; get it again"
-        )
+        raise CheckpointError(f"{source}: '{name}' is no name of a file; get it again")
 
 
 def _require_place(source: Path, name: str) -> None:

@@ -27,7 +27,6 @@ from emberge.model_folder.st_layout import (
 )
 from emberge.model_folder.tokenizers import padding_faults, tokenizer_faults
 from emberge.tensor_names import Names, layer_number
-from emberge.wording import printable
 
 # Modules that may have neither files nor, as packages lose empty folders, a folder.
 _KINDS_WITHOUT_FILES = frozenset({"Normalize"})
@@ -65,7 +64,7 @@ def template_faults(
         if not module.type.startswith(_LIBRARIES):
             if code:
                 yield (
-                    f"{template.folder / 'modules.json'}: module '{printable(module.type, 80)}' is code of "
+                    f"{template.folder / 'modules.json'}: module '{module.type}' is code of "
                     "its own, which no result takes over; take a model of plain modules"
                 )
         elif fault := _find_missing(template.folder, module):
@@ -98,7 +97,7 @@ def _check_config(template: Checkpoint) -> Iterator[str]:
     if not isinstance(kind, str) or not kind:
         yield f"{path}: has no model_type, so nothing opens the model; get the file again"
     for fault in field_faults(template.config):
-        yield f"{path}: {printable(fault, 200)}; get the file again"
+        yield f"{path}: {fault}; get the file again"
 
 
 def _find_missing(folder: Path, module: ModuleFolder) -> str | None:
@@ -120,13 +119,10 @@ def _check_module_config(folder: Path, module: ModuleFolder) -> Iterator[str]:
         return
     path = folder / module_config_path(folder, module)
     config = read_object_if_any(path)
-    faults = [printable(fault, 200) for fault in module_faults(module.kind, config)]
+    faults = [str(fault) for fault in module_faults(module.kind, config)]
     if module.kind == "Pooling" and not faults:
         unknown_modes = [mode for mode in pooling_modes(config) if mode not in POOLING]
-        faults = [
-            f"pooling_mode '{printable(m, 40)}' is none of {', '.join(POOLING)}"
-            for m in unknown_modes
-        ]
+        faults = [f"pooling_mode '{m}' is none of {', '.join(POOLING)}" for m in unknown_modes]
     yield from (f"{path}: {fault}; get the file again" for fault in faults)
 
 
@@ -144,14 +140,14 @@ def size_faults(template: Checkpoint, names: Names, *, vocabulary: bool = True) 
         size = config.get("vocab_size")
         if vocabulary and isinstance(size, int) and rows not in _list_padded_sizes(size, config):
             yield (
-                f"{path}: vocab_size is {size:,}, and '{printable(words.name, 80)}' has {rows:,} rows; "
+                f"{path}: vocab_size is {size:,}, and '{words.name}' has {rows:,} rows; "
                 "get the config of these weights"
             )
         widths = {key: config[key] for key in _WIDTHS if isinstance(config.get(key), int)}
         if widths and width not in widths.values():
             shown = ", ".join(f"{key} is {value:,}" for key, value in list(widths.items())[:2])
             yield (
-                f"{path}: {shown}, and the rows of '{printable(words.name, 80)}' have {width:,} numbers; "
+                f"{path}: {shown}, and the rows of '{words.name}' have {width:,} numbers; "
                 "get the config of these weights"
             )
     yield from _check_layers(path, config, names)
@@ -194,7 +190,7 @@ def _check_rows(path: Path, config: Mapping[str, Any], names: Names) -> Iterator
         )
         if wrong is not None:
             yield (
-                f"{path}: {key} is {size:,}, and '{printable(wrong.name, 80)}' has {wrong.shape[0]:,} rows; "
+                f"{path}: {key} is {size:,}, and '{wrong.name}' has {wrong.shape[0]:,} rows; "
                 "get the config of these weights"
             )
 
@@ -207,7 +203,7 @@ def _check_lengths(template: Checkpoint, names: Names) -> Iterator[str]:
     if length is not None and table is not None and length > table.shape[0]:
         yield (
             f"{trunk_settings_path(template.trunk)}: max_seq_length is {length:,}, and "
-            f"'{printable(table.name, 80)}' has {table.shape[0]:,} positions; write at most that"
+            f"'{table.name}' has {table.shape[0]:,} positions; write at most that"
         )
 
 
@@ -224,4 +220,4 @@ def _number_faults(path: Path, config: Mapping[str, Any], *, vocabulary: bool) -
             yield f"{path}: pad_token_id is {pad:,}, and there are {words:,} tokens"
     for key, value in numbers.items():
         if key.endswith(("dropout", "dropout_prob", "_pdrop")) and not 0 <= value <= 1:
-            yield f"{path}: {printable(key, 60)} is {printable(value, 40)}; write a share from 0 to 1"
+            yield f"{path}: {key} is {value}; write a share from 0 to 1"

@@ -16,7 +16,6 @@ from emberge.errors import CheckpointError
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.compare_models import trunk_config
 from emberge.model_folder.folder_files import read_json, read_object, read_object_if_any
-from emberge.wording import printable
 
 # Files of tokenizers that name special tokens.
 _TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json")
@@ -135,7 +134,7 @@ def load_tokenizer(folder: Path) -> Any:
         )
     except Exception as error:  # each class of tokenizers fails in its own way
         line = next(iter(str(error).strip().splitlines()), repr(error))
-        raise CheckpointError(f"{trunk}: has no tokenizer to load: {printable(line)}") from error
+        raise CheckpointError(f"{trunk}: has no tokenizer to load: {line}") from error
     require_vocabulary(tokenizer, trunk)
     return tokenizer
 
@@ -200,9 +199,7 @@ def _find_tokenizer_fault(path: Path) -> str | None:
     pad = _read_padding_token(path.parent)
     is_full = isinstance(rows, int) and tokenizer.get_vocab_size() >= rows
     if pad is not None and is_full and tokenizer.token_to_id(pad) is None:
-        return (
-            f"{path}: does not know the pad_token '{printable(pad, 40)}'; get the tokenizer again"
-        )
+        return f"{path}: does not know the pad_token '{pad}'; get the tokenizer again"
     return None
 
 
@@ -219,9 +216,7 @@ def _load_tokenizer_json(path: Path, *_stamp: int) -> Any:
     try:
         return Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises Exception itself
-        raise CheckpointError(
-            f"{path}: is no tokenizer: {printable(error, 200)}; get it again"
-        ) from error
+        raise CheckpointError(f"{path}: is no tokenizer: {error}; get it again") from error
 
 
 def _find_token_fault(path: Path, content: Mapping[str, Any]) -> str | None:
@@ -233,7 +228,7 @@ def _find_token_fault(path: Path, content: Mapping[str, Any]) -> str | None:
         tokens = value if listed else [] if flag else [value]
         if not all(map(_is_token, tokens)):
             return (
-                f"{path}: {printable(name, 40)} is neither text nor an object with text as content; "
+                f"{path}: {name} is neither text nor an object with text as content; "
                 "get the file again"
             )
     return None

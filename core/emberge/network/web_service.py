@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from emberge.errors import EmbergeError
 from emberge.network.json_posts import PostAnswer
-from emberge.wording import printable
+from emberge.wording import shorten
 
 _KEY_NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
 _KEY = re.compile(r"[!-~]{1,4096}")
@@ -114,4 +114,4 @@ class ServiceKey:
     def quote(self, answer: PostAnswer) -> str:
         """Return `: ` and the beginning of an answer's text for a message, without the key; "" if empty."""
         text = " ".join(answer.body[:4000].decode("utf-8", "replace").split())
-        return f": {printable(self.hide(text), 200)}" if text else ""
+        return f": {shorten(self.hide(text), 200)}" if text else ""

@@ -18,7 +18,7 @@ from emberge.passages.pdf_pages import UnreadablePdfError, can_read_pdf, read_pd
 from emberge.passages.python_code import read_python
 from emberge.passages.rst_pages import read_rst
 from emberge.passages.source_document import SourceDocument, SourceSection, read_plain_text
-from emberge.wording import count_noun, human_size, join_some, printable
+from emberge.wording import count_noun, human_size, join_some
 
 TEXT_LIMIT = 16 << 20
 """Largest number of bytes of a document of text; a long book has one."""
@@ -110,7 +110,7 @@ class _SkippedFiles:
     names: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, reason: str, name: str) -> None:
-        self.names.setdefault(reason, []).append(printable(name, 80))
+        self.names.setdefault(reason, []).append(name)
 
     def lines(self) -> Iterator[str]:
         """Yield a line for each reason: how many files, why, and the first of them."""
@@ -133,7 +133,7 @@ def _walk_folder(folder: Path, skipped: _SkippedFiles) -> Iterator[Path]:
                 count += 1
                 if count > MOST_FILES:
                     raise DataError(
-                        f"{printable(folder)}: has more than {MOST_FILES:,} documents; join them in files of "
+                        f"{folder}: has more than {MOST_FILES:,} documents; join them in files of "
                         "JSON lines with id, title and text"
                     )
 
@@ -229,7 +229,7 @@ def _decode(content: bytes) -> str:
 
 def _explain_nothing(path: Path, skipped: _SkippedFiles) -> str:
     reasons = "; ".join(skipped.lines()) or "the folder is empty"
-    return f"{printable(path)}: there is no document with text ({reasons})"
+    return f"{path}: there is no document with text ({reasons})"
 
 
 def _read_rows(path: Path, readers: Sequence[Reader], first: int | None) -> DocumentReading:
@@ -243,9 +243,7 @@ def _read_rows(path: Path, readers: Sequence[Reader], first: int | None) -> Docu
             break
         name = f"row {row.number}" if row.name is None else row.name
         if name in documents:
-            raise DataError(
-                f"{row.where}: the id '{printable(name, 80)}' was given before; ids are unique"
-            )
+            raise DataError(f"{row.where}: the id '{name}' was given before; ids are unique")
         title = " ".join(row.title.split())
         document = SourceDocument(name, title, (SourceSection((), row.text),))
         if document.has_text:
@@ -253,9 +251,9 @@ def _read_rows(path: Path, readers: Sequence[Reader], first: int | None) -> Docu
         else:
             without_text += 1
     if not documents:
-        raise DataError(f"{printable(path)}: there is no document with text")
+        raise DataError(f"{path}: there is no document with text")
     noun = count_noun(without_text, "document")
-    warnings = (f"{noun} of {printable(path.name)} left out: without text",) * bool(without_text)
+    warnings = (f"{noun} of {path.name} left out: without text",) * bool(without_text)
     # How many rows follow is not known before they are read; rows of like length are supposed.
     read = sum(len(d.sections[0].text) + len(d.title) for d in documents.values())
     size = _measure(path) * (_PACKED if path.suffix == ".gz" else 1)

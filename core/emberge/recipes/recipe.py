@@ -12,7 +12,7 @@ from typing import Any
 from emberge.component_parts import is_record, parts_of
 from emberge.contracts import Reference, Step
 from emberge.errors import Problem, RecipeError
-from emberge.wording import join_some, printable
+from emberge.wording import join_some
 
 
 def references(value: Any) -> Iterator[Reference]:
@@ -138,8 +138,8 @@ class Recipe:
             return
         problems = [
             Problem(
-                f"step '{printable(step.id)}' uploads to "
-                f"{join_some(map(printable, step.step.uploads_to()), 6)}; allow it with --allow-upload, or "
+                f"step '{step.id}' uploads to "
+                f"{join_some(step.step.uploads_to(), 6)}; allow it with --allow-upload, or "
                 "leave the uploading out",
                 step.where,
             )

@@ -27,7 +27,7 @@ from emberge.files import (
     sync,
 )
 from emberge.results.run_folder import ARTIFACT, NoRunError, OutFolder, folder_name
-from emberge.wording import human_size, printable
+from emberge.wording import human_size
 
 # Name of a result's folder: the step's id as a folder's name, and the first eight digits of its
 # fingerprint.
@@ -102,7 +102,7 @@ def find_leftovers(out: Path) -> Leftovers:
                 f"{path.parent} is in use by {holder}; clean it when that has ended, nothing was removed"
             )
     if not (_is_run(out_folder) or any(_find_interrupted_merge(out))):
-        raise NoRunError(f"{printable(out)} holds no run of a recipe")
+        raise NoRunError(f"{out} holds no run of a recipe")
     return _find_all(out)
 
 
@@ -209,9 +209,7 @@ def _find_links(out_folder: OutFolder) -> Iterator[Leftover]:
     """Yield OUT's folders that are links, which no run makes; the links are not followed."""
     for path in (out_folder.work, out_folder.store):
         if path.is_symlink():
-            yield _build_leftover(
-                path, f"a link to {printable(path.resolve())}, not entered", path.name
-            )
+            yield _build_leftover(path, f"a link to {path.resolve()}, not entered", path.name)
 
 
 # ── work and caches ─────────────────────────────────────────────────────────────────────────────
@@ -226,7 +224,7 @@ def _find_work(
     unknown_steps = {folder_name(s["id"]) for s in last if s["state"] != "done" and "work" not in s}
     for path in sorted(out_folder.work.iterdir()) if _is_folder(out_folder.work) else ():
         result_match = _RESULT.fullmatch(path.name)
-        name = f"{out_folder.work.name}/{printable(path.name)}"
+        name = f"{out_folder.work.name}/{path.name}"
         if not _is_folder(path) or not (result_match or path.name.startswith(_REMOVAL_PREFIX)):
             yield _build_leftover(path, "no run made it", name), True
         elif _is_locked(path):

@@ -37,7 +37,7 @@ from emberge.files import (
 from emberge.hashes import HashCache
 from emberge.model_folder import hashed_files
 from emberge.tensor_files import FileContent
-from emberge.wording import join_some, printable
+from emberge.wording import join_some
 
 ARTIFACT = "artifact.json"
 
@@ -258,10 +258,10 @@ def require_sound_result(folder: Path, hashes: HashCache | None = None) -> None:
         listed = record["files"]
         differences = list(_find_differences(folder, record, listed, hashes or HashCache()))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        differences = [f"{ARTIFACT} ({printable(error)})"]
+        differences = [f"{ARTIFACT} ({error})"]
     if differences:
         raise UnsoundResultError(
-            f"{printable(folder)}: not as its step left it: {join_some(differences)}; put that right, or "
+            f"{folder}: not as its step left it: {join_some(differences)}; put that right, or "
             "remove the folder to have the step run again"
         )
 
@@ -275,12 +275,12 @@ def _find_differences(
         if name in CHANGING:
             continue
         if recorded is None or ".." in path.parts:
-            yield f"{ARTIFACT} (its entry of {printable(name)})"
+            yield f"{ARTIFACT} (its entry of {name})"
         elif path.is_symlink() or not path.is_file():
-            yield f"{printable(name)} is missing"
+            yield f"{name} is missing"
         elif path.stat().st_size != recorded.size or hashes.of(path) != recorded.hash:
-            yield f"{printable(name)} was changed"
+            yield f"{name} was changed"
     for path in hashed_files(folder) if record.get("kind") == "model" else ():
         name = path.relative_to(folder).as_posix()
         if name not in listed and name not in CHANGING and path.suffix != ".txt":  # users' notes
-            yield f"{printable(name)} was added"
+            yield f"{name} was added"

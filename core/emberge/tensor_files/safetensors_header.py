@@ -16,7 +16,6 @@ from typing import Any
 from emberge.errors import CheckpointError
 from emberge.files import find_half_surrogate
 from emberge.tensor_files.remote_file import RemoteFile
-from emberge.wording import printable
 
 HEADER = "emberge"
 """The key of a safetensors header under which the provenance is kept, as JSON."""
@@ -138,7 +137,7 @@ def _parse_specs(
     file = Path(path)
     for name, entry in header.items():
         if problem := _check_entry(name, entry):
-            raise CheckpointError(f"{path}: tensor '{printable(name, 80)}' {problem}")
+            raise CheckpointError(f"{path}: tensor '{name}' {problem}")
     specs = {name: _build_spec(file, name, entry, data) for name, entry in header.items()}
     _require_in_file(path, list(specs.values()), data, size)
     return specs, metadata
@@ -200,20 +199,20 @@ def _require_unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(value_by_name) < len(pairs):
         count = Counter(name for name, _ in pairs)
         repeated_name = next(name for name, times in count.items() if times > 1)
-        raise ValueError(f"it names '{printable(repeated_name, 80)}' twice")
+        raise ValueError(f"it names '{repeated_name}' twice")
     return value_by_name
 
 
 def _parse_number(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"{printable(text, 80)} is no number")
+        raise ValueError(f"{text} is no number")
     return value
 
 
 def _parse_count(text: str) -> int:
     if text == "-0" or len(text) > 300:
-        raise ValueError(f"{printable(text, 80)} is no count")
+        raise ValueError(f"{text} is no count")
     return int(text)
 
 
@@ -274,7 +273,7 @@ def _check_entry(name: str, entry: Any) -> str | None:
         return f"has no dtype, shape and data_offsets; {_AGAIN}"
     code, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(code, str) or code not in DTYPES:
-        shown_code = printable(code, 80) if isinstance(code, str) else type(code).__name__
+        shown_code = code if isinstance(code, str) else type(code).__name__
         return f"has an unknown element type '{shown_code}'; convert it first"
     if not _is_list_of_counts(shape) or not _is_list_of_counts(offsets) or len(offsets) != 2:
         return f"has a shape or offsets that are no counts; {_AGAIN}"
@@ -283,7 +282,7 @@ def _check_entry(name: str, entry: Any) -> str | None:
     nbytes = math.prod(shape) * DTYPES[code][1]
     if offsets[1] - offsets[0] != nbytes:
         return (
-            f"is {code} {printable(str(shape), 80)}, {nbytes:,} bytes, but the header gives it "
+            f"is {code} {shape}, {nbytes:,} bytes, but the header gives it "
             f"{offsets[1] - offsets[0]:,}; {_AGAIN}"
         )
     return None
@@ -312,18 +311,16 @@ def _require_in_file(path: Path | str, specs: Sequence[TensorSpec], data: int, s
     for _, stop, name in byte_ranges:
         if stop > size:
             raise CheckpointError(
-                f"{path}: tensor '{printable(name, 80)}' ends at byte {stop:,} and the file at {size:,}: "
+                f"{path}: tensor '{name}' ends at byte {stop:,} and the file at {size:,}: "
                 f"it is truncated or its header points outside it; {_AGAIN}"
             )
     end, before = data, ""
     for start, stop, name in byte_ranges:
         if start < end:
-            raise CheckpointError(
-                f"{path}: tensors '{printable(before, 80)}' and '{printable(name, 80)}' share bytes; {_AGAIN}"
-            )
+            raise CheckpointError(f"{path}: tensors '{before}' and '{name}' share bytes; {_AGAIN}")
         if start > end:
             raise CheckpointError(
-                f"{path}: {start - end:,} bytes before tensor '{printable(name, 80)}' belong to no tensor; "
+                f"{path}: {start - end:,} bytes before tensor '{name}' belong to no tensor; "
                 f"{_AGAIN}"
             )
         end, before = stop, name

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 from emberge.errors import CheckpointError
 from emberge.network import WebClient, require_scheme
-from emberge.wording import printable
 
 _HUB = re.compile(r"hf://(?P<name>[^@]+)@(?P<commit>[0-9a-f]{40})(?:/(?P<path>.+))?")
 
@@ -199,7 +198,7 @@ def _split_address(url: str) -> tuple[str, str, str]:
     match = _HUB.fullmatch(url)
     if match is None:
         raise CheckpointError(
-            f"{printable(url, 200)}: no address of a file on a hub; write hf://owner/name@commit/path"
+            f"{url}: no address of a file on a hub; write hf://owner/name@commit/path"
         )
     return match["name"], match["commit"], match["path"] or ""
 

@@ -17,7 +17,6 @@ from emberge.model_folder import (
     require_stock_modules,
     require_vocabulary,
 )
-from emberge.wording import printable
 
 from emberge_encoder.accepted_folders import refuse_foreign_classes
 from emberge_encoder.trunk_weights import refuse_pickles
@@ -78,7 +77,7 @@ def require_size(place: Path, name: str, value: Any) -> int:
     """
     if type(value) is not int or not 1 <= value <= _LARGEST:
         raise CheckpointError(
-            f"{place}: {name} is {printable(value, 40)}, and the size of a vector is a whole number from 1 "
+            f"{place}: {name} is {value}, and the size of a vector is a whole number from 1 "
             f"to {_LARGEST:,}; get the file again"
         )
     return value

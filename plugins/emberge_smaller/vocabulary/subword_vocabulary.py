@@ -17,7 +17,7 @@ from emberge.model_folder import (
     read_tokenizer_json,
     split_merge,
 )
-from emberge.wording import join_some, printable
+from emberge.wording import join_some
 
 from emberge_smaller.vocabulary.merge_table import MergeTable
 
@@ -170,9 +170,7 @@ def number_tokens(text: str, label: str) -> dict[str, int]:
     try:
         tokenizer = Tokenizer.from_str(text)
     except Exception as error:  # the library raises Exception itself
-        raise CheckpointError(
-            f"{label}: is no tokenizer: {printable(error, 200)}; get it again"
-        ) from error
+        raise CheckpointError(f"{label}: is no tokenizer: {error}; get it again") from error
     ids: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
     return ids
 

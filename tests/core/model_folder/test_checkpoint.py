@@ -89,13 +89,12 @@ BAD: dict[str, tuple[Any, bytes, str]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_bad_header_is_refused_in_one_line(case: str, tmp_path: Path) -> None:
+def test_a_bad_header_is_refused(case: str, tmp_path: Path) -> None:
     header, data, message = BAD[case]
     path = safetensors(tmp_path / "model.safetensors", header, data)
     with pytest.raises(CheckpointError, match=message) as caught:
         read_header(path)
     assert str(caught.value).startswith(str(path))
-    assert str(caught.value).isprintable()
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
@@ -179,9 +178,8 @@ def test_an_index_that_leads_astray_is_refused(weights: Any, message: str, tmp_p
     save_file({"a": torch.ones(2)}, tmp_path / "shard.safetensors")
     os.symlink("loop.safetensors", tmp_path / "loop.safetensors")
     index(tmp_path, weights)
-    with pytest.raises(CheckpointError, match=message) as caught:
+    with pytest.raises(CheckpointError, match=message):
         dict(Checkpoint(tmp_path).specs)
-    assert str(caught.value).isprintable()
 
 
 def test_an_index_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import torch
 from emberge.tensor_files import (
     FileContent,
     contents_of,
-    current_notes,
     noting_contents,
     read_header,
 )
@@ -21,6 +20,7 @@ from emberge.tensor_files.content_hashes import (
     ContentNotes,
     EarlyPieces,
     UnorderedHasher,
+    current_notes,
 )
 from emberge.tensor_files.write_queue import PAGE, DirectFile, FilledBuffer
 from safetensors.torch import save_file

@@ -15,7 +15,6 @@ from emberge.data.rows.line_files import read_text_lines
 from emberge.data.rows.media_values import MediaValues
 from emberge.data.sampling import even_place, sample_rows
 from emberge.errors import DataError
-from emberge.wording import printable
 
 _GRADE = re.compile(r"-?[0-9]{1,9}")
 Judgement = tuple[int, tuple[str, str, int]]
@@ -45,12 +44,12 @@ def read_retrieval(
         for kind, texts_by_id, name in (("query", texts, query), ("document", documents, document)):
             if name not in texts_by_id:
                 raise DataError(
-                    f"{format_path(path)}:{line}: there is no {kind} '{printable(name, 80)}'; remove the line"
+                    f"{format_path(path)}:{line}: there is no {kind} '{name}'; remove the line"
                 )
         if relevant.setdefault(query, {}).setdefault(document, grade) != grade:
             raise DataError(
-                f"{format_path(path)}:{line}: '{printable(document, 80)}' was given another grade for "
-                f"'{printable(query, 80)}' before; keep one of the lines"
+                f"{format_path(path)}:{line}: '{document}' was given another grade for "
+                f"'{query}' before; keep one of the lines"
             )
     names = list(relevant)
     names = [names[i] for i in sample_rows(len(names), limit, eval_set.name)]
@@ -118,7 +117,7 @@ def _require_relevant(path: Path, judgements: Sequence[Judgement]) -> None:
         if query not in answered:
             raise DataError(
                 f"{format_path(path)}:{line}: no document has a grade above 0 for the query "
-                f"'{printable(query, 80)}', so that nothing could be right; remove its lines, or correct them"
+                f"'{query}', so that nothing could be right; remove its lines, or correct them"
             )
 
 
@@ -129,19 +128,17 @@ def _read_texts(rows: PlacedRows, media: MediaValues, *, titled: bool) -> dict[s
         title = row.get("title") if titled else None
         title = "" if title is None else title
         if not isinstance(text, str) or not isinstance(title, str):
-            columns = printable(", ".join(row), 200)
+            columns = ", ".join(row)
             raise DataError(
                 f"{where}: expected _id and text (columns: {columns}); image or audio may be in "
                 "the text's place"
             )
         if isinstance(name, bool) or not isinstance(name, str | int):
             raise DataError(
-                f"{where}: the row needs an _id that is text or a whole number, not {printable(name, 40)}"
+                f"{where}: the row needs an _id that is text or a whole number, not {name}"
             )
         if str(name) in texts:
-            raise DataError(
-                f"{where}: the id '{printable(name, 80)}' was given before; ids are unique"
-            )
+            raise DataError(f"{where}: the id '{name}' was given before; ids are unique")
         joined_text = f"{plain_text(title)} {text}".strip()
         if not joined_text:
             raise DataError(f"{where}: the text is empty or only white space; fill or remove it")
@@ -164,5 +161,5 @@ def read_text(where: str, row: Mapping[str, Any], media: MediaValues) -> Any:
                 next(iter(media_columns)),
             )
     except DataError as error:
-        raise DataError(f"{where}: {printable(error)}") from None
+        raise DataError(f"{where}: {error}") from None
     return plain_text(text) if isinstance(text, str) else text

@@ -36,7 +36,7 @@ from emberge.data.rows.row_parser import Row
 from emberge.data.sampling import even_place, sample_labelled, sample_rows
 from emberge.errors import DataError
 from emberge.media import MediaFolder
-from emberge.wording import printable
+from emberge.wording import join_some
 
 T = TypeVar("T")
 
@@ -87,9 +87,7 @@ def find_half_file(eval_set: EvalSet, stem: str, readers: Sequence[Reader]) -> P
         for suffix in reader.suffixes:
             if (folder / f"{stem}{suffix}").is_file():
                 return folder / f"{stem}{suffix}"
-    listed_files = (
-        printable(", ".join(sorted(path.name for path in folder.iterdir())), 200) or "nothing"
-    )
+    listed_files = join_some(sorted(path.name for path in folder.iterdir()), 10) or "nothing"
     raise DataError(
         f"{_describe_place(eval_set)}{format_path(folder)} has no {stem} file for a set of kind "
         f"{eval_set.task}; it has {listed_files}"
@@ -184,7 +182,7 @@ def _load_classification(half: _HalfReader) -> ClassificationData:
         if count < 2:
             raise DataError(
                 f"{format_path(half.file(half.split))}: there is only one text of label "
-                f"'{printable(label, 80)}', and a classifier needs one to be fitted on and one to be scored "
+                f"'{label}', and a classifier needs one to be fitted on and one to be scored "
                 "on; remove it, or add texts"
             )
     return ClassificationData(*half.sample_labelled(fitted), *half.sample_labelled(scored))

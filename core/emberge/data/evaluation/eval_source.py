@@ -15,7 +15,6 @@ from emberge.data.file_summary import format_path
 from emberge.data.rows.columns import ColumnLayout, LayoutError
 from emberge.data.rows.row_parser import RowParser
 from emberge.errors import DataError, suggest
-from emberge.wording import printable
 
 _DESCRIPTIONS = ("name", "domain", "instruction", "prompt")
 _OF_ROWS = ("columns", "task", "documents", "score_range")
@@ -146,7 +145,7 @@ def _build_folder_set(source: EvalSource, path: Path) -> EvalSet:
         )
     _refuse_options(source, _OF_ROWS, path, "a folder in BEIR's layout")
     built_set = _build_set(source, "retrieval", None)
-    name = source.name or printable(path.resolve().name)
+    name = source.name or path.resolve().name
     return dataclasses.replace(built_set, name=name, folder=path)
 
 
@@ -168,7 +167,7 @@ def _build_rows_set(
             f"{format_path(path)}: only retrieval searches `documents`, and these rows are read as {task}; "
             "leave documents out, or write task: retrieval"
         )
-    name = source.name or printable(path.name[: -len(suffix)])
+    name = source.name or path.name[: -len(suffix)]
     rows = EvalRows(path=path, columns=source.columns, documents=documents)
     return _build_set(dataclasses.replace(source, name=name), task, rows)
 
@@ -205,7 +204,7 @@ def _find_task(path: Path, reader: Reader, columns: Columns) -> TaskKind:
     """
     for line, row in reader.rows(path):
         if isinstance(row, BadRow):
-            raise DataError(f"{format_path(path)}:{line}: {printable(row.message)}")
+            raise DataError(f"{format_path(path)}:{line}: {row.message}")
         layout = _find_layout(f"{format_path(path)}:{line}", row, columns)
         if layout.single:
             return "text"
@@ -220,4 +219,4 @@ def _find_layout(where: str, row: Mapping[str, Any], columns: Columns) -> Column
     try:
         return RowParser(columns).find_layout(row)
     except LayoutError as error:
-        raise DataError(f"{where}: {printable(error)}") from None
+        raise DataError(f"{where}: {error}") from None

@@ -13,7 +13,6 @@ from emberge.data.catalogue_file import write_json_rows
 from emberge.errors import DataError
 from emberge.files import fill_once, write_text
 from emberge.hashes import stable_hash
-from emberge.wording import printable
 
 _REMEDY = "remove it, or add one"
 _MOST_GRADE = 10**9 - 1  # largest that the reader of BEIR's layout takes
@@ -68,29 +67,21 @@ def _yield_named(values: Mapping[Any, Any], label: str) -> Iterator[tuple[str, A
     seen: set[str] = set()
     for key, value in values.items():
         if isinstance(key, bool) or not isinstance(key, str | numbers.Integral):
-            raise DataError(
-                f"{label}: an id is text or a whole number, not {printable(repr(key), 40)}"
-            )
+            raise DataError(f"{label}: an id is text or a whole number, not {key!r}")
         name = str(key)
         if name in seen:
-            raise DataError(
-                f"{label}: the id '{printable(name, 80)}' is given as text and as a number"
-            )
+            raise DataError(f"{label}: the id '{name}' is given as text and as a number")
         if not name.strip() or any(mark in name for mark in "\t\r\n"):
-            raise DataError(
-                f"{label}: the id {printable(repr(name), 80)} is empty or has a tab or a line end"
-            )
+            raise DataError(f"{label}: the id {name!r} is empty or has a tab or a line end")
         seen.add(name)
         yield name, value
 
 
 def _read_text(value: Any, place: str) -> str:
     if not isinstance(value, str):
-        raise DataError(f"{printable(place, 80)} needs a text, not {type(value).__name__}")
+        raise DataError(f"{place} needs a text, not {type(value).__name__}")
     if not value.strip():
-        raise DataError(
-            f"{printable(place, 80)}: the text is empty or only white space; fill or remove it"
-        )
+        raise DataError(f"{place}: the text is empty or only white space; fill or remove it")
     return plain_text(value)
 
 
@@ -107,7 +98,7 @@ def _read_document(value: Any, name: str) -> dict[str, str]:
 
 def _read_grades(value: Any, name: str) -> dict[str, int]:
     """Return the grade of each relevant document of a query; those of a set are sorted by their ids."""
-    place = f"relevant: '{printable(name, 80)}'"
+    place = f"relevant: '{name}'"
     if isinstance(value, Mapping):
         pairs = list(_yield_named(value, place))
     elif isinstance(value, AbstractSet | Sequence) and not isinstance(value, str | bytes):
@@ -121,8 +112,8 @@ def _read_grades(value: Any, name: str) -> dict[str, int]:
         is_number = isinstance(grade, numbers.Integral) and not isinstance(grade, bool)
         if not is_number or abs(int(grade)) > _MOST_GRADE:
             raise DataError(
-                f"{place}: the grade of '{printable(document, 80)}' is a whole number of up to nine digits, "
-                f"not {printable(repr(grade), 40)}"
+                f"{place}: the grade of '{document}' is a whole number of up to nine digits, "
+                f"not {grade!r}"
             )
     return {document: int(grade) for document, grade in pairs}
 
@@ -134,15 +125,13 @@ def _require_known(
 ) -> None:
     for name, judged in grades.items():
         if name not in queries:
-            raise DataError(
-                f"relevant: there is no query '{printable(name, 80)}'; {_REMEDY} to queries"
-            )
+            raise DataError(f"relevant: there is no query '{name}'; {_REMEDY} to queries")
         for document in judged:
             if document not in documents:
                 raise DataError(
-                    f"relevant: '{printable(name, 80)}' names the document '{printable(document, 80)}', and "
+                    f"relevant: '{name}' names the document '{document}', and "
                     f"corpus has none; {_REMEDY}"
                 )
     for name in queries:
         if not any(grade > 0 for grade in grades.get(name, {}).values()):
-            raise DataError(f"queries: '{printable(name, 80)}' has no relevant document; {_REMEDY}")
+            raise DataError(f"queries: '{name}' has no relevant document; {_REMEDY}")

@@ -10,7 +10,6 @@ from emberge.data.evaluation.searched_documents import SearchedDocuments
 from emberge.data.rows.row_parser import Row
 from emberge.data.sampling import sample_rows
 from emberge.errors import DataError
-from emberge.wording import printable
 
 
 def join_rows(
@@ -54,7 +53,7 @@ def _find_document(documents: SearchedDocuments, text: str, by_id: bool, where: 
         return documents.add(text) if number is None else number
     if text not in documents.number_by_id:
         raise DataError(
-            f"{where}: there is no document '{printable(text, 80)}' in {documents.place}, and the first row "
+            f"{where}: there is no document '{text}' in {documents.place}, and the first row "
             "names its document by an id; correct the id, or add the document"
         )
     return documents.number_by_id[text]

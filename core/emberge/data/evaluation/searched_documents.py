@@ -15,7 +15,6 @@ from emberge.data.file_summary import format_path
 from emberge.data.rows.line_files import read_text_lines
 from emberge.data.rows.media_values import MediaValues
 from emberge.errors import DataError
-from emberge.wording import printable
 
 _IDS = ("_id", "id", "document_id", "doc_id")
 _TEXTS = ("text", "document", "passage", "content", "contents", "body")
@@ -101,7 +100,7 @@ def read_placed_rows(
     for line, row in find_reader(file, readers).rows(file):
         where = f"{format_path(file)}:{line}"
         if isinstance(row, BadRow):
-            raise DataError(f"{where}: {printable(row.message)}")
+            raise DataError(f"{where}: {row.message}")
         yield where, row
 
 
@@ -113,20 +112,17 @@ def _add_row(
     title = row.get("title") or ""
     if not isinstance(text, str) or not isinstance(title, str):
         raise DataError(
-            f"{where}: a document needs a text (columns: {printable(', '.join(row), 200)}); name its column "
-            "text"
+            f"{where}: a document needs a text (columns: {', '.join(row)}); name its column text"
         )
     if not text.strip() and not title.strip():
         raise DataError(f"{where}: the text is empty or only white space; fill or remove it")
     id_column = next((name for name in _IDS if row.get(name) is not None), None)
     name = None if id_column is None else row[id_column]
     if name is not None and (isinstance(name, bool) or not isinstance(name, str | int)):
-        raise DataError(
-            f"{where}: '{id_column}' is text or a whole number, not {printable(name, 40)}; correct it"
-        )
+        raise DataError(f"{where}: '{id_column}' is text or a whole number, not {name}; correct it")
     if name is not None and str(name) in documents.number_by_id:
         raise DataError(
-            f"{where}: the id '{printable(name, 80)}' was given before; ids are unique, so rename or remove "
+            f"{where}: the id '{name}' was given before; ids are unique, so rename or remove "
             "one document"
         )
     documents.add(text, plain_text(title), None if name is None else str(name))

@@ -17,7 +17,7 @@ from typing import IO, Any, cast
 from emberge.contracts import BadRow
 from emberge.errors import DataError
 from emberge.files import UnsoundFileError, find_half_surrogate, open_regular
-from emberge.wording import human_size, printable
+from emberge.wording import human_size
 
 LINE_LIMIT = 32 << 20
 """Largest number of bytes of a line or a row, unpacked."""
@@ -78,7 +78,7 @@ def open_data_file(path: Path) -> IO[bytes]:
         raise DataError(str(error)) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{printable(path)}: cannot be opened ({reason})") from None
+        raise DataError(f"{path}: cannot be opened ({reason})") from None
     if not path.name.lower().endswith(".gz"):
         return file
     return cast("IO[bytes]", io.BufferedReader(_BoundedGzipReader(file), 1 << 17))
@@ -111,13 +111,13 @@ def read_text_lines(path: Path) -> Iterator[tuple[int, str]]:
                 yield number, text.rstrip("\r\n")
         except UnicodeDecodeError:
             raise DataError(
-                f"{printable(path)}:{number}: the line is not UTF-8; save the file as UTF-8"
+                f"{path}:{number}: the line is not UTF-8; save the file as UTF-8"
             ) from None
         except LongLineError as error:
-            raise DataError(f"{printable(path)}:{number + 1}: the line is {error}") from None
+            raise DataError(f"{path}:{number + 1}: the line is {error}") from None
         except (EOFError, OSError) as error:
             raise DataError(
-                f"{printable(path)}:{number + 1}: the file is damaged here ({error}); fetch it again"
+                f"{path}:{number + 1}: the file is damaged here ({error}); fetch it again"
             ) from None
 
 

@@ -22,7 +22,7 @@ from emberge.files import (
 from emberge.recipes.recipe import Recipe
 from emberge.recipes.run.workspace import PROGRESS
 from emberge.results import ARTIFACT, NoRunError, OutFolder, read_artifact
-from emberge.wording import human_size, printable, prose, table_lines
+from emberge.wording import human_size, prose, table_lines
 
 State = Literal["done", "running", "waiting", "failed", "blocked", "stopped"]
 
@@ -53,9 +53,9 @@ class Status:
     @property
     def lines(self) -> Sequence[str]:
         """The state as lines of a table, one line per step."""
-        width = max((len(printable(step.id)) for step in self.steps), default=0)
+        width = max((len(step.id) for step in self.steps), default=0)
         rows = [
-            f"{printable(s.id):<{width}}  {s.state:<8}  {human_size(s.size) if s.size else '-':>8}  "
+            f"{s.id:<{width}}  {s.state:<8}  {human_size(s.size) if s.size else '-':>8}  "
             f"{f'{s.seconds:.0f} s' if s.seconds is not None else '-':>7}  {_format_progress(s)}".rstrip()
             for s in self.steps
         ]
@@ -167,13 +167,11 @@ def _read_finished_step(listed: StepStatus, folder: Path) -> StepStatus:
 
 def _format_progress(step: StepStatus) -> str:
     if step.done is None or not step.total:
-        return printable(step.note)
-    count_text = (
-        f"{_format_count(step.done)} of {_format_count(step.total)} {printable(step.unit)}".rstrip()
-    )
+        return step.note
+    count_text = f"{_format_count(step.done)} of {_format_count(step.total)} {step.unit}".rstrip()
     progress_text = f"{step.done / step.total:.0%} ({count_text}"
     remaining_text = f" {_format_seconds(step.left)} left" if step.left is not None else ""
-    return f"{progress_text}){remaining_text} {printable(step.note)}".rstrip()
+    return f"{progress_text}){remaining_text} {step.note}".rstrip()
 
 
 def _format_count(number: float) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from emberge import EmbergeError, Workspace
 from emberge.network import ServiceError, request_threads
-from emberge.wording import count_noun, printable
+from emberge.wording import count_noun
 
 from emberge_data.steps.generate.chat_server import (
     ChatClient,
@@ -152,7 +152,7 @@ def _ask_server(server: ChatServer, requests: _Requests) -> Iterator[Answer]:
         if isinstance(first, str):
             raise ServiceError(
                 f"{server.url}: the first request got no reply: {first}; see to endpoint and model "
-                f"'{printable(server.model, 80)}'"
+                f"'{server.model}'"
             )
         yield from _collect(server, requests, threads, ask)
 

@@ -26,7 +26,7 @@ from emberge import (
     suggest,
 )
 from emberge.contracts import DataOrigin, Expected, Split
-from emberge.wording import count_noun, join_some, printable
+from emberge.wording import count_noun, join_some
 
 from emberge_data.steps.data_step import CHANGES, TABLE
 from emberge_data.steps.generate.chat_server import ChatServer
@@ -286,7 +286,7 @@ class GenerateQueries(Step):
         workspace.progress(0, 0, note="near copies")
         copies = find_copies(documents, workspace.work / "keys", self.jaccard)
         if copies:
-            names = join_some(printable(documents[number].name, 80) for number in copies)
+            names = join_some(documents[number].name for number in copies)
             workspace.warn(
                 f"{count_noun(len(copies), 'document')} left out: nearly a copy of another one ({names})"
             )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from emberge import DataError, Workspace
 from emberge.data import even_place
 from emberge.passages import TextPassage
-from emberge.wording import printable
+from emberge.wording import shorten
 
 from emberge_data.steps.generate.ask_authors import Answer, RequestEstimate, ask_author
 from emberge_data.steps.generate.chat_server import ChatServer
@@ -70,7 +70,7 @@ class _BadReplies:
         seen = "; ".join(f"{reason} ({count:,})" for reason, count in self.reasons.most_common(4))
         raise DataError(
             f"{self.author}: {bad:,} of {self.asked:,} replies are of no use: {seen}; the last of them "
-            f"begins '{printable(' '.join(self.example.split()), 120)}'. All are kept; choose another model, "
+            f"begins '{shorten(self.example, 120)}'. All are kept; choose another model, "
             "or raise max_bad"
         )
 
@@ -151,7 +151,7 @@ def _read_reply(
 ) -> list[WrittenQuery]:
     """Return the queries of an answer; one with a fault and without text if it has none."""
     if isinstance(answer, str):
-        return [WrittenQuery("", place, kinds[0], f"no reply: {printable(answer, 120)}")]
+        return [WrittenQuery("", place, kinds[0], f"no reply: {shorten(answer, 120)}")]
     texts = read_queries(answer.text)
     is_cut = answer.ended == "length"
     if is_cut:
