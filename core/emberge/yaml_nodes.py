@@ -3,9 +3,8 @@
 PyYAML reads YAML 1.1, where `on` is true and `12:30` is 750. Only its scanner and composer are used here;
 the meaning of a plain word follows the core schema of YAML 1.2, with `<<` kept for merging anchors.
 
-The composer represents all uses of an alias by one shared node. A text of a few lines may therefore mean
-billions of values, and a walk through them would not end. `find_alias_problem` counts them, visiting each
-node once.
+The composer represents all uses of an alias by one shared node, so a text of a few lines may mean billions of
+values. `find_alias_problem` counts them, visiting each node once.
 """
 
 from __future__ import annotations
@@ -76,9 +75,8 @@ class StepUse:
 
 Node = Scalar | Items | Fields | StepUse
 
-# Values that aliases may repeat in one document. Training options that fifty steps share by one
-# anchor are a thousand values; checking this many takes seconds.
-MOST_REPEATED = 50_000
+MOST_VALUES = 1_000_000
+"""Largest number of values of a document whose aliases are written out; checking them takes seconds."""
 
 _TAG = "tag:yaml.org,2002:"
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
@@ -140,7 +138,7 @@ def read_yaml(
         repeated = find_alias_problem(root)
         if repeated is None:
             return _NodeConverter(place, problems).node(root)
-        problems.append(Problem(repeated[1], place(repeated[0])))
+        problems.append(Problem(repeated, place(1)))
     except ReaderError as error:
         line = text.count("\n", 0, int(error.position)) + 1
         problems.append(Problem(f"YAML has no place for {error.character!r}", place(line)))
@@ -160,58 +158,24 @@ def _describe_syntax_error(error: yaml.MarkedYAMLError) -> str:
     return f"this is not YAML: {context}{message}"
 
 
-def find_alias_problem(root: yaml.Node | None) -> tuple[int, str] | None:
-    """Return line and message if a document's aliases repeat too many values, else None.
-
-    `<<` counts like every other use of an alias. The line is the first line of the list or mapping in which
-    the limit is passed. An anchor that contains itself counts once; the reader of the nodes reports it.
+def find_alias_problem(root: yaml.Node | None) -> str | None:
+    """Return what is wrong if a document's aliases repeat too many values, else None.
 
     Raises:
         RecursionError: if the document is nested too deeply.
     """
-    try:
-        if root is not None:
-            _ValueCounter().size(root, root)
-    except _TooMuchError as error:
-        message = f"aliases repeat more than {MOST_REPEATED:,} values by here; repeat fewer"
-        return error.line, message
-    return None
+    if root is None or _count_values(root, {}) <= MOST_VALUES:
+        return None
+    return f"with its aliases this is more than {MOST_VALUES:,} values; repeat fewer"
 
 
-class _TooMuchError(Exception):
-    """The error for too many repeated values in the list or mapping at `line`."""
-
-    def __init__(self, line: int) -> None:
-        super().__init__(line)
-        self.line = line
-
-
-class _ValueCounter:
-    """Counter of a document's values as if each alias were written out."""
-
-    def __init__(self) -> None:
-        self._sizes: dict[int, int] = {}
-        self._open: set[int] = set()
-        self._repeated = 0
-
-    def size(self, node: yaml.Node, around: yaml.Node) -> int:
-        """Return the number of values that the node means, itself included.
-
-        Raises:
-            _TooMuchError: if an alias in `around` passes the limit; it has the line of `around`.
-        """
-        key = id(node)
-        if key in self._open:
-            return 1
-        if key in self._sizes:
-            self._repeated += self._sizes[key]
-            if self._repeated > MOST_REPEATED:
-                raise _TooMuchError(around.start_mark.line + 1)
-            return self._sizes[key]
-        self._open.add(key)
-        self._sizes[key] = 1 + sum(self.size(inner, node) for inner in _list_inner_nodes(node))
-        self._open.discard(key)
-        return self._sizes[key]
+def _count_values(node: yaml.Node, known: dict[int, int]) -> int:
+    """Return the number of values that a node means; an anchor that contains itself counts once."""
+    if id(node) not in known:
+        known[id(node)] = 1
+        inner_counts = [_count_values(inner, known) for inner in _list_inner_nodes(node)]
+        known[id(node)] = 1 + sum(inner_counts)
+    return known[id(node)]
 
 
 def _list_inner_nodes(node: yaml.Node) -> list[yaml.Node]:

@@ -96,15 +96,11 @@ def _find_delimiter(path: Path) -> str:
 
 
 def _require_headings(names: list[str], path: Path) -> None:
-    """Check that there are not too many columns, and that no two have the same name.
+    """Check that no two columns have the same name.
 
     Raises:
-        DataError: if there are too many columns, or if two names are equal; the message has the second.
+        DataError: if two names are equal; the message has the second.
     """
-    from emberge.data import MOST_COLUMNS
-
-    if len(names) > MOST_COLUMNS:
-        raise DataError(f"{path}:1: {len(names):,} columns; a table may have {MOST_COLUMNS:,}")
     seen = set[str]()
     for name in names:
         if name and name in seen:

@@ -11,10 +11,6 @@ from emberge import BadRow, DataError, Reader
 
 # Rows that are unpacked together, at most, and as many bytes as they may have by the file's own account.
 BATCH, BATCH_BYTES = 32, 64 << 20
-ROW_LIMIT = 256 << 20
-"""Largest number of bytes of a row: those of the largest image or clip."""
-# Times its stored size that a group of rows may unpack to, where that is more than PACKED_FREE bytes.
-MOST_UNPACKED, PACKED_FREE = 200, 16 << 20
 
 
 class Parquet(Reader):
@@ -36,7 +32,7 @@ class Parquet(Reader):
             ) from None
         number = 0
         with file:
-            size = _find_batch_size(file.metadata, path)
+            size = _find_batch_size(file.metadata)
             try:
                 for batch in file.iter_batches(batch_size=size):
                     for row in _unpack_rows(batch):
@@ -49,50 +45,27 @@ class Parquet(Reader):
                 )
 
 
-def _find_batch_size(metadata: Any, path: Path) -> int:
-    """Return the number of rows to unpack together, from the sizes that the file states.
-
-    Raises:
-        DataError: if a group of rows unpacks to many times its size, or if there are too many columns.
-    """
-    from emberge.data import MOST_COLUMNS
-    from emberge.wording import human_size
-
-    if metadata.num_columns > MOST_COLUMNS:
-        raise DataError(
-            f"{path}: {metadata.num_columns:,} columns; a table may have {MOST_COLUMNS:,}"
-        )
+def _find_batch_size(metadata: Any) -> int:
+    """Return the number of rows to unpack together, from the sizes that the file states."""
     size = BATCH
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         columns = [group.column(column) for column in range(group.num_columns)]
-        compressed_size = sum(column.total_compressed_size for column in columns)
         unpacked = sum(column.total_uncompressed_size for column in columns)
-        if unpacked > max(PACKED_FREE, MOST_UNPACKED * compressed_size):
-            raise DataError(
-                f"{path}: row group {number} has {human_size(compressed_size)} and unpacks to "
-                f"{human_size(unpacked)}, as no text does; write the file again"
-            )
         size = min(size, BATCH_BYTES * max(1, group.num_rows) // max(1, unpacked))
     return max(1, size)
 
 
 def _unpack_rows(batch: Any) -> Iterable[Mapping[str, Any] | BadRow]:
-    """Return the rows of a batch, unpacked one by one if they are large or one cannot be read."""
-    if batch.nbytes <= ROW_LIMIT:
-        with contextlib.suppress(
-            ValueError, OverflowError
-        ):  # text not in UTF-8, dates beyond Python's
-            rows: list[Mapping[str, Any]] = batch.to_pylist()
-            return rows
+    """Return the rows of a batch, unpacked one by one if one cannot be read."""
+    # Text not in UTF-8, dates beyond Python's.
+    with contextlib.suppress(ValueError, OverflowError):
+        rows: list[Mapping[str, Any]] = batch.to_pylist()
+        return rows
     return (_unpack_row(batch.slice(number, 1)) for number in range(batch.num_rows))
 
 
 def _unpack_row(record: Any) -> Mapping[str, Any] | BadRow:
-    from emberge.wording import human_size
-
-    if record.nbytes > ROW_LIMIT:
-        return BadRow(f"the row has more than {human_size(ROW_LIMIT)}; make it smaller")
     try:
         row: Mapping[str, Any] = record.to_pylist()[0]
     except (ValueError, OverflowError) as error:

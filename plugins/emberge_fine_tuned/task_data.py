@@ -13,7 +13,7 @@ from typing import Any
 from emberge import DataError, DataRef, Reader, shuffled, stable_seed
 from emberge.contracts import has_media, plain_text
 from emberge.data import PlainRows, read_plain_rows
-from emberge.wording import join_some, printable
+from emberge.wording import join_some
 
 from emberge_fine_tuned.options import TaskEntry, TaskRowSource
 
@@ -122,7 +122,7 @@ class _StoredRow:
         try:
             with_media = self.plain_rows.media.read(value, name)
         except DataError as error:
-            raise _UnfitError(printable(error)) from None
+            raise _UnfitError(str(error)) from None
         if with_media is not None:
             return with_media
         if not isinstance(value, str):

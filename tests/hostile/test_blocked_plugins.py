@@ -30,18 +30,6 @@ def needs(recipe: str) -> frozenset[str]:
     return frozenset(name for step in steps for name in list_plugins_behind(step.step, plugins))
 
 
-def few(plugin: str) -> list[str]:
-    """Two recipes that need the plugin, and three that do not."""
-    there = [name for name in RECIPES if plugin in needs(name)]
-    return [*there[:2], *[name for name in RECIPES if name not in there][:3]]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("plugin", PLUGINS)
-def test_some_shipped_recipes_are_read_without_a_plugin_or_name_it(plugin: str) -> None:
-    assert faults(plugin, few(plugin)) == []
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("plugin", PLUGINS)
 def test_every_shipped_recipe_is_read_without_a_plugin_or_names_it(plugin: str) -> None:

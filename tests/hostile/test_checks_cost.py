@@ -13,7 +13,6 @@ from emberge import CheckpointError, load_plugins, parse_recipe
 from emberge.data import catalogue
 from emberge.model_folder import Checkpoint, count_parameters
 from emberge.recipes import check_recipe
-from emberge.wording import printable
 from emberge_data import JsonLines
 from emberge_weights import weight_sets
 
@@ -87,22 +86,6 @@ def test_a_set_that_changed_is_read_again(place: Path) -> None:
     assert few() == ["set 'sts' has 24 pairs"]
     write_pairs(place / "sets" / "eval" / "sts" / "test.jsonl.gz", rows=30)
     assert few() == ["set 'sts' has 30 pairs"]
-
-
-class Wordy(str):
-    """A text whose characters are counted as they are looked at."""
-
-    looked = 0
-
-    def __iter__(self) -> Iterator[str]:
-        Wordy.looked += 1
-        return super().__iter__()
-
-
-def test_plain_text_is_printed_without_a_look_at_each_character() -> None:
-    assert printable(Wordy("plain words")) == "plain words"
-    assert printable("é\x1b[31m") == "é\\x1b[31m"
-    assert Wordy.looked == 0
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import CheckpointError, DataRef
+from emberge import CheckpointError, DataRef, load_plugins, parse_recipe, run_recipe
 from emberge.encoding import EmbeddingStore, TextEmbedder
 from emberge_encoder import TextEncoder
 from emberge_fine_tuned import FineTuned
@@ -84,3 +84,17 @@ def test_a_model_of_no_numbers_has_no_score_of_the_benchmark(
     evaluator = Mteb(backbone=TextEncoder(), data=(entry,))
     with pytest.raises(CheckpointError, match=r"broken: .* embeddings are not finite"):
         list(evaluator.evaluate(model_at(broken), evaluator.plan(bench), bench))
+
+
+def test_a_model_of_no_numbers_is_not_exported(bert: Path, tmp_path: Path) -> None:
+    broken = Path(shutil.copytree(bert, tmp_path / "broken"))
+    weights = load_file(broken / "model.safetensors")
+    name = sorted(weights)[-1]
+    weights[name].view(-1)[-1] = float("nan")
+    save_file(weights, broken / "model.safetensors", {"format": "pt"})
+    text = "steps:\n  served:\n    export: {model: ./broken, formats: [float32]}\n"
+    plugins = load_plugins()
+    recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
+    with pytest.raises(CheckpointError, match=name):
+        run_recipe(recipe, tmp_path / "out", plugins, quiet=True)
+    assert not list((tmp_path / "out").rglob("*.safetensors"))

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from emberge import CheckpointError
 from emberge.model_folder import Checkpoint
-from emberge.tensor_files import read_header
-from emberge.tensor_files.safetensors_header import MOST_TENSORS
 
 EMPTY = '"dtype":"F32","shape":[0],"data_offsets":[0,0]'
 
@@ -65,47 +62,6 @@ def test_a_name_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     weights(tmp_path, f'{{"a":{one},"a":{one}}}', data=8)
     with pytest.raises(CheckpointError, match="'a' twice"):
         _ = Checkpoint(tmp_path).specs
-
-
-@pytest.mark.parametrize("spelling", ["data_offsets", "data\\u005foffsets"])
-def test_more_tensors_than_any_model_has_are_refused_by_their_number(
-    tmp_path: Path, spelling: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert MOST_TENSORS < 400_000
-    monkeypatch.setattr("emberge.tensor_files.safetensors_header.MOST_TENSORS", 3000)
-    many = 3001
-    tensors = ",".join(f'"{i}":{{{EMPTY}}}' for i in range(many)).replace("data_offsets", spelling)
-    folder = weights(tmp_path, f"{{{tensors}}}")
-    with pytest.raises(CheckpointError, match=f"has {many:,} tensors; at most") as caught:
-        _ = Checkpoint(folder).specs
-    assert str(folder) in str(caught.value)
-
-
-def test_shards_count_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emberge.tensor_files.safetensors_header.MOST_TENSORS", 3)
-    names = {}
-    for shard in ("one", "two"):
-        tensors = ",".join(f'"{shard}{i}":{{{EMPTY}}}' for i in range(2))
-        weights(tmp_path, f"{{{tensors}}}", name=f"{shard}.safetensors")
-        names |= {f"{shard}{i}": f"{shard}.safetensors" for i in range(2)}
-    content = json.dumps({"weight_map": names})
-    (tmp_path / "model.safetensors.index.json").write_text(content)
-    with pytest.raises(CheckpointError, match="has 4 tensors; at most 3"):
-        _ = Checkpoint(tmp_path).specs
-
-
-def test_the_time_of_a_header_grows_with_its_tensors_and_no_faster(tmp_path: Path) -> None:
-    took = []
-    for count in (1_000, 8_000):
-        tensors = ",".join(f'"layers.{i}":{{{EMPTY}}}' for i in range(count))
-        folder = weights(tmp_path, f"{{{tensors}}}")
-        times = []
-        for _ in range(3):
-            begun = time.process_time()
-            assert len(read_header(folder / "model.safetensors")[0]) == count
-            times.append(time.process_time() - begun)
-        took.append(min(times))
-    assert took[1] < 8 * took[0] * 4
 
 
 @pytest.mark.parametrize(

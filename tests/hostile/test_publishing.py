@@ -11,7 +11,6 @@ import pytest
 from emberge import RecipeError, load_plugins, parse_recipe, run_recipe
 from emberge.cli.main import main
 from emberge.recipes import verify_result
-from emberge.results import write_with_record
 from emberge.tensor_files import FileContent
 from emberge_publish import Publication
 
@@ -146,18 +145,6 @@ def test_a_record_that_names_files_of_elsewhere_is_refused(
         assert "secret.txt" not in "".join(there(hub))
 
 
-def test_file_names_take_one_line_of_the_list_each(
-    hub: Hub, merged: Merged, capsys: Capture
-) -> None:
-    folder = merged("license: mit", "license: mit")
-    rewritten(folder, "a\n  z.json  1 B  new\x1b[2K.txt", "x")
-    capsys.readouterr()
-    publish()
-    lines = capsys.readouterr().out.splitlines()
-    assert any("a\\n  z.json  1 B  new\\x1b[2K.txt" in line for line in lines)
-    assert not any(line.startswith("  z.json") for line in lines)
-
-
 # ── the repository and the record ───────────────────────────────────────────────────────────────────
 
 
@@ -198,13 +185,3 @@ def test_a_record_has_the_hash_of_every_other_file(
     (folder / "README.md").write_text("another")
     found = {one.what: one for one in verify_result(folder).findings}
     assert "changed" in found["README.md"].words
-
-
-def test_a_card_that_gets_scores_later_has_its_new_hash(merged: Merged, tmp_path: Path) -> None:
-    folder = merged("license: mit", "license: mit")
-    write_with_record(folder, "README.md", "with scores")
-    assert (folder / "README.md").read_text() == "with scores"
-    before = (folder / "artifact.json").stat().st_mtime_ns
-    write_with_record(folder, "README.md", "with scores")
-    assert (folder / "artifact.json").stat().st_mtime_ns == before
-    assert main(["verify", str(folder)]) == 0

@@ -1,4 +1,4 @@
-"""Clips from outside: rates, channels, lengths and samples within limits, and regular files."""
+"""Clips from outside: rates and samples within limits, and regular files."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ import io
 import json
 import os
 import struct
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 from emberge import DataEntry, DataError, DataRef, Media
 from emberge.data import load_datasets
-from emberge.media import MediaFolder, read_clip, sound_files
+from emberge.media import MediaFolder, read_clip
 from emberge_data import JsonLines
 from scipy.io import wavfile
 
@@ -67,20 +65,9 @@ def test_a_rate_that_no_recording_has_is_refused(tmp_path: Path, rate: int) -> N
     assert f"a.wav: a sampling rate of {rate} a second" in refusal(tmp_path, "a.wav")
 
 
-@pytest.mark.parametrize("rate", [1000, 384_000])
-def test_rates_at_the_limits_are_read(keep: Callable[[bytes], Media], rate: int) -> None:
-    clip = read_clip(keep(wav(np.ones(rate, np.float32), rate)))
-    assert (clip.rate, clip.seconds) == (rate, 1.0)
-
-
 @pytest.mark.parametrize("rate", [0, -1, 1e12, float("nan"), float("inf"), True, "16000", None])
 def test_an_array_needs_a_rate_that_is_one(tmp_path: Path, rate: Any) -> None:
     assert "rate" in refusal(tmp_path, {"array": [0.5] * 8, "sampling_rate": rate})
-
-
-def test_rates_of_numpy_are_numbers(tmp_path: Path) -> None:
-    for rate in (np.int64(RATE), np.float64(RATE)):
-        assert read_clip(MediaFolder(tmp_path).add_clip([0.5, 0.25], rate)).rate == RATE
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
@@ -108,17 +95,7 @@ def test_floats_of_another_scale_are_refused(keep: Callable[[bytes], Media]) -> 
             read_clip(keep(wav(np.array([0.5, loud], np.float32))))
 
 
-def test_integers_reach_full_scale(keep: Callable[[bytes], Media]) -> None:
-    for width in ("int16", "int32"):
-        low = np.iinfo(width).min
-        clip = read_clip(keep(wav(np.array([low, 0, -(low // 2)], width))))
-        assert clip.samples.tolist() == [-1.0, 0.0, 0.5]
-    assert read_clip(keep(wav(np.array([0, 128, 192], np.uint8)))).samples.tolist() == [-1, 0, 0.5]
-
-
-@pytest.mark.parametrize(
-    ("samples", "word"), [([], "empty"), ([0.0] * 8, "silent"), ([[0.5] * 3] * 70, "70 channels")]
-)
+@pytest.mark.parametrize(("samples", "word"), [([], "empty"), ([0.0] * 8, "silent")])
 def test_what_is_no_sound_is_refused(tmp_path: Path, samples: list[Any], word: str) -> None:
     assert word in refusal(tmp_path, {"array": samples, "sampling_rate": RATE})
 
@@ -129,30 +106,6 @@ def test_what_is_no_sound_is_refused(tmp_path: Path, samples: list[Any], word: s
 def test_samples_are_an_array_of_numbers(tmp_path: Path, samples: Any) -> None:
     message = refusal(tmp_path, {"array": samples, "sampling_rate": RATE})
     assert "no array of numbers" in message or "needs samples" in message
-
-
-def test_channels_are_limited(keep: Callable[[bytes], Media]) -> None:
-    assert len(read_clip(keep(headed(channels=64, data=b"\1\0" * 64))).samples) == 1
-    with pytest.raises(DataError, match="65 channels; it may have 1 to 64"):
-        read_clip(keep(headed(channels=65, data=b"\1\0" * 65)))
-    with pytest.raises(DataError, match="WAV"):
-        read_clip(keep(headed(channels=0)))
-
-
-def test_lengths_are_limited(
-    keep: Callable[[bytes], Media], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    media = keep(wav(np.full((2000, 2), 0.5, np.float32), 1000))
-    monkeypatch.setattr(sound_files, "MOST_SECONDS", 2)
-    monkeypatch.setattr(sound_files, "MOST_SAMPLES", 4000)
-    assert read_clip(media).seconds == 2
-    monkeypatch.setattr(sound_files, "MOST_SAMPLES", 3999)
-    with pytest.raises(DataError, match=r"2,000 samples of 2 channels.*3,999 samples.*cut it"):
-        read_clip(media)
-    monkeypatch.setattr(sound_files, "MOST_SAMPLES", 4000)
-    monkeypatch.setattr(sound_files, "MOST_SECONDS", 1)
-    with pytest.raises(DataError, match="may have 1 seconds"):
-        read_clip(media)
 
 
 def test_a_header_that_promises_more_than_there_is_costs_nothing(
@@ -169,50 +122,6 @@ def test_a_header_that_promises_more_than_there_is_costs_nothing(
 def test_damaged_files_are_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.wav").write_bytes(content)
     assert "a.wav: " in refusal(tmp_path, "a.wav")
-
-
-class FakeSoundFile:
-    """A decoder that gives as many samples as it is asked for, as a bomb of silence does."""
-
-    asked: ClassVar[list[int]] = []
-    samplerate = RATE
-    channels = 2
-
-    def __init__(self, file: io.BytesIO) -> None:
-        self.content = file.read()
-
-    def __enter__(self) -> FakeSoundFile:
-        if self.content[4:] == b"bad":
-            raise RuntimeError("unknown format")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return
-
-    def read(self, frames: int, dtype: str) -> Any:
-        assert dtype == "float32"
-        self.asked.append(frames)
-        return np.full((frames, 2), 0.5, np.float32)
-
-
-def test_other_formats_are_decoded_up_to_the_limit(
-    keep: Callable[[bytes], Media], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    soundfile = ModuleType("soundfile")
-    soundfile.SoundFile = FakeSoundFile  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "soundfile", soundfile)
-    monkeypatch.setattr(sound_files, "find_spec", lambda _: True)
-    monkeypatch.setattr(sound_files, "MOST_SAMPLES", 100)
-    for mark in (b"fLaC", b"OggS", b"ID3\4", b"FORM", b"\xff\xfb\0\0"):
-        with pytest.raises(DataError, match="51 samples of 2 channels"):
-            read_clip(keep(mark + b"good"))
-        with pytest.raises(DataError, match="no sound that soundfile reads"):
-            read_clip(keep(mark + b"bad"))
-    assert FakeSoundFile.asked == [51] * 5
-    monkeypatch.setattr(sound_files, "MOST_SAMPLES", 1000)
-    monkeypatch.setattr(FakeSoundFile, "read", lambda *_, **__: np.full((9, 2), 0.5, np.float32))
-    clip = read_clip(keep(b"fLaC good"))
-    assert (clip.rate, clip.samples.tolist()) == (RATE, [0.5] * 9)
 
 
 @pytest.mark.parametrize("content", [b"MThd", b"caff", b".snd", b"%!PS", b"\0" * 64])

@@ -90,17 +90,6 @@ def test_two_outputs_of_one_name_are_refused(
     assert "--json and --page are one file" in capsys.readouterr().err
 
 
-def test_an_output_that_is_an_input_too_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    queries = tmp_path / "q.txt"
-    queries.write_text("a query\n")
-    words = ["diff-queries", "./a", "./b", "--queries", str(queries), "--documents", "d.txt"]
-    assert main([*words, "--json", str(queries)]) == 2
-    assert "--queries names the same file" in capsys.readouterr().err
-    assert queries.read_text() == "a query\n"
-
-
 class Leaving(Write):
     """A step that ends the process as if all were well."""
 
@@ -155,9 +144,3 @@ def test_a_listener_that_exits_is_dropped(tmp_path: Path) -> None:
     with pytest.warns(RuntimeWarning, match="leaving"):
         run_recipe(recipe(a=Write()), tmp_path / "out", plugins)
     assert (tmp_path / "out" / "a" / "artifact.json").is_file()
-
-
-def test_help_still_ends_well() -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["merge", "--help"])
-    assert ended.value.code == 0

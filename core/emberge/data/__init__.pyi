@@ -33,7 +33,6 @@ from .installed_sources import parse_source as parse_source
 from .plain_rows import PlainRows as PlainRows
 from .plain_rows import read_plain_rows as read_plain_rows
 from .rows.line_files import LINE_LIMIT as LINE_LIMIT
-from .rows.line_files import MOST_COLUMNS as MOST_COLUMNS
 from .rows.line_files import LongLineError as LongLineError
 from .rows.line_files import bounded_lines as bounded_lines
 from .rows.line_files import open_data_file as open_data_file

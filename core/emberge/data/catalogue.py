@@ -91,7 +91,7 @@ def _parse_catalogue(
     except RecursionError:
         raise DataError(f"{format_path(path)}: the catalogue is nested too deeply") from None
     if alias_problem is not None:
-        raise DataError(f"{format_path(path)}:{alias_problem[0]}: {alias_problem[1]}")
+        raise DataError(f"{format_path(path)}: {alias_problem}")
     return _CatalogueReader(path).catalogue(root)
 
 

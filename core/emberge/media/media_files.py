@@ -9,7 +9,6 @@ from pathlib import Path
 from emberge.contracts import Media
 from emberge.errors import DataError
 from emberge.files import UnsoundFileError, read_regular
-from emberge.wording import human_size
 
 MEDIA_BYTES = 256 << 20
 """Largest size of the file of an image or a clip, in bytes."""
@@ -43,19 +42,6 @@ def read_media_file(path: Path) -> bytes:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:  # a NUL in the path
         raise DataError(f"{path}: is no path of a file ({error})") from error
-
-
-def require_media_size(content: bytes, what: str) -> None:
-    """Refuse an image or clip of more than MEDIA_BYTES.
-
-    Raises:
-        DataError: if it has; the message has their number.
-    """
-    if len(content) > MEDIA_BYTES:
-        raise DataError(
-            f"{what} has {human_size(len(content))}; at most {human_size(MEDIA_BYTES)} are read, so make "
-            "it smaller"
-        )
 
 
 def require_package(module: str, package: str, what: str) -> None:

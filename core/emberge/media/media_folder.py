@@ -14,8 +14,8 @@ from emberge.contracts import Media, MediaKind
 from emberge.errors import DataError
 from emberge.files import replace_file
 from emberge.media.image_files import rgb_image
-from emberge.media.media_files import media_hash, read_media_file, require_media_size
-from emberge.media.sound_files import require_clip
+from emberge.media.media_files import media_hash, read_media_file
+from emberge.media.sound_files import require_rate
 
 _ENDINGS: dict[MediaKind, str] = {"image": "img", "audio": "snd"}
 # Modes of Pillow that PNG stores without loss.
@@ -47,12 +47,7 @@ class MediaFolder:
             raise DataError(str(error)) from error
 
     def add_bytes(self, kind: MediaKind, content: bytes) -> Media:
-        """Write a media file's bytes, unless they were written before, and return the reference.
-
-        Raises:
-            DataError: if there are more than MEDIA_BYTES.
-        """
-        require_media_size(content, f"an {kind}")
+        """Write a media file's bytes, unless they were written before, and return the reference."""
         name = media_hash(content)
         target = self._open_folder() / f"{name}.{_ENDINGS[kind]}"
         if not target.is_file():
@@ -76,7 +71,7 @@ class MediaFolder:
         """Write samples [n] or [channels, n] as WAV of float32, and return the reference to them.
 
         Raises:
-            DataError: if the samples are not an array of numbers, or the rate or length is beyond the limits.
+            DataError: if the samples are not an array of numbers, or the rate is beyond the limits.
         """
         import numpy as np
         from scipy.io import wavfile
@@ -90,8 +85,7 @@ class MediaFolder:
             raise DataError(
                 f"a clip needs samples [n] or [channels, n], and these are {list(values.shape)}"
             )
-        channels, length = values.shape if values.ndim == 2 else (1, len(values))
-        require_clip(rate, channels, length, "a clip")
+        require_rate(rate, "a clip")
         buffer = io.BytesIO()
         wavfile.write(buffer, int(rate), values.T if values.ndim == 2 else values)
         return self.add_bytes("audio", buffer.getvalue())

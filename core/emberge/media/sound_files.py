@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
 RATES = (1_000, 384_000)
 """Lowest and highest sampling rate, in samples a second."""
-MOST_SECONDS = 3600
-MOST_CHANNELS = 64
-MOST_SAMPLES = 1 << 27
-"""Largest number of samples of all channels together, half a gigabyte in float32."""
 LOUDEST = 16.0
 """Largest sample of a file of floats, where 1 is full scale; larger ones have another scale."""
 
@@ -63,7 +59,7 @@ def decode_clip(content: bytes, where: str) -> Clip:
 
     wave = content[:4] in (b"RIFF", b"RIFX", b"RF64") and content[8:12] == b"WAVE"
     rate, stored = _decode_wave(content, where) if wave else _decode_other(content, where)
-    require_clip(rate, stored.shape[1] if stored.ndim == 2 else 1, len(stored), where)
+    require_rate(rate, where)
     scaled = _scale_samples(stored)
     samples = scaled.mean(axis=1, dtype=np.float32) if scaled.ndim == 2 else scaled
     if not len(samples):
@@ -84,11 +80,11 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def require_clip(rate: Any, channels: int, length: int, where: str) -> None:
-    """Refuse a clip whose sampling rate, channels or number of samples are beyond the limits.
+def require_rate(rate: Any, where: str) -> None:
+    """Refuse a clip whose sampling rate is no number, or beyond the limits.
 
     Raises:
-        DataError: if they are; the message has the limit.
+        DataError: if it is; the message has the limits.
     """
     if not _is_number(rate):
         raise DataError(f"{where}: the sampling rate is a number, not {rate}")
@@ -96,13 +92,6 @@ def require_clip(rate: Any, channels: int, length: int, where: str) -> None:
         raise DataError(
             f"{where}: a sampling rate of {rate} a second, which is {RATES[0]:,} to {RATES[1]:,}; correct "
             "it, replace or remove the clip"
-        )
-    if not 1 <= channels <= MOST_CHANNELS:
-        raise DataError(f"{where}: a clip of {channels} channels; it may have 1 to {MOST_CHANNELS}")
-    if length > rate * MOST_SECONDS or length * channels > MOST_SAMPLES:
-        raise DataError(
-            f"{where}: the clip has {length:,} samples of {channels} channels; it may have {MOST_SECONDS:,} "
-            f"seconds and {MOST_SAMPLES:,} samples of all channels, so cut it"
         )
 
 
@@ -148,9 +137,7 @@ def _decode_other(content: bytes, where: str) -> tuple[int, NDArray[Any]]:
 
     try:
         with soundfile.SoundFile(io.BytesIO(content)) as file:
-            # One sample beyond the limit is enough to refuse a clip, whatever length the header gives.
-            frame_limit = MOST_SAMPLES // max(1, file.channels) + 1
-            rate, samples = file.samplerate, file.read(frame_limit, dtype="float32")
+            rate, samples = file.samplerate, file.read(dtype="float32")
     except (RuntimeError, ValueError, TypeError) as error:
         raise DataError(
             f"{where}: is no sound that soundfile reads ({error}); replace or remove it"

@@ -31,7 +31,6 @@ from emberge.tensor_files import (
     TensorSpec,
     parse_json,
     read_header,
-    require_count,
 )
 from emberge.tensor_names import Names
 
@@ -200,7 +199,6 @@ class Checkpoint:
             for name, spec in self._read_specs(self.folder / part).items():
                 _require_distinct(prefix + name, spec, spec_by_name)
                 spec_by_name[prefix + name] = spec.renamed(prefix + name)
-        require_count(self.folder, len(spec_by_name))
         for module in self.chain:
             if module.path and not _list_weight_files(self.folder / module.path):
                 _refuse_pickle(self.folder, self.folder / module.path)

@@ -24,8 +24,6 @@ TEXT_LIMIT = 16 << 20
 """Largest number of bytes of a document of text; a long book has one."""
 PDF_LIMIT = 256 << 20
 """Largest number of bytes of a PDF file."""
-MOST_FILES = 1_000_000
-"""Largest number of files of a folder of documents."""
 
 _TEXT_KINDS: Mapping[str, Callable[[str, str, str], SourceDocument | None]] = {
     ".txt": read_plain_text,
@@ -120,7 +118,6 @@ class _SkippedFiles:
 
 def _walk_folder(folder: Path, skipped: _SkippedFiles) -> Iterator[Path]:
     """Yield the files of known kinds below a folder, without hidden ones; links are not followed."""
-    count = 0
     for directory, folders, names in os.walk(folder):
         place = Path(directory)
         for name in folders:
@@ -130,12 +127,6 @@ def _walk_folder(folder: Path, skipped: _SkippedFiles) -> Iterator[Path]:
         for name in sorted(filter(_is_shown, names)):
             if _is_readable_kind(place / name, (place / name).relative_to(folder), skipped):
                 yield place / name
-                count += 1
-                if count > MOST_FILES:
-                    raise DataError(
-                        f"{folder}: has more than {MOST_FILES:,} documents; join them in files of "
-                        "JSON lines with id, title and text"
-                    )
 
 
 def _is_shown(name: str) -> bool:

@@ -17,7 +17,6 @@ from .safetensors_header import main_dtype as main_dtype
 from .safetensors_header import parse_json as parse_json
 from .safetensors_header import read_header as read_header
 from .safetensors_header import read_provenance as read_provenance
-from .safetensors_header import require_count as require_count
 from .safetensors_header import versions as versions
 from .server_file import ServerFile as ServerFile
 from .tensor_fetcher import FetchedFile as FetchedFile

@@ -79,11 +79,8 @@ def documents(text: str, faults: Faults) -> list[ConfigValue]:
     """Return the non-empty documents of a YAML text; report a problem if it is not valid YAML."""
     try:
         nodes = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
-        alias_problems = [
-            problem for problem in map(find_alias_problem, nodes) if problem is not None
-        ]
-        if alias_problems:
-            faults.add(*alias_problems[0])
+        for problem in filter(None, map(find_alias_problem, nodes)):
+            faults.add(1, problem)
             return []
         return [_read_node(node, "the config", faults) for node in nodes if not _is_empty(node)]
     except yaml.MarkedYAMLError as error:

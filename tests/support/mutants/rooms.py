@@ -232,7 +232,7 @@ _OWN_ROOMS: Mapping[str, Room] = {
             "tests/core/network/*.py",
             "tests/core/tensor_files/test_server_kinds.py",
             "tests/core/tensor_files/test_tensor_fetcher.py",
-            "tests/hostile/test_servers.py",
+            "tests/core/tensor_files/test_servers.py",
         ),
     ),
     "hub": Room(
@@ -251,7 +251,7 @@ _OWN_ROOMS: Mapping[str, Room] = {
     "export": Room(
         ("plugins/emberge_export/*.py",),
         (
-            "tests/hostile/test_export_of_broken_models.py",
+            "tests/plugins/export/test_parity.py",
             "tests/plugins/export/test_export.py",
             "tests/plugins/export/test_figures_and_servers.py",
             "tests/plugins/export/test_programs.py",
@@ -261,7 +261,7 @@ _OWN_ROOMS: Mapping[str, Room] = {
         ("plugins/emberge_report/card/*.py", "core/emberge/wording.py"),
         (
             "tests/core/test_wording.py",
-            "tests/hostile/test_cards_and_tables.py",
+            "tests/plugins/report/test_cards_and_tables.py",
             "tests/plugins/report/test_model_card.py",
             "tests/plugins/report/test_whole_cards.py",
         ),

@@ -13,8 +13,6 @@ from emberge.data.rows.columns import ColumnLayout, LayoutError, column_kind, fi
 from emberge.data.rows.media_values import MediaValues
 from emberge.errors import DataError
 
-_LAYOUTS = 1000  # number of column layouts that are remembered
-
 
 class RowError(Exception):
     """A row that cannot be used; the message has the reason and the remedy."""
@@ -62,10 +60,6 @@ class RowParser:
         row = self._add_fields(row)
         key = tuple(row)
         if key not in self._known:
-            if (
-                len(self._known) >= _LAYOUTS
-            ):  # otherwise rows that all have different columns would fill the memory
-                self._known.clear()
             self._known[key] = self._look(key)
         layout = self._known[key]
         if isinstance(layout, str):

@@ -24,7 +24,6 @@ from emberge.wording import (
     table_lines,
     web_link,
 )
-from emberge_data.steps.decontaminate import findings
 from emberge_report import Anatomy, CardFacts, anatomy, model_card, tag
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -232,15 +231,6 @@ def test_similarity_and_kinds_of_input_are_words_of_closed_lists(
 
 
 # ── tables and pages ────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("word", HOSTILE)
-def test_tables_of_steps_keep_their_columns(word: str) -> None:
-    (head, only) = cells(
-        findings.tests_table({word: {"a": 1, "b": 2, "c": 3, "d": 4, "e": 5, "f": 6}})
-    )
-    assert only[0] == flat(word)
-    assert len(head) >= 2
 
 
 @pytest.mark.parametrize("word", HOSTILE)
