@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -85,13 +84,6 @@ def _request(lines: object) -> Request | None:
         name, _, value = line.partition(":")
         headers[name.lower()] = value.strip()
     return Request(first[0], first[1], headers)
-
-
-def pausing(pieces: Iterator[bytes], seconds: float) -> Iterator[bytes]:
-    """Yield pieces with a pause before each."""
-    for piece in pieces:
-        time.sleep(seconds)
-        yield piece
 
 
 @contextmanager

@@ -64,19 +64,6 @@ def start(trainings: Sequence[Training], path: Path, ranks: int) -> list[ForkSer
     return _forked(_rank, path, [environment(rank, ranks, port) for rank in range(ranks)])
 
 
-def start_command(words: Sequence[str], path: Path, ranks: int = 1) -> list[ForkServerProcess]:
-    """Start a command of `emberge`, on several ranks as torchrun would; `said` reads what they write."""
-    port = free_port()
-    told = [environment(rank, ranks, port) for rank in range(ranks)] if ranks > 1 else [{}]
-    return _forked(partial(_command, list(words)), path, told)
-
-
-def run_command(words: Sequence[str], path: Path, ranks: int = 1) -> None:
-    """Run a command of `emberge` to its end, which must be a good one."""
-    ended = codes(start_command(words, path, ranks))
-    assert not any(ended), f"{ended}\n" + "\n".join(said(path, rank) for rank in range(ranks))
-
-
 def free_port() -> int:
     """A port of this machine that nobody listens to."""
     with socket.socket() as found:
@@ -150,13 +137,6 @@ def _enter(path: Path, told: Mapping[str, str]) -> int:
     sys.stderr = os.fdopen(2, "w", buffering=1)
     torch.set_num_threads(1)
     return rank
-
-
-def _command(words: list[str], path: Path, told: Mapping[str, str]) -> None:
-    from emberge.cli.main import main
-
-    _enter(path, told)
-    sys.exit(main(words))
 
 
 def _train(training: Training, rank: int) -> dict[str, Any]:
