@@ -429,6 +429,5 @@ def expected_of(training_preview: TrainingPreview, model: ModelRef) -> Expected:
     details: dict[str, Any] = {"datasets": datasets}
     if not datasets and training_preview.share is not None:
         details["share"] = training_preview.share
-    size = sum(row_counts["rows"] for row_counts in datasets.values()) if datasets else None
-    artifact = Artifact(kind="model", size=size, parents=(model.text,), details=details)
+    artifact = Artifact(kind="model", parents=(model.text,), details=details)
     return Expected(artifact, training_preview.kept)

@@ -219,7 +219,6 @@ def test_check_shows_what_was_understood(
     ]
     foreseen = room.foreseen[-1]
     assert foreseen.artifact.parents == ("./tiny",)
-    assert foreseen.artifact.size == 32
     assert foreseen.artifact.details["datasets"]["find"] == {
         "task": "retrieval",
         "rows": 20,

@@ -28,7 +28,6 @@ from emberge.wording import count_noun, human_size, join_some
 State = Literal["holds", "differs", "missing", "extra", "not seen"]
 _ADVICE = "get it again from where the folder came from, or run the recipe again"
 _NOT_COMPARED = "a data set on a hub, which its name and revision identify"
-_COMPARED_KEYS = ("fingerprint", "seed", "recipe", "versions", "plugins")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ def verify_result(folder: Path, inputs: Iterator[Finding] | None = None) -> Veri
     """Check a result, or a bare folder of merged weights, wherever it was copied to.
 
     If there is an artifact.json, every file's presence, size and hash are compared with it. The headers of
-    weights are compared with it and with each other. `inputs` are findings about the inputs of the result.
+    weights are compared with each other. `inputs` are findings about the inputs of the result.
 
     Raises:
         CheckpointError: if the folder is missing, or contains nothing by which it can be verified.
@@ -140,7 +139,7 @@ def _check_files(folder: Path, record: Mapping[str, Any] | None) -> Iterator[Fin
         return
     listed = record.get("files")
     if not isinstance(listed, Mapping):
-        yield Finding(ARTIFACT, "not seen", "lists no files: an older release wrote it")
+        yield Finding(ARTIFACT, "differs", f"lists no files; {_ADVICE}")
         return
     contents = contents_of(folder, leave=(ARTIFACT,))
     for name, entry in listed.items():
@@ -250,7 +249,7 @@ def _check_weights(folder: Path, headers: Mapping[str, Any]) -> Iterator[Finding
 def _check_provenance(
     record: Mapping[str, Any] | None, headers: Mapping[str, Any]
 ) -> Iterator[Finding]:
-    """Yield findings about provenance: headers and artifact.json agree."""
+    """Yield findings about provenance: whether headers have it, and are of one merge."""
     header_by_file = {name: header for name, header in headers.items() if header}
     details = (record or {}).get("details")
     is_merge = isinstance(details, Mapping) and "strategy" in details
@@ -269,43 +268,7 @@ def _check_provenance(
                 f"says something else than that of {first}: they come from two merges; {_ADVICE}"
             )
             yield Finding(f"header of {name}", "differs", words)
-    differences = [] if record is None else list(_describe_differences(header, record))
-    for words in differences:
-        yield Finding(ARTIFACT, "differs", f"{words}: one of them is another result's; {_ADVICE}")
-    if not differences:
-        yield Finding("header", "holds", _describe_merge(header))
-
-
-def _describe_differences(header: Mapping[str, Any], record: Mapping[str, Any]) -> Iterator[str]:
-    for key in _COMPARED_KEYS:
-        if key in header and header[key] != record.get(key):
-            recorded, in_header = _shorten_value(record.get(key)), _shorten_value(header[key])
-            yield f"its {key} is {recorded} and the weights' header has {in_header}"
-    details = record.get("details")
-    if isinstance(details, Mapping):
-        yield from _describe_method_differences(header, details)
-
-
-def _describe_method_differences(
-    header: Mapping[str, Any], details: Mapping[str, Any]
-) -> Iterator[str]:
-    for key in ("strategy", "rules"):
-        if key in details and header.get(key) != details[key]:
-            stated = _shorten_value(header.get(key))
-            yield f"its {key} is {_shorten_value(details[key])} and the weights' header has {stated}"
-    models = header.get("models")
-    if not isinstance(models, Mapping):
-        return
-    for key, part, words in (
-        ("weights", "weight", "weights"),
-        ("models", "content", "models' hashes"),
-    ):
-        recorded = details.get(key)
-        values = [model.get(part) for model in models.values() if isinstance(model, Mapping)]
-        if isinstance(recorded, Mapping) and not all(
-            value in values for value in recorded.values()
-        ):
-            yield f"its {words} are not those of the weights' header"
+    yield Finding("header", "holds", _describe_merge(header))
 
 
 def _describe_merge(header: Mapping[str, Any]) -> str:
@@ -318,11 +281,6 @@ def _describe_merge(header: Mapping[str, Any]) -> str:
     versions = header.get("versions")
     version_text = f", emberge {versions.get('emberge')}" if isinstance(versions, Mapping) else ""
     return f"{' → '.join(map(str, links))} of {count}, seed {header.get('seed')}{version_text}"
-
-
-def _shorten_value(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:57]}…"
 
 
 # ── inputs ──────────────────────────────────────────────────────────────────────────────────────
