@@ -1,6 +1,6 @@
 """A server on this machine that answers each request with bytes that a test writes, right or wrong ones.
 
-An answer is a function of the request that writes to the connection; `Trickle` pieces come with a pause.
+An answer is a function of the request that writes to the connection.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ class HostileServer:
         self.port = self._listening.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self.requests: list[Request] = []
-        self.sent = 0
         self.ended = threading.Event()
 
     def run(self) -> None:
@@ -72,7 +71,6 @@ class HostileServer:
                     if self.ended.is_set():
                         return
                     connection.sendall(piece)
-                    self.sent += len(piece)
 
 
 def _request(lines: object) -> Request | None:

@@ -1,4 +1,4 @@
-"""The network: addresses, requests and their repetition, services that want a key."""
+"""The network: addresses, requests and their repetition."""
 
 import lazy_loader
 

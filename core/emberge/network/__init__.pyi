@@ -3,13 +3,9 @@
 from .addresses import KINDS as KINDS
 from .addresses import is_address as is_address
 from .addresses import require_scheme as require_scheme
-from .json_posts import PostAnswer as PostAnswer
-from .json_posts import post_json as post_json
 from .request_errors import UnreachableError as UnreachableError
 from .request_errors import UnsoundAnswerError as UnsoundAnswerError
+from .request_errors import explain_failure as explain_failure
 from .retries import call_again as call_again
 from .retries import request_threads as request_threads
 from .web_client import WebClient as WebClient
-from .web_service import BusyServiceError as BusyServiceError
-from .web_service import ServiceError as ServiceError
-from .web_service import WebService as WebService

@@ -298,13 +298,6 @@ def test_failures_that_pass_are_asked_again(status: int, bucket: Bucket) -> None
     assert bucket.opened == 3
 
 
-def test_each_wait_is_twice_as_long_as_the_one_before() -> None:
-    file = Path(server_file.__file__).read_text(encoding="utf-8")
-    (line,) = [line for line in file.splitlines() if line.startswith("_WAITS")]
-    waits = [float(text) for text in line.partition("(")[2].rstrip(")").split(",")]
-    assert waits == [0.1 * 2**number for number in range(7)]
-
-
 class Waits(threading.Event):
     """A stop signal that waits for nothing, and has the times that were to be waited."""
 
@@ -350,18 +343,3 @@ def test_a_comparison_at_the_end_ends_with_the_work() -> None:
         with pytest.raises(RequestStoppedError):
             file.require_unchanged()
         assert len(server.requests) <= 1
-
-
-def test_each_wait_for_a_server_is_one_that_the_work_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_file, "_WAITS", (0.001,))
-    stop = Waits()
-    with hostile(lambda _: iter([answer("503 Unavailable")])) as server:
-        file = ServerFile(f"{server.url}/m", 100, "v", stop=stop)
-        for ask in (
-            file.require_unchanged,
-            lambda: file.read(0, 10),
-            lambda: ServerFile.look_up(file.url, stop),
-        ):
-            with pytest.raises(CheckpointError):
-                ask()
-    assert len(stop.waited) == 3

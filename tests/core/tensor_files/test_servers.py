@@ -155,14 +155,6 @@ def test_a_bucket_that_sends_too_little_is_given_up(monkeypatch: pytest.MonkeyPa
 # ── servers that are nobody, and those that wait ────────────────────────────────────────────────
 
 
-def test_a_refused_connection_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_file, "_WAITS", (60.0,))
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    with pytest.raises(UnreachableError, match=rf"127\.0\.0\.1:{port}.*no connection"):
-        ServerFile.look_up(f"http://127.0.0.1:{port}/m")
-
-
 def test_an_unknown_name_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: object, **__: object) -> None:
         raise socket.gaierror(-2, "Name or service not known")
@@ -191,19 +183,6 @@ def test_a_server_that_does_not_prove_its_name_is_refused_at_once(
         with pytest.raises(UnreachableError, match=r"no connection .*SSL"):
             ServerFile.look_up(f"https://127.0.0.1:{listening.getsockname()[1]}/m")
         thread.join(10)
-
-
-def test_only_failures_that_pass_are_asked_again() -> None:
-    for status, times in (("404 Not Found", 1), ("403 Forbidden", 1), ("400 Bad Request", 1)):
-        with hostile(lambda _, s=status: iter([answer(s)])) as server:
-            with pytest.raises(CheckpointError):
-                at(server.url).read(0, 10)
-            assert len(server.requests) == times, status
-    for status in ("500 Internal Server Error", "503 Unavailable", "429 Too Many Requests"):
-        with hostile(lambda _, s=status: iter([answer(s)])) as server:
-            with pytest.raises(UnreachableError, match="8 times"):
-                at(server.url).read(0, 10)
-            assert len(server.requests) == 8, status
 
 
 def test_attempts_end_after_a_time_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,10 +58,6 @@ def test_a_model_in_the_cache_has_a_config_and_all_its_weights(tmp_path: Path) -
     assert hub._has_weights(tmp_path)
 
 
-def test_a_hub_is_waited_for_so_long() -> None:
-    assert hub._PATIENCE == {"metadata": 3.0, "all": 20.0, "ranges": 20.0}
-
-
 @pytest.mark.parametrize(
     "name", ["owner", "owner/name", "o-w.n_1/n.a-m_e", "../a", "/a", "a/b/c", "a//b", "-a/b", "a b"]
 )
@@ -100,22 +96,6 @@ def test_an_index_names_the_weights_beside_it() -> None:
     wrong: tuple[Any, ...] = ([], {}, {"weight_map": ["1.safetensors"]})
     for content in wrong:
         assert at_address._list_shards(index, content) == set()
-
-
-def test_the_files_that_a_web_server_is_asked_for() -> None:
-    asked = (
-        *("config.json", "modules.json", "config_sentence_transformers.json"),
-        *("sentence_bert_config.json", "tokenizer.json", "tokenizer_config.json"),
-        *("special_tokens_map.json", "added_tokens.json", "vocab.txt", "vocab.json", "merges.txt"),
-        *("tokenizer.model", "sentencepiece.bpe.model", "spiece.model", "chat_template.jinja"),
-        "chat_template.json",
-        *("generation_config.json", "preprocessor_config.json", "processor_config.json"),
-        *("adapter_config.json", "adapter_model.safetensors", "model.safetensors"),
-        *("model.safetensors.index.json", "README.md", "LICENSE"),
-    )
-    assert asked == at_address._ASKED
-    assert at_address._SIGNS == ("modules.json", "config.json", "adapter_config.json")
-    assert at_address._AT_ONCE == 8
 
 
 @pytest.mark.parametrize(

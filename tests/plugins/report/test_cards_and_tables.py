@@ -13,7 +13,6 @@ import pytest
 from emberge import Artifact
 from emberge.contracts import DataOrigin
 from emberge.documents import draw_card
-from emberge.recipes import Recipe, run_summary
 from emberge.results import Parent, Trained
 from emberge.wording import (
     Markdown,
@@ -231,13 +230,6 @@ def test_similarity_and_kinds_of_input_are_words_of_closed_lists(
 
 
 # ── tables and pages ────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("word", HOSTILE)
-def test_the_summary_of_a_run_shows_an_error_as_text(word: str, tmp_path: Path) -> None:
-    summary = run_summary(tmp_path, Recipe(0, ()), ValueError(word))
-    found = {t.type for t in parsed(summary)}
-    assert not found & {"html_block", "html_inline", "image", "link_open", "fence", "code_inline"}
 
 
 @pytest.mark.parametrize("word", HOSTILE)

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from emberge import EmbergeError, Workspace
-from emberge.network import ServiceError, request_threads
+from emberge.network import request_threads
 from emberge.wording import count_noun
 
 from emberge_data.steps.generate.chat_server import (
@@ -19,6 +19,7 @@ from emberge_data.steps.generate.chat_server import (
 )
 from emberge_data.steps.generate.kept_replies import KeptReplies, ModelReply
 from emberge_data.steps.generate.local_author import LocalAuthor
+from emberge_data.steps.generate.web_service import ServiceError
 
 _MOST_FAILED = 8
 """Requests in a row without a reply after which a server is not asked any more."""

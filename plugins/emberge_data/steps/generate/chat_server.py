@@ -11,16 +11,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from emberge import Count, EmbergeError, NonNegative, Positive
-from emberge.network import (
-    BusyServiceError,
-    PostAnswer,
-    UnsoundAnswerError,
-    WebService,
-    call_again,
-    post_json,
-)
+from emberge.network import UnsoundAnswerError, call_again
 
+from emberge_data.steps.generate.json_posts import PostAnswer, post_json
 from emberge_data.steps.generate.kept_replies import ModelReply
+from emberge_data.steps.generate.web_service import BusyServiceError, WebService
 
 _ANSWER_BYTES = 4 << 20
 _TRIES, _SLOW_TRIES, _BUSY_TRIES = 5, 2, 10

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from emberge.network.request_errors import UnsoundAnswerError, explain_failure
+from emberge.network import UnsoundAnswerError, explain_failure
 from emberge.wording import human_size
 
 _LONGEST_WAIT = 60.0

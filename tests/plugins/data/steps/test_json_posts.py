@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
-from emberge.network import UnreachableError, UnsoundAnswerError, post_json
+from emberge.network import UnreachableError, UnsoundAnswerError
+from emberge_data.steps.generate.json_posts import post_json
 
 from tests.support.chat_server import ChatService, Wrong, serving_chat
 

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from emberge.errors import EmbergeError
-from emberge.network.json_posts import PostAnswer
+from emberge import EmbergeError
 from emberge.wording import shorten
+
+from emberge_data.steps.generate.json_posts import PostAnswer
 
 _KEY_NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
 _KEY = re.compile(r"[!-~]{1,4096}")
@@ -113,5 +114,5 @@ class ServiceKey:
 
     def quote(self, answer: PostAnswer) -> str:
         """Return `: ` and the beginning of an answer's text for a message, without the key; "" if empty."""
-        text = " ".join(answer.body[:4000].decode("utf-8", "replace").split())
-        return f": {shorten(self.hide(text), 200)}" if text else ""
+        text = shorten(self.hide(answer.body[:4000].decode("utf-8", "replace")), 200)
+        return f": {text}" if text else ""
