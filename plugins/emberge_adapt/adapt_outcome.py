@@ -199,7 +199,7 @@ class AdaptOutcome:
         kept, metric = self._share_kept, self._test_units[2]
         text = f"keeps {kept.difference:.1%} of the model's {metric}"
         if kept.lower_bound > 0:
-            text += f", at least {kept.lower_bound:.1%} (with {kept.confidence:.0%} confidence)"
+            text += f", at least {kept.lower_bound:.1%} (with 95% confidence)"
         comparison = self.scores.difference(self.small, IN_DOMAIN, self.model)
         if comparison is not None:
             text += f": {format_difference(comparison)} points"

@@ -15,6 +15,7 @@ from emberge import Units, stable_seed
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+CONFIDENCE = 0.95  # of all intervals and bounds
 _CELLS = 4_000_000  # draws × units in memory at once: about 32 MB an array
 
 
@@ -59,35 +60,29 @@ def unitless_mean(scores: Array, *, resamples: int, seed: int, name: str) -> NDA
     return means
 
 
-def interval(samples: Array, confidence: float = 0.95) -> tuple[float, float]:
+def interval(samples: Array) -> tuple[float, float]:
     """Return the two-sided percentile interval of bootstrap samples [resamples]."""
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(samples, [tail, 1 - tail])
     return float(low), float(high)
 
 
-def ratio_interval(
-    numerators: Array, denominators: Array, confidence: float = 0.95
-) -> tuple[float | None, float | None]:
-    """Return the percentile interval of a ratio of samples [resamples] whose divisor is clearly above zero.
+def ratio_bound(numerators: Array, denominators: Array) -> float | None:
+    """Return the one-sided lower bound of a ratio of samples [resamples].
 
-    On a draw with a divisor at or below zero the ratio is undetermined, so such a draw widens both sides of
-    the interval. With too many of these draws, a side is unbounded (None).
+    On a draw with a divisor at or below zero the ratio is undetermined, so such a draw lowers the bound. With
+    too many of these draws there is none.
     """
     positive = denominators > 0
     ratios = np.divide(numerators, denominators, out=np.zeros_like(numerators), where=positive)
-    tail = (1 - confidence) / 2
-    low = np.quantile(np.where(positive, ratios, -np.inf), tail, method="inverted_cdf")
-    high = np.quantile(np.where(positive, ratios, np.inf), 1 - tail, method="inverted_cdf")
-    return (
-        float(low) if np.isfinite(low) else None,
-        float(high) if np.isfinite(high) else None,
-    )
+    certain = np.where(positive, ratios, -np.inf)
+    low = np.quantile(certain, 1 - CONFIDENCE, method="inverted_cdf")
+    return float(low) if np.isfinite(low) else None
 
 
-def lower_bound(samples: Array, confidence: float = 0.95) -> float:
-    """Return the one-sided lower percentile bound of bootstrap samples at this confidence."""
-    return float(np.quantile(samples, 1 - confidence))
+def lower_bound(samples: Array) -> float:
+    """Return the one-sided lower percentile bound of bootstrap samples."""
+    return float(np.quantile(samples, 1 - CONFIDENCE))
 
 
 def _group_units(units: Units) -> list[NDArray[np.intp]]:

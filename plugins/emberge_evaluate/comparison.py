@@ -55,24 +55,22 @@ class Judge:
         self._samples: dict[str, Array | None] = {}
         self._means_of: dict[str, Array | None] = {}
 
-    def estimate(self, arm: str, on: str, confidence: float = 0.95) -> Estimate:
+    def estimate(self, arm: str, on: str) -> Estimate:
         """Return an arm's score with its interval: the mean of its models (a single model is also an arm)."""
         points, samples = self._score_arm(arm, on)
         error, freedom = _estimate_seed_error(points)
         resampled = samples if samples is None else samples.mean(0)
-        interval = self._compute_interval(points.mean(), resampled, error, freedom, confidence)
+        interval = self._compute_interval(points.mean(), resampled, error, freedom)
         spread = float(points.std(ddof=1)) if len(points) > 1 else None
         return Estimate(float(points.mean()), spread, *(interval or (None, None)))
 
-    def compare(self, arm: str, other: str, on: str, confidence: float = 0.95) -> Comparison:
+    def compare(self, arm: str, other: str, on: str) -> Comparison:
         """Return the difference, `arm` minus `other`, with its two-sided interval."""
         difference, resampled, error, freedom, by_seed = self._compute_difference(arm, other, on)
-        low, high = self._compute_interval(difference, resampled, error, freedom, confidence) or (
-            None,
-            None,
-        )
+        interval = self._compute_interval(difference, resampled, error, freedom)
+        low, high = interval or (None, None)
         return Comparison(
-            arm, other, MEAN_OF.get(on, on), difference, low, high, confidence, by_seed, self.less
+            arm, other, MEAN_OF.get(on, on), difference, low, high, by_seed, self.less
         )
 
     def judge(
@@ -87,7 +85,7 @@ class Judge:
         samples = self._add_noise(difference, resampled, error, freedom)
         if self.less:
             difference, samples = -difference, -samples
-        bound = lower_bound(samples, requirement.confidence)
+        bound = lower_bound(samples)
         points = requirement.margin if demand != "forgetting" else requirement.forgetting or 0.0
         margin = points / 100
         met = bound > margin if demand == "better_than" else bound >= -margin
@@ -99,7 +97,6 @@ class Judge:
                 limit=points,
                 difference=100 * difference,
                 bound=100 * bound,
-                confidence=requirement.confidence,
             )
         else:
             text = describe_demand(
@@ -110,7 +107,6 @@ class Judge:
                 points,
                 difference=100 * difference,
                 bound=100 * bound,
-                confidence=requirement.confidence,
                 less=self.less,
             )
         return Verdict(
@@ -121,27 +117,14 @@ class Judge:
             demand=demand,
             tasks=requirement.tasks if demand != "forgetting" else on,
             margin=points,
-            confidence=requirement.confidence,
             difference=difference,
             lower_bound=bound,
         )
 
-    def share(self, arm: str, other: str, on: str, confidence: float = 0.95) -> Estimate | None:
-        """Return the share of another arm's score that an arm keeps; None if the other's is not above 0.
-
-        With fewer test units than a share can be told from, it has no interval.
-        """
-        share, low, high = self._estimate_share(arm, other, on, confidence)
-        if share <= 0:
-            return None
-        units, _ = self._count_units(arm, on)
-        return Estimate(share, None, low, high) if units >= ENOUGH_UNITS else Estimate(share)
-
     def _judge_share(self, requirement: Requirement, arm: str, other: str, on: str) -> Verdict:
         """Return the verdict on the required share of another arm's score that an arm keeps."""
         required_share = requirement.keeps or 0.0
-        # The lower end of a two-sided interval with this mass in each tail is the one-sided bound.
-        share, low, _ = self._estimate_share(arm, other, on, 2 * requirement.confidence - 1)
+        share, low = self._estimate_share(arm, other, on)
         units, unit = self._count_units(arm, on)
         text = describe_share_kept(
             self._name_arm(arm),
@@ -150,7 +133,6 @@ class Judge:
             required=required_share,
             share=share,
             low=low,
-            confidence=requirement.confidence,
             units=units,
             unit=unit,
         )
@@ -162,21 +144,18 @@ class Judge:
             demand="keeps",
             tasks=requirement.tasks,
             margin=required_share,
-            confidence=requirement.confidence,
             difference=share,
             lower_bound=low or 0.0,
         )
 
-    def _estimate_share(
-        self, arm: str, other: str, on: str, confidence: float
-    ) -> tuple[float, float | None, float | None]:
-        """Return (score of an arm divided by another's, low, high); an end that is unknown is None.
+    def _estimate_share(self, arm: str, other: str, on: str) -> tuple[float, float | None]:
+        """Return (score of an arm divided by another's, lower bound); the bound is None if it is unknown.
 
-        For means over seeds the interval includes the spread over seeds of the residual, arm - share * other.
+        For means over seeds the bound includes the spread over seeds of the residual, arm - share * other.
         """
         import numpy as np
 
-        from emberge_evaluate.bootstrap import ratio_interval
+        from emberge_evaluate.bootstrap import ratio_bound
 
         (points, samples), (other_points, other_samples) = (
             self._score_arm(arm, on),
@@ -184,7 +163,7 @@ class Judge:
         )
         whole = float(other_points.mean())
         if whole <= 0:
-            return 0.0, None, None
+            return 0.0, None
         share = float(points.mean()) / whole
         draws, other_draws = (
             np.full(self._resamples, one.mean()) if drawn is None else drawn.mean(0)
@@ -192,7 +171,7 @@ class Judge:
         )
         error, freedom = self._estimate_pair_error(arm, points, other, share * other_points)
         noise = self._add_noise(0.0, np.zeros(self._resamples), error, freedom)
-        return share, *ratio_interval(draws + noise, other_draws, confidence)
+        return share, ratio_bound(draws + noise, other_draws)
 
     def _count_units(self, arm: str, on: str) -> tuple[int, str]:
         """Return (number, noun) of the test units behind an arm's score on a group of tasks."""
@@ -268,13 +247,13 @@ class Judge:
         )
 
     def _compute_interval(
-        self, point: float, resampled: Array | None, error: float, freedom: float, confidence: float
+        self, point: float, resampled: Array | None, error: float, freedom: float
     ) -> tuple[float, float] | None:
         from emberge_evaluate.bootstrap import interval
 
         if resampled is None and not freedom:
             return None
-        return interval(self._add_noise(point, resampled, error, freedom), confidence)
+        return interval(self._add_noise(point, resampled, error, freedom))
 
     def _add_noise(
         self, point: float, resampled: Array | None, error: float, freedom: float

@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 from emberge import (
     ModelRef,
     NonNegative,
-    NumberRange,
     Positive,
     PositiveShare,
     Requires,
@@ -41,7 +40,7 @@ class Requirement:
 
     `tasks` is all, kinds (the mean over kinds of task), ind (in domain), ood (out of domain), a kind of task
     such as retrieval, or the name of a task. `margin` is in points: hundredths of a score, or of a loss
-    (lower is better). The bound of a paired bootstrap at this `confidence` decides: the difference (model −
+    (lower is better). The bound of a paired bootstrap at 95 % decides: the difference (model −
     other) must be at least −margin for `not_worse_than`, and more than margin for `better_than`. Models of
     one arm (several seeds) are judged together by their mean, and the bound includes the spread of the seeds.
 
@@ -67,7 +66,6 @@ class Requirement:
     at_most: SizeLimits | None = None
     tasks: str = "all"
     margin: Annotated[NonNegative, Requires("not_worse_than", "better_than")] = 0.0
-    confidence: Annotated[float, NumberRange(least=0.5, below=1)] = 0.95
 
     def demands(self) -> Iterator[tuple[Demand, ModelRef]]:
         """Yield (demand, reference of the model to compare with) for each required comparison."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from emberge import Artifact, CheckpointError, Model, ModelRef, TaskInfo, TaskScore
-from emberge.contracts import ParameterCount
 from emberge.evaluating import (
     GROUP_OF,
     MEAN_OF,
@@ -70,8 +70,6 @@ def scores_of(
     pairs = list(_pair_models(compare, models))
     bases, elsewhere = bases_of(models, base), forgetting_group(tasks)
     means = {model: means_over_tasks(tasks, values[model]) for model in models}
-    parameters = _map_models(models, count_parameters)
-    weight_bytes = _map_models(models, lambda checkpoint: checkpoint.weight_bytes)
     result = Scores(
         fingerprints={name: model.fingerprint for name, (_, model) in models.items()},
         tasks=tuple(_store_task(task, scores) for task in tasks),
@@ -84,13 +82,10 @@ def scores_of(
         requirements=(
             *_judge_demands(require, models, arms, judge),
             *_judge_forgetting(require, models, arms, judge, bases, elsewhere),
-            *_judge_sizes(require, models, parameters, weight_bytes),
+            *_judge_sizes(require, models),
         ),
         costs=_list_costs({name: model for name, (_, model) in models.items()}),
         curves=tuple(curves([one for one, _ in models.values()], judge, groups)),
-        parameters=parameters,
-        weight_bytes=weight_bytes,
-        shares=_estimate_shares(judge, list(models), groups),
         sizes={name: one.size for name, (one, _) in models.items() if one.size is not None},
     )
     if all(len(arm.models) == 1 for arm in arms):
@@ -134,9 +129,6 @@ def _pool_seeds(
         members={arm.name: dict(arm.models) for arm in arms},
         comparisons=_compare_models(judge, names, arm_pairs, tasks, groups),
         costs=_take_first_facts(scores.costs, arms),
-        parameters=_take_first_facts(scores.parameters, arms),
-        weight_bytes=_take_first_facts(scores.weight_bytes, arms),
-        shares=_estimate_shares(judge, names, groups),
         sizes=scores.sizes,
     )
 
@@ -144,35 +136,6 @@ def _pool_seeds(
 def _take_first_facts(facts: Mapping[str, _Fact], arms: Sequence[Arm]) -> dict[str, _Fact]:
     """Return the facts of each arm's first model, by arm."""
     return {arm.name: facts[arm.members[0]] for arm in arms if arm.members[0] in facts}
-
-
-def _map_models(
-    models: Mapping[str, tuple[Scored, Model]], read: Callable[[Checkpoint], _Fact]
-) -> dict[str, _Fact]:
-    """Return a fact of each model that its folder shows; an adapter has that of its base."""
-    facts = {}
-    for name, (_, model) in models.items():
-        try:
-            facts[name] = read(Checkpoint(model.folder))
-        except CheckpointError:
-            continue  # it was scored, so its weights are in some other form than a transformer's
-    return facts
-
-
-def _estimate_shares(
-    judge: Judge, names: Sequence[str], groups: Sequence[str]
-) -> dict[str, dict[str, Estimate]]:
-    """Return the shares of the first model's or arm's score that the others keep, by mean; none of losses."""
-    if judge.less:
-        return {}
-    shares = {
-        name: {MEAN_OF[on]: judge.share(name, names[0], on) for on in groups if on in MEAN_OF}
-        for name in names[1:]
-    }
-    return {
-        name: {on: share for on, share in row.items() if share is not None}
-        for name, row in shares.items()
-    }
 
 
 def _list_costs(models: Mapping[str, Model]) -> dict[str, TrainingCost]:
@@ -295,7 +258,7 @@ def _judge_demands(
             for model in by_reference[str(requirement.model), size]:
                 for rival in by_reference[reference.text, size]:
                     amount = requirement.keeps if demand == "keeps" else requirement.margin
-                    key = (model, rival, demand, on, amount, requirement.confidence)
+                    key = (model, rival, demand, on, amount)
                     if model != rival and key not in seen_demands:
                         seen_demands.add(key)
                         yield judge.judge(requirement, demand, model, rival, on)
@@ -326,34 +289,39 @@ def _judge_forgetting(
 def _judge_sizes(
     require: Sequence[Requirement],
     models: Mapping[str, tuple[Scored, Model]],
-    parameters: Mapping[str, ParameterCount],
-    weight_bytes: Mapping[str, int],
 ) -> Iterator[Verdict]:
     """Yield one verdict for each limit on the size of a model, whatever its columns."""
     for requirement in require:
         if requirement.at_most is None or requirement.model is None:
             continue
-        first_columns: dict[str, str] = {}
+        first_columns: dict[str, tuple[str, Model]] = {}
         for name, (scored, model) in models.items():
             if scored.reference.text == requirement.model.text:
-                first_columns.setdefault(model.fingerprint, name)
-        for name in first_columns.values():
-            sizes = {
-                "parameters": parameters[name].total if name in parameters else None,
-                "megabytes": weight_bytes[name] / 1e6 if name in weight_bytes else None,
-            }
+                first_columns.setdefault(model.fingerprint, (name, model))
+        for name, model in first_columns.values():
+            sizes = _measure_sizes(model)
             for unit, limit in requirement.at_most.limits():
-                size = sizes[unit]
+                size = sizes.get(unit)
                 yield Verdict(
                     text=describe_size(name, unit, limit, size),
                     met=size is not None and size <= limit,
                     model=name,
                     demand=f"at_most_{unit}",
                     margin=limit,
-                    confidence=1.0,
                     difference=size or 0.0,
                     lower_bound=size or 0.0,
                 )
+
+
+def _measure_sizes(model: Model) -> dict[str, float]:
+    """Return the parameters and megabytes that a model's folder shows; an adapter has those of its base."""
+    sizes: dict[str, float] = {}
+    # Where they cannot be read, the weights are in some other form than a transformer's.
+    with contextlib.suppress(CheckpointError):
+        sizes["megabytes"] = Checkpoint(model.folder).weight_bytes / 1e6
+    with contextlib.suppress(CheckpointError):
+        sizes["parameters"] = count_parameters(Checkpoint(model.folder)).total
+    return sizes
 
 
 def curves(models: Sequence[Scored], judge: Judge, groups: Sequence[str]) -> list[ScoreCurve]:

@@ -231,8 +231,7 @@ def _describe_differences_from(reference: str, scores: Scores, words: str) -> li
     unit = "of losses, of which less is better" if scores.less else "in points"
     lines = [
         "",
-        f"Difference from {prose(first.reference)} {unit}, with {first.confidence:.0%} intervals "
-        f"of {words}:",
+        f"Difference from {prose(first.reference)} {unit}, with 95% intervals of {words}:",
         "",
         *_draw_table_head(["model", *(groups[mean] for mean in columns)]),
     ]

@@ -18,7 +18,6 @@ def describe_demand(
     *,
     difference: float,
     bound: float,
-    confidence: float,
     less: bool,
 ) -> str:
     """Return the sentence on a required difference, in points; a positive difference is a gain.
@@ -37,7 +36,7 @@ def describe_demand(
     doubt = f" {doubt}" if is_near and not is_met else ""
     return (
         f"{arm} is to be {claim} on {tasks}: {difference:+.2f} {unit}{doubt} (lower bound {bound:+.2f} at "
-        f"{_share(confidence)}, must be {condition} {f'{least:+g}' if least else '0'})"
+        f"95%, must be {condition} {f'{least:+g}' if least else '0'})"
     )
 
 
@@ -49,7 +48,6 @@ def describe_forgetting(
     limit: float,
     difference: float,
     bound: float,
-    confidence: float,
 ) -> str:
     """Return the sentence on the loss against the base that is allowed, in points; a gain is positive."""
     claim = (
@@ -59,7 +57,7 @@ def describe_forgetting(
     worst = (
         f"but may have lost {-bound:.2f}" if is_unsure else f"at worst it {_describe_change(bound)}"
     )
-    return f"{claim}: it {_describe_change(difference)} points, {worst} (at {_share(confidence)})"
+    return f"{claim}: it {_describe_change(difference)} points, {worst} (at 95%)"
 
 
 def describe_share_kept(
@@ -70,12 +68,11 @@ def describe_share_kept(
     required: float,
     share: float,
     low: float | None,
-    confidence: float,
     units: int,
     unit: str,
 ) -> str:
     """Return the sentence on the share of another model's score that is to be kept, on `units` test units."""
-    claim = f"{arm} is to keep at least {_share(required)} of {other} on {tasks}"
+    claim = f"{arm} is to keep at least {100 * required:g}% of {other} on {tasks}"
     if not units:
         return f"{claim}: cannot be told, as no task there has scores by query"
     if units < ENOUGH_UNITS:
@@ -84,7 +81,7 @@ def describe_share_kept(
         )
     if low is None:
         return f"{claim}: cannot be told, as the score of {other} may be 0"
-    return f"{claim}: it keeps {share:.1%}, at worst {low:.1%} (at {_share(confidence)})"
+    return f"{claim}: it keeps {share:.1%}, at worst {low:.1%} (at 95%)"
 
 
 def describe_size(model: str, unit: str, limit: float, size: float | None) -> str:
@@ -95,7 +92,3 @@ def describe_size(model: str, unit: str, limit: float, size: float | None) -> st
 
 def _describe_change(points: float) -> str:
     return f"{'lost' if points < 0 else 'gained'} {abs(points):.2f}"
-
-
-def _share(confidence: float) -> str:
-    return f"{100 * confidence:g}%"

@@ -131,7 +131,7 @@ def gather(
         name = reference.step or folder.name
         done = _read_done(name, folder)
         report = replace(report, done=(*report.done, done))
-        if drawn := read_figures(name, folder, artifact):
+        if drawn := read_figures(name, artifact):
             report = replace(report, figures=(*report.figures, (name, drawn)))
         if changes := read_changes(name, folder, artifact):
             report = replace(report, data=(*report.data, changes))

@@ -13,10 +13,6 @@ BEYOND = {
         "evaluate: {models: [./m], evaluators: [mteb], resamples: 5}",
         "resamples",
     ),
-    "a sure interval": (
-        "evaluate: {models: [./m], evaluators: [mteb], require: {model: ./m, confidence: 95}}",
-        "confidence",
-    ),
     "a forgetting below 0": (
         "evaluate: {models: [./m], evaluators: [mteb], require: {forgetting: -1.0}}",
         "forgetting",

@@ -253,7 +253,6 @@ def written_scores(out: Path, scores: Mapping[str, tuple[float, ...]]) -> dict[s
                 "difference": gain,
                 "low": gain - 0.03,
                 "high": gain + 0.03,
-                "confidence": 0.95,
             }
             for m in others
             for on in (*names, "task", "in", "out")

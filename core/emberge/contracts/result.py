@@ -41,18 +41,14 @@ class Artifact:
     JSON file of the result that has the same content and `examples` of rows. `weights_by_layer` contains
     numbers by layer and label, such as each model's weight in a merge. `figures` lists figures to show. Each
     has a `title`, a `caption`, a `table` (`title`, `head`, `rows`) to show next to it, and one of these keys:
-    - `file`: the name of an SVG file next to the artifact;
     - `heat_map`: `rows` and `columns`, lists of names, and `values`, a list of numbers for each row, in which
       null is an empty cell. If any number is below 0, numbers below and above 0 get different colours;
-    - `points`: `x` and `y`, labels of the axes, and `series`, which maps a name to a list of [x, y] or [x, y,
-      text];
     - `lines`: `x` and `y`, labels of the axes, `labels`, names of the positions on the x axis, and `series`,
       which maps a name to a list of one number for each position, in which null is a gap;
-    - `bars`: the same as `lines`, drawn as bars side by side, such as a histogram;
     - `tree`: `names`, the leaves in their order; `unions`, each [node, node, height], the lowest first, where
       a node is the number of a leaf or of a union (numbers of unions follow those of the leaves); `x`, the
       label of the axis; and `label`, the tree in words.
-    If a figure with data has no table, a table of its numbers is shown.
+    If a figure has no table, a table of its numbers is shown.
     """
 
     kind: ArtifactKind

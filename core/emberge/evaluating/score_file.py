@@ -9,7 +9,6 @@ from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from emberge.contracts import ParameterCount
 from emberge.errors import DataError
 from emberge.evaluating.scores import (
     Comparison,
@@ -75,22 +74,9 @@ def _build_model_entry(name: str, scores: Scores) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": name, "fingerprint": scores.fingerprints[name]}
     if size := scores.sizes.get(name):
         entry["size"] = size
-    if count := scores.parameters.get(name):
-        entry["parameters"] = asdict(count)
-    if weights := scores.weight_bytes.get(name):
-        entry["weight_bytes"] = weights
-    if shares := scores.shares.get(name):
-        entry["shares"] = _build_share_entries(shares)
     if cost := scores.costs.get(name):
         entry["training_cost"] = {k: v for k, v in asdict(cost).items() if v is not None}
     return entry
-
-
-def _build_share_entries(shares: Mapping[str, Estimate]) -> dict[str, Any]:
-    return {
-        on: {"share": share.mean, "low": share.low, "high": share.high}
-        for on, share in shares.items()
-    }
 
 
 def _build_task_entry(task: Task) -> dict[str, Any]:
@@ -121,7 +107,6 @@ def _build_arm_entry(name: str, pooled: Scores) -> dict[str, Any]:
         "seeds": list(pooled.members[name]),
         "scores": {task.name: estimate(task.name) for task in pooled.tasks},
         "means": {mean: estimate(mean) for mean in pooled.means[name]},
-        "shares": _build_share_entries(pooled.shares.get(name, {})),
     }
 
 
@@ -176,29 +161,9 @@ def _read_all(content: Mapping[str, Any]) -> Scores:
         },
         curves=tuple(_read_curve(curve) for curve in content.get("curves") or ()),
         sizes={m["name"]: int(m["size"]) for m in content["models"] if m.get("size")},
-        parameters={
-            m["name"]: ParameterCount(**m["parameters"])
-            for m in content["models"]
-            if m.get("parameters")
-        },
-        weight_bytes={
-            m["name"]: int(m["weight_bytes"]) for m in content["models"] if m.get("weight_bytes")
-        },
-        shares=_read_shares(content["models"]),
     )
     arms = content.get("arms") or ()
     return replace(scores, pooled=_read_pooled(scores, arms, content)) if arms else scores
-
-
-def _read_shares(entries: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Estimate]]:
-    return {
-        entry["name"]: {
-            on: Estimate(float(share["share"]), None, share["low"], share["high"])
-            for on, share in entry["shares"].items()
-        }
-        for entry in entries
-        if entry.get("shares")
-    }
 
 
 def _read_pooled(scores: Scores, arms: Sequence[Any], content: Mapping[str, Any]) -> Scores:
@@ -230,14 +195,11 @@ def _read_pooled(scores: Scores, arms: Sequence[Any], content: Mapping[str, Any]
         forgetting=_read_comparisons(content.get("arm_forgetting")),
         against_linear=_read_comparisons(content.get("arm_against_linear")),
         requirements=(),
-        shares=_read_shares(arms),
         curves=(),
     )
     return replace(
         pooled,
         costs=_map_arms_to_facts(scores.costs, pooled),
-        parameters=_map_arms_to_facts(scores.parameters, pooled),
-        weight_bytes=_map_arms_to_facts(scores.weight_bytes, pooled),
     )
 
 
@@ -321,7 +283,6 @@ def _read_comparisons(entries: Iterable[Mapping[str, Any]] | None) -> tuple[Comp
             difference=float(entry["difference"]),
             low=entry.get("low"),
             high=entry.get("high"),
-            confidence=float(entry["confidence"]),
             by_seed=entry.get("by_seed"),
             less=bool(entry.get("less")),
         )

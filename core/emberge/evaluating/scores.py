@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from emberge.contracts import LESS_IS_BETTER, ParameterCount
+from emberge.contracts import LESS_IS_BETTER
 
 # Maps names of means, in the order of display, to their titles.
 MEANS = {
@@ -67,7 +67,6 @@ class Comparison:
     difference: float
     low: float | None = None
     high: float | None = None
-    confidence: float = 0.95
     by_seed: Mapping[str, float] | None = None
     less: bool = False
 
@@ -106,7 +105,6 @@ class Verdict:
     demand: str = ""
     tasks: str = "all"
     margin: float = 0.0
-    confidence: float = 0.95
     difference: float = 0.0
     lower_bound: float = 0.0
 
@@ -148,9 +146,6 @@ class Scores:
     made from it, on tasks in no model's training domain: how much less the model scores.
     `comparisons` are with the first model, and those of further pairs that the recipe asks for.
     `against_linear` compares merges with the linear merge of the same members.
-
-    `shares` are scores divided by the first model's, by mean. `weight_bytes` are the sizes of files of
-    weights.
     """
 
     fingerprints: Mapping[str, str]
@@ -167,15 +162,7 @@ class Scores:
     members: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     curves: tuple[ScoreCurve, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
-    parameters: Mapping[str, ParameterCount] = field(default_factory=dict)
-    weight_bytes: Mapping[str, int] = field(default_factory=dict)
-    shares: Mapping[str, Mapping[str, Estimate]] = field(default_factory=dict)
     pooled: Scores | None = None
-
-    @property
-    def confidence(self) -> float:
-        """Confidence of all intervals."""
-        return next((comparison.confidence for comparison in self.comparisons), 0.95)
 
     def members_of(self, model: str) -> tuple[str, ...]:
         """Return the names of an arm's models, or the model's own name."""

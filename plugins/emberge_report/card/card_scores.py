@@ -48,12 +48,12 @@ def score_section(model: str, scores: Scores) -> Section:
     """Return a table of the model's scores and the reference model's, and the requirements on the model."""
     reference = scores.reference
     compared = reference if reference != model else None
-    head = ["Task", "Metric", model, f"{100 * scores.confidence:g} % interval"]
+    head = ["Task", "Metric", model, "95 % interval"]
     head += [compared, "Difference"] if compared else []
     rows = [_build_score_row(model, scores, on, compared) for on in scores.columns()]
     title = f"Scores{_describe_size(model, scores)}"
     kind = "Losses, of which less is better." if scores.less else "Scores ×100."
-    explanation = [_EXPLAINED.format(share=f"{100 * scores.confidence:g} %")] if compared else []
+    explanation = [_EXPLAINED] if compared else []
     notes = [Markdown(f"{prose(t.name)}: {prose(t.note)}") for t in scores.tasks if t.note]
     note_list = [BulletList(notes)] if notes else []
     return Section(
@@ -84,7 +84,7 @@ def forgetting_sentence(model: str, scores: Scores) -> str:
 
 
 _EXPLAINED = (
-    "Intervals are bootstraps over test examples at {share}, those of differences paired; they cover nothing "
+    "Intervals are bootstraps over test examples at 95 %, those of differences paired; they cover nothing "
     "of how another training run would come out."
 )
 

@@ -145,29 +145,6 @@ class Scale:
         return [number(place, places) for place in places]
 
 
-class LogScale(Scale):
-    """Logarithmic scale of numbers above zero."""
-
-    def __call__(self, value: float) -> float:
-        """Return the pixel of a number."""
-        span = math.log(self.high / self.low) or 1.0
-        return self.start + math.log(value / self.low) / span * (self.end - self.start)
-
-    def ticks(self, count: int = 5) -> tuple[float, ...]:
-        """Return 1, 2 and 5 times the powers of ten inside, or round numbers of a short line."""
-        if self.high < 10 * self.low:
-            return ticks(self.low, self.high, count)
-        powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-        round_numbers = (m * 10.0**power for power in powers for m in (1, 2, 5))
-        return tuple(tick for tick in round_numbers if self.low <= tick <= self.high)
-
-    def labels(self, places: Sequence[float]) -> list[str]:
-        """Return the labels of ticks, each with the digits that it needs on a line over powers of ten."""
-        if self.high < 10 * self.low:
-            return super().labels(places)
-        return [number(place) for place in places]
-
-
 def ticks(low: float, high: float, count: int = 5) -> tuple[float, ...]:
     """Return about `count` round numbers (1, 2 or 5 times a power of ten apart) from `low` to `high`."""
     span = high - low

@@ -47,7 +47,7 @@ def _draw_variable(
         "figure",
         tag("h3", title),
         charts,
-        tag("figcaption", _write_caption(scores)),
+        tag("figcaption", _CAPTION),
         _draw_table(scores, curves, merged),
     )
 
@@ -142,11 +142,10 @@ def _describe_curve(curve: ScoreCurve, on: str, less: bool) -> str:
     return f"{curve.name} {', '.join(places)}"
 
 
-def _write_caption(scores: Scores) -> str:
-    return (
-        f"Bars are {100 * scores.confidence:g} % intervals over test examples, and over draws and seeds "
-        "where a place has several models. Dashed: merges of models from several places."
-    )
+_CAPTION = (
+    "Bars are 95 % intervals over test examples, and over draws and seeds "
+    "where a place has several models. Dashed: merges of models from several places."
+)
 
 
 def _draw_table(scores: Scores, curves: Sequence[ScoreCurve], merged: Collection[str]) -> Markup:

@@ -1,4 +1,4 @@
-"""Models of the figures in an artifact's details: a file, or data to draw."""
+"""Models of the figures in an artifact's details: data to draw."""
 
 from __future__ import annotations
 
@@ -76,48 +76,13 @@ def number_table(
     return TableData(head=[corner, *columns], rows=rows)
 
 
-def _read_point(value: Any) -> Any:
-    """Return [x, y] or [x, y, words] as (x, y, words), and any other value unchanged."""
-    if isinstance(value, list | tuple) and len(value) in (2, 3):
-        return (*value, "") if len(value) == 2 else tuple(value)
-    raise ValueError("a point is [x, y] or [x, y, text]")
-
-
 def _read_union(value: Any) -> Any:
     """Return [node, node, height] as a tuple, and any other value unchanged."""
     return tuple(value) if isinstance(value, list) else value
 
 
-class PointsData(_Strict):
-    """Labels of the axes, and the points of each series: x, y and words."""
-
-    x: str
-    y: str
-    series: dict[str, list[Annotated[tuple[float, float, str], BeforeValidator(_read_point)]]] = (
-        Field(min_length=1)
-    )
-
-    @property
-    def table(self) -> TableData:
-        """Table of all points."""
-        points = [
-            (name, *point)
-            for name, points_of_series in self.series.items()
-            for point in points_of_series
-        ]
-        worded = any(words for *_, words in points)
-        rows: list[list[str | int | float | None]] = [
-            [name, *([words] if worded else []), f"{x:.6g}", f"{y:.6g}"]
-            for name, x, y, words in points
-        ]
-        return TableData(head=["Series", *(["Point"] if worded else []), self.x, self.y], rows=rows)
-
-
 class LinesData(_Strict):
-    """Labels of the axes and of the places on the x axis, and a number for each place in each series.
-
-    The numbers are drawn as lines or as bars.
-    """
+    """Labels of the axes and of the places on the x axis, and a number for each place in each series."""
 
     x: str
     y: str
@@ -175,21 +140,18 @@ class TreeData(_Strict):
 
 
 class FigureData(_Strict):
-    """Figure with its heading, caption and table; it is a `file` or one kind of data."""
+    """Figure with its heading, caption and table, and one kind of data."""
 
     title: str = ""
     caption: str = ""
     table: TableData | None = None
-    file: str | None = None
     heat_map: HeatMapData | None = None
-    points: PointsData | None = None
     lines: LinesData | None = None
-    bars: LinesData | None = None
     tree: TreeData | None = None
 
     @model_validator(mode="after")
     def _is_one(self) -> FigureData:
-        kinds = ("file", "heat_map", "points", "lines", "bars", "tree")
+        kinds = ("heat_map", "lines", "tree")
         if sum(getattr(self, kind) is not None for kind in kinds) != 1:
             quoted = [f"'{kind}'" for kind in kinds]
             raise ValueError(f"a figure is one of {join_some(quoted, len(kinds))}")

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import re
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emberge import DataError
-
-from emberge_report.charts.bar_chart import bar_chart
 from emberge_report.charts.heat_map import heat_map
 from emberge_report.charts.line_chart import Chart, Line, line_chart
 from emberge_report.charts.markup import Markup, tag
-from emberge_report.charts.point_chart import point_chart
 from emberge_report.charts.svg import looks
 from emberge_report.charts.tree_chart import tree_chart
 from emberge_report.page.figure_data import FigureData, LinesData, TableData, figure_data
@@ -40,29 +34,21 @@ class Figure:
     rows: Sequence[Sequence[str]] = ()
 
 
-def read_figures(step: str, folder: Path, artifact: Artifact) -> list[Figure]:
+def read_figures(step: str, artifact: Artifact) -> list[Figure]:
     """Return the figures that a step's artifact has in `details["figures"]`, in order.
 
-    A file uses the page's colours by the names of the style sheet: `var(--ink)`, `var(--c0)` and so on. If
-    data has no table, one of its numbers is added.
+    If data has no table, one of its numbers is added.
 
     Raises:
-        DataError: if a figure is invalid, or a drawing cannot be read.
+        DataError: if a figure is invalid.
     """
     entries = figure_data(step, artifact.details.get("figures", ()))
-    try:
-        return [figure_of(entry, folder) for entry in entries]
-    except DataError as error:
-        raise DataError(f"'{step}': figures: {error}") from None
+    return [figure_of(entry) for entry in entries]
 
 
-def figure_of(entry: FigureData, folder: Path = Path()) -> Figure:
-    """Return a figure drawn from its data, or from its file in the folder.
-
-    Raises:
-        DataError: if the file cannot be read.
-    """
-    drawing, data_table = _draw_figure(folder, entry)
+def figure_of(entry: FigureData) -> Figure:
+    """Return a figure drawn from its data."""
+    drawing, data_table = _draw_figure(entry)
     shown_table = entry.table or data_table
     return Figure(
         title=entry.title,
@@ -74,25 +60,18 @@ def figure_of(entry: FigureData, folder: Path = Path()) -> Figure:
     )
 
 
-def _draw_figure(folder: Path, entry: FigureData) -> tuple[Markup, TableData]:
+def _draw_figure(entry: FigureData) -> tuple[Markup, TableData]:
     """Return a figure's drawing, and the table of its data."""
     if entry.heat_map is not None:
         heat_map_data = entry.heat_map
         return heat_map(
             heat_map_data.rows, heat_map_data.columns, heat_map_data.values
         ), heat_map_data.table
-    if entry.points is not None:
-        points_data = entry.points
-        return point_chart(points_data.x, points_data.y, points_data.series), points_data.table
     if entry.lines is not None:
         return _draw_lines(entry.title, entry.lines), entry.lines.table
-    if entry.bars is not None:
-        bars = entry.bars
-        return bar_chart(bars.x, bars.y, bars.labels, bars.series), bars.table
-    if entry.tree is not None:
-        tree = entry.tree
-        return tree_chart(tree.x, tree.names, tree.unions, tree.label), tree.table
-    return read_svg(folder / str(entry.file)), TableData()
+    tree = entry.tree
+    assert tree is not None  # a figure is one kind of data
+    return tree_chart(tree.x, tree.names, tree.unions, tree.label), tree.table
 
 
 def _draw_lines(title: str, lines_data: LinesData) -> Markup:
@@ -149,59 +128,3 @@ def _has_words(figure: Figure, column: int) -> bool:
 def _choose_cell_style(word: str) -> str | None:
     """Return the style of a cell: words to the left, numbers to the right."""
     return None if _NUMBER.fullmatch(word) else "words"
-
-
-# Elements that a drawing may have: shapes and words, but no element that runs code or loads files.
-_SHAPES = frozenset(
-    {
-        *("svg", "g", "title", "desc", "text", "tspan"),
-        *("path", "line", "polyline", "polygon", "rect", "circle", "ellipse"),
-    }
-)
-
-
-def read_svg(path: Path) -> Markup:
-    """Return an SVG file as an element of the page.
-
-    Raises:
-        DataError: if the file is missing, or not an SVG.
-    """
-    try:
-        root = ElementTree.fromstring(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, ElementTree.ParseError) as error:
-        raise DataError(f"{path.name} is no drawing that a report can show: {error}") from None
-    if _take_local_name(root) != "svg":
-        raise DataError(f"{path.name} is no SVG: it begins with <{_take_local_name(root)}>")
-    return _copy_element(root)
-
-
-def _copy_element(element: ElementTree.Element) -> Markup:
-    children: list[str | Markup | None] = [element.text]
-    for child in element:
-        if _take_local_name(child) in _SHAPES:
-            children.append(_copy_element(child))
-        children.append(child.tail)
-    attributes = {
-        _name_attribute(key): value
-        for key, value in element.attrib.items()
-        if _is_harmless(key, value)
-    }
-    return tag(_take_local_name(element), *_drop_spaces(children), **attributes)
-
-
-def _drop_spaces(children: Sequence[str | Markup | None]) -> list[str | Markup | None]:
-    return [child for child in children if child is not None and child.strip()]
-
-
-def _take_local_name(element: ElementTree.Element) -> str:
-    return str(element.tag).rpartition("}")[2]
-
-
-def _name_attribute(name: str) -> str:
-    # `tag` turns underscores into hyphens, and takes attributes that are words of Python with one behind.
-    return name.rpartition("}")[2].replace("-", "_") + "_"
-
-
-def _is_harmless(name: str, value: str) -> bool:
-    local = name.rpartition("}")[2].lower()
-    return not (local.startswith("on") or local in ("href", "src", "id") or "url(" in value.lower())

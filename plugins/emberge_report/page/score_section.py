@@ -66,12 +66,11 @@ def _draw_panels(scores: Scores, looks: Looks) -> Markup:
 
 def _draw_panel_caption(scores: Scores) -> Markup:
     has_intervals = any(scores.intervals.values())
-    share = f"{100 * scores.confidence:g} %"
     return tag(
         "figcaption",
         f"{_name_kind(scores)}. All panels cover the same width, each around its own values, so "
         "distances can be compared between panels; none starts at zero. ",
-        f"Bars behind dots are {share} {_name_intervals(scores)}. " if has_intervals else None,
+        f"Bars behind dots are 95 % {_name_intervals(scores)}. " if has_intervals else None,
         f"The dashed line is {scores.reference}." if scores.reference else None,
     )
 
@@ -253,13 +252,13 @@ def _explain_intervals(scores: Scores) -> str:
     )
     if scores.spreads:
         return (
-            f"Differences of means over seeds. Intervals at {100 * scores.confidence:g} % cover the test "
+            f"Differences of means over seeds. Intervals at 95 % cover the test "
             "examples, by a bootstrap of both on the same ones, and other seeds, by Student’s t of the "
             "differences seed by seed, which are given where both have the same seeds. An arm of one model "
             f"is that model alone. {verdicts}"
         )
     return (
-        f"Intervals are paired bootstraps at {100 * scores.confidence:g} %: both models on the same "
+        f"Intervals are paired bootstraps at 95 %: both models on the same "
         "drawn test examples. They show how far a difference could be chance of the test examples, not of "
         f"another training run. {verdicts}"
     )

@@ -31,8 +31,8 @@ PLAIN = Scores(
     intervals={"base": {"code": (0.4, 0.6), "task": (0.3, 0.5)}, "m.seed=1": {}, "m.seed=2": {}},
     means={name: {"task": 0.375, "type": 0.375} for name in ("base", "m.seed=1", "m.seed=2")},
     comparisons=(
-        Comparison("m.seed=1", "base", "task", 0.0, -0.1, 0.1, 0.9),
-        Comparison("m.seed=1", "base", "topics", 0.0, confidence=0.9),
+        Comparison("m.seed=1", "base", "task", 0.0, -0.1, 0.1),
+        Comparison("m.seed=1", "base", "topics", 0.0),
     ),
     forgetting=(Comparison("base", "m.seed=1", "out", 0.02, 0.01, 0.03),),
     requirements=(Verdict("m not worse than base", True, "m", "base", "not_worse_than"),),
@@ -40,9 +40,7 @@ PLAIN = Scores(
     curves=(
         ScoreCurve("m", "ratio", (CurvePoint(0.2, ("m.seed=1",), {"task": Estimate(0.375, 0.1)}),)),
     ),
-    weight_bytes={"m.seed=1": 1200, "m.seed=2": 1200},
     sizes={"m.seed=2": 256},
-    shares={"m.seed=1": {"task": Estimate(0.9, None, 0.8, 1.1), "type": Estimate(0.9)}},
 )
 POOLED = Scores(
     fingerprints={"base": "", "m": ""},
@@ -56,8 +54,6 @@ POOLED = Scores(
     members={"base": {"1": "base"}, "m": {"seed=1": "m.seed=1", "seed=2": "m.seed=2"}},
     sizes=PLAIN.sizes,
     costs={"m": TrainingCost(1.5, 30, 20)},
-    weight_bytes={"m": 1200},
-    shares={"m": {"task": Estimate(0.95, None, 0.9, 1.0)}},
 )
 
 

@@ -30,14 +30,7 @@ def given() -> Given:
 def test_the_result_holds_what_reports_read(given: Given, tmp_path: Path) -> None:
     workspace = bench(tmp_path, "base", "merged")
     artifact, result = run(step("base", "merged", evaluators=(given,)), workspace)
-    shares = result["models"][1].pop("shares")
     assert result["models"][1] == {"name": "merged", "fingerprint": "hash-merged"}
-    base_means = result["means"]["base"]
-    assert set(shares) == {"task", "type", "in", "out"}
-    for mean, share in shares.items():
-        ratio = result["means"]["merged"][mean] / base_means[mean]
-        assert share["share"] == pytest.approx(ratio)
-        assert share["low"] < ratio < share["high"]
     assert result["tasks"][1] == {
         "name": "papers",
         "kind": "retrieval",

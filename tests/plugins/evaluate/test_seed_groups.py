@@ -243,7 +243,7 @@ def test_states_of_a_training_are_a_curve_over_its_steps() -> None:
         for name in values
     ]
     judge = Judge([TASK], scores, resamples=100, seed=0, arms=find_arms(models))
-    found = curves(models, {}, judge, ("all",))
+    found = curves(models, judge, ("all",))
     assert [(curve.name, curve.variable) for curve in found] == [
         *(("run,share=0.1", "step"), ("run,share=0.2", "step")),
     ]

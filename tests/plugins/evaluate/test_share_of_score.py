@@ -49,9 +49,7 @@ def verdicts(tmp_path: Path, given: Given, share: float, **entries: str | None) 
     for name, arm in entries.items():
         bench.many[f"${name}"] = [Model(name, tmp_path, f"hash-{name}")]
         models.append(EvaluatedModel(model=ModelRef(f"${name}"), arm=arm))
-    require = Requirement(
-        model=ModelRef("$small"), keeps=share, of=ModelRef("$large"), confidence=0.95
-    )
+    require = Requirement(model=ModelRef("$small"), keeps=share, of=ModelRef("$large"))
     step = Evaluate(models=tuple(models), evaluators=(given,), require=(require,), resamples=2000)
     made = step.run(bench)
     found = json.loads((bench.folder / "scores.json").read_text())

@@ -87,10 +87,10 @@ SURE = "(lower bound {} at 95%, must be {})"
         ),
         (
             0.02,
-            {"better_than": "$old", "confidence": 0.995},
+            {"better_than": "$old"},
             True,
             f"{BETTER} on all",
-            "+2.00 points (lower bound +2.00 at 99.5%, must be above 0)",
+            "+2.00 points (lower bound +2.00 at 95%, must be above 0)",
         ),
         (
             0.005 + NOISE,

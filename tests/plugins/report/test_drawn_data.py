@@ -1,11 +1,10 @@
-"""Figures that are data: a heat map, points or lines, drawn by the report in its own colours."""
+"""Figures that are data: a heat map, lines or a tree, drawn by the report in its own colours."""
 
 from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ElementTree
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,16 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 MAP = {"rows": ["a", "b"], "columns": ["x", "y", "z"], "values": [[1, -2.5, None], [0, 5.0, 0.25]]}
-POINTS = {
-    "x": "similarity",
-    "y": "rank",
-    "series": {"ir": [[0.68, 17.2], [0.74, 17, "InfoNCE"]], "sts": [[0.7, 18.5, "<CoSENT>"]]},
-}
 
 
 def section(**figure: Any) -> ElementTree.Element:
     artifact = Artifact("file", details={"figures": [figure]})
-    return ElementTree.fromstring(figure_section(read_figures("study", Path(), artifact)))
+    return ElementTree.fromstring(figure_section(read_figures("study", artifact)))
 
 
 def drawn(**figure: Any) -> ElementTree.Element:
@@ -85,9 +79,9 @@ def test_numbers_of_one_sign_go_from_the_lowest_to_the_highest() -> None:
 
 
 def test_the_colours_are_the_pages() -> None:
-    for svg in (drawn(heat_map=MAP), drawn(points=POINTS)):
-        assert not re.search(r"#[0-9a-f]{3,6}|rgb", ElementTree.tostring(svg, "unicode"))
-        assert svg.get("role") == "img"
+    svg = drawn(heat_map=MAP)
+    assert not re.search(r"#[0-9a-f]{3,6}|rgb", ElementTree.tostring(svg, "unicode"))
+    assert svg.get("role") == "img"
 
 
 def test_the_label_has_the_ends() -> None:
@@ -157,59 +151,12 @@ def test_any_numbers_can_be_drawn(values: list[list[float | None]]) -> None:
     assert len(shades) == sum(v is not None for row in values for v in row)
 
 
-# ── points ──────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_points_have_a_marker_a_title_and_their_words() -> None:
-    svg = drawn(points=POINTS)
-    assert cells(svg).keys() >= {
-        "ir: 0.68, 17.2",
-        "ir: InfoNCE: 0.74, 17",
-        "sts: <CoSENT>: 0.7, 18.5",
-    }
-    assert {"InfoNCE", "<CoSENT>", "similarity", "rank", "ir", "sts"} <= set(words(svg))
-    marks = [e.get("class") for e in svg.iter() if str(e.get("class")).startswith("mark ")]
-    assert sorted(map(str, marks)) == ["mark c0"] * 3 + ["mark c1"] * 2, "one more in the legend"
-
-
-def test_words_cover_neither_points_nor_other_words() -> None:
-    crowd = [[0.5, 0.5, f"the name of point {i}"] for i in range(30)]
-    apart = [[float(i), float(i), f"p{i}"] for i in range(5)]
-    shown = words(drawn(points={**POINTS, "series": {"a": crowd}}))
-    assert len([w for w in shown if "name" in w]) == 2, "one on each side"
-    shown = words(drawn(points={**POINTS, "series": {"a": apart}}))
-    assert {f"p{i}" for i in range(5)} <= set(shown)
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    series=st.dictionaries(
-        st.text(min_size=0, max_size=30),
-        st.lists(st.tuples(st.floats(-1e9, 1e9), st.floats(-1e9, 1e9)).map(list), max_size=5),
-        min_size=1,
-        max_size=30,
-    )
-)
-def test_all_points_are_inside(series: dict[str, list[list[float]]]) -> None:
-    svg = drawn(points={"x": "x", "y": "y", "series": series})
-    _, _, width, height = (float(v) for v in str(svg.get("viewBox")).split())
-    for circle in svg.iter("circle"):
-        assert 0 <= float(str(circle.get("cx"))) <= width
-        assert 0 <= float(str(circle.get("cy"))) <= height
-
-
-def test_points_without_a_table_are_listed() -> None:
-    rows = [[c.text for c in row] for row in section(points=POINTS).iter("tr")]
-    assert rows[0] == ["Series", "Point", "similarity", "rank"]
-    assert rows[2] == ["ir", "InfoNCE", "0.74", "17"]
-
-
 TREE = {"x": "distance", "names": ["a", "b", "c"], "unions": [[0, 1, 0.1], [3, 2, 0.2]]}
 
 
-def test_a_tree_without_a_table_has_one_of_its_unions(tmp_path: Path) -> None:
+def test_a_tree_without_a_table_has_one_of_its_unions() -> None:
     artifact = Artifact("file", details={"figures": [{"tree": TREE}]})
-    (drawn,) = read_figures("study", tmp_path, artifact)
+    (drawn,) = read_figures("study", artifact)
     assert drawn.head == ["Union of", "distance"]
     assert drawn.rows == [["a, b", "0.1"], ["a, b, c", "0.2"]]
     assert drawn.drawing.count("<path") == 2
@@ -238,25 +185,16 @@ BAD: dict[str, tuple[Any, str]] = {
     ),
     "nothing but rows": ({"heat_map": {"rows": ["a"]}}, r"\.heat_map\.columns.*\.heat_map\.values"),
     "a misspelt key": ({"heat_map": {**MAP, "value": 1}}, r"\.heat_map\.value:"),
-    "a point of one": (
-        {"points": {**POINTS, "series": {"a": [[1.0]]}}},
-        r"\.points\.series\.a\[0\]",
-    ),
-    "a point of words": (
-        {"points": {**POINTS, "series": {"a": [[1, 2], [1, "2"]]}}},
-        r"\.points\.series\.a\[1\]\[1\]",
-    ),
-    "points without an axis": ({"points": {"x": "x", "series": {"a": []}}}, r"\.points\.y"),
     "two at once": (
-        {"heat_map": MAP, "points": POINTS},
-        "one of 'file', 'heat_map', 'points', 'lines', 'bars', 'tree'",
+        {"heat_map": MAP, "tree": TREE},
+        "one of 'heat_map', 'lines', 'tree'",
     ),
-    "none": ({"title": "So"}, "one of 'file', 'heat_map', 'points', 'lines', 'bars', 'tree'"),
+    "none": ({"title": "So"}, "one of 'heat_map', 'lines', 'tree'"),
     "another kind": ({"heatmap": MAP}, r"\.heatmap"),
     "no mapping": (5, r"\[0\]: must be a mapping, not 5"),
-    "a title of numbers": ({"title": 5, "points": POINTS}, r"\.title"),
-    "no table": ({"table": "numbers", "points": POINTS}, r"\.table"),
-    "a table of nonsense": ({"table": {"rows": [5]}, "points": POINTS}, r"\.table\.rows\[0\]"),
+    "a title of numbers": ({"title": 5, "heat_map": MAP}, r"\.title"),
+    "no table": ({"table": "numbers", "heat_map": MAP}, r"\.table"),
+    "a table of nonsense": ({"table": {"rows": [5]}, "heat_map": MAP}, r"\.table\.rows\[0\]"),
     "a union of what is not yet": (
         {"tree": {**TREE, "unions": [[0, 4, 0.1], [2, 1, 0.2]]}},
         r"\.tree: .*one tree of 3",
@@ -270,23 +208,22 @@ BAD: dict[str, tuple[Any, str]] = {
         {"tree": {**TREE, "unions": [[0, 1, "low"], [3, 2, 0.2]]}},
         r"\.tree\.unions\[0\]\[2\]",
     ),
-    "no file": ({"file": "absent.svg"}, r"absent\.svg"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_is_no_figure_names_the_step_and_the_field(name: str, tmp_path: Path) -> None:
+def test_what_is_no_figure_names_the_step_and_the_field(name: str) -> None:
     figure, place = BAD[name]
     artifact = Artifact("file", details={"figures": [figure]})
     with pytest.raises(DataError, match=rf"'the\.study': figures.*{place}") as caught:
-        read_figures("the.study", tmp_path, artifact)
+        read_figures("the.study", artifact)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("figures", [5, "a.svg", {"file": "a.svg"}])
-def test_figures_are_a_list(figures: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("figures", [5, "a map", {"heat_map": MAP}])
+def test_figures_are_a_list(figures: Any) -> None:
     with pytest.raises(DataError, match="'study': figures must be a list"):
-        read_figures("study", tmp_path, Artifact("file", details={"figures": figures}))
+        read_figures("study", Artifact("file", details={"figures": figures}))
 
 
 def test_lines_over_named_places_are_drawn_with_gaps_and_a_table() -> None:
@@ -314,48 +251,3 @@ def test_lines_with_too_few_values_are_refused_by_name() -> None:
         DataError, match=r"'diff': figures\[0\].lines: the series 'total' has 1 values"
     ):
         figure_data("diff", [{"lines": lines}])
-
-
-BARS = {
-    "x": "relevant documents",
-    "y": "share of queries",
-    "labels": ["1", "2", "3", "4 or more"],
-    "series": {"Du": [0.5, 0.25, 0.25, None], "T2": [0.1, 0.2, 0.3, 0.4]},
-}
-
-
-def test_bars_of_several_series_stand_side_by_side_and_are_as_high_as_their_numbers() -> None:
-    found = cells(drawn(bars=BARS))
-    boxes = {
-        title: {name: float(value) for name, value in rect.items() if name != "class"}
-        for title, group in found.items()
-        for rect in group.iter("rect")
-        if ": 0." in title
-    }
-    assert len(boxes) == 7, "a gap has no bar"
-    unit = boxes["Du, 1: 0.500"]["height"]
-    assert boxes["T2, 4 or more: 0.400"]["height"] == pytest.approx(0.8 * unit, rel=0.02)
-    ends = {box["y"] + box["height"] for box in boxes.values()}
-    assert max(ends) - min(ends) < 0.3, "all begin at 0"
-    sides = sorted((box["x"], box["x"] + box["width"]) for box in boxes.values())
-    assert all(right <= left + 0.3 for (_, right), (left, _) in pairwise(sides))
-    assert {"Du", "T2", "4 or more"} <= set(words(drawn(bars=BARS)))
-
-
-def test_bars_below_zero_hang_from_it() -> None:
-    bars = {**BARS, "labels": ["a"], "series": {"gain": [-0.5], "loss": [0.5]}}
-    found = cells(drawn(bars=bars))
-    down, up = (
-        next(found[name].iter("rect"))
-        for name in ("gain, a: \N{MINUS SIGN}0.500", "loss, a: 0.500")
-    )
-    assert float(down.get("y", "")) == pytest.approx(
-        float(up.get("y", "")) + float(up.get("height", "")), abs=0.3
-    )
-
-
-def test_bars_without_a_table_have_one_of_their_numbers() -> None:
-    (data,) = figure_data("scores", [{"bars": BARS}])
-    drawn_figure = figure_of(data)
-    assert list(drawn_figure.head) == ["relevant documents", "Du", "T2"]
-    assert drawn_figure.rows[3][1] == "–"

@@ -10,11 +10,9 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from emberge_report.charts.bar_chart import bar_chart
 from emberge_report.charts.dot_chart import Dot, dot_chart
 from emberge_report.charts.heat_map import heat_map
 from emberge_report.charts.line_chart import Chart, Line, line_chart
-from emberge_report.charts.point_chart import point_chart
 from emberge_report.charts.svg import looks, name_lines
 from emberge_report.charts.tree_chart import tree_chart
 
@@ -39,10 +37,6 @@ def lines(names: list[str]) -> Any:
 CHARTS: dict[str, Callable[[list[str]], Any]] = {
     "dots": dots,
     "lines": lines,
-    "bars": lambda names: bar_chart("x", "y", ["a", "b"], {n: [1.0, 2.0] for n in names}),
-    "points": lambda names: point_chart(
-        "x", "y", {n: [(i, i, ""), (i, 9, "")] for i, n in enumerate(names)}
-    ),
     "map": lambda names: heat_map(names, names, [[1.0, 2.0, 3.0]] * 3),
     "tree": lambda names: tree_chart("d", names, [(0, 1, 0.5), (3, 2, 0.9)], "tree"),
 }
@@ -77,7 +71,7 @@ def test_a_name_is_written_whole_and_inside_its_chart(chart: str) -> None:
             assert left + long <= width + 4
 
 
-@pytest.mark.parametrize("chart", ["dots", "lines", "bars", "points", "tree"])
+@pytest.mark.parametrize("chart", ["dots", "lines", "tree"])
 def test_lines_of_names_do_not_meet(chart: str) -> None:
     texts = written(ElementTree.fromstring(str(CHARTS[chart](NAMES))))
     heights = sorted(y for name in NAMES for _, y, _, _ in texts[name])
@@ -104,14 +98,6 @@ def test_a_name_is_broken_after_a_separator_and_nothing_of_it_is_lost() -> None:
         "sentence-transformers/paraphrase-multilingual-",
         "MiniLM-L12-v2-merged-with-legal-and-faq",
     ]
-
-
-def test_one_bar_is_no_wall() -> None:
-    svg = ElementTree.fromstring(str(bar_chart("x", "y", ["only"], {"a": [1.0], "b": [2.0]})))
-    widths = [float(str(bar.get("width"))) for bar in svg.iter("rect")]
-    assert widths[:2] == [pytest.approx(64, abs=0.1)] * 2
-    many = bar_chart("x", "y", [str(i) for i in range(50)], {"a": [1.0] * 50})
-    assert float(str(next(ElementTree.fromstring(str(many)).iter("rect")).get("width"))) < 20
 
 
 def test_a_table_is_as_wide_as_what_it_has() -> None:
