@@ -17,7 +17,6 @@ from emberge import (
     Expected,
     Model,
     ModelRef,
-    NonNegative,
     Preflight,
     Problem,
     RecipeError,
@@ -60,11 +59,9 @@ class Select(Step):
     """Choice of the best models by their scores on development data: of a training's checkpoints, or of runs.
 
     Models are ranked by `tasks`: `all` (the mean over tasks), `kinds` (the mean over kinds of task), `ind`,
-    `ood`, a kind of task such as retrieval, or the name of one task. The step chooses the first `top` models
-    and, as members of soups, all models whose mean over kinds of task is at most `within` points (score ×
-    100) below the best: hierarchical fusion starts from such checkpoints (CoDiEmb,
-    arXiv:2508.11442). If scores are equal, the model named first ranks higher. A model that is named
-    twice counts once.
+    `ood`, a kind of task such as retrieval, or the name of one task. The step chooses the first `top` models,
+    such as the checkpoints that hierarchical fusion starts from (CoDiEmb, arXiv:2508.11442). If scores are
+    equal, the model named first ranks higher. A model that is named twice counts once.
 
     The first model of the ranking is the result, and all chosen models are `$id.checkpoints`. They are whole
     models: adapters are merged into their bases, and models from outside the recipe are copied. Models of
@@ -94,8 +91,6 @@ class Select(Step):
     tasks: str = "all"
     """Tasks that models are ranked by."""
     top: Count = 3
-    within: NonNegative | None = 0.5
-    """Largest distance of a mean from the best mean, in points; null chooses only the first `top` models."""
     metric: Literal["score", "loss"] = "score"
     """Kind of number: `loss` for evaluators that give losses (lower is better); a point is a hundredth."""
     _parts: Mapping[str, StepRef] = field(default_factory=dict)
@@ -198,9 +193,7 @@ class Select(Step):
         group = GROUP_OF.get(self.tasks, self.tasks)
         choice = choose(
             {name: value_of(tasks, mine, group) for name, mine in scores.items()},
-            {name: value_of(tasks, mine, "type") for name, mine in scores.items()},
             top=self.top,
-            within=self.within,
             less=self.metric == LOSS,
         )
         files = _place_models(choice, candidates, workspace)
@@ -213,7 +206,6 @@ class Select(Step):
             tasks,
             values,
             by=self.tasks,
-            within=self.within,
             interval=self._estimate_lead(choice, group, tasks, scores, workspace.seed),
             losses=self.metric == LOSS,
         )
@@ -315,8 +307,7 @@ def _make_artifact(
     )
 
     def described(ranked: Ranked) -> dict[str, Any]:
-        numbers = {"value": ranked.value, "mean": ranked.mean}
-        known = {key: value for key, value in numbers.items() if math.isfinite(value)}
+        known = {"value": ranked.value} if math.isfinite(ranked.value) else {}
         return {"model": ranked.name, **known, "why": selection.reason(ranked)}
 
     return Artifact(

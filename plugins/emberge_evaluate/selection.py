@@ -11,8 +11,6 @@ from emberge import TaskInfo, TaskScore
 from emberge.evaluating import FEW, parts_of_group
 from emberge.wording import count_noun, prose, table_lines
 
-# Points are decimal fractions: their differences in binary have errors of about 1e-14.
-_ROUNDING = 1e-9
 _GROUPS = {
     "all": "the mean over tasks",
     "kinds": "the mean over kinds of task",
@@ -23,24 +21,15 @@ _GROUPS = {
 
 @dataclass(frozen=True)
 class Ranked:
-    """Model with `value` and `mean`, and `behind` and `mean_behind`, their distances to the best.
+    """Model with its `value`, by which models are ranked, and `behind`, its distance to the best in points.
 
-    Models are ranked by `value`. A point is a hundredth of a score or of a loss. `first` is True if the model
-    was chosen for its rank, `near` if its mean is near enough to the best mean.
+    A point is a hundredth of a score or of a loss.
     """
 
     name: str
     value: float
-    mean: float
     behind: float
-    mean_behind: float
-    first: bool
-    near: bool
-
-    @property
-    def chosen(self) -> bool:
-        """True if the model was selected by its rank or its mean."""
-        return self.first or self.near
+    chosen: bool
 
 
 @dataclass(frozen=True)
@@ -65,43 +54,23 @@ class RankedModels:
         return tuple(ranked for ranked in self.ranking if ranked.chosen)
 
 
-def choose(
-    values: Mapping[str, float],
-    means: Mapping[str, float],
-    *,
-    top: int,
-    within: float | None,
-    less: bool = False,
-) -> RankedModels:
-    """Choose the first `top` models by value, and those whose mean is at most `within` points from the best.
+def choose(values: Mapping[str, float], *, top: int, less: bool = False) -> RankedModels:
+    """Choose the first `top` models by value.
 
     If values are equal, the first model ranks higher. With `less` lower values are better. NaN ranks last.
     """
-    oriented, mean = _orient_scores(values, less), _orient_scores(means, less)
-    order = sorted(values, key=oriented.__getitem__, reverse=True)
-    best, best_mean = oriented[order[0]], max(mean.values())
-    ranking = []
-    for position, name in enumerate(order):
-        points_below = _count_points_below(best_mean, mean[name])
-        ranking.append(
-            Ranked(
-                name=name,
-                value=values[name],
-                mean=means[name],
-                behind=_count_points_below(best, oriented[name]),
-                mean_behind=points_below,
-                first=position < top,
-                near=within is not None and points_below <= within + _ROUNDING,
-            )
-        )
-    return RankedModels(tuple(ranking))
-
-
-def _orient_scores(values: Mapping[str, float], less: bool) -> dict[str, float]:
-    return {
+    oriented = {
         name: (-value if less else value) if math.isfinite(value) else -math.inf
         for name, value in values.items()
     }
+    order = sorted(values, key=oriented.__getitem__, reverse=True)
+    best = oriented[order[0]]
+    return RankedModels(
+        tuple(
+            Ranked(name, values[name], _count_points_below(best, oriented[name]), position < top)
+            for position, name in enumerate(order)
+        )
+    )
 
 
 def _count_points_below(best: float, value: float) -> float:
@@ -130,7 +99,6 @@ class Selection:
     tasks: Sequence[TaskInfo]
     scores: Mapping[str, Mapping[str, float]]
     by: str = "all"
-    within: float | None = None
     interval: tuple[float, float] | None = None
     losses: bool = False
 
@@ -150,13 +118,7 @@ class Selection:
     def reason(self, ranked: Ranked) -> str:
         """Return the reason why a model was selected, as text; "" if it was not."""
         rank = self.choice.ranking.index(ranked) + 1
-        reasons = [f"number {rank} by {self.by}"] if ranked.first else []
-        if ranked.near:
-            distance_text = (
-                f"{ranked.mean_behind:.2f} points behind the best" if ranked.mean_behind else "best"
-            )
-            reasons.append(f"mean {distance_text}")
-        return ", ".join(reasons)
+        return f"number {rank} by {self.by}" if ranked.chosen else ""
 
     def table(self) -> str:
         """Return the ranking as Markdown."""
@@ -189,11 +151,6 @@ class Selection:
     def _draw_rule(self) -> Iterator[str]:
         names = ", ".join(task.name for task in self.tasks)
         yield f"Development data of {count_noun(len(self.tasks), 'task')}: {prose(names)}."
-        if self.within is not None:
-            yield (
-                f"Also chosen: models whose mean over kinds of task is within {self.within:g} points of "
-                "the best."
-            )
         if self.losses:
             yield "Values are losses, of which less is better; a point is a hundredth."
 
@@ -205,22 +162,18 @@ class Selection:
         """Return the cells of the table's head and rows, the best model first."""
         task_columns = [task.name for task in self.tasks] if 1 < len(self.tasks) <= FEW else []
         task_columns = [name for name in task_columns if name != self.by]
-        has_means = any(ranked.value != ranked.mean for ranked in self.choice.ranking)
-        head = ["model", self.by, "behind", *(["mean", "mean behind"] if has_means else ())]
+        head = ["model", self.by, "behind"]
         rows = [
             [
                 ranked.name,
-                *self._format_pair(ranked.value, ranked.behind),
-                *(self._format_pair(ranked.mean, ranked.mean_behind) if has_means else ()),
+                self._format_number(ranked.value),
+                f"{ranked.behind:.2f}",
                 *(self._format_number(self.scores[ranked.name][name]) for name in task_columns),
                 self.reason(ranked) or "–",
             ]
             for ranked in self.choice.ranking
         ]
         return [[*head, *task_columns, "chosen"], *rows]
-
-    def _format_pair(self, value: float, behind: float) -> tuple[str, str]:
-        return self._format_number(value), f"{behind:.2f}"
 
     def _format_number(self, value: float) -> str:
         return f"{value:.4f}" if self.losses else f"{100 * value:.2f}"

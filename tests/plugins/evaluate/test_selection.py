@@ -9,7 +9,6 @@ from emberge import TaskInfo, TaskScore
 from emberge_evaluate.selection import RankedModels, choose, value_of
 
 VALUES = {"a": 0.70, "b": 0.72, "c": 0.69, "d": 0.71}
-MEANS = {"a": 0.605, "b": 0.58, "c": 0.60, "d": 0.59}
 
 
 def names(choice: RankedModels) -> list[str]:
@@ -17,8 +16,7 @@ def names(choice: RankedModels) -> list[str]:
 
 
 def pick(values: Mapping[str, float] = VALUES, **options: float | bool | None) -> RankedModels:
-    given: dict[str, object] = {"top": 2, "within": None, **options}
-    return choose(values, MEANS, **given)  # type: ignore[arg-type]
+    return choose(values, **{"top": 2, **options})  # type: ignore[arg-type]
 
 
 def test_the_first_are_chosen_from_the_best_on() -> None:
@@ -29,20 +27,6 @@ def test_the_first_are_chosen_from_the_best_on() -> None:
     assert [round(one.behind, 6) for one in choice.ranking] == [0, 1, 2, 3]
 
 
-def test_those_near_the_best_mean_are_chosen_too() -> None:
-    assert names(pick(within=0)) == ["b", "d", "a"]
-    # 0.605 - 0.6 is a little more than 0.005 in binary.
-    assert names(pick(within=0.5)) == ["b", "d", "a", "c"]
-    assert names(pick(within=0.49)) == ["b", "d", "a"]
-    reasons = {one.name: (one.first, one.near) for one in pick(within=0.5).ranking}
-    assert reasons == {
-        "b": (True, False),
-        "d": (True, False),
-        "a": (False, True),
-        "c": (False, True),
-    }
-
-
 def test_of_equal_values_the_one_named_first_is_ahead() -> None:
     values = dict.fromkeys("cabd", 0.5)
     assert names(pick(values)) == ["c", "a"]
@@ -50,10 +34,10 @@ def test_of_equal_values_the_one_named_first_is_ahead() -> None:
 
 
 def test_less_of_a_loss_is_better() -> None:
-    choice = pick(less=True, within=1.0)
-    assert names(choice) == ["c", "a", "d", "b"]
-    assert [one.first for one in choice.chosen] == [True, True, False, False]
-    assert [round(one.mean_behind, 6) for one in choice.ranking] == [2, 2.5, 1, 0]
+    choice = pick(less=True)
+    assert names(choice) == ["c", "a"]
+    assert [one.name for one in choice.ranking] == ["c", "a", "d", "b"]
+    assert [round(one.behind, 6) for one in choice.ranking] == [0, 1, 2, 3]
 
 
 def test_what_is_no_number_is_last() -> None:
