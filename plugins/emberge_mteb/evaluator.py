@@ -32,9 +32,9 @@ from emberge import (
     component,
 )
 from emberge.contracts import Side
-from emberge.data import check_eval_sets, describe_small_sets, eval_texts
+from emberge.data import check_eval_sets, describe_small_sets, eval_texts, in_domain_tasks
 
-from emberge_mteb.hub_tasks import Domains
+from emberge_mteb.hub_tasks import check_domains, show_domains
 from emberge_mteb.kind_search import KindSearch, PairSearch, TaskTexts, find_untrained, kind_faults
 from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, local_sets, pick_sets
 from emberge_mteb.model import Prompts
@@ -84,9 +84,9 @@ class Mteb(Evaluator):
 
     By default a model's own prompts are used, if it has any. `prompt` is a text to put before queries instead
     (before all texts if both sides are alike); in it `{instruction}` is the task's instruction and `{prompt}`
-    a local set's own prompt. `in_domain` names the mteb tasks whose sources were trained on, and
-    `in_domain_of` is training data whose catalogue names such tasks (`ind_tasks`). All other mteb tasks then
-    count as out of domain. For local sets the catalogue states the domain.
+    a local set's own prompt. `in_domain_of` is training data whose catalogue names the mteb tasks of the same
+    sources (`ind_tasks`). All other mteb tasks then count as out of domain. For local sets the catalogue
+    states the domain.
 
     With `dims` the model is scored at each of these sizes from one encoding: embeddings are cut to that many
     numbers, then scaled to length one, as `matryoshka` trains them (Kusupati et al., 2022, arXiv:2205.13147).
@@ -114,7 +114,6 @@ class Mteb(Evaluator):
     only: tuple[str, ...] = ()
     data: tuple[EvalEntry, ...] = ()
     languages: tuple[str, ...] = ()
-    in_domain: tuple[str, ...] = ()
     in_domain_of: tuple[DataEntry, ...] = ()
     backbone: Backbone | None = component("text_encoder")
     """Backbone that loads the checkpoint."""
@@ -139,7 +138,7 @@ class Mteb(Evaluator):
         if self.dims and (min(self.dims) < 1 or len(set(self.dims)) < len(self.dims)):
             fault = f"dims are different sizes from 1 on, not {list(self.dims)}"
             yield context.problem(fault, "dims")
-        yield from self._build_domains().check(context)
+        yield from check_domains(self.in_domain_of, context)
         yield from self._check_data(context)
         if self.tasks or self.benchmark:
             yield from self._check_named(context)
@@ -176,7 +175,7 @@ class Mteb(Evaluator):
             yield context.problem(str(error), option)
             return
         yield from (context.problem(fault, option) for fault in find_missing_packages(tasks))
-        self._build_domains().show([task.metadata.name for task in tasks], context)
+        show_domains(self.in_domain_of, [task.metadata.name for task in tasks], context)
         uncached = [task.metadata.name for task in tasks if not cached(task)]
         if uncached:
             name_list = ", ".join(uncached[:5]) + (" …" if len(uncached) > 5 else "")
@@ -185,9 +184,6 @@ class Mteb(Evaluator):
                 "the run will need a network"
             )
             yield Problem(message, context.where(option), "unseen", "task list")
-
-    def _build_domains(self) -> Domains:
-        return Domains(self.in_domain, self.in_domain_of)
 
     def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
         return self._at_sizes([source.info for source in self._list_sources(workspace)])
@@ -315,7 +311,7 @@ class Mteb(Evaluator):
             from emberge_mteb.hub_tasks import hub_tasks
 
             named_tasks = hub_tasks(self.tasks, self.benchmark, self.languages, self.only)
-            in_domain = self._build_domains().inside(workspace.data)
+            in_domain = in_domain_tasks(self.in_domain_of, workspace.data)
             sources += [self._build_named_source(task, in_domain) for task in named_tasks]
         for problem in _check_repeats([f"task '{s.info.name}'" for s in sources], DataError):
             raise problem
@@ -350,7 +346,7 @@ class Mteb(Evaluator):
 
         metadata = task.metadata
         domain: Literal["in", "out"] | None = None
-        if self._build_domains().known:
+        if self.in_domain_of:
             domain = "in" if metadata.name in in_domain else "out"
         revision = dict(metadata.dataset).get("revision")
         identity = f"{metadata.name} {revision} {task.hf_subsets} {task.eval_splits}"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from emberge import DataEntry, DataError, DataRef, Preflight, Problem, suggest
+from emberge import DataEntry, DataError, Preflight, Problem, suggest
 from emberge.contracts import Side
 from emberge.data import in_domain_tasks
 
@@ -137,8 +136,6 @@ def cached(task: Any) -> bool:
 
 def _yield_places(repository: str) -> Iterator[Any]:
     """Yield the places of hub data: a folder of that name, and the caches of the two libraries."""
-    from pathlib import Path
-
     from datasets.config import HF_DATASETS_CACHE
     from huggingface_hub.constants import HF_HUB_CACHE
 
@@ -189,48 +186,29 @@ def _suggest_tasks(name: str) -> str:
     return suggest(name, (task.metadata.name for task in tasks))
 
 
-@dataclass(frozen=True)
-class Domains:
-    """In-domain tasks, given by name or by training data whose catalogue names them."""
+def check_domains(trained_on: Sequence[DataEntry], context: Preflight) -> Iterator[Problem]:
+    """Yield problems of catalogues, and with in-domain tasks that mteb does not have."""
+    try:
+        names = in_domain_tasks(trained_on, context.data)
+    except DataError as error:
+        yield context.problem(str(error), "in_domain_of")
+        return
+    for name, hint in (find_unknown(names) if names else {}).items():
+        yield context.problem(f"mteb has no task '{name}'{hint}", "in_domain_of")
 
-    named: tuple[str, ...] = ()
-    data: tuple[DataEntry, ...] = ()
 
-    @property
-    def known(self) -> bool:
-        """True if some tasks are known to be in domain, so that all others are out of domain."""
-        return bool(self.named or self.data)
-
-    def inside(self, resolve: Callable[[DataRef], Path | None]) -> set[str]:
-        """Return names of the tasks that are in domain.
-
-        Raises:
-            DataError: if a catalogue cannot be read, or states no domains.
-        """
-        return {*self.named, *in_domain_tasks(self.data, resolve)}
-
-    def check(self, context: Preflight) -> Iterator[Problem]:
-        """Yield problems with names that mteb does not have."""
-        try:
-            named_by_data = in_domain_tasks(self.data, context.data)
-        except DataError as error:
-            yield context.problem(str(error), "in_domain_of")
-            return
-        for option, names in (("in_domain", self.named), ("in_domain_of", named_by_data)):
-            for name, hint in (find_unknown(names) if names else {}).items():
-                yield context.problem(f"mteb has no task '{name}'{hint}", option)
-
-    def show(self, names: Sequence[str], context: Preflight) -> None:
-        """Note which tasks are in domain; unreadable catalogues are left to `check`."""
-        try:
-            in_domain = [name for name in names if name in self.inside(context.data)]
-        except DataError:
-            return
-        if self.known:
-            count_text = f"{len(in_domain)} of {len(names)} tasks are in domain"
-            context.note(
-                "in domain", [f"{count_text}: {', '.join(in_domain)}" if in_domain else count_text]
-            )
+def show_domains(trained_on: Sequence[DataEntry], names: Sequence[str], context: Preflight) -> None:
+    """Note which of the tasks are in domain; unreadable catalogues are left to `check_domains`."""
+    try:
+        known = in_domain_tasks(trained_on, context.data)
+    except DataError:
+        return
+    if trained_on:
+        in_domain = [name for name in names if name in known]
+        count_text = f"{len(in_domain)} of {len(names)} tasks are in domain"
+        context.note(
+            "in domain", [f"{count_text}: {', '.join(in_domain)}" if in_domain else count_text]
+        )
 
 
 def read_task_texts(task: Any) -> Iterator[tuple[Side, str]]:
