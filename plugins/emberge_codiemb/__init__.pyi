@@ -5,5 +5,4 @@ from .losses.mid_nce import MidNCE as MidNCE
 from .losses.pearson import Pearson as Pearson
 from .losses.pro import PRO as PRO
 from .losses.rank_kl import RankKL as RankKL
-from .losses.ranknet import RankNet as RankNet
 from .mixed import Mixed as Mixed

@@ -19,7 +19,6 @@ def register_losses() -> Mapping[str, str]:
         "pearson": "emberge_codiemb.losses.pearson:Pearson",
         "pro": "emberge_codiemb.losses.pro:PRO",
         "rank_kl": "emberge_codiemb.losses.rank_kl:RankKL",
-        "ranknet": "emberge_codiemb.losses.ranknet:RankNet",
     }
 
 

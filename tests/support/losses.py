@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from emberge import Embeddings, Guide, Loss, ModelRef
 from emberge.ranks import rows_of, shard_rows
-from emberge_codiemb import PRO, MidNCE, Pearson, RankKL, RankNet
+from emberge_codiemb import PRO, MidNCE, Pearson, RankKL
 from emberge_train import (
     FLOPS,
     AnglE,
@@ -60,9 +60,7 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
     "angle, unscored": (AnglE(unscored=True), {}),
     "pearson": (Pearson(), {}),
     "rank_kl": (RankKL(), {}),
-    "rank_kl, sum": (RankKL(reduction="sum", temperature=0.5), {}),
     "pro": (PRO(), {}),
-    "pro, sum": (PRO(reduction="sum", temperature=0.5), {}),
     "mid_nce": (MidNCE(loss=(InfoNCE(temperature=0.1),), least_score=0.7), {}),
     "mid_nce, the embedding": (
         MidNCE(loss=(InfoNCE(temperature=0.1),), least_score=0.7, layer=None),
@@ -84,8 +82,6 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
         MidNCE(loss=(InfoNCE(temperature=0.1, guide=GUIDE),), least_score=0.5),
         {},
     ),
-    "ranknet": (RankNet(), {}),
-    "ranknet, mean": (RankNet(reduction="mean", scale=20), {}),
     "binary_cross_entropy": (BinaryCrossEntropy(scale=5, positive_weight=2), {}),
     "flops": (FLOPS(documents=0.5, queries=0.25), {}),
     "margin_mse": (MarginMSE(), {}),

@@ -33,7 +33,6 @@ CHAINS: dict[str, tuple[Sequence[Stage], dict[str, Any]]] = {
         {"identity": False},
     ),
     "layer_softmax": (chain("layer_softmax", normalise="mean"), {}),
-    "layer_softmax, slerp": (chain("layer_softmax", normalise="mean", interpolate="slerp"), {}),
     "linear": (chain("linear"), {"one_hot": True}),
     "model_stock": (chain("model_stock"), {}),
     "model_stock, raw": (chain("model_stock", clamp=False), {}),

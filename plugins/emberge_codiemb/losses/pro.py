@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from emberge import Positive
 from emberge.numerics import blockwise, lowest_score
@@ -25,11 +25,11 @@ class PRO(PairLoss):
     pairs j of a lower score, y_j < y_k. With the gaps w_kj = y_k - y_j, and their maximum w_k, its term is
     minus the logarithm of e^(cos_k · w_k / T) / (e^(cos_k · w_k / T) + sum over j of e^(cos_j · w_kj / T)),
     where T is `temperature`. As in the authors' code, pairs with equal scores are not negatives of each
-    other; the paper's equation 8 leaves this open. `reduction: sum` adds up the terms, as the equation does;
-    `mean`, as in the code, averages them over the pairs that have a pair with a lower score. Without any such
-    pair the loss is 0. Gaps multiply the cosines: so a number added to all cosines changes the loss, and
-    among pairs with negative cosines those with wider gaps weigh less. The table of pairs is computed in
-    blocks. By default each rank computes the loss of its own rows.
+    other; the paper's equation 8 leaves this open. As in the code, and not in the equation, the terms are
+    averaged over the pairs that have a pair with a lower score. Without any such pair the loss is 0. Gaps
+    multiply the cosines: so a number added to all cosines changes the loss, and among pairs with negative
+    cosines those with wider gaps weigh less. The table of pairs is computed in blocks. By default each rank
+    computes the loss of its own rows.
 
     Example:
         trained:
@@ -42,7 +42,6 @@ class PRO(PairLoss):
 
     temperature: Positive = 0.05
     """Divisor of the cosines."""
-    reduction: Literal["mean", "sum"] = "mean"
 
     def __post_init__(self) -> None:
         require_positive(self.temperature, "temperature")
@@ -63,6 +62,6 @@ class PRO(PairLoss):
             terms = torch.logaddexp(others_logsumexp, torch.zeros_like(others_logsumexp))
             return torch.stack([terms.masked_fill(~any_below, 0.0), any_below], dim=1)
 
-        total: Tensor
         total, count = blockwise(len(cosine), len(cosine), block).sum(0)
-        return total / count.clamp(min=1) if self.reduction == "mean" else total
+        mean: Tensor = total / count.clamp(min=1)
+        return mean

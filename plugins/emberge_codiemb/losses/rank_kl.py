@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from emberge import Positive
 from emberge.numerics import lowest_score
@@ -21,8 +21,8 @@ class RankKL(PairLoss):
     The pairs are every anchor with each of its scored positives and negatives. Among n pairs in descending
     order of score, the pair of rank r (counted from 0; equal scores have their mean rank) has the target R =
     (n - 1 - r) / (n - 1). The loss is the Kullback-Leibler divergence of softmax(cos / temperature) from
-    softmax(R / temperature). Ranks do not depend on the distribution of a dataset's scores. `reduction: mean`
-    divides by n, as the authors' code does and its weight of 5 expects; the paper's equation 6 is the `sum`.
+    softmax(R / temperature). Ranks do not depend on the distribution of a dataset's scores. The loss is
+    divided by n, as the authors' code does and its weight of 5 expects, and not the paper's equation 6.
     In a batch with equal scores, the loss draws all cosines towards one value. By default each rank computes
     the loss of its own rows.
 
@@ -37,7 +37,6 @@ class RankKL(PairLoss):
 
     temperature: Positive = 0.05
     """Divisor of the cosines and of the targets."""
-    reduction: Literal["mean", "sum"] = "mean"
 
     def __post_init__(self) -> None:
         require_positive(self.temperature, "temperature")
@@ -50,7 +49,7 @@ class RankKL(PairLoss):
 
         log_predicted, log_targets = log_shares(cosine), log_shares(_rank_targets(score, scored))
         total = (log_targets.exp() * (log_targets - log_predicted)).masked_fill(~scored, 0.0).sum()
-        return total / scored.sum().clamp(min=1) if self.reduction == "mean" else total
+        return total / scored.sum().clamp(min=1)
 
 
 def _rank_targets(score: Tensor, scored: Tensor) -> Tensor:

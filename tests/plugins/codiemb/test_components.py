@@ -13,7 +13,6 @@ COMPONENTS = {
         "pearson": "Pearson",
         "pro": "PRO",
         "rank_kl": "RankKL",
-        "ranknet": "RankNet",
     },
     "merge strategy": {"layer_softmax": "LayerSoftmax"},
 }

@@ -136,45 +136,6 @@ def test_norms_may_be_relative_to_the_bases_layer(
     assert_exact(found, weighted(models, shares))
 
 
-@pytest.mark.parametrize("non_layer", ["uniform", "global_mean"])
-def test_what_lies_outside_the_layers_may_be_weighted_otherwise(
-    non_layer: str, states: list[State], family: list[Path], tmp_path: Path
-) -> None:
-    models = soups(states)
-    norms = norms_of(models, states[0])
-    mean = sum(sum(n) for n in norms.values()) / sum(len(n) for n in norms.values())
-    scaled = {layer: [v / mean for v in n] for layer, n in norms.items()}
-    numbered = [n for layer, n in scaled.items() if layer.startswith("layers.")]
-    assert len(numbered) == 2
-    outside = {
-        "uniform": [0.0, 0.0],
-        "global_mean": [sum(column) / 2 for column in zip(*numbered, strict=True)],
-    }[non_layer]
-    shares = {
-        layer: softmax(n if layer.startswith("layers.") else outside) for layer, n in scaled.items()
-    }
-    found = fused(states, family, tmp_path / "out", normalise="mean", non_layer=non_layer)
-    assert_exact(found, weighted(models, shares))
-
-
-def test_groups_may_meet_on_a_great_circle(
-    states: list[State], family: list[Path], tmp_path: Path
-) -> None:
-    models = soups(states)
-    norms = norms_of(models, states[0])
-    mean = sum(sum(n) for n in norms.values()) / sum(len(n) for n in norms.values())
-    expected = {}
-    for name, first in models[0].items():
-        t = softmax([v / mean for v in norms[layer_of(name)]])[1]
-        a, b = first.flatten(), models[1][name].flatten()
-        u, v = a / a.norm(), b / b.norm()
-        angle = 2 * math.atan2(float((u - v).norm()), float((u + v).norm()))
-        turned = (math.sin((1 - t) * angle) * a + math.sin(t * angle) * b) / math.sin(angle)
-        expected[name] = turned.reshape(first.shape)
-    found = fused(states, family, tmp_path / "out", normalise="mean", interpolate="slerp")
-    assert_exact(found, expected)
-
-
 def test_specialists_norms_come_from_a_file(
     states: list[State], family: list[Path], tmp_path: Path
 ) -> None:
@@ -265,51 +226,9 @@ def test_layers_are_measured_over_blocks(rows: int) -> None:
     torch.testing.assert_close(merged, expected, atol=1e-8, rtol=0)
 
 
-@pytest.mark.parametrize(
-    ("short", "turned"), [(0.05, True), (2e-3, True), (5e-4, False), (0.0, False)]
-)
-def test_a_great_circle_between_nearly_opposite_models(short: float, turned: bool) -> None:
-    """Both moved 1 from the base, so halfway: at half the angle, or the plain mean from a thousandth on."""
-    angle = math.pi - short
-    second = [math.cos(angle), math.sin(angle)]
-    links = [LayerSoftmax(interpolate="slerp")]
-    merged = merge_one(links, [[1.0, 0.0], second], [0.0, 0.0])
-    half = [math.cos(angle / 2), math.sin(angle / 2)]
-    expected = half if turned else [(1 + second[0]) / 2, second[1] / 2]
-    torch.testing.assert_close(
-        merged, torch.tensor(expected, dtype=torch.float64), atol=1e-9, rtol=0
-    )
-
-
-@pytest.mark.parametrize("apart", [1e-7, 1e-4, 0.1, 1.0])
-def test_a_great_circle_between_near_models_keeps_their_length(apart: float) -> None:
-    second = [math.cos(apart), math.sin(apart)]
-    merged = merge_one([LayerSoftmax(interpolate="slerp")], [[1.0, 0.0], second], [0.0, 0.0])
-    half = torch.tensor([math.cos(apart / 2), math.sin(apart / 2)], dtype=torch.float64)
-    torch.testing.assert_close(merged, half, atol=1e-14, rtol=1e-9)
-
-
-def test_a_great_circle_is_measured_over_all_rows_though_norms_are_from_a_file() -> None:
-    """Rows of one and the same angle would give another circle than the tensor's."""
-    torch.manual_seed(0)
-    first, second = torch.randn(2, 6, 3).double().unbind()
-    links = [LayerSoftmax(interpolate="slerp", deltas=FileRef("norms", Path()), normalise="none")]
-    told = {"w": {name: torch.tensor(1.0) for name in ("model 1", "model 2")}}
-
-    def merged(**how: Any) -> Tensor:
-        base = {"w": torch.zeros(6, 3).double()}
-        models = [{"w": first}, {"w": second}]
-        return merge_state_dicts(models, links, base, dtype="float64", statistics=told, **how)["w"]
-
-    angle = math.acos(float((first * second).sum() / (first.norm() * second.norm())))
-    expected = (first + second) * math.sin(angle / 2) / math.sin(angle)
-    torch.testing.assert_close(merged(), expected)
-    torch.testing.assert_close(merged(granule=3, block=3), expected)
-
-
 def test_the_threads_and_blocks_do_not_matter(states: list[State]) -> None:
     models = [{n: t.float() for n, t in s.items()} for s in states]
-    links = [LayerSoftmax(interpolate="slerp", normalise="relative")]
+    links = [LayerSoftmax(normalise="relative")]
     whole = merge_state_dicts(models[1:3], links, models[0])
     cut = merge_state_dicts(models[1:3], links, models[0], block=50, workers=3)
     assert all(torch.equal(whole[n], cut[n]) for n in whole)

@@ -13,12 +13,10 @@ from emberge import Embeddings, Loss
 from emberge_codiemb.losses.pearson import Pearson
 from emberge_codiemb.losses.pro import PRO
 from emberge_codiemb.losses.rank_kl import RankKL
-from emberge_codiemb.losses.ranknet import RankNet
 from torch import Tensor
 
 from tests.support.losses import random_batch, scored_pairs
 
-Y4 = ([0.8, 0.6, 0.3, 0.4], [1, 0.5, 0.5, 0])
 # Cosines and scores of a batch's pairs.
 Pairs = tuple[Sequence[Tensor], Sequence[float]]
 
@@ -42,17 +40,6 @@ def pearson(pairs: Pairs) -> Tensor:
         [(c - middle) * (y - level) for c, y in zip(cosines, scores, strict=True)]
     ).sum()
     return 1 - together / (squares**0.5 * spread**0.5)
-
-
-def ranknet(pairs: Pairs) -> Tensor:
-    cosines, scores = pairs
-    terms = [
-        (1 + (low - high).exp()).log()
-        for high, y in zip(cosines, scores, strict=True)
-        for low, other in zip(cosines, scores, strict=True)
-        if y > other
-    ]
-    return torch.stack([*terms, cosines[0] * 0]).sum()
 
 
 def rank_kl(pairs: Pairs, temperature: float = 0.05) -> Tensor:
@@ -84,9 +71,7 @@ def pro(pairs: Pairs, temperature: float = 0.05) -> Tensor:
 
 BY_LOOPS: Mapping[str, tuple[Loss, Callable[[Pairs], Tensor]]] = {
     "pearson": (Pearson(), pearson),
-    "ranknet": (RankNet(), ranknet),
     "rank_kl": (RankKL(), rank_kl),
-    "rank_kl, sum": (RankKL(reduction="sum"), lambda pairs: rank_kl(pairs) * len(pairs[1])),
     "rank_kl, warm": (RankKL(temperature=2), lambda pairs: rank_kl(pairs, 2)),
     "pro": (PRO(), pro),
     "pro, warm": (PRO(temperature=2), lambda pairs: pro(pairs, 2)),
@@ -185,19 +170,13 @@ def test_ranks_do_not_depend_on_the_scale_of_scores() -> None:
     assert one == pytest.approx(other, rel=1e-12)
 
 
-def test_the_mean_of_ranknet_is_over_ordered_pairs() -> None:
-    mean = RankNet(reduction="mean")(_pairs(Y4), {})
-    assert float(mean) == pytest.approx(2.927766635 / 5, abs=1e-9)  # six pairs, and one is a tie
-
-
-@pytest.mark.parametrize("loss", [RankNet(scale=5), PRO()])
-def test_blocks_are_the_whole_table(loss: Loss, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_are_the_whole_table(monkeypatch: pytest.MonkeyPatch) -> None:
     import emberge.numerics.score_tables as vectors
 
     def found() -> tuple[float, torch.Tensor]:
         batch = random_batch(30, negatives=1)
         anchor = batch.anchor.requires_grad_()
-        value = loss(batch, {})
+        value = PRO()(batch, {})
         return value.item(), torch.autograd.grad(value, anchor)[0]
 
     whole, gradient = found()
@@ -254,7 +233,7 @@ def test_rounding_is_no_spread() -> None:
     assert not positive.grad.any()
 
 
-@pytest.mark.parametrize("loss", [Pearson(), PRO(), RankKL(), RankNet()])
+@pytest.mark.parametrize("loss", [Pearson(), PRO(), RankKL()])
 def test_scores_are_needed(loss: Any) -> None:
     assert loss.needs == {"positive_score"}
     assert not loss.cross_rank
@@ -262,7 +241,7 @@ def test_scores_are_needed(loss: Any) -> None:
         loss(random_batch(3, positive_score=None, negative_score=None), {})
 
 
-@pytest.mark.parametrize("loss", [Pearson(), PRO(), RankKL(), RankNet()])
+@pytest.mark.parametrize("loss", [Pearson(), PRO(), RankKL()])
 def test_a_set_of_one_score_has_no_order(loss: Loss) -> None:
     assert not loss.check_scores(0.2, 0.4)
     (problem,) = loss.check_scores(0.4, 0.4)

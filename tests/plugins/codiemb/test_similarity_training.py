@@ -143,7 +143,7 @@ def test_the_list_suits_scored_pairs(place: Path) -> None:
     assert faults(place, PAPER) == {}
 
 
-@pytest.mark.parametrize("loss", ["rank_kl", "pro", "mid_nce", "pearson", "ranknet"])
+@pytest.mark.parametrize("loss", ["rank_kl", "pro", "mid_nce", "pearson"])
 def test_a_set_without_scores_is_named(loss: str, place: Path) -> None:
     text = RECIPE.replace("retrieval: infonce", f"retrieval: {loss}").replace("LOSSES", PAPER)
     report = check_recipe(parse_recipe(text, PLUGINS, path=place / "recipe.yaml"), PLUGINS)
@@ -153,7 +153,7 @@ def test_a_set_without_scores_is_named(loss: str, place: Path) -> None:
     assert "scores" in problem.message
 
 
-@pytest.mark.parametrize("loss", ["rank_kl", "pro", "pearson", "ranknet"])
+@pytest.mark.parametrize("loss", ["rank_kl", "pro", "pearson"])
 def test_a_set_whose_scores_are_all_equal_is_named_with_its_score(loss: str, place: Path) -> None:
     write_scores(place, lambda _: 4)
     ((where, message),) = faults(place, loss).items()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from emberge import Loss
 from emberge.testing import example_embeddings
-from emberge_codiemb import PRO, MidNCE, Pearson, RankKL, RankNet
+from emberge_codiemb import PRO, MidNCE, Pearson, RankKL
 from emberge_train import FLOPS, BinaryCrossEntropy
 from emberge_train.losses import losses
 from emberge_train.losses.angle import AnglE
@@ -22,7 +22,7 @@ from emberge_train.losses.mlm import MLM
 from emberge_train.losses.mntp import MNTP
 
 SIMILARITY = {"scale": 20.0, "unscored": False, "cross_rank": False}
-RANKS = {"temperature": 0.05, "reduction": "mean", "cross_rank": False}
+RANKS = {"temperature": 0.05, "cross_rank": False}
 # Loss: what it reads, and its own options.
 LOSSES: dict[type[Loss], tuple[set[str], dict[str, Any]]] = {
     AnglE: ({"positive_score"}, SIMILARITY),
@@ -59,10 +59,6 @@ LOSSES: dict[type[Loss], tuple[set[str], dict[str, Any]]] = {
     Pearson: ({"positive_score"}, {"cross_rank": False}),
     PRO: ({"positive_score"}, RANKS),
     RankKL: ({"positive_score"}, RANKS),
-    RankNet: (
-        {"positive_score"},
-        {"scale": 1.0, "reduction": "sum", "cross_rank": False},
-    ),
 }
 
 
@@ -137,7 +133,6 @@ SCORED: dict[str, Loss] = {
     "pearson": Pearson(),
     "pro": PRO(),
     "rank_kl": RankKL(),
-    "ranknet": RankNet(),
 }
 
 
@@ -153,7 +148,6 @@ def test_a_loss_without_the_scores_it_needs_is_named(name: str) -> None:
     [
         (lambda: AnglE(scale=0), "scale"),
         (lambda: CoSENT(scale=0), "scale"),
-        (lambda: RankNet(scale=0), "scale"),
         (lambda: RankKL(temperature=0), "temperature"),
         (lambda: PRO(temperature=-1), "temperature"),
         (lambda: MidNCE(loss=(InfoNCE(),), layer=1.5), "layer"),

@@ -197,12 +197,6 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "a sample that is less like the whole costs passes and nothing else",
     ),
     (
-        "layer_softmax.py",
-        "near = dd <= min(aa, bb) / 4",
-        "near = dd <= min(aa, bb) / 5",
-        "between a fifth and a quarter both ways give the angle",
-    ),
-    (
         "infonce.py",
         "number = torch.arange(rows, device=device, dtype=torch.int32)",
         "number = torch.arange(rows, device=device, dtype=None)",
