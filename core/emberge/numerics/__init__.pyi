@@ -37,5 +37,4 @@ from .stored_rows import StoredRows as StoredRows
 from .stored_rows import encode as encode
 from .stored_rows import words_are_usable as words_are_usable
 from .tested_kernels import kernels as kernels
-from .torch_evaluation import gram as gram
 from .torch_evaluation import weighted_sum as weighted_sum

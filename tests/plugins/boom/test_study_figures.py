@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 import xml.etree.ElementTree as ElementTree
-from pathlib import Path
 
 import pytest
 from emberge import Artifact
@@ -31,7 +30,7 @@ def many(count: int, name: str = "a rather long name of a dataset") -> Study:
 def dendrogram(study: Study) -> str:
     """The tree of a study as a report draws it."""
     _, figure = figures_of(study)
-    (drawn,) = read_figures("study", Path(), Artifact("file", details={"figures": [figure]}))
+    (drawn,) = read_figures("study", Artifact("file", details={"figures": [figure]}))
     return drawn.drawing
 
 
@@ -39,7 +38,7 @@ def texts(drawing: str) -> list[str]:
     return ["".join(e.itertext()) for e in ElementTree.fromstring(drawing).iter("text")]
 
 
-def test_the_heat_map_has_the_change_of_every_pair(tmp_path: Path) -> None:
+def test_the_heat_map_has_the_change_of_every_pair() -> None:
     """Differences of losses in the order of the tree, nothing on the diagonal; a report draws it."""
     study = worked()
     figure, _ = figures_of(study)
@@ -55,7 +54,7 @@ def test_the_heat_map_has_the_change_of_every_pair(tmp_path: Path) -> None:
     assert all(found[pair] == found[pair[::-1]] for pair in found)
     assert found["a", "c"] == pytest.approx(1.32 - 1.5)
     assert found["c", "d"] == pytest.approx(1.47 - 1.4)
-    (drawn,) = read_figures("study", tmp_path, Artifact("file", details={"figures": [figure]}))
+    (drawn,) = read_figures("study", Artifact("file", details={"figures": [figure]}))
     assert drawn.drawing.count(">\N{MINUS SIGN}0.180<") == 3, "twice, and on the scale"
     assert list(drawn.rows[0]) == ["c + d", "1.4700", "1.4000", "+0.0700", "1.0500"]
 

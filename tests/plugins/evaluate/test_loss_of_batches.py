@@ -15,7 +15,6 @@ import torch
 from emberge import (
     DataEntry,
     DataRef,
-    EmbergeError,
     Guide,
     Machine,
     ModelRef,
@@ -83,7 +82,7 @@ def info_nce(model: Path, place: Path) -> float:
 def test_a_data_sets_loss_is_that_of_its_batches(
     berts: list[Path], plugins: Plugins, place: Path
 ) -> None:
-    recipe = parse_recipe(select(berts, ", tasks: find, within: null"), plugins, path=place / "r")
+    recipe = parse_recipe(select(berts, ", tasks: find"), plugins, path=place / "r")
     assert not check_recipe(recipe, plugins).errors
     made = run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True)["best"].path
     expected = {bert.name: info_nce(bert, place) for bert in berts}
@@ -178,20 +177,6 @@ def test_a_loss_is_no_score(berts: list[Path], plugins: Plugins, place: Path) ->
     unfit = select(berts).replace("sts: cosent", "retrieval: cosent")
     assert "needs scores" in errors(unfit)
     assert "metric: loss" in errors(select(berts).replace("metric: loss", "metric: score"))
-    stopped = f"""
-steps:
-  member:
-    train:
-      model: {berts[0]}
-      data: {{path: ./find.jsonl, task: retrieval}}
-      sampler: {{batch_shuffle: {{batch_size: 8}}}}
-      loss: infonce
-      evaluate: {{every: 1, evaluators: {HELD}}}
-"""
-    assert "r.yaml:9: evaluate: find, alike" in errors(stopped)
-    recipe = parse_recipe(stopped, plugins, path=place / "r.yaml")
-    with pytest.raises(EmbergeError, match=r"find, alike.*select"):
-        run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True)
 
 
 def loss_of(evaluator: MeanLoss, model: Path, workspace: Bench) -> float:

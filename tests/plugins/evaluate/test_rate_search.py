@@ -45,7 +45,6 @@ steps:
       evaluators: mean_loss
       metric: loss
       top: 1
-      within: null
 """
 
 
