@@ -25,7 +25,7 @@ _USED_IN = {
     "backbone": "`backbone` is how a step makes an encoder of a model's folder.",
     "merge transform": "A transform is a link of a merge's `strategy` before the last.",
     "merge strategy": "A merge's `strategy` is one of these, or a list of links that ends with one.",
-    "evaluator": "`evaluators` of the steps `evaluate` and `select`.",
+    "evaluator": "`evaluators` of the steps `evaluate` and `select`, and of a training's `evaluate`.",
     "reader": "A reader is chosen by the ending of a data file, and has no options.",
     "launcher": "`--launcher NAME`, or `--launcher '{NAME: {options}}'`, on the command line.",
     "reporter": "A reporter draws the pages of `--page`.",

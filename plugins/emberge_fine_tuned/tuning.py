@@ -114,7 +114,7 @@ class Tuning(Trainee):
         between = min(self.steps, self.options.eval_steps or max(1, self.steps // _LOOKS))
         patience = self.options.patience
         looks = None if patience is None else max(1, math.ceil(patience * self._epoch / between))
-        return EarlyStopping(between, looks)
+        return EarlyStopping(between, score=None, identity="", patience=looks)
 
     @functools.cached_property
     def parameters(self) -> Mapping[str, Tensor]:

@@ -38,7 +38,8 @@ class Distil(FitOptions, Step):
     The texts are those of the data, queries and documents alike; files of single texts (`task: text`) are as
     good as pairs. The teachers embed each text once. Their embeddings are kept on disk and found by later
     students with the same teachers and data. The training is that of the step `train`, at any number of ranks
-    and with its options; the teachers are the guide of each loss that lacks one. The default loss is
+    and with its options, except `evaluate`; the teachers are the guide of each loss
+    that lacks one. The default loss is
     `embedding_distillation` (LEAF: Vujanic and Rueckstiess, 2025, arXiv:2509.12539). A student of some layers
     of its teacher that keeps the last one begins nearest to the teacher (step `cut_layers`).
 

@@ -38,6 +38,7 @@ from emberge.contracts import (
 )
 from emberge.training import FitOptions, FitResult, choose_negatives
 
+from emberge_train.evaluate_during_training import EvaluateDuringTraining
 from emberge_train.trackers import open_trackers, tracker_problems
 from emberge_train.training_warnings import data_warnings, loss_warnings, option_warnings
 
@@ -66,7 +67,7 @@ class Train(FitOptions, Step):
     as means since the previous logged point, `tokens_per_second` without padding, `padding_share` and
     `kept_share` of the tokens that the model was run on, the peak memory until then (`memory_gib`, and
     `gpu_memory_gib` for tensors on the GPU), the norm of gradients, the learning rate and the number of
-    examples.
+    examples; `score` and `score/<task>` are logged at the steps that were scored.
 
     The result is a SentenceTransformers folder with `checkpoints/step-N`. If the backbone trains an adapter,
     the result is the adapter, and `$id` means the model with the adapter.
@@ -99,6 +100,8 @@ class Train(FitOptions, Step):
     """Backbone that loads the model's folder; the folder's modules and settings are kept."""
     seed: WholeNumber | None = None
     """Seed of batches, drawn texts and dropout; by default the recipe's."""
+    evaluate: EvaluateDuringTraining | None = None
+    """Scores during the training, which can end it early and choose the model that is the result."""
     trackers: tuple[str, ...] = ()
     """Trackers that get the logged numbers too: `tensorboard`, `wandb` or another tracker of accelerate, if
     installed. Their files go to `trackers` in the result."""
@@ -130,6 +133,8 @@ class Train(FitOptions, Step):
             yield from sampler.check(context)
         for fault in tracker_problems(self.trackers):
             yield context.problem(fault, "trackers")
+        if self.evaluate is not None:
+            yield from self.evaluate.check(context, self.model)
         checked = check_datasets(context, self.data)
         data_problems = list(self._check_data(context, checked))
         yield from data_problems
@@ -310,12 +315,18 @@ class Train(FitOptions, Step):
         options = FitOptions.of(self)
         sampler = [part.resolved(workspace.data) for part in self.sampler]
         adapts = self.backbone.leaves_adapter
+        evaluate = self.evaluate
         with open_trackers(
             self.trackers,
             run=workspace.id,
             folder=workspace.work / TRACKERS,
             metric=workspace.metric,
         ) as metric:
+            stopping = (
+                evaluate.early_stopping(workspace, model, metric, adapts=adapts)
+                if evaluate
+                else None
+            )
             job = FitJob(
                 backbone=self.backbone,
                 checkpoint=model.folder,
@@ -325,6 +336,7 @@ class Train(FitOptions, Step):
                 options=options,
                 seed=workspace.seed,
                 guides=workspace.model,
+                early_stopping=stopping,
             )
             result = fit(
                 job,
@@ -366,6 +378,8 @@ class Train(FitOptions, Step):
             "losses": dict(result.losses),
             "last_loss": _average_last_losses(result.step_losses),
             "loss_curve": [list(point) for point in result.curve],
+            "scores_on_the_way": [list(scored) for scored in result.scores],
+            "result_step": result.result_step,
             "checkpoints": [path.as_posix() for path in result.checkpoints],
             "backbone": _list_changed_options(self.backbone),
             **({"figures": list(result.figures)} if result.figures else {}),

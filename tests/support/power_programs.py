@@ -27,7 +27,7 @@ from emberge.merging import MergeInput
 from emberge.recipes import Recipe
 from emberge.recipes.recipe import RecipeStep
 from emberge.recipes.run.run_log import JsonLineFile
-from emberge.training import FitOptions
+from emberge.training import EarlyStopping, FitOptions
 from emberge_merge import Linear
 from emberge_train import BatchShuffle, InfoNCE
 from safetensors.torch import save_file
@@ -37,6 +37,8 @@ from tests.support.disk_recorder import DiskRecorder
 from tests.support.fitting import run_fit
 from tests.support.merges import merge_models
 from tests.support.training_data import retrieval
+
+SCORES = {2: 1.0, 4: 2.0, 6: 0.0}
 
 
 def write_models(root: Path) -> Path:
@@ -75,7 +77,7 @@ def merge(models: Path, disk: Path) -> int:
 def train(
     backbone: Backbone, checkpoint: Path, disk: Path, recorder: DiskRecorder | None = None
 ) -> None:
-    """Train six steps with three states and two kept models."""
+    """Train six steps with three states, two kept models, and the best of three scored."""
     numbers: list[JsonLineFile] = []
 
     def metric(name: str, value: float, at: int) -> None:
@@ -108,6 +110,7 @@ def train(
         store=disk / "store",
         progress=progress,
         metric=metric,
+        early_stopping=EarlyStopping(2, lambda _, step: SCORES[step], "scores"),
     )
     for file in numbers:
         file.close()

@@ -241,15 +241,21 @@ class FitResult:
 
 @dataclass(frozen=True)
 class EarlyStopping:
-    """Rule by which scores during a training end it.
+    """Scores during a training, and the rule by which they end it.
 
-    The trainee scores itself after every `every` steps and after the last step; larger is better. The
+    After every `every` steps and after the last step, `score(folder, step)` returns one number for the model
+    (or the adapter) in a folder; larger is better. Without `score` the trainee scores itself in memory. The
     training ends after `patience` consecutive scores that are not better than the best score before them;
-    with None it runs to the end. The earliest of the best models is the result.
+    with None it runs to the end. With `best` the earliest of the best models is the result, otherwise the
+    last model. `identity` has all facts, apart from the model, on which a score depends: a saved state is
+    continued only if its `identity` is equal.
     """
 
     every: int
+    score: Callable[[Path, int], float] | None = field(repr=False)
+    identity: str
     patience: int | None = None
+    best: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,3 +276,4 @@ class FitJob:
     seed: int = 0
     guides: Callable[[ModelRef], Model] | None = None
     """A function from a guide's reference to its model, needed if losses name guides."""
+    early_stopping: EarlyStopping | None = None

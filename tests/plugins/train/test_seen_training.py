@@ -14,8 +14,10 @@ import pytest
 import torch
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker, register_tracker_class
 from emberge import (
+    EmbergeError,
     Machine,
     Plugins,
+    RecipeError,
     check_recipe,
     load_plugins,
     parse_recipe,
@@ -24,6 +26,7 @@ from emberge import (
 from emberge.results import read_artifact
 from safetensors.torch import load_file
 
+from tests.support import pair_evaluator
 from tests.support.result_folders import folders
 from tests.support.training_data import write_training_sets
 
@@ -40,19 +43,27 @@ steps:
       learning_rate: 1.0e-3
       token_budget: 80
 """
-STEPS = "      max_steps: 12\n"
+EVALUATE = """
+      max_steps: 12
+      evaluate: {every: 2, evaluators: {pairs: {data: ./held.jsonl}}, patience: 3}
+"""
 
 
 @pytest.fixture
 def plugins() -> Plugins:
-    return load_plugins(block=())
+    found = load_plugins(block=())
+    found.register(pair_evaluator, "pairs")
+    pair_evaluator.SCORED.clear()
+    return found
 
 
 @pytest.fixture
 def place(bert: Path, tmp_path: Path) -> Path:
-    """A folder with a model and two training sets."""
+    """A folder with a model, two training sets and pairs to score on."""
     (tmp_path / "base").symlink_to(bert)
     write_training_sets(tmp_path)
+    held = (tmp_path / "find.jsonl").read_text().splitlines()[:20]
+    (tmp_path / "held.jsonl").write_text("\n".join(held) + "\n")
     return tmp_path
 
 
@@ -95,7 +106,82 @@ def test_numbers_of_every_kind_are_logged_by_step(place: Path, plugins: Plugins)
     assert "gpu_memory_gib" not in last
 
 
-def test_a_tracker_that_does_not_exist_is_named(place: Path, plugins: Plugins) -> None:
+def test_a_training_ends_early_and_leaves_its_best_model(place: Path, plugins: Plugins) -> None:
+    folder = _run(place, EVALUATE, plugins)["member"]
+    details = _details(folder)
+    scores = dict(details["scores_on_the_way"])
+    best = max(scores, key=lambda step: (scores[step], -step))
+    assert details["result_step"] == best
+    assert details["steps"] == max(scores)
+    assert [f"member/step-{step}" for step in scores] == pair_evaluator.SCORED
+    logged = {(row["name"], row["at"]): row["value"] for row in _logged(folder)}
+    for step, score in scores.items():
+        assert logged["score", step] == score
+        both = logged["score/Pairs", step], logged["score/Reversed", step]
+        assert score == pytest.approx(sum(both) / 2)
+    assert not list(folder.glob("scored*"))
+    text = f"      max_steps: 12\n      save_steps: {best}\n      keep_last: 12\n"
+    plain = _run(place, text, plugins, "plain")["member"]
+    assert _weights(folder) == _weights(plain / f"checkpoints/step-{best}")
+
+
+def test_a_step_evaluate_knows_the_score_of_the_result(place: Path, plugins: Plugins) -> None:
+    more = """
+  scores:
+    evaluate: {models: $member, evaluators: {pairs: {data: ./held.jsonl}}}
+"""
+    found = _run(place, EVALUATE + more, plugins)
+    details = _details(found["member"])
+    assert [f"member/step-{s}" for s, _ in details["scores_on_the_way"]] == pair_evaluator.SCORED
+    written = json.loads((found["scores"] / "scores.json").read_text())["scores"]["member"]
+    best = dict(details["scores_on_the_way"])[details["result_step"]]
+    assert sum(written.values()) / 2 == pytest.approx(best)
+
+
+def test_one_task_alone_may_decide(place: Path, plugins: Plugins) -> None:
+    text = EVALUATE.replace("patience: 3", "metric: Reversed, best: false")
+    folder = _run(place, text, plugins)["member"]
+    names = {row["name"] for row in _logged(folder) if row["name"].startswith("score")}
+    assert names == {"score", "score/Reversed"}
+    assert _details(folder)["result_step"] == 12
+    wrong = EVALUATE.replace("patience: 3", "metric: Revesed")
+    with pytest.raises(EmbergeError, match="no task belongs to metric 'Revesed'; did you mean"):
+        _run(place, wrong, plugins, "wrong")
+
+
+def test_a_metric_of_no_task_is_found_before_the_training(place: Path, plugins: Plugins) -> None:
+    def errors(metric: str) -> str:
+        return _faults(place, EVALUATE.replace("patience: 3", f"metric: {metric}"), plugins)
+
+    for metric in (
+        "all",
+        "kinds",
+        "ind",
+        "ood",
+        "retrieval",
+        "Reversed",
+    ):  # domains are known in the run
+        assert not errors(metric)
+    assert "recipe.yaml:15" in errors("retrival")
+    assert "did you mean 'retrieval'?" in errors("retrival")
+    assert "there are all, kinds, ind, ood, elsewhere, retrieval, Pairs, Reversed" in errors("zzz")
+
+
+def test_an_adapter_is_scored_on_its_base(place: Path, plugins: Plugins) -> None:
+    backbone = "      backbone: {text_encoder: {lora: {rank: 2}}}\n"
+    folder = _run(place, EVALUATE + backbone, plugins)["member"]
+    details = _details(folder)
+    assert (folder / "adapter_config.json").is_file()
+    assert not (folder / "model.safetensors").exists()
+    assert len(details["scores_on_the_way"]) == len(pair_evaluator.SCORED) >= 3
+
+
+def test_check_names_what_cannot_be(place: Path, plugins: Plugins) -> None:
+    text = EVALUATE.replace("every: 2", "every: 0").replace("patience: 3", "patience: 0")
+    with pytest.raises(RecipeError) as caught:
+        _faults(place, text, plugins)
+    for option in ("every", "patience"):
+        assert re.search(rf"recipe.yaml:\d+: option '{option}' .* at least 1", str(caught.value))
     faults = _faults(place, "      trackers: [tensorbord]\n", plugins)
     assert re.search(r"recipe.yaml:\d+: there is no tracker 'tensorbord'; did you mean", faults)
 
@@ -114,7 +200,7 @@ def test_a_tracker_that_is_absent_comes_with_its_command(
 @pytest.mark.slow
 def test_tensorboard_reads_what_was_logged(place: Path, plugins: Plugins) -> None:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    text = STEPS + "      trackers: [tensorboard]\n"
+    text = EVALUATE + "      trackers: [tensorboard]\n"
     folder = _run(place, text, plugins)["member"]
     read = accumulator.EventAccumulator(str(folder / "trackers" / "member"))
     read.Reload()
@@ -122,10 +208,10 @@ def test_tensorboard_reads_what_was_logged(place: Path, plugins: Plugins) -> Non
     for row in _logged(folder):
         logged.setdefault(row["name"], {})[row["at"]] = row["value"]
     assert set(read.Tags()["scalars"]) == set(logged)
-    for name in ("loss", "task_loss/sts", "memory_gib"):
+    for name in ("loss", "task_loss/sts", "score", "score/Pairs", "memory_gib"):
         told = {event.step: event.value for event in read.Scalars(name)}
         assert told == pytest.approx(logged[name], rel=1e-6)
-    plain = _run(place, STEPS, plugins, "plain")["member"]
+    plain = _run(place, EVALUATE, plugins, "plain")["member"]
     assert _weights(folder) == _weights(plain)
 
 
@@ -163,7 +249,7 @@ def listed() -> Iterator[list[Listed]]:
 def test_any_tracker_of_accelerate_is_told(
     place: Path, plugins: Plugins, listed: list[Listed]
 ) -> None:
-    folder = _run(place, STEPS + "      trackers: [listed]\n", plugins)["member"]
+    folder = _run(place, EVALUATE + "      trackers: [listed]\n", plugins)["member"]
     (tracker,) = listed
     assert (tracker.run, tracker.over) == ("member", True)
     assert tracker.rows == [(r["name"], r["value"], r["at"]) for r in _logged(folder)]

@@ -57,6 +57,7 @@ def fit(
             job.options,
             folder=folder,
             work=work,
+            early_stopping=job.early_stopping,
             progress=progress,
             metric=log,
             warn=session.warn,

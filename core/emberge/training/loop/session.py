@@ -295,6 +295,7 @@ def _describe_job(job: FitJob, datasets: Sequence[Dataset], plan: str) -> dict[s
     revision_by_component = {
         "backbone": job.backbone,
         **{f"loss of {info.name}": job.losses.of(info.name, info.task) for info in infos},
+        **({"evaluate": job.early_stopping} if job.early_stopping else {}),
     }
     return {
         "plan": plan,

@@ -62,7 +62,7 @@ class Trainer:
         )
         steps_to_keep = frozenset(trainee.steps_to_keep(options))
         self.kept = KeptCheckpoints(work / "checkpoints", steps_to_keep, options.keep_last)
-        self.history = ScoreHistory(early_stopping, trainee.steps)
+        self.history = ScoreHistory(early_stopping, trainee.steps, work / "scored")
         self.seconds = self.cpu_seconds = 0.0
 
     def run(self, metric: Callable[..., None], folder: Path | None) -> FitResult:
@@ -83,10 +83,12 @@ class Trainer:
                 break
             self.step(trainee.batch(step), record, check=step == first)
             self.progress(step + 1, steps, "steps", record.note)
-            self._score_if_due(step + 1, record, metric)
+            was_scored = self._score_if_due(step + 1, record, metric)
             self.seconds = before + time.monotonic() - started
             self.cpu_seconds = time.process_time() - cpu_seconds_before
-            if self._is_due(step + 1):
+            # Scoring a written model is expensive, so a state is saved at once: after a kill, it is
+            # not scored again.
+            if (was_scored and not self.history.is_in_memory) or self._is_due(step + 1):
                 with clock.saving():
                     record.flush_losses()
                     self._keep_model(step + 1)
@@ -108,21 +110,28 @@ class Trainer:
             curve=record.curve(),
             checkpoints=checkpoints,
             scores=tuple(self.history.scores),
-            result_step=best[0] if best is not None else steps,
+            result_step=best[0] if best is not None and self.history.leads else steps,
             step_losses=tuple(zip(record.names, record.losses, strict=True)),
             figures=record.model.figures(),
         )
 
-    def _score_if_due(self, step: int, record: MetricLog, metric: Callable[..., None]) -> None:
-        """Score the parameters if this step is due for it."""
+    def _score_if_due(self, step: int, record: MetricLog, metric: Callable[..., None]) -> bool:
+        """Score the parameters if this step is due for it; return whether it was."""
         if not self.history.is_due(step):
-            return
+            return False
         record.flush_losses()
         began = time.monotonic()
         self.progress(step, self.trainee.steps, "steps", "scoring")
-        self.history.note(step, self.trainee.score(step), self.parameters)
+        if self.history.is_in_memory:
+            self.history.note(step, self.trainee.score(step), self.parameters)
+        else:
+            # The first rank scores a folder for all ranks.
+            with self.trainee.whole_weights():
+                self.ranks.on_first_rank(lambda: self.history.write(step, self.trainee.save))
+            self.history.restore(self.ranks.on_first_rank(lambda: self.history.take(step)))
         metric("score", self.history.scores[-1][1], step)
         record.leave_out(time.monotonic() - began)
+        return True
 
     def step(self, batch: PlannedBatch, record: MetricLog, *, check: bool = False) -> None:
         """Run one optimizer step; with `check`, the ranks first check that their parameters are equal."""
@@ -229,6 +238,7 @@ class Trainer:
             # again.
             sync_tree(self.work, deep=False)
             save_state(self.work / "states", step, tensors, facts)
+            self.history.drop_unneeded()
 
         self.ranks.on_first_rank(save)
 
@@ -257,7 +267,10 @@ class Trainer:
 
         def write() -> list[str]:
             folder.mkdir(parents=True, exist_ok=True)
-            self.trainee.save(folder)
+            if self.history.leads and not self.history.is_in_memory:
+                self.history.copy_into(folder)
+            else:
+                self.trainee.save(folder)
             return [path.as_posix() for path in self.kept.copy_into(folder)]
 
         with self.trainee.whole_weights():

@@ -147,7 +147,7 @@ def logged(disk: Path) -> set[tuple[str, int]]:
 def test_a_training_whose_power_is_cut_ends_in_the_same_bytes(
     tmp_path: Path, more: dict[str, Any]
 ) -> None:
-    """States, kept models, token ids and logged numbers are whole or made again."""
+    """States, kept and scored models, token ids and logged numbers are whole or made again."""
     training = Training(WordVectors(), word_vectors(tmp_path / "model"), tmp_path / "whole")
     log = training.log(tmp_path / "disk")
     assert contents(tmp_path / "disk" / "out") == training.expected

@@ -1,0 +1,158 @@
+"""Evaluation during a training: scores, early stopping, and the choice of the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emberge import (
+    Count,
+    Evaluator,
+    Model,
+    ModelRef,
+    Preflight,
+    Problem,
+    RecipeError,
+    TaskInfo,
+    Workspace,
+    suggest,
+)
+from emberge.evaluating import GROUP_OF, parts_of_group, score_tasks
+from emberge.wording import join_some
+
+if TYPE_CHECKING:
+    from emberge.training import EarlyStopping
+
+
+# Groups of tasks by their domains, which a check does not know.
+_DOMAINS = ("ind", "ood")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateDuringTraining:
+    """Scores of the model during its training, which decide when it ends and which model is the result.
+
+    The other ranks wait while the first one scores. The scores, and so the step at which the training ends,
+    are saved in the state from which a killed training continues.
+    """
+
+    every: Count
+    """Number of steps between two scorings; the model of the last step is always scored."""
+    evaluators: tuple[Evaluator, ...]
+    """Evaluators that score it: `{mteb: {data: …}}`, as in a step `evaluate`."""
+    metric: str = "all"
+    """Deciding score, in the words of `select`: `all`, `kinds`, `ind`, `ood`, a kind of task, or one task."""
+    patience: Count | None = None
+    """Number of scorings in a row without a new best score that ends the training; by default none does."""
+    best: bool = True
+    """Flag that the result is the best of the scored models, the earliest of equals, or the last one."""
+
+    def check(self, context: Preflight, start: ModelRef) -> Iterator[Problem]:
+        """Yield problems that can be found before a run; `start` is the model from which training starts."""
+        folder = context.model(start)
+        for name, value in (("every", self.every), ("patience", self.patience)):
+            if value is not None and value < 1:
+                yield context.problem(f"{name} must be at least 1, not {value}", f"evaluate.{name}")
+        tasks_ahead: list[TaskInfo] = []
+        all_known = True
+        for evaluator in self.evaluators:
+            yield from evaluator.check(context)
+            for reason in evaluator.check_model(folder, context) if folder is not None else ():
+                yield context.problem(reason, "evaluate.evaluators")
+            tasks = evaluator.preview(context)
+            all_known &= tasks is not None
+            tasks_ahead += tasks or ()
+        for reason in _check_losses(tasks_ahead):
+            yield context.problem(reason, "evaluate.evaluators")
+        if all_known and self.metric not in _DOMAINS:
+            for reason in self._check_metric(tasks_ahead):
+                yield context.problem(reason, "evaluate.metric")
+
+    def early_stopping(
+        self, workspace: Workspace, start: Model, metric: Callable[..., None], *, adapts: bool
+    ) -> EarlyStopping:
+        """Return the rule of early stopping; scores of tasks go to `metric`.
+
+        `start` is the model that the training starts from; with `adapts` the training writes an adapter of
+        that model.
+
+        Raises:
+            DataError: if the data cannot be used.
+            RecipeError: if no evaluator gives the metric.
+        """
+        from emberge.training import EarlyStopping
+
+        plans = [(evaluator, evaluator.plan(workspace)) for evaluator in self.evaluators]
+        tasks = [task for _, plan in plans for task in plan]
+        for reason in (*self._check_metric(tasks), *_check_losses(tasks)):
+            raise RecipeError(reason)
+        parts = [[task.name for task in part] for part in self._group_deciding_tasks(tasks)]
+        deciding_names = {name for part in parts for name in part}
+        quiet_workspace: Any = _QuietWorkspace(workspace)
+
+        def score(folder: Path, step: int) -> float:
+            model = _make_model(f"{workspace.id}/step-{step}", folder, start if adapts else None)
+            scores_by_task: dict[str, float] = {}
+            for evaluator, plan in plans:
+                deciding_tasks = [task for task in plan if task.name in deciding_names]
+                results = score_tasks(evaluator, model, deciding_tasks, quiet_workspace)
+                scores_by_task |= {name: result.score for name, result in results.items()}
+            for name, value in scores_by_task.items():
+                metric(f"score/{name}", value, step)
+            means = [sum(scores_by_task[name] for name in part) / len(part) for part in parts]
+            return sum(means) / len(means)
+
+        identity = repr((self.metric, [(t.name, t.fingerprint) for t in tasks]))
+        return EarlyStopping(self.every, score, identity, self.patience, self.best)
+
+    def _group_deciding_tasks(self, tasks: Sequence[TaskInfo]) -> list[list[TaskInfo]]:
+        """Return the deciding tasks in groups; the mean of a group counts once."""
+        return parts_of_group(tasks, GROUP_OF.get(self.metric, self.metric))
+
+    def _check_metric(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
+        """Yield a problem if the metric names none of the tasks."""
+        if self._group_deciding_tasks(tasks):
+            return
+        names = dict.fromkeys([*GROUP_OF, *(t.kind for t in tasks), *(t.name for t in tasks)])
+        hint = suggest(self.metric, names) or f"; there are {', '.join(names)}"
+        yield f"evaluate: no task belongs to metric '{self.metric}'{hint}"
+
+
+def _check_losses(tasks: Sequence[TaskInfo]) -> Iterator[str]:
+    """Yield a problem if a task gives losses: scores that decide must be better the larger they are."""
+    if names := [task.name for task in tasks if task.less_is_better]:
+        yield (
+            f"evaluate: {join_some(names)}: the larger a score the better, and this is a loss; score by "
+            "another evaluator, or choose among the kept checkpoints by a step select"
+        )
+
+
+def _make_model(name: str, folder: Path, base: Model | None) -> Model:
+    from emberge.model_folder import model_fingerprint
+
+    if base is None:
+        return Model(name, folder, model_fingerprint(folder))
+    fingerprint = model_fingerprint(base.folder, None, folder)
+    return replace(base, name=name, fingerprint=fingerprint, adapter=folder)
+
+
+class _QuietWorkspace:
+    """Workspace that hides the progress of evaluators, so that the bar shows the training's."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._workspace, name)
+
+    def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
+        """Discard the progress."""
+
+    def part(
+        self, noun: str, number: int, count: int, name: str = ""
+    ) -> AbstractContextManager[None]:
+        """Run the block; its progress is discarded."""
+        return nullcontext()

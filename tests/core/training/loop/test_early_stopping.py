@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from emberge import EmbergeError, Loss, PerDataset
+from emberge.training import EarlyStopping, FitOptions, FitResult
+from emberge.training.loop.early_stopping import ScoreHistory
+from emberge_encoder import TextEncoder
+from emberge_train import BatchShuffle, CoSENT, InfoNCE
+from safetensors.torch import load_file
+
+from tests.support.fitting import run_fit
+from tests.support.training_data import retrieval, similarity
+
+LOSSES: PerDataset[tuple[Loss, ...]] = PerDataset(
+    default=(InfoNCE(temperature=0.1),), by_task={"sts": (CoSENT(),)}
+)
+OPTIONS = FitOptions(max_steps=12, learning_rate=1e-3, token_budget=80, save_steps=3)
+
+
+def _fit(model: Path, root: Path, stopping: EarlyStopping | None, **given: Any) -> FitResult:
+    arguments: dict[str, Any] = {
+        "backbone": TextEncoder(),
+        "checkpoint": model,
+        "datasets": [retrieval(), similarity()],
+        "sampler": (BatchShuffle(batch_size=PerDataset(default=8)),),
+        "losses": LOSSES,
+        "options": OPTIONS,
+        "folder": root / "out",
+        "work": root / "work",
+        "seed": 0,
+        "early_stopping": stopping,
+    }
+    return run_fit(**{**arguments, **given})
+
+
+def _told(scores: Sequence[float], every: int = 2) -> Callable[[Path, int], float]:
+    """A score by step, of a model that is really there."""
+
+    def score(folder: Path, step: int) -> float:
+        assert load_file(folder / "model.safetensors")
+        return scores[step // every - 1]
+
+    return score
+
+
+def _untimed(result: FitResult) -> FitResult:
+    return dataclasses.replace(result, seconds=0, cpu_seconds=0)
+
+
+def _weights(folder: Path) -> str:
+    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+
+
+def test_training_stops_when_it_gets_no_better(bert: Path, tmp_path: Path) -> None:
+    score = _told([0.1, 0.5, 0.5, 0.4, 0.9, 0.9])
+    logged: list[tuple[str, float, int]] = []
+    watch = EarlyStopping(2, score, "told", patience=2)
+    result = _fit(bert, tmp_path / "a", watch, metric=lambda *row: logged.append(row))
+    assert result.scores == ((2, 0.1), (4, 0.5), (6, 0.5), (8, 0.4))
+    assert (result.steps, result.result_step) == (8, 4)
+    assert [row for row in logged if row[0] == "score"] == [
+        ("score", value, step) for step, value in result.scores
+    ]
+    assert [row[2] for row in logged if row[0] == "loss"] == list(range(1, 9))
+    # The best model is the one that a training of four of these steps would have left.
+    kept = dataclasses.replace(OPTIONS, save_steps=4, keep_last=3)
+    plain = _fit(bert, tmp_path / "b", None, options=kept)
+    assert plain.checkpoints[0] == Path("checkpoints/step-4")
+    assert _weights(tmp_path / "a/out") == _weights(tmp_path / "b/out/checkpoints/step-4")
+    assert (plain.scores, plain.result_step) == ((), 12)
+
+
+def test_the_last_model_is_the_result_where_the_best_is_not_asked_for(
+    bert: Path, tmp_path: Path
+) -> None:
+    watch = EarlyStopping(5, _told([0.9, 0.5, 0.5], 5), "told", best=False)
+    result = _fit(bert, tmp_path / "a", watch)
+    assert [step for step, _ in result.scores] == [5, 10, 12]
+    _fit(bert, tmp_path / "b", None)
+    assert _weights(tmp_path / "a/out") == _weights(tmp_path / "b/out")
+    assert list((tmp_path / "a/work/scored").iterdir()) == []
+
+
+def test_scoring_changes_nothing_of_the_training(bert: Path, tmp_path: Path) -> None:
+    def score(folder: Path, step: int) -> float:
+        torch.manual_seed(step)
+        torch.rand(3)
+        torch.set_num_threads(torch.get_num_threads() + 1)
+        return float(step)
+
+    threads = torch.get_num_threads()
+    result = _fit(bert, tmp_path / "a", EarlyStopping(1, score, "disturbing"))
+    assert torch.get_num_threads() == threads
+    assert result.result_step == 12
+    _fit(bert, tmp_path / "b", None)
+    assert _weights(tmp_path / "a/out") == _weights(tmp_path / "b/out")
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("number", [1, 3, 5])
+@pytest.mark.parametrize("when", ["scoring", "progress"])
+def test_a_killed_training_stops_at_the_same_step_with_the_same_bytes(
+    bert: Path, tmp_path: Path, when: str, number: int
+) -> None:
+    scores = [0.1, 0.5, 0.3, 0.6, 0.2, 0.1]
+    whole = _fit(bert, tmp_path / "whole", EarlyStopping(2, _told(scores), "told", patience=2))
+    assert (whole.steps, whole.result_step) == (12, 8)
+
+    def killing(folder: Path, step: int) -> float:
+        if when == "scoring" and step == 2 * number:
+            raise Killed
+        return _told(scores)(folder, step)
+
+    def progress(done: float, total: float, unit: str = "", note: str = "") -> None:
+        if when == "progress" and (done, unit) == (2 * number + 1, "steps"):
+            raise Killed
+
+    root = tmp_path / "killed"
+    with pytest.raises(Killed):
+        _fit(bert, root, EarlyStopping(2, killing, "told", patience=2), progress=progress)
+    again = _fit(bert, root, EarlyStopping(2, _told(scores), "told", patience=2))
+    assert _untimed(again) == _untimed(whole)
+    assert _weights(root / "out") == _weights(tmp_path / "whole/out")
+
+
+def test_a_training_that_was_stopped_stays_so(bert: Path, tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def score(folder: Path, step: int) -> float:
+        asked.append(step)
+        return -float(step)
+
+    first = _fit(bert, tmp_path, EarlyStopping(2, score, "falling", patience=1))
+    again = _fit(bert, tmp_path, EarlyStopping(2, score, "falling", patience=1))
+    assert asked == [2, 4]
+    assert _untimed(again) == _untimed(first)
+    assert again.result_step == 2
+
+
+def test_other_scores_are_another_training(bert: Path, tmp_path: Path) -> None:
+    _fit(bert, tmp_path, EarlyStopping(6, _told([1, 2], 6), "told"))
+    with pytest.raises(EmbergeError, match=r"the options of components \(evaluate\) have changed"):
+        _fit(bert, tmp_path, EarlyStopping(6, _told([1, 2], 6), "others"))
+
+
+def test_the_best_models_of_the_two_newest_states_are_kept(tmp_path: Path) -> None:
+    course = ScoreHistory(
+        EarlyStopping(1, lambda _, step: [0.0, 1, 3, 2, 4][step], "told"), 4, tmp_path
+    )
+    there = []
+    for step in range(1, 5):
+        course.write(step, lambda side: (side / "config.json").touch())
+        course.scores = course.take(step)
+        course.drop_unneeded()
+        there.append(sorted(path.name for path in tmp_path.iterdir()))
+    assert there == [["step-1"], ["step-1", "step-2"], ["step-2"], ["step-2", "step-4"]]
+
+
+def test_what_is_no_number_is_no_better(tmp_path: Path) -> None:
+    course = ScoreHistory(
+        EarlyStopping(1, lambda _, step: [0.0, float("nan"), 0.2][step], "told"), 2, tmp_path
+    )
+    for step in (1, 2):
+        course.scores = course.take(step)
+    assert course.best == (2, 0.2)
