@@ -14,7 +14,6 @@ from tests.support.commands import environment, python
 LINES = {
     "emberge doc": ["doctor"],
     "emberge new": ["new-plugin"],
-    "emberge refr": ["refresh"],  # a plugin's verb
     "emberge run a.yaml --allow-u": ["--allow-upload"],
     "emberge show tie": ["ties"],
     "emberge show merge:tie": ["merge:ties"],
