@@ -308,7 +308,6 @@ ROOMS: Mapping[str, Room] = {
     "evaluate": _rest_of("evaluate"),
     "fine_tuned": _rest_of("fine_tuned", "tests/hostile/test_divergence.py"),
     "local": Room(("plugins/emberge_local/*.py",), ("tests/core/recipes/run/test_launchers.py",)),
-    "index_faces": Room(("plugins/emberge_index/*.py",), ("tests/house/test_light.py",)),
     "merge_steps": _rest_of("merge"),
     "mergekit": _rest_of("mergekit"),
     "moe": _rest_of("moe"),

@@ -1,1 +1,0 @@
-"""The name of an entry point, without any component."""
