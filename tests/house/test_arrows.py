@@ -20,7 +20,6 @@ from tests.support.sources import (
     FACES,
     PLUGINS,
     ROOT,
-    faces_below,
     imports,
     module_name,
     plugin_packages,
@@ -228,18 +227,6 @@ def test_plugins_import_public_names_and_never_each_other(package: Path) -> None
         for fault in faults_of_a_plugin(file, PLUGINS, package.name)
     ]
     assert not faults
-
-
-@pytest.mark.parametrize("part", sorted(face for face in faces_below(PLUGINS) if "." in face))
-def test_a_part_of_a_plugin_with_a_face_is_imported_by_it(part: str) -> None:
-    wrong = [
-        f"{file.relative_to(ROOT)}:{found.line} imports {found.module}"
-        for file in python_files(PLUGINS / part.partition(".")[0])
-        if not module_name(file, PLUGINS).startswith(f"{part}.")
-        for found in imports(file, PLUGINS)
-        if found.module.startswith(f"{part}.")
-    ]
-    assert not wrong
 
 
 def test_examples_import_public_names_alone() -> None:
