@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from emberge.contracts import AuxiliaryMetrics
@@ -18,7 +18,6 @@ from torch.nn.functional import one_hot
 
 from emberge_moe.routers import Routing
 
-Form = Literal["switch", "paper", "hf"]
 # An expert with a smaller share of the tokens is dead, unless there are so many that an even share is small.
 _DEAD = 0.01
 _DEAD_OF_EVEN = 0.1
@@ -60,8 +59,6 @@ class RouterSums:
     loads: Loads
     probabilities: Tensor
     """Sum of each expert's probability [layers, experts]."""
-    squares: Tensor
-    """Sum of the squared log-sum-exp of logits [layers]."""
 
 
 def sum_routings(routings: Sequence[Routing], mask: Tensor | None) -> RouterSums:
@@ -73,12 +70,12 @@ def sum_routings(routings: Sequence[Routing], mask: Tensor | None) -> RouterSums
     if mask is not None and mask.numel() == len(first_logits):  # else padding was taken out before
         is_counted = mask.flatten().to(is_counted)
     layers = [_sum_layer(routing, is_counted) for routing in routings]
-    experts, gates, probabilities, squares = (torch.stack(s) for s in zip(*layers, strict=True))
+    experts, gates, probabilities = (torch.stack(s) for s in zip(*layers, strict=True))
     loads = Loads(experts, gates, is_counted.double().sum())
-    return RouterSums(loads, probabilities, squares)
+    return RouterSums(loads, probabilities)
 
 
-def _sum_layer(routing: Routing, is_counted: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _sum_layer(routing: Routing, is_counted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     logits = routing.logits.to(is_counted)
     probabilities = logits.softmax(-1)
     choices = one_hot(routing.chosen, logits.shape[1]).sum(1)
@@ -87,52 +84,18 @@ def _sum_layer(routing: Routing, is_counted: Tensor) -> tuple[Tensor, Tensor, Te
         (choices * column).double().sum(0),
         (probabilities * choices * column).detach().double().sum(),
         (probabilities * column).sum(0),
-        (logits.logsumexp(-1).square() * is_counted).sum(),
     )
 
 
-def balance_loss(form: Form, sums: RouterSums, batch: Loads, top_k: int) -> Tensor:
+def balance_loss(sums: RouterSums, batch: Loads, top_k: int) -> Tensor:
     """Return a chunk's part of the balance loss, given the loads of the whole batch.
 
     r is the load of an expert, p its mean probability, E the number of experts, and k the number that each
-    token goes to. `switch` is E · Σ r/k · p, averaged over layers (Fedus et al., 2021, arXiv:2101.03961; Gale
-    et al., 2022, arXiv:2211.15841), which is 1 at best; `paper` is Σ r · p (Nussbaum and Duderstadt, 2025,
-    arXiv:2502.07972, eq. 1); `hf` is E · Σ r · p over the tokens of all layers together, as transformers has
-    it.
+    token goes to. The loss is E · Σ r/k · p, averaged over layers (Fedus et al., 2021, arXiv:2101.03961; Gale
+    et al., 2022, arXiv:2211.15841), which is 1 at best.
     """
-    shares, means = batch.shares, sums.probabilities / batch.tokens
-    if form == "hf":
-        shares, means = shares.mean(0, keepdim=True), means.mean(0, keepdim=True)
-    products = (shares * means).sum(1).mean()
-    experts = shares.shape[1]
-    factor = {"switch": experts / top_k, "paper": 1.0, "hf": float(experts)}[form]
-    return (factor * products).to(sums.probabilities)
-
-
-def z_loss(sums: RouterSums, batch: Loads) -> Tensor:
-    """Return a chunk's part of the mean squared log-sum-exp of logits.
-
-    Zoph et al., 2022, arXiv:2202.08906, eq. 5; the mean is over tokens and layers.
-    """
-    return (sums.squares / batch.tokens).mean().to(sums.squares)
-
-
-@dataclass(frozen=True)
-class RouterLosses:
-    """Losses of a training's routers: their factors, and the form of the balance."""
-
-    balance: float
-    form: Form
-    z_loss: float
-
-    def part(self, sums: RouterSums, batch: Loads, top_k: int) -> Tensor:
-        """Return a chunk's part of the weighted sum of losses, given the loads of the whole batch."""
-        total = sums.squares.new_zeros(())
-        if self.balance:
-            total = total + self.balance * balance_loss(self.form, sums, batch, top_k)
-        if self.z_loss:
-            total = total + self.z_loss * z_loss(sums, batch)
-        return total
+    products = (batch.shares * (sums.probabilities / batch.tokens)).sum(1).mean()
+    return (batch.shares.shape[1] / top_k * products).to(sums.probabilities)
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,7 @@ from typing import Any, Literal
 
 from emberge import (
     Artifact,
-    Backbone,
     CheckpointError,
-    DataEntry,
     EmbergeError,
     ModelRef,
     Preflight,
@@ -21,16 +19,13 @@ from emberge import (
     Step,
     StepRef,
     Workspace,
-    component,
 )
-from emberge.files import write_text
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorSpec
 
 from emberge_moe.upcycle.dense_model import is_routed
 from emberge_moe.upcycle.expert_tensors import Averaged
 from emberge_moe.upcycle.native import NATIVE
-from emberge_moe.upcycle.probe import open_model, probe_texts
 from emberge_moe.upcycle.routed_format import ROUTED
 from emberge_moe.upcycle.routing import RestoredTensors, RoutedTarget
 
@@ -89,11 +84,18 @@ class Downcycle(Step):
     This reverses sparse upcycling (Komatsuzaki et al., 2022, arXiv:2212.05055): the result is as small and
     fast as the original dense model, and loads with the dense class. Sums are in float64, so if the model was
     not trained in between, the result equals the original bit for bit. With `weights: load`, the weight of an
-    expert is its share of the routers' choices, on `probe` or in the training that `load_of` names.
+    expert is its share of the routers' choices in the training that `load_of` names.
 
     Example:
+        trained:
+          train:
+            model: ./routed
+            data: ./pairs.jsonl
+            loss: infonce
+            sampler: {batch_shuffle: {batch_size: 64}}
+            backbone: routed
         dense:
-          downcycle: {model: ./routed, weights: load, probe: ./pairs.jsonl}
+          downcycle: {model: $trained, weights: load, load_of: $trained}
     """
 
     produces = "model"
@@ -103,23 +105,14 @@ class Downcycle(Step):
     """The routed model."""
     weights: Literal["equal", "load"] = "equal"
     load_of: StepRef | None = None
-    """The training whose last measured load counts, in place of a probe set."""
-    probe: tuple[DataEntry, ...] = ()
-    backbone: Backbone = component("text_encoder", pooling="last")
-    """Encoder that reads the probe set."""
+    """The training whose last measured load counts."""
 
     def __post_init__(self) -> None:
-        load_options = bool(self.probe) + (self.load_of is not None)
-        if self.weights == "load" and load_options != 1:
-            raise ValueError("weights: load needs either a 'probe' set or 'load_of' a training")
-        if self.weights == "equal" and load_options:
-            raise ValueError("'probe' and 'load_of' are for weights: load")
+        if (self.weights == "load") != (self.load_of is not None):
+            raise ValueError("weights: load and 'load_of' a training go together")
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.data import check_datasets
-
         folder = context.whole_model(self.model)
-        yield from check_datasets(context, self.probe, "probe", show=False).problems
         if folder is None:
             return
         try:
@@ -130,14 +123,14 @@ class Downcycle(Step):
                 context.note("downcycling", [f"{kind} with {count:,} parameters"])
         except EmbergeError as error:
             yield context.problem(str(error), "model")
-        for message in self.backbone.describe(folder).problems if self.probe else ():
-            yield context.problem(message, "backbone")
 
     def run(self, workspace: Workspace) -> Artifact:
         model = workspace.model(self.model)
         with workspace.whole_model(model) as folder:
             routed = RoutedModel(Checkpoint(folder))
-            shares = self._measure_shares(routed, workspace) if self.weights == "load" else None
+            shares = None
+            if self.load_of is not None:
+                shares = read_load(workspace.artifact(self.load_of)[0], routed)
             self._build(routed, shares, model.fingerprint, workspace)
         details: dict[str, Any] = {
             "from": routed.target.name,
@@ -173,51 +166,10 @@ class Downcycle(Step):
             complete=lambda out: _locate_code(out, checkpoint).unlink(missing_ok=True),
         )
 
-    def _measure_shares(
-        self, routed: RoutedModel, workspace: Workspace
-    ) -> Mapping[int, Sequence[float]]:
-        """Return each layer's shares of choices by expert, measured once."""
-        if self.load_of is not None:
-            folder, _ = workspace.artifact(self.load_of)
-            return read_load(folder, routed)
-        path = workspace.work / "load.json"
-        if not path.is_file():
-            measured_shares = measure_load(
-                routed, self.backbone, probe_texts(self.probe, workspace), workspace
-            )
-            write_text(
-                path, json.dumps({str(layer): values for layer, values in measured_shares.items()})
-            )
-        shares = json.loads(path.read_text(encoding="utf-8"))
-        return {int(layer): values for layer, values in shares.items()}
-
 
 def _locate_code(out: Path, checkpoint: Checkpoint) -> Path:
     """Return the path of the routed class's code in a copy of the folder."""
     return out / checkpoint.in_trunk(ROUTED.code.name)
-
-
-def measure_load(
-    routed: RoutedModel, backbone: Backbone, texts: Sequence[str], workspace: Workspace
-) -> dict[int, list[float]]:
-    """Return each expert's share of the routers' choices over all tokens of the texts, by layer."""
-    import torch
-
-    from emberge_moe.routers import ROUTERS, RouterTaps
-
-    embedder = open_model(routed.checkpoint.folder, backbone, workspace)
-    taps = RouterTaps(embedder.encoder.module, ROUTERS[routed.target.name])
-    counts = {
-        layer: torch.zeros(len(experts), dtype=torch.int64)
-        for layer, experts in routed.restored.experts.items()
-    }
-    with taps:
-        for _ in embedder.token_states(embedder.tokenise(texts)):
-            # None of the texts is padded, so each choice is a token's.
-            for layer, routing in taps.routings.items():
-                choices = routing.chosen.flatten().cpu()
-                counts[layer] += torch.bincount(choices, minlength=len(counts[layer]))
-    return {layer: (count.double() / count.sum()).tolist() for layer, count in counts.items()}
 
 
 def read_load(folder: Path, routed: RoutedModel) -> dict[int, list[float]]:
@@ -235,7 +187,7 @@ def read_load(folder: Path, routed: RoutedModel) -> dict[int, list[float]]:
         if any(name not in latest for name in names):
             raise CheckpointError(
                 f"{folder}: has no load of layer {layer}; name a training of this model with the backbone "
-                "routed, or measure on a 'probe' set"
+                "routed"
             )
         shares[layer] = [latest[name] for name in names]
     return shares

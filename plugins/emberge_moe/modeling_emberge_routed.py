@@ -75,9 +75,7 @@ class EmbergeRoutedConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
     """Config of a routed model: the dense model's config, and the routing of its layers.
 
     `inner` is the dense model's whole config, `routed_layers` the layers with experts. Gates are the router's
-    probabilities of the `top_k` experts, scaled to a sum of 1 with `normalize_gates`, else multiplied by
-    `gate_scale`. In training the router's input is multiplied by random numbers from 1 - `router_jitter` to
-    1 + `router_jitter`.
+    probabilities of the `top_k` experts, scaled to a sum of 1 with `normalize_gates`.
     """
 
     model_type = "emberge_routed"
@@ -89,8 +87,6 @@ class EmbergeRoutedConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
     num_experts: int = 8
     top_k: int = 2
     normalize_gates: bool = True
-    gate_scale: float = 1.0
-    router_jitter: float = 0.0
 
     def __post_init__(self, **kwargs: Any) -> None:
         self.routed_layers = list(self.routed_layers or ())
@@ -293,17 +289,15 @@ class Router(nn.Module):
         super().__init__()
         width: int = config.get_text_config().hidden_size
         self.weight = nn.Parameter(torch.empty(config.num_experts, width))
-        self.top_k, self.jitter = config.top_k, config.router_jitter
-        self.normalize, self.scale = config.normalize_gates, config.gate_scale
+        self.top_k, self.normalize = config.top_k, config.normalize_gates
 
     def forward(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return logits [t, experts], and the chosen experts' gates and indices [t, k], for states [t, d]."""
-        if self.training and self.jitter:
-            states = states * torch.empty_like(states).uniform_(1 - self.jitter, 1 + self.jitter)
         logits = F.linear(states, self.weight)
         wide_dtype = torch.promote_types(logits.dtype, torch.float32)
         gates, experts = logits.softmax(-1, dtype=wide_dtype).topk(self.top_k)
-        gates = gates / gates.sum(-1, keepdim=True) if self.normalize else gates * self.scale
+        if self.normalize:
+            gates = gates / gates.sum(-1, keepdim=True)
         return logits, gates, experts
 
 

@@ -12,16 +12,16 @@ from emberge.contracts import Embedded, LocatedText
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from emberge_moe.balance import Loads, RouterHealth, RouterLosses, sum_routings
+from emberge_moe.balance import Loads, RouterHealth, balance_loss, sum_routings
 from emberge_moe.routers import RouterTaps, Routing
 
 
 class RoutedEncoder:
-    """An encoder (see `Encoder`) that gives the balance losses of its routers to the training."""
+    """An encoder (see `Encoder`) that gives the training `balance` times the balance loss of its routers."""
 
-    def __init__(self, inner: Encoder, taps: RouterTaps, losses: RouterLosses) -> None:
+    def __init__(self, inner: Encoder, taps: RouterTaps, balance: float) -> None:
         self._inner: Any = inner
-        self._taps, self._losses = taps, losses
+        self._taps, self._balance = taps, balance
 
     @property
     def module(self) -> nn.Module:
@@ -92,7 +92,7 @@ class RoutedEncoder:
     def _make_auxiliary(
         self, routings: Mapping[int, Routing], features: Mapping[str, Tensor]
     ) -> Auxiliary | None:
-        """Return the losses of a chunk's router outputs; None without routers."""
+        """Return the loss of a chunk's router outputs; None without routers."""
         if not routings:
             return None
         sums = sum_routings(list(routings.values()), features.get("attention_mask"))
@@ -100,8 +100,9 @@ class RoutedEncoder:
         health = RouterHealth(tuple(routings), sums.probabilities.shape[1], choices.shape[1])
 
         def term(counts: Tensor) -> Tensor:
-            """Return this chunk's part of the losses, given the whole batch's counts."""
-            return self._losses.part(sums, Loads.of(counts, len(health.layers)), health.top_k)
+            """Return this chunk's part of the loss, given the whole batch's counts."""
+            batch = Loads.of(counts, len(health.layers))
+            return self._balance * balance_loss(sums, batch, health.top_k)
 
         return Auxiliary(sums.loads.flat(), term, health)
 

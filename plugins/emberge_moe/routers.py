@@ -1,11 +1,10 @@
-"""Routers of a model: finding them, recording their outputs, and adding noise in training."""
+"""Routers of a model: finding them, and recording their outputs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 ROUTERS = {
@@ -29,14 +28,9 @@ class Routing(NamedTuple):
 
 
 class RouterTaps:
-    """Hooks on a model's routers that keep their outputs while a `with` block is open.
+    """Hooks on a model's routers that keep their outputs while a `with` block is open."""
 
-    In training with a `jitter`, the input of a router is multiplied by random numbers from 1 - `jitter` to 1
-    + `jitter`.
-    """
-
-    def __init__(self, model: nn.Module, path: str, jitter: float = 0.0) -> None:
-        self._jitter = jitter
+    def __init__(self, model: nn.Module, path: str) -> None:
         self._taken: dict[int, Routing] | None = None
         self.layers: list[int] = []
         for name, module in model.named_modules():
@@ -47,20 +41,11 @@ class RouterTaps:
     def _record_routing(self, router: nn.Module, layer: int) -> None:
         self.layers.append(layer)
         router.register_forward_hook(lambda _, __, output: self._keep(layer, output))
-        if self._jitter:
-            router.register_forward_pre_hook(self._add_jitter)
 
     def _keep(self, layer: int, output: Any) -> None:
         # A block that is computed again for its gradient comes here while nobody asks.
         if self._taken is not None:
             self._taken[layer] = Routing(output[0], output[-1])
-
-    def _add_jitter(self, router: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        if not router.training:
-            return args
-        states, *others = args
-        noise = torch.empty_like(states).uniform_(1 - self._jitter, 1 + self._jitter)
-        return (states * noise, *others)
 
     def __enter__(self) -> RouterTaps:
         self._taken = {}

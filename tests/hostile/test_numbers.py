@@ -94,7 +94,7 @@ OUTSIDE = {
     "deduplicate": ["shingle: 1000000", "jaccard: 2", "cosine: 1.5"],
     "export": ["most_loss: 1.5", "queries: 0"],
     "random_model": ["vocabulary: 0", "vocabulary: 1000000000000"],
-    "upcycle": ["top_k: 0", "noise: -1", "experts: 1"],
+    "upcycle": ["top_k: 0", "experts: 1"],
 }
 
 

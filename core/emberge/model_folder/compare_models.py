@@ -33,7 +33,7 @@ _IMAGE_ROPE_KEYS = frozenset({"mrope_section", "mrope_interleaved", "type"})
 _SHOULD_AGREE = (
     *("rope_theta", "rope_parameters", "rope_scaling", "sliding_window", "is_causal"),
     # Routing: experts of a token, and how their gates are scaled.
-    *("num_experts_per_tok", "top_k", "norm_topk_prob", "normalize_gates", "gate_scale"),
+    *("num_experts_per_tok", "top_k", "norm_topk_prob", "normalize_gates"),
 )
 _MODULE_SIZES = (
     "in_features",

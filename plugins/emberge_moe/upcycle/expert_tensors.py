@@ -1,4 +1,4 @@
-"""Derived tensors of routed models, computed while they are read: random, joined, noisy, averaged."""
+"""Derived tensors of routed models, computed while they are read: random, joined, averaged."""
 
 from __future__ import annotations
 
@@ -44,27 +44,6 @@ class Normal(DerivedTensor):
     def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
         for target, row in zip(into, rows, strict=True):
             target.copy_(_draw_normal(target.numel(), stable_seed(self.seed, row)) * self.deviation)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Noisy(DerivedTensor):
-    """A tensor plus normal noise, whose standard deviation is a share of the tensor's own."""
-
-    origin: TensorSpec
-    share: float
-    seed: int
-
-    def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
-        deviation = self.share * float(
-            reader.compute_once(
-                ("deviation", self.origin), lambda: _measure_deviation(reader, self.origin)
-            )
-        )
-        reader.read(self.origin, rows.start * into.shape[1], into.view(-1))
-        for target, row in zip(into, rows, strict=True):
-            target += (_draw_normal(target.numel(), stable_seed(self.seed, row)) * deviation).to(
-                into.dtype
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,23 +113,3 @@ def _draw_normal(size: int, seed: int) -> Tensor:
     bits = (random_bits(size, seed) >> 11).astype("float64")
     quantiles: Tensor = torch.special.ndtri(torch.from_numpy((bits + 0.5) * 2.0**-53))
     return quantiles
-
-
-def _measure_deviation(reader: RowReader, spec: TensorSpec) -> Tensor:
-    """Return the standard deviation of a tensor's numbers, float64, read in pieces."""
-    import torch
-
-    total = square = torch.zeros((), dtype=torch.float64)
-    for start in range(0, spec.elements, _PIECE):
-        piece = torch.empty(min(_PIECE, spec.elements - start), dtype=torch.float64)
-        reader.read(spec, start, piece)
-        total, square = total + piece.sum(), square + piece.square().sum()
-    mean = total / spec.elements
-    return (square / spec.elements - mean.square()).clamp(min=0).sqrt()
-
-
-def add_noise(spec: TensorSpec, share: float, seed: int) -> TensorSpec:
-    """Return a matrix with noise added; other tensors, and any without a share, are unchanged."""
-    if not share or len(spec.shape) < 2:
-        return spec
-    return Noisy(spec.name, spec.shape, spec.dtype, origin=spec, share=share, seed=seed)

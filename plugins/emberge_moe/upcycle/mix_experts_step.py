@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from emberge import (
     Artifact,
+    DataEntry,
     Model,
     ModelRef,
     Preflight,
@@ -64,6 +65,8 @@ class MixExperts(RoutingStep):
     """Merge method of all tensors that are not of experts."""
     base: ModelRef | None = None
     """The models' common ancestor, where the strategy works on deltas."""
+    probe: tuple[DataEntry, ...] = ()
+    """Texts whose states make the routers."""
 
     def __post_init__(self) -> None:
         if len(self.models) < 2:
@@ -77,6 +80,8 @@ class MixExperts(RoutingStep):
         return len(self.models)
 
     def check(self, context: Preflight) -> Iterator[Problem]:
+        from emberge.data import check_datasets
+
         if self.router == "states" and len(self.probe) not in (1, self.expert_count):
             yield context.problem(
                 f"routers from states need a probe set for each of the {self.expert_count} experts, or one "
@@ -85,7 +90,7 @@ class MixExperts(RoutingStep):
             )
         folder, *_ = [context.whole_model(reference) for reference in self.models]
         yield from self._check_merge(context)
-        yield from self.check_probe(context)
+        yield from check_datasets(context, self.probe, "probe", show=False).problems
         yield from self.check_dense(folder, "models", context)
 
     def _check_merge(self, context: Preflight) -> Iterator[Problem]:
@@ -114,10 +119,9 @@ class MixExperts(RoutingStep):
             routing, target = self.choose_routing(dense)
             if self.router == "states":
                 routers = self._make_routers(members, dense, routing.layers, workspace)
-                beginning = InitialState(0.0, self.noise, workspace.seed, routers)
+                beginning = InitialState(0.0, workspace.seed, routers)
             else:
-                deviation = router_deviation(self.router)
-                beginning = InitialState(deviation, self.noise, workspace.seed)
+                beginning = InitialState(router_deviation(self.router), workspace.seed)
             content = [*(model.fingerprint for model in models), repr(self.strategy)]
             plan = Plan(dense, members, routing, target, beginning, content)
             facts = self.build_routed(plan, self.router, workspace)

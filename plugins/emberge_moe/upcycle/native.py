@@ -44,8 +44,6 @@ class Native(RoutedTarget):
             return
         if dense.config.get("mlp_bias"):
             yield f"{self.name} has no biases in its experts"
-        if routing.gate_scale != 1.0:
-            yield f"{self.name} has no gate_scale"
         yield from self.limits(dense, routing)
 
     def limits(self, dense: DenseModel, routing: LayerRouting) -> Iterator[str]:

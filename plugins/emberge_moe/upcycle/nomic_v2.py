@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from emberge.tensor_files import TensorSpec
+from emberge.tensor_files import TensorReader, TensorSpec
 
 from emberge_moe.upcycle.dense_model import DenseModel
 from emberge_moe.upcycle.expert_tensors import Averaged, FilledTensor, Joined, Transposed
-from emberge_moe.upcycle.probe import read_tensor
 from emberge_moe.upcycle.routing import LayerRouting, RoutedBlock, RoutedTarget
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _SOURCE = "jina_embeddings_v3"
 _CODE = "nomic-ai/nomic-bert-2048"
@@ -47,8 +49,6 @@ class NomicV2(RoutedTarget):
             return
         if routing.layers != tuple(range(1, routing.depth, 2)):
             yield f"{self.name} routes every second layer from the second; set layers: alternate"
-        if routing.gate_scale != 1.0:
-            yield f"{self.name} has no gate_scale"
         if dense.config.get("hidden_act", "gelu") != "gelu":
             yield f"{self.name} has exact GELU, and this model {dense.config['hidden_act']}"
 
@@ -134,8 +134,18 @@ def _pad_vocabulary(rows: int) -> int:
 
 def measure_lost_bias(dense: DenseModel, layers: Sequence[int]) -> float:
     """Return the norm of the biases that the format has no place for, over all routed layers."""
-    biases = [read_tensor(dense.blocks[layer][1]["fc1.bias"]) for layer in layers]
+    biases = [_read_tensor(dense.blocks[layer][1]["fc1.bias"]) for layer in layers]
     return math.sqrt(sum(float(bias.double().square().sum()) for bias in biases))
 
 
 NOMIC_V2 = NomicV2(name="nomic_v2")
+
+
+def _read_tensor(spec: TensorSpec) -> Tensor:
+    """Return a whole tensor, float32."""
+    import torch
+
+    tensor = torch.empty(spec.elements)
+    with TensorReader() as reader:
+        reader.read(spec, 0, tensor)
+    return tensor.view(spec.shape)

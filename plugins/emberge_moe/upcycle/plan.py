@@ -12,7 +12,7 @@ from emberge.tensor_files import TensorSpec
 from emberge.wording import count_noun
 
 from emberge_moe.upcycle.dense_model import BLOCKS, DenseModel, is_routed
-from emberge_moe.upcycle.expert_tensors import FilledTensor, Normal, add_noise
+from emberge_moe.upcycle.expert_tensors import FilledTensor, Normal
 from emberge_moe.upcycle.native import NATIVE
 from emberge_moe.upcycle.nomic_v2 import NOMIC_V2
 from emberge_moe.upcycle.routed_format import ROUTED
@@ -24,13 +24,12 @@ _EXPERTS = re.compile(r"\.experts\.(?:\d+\.|mlp\.)|\.(?:input|output)_linear\.")
 
 @dataclass(frozen=True)
 class InitialState:
-    """Initial state of routers and experts: standard deviations of routers and noise, and their seed.
+    """Initial state of routers: their standard deviation, and their seed.
 
     `routers` has each layer's router, if routers are not random.
     """
 
     deviation: float = 0.02
-    noise: float = 0.0
     seed: int = 0
     routers: Mapping[int, TensorSpec] | None = None
 
@@ -63,23 +62,21 @@ def refuse_dense(dense: DenseModel) -> None:
         )
 
 
-def choose_target(dense: DenseModel, routing: LayerRouting, name: str = "auto") -> RoutedTarget:
-    """Return the target by name; `auto` is the first native class that keeps outputs, else emberge_routed.
+def choose_target(
+    dense: DenseModel, routing: LayerRouting, export: str | None = None
+) -> RoutedTarget:
+    """Return the format to export, else the first native class that keeps outputs, else emberge_routed.
 
     Raises:
-        ValueError: if the target would change the model; the message has the reasons.
+        ValueError: if the format to export would change the model; the message has the reasons.
     """
-    if name == "auto":
+    if export is None:
         fitting = (t for t in NATIVE.values() if not any(t.refusals(dense, routing)))
         return next(fitting, ROUTED)
-    other_targets: Mapping[str, RoutedTarget] = {
-        routed_target.name: routed_target for routed_target in (ROUTED, NOMIC_V2)
-    }
-    target = other_targets[name] if name in other_targets else NATIVE[name]
-    reasons = [*target.refusals(dense, routing)]
+    reasons = [*NOMIC_V2.refusals(dense, routing)]
     if reasons:
         raise ValueError("; ".join(reasons))
-    return target
+    return NOMIC_V2
 
 
 def routed_tensors(
@@ -129,17 +126,7 @@ def _plan_block(
 ) -> RoutedBlock:
     path, specs = dense.blocks[layer]
     expert_sources = members if len(members) > 1 else [*members] * routing.experts
-    experts = [
-        {
-            name: add_noise(
-                member.blocks[layer][1][name],
-                beginning.noise,
-                stable_seed(beginning.seed, "noise", path + name, number),
-            )
-            for name in specs
-        }
-        for number, member in enumerate(expert_sources)
-    ]
+    experts = [{name: one.blocks[layer][1][name] for name in specs} for one in expert_sources]
     dtype = next(iter(specs.values())).dtype
     router = beginning.router(layer, (routing.experts, dense.width), dtype)
     return RoutedBlock(path, router, experts)
@@ -166,17 +153,13 @@ class Plan:
             *routed_tensors(self.dense, self.members, self.routing, self.target, self.beginning)
         ]
 
-    def router(self, layer: int) -> TensorSpec:
-        """Return the initial router of a layer."""
-        return self.beginning.router(layer, (self.routing.experts, self.dense.width), "float32")
-
     @property
     def key(self) -> list[object]:
         """All that decides the bytes, as JSON values."""
         beginning = self.beginning
         return [
             *(self.target.name, repr(self.routing), list(self.content)),
-            *(beginning.deviation, beginning.noise, beginning.seed, beginning.routers is not None),
+            *(beginning.deviation, beginning.seed, beginning.routers is not None),
         ]
 
 
@@ -208,9 +191,7 @@ def describe_result(plan: Plan, tensors: Sequence[TensorSpec], router: str) -> d
         "experts": routing.experts,
         "top_k": routing.top_k,
         "normalize_gates": routing.normalize_gates,
-        "gate_scale": routing.gate_scale,
         "router": router,
-        "noise": plan.beginning.noise,
         "parameters": {"all": total_count, "active": active_count},
     }
 

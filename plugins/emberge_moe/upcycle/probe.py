@@ -1,4 +1,4 @@
-"""Measurements on a probe set: differences from the dense model, and routers and gate scales."""
+"""Measurements on texts: differences from the dense model, and routers."""
 
 from __future__ import annotations
 
@@ -35,15 +35,13 @@ SENTENCES = (
     "Поезд опаздывает на двадцать минут.",
     "SELECT name, price FROM products WHERE price < 10 ORDER BY price;",
 )
-"""Texts of several languages and lengths, for models without a probe set of their own."""
+"""Texts of several languages and lengths, on which a routed model is compared with the dense one."""
 
 MOST_TEXTS = 256
 
 
 def probe_texts(data: Sequence[DataEntry], workspace: Workspace) -> list[str]:
-    """Return up to 256 distinct anchors and positives of the data sets; without data, fixed sentences."""
-    if not data:
-        return [*SENTENCES]
+    """Return up to 256 distinct anchors and positives of the data sets."""
     from emberge.data import step_datasets
 
     datasets = step_datasets(workspace, data, limit=MOST_TEXTS)
@@ -167,26 +165,3 @@ def write_routers(
 def read_routers(folder: Path) -> Mapping[int, TensorSpec]:
     """Return the routers that `write_routers` left in a folder, by layer."""
     return {int(name): spec for name, spec in Checkpoint(folder).specs.items()}
-
-
-def read_tensor(spec: TensorSpec) -> Tensor:
-    """Return a whole tensor, float32."""
-    import torch
-    from emberge.tensor_files import TensorReader
-
-    tensor = torch.empty(spec.elements)
-    with TensorReader() as reader:
-        reader.read(spec, 0, tensor)
-    return tensor.view(spec.shape)
-
-
-def measure_gate_scale(
-    inputs: Iterator[tuple[int, Tensor]], routers: Mapping[int, Tensor], top_k: int
-) -> float:
-    """Return one over the mean sum of the chosen gates, over all layers and tokens."""
-    total, tokens = 0.0, 0
-    for layer, states in inputs:
-        logits = states.float() @ routers[layer].to(states.device).T
-        total += float(logits.softmax(-1).topk(top_k)[0].double().sum())
-        tokens += len(states)
-    return tokens / total

@@ -72,7 +72,6 @@ class RoutedFormat(RoutedTarget):
             "num_experts": routing.experts,
             "top_k": routing.top_k,
             "normalize_gates": routing.normalize_gates,
-            "gate_scale": routing.gate_scale,
         }
 
     def block(self, dense: DenseModel, block: RoutedBlock) -> Iterator[TensorSpec]:

@@ -27,7 +27,6 @@ class LayerRouting:
     experts: int
     top_k: int
     normalize_gates: bool = True
-    gate_scale: float = 1.0
 
     @property
     def complete(self) -> bool:

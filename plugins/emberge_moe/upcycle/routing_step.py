@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,10 +11,7 @@ from emberge import (
     Backbone,
     CheckpointError,
     Count,
-    DataEntry,
     EmbergeError,
-    NonNegative,
-    Positive,
     Preflight,
     Problem,
     Step,
@@ -23,7 +19,6 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.files import write_text
 from emberge.model_folder import Checkpoint
 
 from emberge_moe.upcycle.dense_model import DenseModel
@@ -37,13 +32,6 @@ from emberge_moe.upcycle.plan import (
     refuse_dense,
     routed_tensors,
     summary,
-)
-from emberge_moe.upcycle.probe import (
-    block_inputs,
-    measure_gate_scale,
-    open_model,
-    probe_texts,
-    read_tensor,
 )
 from emberge_moe.upcycle.routing import (
     LayerRouting,
@@ -69,32 +57,18 @@ class RoutingStep(Step):
     """Experts that each token goes to."""
     normalize_gates: bool = True
     """Scale a token's chosen gates to a sum of 1."""
-    gate_scale: Positive | Literal["measured"] = 1.0
-    """Factor of gates that are not normalised; `measured` is 1 by their mean sum on the probe set."""
-    noise: NonNegative = 0.0
-    """Noise that makes the experts differ, as a share of each matrix's standard deviation."""
-    target: Literal["auto", "qwen3_moe", "qwen2_moe", "mixtral", "granitemoe", "emberge_routed"] = (
-        "auto"
-    )
-    """Class of the result: a native one where it leaves the model as it is (`auto`), or the one named."""
     export: Literal["nomic_v2"] | None = None
-    """A format for other programs, in place of `target`."""
+    """A format for other programs."""
     allow_bias_loss: bool = False
     """Lose the biases that the format of `export` has no place for."""
-    probe: tuple[DataEntry, ...] = ()
-    """Texts to measure on: differences from the dense model, routers, gate scales."""
     backbone: Backbone = component("text_encoder", pooling="last")
-    """Encoder that reads the probe set; of its hidden states, so the pooling does not matter."""
+    """Encoder that the models are measured with; by its hidden states, so the pooling does not matter."""
     seed: WholeNumber | None = None
-    """Seed of routers and noise; by default the recipe's."""
+    """Seed of routers; by default the recipe's."""
 
     def __post_init__(self) -> None:
         if self.top_k > self.expert_count:
             raise ValueError(f"'top_k' is {self.top_k}, and there are {self.expert_count} experts")
-        if self.export and self.target != "auto":
-            raise ValueError("'export' is a target of its own; leave 'target' out")
-        if self.normalize_gates and self.gate_scale != 1.0:
-            raise ValueError("'gate_scale' is for gates that are not normalised")
 
     @property
     def expert_count(self) -> int:
@@ -102,12 +76,6 @@ class RoutingStep(Step):
         raise NotImplementedError
 
     # ── before work ─────────────────────────────────────────────────────────────────────────────
-
-    def check_probe(self, context: Preflight) -> Iterator[Problem]:
-        """Yield the problems of the probe set."""
-        from emberge.data import check_datasets
-
-        yield from check_datasets(context, self.probe, "probe", show=False).problems
 
     def check_dense(
         self, folder: Path | None, option: str, context: Preflight
@@ -132,7 +100,7 @@ class RoutingStep(Step):
         try:
             target = self._choose_target(dense, routing)
         except ValueError as error:
-            yield context.problem(str(error), "export" if self.export else "target")
+            yield context.problem(str(error), "export")
             return
         if dense.checkpoint.has_weights:
             specs = [*routed_tensors(dense, [dense], routing, target, InitialState())]
@@ -144,10 +112,9 @@ class RoutingStep(Step):
         Raises:
             ValueError: if the model lacks a layer.
         """
-        scale = math.nan if self.gate_scale == "measured" else self.gate_scale
         layers = choose_layers(self.layers, dense.depth)
         return LayerRouting(
-            dense.depth, layers, self.expert_count, self.top_k, self.normalize_gates, scale
+            dense.depth, layers, self.expert_count, self.top_k, self.normalize_gates
         )
 
     def _choose_target(self, dense: DenseModel, routing: LayerRouting) -> RoutedTarget:
@@ -156,7 +123,7 @@ class RoutingStep(Step):
         Raises:
             ValueError: if the format would change the model, or lose biases without permission.
         """
-        target = choose_target(dense, routing, self.export or self.target)
+        target = choose_target(dense, routing, self.export)
         if self.export and not self.allow_bias_loss and dense.checkpoint.has_weights:
             lost_norm = measure_lost_bias(dense, routing.layers)
             if lost_norm:
@@ -183,21 +150,7 @@ class RoutingStep(Step):
 
     def build_routed(self, plan: Plan, router: str, workspace: Workspace) -> dict[str, Any]:
         """Build the routed model in the step's folder, and return its facts for the artifact."""
-        if self.gate_scale == "measured":
-            plan = replace(plan, routing=self._measure_scale(plan, workspace))
         facts = describe_result(plan, build(plan, workspace), router)
         if self.export:
             facts["lost_bias"] = measure_lost_bias(plan.dense, plan.routing.layers)
         return facts
-
-    def _measure_scale(self, plan: Plan, workspace: Workspace) -> LayerRouting:
-        """Return the routing with the gate scale that the probe set gives, measured once."""
-        path = workspace.work / "gate_scale"
-        if not path.is_file():
-            layers, texts = plan.routing.layers, probe_texts(self.probe, workspace)
-            routers = {layer: read_tensor(plan.router(layer)) for layer in layers}
-            embedder = open_model(plan.dense.checkpoint.folder, self.backbone, workspace)
-            paths = {layer: plan.dense.entered(layer) for layer in layers}
-            scale = measure_gate_scale(block_inputs(embedder, paths, texts), routers, self.top_k)
-            write_text(path, repr(scale))
-        return replace(plan.routing, gate_scale=float(path.read_text(encoding="utf-8")))

@@ -20,7 +20,7 @@ from emberge.model_folder import Checkpoint
 
 from emberge_moe.upcycle.dense_model import DenseModel
 from emberge_moe.upcycle.plan import InitialState, Plan
-from emberge_moe.upcycle.probe import largest_difference, last_states, probe_texts
+from emberge_moe.upcycle.probe import SENTENCES, largest_difference, last_states
 from emberge_moe.upcycle.routing import router_deviation
 from emberge_moe.upcycle.routing_step import RoutingStep
 
@@ -36,8 +36,7 @@ class Upcycle(RoutingStep):
     (Nussbaum and Duderstadt, 2025, arXiv:2502.07972): in each of `layers` a router sends every token to
     `top_k` of `experts` copies of the block. With `normalize_gates` the routed model computes the same as the
     dense model until it is trained. Without it, as in the paper, the output of a block is multiplied by the
-    sum of the chosen gates, which is below 1; `gate_scale` can correct this on average. `mix_experts` takes
-    the experts from several models.
+    sum of the chosen gates, which is below 1. `mix_experts` takes the experts from several models.
 
     Qwen3, Llama, Mistral, EuroBERT and Granite become mixture-of-experts classes of transformers, if such a
     class does not change the model; then plain `AutoModel` loads the result. All other models become
@@ -46,9 +45,8 @@ class Upcycle(RoutingStep):
     the format of Nomic Embed v2 from a rotary XLM-R (`jina_embeddings_v3`). This format cannot hold the
     biases inside experts; they are dropped only with `allow_bias_loss`.
 
-    The result is compared with the dense model on the texts of `probe`, or on a few fixed sentences without a
-    probe set. The largest difference of a hidden state, divided by the largest hidden state, is in the
-    artifact and on the card.
+    The result is compared with the dense model on a few fixed sentences. The largest difference of a hidden
+    state, divided by the largest hidden state, is in the artifact and on the card.
 
     Example:
         routed:
@@ -61,8 +59,6 @@ class Upcycle(RoutingStep):
     """Number of copies of each block."""
     router: str = "normal(0.02)"
     """First weights of routers: normally distributed with a standard deviation, or `zeros`."""
-    compare: bool = True
-    """Comparison with the dense model, for which each is loaded once; without it nothing is."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,7 +70,6 @@ class Upcycle(RoutingStep):
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         folder = context.whole_model(self.model)
-        yield from self.check_probe(context)
         yield from self.check_dense(folder, "model", context)
 
     def run(self, workspace: Workspace) -> Artifact:
@@ -82,10 +77,10 @@ class Upcycle(RoutingStep):
         with workspace.whole_model(model) as folder:
             dense = DenseModel(Checkpoint(folder))
             routing, target = self.choose_routing(dense)
-            beginning = InitialState(router_deviation(self.router), self.noise, workspace.seed)
+            beginning = InitialState(router_deviation(self.router), workspace.seed)
             plan = Plan(dense, [dense], routing, target, beginning, [model.fingerprint])
             facts = self.build_routed(plan, self.router, workspace)
-            if self.compare and target.is_own_class:
+            if target.is_own_class:
                 facts["step_0"] = self._compare(folder, workspace)
         return Artifact(
             kind="model",
@@ -100,16 +95,15 @@ class Upcycle(RoutingStep):
         Raises:
             CheckpointError: if the two models should be equal, but differ by more than rounding.
         """
-        texts = probe_texts(self.probe, workspace)
         # One after the other, so that only one of them is in memory.
         first, second = (
-            last_states(folder, self.backbone, texts, workspace)
+            last_states(folder, self.backbone, SENTENCES, workspace)
             for folder in (dense, workspace.folder)
         )
         difference = largest_difference(first, second)
-        if difference > _ROUNDING and self.normalize_gates and not self.noise:
+        if difference > _ROUNDING and self.normalize_gates:
             raise CheckpointError(
                 f"the routed model's hidden states differ from the dense model's by {difference:.2g} of the "
-                "largest, which is no rounding; choose another 'target'"
+                "largest, which is no rounding"
             )
-        return {"difference": difference, "texts": len(texts)}
+        return {"difference": difference, "texts": len(SENTENCES)}

@@ -1,4 +1,4 @@
-"""Routers from hidden states, and noise by a tensor's deviation: by hand, on numbers that leave no doubt."""
+"""Routers from hidden states: by hand, on numbers that leave no doubt."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from emberge.tensor_files import TensorReader, TensorSpec
 from emberge_moe.balance import RouterHealth
-from emberge_moe.upcycle import expert_tensors, probe
-from emberge_moe.upcycle.probe import mean_states, read_tensor, write_routers
-from safetensors.torch import save_file
-from torch import Tensor
+from emberge_moe.upcycle import probe
+from emberge_moe.upcycle.probe import mean_states, write_routers
+from safetensors.torch import load_file
 
 
 def states_of(*chunks: list[list[float]]) -> Any:
@@ -33,32 +31,11 @@ def test_a_mean_is_over_the_tokens_of_all_chunks(monkeypatch: pytest.MonkeyPatch
 def test_a_router_is_centred_over_its_experts(tmp_path: Path) -> None:
     means = [[4.0, 0, 0, 10], [0, 2, 0, 10], [-4, -2, 0, 10]]
     given = [{0: torch.tensor(one, dtype=torch.float64)} for one in means]
-    router = read_tensor(write_routers(tmp_path / "routers", given, "float32")[0])
+    write_routers(tmp_path / "routers", given, "float32")
+    router = load_file(tmp_path / "routers" / "model.safetensors")["0"]
     # What all have in common, 10 in the last number, is gone; directions from the common mean are left.
     lines = [[1.0, 0, 0, 0], [0, 1, 0, 0], [-2 / math.sqrt(5), -1 / math.sqrt(5), 0, 0]]
     torch.testing.assert_close(router, torch.tensor(lines) * 0.04, rtol=0, atol=1e-7)
-
-
-def test_a_deviation_is_that_of_all_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expert_tensors, "_PIECE", 4)
-    whole = torch.tensor([[1.0, 1, 1, 1, 9], [9, 9, 9, 5, 5]])
-    save_file({"w": whole}, tmp_path / "model.safetensors")
-    offset = (tmp_path / "model.safetensors").stat().st_size - 4 * whole.numel()
-    spec = TensorSpec("w", (2, 5), "float32", tmp_path / "model.safetensors", offset)
-    noise: list[Tensor] = []
-    with TensorReader() as reader:
-        for share in (1e-3, 0.0):
-            noisy = expert_tensors.add_noise(spec, share, seed=0)
-            into = torch.empty(whole.numel())
-            reader.read(noisy, 0, into)
-            noise.append(into)
-        drawn = [
-            expert_tensors._draw_normal(5, expert_tensors.stable_seed(0, row)) for row in range(2)
-        ]
-    assert torch.equal(noise[1].view(2, 5), whole)
-    deviation = float(whole.double().std(correction=0))
-    wanted = torch.stack(drawn).float() * 1e-3 * deviation
-    torch.testing.assert_close((noise[0] - noise[1]).view(2, 5), wanted, rtol=0, atol=1e-6)
 
 
 def test_an_even_share_of_two_experts_a_token_is_twice_as_large() -> None:

@@ -12,7 +12,7 @@ from tests.support.routable import dense
 RECIPE = """
 steps:
   routed:
-    upcycle: {{model: {model}, experts: 4, noise: 0.1, layers: all}}
+    upcycle: {{model: {model}, experts: 4, layers: all}}
   back:
     downcycle: {{model: $routed}}
 """

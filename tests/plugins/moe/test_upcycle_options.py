@@ -110,47 +110,11 @@ def test_routers_may_be_zero_and_seeds_differ(place: Path, tmp_path: Path) -> No
     assert torch.allclose(wide, 10 * first, rtol=1e-6)
 
 
-def test_noise_is_a_share_of_each_matrix_and_leaves_biases(place: Path) -> None:
-    found = tensors(ran(place, "model: ./dense, noise: 0.1, experts: 2"))
-    own = tensors(place / "dense")
-    name = "encoder.layer.1.intermediate.dense.weight"
-    first, second = (found[EXPERT.format(n)] - own[name] for n in (0, 1))
-    # 2,048 numbers: their deviation is within a tenth of what it was drawn with.
-    assert float(first.std() / own[name].std()) == pytest.approx(0.1, rel=0.1)
-    assert abs(float((first * second).mean() / first.std() / second.std())) < 0.15
-    bias = "encoder.layer.1.experts.0.intermediate.dense.bias"
-    assert torch.equal(found[bias], own["encoder.layer.1.intermediate.dense.bias"])
-
-
-def test_experts_count_by_the_share_of_choices_that_fell_on_them(place: Path) -> None:
-    routed = ran(place, "model: ./dense, noise: 0.5, experts: 3, router: normal(3)")
-    experts = tensors(routed)
-    (place / "routed").symlink_to(routed)
-    rows = "".join(f'{{"text": "{word} cat {word} dog"}}\n' for word in tiny.WORDS)
-    (place / "texts.jsonl").write_text(rows)
-    options = "model: ./routed, weights: load, probe: ./texts.jsonl"
-    folder = ran(place, options, step="downcycle")
-    artifact = read_artifact(folder)
-    assert artifact is not None
-    shares = artifact.details["downcycled"]["load"]["1"]
-    assert sum(shares) == pytest.approx(1)
-    assert max(shares) - min(shares) > 0.05
-    parts = [share * experts[EXPERT.format(n)].double() for n, share in enumerate(shares)]
-    wanted = torch.stack(parts).sum(0)
-    found = tensors(folder)["encoder.layer.1.intermediate.dense.weight"]
-    torch.testing.assert_close(found.double(), wanted, rtol=1e-6, atol=1e-8)
-
-
-def test_gates_of_the_paper_shrink_a_block_and_a_measured_scale_makes_up_for_it(
-    place: Path,
-) -> None:
-    plain = facts(ran(place, "model: ./dense, normalize_gates: false"))
-    scaled = facts(ran(place, "model: ./dense, normalize_gates: false, gate_scale: measured"))
-    # Of eight equal experts two count: a quarter is left, and more as they are those that a router prefers.
-    assert 2.5 < scaled["gate_scale"] < 4.0
-    assert plain["step_0"]["difference"] > 10 * scaled["step_0"]["difference"] > 0
+def test_gates_of_the_paper_shrink_a_block(place: Path) -> None:
+    plain = facts(ran(place, "model: ./dense"))
+    shrunk = facts(ran(place, "model: ./dense, normalize_gates: false"))
+    assert shrunk["step_0"]["difference"] > 10 * plain["step_0"]["difference"]
     config = json.loads((place / "out/routed/config.json").read_text())
-    assert config["gate_scale"] == scaled["gate_scale"]
     assert config["normalize_gates"] is False
 
 
@@ -280,8 +244,6 @@ def test_members_of_other_vocabularies_are_refused(members: Path) -> None:
         ("model: ./dense, experts: 1, top_k: 1", ("option 'experts'", "a whole number from 2 ")),
         ("model: ./dense, layers: [1, 3]", ("layer 3", "0 to 2")),
         ("model: ./dense, router: normal(0)", ("normal(0.02)",)),
-        ("model: ./dense, gate_scale: 2.0", ("gate_scale", "not normalised")),
-        ("model: ./dense, target: qwen3_moe", ("qwen3", "bert")),
         ("model: ./dense, export: nomic_v2", ("rope",)),
         ("experts: 8", ("'model'",)),
         ("model: ./dense, router: states", ("router 'states'", "normal(0.02)")),
@@ -317,7 +279,7 @@ def test_blocks_under_other_names_are_not_left_dense_in_silence(place: Path) -> 
 
 def test_a_window_that_flash_attention_would_lose_is_not_given_to_qwen2_moe(place: Path) -> None:
     dense(place / "windowed", "mistral", sliding_window=4)
-    assert "sliding window" in refused(place, "model: ./windowed, target: qwen2_moe")
+    assert facts(ran(place, "model: ./windowed"))["format"] == "emberge_routed"
     assert facts(ran(place, "model: ./windowed, layers: all"))["format"] == "mixtral"
 
 
