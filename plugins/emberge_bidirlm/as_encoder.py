@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from emberge import (
     Artifact,
@@ -32,15 +32,18 @@ from emberge.model_folder import (
 
 from emberge_bidirlm.mask_token import MaskToken, find_mask_token, text_config
 
+_POOLING = "mean"
+
 
 @dataclass(frozen=True, kw_only=True)
 class AsEncoder(Step):
     """Make a causal language model an encoder: bidirectional attention, pooling, a mask token, no training.
 
     The result is Bi+Base of BidirLM (arXiv:2604.02045), which is where masked adaptation and contrastive
-    training start. Weights are copied, including the head that predicts tokens. The step writes config.json,
-    the tokenizer and the modules of SentenceTransformers so that plain `AutoModel` and `SentenceTransformer`
-    load an encoder. Then it loads the result and verifies that each layer reads later tokens.
+    training start; an embedding is the mean of token states. Weights are copied, including the head that
+    predicts tokens. The step writes config.json, the tokenizer and the modules of SentenceTransformers so
+    that plain `AutoModel` and `SentenceTransformer` load an encoder. Then it loads the result and verifies
+    that each layer reads later tokens.
 
     The step refuses encoder-decoders, models that are already bidirectional, and hybrid models, whose
     convolution or linear attention layers would remain causal.
@@ -54,8 +57,6 @@ class AsEncoder(Step):
 
     model: ModelRef
     """The causal model, plain or in a SentenceTransformers folder."""
-    pooling: Literal["mean", "cls", "last", "weighted_mean"] = "mean"
-    """Pooling of token states into one embedding; the paper's is the mean."""
     mask_token: str | WholeNumber | None = None
     """Existing token, or its id, to use as mask token; by default the tokenizer's mask token, if any."""
     backbone: Backbone = component("text_encoder")
@@ -69,7 +70,7 @@ class AsEncoder(Step):
         checkpoint = Checkpoint(folder)
         try:
             encoder_config(checkpoint)
-            encoder_layout(checkpoint, self.pooling)
+            encoder_layout(checkpoint)
         except EmbergeError as error:
             yield context.problem(str(error), "model")
             return
@@ -103,7 +104,7 @@ class AsEncoder(Step):
                 "made_by": "switching the attention of",
                 **model.as_base(self.model),
                 "attention": "bidirectional",
-                "pooling": self.pooling,
+                "pooling": _POOLING,
                 **({"mask_token": mask.token, "mask_id": mask.id} if mask is not None else {}),
             },
         )
@@ -113,7 +114,7 @@ class AsEncoder(Step):
     ) -> None:
         from emberge.merging import build_result
 
-        layout = encoder_layout(checkpoint, self.pooling)
+        layout = encoder_layout(checkpoint)
         width = int(text_config(checkpoint).hidden_size)
         files: dict[str, Any] = {checkpoint.in_trunk("config.json"): encoder_config(checkpoint)}
         if mask is not None:
@@ -152,8 +153,8 @@ def encoder_config(checkpoint: Checkpoint) -> dict[str, Any]:
     return changed
 
 
-def encoder_layout(checkpoint: Checkpoint, pooling: str) -> Layout:
-    """Return a checkpoint's SentenceTransformers modules with this pooling; other modules do not change.
+def encoder_layout(checkpoint: Checkpoint) -> Layout:
+    """Return a checkpoint's SentenceTransformers modules with mean pooling; other modules do not change.
 
     Raises:
         CheckpointError: if its modules do not turn a transformer's states into an embedding.
@@ -162,4 +163,4 @@ def encoder_layout(checkpoint: Checkpoint, pooling: str) -> Layout:
     modules = layout.modules
     if layout.bare:
         modules = (ModuleFolder("Pooling", "1_Pooling"), ModuleFolder("Normalize", "2_Normalize"))
-    return replace(layout, modules=modules, pooling=(pooling,))
+    return replace(layout, modules=modules, pooling=(_POOLING,))

@@ -21,10 +21,9 @@ class Lora:
     """Low-rank factors that are trained on top of frozen weights: W + s · B A with a frozen W.
 
     Hu et al., 2021, arXiv:2106.09685. `rank` is the rank of the product B A. s is `alpha` / rank, by default
-    1, or `alpha` / √rank with `rslora` (Kalajdzievski, 2023, arXiv:2312.03732). `dora` trains the length of
-    every row separately from its direction (Liu et al., 2024, arXiv:2402.09353). `targets` are endings of the
-    names of the transformer's modules, such as `query`; by default all linear layers of its blocks get
-    factors. `dropout` is applied to A's input. B starts at zero, and A at random numbers drawn from `seed`.
+    1. `targets` are endings of the names of the transformer's modules, such as `query`; by default all linear
+    layers of its blocks get factors. `dropout` is applied to A's input. B starts at zero, and A at random
+    numbers drawn from `seed`.
 
     The training saves an adapter of the model from which it started, and a merge accepts the adapter. With
     `fold` it saves a whole model, with the product added to the weights.
@@ -34,8 +33,6 @@ class Lora:
     alpha: Positive | None = None
     targets: tuple[str, ...] = ()
     dropout: Annotated[float, NumberRange(least=0, below=1)] = 0.0
-    rslora: bool = False
-    dora: bool = False
     seed: WholeNumber = 0
     fold: bool = False
 
@@ -65,8 +62,6 @@ class Lora:
             lora_alpha=alpha,
             target_modules=targets,
             lora_dropout=self.dropout,
-            use_rslora=self.rslora,
-            use_dora=self.dora,
             fan_in_fan_out=_has_transposed(trunk, targets),
         )
         with torch.random.fork_rng(), _silence_peft():

@@ -44,7 +44,7 @@ def packed_states(trunk: Any, features: Mapping[str, Tensor]) -> Tensor:
     with _separate_documents(kernel, documents):
         # Padding sees itself as a text does; without a mask positions would be taken for one.
         mask = torch.ones_like(ids)
-        output = trunk._call_impl(input_ids=ids, attention_mask=mask, position_ids=places)
+        output = trunk(input_ids=ids, attention_mask=mask, position_ids=places)
     states: Tensor = output[0]
     return states
 
@@ -92,7 +92,7 @@ def _compute_flash_states(trunk: Any, ids: Tensor, places: Tensor, documents: Te
     starts = (places == _find_first_position(trunk)).nonzero()[:, 0]
     bounds = torch.cat([starts, starts.new_tensor([len(places)])]).int()
     longest = int(bounds.diff().max())
-    flat = trunk._call_impl(
+    flat = trunk(
         input_ids=ids[is_text][None],
         position_ids=places[None],
         cu_seq_lens_q=bounds,

@@ -14,11 +14,9 @@ from emberge import (
     DataError,
     EmbergeError,
     Expected,
-    ModelRef,
     NumberRange,
     Preflight,
     Problem,
-    Requires,
     Step,
     WholeNumber,
     Workspace,
@@ -28,7 +26,6 @@ from emberge import (
 from emberge.architectures import refuse_impossible_sizes
 from emberge.contracts import ParameterCount
 from emberge.devices import measure_memory
-from emberge.model_folder import load_tokenizer
 from emberge.wording import human_size
 
 _SPECIAL = {
@@ -45,10 +42,9 @@ class RandomModel(Step):
     """Make a language model with random weights and a tokenizer: the start of a training from nothing.
 
     Weights are drawn as transformers draws them for the config's class; the same seed always gives the same
-    weights. The tokenizer is that of another model, or a byte-level BPE (Sennrich et al., 2016,
-    arXiv:1508.07909) trained on the `data`. The trained tokenizer has special tokens for the beginning and
-    end of texts, padding and masking, but does not add them to texts. The config's number of tokens is set to
-    the tokenizer's.
+    weights. The tokenizer is a byte-level BPE (Sennrich et al., 2016, arXiv:1508.07909) trained on the
+    `data`. It has special tokens for the beginning and end of texts, padding and masking, but does not add
+    them to texts. The config's number of tokens is set to the tokenizer's.
 
     Example:
         start:
@@ -71,20 +67,14 @@ class RandomModel(Step):
 
     config: dict[str, Any]
     """The model's config.json with transformers' keys; a missing value is the class's default."""
-    data: tuple[DataEntry, ...] = ()
-    """Texts on which a tokenizer is trained, in place of `tokenizer`."""
-    vocabulary: Annotated[Annotated[int, NumberRange(least=1, most=2**24)], Requires("data")] = 8192
-    """Number of tokens of the tokenizer that is trained on `data`, including special ones."""
-    tokenizer: ModelRef | None = None
-    """Model whose tokenizer is used, in place of `data`."""
+    data: tuple[DataEntry, ...]
+    """Texts on which the tokenizer is trained."""
+    vocabulary: Annotated[int, NumberRange(least=1, most=2**24)] = 8192
+    """Number of tokens of the tokenizer, including special ones."""
     seed: WholeNumber | None = None
     """Seed of the weights; by default the recipe's."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        if bool(self.data) == (self.tokenizer is not None):
-            yield context.problem("give data, for a new tokenizer, or tokenizer, one of them")
-            return
-        yield from self._check_tokenizer(context)
         yield from self._check_data(context)
         try:
             model = _build_model(self._resolve_config(None), weights=False)
@@ -104,20 +94,9 @@ class RandomModel(Step):
                 "config",
             )
 
-    def _check_tokenizer(self, context: Preflight) -> Iterator[Problem]:
-        folder = context.model(self.tokenizer, weights=False) if self.tokenizer else None
-        if folder is None:
-            return
-        try:
-            self._resolve_config(load_tokenizer(folder))
-        except CheckpointError as error:
-            yield context.problem(str(error), "tokenizer")
-
     def _check_data(self, context: Preflight) -> Iterator[Problem]:
         from emberge.data import check_datasets
 
-        if not self.data:
-            return
         if self.vocabulary < _SMALLEST_VOCABULARY:
             yield context.problem(
                 f"a vocabulary of {self.vocabulary} has no room for all bytes and the special tokens, "
@@ -141,7 +120,6 @@ class RandomModel(Step):
         tokenizer.save_pretrained(workspace.folder)
         return Artifact(
             kind="model",
-            parents=() if self.tokenizer is None else (self.tokenizer.text,),
             details={
                 "made_by": "drawing the weights of",
                 "model_type": config["model_type"],
@@ -154,8 +132,6 @@ class RandomModel(Step):
     def _make_tokenizer(self, workspace: Workspace) -> Any:
         from emberge.data import list_texts, step_datasets
 
-        if self.tokenizer is not None:
-            return load_tokenizer(workspace.model(self.tokenizer).folder)
         datasets = step_datasets(workspace, self.data)
         if not any(len(dataset) for dataset in datasets):
             raise DataError("data has no texts to make a tokenizer of")

@@ -99,15 +99,13 @@ class TextEncoder(Backbone):
 
     `lora` trains an adapter on frozen weights. `gradient_checkpointing` keeps only each block's input and
     computes the other activations again: training takes a fifth (MiniLM on a CPU) to a third longer, and the
-    memory for activations grows only with the blocks' inputs. `torch_compile` compiles the transformer for
-    chunks of any shape. It is off by default: on a CPU it never pays (MiniLM, one thread: the first step
-    takes minutes, later steps four times as long as without). `attn_implementation` is transformers' name for
+    memory for activations grows only with the blocks' inputs. `attn_implementation` is transformers' name for
     the kernel of the attention, by default its own choice. With `flash_attention_2` (a GPU, bfloat16 or
     float16, the package flash-attn) the attention skips the padding of texts (ModernBERT, Warner et al.,
     2024, arXiv:2412.13663).
 
-    Losses over tokens also train the head of the checkpoint's language model. The head is saved under its
-    names in the checkpoint, or omitted with `keep_head: false`. A checkpoint without a head needs
+    Losses over tokens also train the head of the checkpoint's language model, which is saved under its names
+    in the checkpoint. A checkpoint without a head needs
     `fresh_head: true`, which begins with a new head; if the head only shares the embeddings, no new weights
     are needed. `mask_token` is the token that replaces masked tokens, by default the tokenizer's; it is
     written into the saved tokenizer.
@@ -142,9 +140,7 @@ class TextEncoder(Backbone):
     dtype: Literal["float32", "bfloat16", "float16"] | None = None
     lora: Lora | None = None
     gradient_checkpointing: bool = False
-    torch_compile: bool = False
     attn_implementation: Kernel | None = None
-    keep_head: bool = True
     fresh_head: bool = False
     mask_token: str | None = None
     freeze: tuple[str, ...] = ()
@@ -366,11 +362,8 @@ class TextEncoder(Backbone):
                 *(layout, config, trunk, tokenizer, None, chat, self.freeze, self.dense),
                 language_model=language_model,
                 mask_id=self._mask_id(layout, config, tokenizer),
-                keep_head=self.keep_head,
             )
         model.module.to(device)
-        if self.torch_compile:
-            trunk.compile(dynamic=True)
         return model
 
     def _load_weights(

@@ -199,8 +199,7 @@ class TextModel:
 
     def __call__(self, features: Mapping[str, Tensor], layers: Sequence[float] = ()) -> Embedded:
         with BlockInputs(self._chain.trunk, layers) as inputs_of_blocks:
-            # Hooks are not called inside a compiled transformer; its plain forward calls them.
-            states = self._compute_last_states(features, plain=bool(layers))
+            states = self._compute_last_states(features)
         embeddings_by_layer = {
             layer: self._pool(
                 inputs_of_blocks.state(layer, states), features, self._pooling_modules
@@ -212,9 +211,7 @@ class TextModel:
     def states(self, features: Mapping[str, Tensor]) -> Tensor:
         return self._compute_last_states(features)
 
-    def _compute_last_states(
-        self, features: Mapping[str, Tensor], *, plain: bool = False
-    ) -> Tensor:
+    def _compute_last_states(self, features: Mapping[str, Tensor]) -> Tensor:
         inputs = self._select_inputs(features)
         for layer in self._recomputed:
             # Layers look at their own switch, which is off for a training without dropout.
@@ -222,7 +219,7 @@ class TextModel:
         trunk: Any = self._chain.trunk
         if DOCUMENTS in features:
             return packed_states(trunk, features)
-        states: Tensor = (trunk._call_impl if plain else trunk)(**inputs)[0]
+        states: Tensor = trunk(**inputs)[0]
         return states
 
     def _select_inputs(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -260,7 +257,7 @@ class TextModel:
         copy_template(Checkpoint(self.layout.folder), folder, dtype=dtype, config=self._config)
         self.layout.write(folder, self._width)
         source, target = self.layout.trunk_folder, folder / self.layout.trunk
-        save_trunk(model, source, target, self._list_dropped_parts(), self._frozen)
+        save_trunk(model, source, target, self._frozen)
         for entry, module in zip(self.layout.modules, self._chain.tail, strict=True):
             if module.state_dict():
                 save_stock_module(module, folder / entry.path)
@@ -268,10 +265,6 @@ class TextModel:
     def _select_saved_model(self) -> Any:
         """Return the transformers model whose weights are saved."""
         return self._adapter.folded() if self._adapter else self._chain.trunk
-
-    def _list_dropped_parts(self) -> tuple[str, ...]:
-        """Return the name prefixes of tensors that are not saved."""
-        return ()
 
 
 def refuse_media(texts: Sequence[str], folder: Path) -> None:

@@ -25,23 +25,20 @@ from emberge_encoder.trunk_weights import build_config, load_weights, tensor_nam
 class PredictingModel(TextModel):
     """An encoder that can also predict tokens (see `TokenPredictor`), with the trunk of `language_model`.
 
-    The model is saved with the head, under the names that transformers gives it, or without the head if
-    `keep_head` is False.
+    The model is saved with the head, under the names that transformers gives it.
     """
 
     def __init__(
-        self, *args: Any, language_model: Any, mask_id: int | None, keep_head: bool, **options: Any
+        self, *args: Any, language_model: Any, mask_id: int | None, **options: Any
     ) -> None:
         super().__init__(*args, **options)
         self._language_model = language_model
-        self._keep_head = keep_head
         self._mask_id = mask_id
         special = [*self._tokenizer.all_special_ids, *([] if mask_id is None else [mask_id])]
         self._special = np.unique(np.asarray(special, np.int64))
         self._head: nn.Sequential = _build_head(language_model)
         self._chain.add_module("head", self._head)
-        saved = language_model if keep_head else self._chain.trunk
-        self._config["architectures"] = [type(saved).__name__]
+        self._config["architectures"] = [type(language_model).__name__]
 
     @property
     def mask_id(self) -> int | None:
@@ -96,10 +93,7 @@ class PredictingModel(TextModel):
             write_text(trunk / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     def _select_saved_model(self) -> Any:
-        return self._language_model if self._keep_head else super()._select_saved_model()
-
-    def _list_dropped_parts(self) -> tuple[str, ...]:
-        return () if self._keep_head else tuple(_list_head_names(self._language_model))
+        return self._language_model
 
 
 def load_language_model(

@@ -147,15 +147,13 @@ def save_trunk(
     model: Any,
     source: Path,
     target: Path,
-    left_out: Sequence[str] = (),
     frozen: Sequence[str] = (),
 ) -> None:
     """Write the model's weights under the names of the source checkpoint, with all its other tensors.
 
     The result has the same set of tensors as the checkpoint (poolers, language heads, buffers that old
-    releases wrote), so that everything trained from the checkpoint can be merged with it. Only the parts
-    named in `left_out` are omitted. Trained tensors have the model's dtype; tensors of `frozen` parts are
-    copied from the source byte for byte.
+    releases wrote), so that everything trained from the checkpoint can be merged with it. Trained tensors
+    have the model's dtype; tensors of `frozen` parts are copied from the source byte for byte.
     """
     from huggingface_hub import save_torch_state_dict
 
@@ -175,10 +173,6 @@ def save_trunk(
             n: t for n, t in trained_tensors.items() if not _is_in_parts(n, frozen_prefixes, model)
         }
         named = _rename_to_source(trained_tensors, source_tensors, model)
-        dropped_prefixes = tuple(f"{part}." for part in left_out)
-        named = {
-            name: tensor for name, tensor in named.items() if not name.startswith(dropped_prefixes)
-        }
         save_torch_state_dict(
             {name: tensor.contiguous() for name, tensor in sorted(named.items())},
             target,

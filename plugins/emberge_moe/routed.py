@@ -16,8 +16,6 @@ from emberge import (
 )
 from emberge.model_folder import Layout, read_object
 
-_COMPILED = "routed listens to routers, which torch_compile makes impossible: leave that out"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Routed(Backbone):
@@ -69,8 +67,6 @@ class Routed(Backbone):
             self._find_router(checkpoint)
         except CheckpointError as error:
             return EncoderFacts(problems=(str(error),))
-        if getattr(self.inner, "torch_compile", False):
-            return EncoderFacts(problems=(_COMPILED,))
         return replace(facts, training_problems=())
 
     def check_media(self, checkpoint: Path, media: MediaFacts) -> list[str]:

@@ -98,24 +98,24 @@ def test_a_set_that_changed_is_read_again(place: Path) -> None:
     ],
 )
 def test_a_model_of_impossible_size_is_refused_before_it_is_built(
-    size: str, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    size: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built: list[Any] = []
     monkeypatch.setattr("emberge_encoder.token_head.language_model_loader", built.append)
-    found = errors(f"{{model_type: bert, {size}}}", bert, tmp_path)
+    found = errors(f"{{model_type: bert, {size}}}", tmp_path)
     assert [one for one in found if size.partition(":")[0] in one and "r.yaml:4" in one]
     assert built == []
 
 
-def test_a_model_larger_than_the_memory_is_refused(bert: Path, tmp_path: Path) -> None:
+def test_a_model_larger_than_the_memory_is_refused(tmp_path: Path) -> None:
     size = "hidden_size: 131072, num_attention_heads: 16, num_hidden_layers: 1"
     config = f"{{model_type: bert, {size}, intermediate_size: 1048576}}"
-    (found,) = errors(config, bert, tmp_path)
+    (found,) = errors(config, tmp_path)
     assert "of memory; make it smaller" in found
 
 
-def test_a_size_of_a_part_of_a_config_is_looked_at_too(bert: Path, tmp_path: Path) -> None:
-    found = errors("{model_type: bert, text_config: {hidden_size: 10000000}}", bert, tmp_path)
+def test_a_size_of_a_part_of_a_config_is_looked_at_too(tmp_path: Path) -> None:
+    found = errors("{model_type: bert, text_config: {hidden_size: 10000000}}", tmp_path)
     assert found
     assert all("hidden_size" in one for one in found)
 
@@ -133,9 +133,9 @@ def test_a_stranger_s_config_of_endless_layers_is_not_built_to_count_it(
         count_parameters(Checkpoint(tmp_path))
 
 
-def errors(config: str, tokenizer: Path, folder: Path) -> list[str]:
-    text = (
-        f"steps:\n  a:\n    random_model:\n      config: {config}\n      tokenizer: {tokenizer}\n"
-    )
+def errors(config: str, folder: Path) -> list[str]:
+    (folder / "texts.jsonl").write_text('{"text": "a list"}\n')
+    data = "{path: ./texts.jsonl, task: text}"
+    text = f"steps:\n  a:\n    random_model:\n      config: {config}\n      data: {data}\n"
     recipe = parse_recipe(text, load_plugins(), path=folder / "r.yaml")
     return [str(one) for one in check_recipe(recipe, load_plugins(), deep=False).errors]

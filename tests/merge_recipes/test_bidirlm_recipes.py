@@ -184,7 +184,7 @@ class Folders:
             "config.json": encoder_config(checkpoint),
         }.items():
             (folder / name).write_text(json.dumps(content), encoding="utf-8")
-        Layout(encoder_layout(checkpoint, step.pooling), folder, 1024)
+        Layout(encoder_layout(checkpoint), folder, 1024)
 
 
 def merges(name: str) -> list[tuple[str, str]]:

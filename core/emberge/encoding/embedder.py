@@ -276,7 +276,7 @@ class PackedWeights:
 
     def _find_linears(self) -> list[nn.Linear]:
         available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-        if not available or _is_compiled(self.module):
+        if not available:
             return []
         linears = [m for m in self.module.modules() if type(m) is nn.Linear and _is_plain(m)]
         return linears if sum(m.weight.nbytes for m in linears) <= MOST_BYTES else []
@@ -306,7 +306,3 @@ def _is_plain(linear: nn.Linear) -> bool:
         and weight.dtype == torch.float32
         and not torch.is_autocast_enabled("cpu")
     )
-
-
-def _is_compiled(module: nn.Module) -> bool:
-    return any(getattr(m, "_compiled_call_impl", None) is not None for m in module.modules())

@@ -245,7 +245,7 @@ class Composition:
 
     def _make_layout(self) -> Layout:
         layout = Layout.read(self.text.folder)
-        return encoder_layout(self.text, "mean") if layout.bare else layout
+        return encoder_layout(self.text) if layout.bare else layout
 
     @property
     def key(self) -> str:

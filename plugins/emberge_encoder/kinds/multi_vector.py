@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,9 +41,8 @@ class MultiVector(Backbone):
     over the query's tokens of the largest product with a token of the document.
 
     `expansion` fills a query up to so many tokens with the mask token, whose vectors count too, as in the
-    paper, which has 32. `skip_punctuation` leaves the vectors of punctuation out of documents. `prompts` are
-    texts by name: with `{query: "[unused0] ", document: "[unused1] "}` BERT has the paper's markers. Saved
-    models are stock folders, which MultiVectorEncoder loads.
+    paper, which has 32. `prompts` are texts by name: with `{query: "[unused0] ", document: "[unused1] "}`
+    BERT has the paper's markers. Saved models are stock folders, which MultiVectorEncoder loads.
 
     Example:
         late:
@@ -61,7 +59,6 @@ class MultiVector(Backbone):
     dimension: Count | None = None
     """Size of a token's vector: for a new layer 128, else that of the folder."""
     expansion: TextLength | None = None
-    skip_punctuation: bool | None = None
     prompts: dict[str, str] = field(default_factory=dict)
     """Prompts by name (`query`, `document`), in addition to those of the folder."""
     max_length: TextLength | None = None
@@ -121,10 +118,6 @@ class MultiVector(Backbone):
                 "attend": False,
                 "length": self.expansion,
             }
-        if self.skip_punctuation is not None:
-            mask = next(one for one in model if hasattr(one, "skiplist_words"))
-            mask.skiplist_words = list(string.punctuation) if self.skip_punctuation else []
-            mask.resolve_with_tokenizer(model.tokenizer)
         model.prompts |= self.prompts
 
 

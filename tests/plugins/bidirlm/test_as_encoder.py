@@ -107,21 +107,18 @@ def test_a_mask_token_outside_the_vocabulary_is_refused(tmp_path: Path) -> None:
     assert encoder(source, tmp_path / "c", mask_token=MASK)[1]["mask_id"] == MASK
 
 
-@pytest.mark.parametrize("pooling", ["mean", "last"])
-def test_the_modules_are_written_for_bare_and_whole_folders(pooling: str, tmp_path: Path) -> None:
+def test_the_modules_are_written_for_bare_and_whole_folders(tmp_path: Path) -> None:
     whole = tiny.checkpoint(tmp_path / "whole", "qwen3")
     bare = tiny.checkpoint(tmp_path / "bare", "qwen3", sentence_transformer=False)
     for source in (whole, bare):
-        folder, _ = encoder(source, tmp_path / f"of {source.name}", pooling=pooling)
+        folder, _ = encoder(source, tmp_path / f"of {source.name}")
         model = SentenceTransformer(str(folder), device="cpu")
         assert [type(module).__name__ for module in model] == [
             "Transformer",
             "Pooling",
             "Normalize",
         ]
-        assert model[1].get_config_dict()["pooling_mode"] == {"last": "lasttoken"}.get(
-            pooling, pooling
-        )
+        assert model[1].get_config_dict()["pooling_mode"] == "mean"
         assert TextEncoder().describe(folder).problems == ()
 
 

@@ -152,32 +152,6 @@ def test_an_adapter_on_half_precision_is_trained_in_whole(tmp_path: Path) -> Non
     assert (trained, frozen) == ({torch.float32}, {torch.bfloat16})
 
 
-@pytest.mark.slow
-def test_compiled_is_the_same_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the compiler's own interpreter: what is compiled is our matter, the code it makes is not."""
-    compiled: list[Any] = []
-
-    def eager(module: Any, **settings: Any) -> None:
-        compiled.append(settings)
-        monkeypatch.undo()
-        module.compile(backend="eager", **settings)
-
-    source = tiny.checkpoint(tmp_path / "m")
-    plain = _load(TextEncoder(), source)
-    monkeypatch.setattr(torch.nn.Module, "compile", eager)
-    encoder = _load(TextEncoder(torch_compile=True), source)
-    assert compiled == [{"dynamic": True}]
-    ours, theirs = (TextEmbedder(e).embed(TEXTS) for e in (encoder, plain))
-    assert_same_pass(ours, theirs, source)
-    (tmp_path / "saved").mkdir()
-    encoder.save(tmp_path / "saved")
-    again = TextEmbedder(_load(TextEncoder(), tmp_path / "saved")).embed(TEXTS)
-    assert_same_pass(again, theirs, source)
-    for one in (encoder, plain):
-        one.module.double()
-    assert_exact(_gradients(encoder), _gradients(plain))
-
-
 @pytest.mark.parametrize("architecture", ["modernbert", "qwen3"])
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])
 def test_the_attentions_kernel_may_be_chosen(

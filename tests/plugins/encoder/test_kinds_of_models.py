@@ -65,7 +65,7 @@ def rows(vectors: Tensor) -> list[Tensor]:
     ("name", "options"),
     [
         ("colbert", {}),
-        ("colbert", {"expansion": 16, "skip_punctuation": True}),
+        ("colbert", {"expansion": 16}),
         ("colbert", {"prompts": {"query": "the ", "document": "a "}}),
         ("plain", {"dimension": 16, "expansion": 12}),
         ("plain", {}),
@@ -189,18 +189,6 @@ def test_a_query_does_not_read_the_tokens_that_expand_it(folders: Mapping[str, P
     for own, more in zip(rows(plain[:3]), rows(expanded[:3]), strict=True):
         assert len(own) < len(more) == 16
         torch.testing.assert_close(more[: len(own)], own, atol=1e-6, rtol=0)
-
-
-def test_punctuation_of_documents_has_vectors_unless_it_is_skipped(
-    folders: Mapping[str, Path],
-) -> None:
-    """`a path. of file` has one point."""
-    counts = []
-    for skip in (True, False):
-        backbone = MultiVector(skip_punctuation=skip)
-        found = rows(embed(backbone, folders["colbert"], [QUERIES, POSITIVES]))
-        counts.append(len(found[3 + 1]))
-    assert counts[1] == counts[0] + 1
 
 
 def test_a_folder_is_known_by_its_similarity_too(

@@ -41,8 +41,6 @@ TEXTS = ["find a file", "Sort a LIST of numbers", "weather", "the table of the b
 KINDS: dict[str, Lora] = {
     "plain": Lora(rank=2),
     "scaled": Lora(rank=3, alpha=7),
-    "rslora": Lora(rank=4, alpha=8, rslora=True),
-    "dora": Lora(rank=2, dora=True),
     "embeddings too": Lora(rank=2, targets=("query", "word_embeddings")),
 }
 
@@ -88,7 +86,7 @@ def test_what_is_saved_is_what_was_trained(kind: str, bert: Path, tmp_path: Path
 
 
 def test_folded_it_is_a_whole_model(bert: Path, tmp_path: Path) -> None:
-    lora = Lora(rank=2, dora=True, fold=True)
+    lora = Lora(rank=2, fold=True)
     encoder = _trained(lora, bert)
     before = _embedded(encoder)
     (tmp_path / "whole").mkdir()
@@ -187,7 +185,7 @@ steps:
     train:
       model: ./base
       data: {path: find.jsonl, task: retrieval}
-      backbone: {text_encoder: {lora: {rank: 2, alpha: 4, dora: true, targets: [query, dense]}}}
+      backbone: {text_encoder: {lora: {rank: 2, alpha: 4, targets: [query, dense]}}}
       sampler: {batch_shuffle: {batch_size: 8}}
       loss: infonce
       learning_rate: 0.01

@@ -11,7 +11,6 @@ import transformers
 from emberge import check_recipe, load_plugins, load_recipe, run_recipe
 from safetensors.torch import load_file
 
-from tests.support import tiny
 from tests.support.training_data import texts
 
 CONFIG = {
@@ -84,17 +83,6 @@ def test_one_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     assert (one / "tokenizer.json").read_bytes() == (other / "tokenizer.json").read_bytes()
 
 
-def test_another_models_tokenizer_is_taken(tmp_path: Path) -> None:
-    folder = tiny.checkpoint(tmp_path / "bert")
-    start = {"random_model": {"config": CONFIG, "tokenizer": str(folder)}}
-    out = _run(tmp_path / "run", {"start": start}) / "start"
-    config = json.loads((out / "config.json").read_text())
-    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
-    assert config["vocab_size"] == len(tokenizer)
-    assert config["pad_token_id"] == tokenizer.pad_token_id
-    assert tokenizer.mask_token == "[MASK]"
-
-
 @pytest.mark.parametrize(
     ("changes", "option", "fix"),
     [
@@ -103,19 +91,11 @@ def test_another_models_tokenizer_is_taken(tmp_path: Path) -> None:
         ({"config": {**CONFIG, "hidden_act": "no"}}, "config", "no"),
         ({"config": {"model_type": "clip"}}, "config", "no language model"),
         ({"vocabulary": 200}, "vocabulary", "260"),
-        ({"data": []}, "start", "one of them"),
-        (
-            {"data": [], "tokenizer": "TINY", "config": {**CONFIG, "vocab_size": 9}},
-            "tokenizer",
-            "9",
-        ),
     ],
 )
 def test_what_cannot_be_built_is_refused_before_work(
     changes: dict[str, Any], option: str, fix: str, tmp_path: Path
 ) -> None:
-    if "tokenizer" in changes:
-        changes = {**changes, "tokenizer": str(tiny.checkpoint(tmp_path / "bert"))}
     lines = json.dumps({"steps": {"start": _start(**changes)}}, indent=1)
     (tmp_path / "texts.jsonl").write_text('{"text": "a list"}\n')
     path = tmp_path / "recipe.yaml"

@@ -122,19 +122,6 @@ def test_a_copy_of_tied_weights_in_the_source_is_renewed(tmp_path: Path) -> None
     assert not torch.equal(found[words], tensors[words])
 
 
-def test_a_head_is_left_out_if_it_is_not_to_be_kept(tmp_path: Path) -> None:
-    source = tiny.transformer(tmp_path / "m", MASKED)
-    _load(source, keep_head=False).save(tmp_path / "out")
-    before, after = (load_file(f / "model.safetensors") for f in (source, tmp_path / "out"))
-    assert {name for name in before if name not in after} == {
-        n for n in before if n.startswith("cls.")
-    }
-    config = json.loads((tmp_path / "out/config.json").read_text())
-    assert config["architectures"] == ["BertModel"]
-    _, report = transformers.AutoModel.from_pretrained(tmp_path / "out", output_loading_info=True)
-    assert not [name for name in report["missing_keys"] if "pooler" not in name]
-
-
 def test_a_mask_token_that_the_recipe_names_is_saved_with_the_model(tmp_path: Path) -> None:
     source = tiny.transformer(tmp_path / "m", CAUSAL, "qwen3")
     path = source / "tokenizer_config.json"

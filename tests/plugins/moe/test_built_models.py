@@ -595,8 +595,6 @@ def test_the_backbone_refuses_a_model_without_routers(models: Path, tmp_path: Pa
     assert f"{models / 'bert' / 'config.json'}: a model of type 'bert' has no routers" in problem
     assert ", ".join(ROUTERS) in problem
     assert Routed(inner=TextEncoder()).describe(models / "routed").problems == ()
-    (problem,) = Routed(inner=TextEncoder(torch_compile=True)).describe(models / "routed").problems
-    assert "torch_compile" in problem
 
 
 def test_a_balance_below_zero_is_refused() -> None:

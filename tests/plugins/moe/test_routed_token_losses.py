@@ -333,16 +333,6 @@ def test_a_head_is_upcycled_trained_and_reloaded_by_its_auto_class(
     torch.testing.assert_close(ours, theirs)
 
 
-def test_a_head_is_left_out_if_it_is_not_to_be_kept(tmp_path: Path) -> None:
-    folder = _write(tmp_path / "model")
-    backbone = Routed(inner=TextEncoder(keep_head=False))
-    backbone.load(folder, device="cpu", dtype="float32", predicts=True).save(tmp_path / "out")
-    names = load_file(tmp_path / "out" / "model.safetensors").keys()
-    assert {name.split(".")[0] for name in names} == {"bert"}
-    config = json.loads((tmp_path / "out" / "config.json").read_text())
-    assert config["architectures"] == ["EmbergeRoutedModel"]
-
-
 def test_a_model_without_a_head_is_refused_with_what_to_do(tmp_path: Path) -> None:
     folder = routed(tmp_path / "model")
     backbone = Routed(inner=TextEncoder())

@@ -292,8 +292,6 @@ def test_what_the_backbone_cannot_use_is_named(bert: Path, tmp_path: Path) -> No
     assert "upcycle" in dense
     model = routed(tmp_path / "model")
     assert Routed(inner=TextEncoder()).describe(model).problems == ()
-    (compiled,) = Routed(inner=TextEncoder(torch_compile=True)).describe(model).problems
-    assert "torch_compile" in compiled
     with pytest.raises(ValueError, match="balance"):
         Routed(inner=TextEncoder(), balance=-1.0)
 

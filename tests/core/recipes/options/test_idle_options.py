@@ -13,9 +13,8 @@ from emberge.recipes.options.option_forms import options_of
 IDLE = {
     "shingle": ("deduplicate", "data: ./d.jsonl", "`jaccard`"),
     "cosine": ("deduplicate", "data: ./d.jsonl", "`teacher`"),
-    "vocabulary": ("random_model", "config: {model_type: bert}", "`data`"),
 }
-VALUES = {"shingle": 5, "cosine": 0.9, "vocabulary": 9000}
+VALUES = {"shingle": 5, "cosine": 0.9}
 
 
 def refused(text: str) -> str:
