@@ -17,16 +17,11 @@ BEYOND = {
         "evaluate: {models: [./m], evaluators: [mteb], require: {forgetting: -1.0}}",
         "forgetting",
     ),
-    "a cosine of 0": (
-        "deduplicate: {data: [a.jsonl], teacher: {model: ./m}, cosine: 0.0}",
-        "cosine",
-    ),
     "a jaccard above 1": ("deduplicate: {data: [a.jsonl], jaccard: 1.5}", "jaccard"),
     "a jaccard of a set above 1": (
         "decontaminate: {data: [a.jsonl], eval_sets: [{path: ./e}], jaccard: {by_dataset: {a: 2.0}}}",
         "jaccard",
     ),
-    "no shingle": ("deduplicate: {data: [a.jsonl], jaccard: 0.9, shingle: 0}", "shingle"),
     "a share of all rows": ("split: {data: [a.jsonl], share: 1.0}", "share"),
     "no rows": ("split: {data: [a.jsonl], rows: 0}", "rows"),
     "texts of no token": (

@@ -132,7 +132,7 @@ def default_component(option: dataclasses.Field[Any]) -> str | Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Requires:
-    """A mark of an option that has no effect without another option: `Annotated[int, Requires("jaccard")]`.
+    """A mark of an option that has no effect without another option: `Annotated[float, Requires("base")]`.
 
     A recipe that gives the marked option without the other is refused. The other option must not be null,
     empty or false; with `value`, it must be exactly that value. If there are several `others`, one of them is

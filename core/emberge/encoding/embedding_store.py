@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -61,8 +61,8 @@ class EmbeddingStore:
     with the same bytes. Ranks take turns. A text that an earlier list contained is not embedded again.
 
     `model` identifies all that decides an embedding except prompt, length and text: the checkpoint's
-    fingerprint and the options of its backbone. `dtype` is the dtype of the files. `progress(done, total,
-    unit)` is called after every chunk. `name` is the model's name in messages.
+    fingerprint and the options of its backbone. `progress(done, total, unit)` is called after every chunk.
+    `name` is the model's name in messages.
     """
 
     def __init__(
@@ -71,14 +71,12 @@ class EmbeddingStore:
         encoder: Encoder,
         *,
         model: str,
-        dtype: Literal["float32", "float16"] = "float32",
         token_budget: int | None = None,
         progress: Callable[..., None] | None = None,
         ranks: Ranks = ALONE,
         name: str = "the model",
     ) -> None:
         self.store = store
-        self.dtype = np.dtype(dtype)
         self._model = model
         self._ranks = ranks
         self._embedder = TextEmbedder(encoder, token_budget=token_budget, model=name)
@@ -150,7 +148,7 @@ class EmbeddingStore:
         )
 
     def _name_folder(self, *parts: str) -> Path:
-        name = "\x1f".join((self._model, self.dtype.name, *parts))
+        name = "\x1f".join((self._model, *parts))
         return self.store / "embeddings" / hashlib.sha256(name.encode()).hexdigest()[:32]
 
     def _fill_folder(
@@ -185,7 +183,7 @@ class EmbeddingStore:
     def _write(self, side: Path, keys: Keys, tokens: Sequence[TokenisedText]) -> None:
         """Embed one segment and write its files."""
         vectors = self._embedder.embed_tokens(tokens)
-        np.save(side / "vectors.npy", vectors.astype(self.dtype))
+        np.save(side / "vectors.npy", vectors.astype(np.float32))
         lengths = np.fromiter((len(text.ids) for text in tokens), np.int32, len(tokens))
         np.save(side / "lengths.npy", lengths)
         np.save(side / "keys.npy", keys.view(np.uint8).reshape(-1, 16))

@@ -58,6 +58,9 @@ def _read_architecture(config: Mapping[str, Any]) -> str:
     return str(next(iter(config.get("architectures") or ()), ""))
 
 
+_PAIRS_AT_ONCE = 32
+
+
 class CrossEncoderModel:
     """A cross-encoder of sentence-transformers on a device; pairs of like length run together.
 
@@ -74,7 +77,6 @@ class CrossEncoderModel:
         *,
         device: str,
         max_length: int | None = None,
-        batch_size: int = 32,
     ) -> None:
         import torch
         from sentence_transformers import CrossEncoder
@@ -91,7 +93,6 @@ class CrossEncoderModel:
                 model_kwargs={"dtype": torch.float32, "use_safetensors": True},
             )
         require_vocabulary(self._model.tokenizer, folder)
-        self._batch_size = batch_size
         self._plain = _read_architecture(_read_config(folder)).endswith(_CLASSIFIER)
         self.limit: int | None = self._model.max_seq_length
         if self._plain:
@@ -120,7 +121,7 @@ class CrossEncoderModel:
             return np.empty(0, np.float32)
         outputs = self._model.predict(
             list(pairs),
-            batch_size=self._batch_size,
+            batch_size=_PAIRS_AT_ONCE,
             activation_fn=Identity(),
             show_progress_bar=False,
         )

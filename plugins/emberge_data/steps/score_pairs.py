@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from emberge import AnyNumber, Artifact, Count, DataError, Preflight, Problem, Workspace
+from emberge import Artifact, DataError, Preflight, Problem, Workspace
 
 from emberge_data.steps.cross_encoder import (
     CrossEncoderModel,
@@ -38,9 +38,7 @@ class ScorePairs(DataStep):
     folder of sentence-transformers' CrossEncoder, or a sequence classification of transformers with one
     output. Scores are what the losses `margin_mse` (Hofstätter et al., 2020, arXiv:2010.02666) and
     `kl_distillation` learn from. A cross-encoder's logit x becomes 1 / (1 + e^-x), and a cosine c becomes (1
-    + c) / 2. With `score_range`, the written score instead grows linearly from 0 at the low end of the range
-    to 1 at its high end; scores outside the range are clipped. Scores that the sets already have are
-    replaced.
+    + c) / 2. Scores that the sets already have are replaced.
 
     A cross-encoder's `max_length` counts the tokens of both texts together, and prompts are put before texts
     only if the teacher's options set them. The table counts rows in which a negative has a higher score than
@@ -57,10 +55,6 @@ class ScorePairs(DataStep):
 
     teacher: Teacher
     """The model that scores."""
-    score_range: tuple[AnyNumber, AnyNumber] | None = None
-    """The teacher's unscaled scores that become 0 and 1, such as [-12, 12] for logits."""
-    batch_size: Count = 32
-    """Number of pairs that a cross-encoder reads at once; pairs of similar length run together."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         problems, checked = self.checked_data(context)
@@ -78,8 +72,6 @@ class ScorePairs(DataStep):
                 yield context.problem(message, "teacher")
         else:
             yield from self.teacher.check(context)
-        if self.score_range is not None and not self.score_range[0] < self.score_range[1]:
-            yield context.problem("score_range is [lowest, highest]", "score_range")
 
     def run(self, workspace: Workspace) -> Artifact:
         """Score all pairs, each rank a share of them; then the first rank writes the sets with their scores.
@@ -111,7 +103,6 @@ class ScorePairs(DataStep):
             for dataset, scores in zip(datasets, scores_by_set, strict=True)
         )
         artifact = self.finish(workspace, sets, scored_by=(self.teacher.model.text,))
-        self._warn_outside(figures, workspace)
         plain = {name: figure.plain() for name, figure in figures.items()}
         return dataclasses.replace(artifact, details={**artifact.details, "scores": plain})
 
@@ -143,16 +134,15 @@ class ScorePairs(DataStep):
         model = workspace.model(self.teacher.model)
         if not is_cross_encoder(model.folder):
             with self.teacher.opened(workspace) as teacher:
-                yield self._scale(_score_half), partial(pair_cosines, teacher, workspace=workspace)
+                yield _score_half, partial(pair_cosines, teacher, workspace=workspace)
             return
         with workspace.whole_model(model) as folder:
             cross = CrossEncoderModel(
                 folder,
                 device=workspace.machine.device,
                 max_length=self.teacher.max_length,
-                batch_size=self.batch_size,
             )
-            yield self._scale(_apply_sigmoid), lambda _: partial(self._read_logits, cross)
+            yield _apply_sigmoid, lambda _: partial(self._read_logits, cross)
 
     def _read_logits(
         self, cross: CrossEncoderModel, segment: Segment
@@ -168,23 +158,6 @@ class ScorePairs(DataStep):
         places = {pair: number for number, pair in enumerate(dict.fromkeys(pairs))}
         logits = cross.logits([*places])
         return [float(logits[places[pair]]) for pair in pairs], cross.count_cut(pairs)
-
-    def _scale(self, default_scale: Callable[[float], float]) -> Callable[[float], float]:
-        """Return the function that maps the teacher's unscaled scores to the range from 0 to 1."""
-        if self.score_range is None:
-            return default_scale
-        low, high = self.score_range
-        return lambda score: min(max((score - low) / (high - low), 0.0), 1.0)
-
-    def _warn_outside(self, figures: Mapping[str, _Figures], workspace: Workspace) -> None:
-        """Warn of sets with scores beyond `score_range`."""
-        low, high = self.score_range or (-math.inf, math.inf)
-        for name, figure in figures.items():
-            if figure.lowest < low or figure.highest > high:
-                workspace.warn(
-                    f"{name}: the teacher's scores run from {figure.lowest:.4g} to {figure.highest:.4g}, and "
-                    f"those beyond score_range ({low:g} to {high:g}) became 0 or 1"
-                )
 
 
 def _apply_sigmoid(logit: float) -> float:

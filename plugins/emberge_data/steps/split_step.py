@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from emberge import (
     Artifact,
@@ -15,7 +15,6 @@ from emberge import (
     PositiveShare,
     Preflight,
     Problem,
-    Requires,
     WholeNumber,
     Workspace,
     shuffled,
@@ -26,6 +25,7 @@ from emberge.wording import count_noun
 
 from emberge_data.steps.data_step import DataStep
 from emberge_data.steps.outcome import Outcome, drop_lonely, drop_negatives
+from emberge_data.steps.text_similarity import SHINGLE
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,9 +56,7 @@ class Split(DataStep):
     training part (Lewis et al., 2021, arXiv:2008.02637, found most answers of tests in training sets). Rows
     of one set or of two sets are in one group if they have an anchor or a positive in common; texts are
     compared without case, punctuation and white space. With `jaccard`, rows are in one group too if an anchor
-    or a positive of one is nearly a copy of one of the other, by the measure of the step `deduplicate`. With
-    `by: labels`, all rows of a set with the same label are in one group too, so that the classes of the other
-    parts were never trained on.
+    or a positive of one is nearly a copy of one of the other, by the measure of the step `deduplicate`.
 
     Negatives do not join groups, as a few very frequent ones would join nearly all rows. Instead, a negative
     that is an anchor or a positive of another part is removed from its row, in all parts.
@@ -84,15 +82,11 @@ class Split(DataStep):
     """Share of each set's rows for tests, or their number if it is 1 or more; by default no test part."""
     jaccard: PositiveShare | None = None
     """Smallest similarity, 0 to 1, at which near copies are in one part; by default only equal texts are."""
-    shingle: Annotated[int, NumberRange(least=1, most=64), Requires("jaccard")] = 4
-    """Number of characters in the runs that `jaccard` compares."""
-    by: Literal["texts", "labels"] = "texts"
-    """Properties that rows of different parts never share."""
     seed: WholeNumber | None = None
     """Seed of the choice; by default the recipe's."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        problems, checked = self.checked_data(context)
+        problems, _ = self.checked_data(context)
         yield from problems
         if self.share is not None and self.rows is not None:
             yield context.problem("share and rows both set the size; keep one", "rows")
@@ -100,11 +94,6 @@ class Split(DataStep):
             small_set = describe_small_set("test", int(self.test), "row")
             if small_set is not None:
                 yield context.warning(small_set, "test")
-        if self.by == "labels":
-            for head in checked.heads:
-                if head.example.label is None:
-                    fault = f"the rows of {head.info.name} have no label; split it by texts"
-                    yield context.problem(fault, "by")
 
     @property
     def expected_parts(self) -> tuple[Half, ...]:
@@ -117,7 +106,7 @@ class Split(DataStep):
         datasets = self.load(workspace)
         wanted_counts = [self._count_wanted(dataset) for dataset in datasets]
         texts = RowTexts(datasets, workspace.work)
-        links = self._link_rows(texts, datasets)
+        links = texts.own()
         groups = group_rows(len(texts), *links)
         grouping = {"groups": int(groups.max()) + 1}
         if self.jaccard is not None:
@@ -225,7 +214,7 @@ class Split(DataStep):
         return wanted
 
     def _join_near_copies(
-        self, texts: RowTexts, rows: Numbers, shared_items: Numbers, workspace: Workspace
+        self, texts: RowTexts, rows: Numbers, own_texts: Numbers, workspace: Workspace
     ) -> Numbers:
         """Return each row's group [rows] after near copies are counted as one text."""
         import numpy as np
@@ -239,31 +228,9 @@ class Split(DataStep):
             np.unique(texts.own()[1]),
             workspace.work / "keys",
             threshold=self.jaccard,
-            size=self.shingle,
+            size=SHINGLE,
         )
-        # Items beyond the texts are labels.
-        is_text = shared_items < len(first_copies)
-        joined_items = shared_items.copy()
-        joined_items[is_text] = first_copies[shared_items[is_text]]
-        return group_rows(len(texts), rows, joined_items)
-
-    def _link_rows(
-        self, texts: RowTexts, datasets: Sequence[StoredDataset]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return row indices, and the number of a text or label that each of these rows has."""
-        import numpy as np
-
-        rows, shared_items = texts.own()
-        if self.by == "texts":
-            return rows, shared_items
-        places: dict[tuple[str, str | None], int] = {}
-        labels = [
-            places.setdefault((dataset.info.name, dataset[row].label), len(places))
-            for dataset in datasets
-            for row in range(len(dataset))
-        ]
-        more = np.array(labels, dtype=np.int64) + len(texts.distinct)
-        return np.concatenate([rows, np.arange(len(texts))]), np.concatenate([shared_items, more])
+        return group_rows(len(texts), rows, first_copies[own_texts])
 
 
 class _Parts:
@@ -322,26 +289,23 @@ def _explain_too_large(dataset: StoredDataset, groups: Numbers, part: str) -> st
 
     _, sizes = np.unique(groups, return_counts=True)
     return (
-        f"{dataset.info.name}: no group of rows that share texts or labels is small enough for the "
+        f"{dataset.info.name}: no group of rows that share texts is small enough for the "
         f"{part} part; its {len(sizes):,} groups have {sizes.min():,} to {sizes.max():,} of "
         f"{len(dataset):,} rows; ask for more rows, or give the set a {part} file of its own"
     )
 
 
-def group_rows(count: int, rows: Numbers, shared_items: Numbers) -> Numbers:
-    """Return each row's group number [count]; rows that share a text or label are in one group.
+def group_rows(count: int, rows: Numbers, texts: Numbers) -> Numbers:
+    """Return each row's group number [count]; rows that share a text are in one group.
 
-    Row `rows[i]` has the text or label `shared_items[i]`. Groups are numbered in the order of their first
-    rows.
+    Row `rows[i]` has the text `texts[i]`. Groups are numbered in the order of their first rows.
     """
     import numpy as np
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    size = count + (int(shared_items.max()) + 1 if len(shared_items) else 0)
-    edges = coo_array(
-        (np.ones(len(rows), np.int8), (rows, shared_items + count)), shape=(size, size)
-    )
+    size = count + (int(texts.max()) + 1 if len(texts) else 0)
+    edges = coo_array((np.ones(len(rows), np.int8), (rows, texts + count)), shape=(size, size))
     _, components = connected_components(edges, directed=False)
     _, first, groups = np.unique(components[:count], return_index=True, return_inverse=True)
     rank = np.empty(len(first), np.int64)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from emberge import (
     Backbone,
@@ -69,8 +69,6 @@ class Teacher:
     """Text before queries."""
     document_prompt: str | None = None
     """Text before documents."""
-    dtype: Literal["float32", "float16"] = "float32"
-    """Number type of the embeddings on disk."""
 
     def check(self, context: Preflight, option: str = "teacher") -> Iterator[Problem]:
         """Yield problems of the checkpoint, and a warning if its own prompts are not used."""
@@ -110,7 +108,6 @@ class Teacher:
                 workspace.store,
                 encoder,
                 model=f"{model.fingerprint} {self.backbone!r}",
-                dtype=self.dtype,
                 name=model.name,
                 progress=workspace.progress,
                 ranks=join_ranks(workspace.machine.device),

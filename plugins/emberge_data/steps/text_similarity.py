@@ -30,6 +30,8 @@ _UNSPACED = (
 )
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
 _HASH_MULTIPLIER = 0x9E3779B97F4A7C15
+# Characters of a shingle, by which texts are near copies, and words of a run that only copies share.
+SHINGLE, WORDS = 4, 13
 HASHES = 128
 # The share of pairs just at the threshold that may get no key in common; of more alike pairs far fewer.
 MISSED = 0.01

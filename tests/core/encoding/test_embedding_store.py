@@ -82,7 +82,6 @@ def test_a_text_is_embedded_once_for_a_model_and_a_prompt(
     store.embed(TEXTS[:2], prompt="find: ")
     store.embed(TEXTS[:2], max_length=4)
     EmbeddingStore(tmp_path, encoder, model="other").embed(TEXTS[:2])
-    EmbeddingStore(tmp_path, encoder, model="m", dtype="float16").embed(TEXTS[:2])
     assert len(seen) == len(set(TEXTS)) + 8
 
 

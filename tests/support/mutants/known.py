@@ -40,12 +40,6 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "any number sets the shingles of one part apart from those of another",
     ),
     (
-        "cosine_copies.py",
-        "space = Space(vectors, vectors, device)",
-        "space = Space(vectors, vectors, None)",
-        "without a GPU torch's own device is the CPU",
-    ),
-    (
         "test_texts.py",
         "AT_ONCE = 100_000",
         "AT_ONCE = None",

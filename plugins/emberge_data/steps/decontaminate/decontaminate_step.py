@@ -6,13 +6,12 @@ import functools
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 from emberge import (
     Artifact,
     DataError,
     Evaluator,
-    NumberRange,
     PerDataset,
     PositiveShare,
     Preflight,
@@ -25,6 +24,7 @@ from emberge import (
 from emberge_data.steps.data_step import TABLE, DataStep
 from emberge_data.steps.decontaminate.test_texts import EvalSets
 from emberge_data.steps.outcome import Outcome, drop_lonely, drop_negatives
+from emberge_data.steps.text_similarity import SHINGLE, WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -49,8 +49,8 @@ class Decontaminate(DataStep):
     """Training sets without the rows that contain a text of a test.
 
     A training text contains a test text if both are equal without case, punctuation and white space, if a run
-    of `words` words is in both (Brown et al., 2020, arXiv:2005.14165), or if the Jaccard similarity of their
-    runs of `shingle` characters is `jaccard` or more, found by MinHash and then computed exactly. A row is
+    of 13 words is in both (Brown et al., 2020, arXiv:2005.14165), or if the Jaccard similarity of their runs
+    of four characters is `jaccard` or more, found by MinHash and then computed exactly. A row is
     dropped if its anchor or a positive contains a test text; a negative that contains one is removed from its
     row.
 
@@ -82,14 +82,10 @@ class Decontaminate(DataStep):
     """Evaluators whose tasks are tests: `{mteb: {…}}`."""
     eval_sets: tuple[EvalSets, ...] = ()
     """Catalogues whose evaluation sets are tests."""
-    words: Annotated[int, NumberRange(least=1, most=1000)] | None = 13
-    """Number of words in a run that no training text may share with a test text; null allows any run."""
     jaccard: PerDataset[PositiveShare] = field(
         default_factory=lambda: PerDataset(default=0.55, by_task=_SHORT)
     )
     """Smallest similarity, 0 to 1, at which a training text contains a test text; 1 finds only copies."""
-    shingle: Annotated[int, NumberRange(least=1, most=64)] = 4
-    """Number of characters in the runs that `jaccard` compares."""
     drop: tuple[Literal["queries", "documents"], ...] = ("queries", "documents")
     """Test texts for which rows are changed; for other test texts rows are only counted."""
 
@@ -154,9 +150,9 @@ class Decontaminate(DataStep):
         details = {
             "contamination": {
                 "tests": findings.plain(),
-                "words": self.words,
+                "words": WORDS,
                 "jaccard": {stored.info.name: self._find_threshold(stored) for stored in datasets},
-                "shingle": self.shingle,
+                "shingle": SHINGLE,
             }
         }
         artifact = self.finish(
@@ -176,13 +172,11 @@ class Decontaminate(DataStep):
         workspace: Workspace,
     ) -> Findings:
         from emberge_data.steps.decontaminate.findings import Findings, lowest_of_text
-        from emberge_data.steps.decontaminate.test_index import Likeness
 
         findings = Findings(lowest_of_text(training, thresholds))
-        likeness = Likeness(self.words, min(thresholds), self.shingle)
         for block in blocks:
             note = f"{len(block.texts):,} test texts"
-            for searched_count in findings.search(block, training, likeness):
+            for searched_count in findings.search(block, training, min(thresholds)):
                 workspace.progress(searched_count, len(training.distinct), "texts", note)
         return findings
 
@@ -203,7 +197,7 @@ class Decontaminate(DataStep):
     def _make_outcome(self, row: int, example: Example, verdict: RowFate | None) -> Outcome:
         if verdict is None or verdict.finding is None:
             return Outcome(row, example, example)
-        note = verdict.finding.note(self.words)
+        note = verdict.finding.note()
         if verdict.dropped:
             return Outcome(row, example, None, note, verdict.finding.test)
         after = drop_negatives(example, verdict.negatives)

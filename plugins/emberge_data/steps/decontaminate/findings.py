@@ -11,12 +11,13 @@ import numpy as np
 from emberge.wording import table_lines
 
 from emberge_data.steps.decontaminate.test_index import TestIndex
+from emberge_data.steps.text_similarity import WORDS
 
 if TYPE_CHECKING:
     from emberge.contracts import Side
     from numpy.typing import NDArray
 
-    from emberge_data.steps.decontaminate.test_index import Likeness, Match, Way
+    from emberge_data.steps.decontaminate.test_index import Match, Way
     from emberge_data.steps.decontaminate.test_texts import TestTexts
     from emberge_data.steps.row_texts import RowTexts
 
@@ -38,9 +39,9 @@ class TextOverlap:
     similarity: float
     test: str
 
-    def note(self, words: int | None) -> str:
+    def note(self) -> str:
         """Return the finding in words, without the text."""
-        ways = {"equal": "equal to", "overlap": f"{words} words of", "near": "nearly"}
+        ways = {"equal": "equal to", "overlap": f"{WORDS} words of", "near": "nearly"}
         return f"{ways[self.way]} a {self.side} of {self.task}"
 
 
@@ -86,9 +87,9 @@ class Findings:
         default_factory=lambda: defaultdict(dict)
     )
 
-    def search(self, tests: TestTexts, training: RowTexts, likeness: Likeness) -> Iterator[int]:
+    def search(self, tests: TestTexts, training: RowTexts, threshold: float) -> Iterator[int]:
         """Search all training texts for a block's test texts; yield the number of texts searched so far."""
-        index, tests_in_data = TestIndex(tests.texts, likeness), set[int]()
+        index, tests_in_data = TestIndex(tests.texts, threshold), set[int]()
         texts = training.distinct
         for start in range(0, len(texts), _AT_ONCE):
             for match in index.find_matches(texts[start : start + _AT_ONCE], start):

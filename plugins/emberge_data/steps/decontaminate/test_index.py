@@ -12,6 +12,8 @@ import numpy as np
 
 from emberge_data.steps.text_similarity import (
     HASHES,
+    SHINGLE,
+    WORDS,
     MinHash,
     jaccard,
     shingles,
@@ -33,19 +35,6 @@ _AT_ONCE = 4096
 COMMON = 10
 
 
-@dataclass(frozen=True)
-class Likeness:
-    """Thresholds at which a text contains a test text that it does not equal.
-
-    `words` is the length of a run of words that both texts have; None compares no runs. `jaccard` is the
-    similarity of the two texts' shingles of `shingle` characters.
-    """
-
-    words: int | None
-    jaccard: float
-    shingle: int
-
-
 @dataclass(frozen=True, slots=True)
 class Match:
     """Match of a text with a test text that it contains: both indices, the kind of match, the similarity."""
@@ -61,10 +50,10 @@ class TestIndex:
 
     __test__ = False  # for pytest: the name is a noun
 
-    def __init__(self, tests: Sequence[str], likeness: Likeness) -> None:
+    def __init__(self, tests: Sequence[str], threshold: float) -> None:
         self._place = {test: number for number, test in enumerate(tests)}
-        self._runs = None if likeness.words is None else _Runs(tests, likeness.words)
-        self._near = _Near(tests, MinHash(likeness.jaccard, likeness.shingle))
+        self._runs = _Runs(tests)
+        self._near = _Near(tests, MinHash(threshold, SHINGLE))
 
     def find_matches(self, texts: Sequence[str], first: int = 0) -> Iterator[Match]:
         """Yield matches with equal or similar tests for normalised texts, numbered from `first`."""
@@ -73,26 +62,23 @@ class TestIndex:
                 yield Match(first + number, test, "equal")
         for number, test, similarity in self._near.list_pairs(texts):
             yield Match(first + number, test, "near", similarity)
-        if self._runs is not None:
-            self._runs.record_shared(texts, first)
+        self._runs.record_shared(texts, first)
 
     def overlaps(self) -> Iterator[Match]:
         """Yield matches of texts and tests that share a run of words, once all texts are searched."""
-        if self._runs is not None:
-            yield from (Match(text, test, "overlap") for text, test in self._runs.list_pairs())
+        return (Match(text, test, "overlap") for text, test in self._runs.list_pairs())
 
 
 class _Runs:
-    """Runs of a number of words in test texts, and the training texts that share them.
+    """Runs of words in test texts, and the training texts that share them.
 
     A run that is in more than COMMON test texts or training texts is a set phrase and no sign of a copy (as
     in GPT-3's filter, Brown et al., 2020, arXiv:2005.14165, which ignores 13 words that are in more than ten
     documents).
     """
 
-    def __init__(self, tests: Sequence[str], size: int) -> None:
-        self._size = size
-        owners, hashes = _hash_runs(tests, size)
+    def __init__(self, tests: Sequence[str]) -> None:
+        owners, hashes = _hash_runs(tests)
         order = np.argsort(hashes, kind="stable")
         self._hashes, self._starts, tests_of = np.unique(
             hashes[order], return_index=True, return_counts=True
@@ -106,7 +92,7 @@ class _Runs:
         """Record the runs that this block of texts shares with test texts."""
         if not len(self._hashes):
             return
-        places, hashes = _hash_runs(texts, self._size)
+        places, hashes = _hash_runs(texts)
         runs = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
         is_test_run = (self._hashes[runs] == hashes) & (self._tests_of[runs] <= COMMON)
         for text, run in zip(places[is_test_run].tolist(), runs[is_test_run].tolist(), strict=True):
@@ -126,9 +112,9 @@ class _Runs:
         return sorted(pairs)
 
 
-def _hash_runs(texts: Sequence[str], size: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+def _hash_runs(texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     """Return (text numbers, hashes) of the distinct runs of each text."""
-    hashes, counts = word_hashes([words(text) for text in texts], size)
+    hashes, counts = word_hashes([words(text) for text in texts], WORDS)
     places = np.repeat(np.arange(len(texts)), counts)
     order = np.lexsort((hashes, places))
     places, hashes = places[order], hashes[order]

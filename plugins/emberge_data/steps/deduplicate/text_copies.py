@@ -234,9 +234,7 @@ class _UnitAt:
         self._row_of = shared.rows
 
     def __call__(self, number: int) -> ComparedTexts:
-        row = int(self._row_of[number])
-        first = int(np.searchsorted(self._row_of, row))
-        return self._rows.units(row)[number - first]
+        return self._rows.unit(int(self._row_of[number]))
 
 
 def _split_blocks(

@@ -1,4 +1,4 @@
-"""Units of comparison: the parts of a row that are searched for in other rows."""
+"""Rows of all sets under one numbering, and the texts of a row that are compared with those of other rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from emberge_data.steps.text_similarity import normalise
 
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-Of = Literal["rows", "anchors", "texts"]
-
-
 @dataclass(frozen=True, slots=True)
 class ComparedTexts:
     """Normalised texts of a row. Copies have equal tags, and their texts are compared in order."""
@@ -29,39 +26,27 @@ class ComparedTexts:
     parts: tuple[str, ...]
 
 
-def units_of(
-    dataset: StoredDataset, example: Example, of: Of, tag: str = ""
-) -> list[ComparedTexts]:
-    """Return the units of a row; the row is a copy if any of its units is a copy.
+def unit_of(dataset: StoredDataset, example: Example) -> ComparedTexts:
+    """Return what is compared of a row: anchor and positives, each with the same part of the other row.
 
-    - `rows`: anchor and positives, each compared with the same part of the other row; in a symmetric set in
-      either order. A row with a label is compared by its anchor alone, with rows of the same label, as its
-      positives are other rows of that label.
-    - `anchors`: the anchor.
-    - `texts`: the anchor, and each positive that the row itself has, each as a unit of its own.
+    In a symmetric set they are compared in either order. A row with a label is compared by its anchor alone,
+    with rows of the same label, as its positives are other rows of that label.
     """
     anchor = normalise(example.anchor)
-    if of == "anchors":
-        return [ComparedTexts(tag, (anchor,))]
     positives = () if dataset.draws else example.positives
-    if of == "texts":
-        texts = dict.fromkeys([anchor, *map(normalise, positives)])
-        return [ComparedTexts(tag, (text,)) for text in texts]
     if example.label is not None or not positives:
-        return [ComparedTexts(f"{tag}\0{example.label}", (anchor,))]
+        return ComparedTexts(f"\0{example.label}", (anchor,))
     parts = [anchor, "\n".join(sorted(map(normalise, positives)))]
-    return [ComparedTexts(tag, tuple(sorted(parts) if dataset.symmetric else parts))]
+    return ComparedTexts("", tuple(sorted(parts) if dataset.symmetric else parts))
 
 
 class RowsInOrder:
     """Rows of all sets under one numbering, in the order in which the first copy is kept."""
 
-    def __init__(self, datasets: Sequence[StoredDataset], of: Of, *, across: bool) -> None:
+    def __init__(self, datasets: Sequence[StoredDataset]) -> None:
         self.datasets = datasets
-        self._of = of
-        self._across = across
         self.starts = [0, *itertools.accumulate(len(dataset) for dataset in datasets)]
-        self.units = functools.lru_cache(maxsize=4096)(self._read_units)
+        self.unit = functools.lru_cache(maxsize=4096)(self._read_unit)
 
     def __len__(self) -> int:
         return self.starts[-1]
@@ -71,12 +56,10 @@ class RowsInOrder:
         number = bisect.bisect_right(self.starts, row) - 1
         return self.datasets[number], row - self.starts[number]
 
-    def _read_units(self, row: int) -> list[ComparedTexts]:
+    def _read_unit(self, row: int) -> ComparedTexts:
         dataset, number = self.place(row)
-        tag = "" if self._across else dataset.info.name
-        return units_of(dataset, dataset[number], self._of, tag)
+        return unit_of(dataset, dataset[number])
 
     def every_unit(self, is_kept: NDArray[np.bool_]) -> Iterator[tuple[int, ComparedTexts]]:
         """Yield (row, unit) of all kept rows."""
-        for row in is_kept.nonzero()[0].tolist():
-            yield from ((row, unit) for unit in self._read_units(row))
+        return ((row, self._read_unit(row)) for row in is_kept.nonzero()[0].tolist())

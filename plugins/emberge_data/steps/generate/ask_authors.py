@@ -18,7 +18,7 @@ from emberge_data.steps.generate.chat_server import (
     TokenPrice,
 )
 from emberge_data.steps.generate.kept_replies import KeptReplies, ModelReply
-from emberge_data.steps.generate.local_author import LocalAuthor
+from emberge_data.steps.generate.local_author import MAX_TOKENS, PROMPTS_AT_ONCE, LocalAuthor
 from emberge_data.steps.generate.web_service import ServiceError
 
 _MOST_FAILED = 8
@@ -129,7 +129,7 @@ def _name_requests(
     if isinstance(author, ChatServer):
         return [kept.key(author.name_request(prompt)) for prompt in prompts]
     fingerprint = workspace.model(author.model).fingerprint
-    facts = {"model": fingerprint, "max_tokens": author.max_tokens}
+    facts = {"model": fingerprint, "max_tokens": MAX_TOKENS}
     return [kept.key({**facts, "prompt": prompt}) for prompt in prompts]
 
 
@@ -201,7 +201,7 @@ def _ask_model(
     with author.opened(workspace) as model:
         for place in range(len(requests.prompts)):
             if left and left[0] == place:
-                batch = [left.popleft() for _ in range(min(author.batch_size, len(left)))]
+                batch = [left.popleft() for _ in range(min(PROMPTS_AT_ONCE, len(left)))]
                 replies = model.write([requests.prompts[one] for one in batch])
                 for one, reply in zip(batch, replies, strict=True):
                     requests.kept.write(requests.keys[one], reply)

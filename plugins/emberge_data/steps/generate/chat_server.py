@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from emberge import Count, EmbergeError, NonNegative, Positive
+from emberge import Count, EmbergeError, NonNegative
 from emberge.network import UnsoundAnswerError, call_again
 
 from emberge_data.steps.generate.json_posts import PostAnswer, post_json
@@ -23,6 +23,9 @@ _FIRST_WAIT, _LONGEST_WAIT = 1.0, 30.0
 _TEMPORARY = (408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529)
 _TOO_MANY = 429  # requests in a minute
 _MILLION = 1_000_000
+_TIMEOUT = 120.0
+# Tokens of a reply.
+MAX_TOKENS = 400
 
 
 class NoReplyError(Exception):
@@ -46,10 +49,9 @@ class ChatServer:
     """A model behind a server with OpenAI's interface, asked with POST `endpoint/chat/completions`.
 
     `key` is the name of the environment variable that has the key; the key itself is only sent to the server.
-    `requests_per_minute` and `parallel` limit the requests. A request waits at most `timeout` seconds for
-    its answer, and is repeated after failures that may pass. `max_tokens` limits a reply; `request` has
-    further fields of each request, such as `{temperature: 0.3}`, where null removes a field. `price` is that
-    of a million tokens, for the estimate.
+    `requests_per_minute` and `parallel` limit the requests. A request waits at most two minutes for its
+    answer, and is repeated after failures that may pass. `request` has further fields of each request, such
+    as `{temperature: 0.3}`, where null removes a field. `price` is that of a million tokens.
     """
 
     endpoint: str
@@ -57,8 +59,6 @@ class ChatServer:
     key: str | None = None
     requests_per_minute: Count | None = None
     parallel: Count = 4
-    timeout: Positive = 120.0
-    max_tokens: Count = 400
     request: Mapping[str, object] = field(default_factory=dict)
     price: TokenPrice | None = None
 
@@ -90,7 +90,7 @@ class ChatServer:
         fields = {
             "model": self.model,
             "messages": [{"role": "user", "content": prompt}],
-            "max_tokens": self.max_tokens,
+            "max_tokens": MAX_TOKENS,
             **self.request,
         }
         return {name: value for name, value in fields.items() if value is not None}
@@ -126,7 +126,7 @@ class ChatClient:
                 self._server.url,
                 content,
                 self._key.headers,
-                seconds=self._server.timeout,
+                seconds=_TIMEOUT,
                 most=_ANSWER_BYTES,
             )
             return self._read_answer(answer)

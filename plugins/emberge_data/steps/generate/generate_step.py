@@ -16,7 +16,6 @@ from emberge import (
     DataRef,
     Example,
     NumberRange,
-    PositiveShare,
     Preflight,
     Problem,
     Share,
@@ -48,6 +47,11 @@ _CHECKED = 30
 _SHOWN = 3
 _PARTS: tuple[DataPart, ...] = ("train", "dev", "test")
 _PartShare = Annotated[float, NumberRange(least=0, below=1)]
+
+
+# Similarity to an earlier document at which a document is left out, and characters of a passage, for scripts
+# without spaces and for long lines.
+_NEAR_COPY, _MOST_CHARACTERS = 0.6, 2000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,12 +116,8 @@ class GenerateQueries(Step):
     """Share of the documents whose queries are for development."""
     test: _PartShare = 0.1
     """Share of the documents whose queries are for the test."""
-    jaccard: PositiveShare | None = 0.6
-    """Smallest similarity to an earlier document, 0 to 1, at which a document is left out; null keeps all."""
     max_words: Count = 200
-    """Largest number of words of a passage."""
-    max_characters: Count = 2000
-    """Largest number of characters of a passage, for scripts without spaces and for long lines."""
+    """Largest number of words of a passage, which has at most 2,000 characters."""
     seed: WholeNumber | None = None
     """Seed of the parts; by default the recipe's."""
     source: DataOrigin = field(default_factory=DataOrigin)
@@ -281,10 +281,8 @@ class GenerateQueries(Step):
         """Return the documents that are no near copies of earlier ones, and warn of the others."""
         from emberge_data.steps.generate.divided_documents import find_copies
 
-        if self.jaccard is None:
-            return documents
         workspace.progress(0, 0, note="near copies")
-        copies = find_copies(documents, workspace.work / "keys", self.jaccard)
+        copies = find_copies(documents, workspace.work / "keys", _NEAR_COPY)
         if copies:
             names = join_some(documents[number].name for number in copies)
             workspace.warn(
@@ -302,7 +300,7 @@ class GenerateQueries(Step):
     def _size(self) -> PassageSize:
         from emberge.passages import PassageSize
 
-        return PassageSize(self.max_words, self.max_characters)
+        return PassageSize(self.max_words, _MOST_CHARACTERS)
 
     def _write(
         self,

@@ -8,24 +8,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emberge import CheckpointError, Count, ModelRef, Preflight, Workspace
+from emberge import CheckpointError, ModelRef, Preflight, Workspace
 
 from emberge_data.steps.generate.kept_replies import ModelReply
 
 _WRITERS = ("ForConditionalGeneration", "ForCausalLM", "LMHeadModel")
+# Tokens of a reply, and prompts that run together.
+MAX_TOKENS, PROMPTS_AT_ONCE = 100, 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalAuthor:
     """A model of transformers that writes text: encoder and decoder, such as T5, or a causal model.
 
-    It always takes the likeliest token, so a model writes the same text again. `max_tokens` limits a reply;
-    `batch_size` prompts run together.
+    It always takes the likeliest token, so a model writes the same text again.
     """
 
     model: ModelRef
-    max_tokens: Count = 100
-    batch_size: Count = 8
 
     def list_faults(self, context: Preflight) -> Iterator[str]:
         """Yield why the model cannot write, from its config."""
@@ -47,17 +46,17 @@ class LocalAuthor:
     def opened(self, workspace: Workspace) -> Iterator[OpenAuthor]:
         """Load the model for the duration of the `with` block."""
         with workspace.whole_model(workspace.model(self.model)) as folder:
-            yield OpenAuthor(self, folder, workspace.machine.device)
+            yield OpenAuthor(folder, workspace.machine.device)
 
 
 class OpenAuthor:
     """A loaded model that writes replies."""
 
-    def __init__(self, options: LocalAuthor, folder: Path, device: str) -> None:
+    def __init__(self, folder: Path, device: str) -> None:
         from emberge.architectures import quiet_transformers
         from transformers import AutoConfig, AutoTokenizer
 
-        self._options, self._device = options, device
+        self._device = device
         with quiet_transformers():
             config = AutoConfig.from_pretrained(
                 folder, trust_remote_code=False, local_files_only=True
@@ -112,7 +111,7 @@ class OpenAuthor:
                 **inputs,
                 do_sample=False,
                 num_beams=1,
-                max_new_tokens=self._options.max_tokens,
+                max_new_tokens=MAX_TOKENS,
                 pad_token_id=self._tokenizer.pad_token_id,
             )
         if not self._has_encoder:
@@ -132,7 +131,7 @@ class OpenAuthor:
     def _longest_prompt(self) -> int | None:
         """Largest number of tokens of a prompt, so that the reply fits behind it; None without a limit."""
         limit = getattr(self._model.config, "max_position_embeddings", None)
-        room = 0 if self._has_encoder else self._options.max_tokens
+        room = 0 if self._has_encoder else MAX_TOKENS
         limits = [limit - room] if isinstance(limit, int) and limit > room else []
         if self._tokenizer.model_max_length < 10**6:
             limits.append(self._tokenizer.model_max_length)

@@ -49,10 +49,7 @@ def squared_lengths(vectors: Tensor) -> Tensor:
     doubles = vectors.double()
     lengths = _sum(doubles.mul_(doubles))
     if not bool(lengths.isfinite().all()):
-        raise EmbergeError(
-            "a text's vector has numbers that are not finite; embed with dtype: float32, or take another "
-            "model"
-        )
+        raise EmbergeError("a text's vector has numbers that are not finite; take another model")
     return lengths
 
 

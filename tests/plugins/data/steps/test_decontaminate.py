@@ -161,13 +161,19 @@ def test_a_phrase_of_many_tests_is_no_copy(tmp_path: Path) -> None:
         assert counts["exam"]["documents_found"] == (10 if count == 10 else 0)
 
 
+@pytest.fixture
+def single_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short texts are compared by their characters, so that their similarity is known."""
+    monkeypatch.setattr("emberge_data.steps.decontaminate.test_index.SHINGLE", 1)
+
+
 # Texts of single characters that share three of five, four of eight, or all but the last: 3/5, 4/8, 9/11.
 ALIKE = [("abcd", "abce", 0.6), ("ghijkl", "ghijmn", 0.5), ("opqrstuvwx", "opqrstuvwy", 9 / 11)]
 
 
 @pytest.mark.parametrize(("one", "other", "similarity"), ALIKE)
 def test_a_text_exactly_at_the_threshold_is_a_copy(
-    tmp_path: Path, one: str, other: str, similarity: float
+    tmp_path: Path, one: str, other: str, similarity: float, single_characters: None
 ) -> None:
     path = written(tmp_path / "a.jsonl", [pair(one, "0"), pair("1", "2")])
     tests = Tests(given=(("query", other),))
@@ -176,7 +182,6 @@ def test_a_text_exactly_at_the_threshold_is_a_copy(
             data=entry(path),
             evaluators=(tests,),
             jaccard=PerDataset(default=threshold),
-            shingle=1,
         )
         left, _ = cleaned(step, Bench(tmp_path / str(threshold)))
         assert [row["query"] for row in left] == left_of_rows
@@ -184,7 +189,7 @@ def test_a_text_exactly_at_the_threshold_is_a_copy(
 
 @pytest.mark.parametrize(("rows", "warned"), [(19, True), (20, False)])
 def test_a_set_that_loses_more_than_a_twentieth_to_likeness_is_named(
-    tmp_path: Path, rows: int, warned: bool
+    tmp_path: Path, rows: int, warned: bool, single_characters: None
 ) -> None:
     others = [pair(numbered(10 * i, 9), "0") for i in range(rows - 1)]
     path = written(tmp_path / "a.jsonl", [pair("abcd", "0"), *others])
@@ -192,7 +197,6 @@ def test_a_set_that_loses_more_than_a_twentieth_to_likeness_is_named(
         data=entry(path),
         evaluators=(Tests(given=(("query", "abce"),)),),
         jaccard=PerDataset(default=0.6),
-        shingle=1,
     )
     bench = Bench(tmp_path / "run")
     left, _ = cleaned(step, bench)
@@ -202,7 +206,9 @@ def test_a_set_that_loses_more_than_a_twentieth_to_likeness_is_named(
 
 
 @pytest.mark.parametrize(("first", "second"), [(0.5, 0.9), (0.9, 0.5)])
-def test_each_set_has_its_own_threshold(tmp_path: Path, first: float, second: float) -> None:
+def test_each_set_has_its_own_threshold(
+    tmp_path: Path, first: float, second: float, single_characters: None
+) -> None:
     tests = Tests(given=(("query", "abcd"), ("query", "ghij")))
     sets = {"a": [pair("abce", "0"), pair("1", "2")], "b": [pair("ghik", "3"), pair("4", "5")]}
     data = [
@@ -211,7 +217,7 @@ def test_each_set_has_its_own_threshold(tmp_path: Path, first: float, second: fl
         for one in entry(written(tmp_path / f"{name}.jsonl", rows))
     ]
     given = PerDataset(by_dataset={"a": first, "b": second})
-    step = Decontaminate(data=tuple(data), evaluators=(tests,), jaccard=given, shingle=1)
+    step = Decontaminate(data=tuple(data), evaluators=(tests,), jaccard=given)
     bench = Bench(tmp_path / "run")
     details = step.run(bench).details
     assert details["contamination"]["jaccard"] == {"a": first, "b": second}
@@ -219,7 +225,9 @@ def test_each_set_has_its_own_threshold(tmp_path: Path, first: float, second: fl
     assert dropped == {"a": int(first == 0.5), "b": int(second == 0.5)}
 
 
-def test_a_text_of_two_sets_has_the_lower_threshold(tmp_path: Path) -> None:
+def test_a_text_of_two_sets_has_the_lower_threshold(
+    tmp_path: Path, single_characters: None
+) -> None:
     tests = Tests(given=(("query", "abcd"),))
     data = [
         one
@@ -227,7 +235,7 @@ def test_a_text_of_two_sets_has_the_lower_threshold(tmp_path: Path) -> None:
         for one in entry(written(tmp_path / f"{name}.jsonl", [pair("abce", name), pair("1", "2")]))
     ]
     given = PerDataset(by_dataset={"a": 0.5, "b": 0.9})
-    step = Decontaminate(data=tuple(data), evaluators=(tests,), jaccard=given, shingle=1)
+    step = Decontaminate(data=tuple(data), evaluators=(tests,), jaccard=given)
     changes = step.run(Bench(tmp_path / "run")).details["changes"]
     assert [counts["dropped"] for counts in changes.values()] == [1, 1]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge import Artifact, DataEntry, DataRef, Problem
+from emberge import Artifact, DataEntry, DataRef
 from emberge.data import load_datasets
 from emberge_data.json_lines import JsonLines
 from emberge_data.steps.deduplicate.deduplicate_step import Deduplicate
@@ -17,7 +17,6 @@ from emberge_data.steps.text_similarity import jaccard, normalise, shingles
 
 from tests.plugins.data.steps.steps import written
 from tests.support.bench import Bench
-from tests.support.glance import Glance
 
 Rows = Sequence[dict[str, Any]]
 
@@ -49,21 +48,17 @@ def test_rows_that_differ_in_case_and_punctuation_are_one(tmp_path: Path) -> Non
 
 def test_two_questions_on_one_passage_stay_and_so_do_two_answers(tmp_path: Path) -> None:
     rows = [pair("One?", "passage"), pair("Two?", "passage"), pair("One?", "other")]
-    assert run(tmp_path / "rows", {"a": rows}) == {"a": ["One?", "Two?", "One?"]}
-    assert run(tmp_path / "anchors", {"a": rows}, of="anchors") == {"a": ["One?", "Two?"]}
-    assert run(tmp_path / "texts", {"a": rows}, of="texts") == {"a": ["One?"]}
+    assert run(tmp_path, {"a": rows}) == {"a": ["One?", "Two?", "One?"]}
+
+
+def test_a_row_of_two_sets_stays_in_the_first(tmp_path: Path) -> None:
+    sets = {"a": [pair("q", "p"), pair("x", "y")], "b": [pair("Q!", "p"), pair("u", "v")]}
+    assert run(tmp_path, sets) == {"a": ["q", "x"], "b": ["u"]}
 
 
 def test_negatives_make_no_difference(tmp_path: Path) -> None:
     rows = [pair("q", "p", "n1"), pair("q", "p", "n2"), pair("r", "s", "n1")]
     assert run(tmp_path, {"a": rows}) == {"a": ["q", "r"]}
-
-
-def test_the_preferred_set_keeps_its_rows(tmp_path: Path) -> None:
-    sets = {"a": [pair("q", "p"), pair("x", "y")], "b": [pair("Q!", "p"), pair("u", "v")]}
-    assert run(tmp_path / "1", sets) == {"a": ["q", "x"], "b": ["u"]}
-    assert run(tmp_path / "2", sets, prefer=("b",)) == {"a": ["x"], "b": ["Q!", "u"]}
-    assert run(tmp_path / "3", sets, across=False) == {"a": ["q", "x"], "b": ["Q!", "u"]}
 
 
 def test_scored_pairs_are_the_same_in_either_order(tmp_path: Path) -> None:
@@ -120,28 +115,13 @@ def test_both_sides_of_a_near_copy_are_near(tmp_path: Path) -> None:
     [("abcd", "abce", 0.6), ("ghijkl", "ghijmn", 0.5), ("opqrstuvwx", "opqrstuvwy", 9 / 11)],
 )
 def test_rows_exactly_at_the_threshold_are_copies(
-    tmp_path: Path, one: str, other: str, similarity: float
+    tmp_path: Path, one: str, other: str, similarity: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("emberge_data.steps.deduplicate.deduplicate_step.SHINGLE", 1)
     rows = {"a": [pair(one, "0"), pair(other, "0")]}
-    assert run(tmp_path / "at", rows, jaccard=similarity, shingle=1) == {"a": [one]}
-    above = run(tmp_path / "above", rows, jaccard=similarity + 1e-9, shingle=1)
+    assert run(tmp_path / "at", rows, jaccard=similarity) == {"a": [one]}
+    above = run(tmp_path / "above", rows, jaccard=similarity + 1e-9)
     assert above == {"a": [one, other]}
-
-
-def test_sets_follow_in_the_order_of_preference(tmp_path: Path) -> None:
-    sets = {name: [pair("q", "p"), pair(name, "p")] for name in ("a", "b", "c")}
-    for number, (prefer, keeps) in enumerate(
-        (((), "a"), (("c",), "c"), (("b", "c"), "b"), (("c", "b"), "c"))
-    ):
-        left = run(tmp_path / str(number), sets, prefer=prefer)
-        assert left == {name: [*(["q"] if name == keeps else []), name] for name in sets}
-
-
-def test_runs_have_as_many_characters_as_are_asked_for(tmp_path: Path) -> None:
-    """Of single characters both are the same set, and of two no run is in both."""
-    rows = {"a": [pair("abcd", "0"), pair("dbca", "0")]}
-    assert run(tmp_path / "one", rows, jaccard=0.9, shingle=1) == {"a": ["abcd"]}
-    assert run(tmp_path / "two", rows, jaccard=0.9, shingle=3) == {"a": ["abcd", "dbca"]}
 
 
 def test_what_a_killed_run_left_makes_no_difference(tmp_path: Path) -> None:
@@ -169,33 +149,9 @@ def test_counts_and_examples_name_the_row_that_stays(tmp_path: Path) -> None:
     assert example["beside"] == "row 1: q"
 
 
-def test_a_run_of_one_character_is_a_shingle(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.jsonl", [pair("q", "p")])
-    step = Deduplicate(data=(DataEntry(path=DataRef(str(path))),), jaccard=1.0, shingle=1)
-    assert list(step.check(Glance())) == []
-
-
 def test_each_way_of_looking_begins_its_progress_anew(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", [pair("q", "p")])
     bench = Bench(tmp_path / "run")
     Deduplicate(data=(DataEntry(path=DataRef(str(path))),), jaccard=0.9).run(bench)
     begun = [(note, done) for done, _, _, note in bench.told if note]
     assert begun[:2] == [("equal rows", 0), ("near copies", 0)]
-
-
-@pytest.mark.parametrize(
-    ("options", "place", "fix"),
-    [
-        ({"prefer": ("alike",)}, "prefer", "there are a"),
-        ({"prefer": ("a", "a")}, "prefer", "once is enough"),
-    ],
-)
-def test_bad_options_are_named_before_work_starts(
-    tmp_path: Path, options: dict[str, Any], place: str, fix: str
-) -> None:
-    path = written(tmp_path / "a.jsonl", [pair("q", "p")])
-    step = Deduplicate(data=(DataEntry(path=DataRef(str(path))),), **options)
-    (problem,) = step.check(Glance())
-    assert isinstance(problem, Problem)
-    assert problem.where == place
-    assert fix in problem.message

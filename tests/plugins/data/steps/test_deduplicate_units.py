@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from emberge import DatasetInfo, Example
-from emberge_data.steps.deduplicate.units import ComparedTexts, RowsInOrder, units_of
+from emberge_data.steps.deduplicate.units import ComparedTexts, RowsInOrder, unit_of
 from emberge_data.steps.outcome import Outcome, drop_lonely
 from emberge_data.steps.row_texts import RowTexts
 
@@ -33,40 +33,29 @@ LABELLED = Example("t", ("u",), ("v",), label="one")
 
 
 @pytest.mark.parametrize(
-    ("example", "options", "of", "units"),
+    ("example", "options", "unit"),
     [
-        (PAIR, {}, "anchors", [ComparedTexts("x", ("b",))]),
-        (PAIR, {}, "texts", [ComparedTexts("x", (text,)) for text in ("b", "c", "a")]),
-        (PAIR, {"draws": True}, "texts", [ComparedTexts("x", ("b",))]),
-        (PAIR, {}, "rows", [ComparedTexts("x", ("b", "a\nc"))]),
-        (PAIR, {"symmetric": True}, "rows", [ComparedTexts("x", ("a\nc", "b"))]),
-        (PAIR, {"draws": True}, "rows", [ComparedTexts("x\0None", ("b",))]),
-        (Example("t"), {}, "rows", [ComparedTexts("x\0None", ("t",))]),
-        (LABELLED, {}, "rows", [ComparedTexts("x\0one", ("t",))]),
-        (LABELLED, {}, "anchors", [ComparedTexts("x", ("t",))]),
-        (
-            Example("a", ("A", "b")),
-            {},
-            "texts",
-            [ComparedTexts("x", ("a",)), ComparedTexts("x", ("b",))],
-        ),
+        (PAIR, {}, ComparedTexts("", ("b", "a\nc"))),
+        (PAIR, {"symmetric": True}, ComparedTexts("", ("a\nc", "b"))),
+        (PAIR, {"draws": True}, ComparedTexts("\0None", ("b",))),
+        (Example("t"), {}, ComparedTexts("\0None", ("t",))),
+        (LABELLED, {}, ComparedTexts("\0one", ("t",))),
     ],
 )
-def test_units_of_a_row_are_what_is_compared(
-    example: Example, options: dict[str, Any], of: Any, units: list[ComparedTexts]
+def test_the_unit_of_a_row_is_what_is_compared(
+    example: Example, options: dict[str, Any], unit: ComparedTexts
 ) -> None:
-    assert units_of(dataset("a", example, **options), example, of, "x") == units
+    assert unit_of(dataset("a", example, **options), example) == unit
 
 
-@pytest.mark.parametrize("across", [True, False])
-def test_rows_of_all_sets_are_numbered_in_order(across: bool) -> None:
+def test_rows_of_all_sets_are_numbered_in_order() -> None:
     one, none, two = dataset("one", PAIR, LABELLED), dataset("none"), dataset("two", PAIR)
-    rows = RowsInOrder([one, none, two], "anchors", across=across)
+    rows = RowsInOrder([one, none, two])
     assert (len(rows), rows.starts) == (3, [0, 2, 2, 3])
     assert [rows.place(row) for row in range(3)] == [(one, 0), (one, 1), (two, 0)]
-    tags = ["", "", ""] if across else ["one", "one", "two"]
-    units = [ComparedTexts(tag, (text,)) for tag, text in zip(tags, ("b", "t", "b"), strict=True)]
-    assert [rows.units(row) for row in range(3)] == [[unit] for unit in units]
+    both = ComparedTexts("", ("b", "a\nc"))
+    units = [both, ComparedTexts("\0one", ("t",)), both]
+    assert [rows.unit(row) for row in range(3)] == units
     kept = np.array([True, False, True])
     assert list(rows.every_unit(kept)) == [(0, units[0]), (2, units[2])]
 

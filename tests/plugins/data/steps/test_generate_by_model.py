@@ -59,7 +59,7 @@ def author(folder: Path, **options: Any) -> LocalAuthor:
 def test_a_model_writes_the_same_text_again_in_any_batch(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    options = author(request.getfixturevalue(kind), max_tokens=8)
+    options = author(request.getfixturevalue(kind))
     with options.opened(Bench(tmp_path)) as model:  # type: ignore[arg-type]
         replies = model.write(PROMPTS)
         assert [len(reply.text) > 0 for reply in replies] == [True] * 3
@@ -79,11 +79,11 @@ def test_replies_are_kept_so_no_model_is_loaded_again(
 
     monkeypatch.setattr(OpenAuthor, "write", write)
     folder = write_handbook(tmp_path / "docs", documents=4)
-    by = author(causal, batch_size=5)
+    by = author(causal)
     step = GenerateQueries(documents=DataRef(str(folder)), by=by, judge=by, dev=0, test=0)
     bench = Bench(tmp_path / "run", id="generated")
     step.run(bench)
-    assert sizes == [5, 5, 2, *[5] * 9, 3]
+    assert sizes == [8, 4, *[8] * 6]
     rows = [json.loads(line) for line in (bench.folder / "train.jsonl").read_text().splitlines()]
     assert len(rows) == 24
     monkeypatch.setattr(OpenAuthor, "__init__", lambda *_: pytest.fail("the model is loaded again"))
@@ -92,7 +92,7 @@ def test_replies_are_kept_so_no_model_is_loaded_again(
 
 def test_a_model_that_writes_nonsense_ends_the_step(causal: Path, tmp_path: Path) -> None:
     folder = write_handbook(tmp_path / "docs", documents=2)
-    by = author(causal, max_tokens=3)
+    by = author(causal)
     judge = GenerateQueries(documents=DataRef(str(folder)), judge=by, dev=0, test=0)
     with pytest.raises(EmbergeError, match="neither yes nor no"):
         judge.run(Bench(tmp_path / "run", id="generated"))

@@ -219,12 +219,13 @@ def test_a_server_with_too_many_requests_is_asked_more_often(
 
 
 def test_a_server_that_is_too_slow_is_asked_again_and_then_ends_the_step(
-    tmp_path: Path, handbook: Path
+    tmp_path: Path, handbook: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(chat_server, "_TIMEOUT", 0.3)
     with serving_chat(lambda _: Wrong(seconds=1.0)) as service:
         began = time.monotonic()
         with pytest.raises(EmbergeError, match=re.escape("within 0.3 s")):
-            run(step(service, handbook, server={"timeout": 0.3}), tmp_path / "run")
+            run(step(service, handbook), tmp_path / "run")
         assert time.monotonic() - began < 30
         assert len(service.asked) == 2
 

@@ -95,12 +95,15 @@ def test_docstrings_lead_to_their_code_without_them(tmp_path: Path) -> None:
     assert "hose" not in found[query]
 
 
-def test_a_query_of_several_passages_is_dropped_and_counted(tmp_path: Path) -> None:
+def test_a_query_of_several_passages_is_dropped_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emberge_data.steps.generate.generate_step._NEAR_COPY", 1.0)
     files = {
         f"{n}.md": f"# Title of page {n}\n\nWords {n}. {BODY}\n\n## What to do next\n\n{n} {BODY[::-1]}\n"
         for n in range(3)
     }
-    assert "What to do next" not in generate(tmp_path, files, jaccard=None)
+    assert "What to do next" not in generate(tmp_path, files)
     changes = json.loads((tmp_path / "run" / "out" / "changes.json").read_text())
     assert changes["train"]["notes"] == {"heading: stands for several passages": 3}
 
@@ -141,7 +144,7 @@ def test_parts_are_divided_by_document_and_depend_on_the_seed_alone(tmp_path: Pa
     assert rows(other, "test") != rows(bench, "test")
 
 
-def test_versions_of_a_document_count_once(tmp_path: Path) -> None:
+def test_versions_of_a_document_count_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_handbook(tmp_path / "v1", documents=24)
     docs = tmp_path / "docs"
     for version, change in (("v1", ""), ("v2", " It was repaired last year.")):
@@ -152,8 +155,9 @@ def test_versions_of_a_document_count_once(tmp_path: Path) -> None:
     assert {row["id"].partition("/")[0] for row in rows(bench, "documents")} == {"v1"}
     (warning,) = bench.warnings
     assert warning.startswith("24 documents left out")
+    monkeypatch.setattr("emberge_data.steps.generate.generate_step._NEAR_COPY", 1.0)
     with pytest.raises(DataError, match="stands for several passages"):
-        run(tmp_path / "b", docs, jaccard=None, kinds=("sentence",))
+        run(tmp_path / "b", docs, kinds=("sentence",))
 
 
 def test_few_documents_are_divided_by_chapter_with_a_warning(tmp_path: Path) -> None:

@@ -74,12 +74,7 @@ def step(**options: Any) -> ScorePairs:
     return ScorePairs(data=(), teacher=Teacher(model=ModelRef("one")), **options)
 
 
-def test_scores_are_scaled_as_asked() -> None:
-    assert (step().score_range, step().batch_size, ScorePairs.every_rank) == (None, 32, True)
-    usual = step()._scale(math.tanh)
-    assert usual(0.5) == math.tanh(0.5)
-    given = step(score_range=(-2.0, 6.0))._scale(math.tanh)
-    assert [given(score) for score in (-9, -2, 0, 2, 6, 7)] == [0, 0, 0.25, 0.5, 1, 1]
+def test_logits_become_shares() -> None:
     assert [_apply_sigmoid(x) for x in (0.0, 1000.0, -1000.0)] == [0.5, 1.0, 0.0]
     assert _apply_sigmoid(2.0) == pytest.approx(1 / (1 + math.exp(-2)), rel=1e-15)
     assert _apply_sigmoid(-2.0) == pytest.approx(1 - _apply_sigmoid(2.0), rel=1e-15)
@@ -117,27 +112,6 @@ def test_a_negative_between_two_positives_is_above_one_of_them(tmp_path: Path) -
     scores.fill(lambda _: ([0.9, 0.5, 0.6, 0.3, 0.8, 0.7, 0.2], 0))
     found = [one.note for one in _yield_outcomes(scores, float, _Figures())]
     assert found == ["scored, a negative above a positive", "scored", "scored"]
-
-
-@pytest.mark.parametrize(
-    ("score_range", "warned"),
-    [
-        (None, []),
-        ((97.0, 122.0), []),
-        ((98.0, 122.0), ["97 to 122"]),
-        ((97.0, 121.0), ["97 to 122"]),
-    ],
-)
-def test_scores_beyond_the_range_are_warned_about(
-    score_range: tuple[float, float] | None, warned: list[str]
-) -> None:
-    messages: list[str] = []
-    figures = _Figures()
-    figures.add("positives", (97.0, 122.0), (0.0, 1.0))
-    around: Any = SimpleNamespace(warn=messages.append)
-    step(score_range=score_range)._warn_outside({"pairs": figures}, around)
-    assert [message.partition("run from ")[2].partition(",")[0] for message in messages] == warned
-    assert all(message.startswith("pairs: ") for message in messages)
 
 
 def test_a_cross_encoder_reads_equal_pairs_once_with_the_prompts_of_its_teacher() -> None:

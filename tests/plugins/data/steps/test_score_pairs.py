@@ -16,7 +16,6 @@ from emberge import (
     DataRef,
     EmbergeError,
     Plugins,
-    RecipeError,
     check_recipe,
     load_plugins,
     parse_recipe,
@@ -145,22 +144,6 @@ def test_an_encoders_cosines_become_numbers_from_0_to_1(place: Path, plugins: Pl
         off = OF_COSINES * of_pass(place / "encoder")
         near = pytest.approx([(1 + cosine) / 2 for cosine in cosines[0].tolist()], abs=off)
         assert [*written["pos_scores"], *written["neg_scores"]] == near
-
-
-def test_a_range_maps_scores_evenly_and_holds_what_lies_beyond(
-    place: Path, plugins: Plugins
-) -> None:
-    logits = [plain_logit(place / "bare", str(r["query"]), r["pos"][0])[0] for r in ROWS]
-    low, high = sorted(set(logits))[1], max(logits)
-    more = f"score_range: [{low}, {high + 1}]"
-    rows = run(place, plugins, "{model: ./cross}", more)
-    for row, logit in zip(rows, logits, strict=True):
-        assert row["pos_scores"][0] == pytest.approx(
-            max(0, logit - low) / (high + 1 - low), abs=1e-5
-        )
-    artifact = read_artifact(place / "out" / "scored")
-    assert artifact is not None
-    assert [warning for warning in artifact.warnings if "beyond score_range" in warning]
 
 
 def test_prompts_are_put_before_the_texts(place: Path, plugins: Plugins, reranker: Path) -> None:
@@ -337,15 +320,6 @@ def test_encoders_are_no_cross_encoders(place: Path, minilm: Path) -> None:
     assert not is_cross_encoder(minilm)
     assert is_cross_encoder(place / "cross")
     assert is_cross_encoder(place / "bare")
-
-
-def test_odd_options_are_refused_at_their_line(place: Path, plugins: Plugins) -> None:
-    for score_range in ("[1, 0]", "[1, 1]"):
-        (found,) = problems(place, plugins, "{model: ./cross}", f"score_range: {score_range}")
-        assert found.severity == "error"
-        assert found.where.endswith("recipe.yaml:7")
-    with pytest.raises(RecipeError, match=r"recipe.yaml:7: .*'batch_size'"):
-        problems(place, plugins, "{model: ./cross}", "batch_size: 0")
 
 
 def test_scores_that_will_be_replaced_are_warned_about(place: Path, plugins: Plugins) -> None:

@@ -1,4 +1,4 @@
-"""The two parts of a split share no text, and no class where that is asked for."""
+"""The two parts of a split share no text."""
 
 from __future__ import annotations
 
@@ -102,15 +102,7 @@ def test_rows_are_those_that_were_given_but_for_negatives_of_the_other_part(
             assert list(row.negatives) == [n for n in negatives if normalise(n) not in there]
 
 
-def test_by_labels_no_class_is_in_both_parts(tmp_path: Path) -> None:
-    rows = [{"text": f"text {i} of {i % 20}", "label": str(i % 20)} for i in range(200)]
-    train, dev = split(tmp_path, {"a": rows}, share=0.15, by="labels")
-    kinds = [{row.label for row in one["a"]} for one in (train, dev)]
-    assert (len(kinds[0]), len(kinds[1])) == (17, 3)
-    assert not kinds[0] & kinds[1]
-
-
-def test_by_texts_a_label_is_in_both_parts_with_two_rows_or_more(tmp_path: Path) -> None:
+def test_a_label_is_in_both_parts_with_two_rows_or_more(tmp_path: Path) -> None:
     rows = [{"text": f"text {i} of {i % 4}", "label": str(i % 4)} for i in range(80)]
     train, dev = split(tmp_path, {"a": rows}, share=0.25)
     for one in (train, dev):
@@ -155,20 +147,12 @@ def test_a_catalogue_without_a_development_part_says_how_to_make_one(tmp_path: P
         part(tmp_path, split="dev")
 
 
-@pytest.mark.parametrize(
-    ("options", "place", "fix"),
-    [
-        ({"share": 0.1, "rows": 5}, "rows", "keep one"),
-        ({"by": "labels"}, "by", "split it by texts"),
-    ],
-)
-def test_bad_options_are_named_before_work_starts(
-    tmp_path: Path, options: dict[str, Any], place: str, fix: str
-) -> None:
+def test_a_share_and_a_count_are_refused_before_work_starts(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", [pair("q", "p")])
-    (problem,) = Split(data=(DataEntry(path=DataRef(str(path))),), **options).check(Glance())
-    assert problem.where == place
-    assert fix in problem.message
+    data = (DataEntry(path=DataRef(str(path))),)
+    (problem,) = Split(data=data, share=0.1, rows=5).check(Glance())
+    assert problem.where == "rows"
+    assert "keep one" in problem.message
 
 
 def test_more_rows_than_there_are_leave_none_to_train_on(tmp_path: Path) -> None:
