@@ -17,7 +17,7 @@ from emberge.recipes.options.option_forms import options_of
 # A number of a step's options, and the line of a recipe that has it: all parts of the grammar.
 LINES = {
     "a number": ("train", "learning_rate: {}"),
-    "a pair": ("score_pairs", "score_range: [0, {}]"),
+    "a pair": ("deduplicate", "data: [{{path: ./d.jsonl, score_range: [0, {}]}}]"),
     "by task": ("train", "max_length: {{by_task: {{sts: {}}}}}"),
     "a weight": ("merge", "models: [{{model: ./a, weight: {}}}, ./b]"),
     "over depth": ("merge", "models: [{{model: ./a, weight: [0.5, {}]}}, ./b]"),
@@ -26,7 +26,7 @@ LINES = {
 }
 REST = {
     "train": "model: ./m, data: ./d.jsonl",
-    "score_pairs": "data: ./d.jsonl",
+    "deduplicate": "jaccard: 0.8",
     "merge": "template: ./a",
     "random_model": "data: ./d.jsonl",
 }

@@ -82,7 +82,7 @@ def test_a_text_is_embedded_once_for_a_model_and_a_prompt(
     store.embed(TEXTS[:2], prompt="find: ")
     store.embed(TEXTS[:2], max_length=4)
     EmbeddingStore(tmp_path, encoder, model="other").embed(TEXTS[:2])
-    assert len(seen) == len(set(TEXTS)) + 8
+    assert len(seen) == len(set(TEXTS)) + 6
 
 
 @pytest.mark.parametrize("most", [0, 4, 8, 16])
@@ -109,15 +109,6 @@ def test_segments_that_were_deleted_are_embedded_again(
     for segment in sorted(tmp_path.glob("embeddings/*/[!p]*"))[::2]:
         shutil.rmtree(segment)
     assert_same_pass(store.embed(TEXTS)[:], whole, folder)
-
-
-def test_half_precision_is_that_of_the_files_alone(encoder: Any, tmp_path: Path) -> None:
-    vectors = EmbeddingStore(tmp_path, encoder, model="m", dtype="float16").embed(TEXTS)
-    exact = TextEmbedder(encoder).embed(TEXTS)
-    assert vectors[:].dtype == np.float32
-    np.testing.assert_allclose(vectors[:], exact, rtol=2.0**-10, atol=2.0**-14)
-    stored = [np.load(path).dtype for path in tmp_path.rglob("vectors.npy")]
-    assert set(stored) == {np.dtype("float16")}
 
 
 def test_no_texts_are_no_vectors(encoder: Any, tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def turned(source: Path, target: Path, seed: int) -> None:
 def test_siblings_are_known_by_their_upcycling_wherever_their_routers_went(
     kind: str, tmp_path: Path
 ) -> None:
-    upcycled(tmp_path, kind, ", router: zeros")
+    upcycled(tmp_path, kind, "all, router: zeros")
     out = tmp_path / "out"
     for name, source, seed in (("first", "one", 1), ("second", "one", 2), ("third", "other", 3)):
         turned(out / source, out / name, seed)
