@@ -64,7 +64,6 @@ _NO_MASK = (
     "its tokenizer has no mask token; name a token that texts do not have, where the model "
     "is made an encoder, as_encoder: {mask_token: …}, or here, backbone: {text_encoder: {mask_token: …}}"
 )
-_NO_BOS = "its tokenizer has no BOS token for texts to begin with; take bos out of the loss"
 _NO_PROMPT = (
     "include_prompt: false has no effect without a prompt; give prompts `query` or `document` here, or "
     "query_prompt or document_prompt beside, or a prompt in the data"
@@ -257,11 +256,9 @@ class TextEncoder(Backbone):
         if self.lora is not None:
             return PredictionFacts(problems=(_LORA_HAS_NO_HEAD,))
         problems = [] if self.fresh_head else head_problems(layout.trunk_folder, config)
-        no_mask, no_bos = [], []
+        no_mask = []
         try:
             tokenizer = load_tokenizer(layout)
-            if tokenizer.bos_token_id is None:
-                no_bos = [f"{layout.folder}: {_NO_BOS}"]
             if self._mask_id(layout, config, tokenizer) is None:
                 no_mask = [f"{layout.folder}: {_NO_MASK}"]
         except CheckpointError as error:
@@ -272,7 +269,6 @@ class TextEncoder(Backbone):
             problems=tuple(problems),
             hidden=(attention, *no_mask) if causal else tuple(no_mask),
             causal=() if causal else (attention,),
-            bos=tuple(no_bos),
         )
 
     def _mask_id(self, layout: Layout, config: Mapping[str, Any], tokenizer: Any) -> int | None:

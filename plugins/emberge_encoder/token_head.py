@@ -45,11 +45,6 @@ class PredictingModel(TextModel):
         return self._mask_id
 
     @property
-    def bos_id(self) -> int | None:
-        bos: int | None = self._tokenizer.bos_token_id
-        return bos
-
-    @property
     def vocabulary(self) -> int:
         rows = int(self._language_model.config.get_text_config().vocab_size)
         return min(rows, len(self._tokenizer))

@@ -116,11 +116,6 @@ class PredictingRoutedEncoder(RoutedEncoder):
         return token
 
     @property
-    def bos_id(self) -> int | None:
-        token: int | None = self._inner.bos_id
-        return token
-
-    @property
     def vocabulary(self) -> int:
         return int(self._inner.vocabulary)
 

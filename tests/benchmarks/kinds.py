@@ -70,7 +70,7 @@ def _list_kinds() -> dict[str, Kind]:
         ),
         "splade": Kind(
             Splade(),
-            (InfoNCE(temperature=1), FLOPS(documents=3e-3, queries=5e-3, warmup=0)),
+            (InfoNCE(temperature=1), FLOPS(documents=3e-3, queries=5e-3)),
             open_by(st.SparseEncoder),
             lambda model: sparse_losses.SpladeLoss(
                 model,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -29,6 +29,19 @@ from torch import Tensor, nn
 
 GUIDE = Guide(model=ModelRef("some/guide"))
 
+
+@dataclass(frozen=True, kw_only=True)
+class Learnable(InfoNCE):
+    """InfoNCE of a temperature of 1, times a factor that is learned and begins at 1 / `temperature`."""
+
+    def parameters(self) -> Mapping[str, Tensor]:
+        return {"log_scale": torch.tensor(-math.log(self.temperature))}
+
+    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+        value = InfoNCE.__call__(replace(self, temperature=1.0), embeddings, {})
+        return value * parameters["log_scale"].exp()
+
+
 # Name, then how it is meant: (the loss, laws that it is declared to break).
 LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
     "infonce": (InfoNCE(temperature=0.1), {}),
@@ -36,7 +49,6 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
         InfoNCE(temperature=0.1, positives_in_denominator="same_slot", slot_reduction="sum"),
         {},
     ),
-    "infonce, own negatives": (InfoNCE(temperature=0.1, own_negatives_only=True), {}),
     "infonce, both ways": (InfoNCE(temperature=0.1, symmetric=True), {}),
     "infonce, masks": (
         InfoNCE(temperature=0.1, mask_equal_text=True, mask_equal_label=True, symmetric=True),
@@ -47,13 +59,12 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
             temperature=0.1,
             guide=GUIDE,
             guide_margin=0.05,
-            guide_margin_kind="relative",
             contrast_anchors=True,
             contrast_positives=True,
         ),
         {},
     ),
-    "infonce, learnable": (InfoNCE(temperature=0.1, learn_temperature=True), {}),
+    "infonce, learnable": (Learnable(temperature=0.1), {}),
     "cosent": (CoSENT(), {}),
     "cosent, unscored": (CoSENT(unscored=True), {}),
     "angle": (AnglE(), {}),
@@ -70,7 +81,7 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
     "mid_nce, sum": (
         MidNCE(
             loss=(
-                InfoNCE(temperature=0.1, learn_temperature=True, slot_reduction="sum"),
+                Learnable(temperature=0.1, slot_reduction="sum"),
                 InfoNCE(temperature=0.5, symmetric=True, mask_equal_text=True, weight=0.3),
             ),
             layer=0.3,
@@ -87,17 +98,14 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
     "margin_mse": (MarginMSE(), {}),
     "margin_mse, dot": (MarginMSE(similarity="dot", scale=0.5), {"lengths": False}),
     "kl_distillation": (KLDistillation(), {}),
-    "kl_distillation, rescaled": (KLDistillation(rescale=True, teacher_temperature=0.2), {}),
+    "kl_distillation, rescaled": (KLDistillation(rescale=True), {}),
     "kl_distillation, guided": (KLDistillation(guide=GUIDE), {}),
     "embedding_distillation": (EmbeddingDistillation(guide=GUIDE), {}),
     "embedding_distillation, l2": (
         EmbeddingDistillation(guide=GUIDE, distance="l2"),
         {"lengths": False},
     ),
-    "similarity_distillation": (
-        SimilarityDistillation(guide=GUIDE, temperature=0.1, teacher_temperature=0.2),
-        {},
-    ),
+    "similarity_distillation": (SimilarityDistillation(guide=GUIDE, temperature=0.1), {}),
     "keep_space": (KeepSpace(guide=GUIDE), {}),
     "keep_space, queries": (KeepSpace(guide=GUIDE, side="queries"), {}),
     "keep_space, query": (KeepSpace(guide=GUIDE, side="query", temperature=0.1), {}),
@@ -105,7 +113,7 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
     "matryoshka, sum": (
         Matryoshka(
             loss=(
-                InfoNCE(temperature=0.1, learn_temperature=True),
+                Learnable(temperature=0.1),
                 InfoNCE(temperature=0.5, guide=GUIDE, weight=0.3),
             ),
             dims=(8, 5, 2),

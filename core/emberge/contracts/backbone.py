@@ -230,11 +230,6 @@ class TokenPredictor(TokenEncoder, Protocol):
         ...
 
     @property
-    def bos_id(self) -> int | None:
-        """Id of the token that begins a text (BOS); None if the tokenizer has none."""
-        ...
-
-    @property
     def vocabulary(self) -> int:
         """Number of distinct ids in texts; the head may return logits of more ids."""
         ...
@@ -286,8 +281,6 @@ class PredictionFacts:
     """Reasons that exclude losses which predict hidden tokens: no mask token, causal attention."""
     causal: tuple[str, ...] = ()
     """Reasons that exclude losses which predict the next token: attention to later tokens."""
-    bos: tuple[str, ...] = ()
-    """Reasons that exclude losses whose texts begin with a BOS token."""
 
 
 @dataclass(frozen=True, kw_only=True)

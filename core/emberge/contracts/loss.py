@@ -343,11 +343,6 @@ class TokenLoss:
         """
         return False
 
-    @property
-    def bos(self) -> bool:
-        """True if every text must begin with the tokenizer's BOS token, even if it adds none itself."""
-        return False
-
     def warnings(self) -> Sequence[str]:
         """Return a sentence for each option that is allowed and probably a mistake; `check` shows them."""
         return ()
@@ -444,8 +439,6 @@ def prediction_problems(
         yield from prediction.hidden
     if any(loss.causal for loss in over_tokens):
         yield from prediction.causal
-    if any(loss.bos for loss in over_tokens):
-        yield from prediction.bos
 
 
 def _guide_problems(losses: Sequence[AnyLoss]) -> Iterator[str]:

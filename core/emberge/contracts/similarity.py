@@ -60,7 +60,7 @@ class Similarity:
         left: Tensor,
         right: Tensor,
         barred: Callable[[slice], Tensor | None],
-        scale: float | Tensor = 1.0,
+        scale: float = 1.0,
     ) -> Tensor:
         """Return log Σ_j e^(scale · score_ij) [k] over the table's columns j, in blocks of rows.
 
@@ -99,7 +99,7 @@ class MaxSim(Similarity):
         left: Tensor,
         right: Tensor,
         barred: Callable[[slice], Tensor | None],
-        scale: float | Tensor = 1.0,
+        scale: float = 1.0,
     ) -> Tensor:
         if not len(right):
             return log_sum_products(left.sum(1), right.sum(1), barred)

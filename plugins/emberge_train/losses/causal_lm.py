@@ -21,8 +21,7 @@ class CausalLM(TokenLoss):
     """Prediction of every token from those before it (Radford et al., 2019; Brown et al., arXiv:2005.14165).
 
     All tokens except the first of each text are scored, special tokens and prompt tokens included. No token
-    is hidden, so the model needs causal attention and no mask token. With `bos` every text begins with the
-    tokenizer's beginning-of-text token, even if the tokenizer would not add it.
+    is hidden, so the model needs causal attention and no mask token.
 
     Example:
         pretrained:
@@ -33,8 +32,6 @@ class CausalLM(TokenLoss):
             sampler: {batch_shuffle: {batch_size: 64}}
             backbone: {text_encoder: {pooling: last}}
     """
-
-    bos: bool = False
 
     @property
     def causal(self) -> bool:

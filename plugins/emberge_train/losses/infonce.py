@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -22,7 +21,7 @@ from emberge import (
 )
 from emberge.numerics import lowest_score
 
-from emberge_train.losses.score_arithmetic import temperature_warnings
+from emberge_train.losses.score_arithmetic import require_positive_temperature, temperature_warnings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -118,7 +117,7 @@ class Rules:
     """
 
     similarity: Similarity
-    scale: float | Tensor
+    scale: float
     texts: Tensor | None = None
     label: Tensor | None = None
     threshold: Tensor | None = None
@@ -171,23 +170,19 @@ class InfoNCE(Loss):
     never its negatives (CoDiEmb, arXiv:2508.11442, equation 2).
 
     `positives_in_denominator` takes all positives of other rows or only those of the same slot.
-    `own_negatives_only` excludes the hard negatives of other rows, as in equation 3 of the Nomic Embed v2
-    paper (arXiv:2502.07972); the authors' code uses the hard negatives of all rows, which is the default
-    here. `slot_reduction` averages or sums over a row's positives. `symmetric` adds the loss from positives
-    to anchors and halves the sum. `contrast_anchors` also takes other rows' anchors as negatives.
+    `slot_reduction` averages or sums over a row's positives. `symmetric` adds the loss from positives to
+    anchors and halves the sum. `contrast_anchors` also takes other rows' anchors as negatives.
     `contrast_positives` also adds the similarities between the row's positive and other rows' positives (Li
-    et al., 2023, arXiv:2308.03281). All four need other rows.
+    et al., 2023, arXiv:2308.03281). All but `slot_reduction` need other rows.
 
     `mask_equal_text` excludes candidates whose text equals the row's anchor or one of its positives.
     `mask_equal_label` excludes candidates from rows with the anchor's label. With a `guide` model a candidate
     is excluded if its similarity to the anchor, by the guide's embeddings, exceeds that of the least similar
-    positive minus `guide_margin` (an absolute similarity, or with `guide_margin_kind: relative` a share of
-    the positive's similarity); candidates with equal text are excluded too (GISTEmbed, Solatorio, 2024,
+    positive minus `guide_margin`; candidates with equal text are excluded too (GISTEmbed, Solatorio, 2024,
     arXiv:2402.16829, which contrasts anchors and positives too).
 
-    `learn_temperature` trains the temperature, beginning with the given value and never below
-    `lowest_temperature` (Radford et al., 2021, arXiv:2103.00020). Tables of scores are computed in blocks, so
-    memory grows with the number of embeddings and not with its square.
+    Tables of scores are computed in blocks, so memory grows with the number of embeddings and not with its
+    square.
 
     Example:
         trained:
@@ -201,7 +196,6 @@ class InfoNCE(Loss):
     temperature: Positive = 0.02
     """Divisor of the similarities: cosines, unless the model compares otherwise."""
     positives_in_denominator: Literal["all", "same_slot"] = "all"
-    own_negatives_only: bool = False
     slot_reduction: Literal["mean", "sum"] = "mean"
     symmetric: bool = False
     contrast_anchors: bool = False
@@ -210,19 +204,9 @@ class InfoNCE(Loss):
     mask_equal_label: bool = False
     guide: Guide | None = None
     guide_margin: Annotated[AnyNumber, Requires("guide")] = 0.0
-    guide_margin_kind: Annotated[Literal["absolute", "relative"], Requires("guide")] = "absolute"
-    learn_temperature: bool = False
-    lowest_temperature: Annotated[Positive, Requires("learn_temperature")] = 0.01
 
     def __post_init__(self) -> None:
-        for name in ("temperature", "lowest_temperature"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be above 0, not {getattr(self, name):g}")
-        if self.learn_temperature and self.temperature < self.lowest_temperature:
-            raise ValueError(
-                f"temperature starts at {self.temperature:g}, below lowest_temperature "
-                f"{self.lowest_temperature:g}"
-            )
+        require_positive_temperature(self.temperature)
 
     @property
     def needs(self) -> frozenset[str]:
@@ -239,19 +223,12 @@ class InfoNCE(Loss):
     def warnings(self) -> list[str]:
         return temperature_warnings(self.temperature)
 
-    def parameters(self) -> Mapping[str, Tensor]:
-        import torch
-
-        if not self.learn_temperature:
-            return {}
-        return {"log_scale": torch.tensor(-math.log(self.temperature))}
-
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
         import torch
 
         rows, slots = embeddings.positive.shape[:2]
         anchors, positives, negatives = sides(embeddings)
-        rules = self._make_rules(embeddings, anchors, positives, self._scale(parameters))
+        rules = self._make_rules(embeddings, anchors, positives)
         positive_vectors = positives.vectors.view(rows, slots, *positives.vectors.shape[1:])
         positive_scores = rules.own_scores(anchors, positive_vectors)
         if not embeddings.in_batch:
@@ -270,14 +247,6 @@ class InfoNCE(Loss):
             terms = (terms + _compute_terms(positive_scores, reverse_sums)) / 2
         return self._reduce(terms, embeddings)
 
-    def _scale(self, parameters: Mapping[str, Tensor]) -> float | Tensor:
-        if not self.learn_temperature:
-            return 1 / self.temperature
-        log_scale = parameters["log_scale"]
-        excess = (log_scale + math.log(self.lowest_temperature)).clamp(min=0)
-        # The bound takes no part in the gradient, so that a temperature may leave it again.
-        return (log_scale - excess.detach()).exp()
-
     def _sum_negatives(
         self,
         anchors: TableSide,
@@ -289,26 +258,18 @@ class InfoNCE(Loss):
         import torch
 
         slots = len(positives.row) // len(anchors.row)
-        shared_sides = [anchors] if self.contrast_anchors else []
-        if not self.own_negatives_only:
-            shared_sides.append(negatives)
+        shared_sides = [anchors, negatives] if self.contrast_anchors else [negatives]
         if self.positives_in_denominator == "all":
             parts = [rules.log_sums(anchors, reduce(TableSide.__add__, [positives, *shared_sides]))]
         else:
             parts = [rules.log_sums(anchors, positives.part(slot, slots)) for slot in range(slots)]
         summed_negatives = torch.stack(parts, dim=1)
-        if self.positives_in_denominator == "same_slot" and shared_sides:
+        if self.positives_in_denominator == "same_slot":
             shared_sums = rules.log_sums(anchors, reduce(TableSide.__add__, shared_sides))
             summed_negatives = torch.logaddexp(summed_negatives, shared_sums[:, None])
-        if self.own_negatives_only:
-            summed_negatives = torch.logaddexp(
-                summed_negatives, _sum_own_negatives(anchors, negatives, rules)
-            )
         return summed_negatives
 
-    def _make_rules(
-        self, e: Embeddings, anchors: TableSide, positives: TableSide, scale: float | Tensor
-    ) -> Rules:
+    def _make_rules(self, e: Embeddings, anchors: TableSide, positives: TableSide) -> Rules:
         import torch
 
         slots = e.positive.shape[1]
@@ -324,10 +285,9 @@ class InfoNCE(Loss):
             guide_positives = positives.guide.view(*valid.shape, -1)
             closeness = torch.einsum("ig,icg->ic", anchors.guide, guide_positives)
             lowest_closeness = closeness.masked_fill(~valid, torch.inf).amin(1)
-            share = lowest_closeness.abs() if self.guide_margin_kind == "relative" else 1.0
-            threshold = lowest_closeness - self.guide_margin * share
+            threshold = lowest_closeness - self.guide_margin
         label = e.label if self.mask_equal_label else None
-        return Rules(e.similarity, scale, texts, label, threshold)
+        return Rules(e.similarity, 1 / self.temperature, texts, label, threshold)
 
     def _reduce(self, terms: Tensor, e: Embeddings) -> Tensor:
         valid = e.valid[:, : e.positive.shape[1]]

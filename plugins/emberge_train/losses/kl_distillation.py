@@ -12,7 +12,7 @@ from emberge.numerics import lowest_score
 
 from emberge_train.losses.guided_loss import require_guide
 from emberge_train.losses.score_arithmetic import (
-    require_positive_temperatures,
+    require_positive_temperature,
     student_scores,
     teacher_scores,
     temperature_warnings,
@@ -31,11 +31,10 @@ class KLDistillation(Loss):
     """Divergence from a teacher's distribution over the texts of a row (Lin et al., 2020, arXiv:2010.11386).
 
     The loss is the mean over rows of sum_c p_c (log p_c - log q_c) over a row's positives and negatives, with
-    p the softmax of the teacher's scores in the data over `teacher_temperature` (by default `temperature`),
-    and q that of the `similarity` to the anchor over `temperature`. Scores in the data are scaled to 0–1, so
-    both temperatures should be small. `rescale` multiplies the loss by temperature², which keeps the size of
-    gradients for temperatures above 1 (Hinton et al., 2015, arXiv:1503.02531). By default each rank compares
-    only its own rows.
+    p the softmax of the teacher's scores in the data over `temperature`, and q that of the `similarity` to
+    the anchor over it. Scores in the data are scaled to 0–1, so the temperature should be small. `rescale`
+    multiplies the loss by temperature², which keeps the size of gradients for temperatures above 1 (Hinton et
+    al., 2015, arXiv:1503.02531). By default each rank compares only its own rows.
 
     With a `guide`, which is the teacher, its cosines to the anchor are used, and the data needs no scores.
     The model may then be a student of another size, and in a step `distil` the guide is its teachers.
@@ -50,7 +49,6 @@ class KLDistillation(Loss):
     """
 
     temperature: Positive = 0.05
-    teacher_temperature: Positive | None = None
     similarity: Literal["cosine", "dot"] | None = None
     """Similarity to the anchor: by default the model's own, for one vector a text the cosine."""
     rescale: bool = False
@@ -59,7 +57,7 @@ class KLDistillation(Loss):
     cross_rank: bool = False
 
     def __post_init__(self) -> None:
-        require_positive_temperatures(self.temperature, self.teacher_temperature)
+        require_positive_temperature(self.temperature)
 
     @property
     def needs(self) -> frozenset[str]:
@@ -80,12 +78,7 @@ class KLDistillation(Loss):
     def warnings(self) -> list[str]:
         if self.similarity == "dot":
             return []
-        student_warnings = temperature_warnings(self.temperature, most=_LARGEST_TEMPERATURE)
-        teacher = self.teacher_temperature or 0.0
-        return [
-            *student_warnings,
-            *temperature_warnings(teacher, "teacher_temperature", most=_LARGEST_TEMPERATURE),
-        ]
+        return temperature_warnings(self.temperature, most=_LARGEST_TEMPERATURE)
 
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
         import torch
@@ -93,11 +86,13 @@ class KLDistillation(Loss):
         teacher, is_scored = self._read_teacher(embeddings)
         floor = lowest_score(teacher)
 
-        def logs(scores: Tensor, temperature: float) -> Tensor:
-            return torch.log_softmax((scores / temperature).masked_fill(~is_scored, floor), dim=1)
+        def logs(scores: Tensor) -> Tensor:
+            return torch.log_softmax(
+                (scores / self.temperature).masked_fill(~is_scored, floor), dim=1
+            )
 
-        teacher_logs = logs(teacher, self.teacher_temperature or self.temperature)
-        student_logs = logs(student_scores(embeddings, self.similarity), self.temperature)
+        teacher_logs = logs(teacher)
+        student_logs = logs(student_scores(embeddings, self.similarity))
         rows = (
             (teacher_logs.exp() * (teacher_logs - student_logs)).masked_fill(~is_scored, 0.0).sum(1)
         )

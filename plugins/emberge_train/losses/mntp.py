@@ -24,9 +24,7 @@ class MNTP(HiddenTokens):
     A causal model predicts each token from the state before it, so its head still fits after attention
     becomes bidirectional. Tokens are chosen and hidden as in `mlm`; by default all chosen tokens are masked
     (BidirLM, arXiv:2604.02045: `share` 0.3 for Qwen3 0.6B, 0.4 for Gemma 3 270M). LLM2Vec uses `share: 0.2,
-    masked: 0.8, random: 0.1`. The first token of a text has no state before it and is never chosen. With
-    `bos` every text begins with the tokenizer's beginning-of-text token, even if the tokenizer would not add
-    it, so that the first word can be chosen.
+    masked: 0.8, random: 0.1`. The first token of a text has no state before it and is never chosen.
 
     Example:
         adapted:
@@ -37,8 +35,6 @@ class MNTP(HiddenTokens):
             sampler: {batch_shuffle: {batch_size: 64}}
             backbone: {text_encoder: {attention: bidirectional, pooling: mean}}
     """
-
-    bos: bool = False
 
     def corrupt(self, tokens: Tokens, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         never_chosen = tokens.spared.copy()

@@ -13,21 +13,17 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def require_positive_temperatures(temperature: float, teacher_temperature: float | None) -> None:
+def require_positive_temperature(temperature: float) -> None:
     """Refuse a temperature that is not above 0.
 
     Raises:
-        ValueError: if one is not; has the option's name and value.
+        ValueError: if it is not.
     """
-    values = {"temperature": temperature, "teacher_temperature": teacher_temperature}
-    for name, value in values.items():
-        if value is not None and value <= 0:
-            raise ValueError(f"{name} must be above 0, not {value:g}")
+    if temperature <= 0:
+        raise ValueError(f"temperature must be above 0, not {temperature:g}")
 
 
-def temperature_warnings(
-    temperature: float, name: str = "temperature", *, most: float = 1.0
-) -> list[str]:
+def temperature_warnings(temperature: float, *, most: float = 1.0) -> list[str]:
     """Return a warning for a temperature above `most`.
 
     Cosines lie between -1 and 1, so scores divided by a temperature T differ by at most 2 / T.
@@ -35,8 +31,8 @@ def temperature_warnings(
     if temperature <= most:
         return []
     return [
-        f"{name} {temperature:g}: cosines divided by it differ by {2 / temperature:.2g} at most, so that "
-        f"nothing is learned; from 0.01 to 0.1 is usual, and a scale of {temperature:g} is the "
+        f"temperature {temperature:g}: cosines divided by it differ by {2 / temperature:.2g} at most, so "
+        f"that nothing is learned; from 0.01 to 0.1 is usual, and a scale of {temperature:g} is the "
         f"temperature {1 / temperature:.3g}"
     ]
 

@@ -11,7 +11,7 @@ from emberge.numerics import lowest_score
 
 from emberge_train.losses.guided_loss import GuidedLoss, require_guide
 from emberge_train.losses.score_arithmetic import (
-    require_positive_temperatures,
+    require_positive_temperature,
     temperature_warnings,
 )
 
@@ -24,9 +24,9 @@ class SimilarityDistillation(GuidedLoss):
     """Divergence from a teacher's similarities within a batch (SEED: Fang et al., 2021, arXiv:2101.04731).
 
     For each text i of the batch, anchors, positives and negatives alike, p is the softmax over all other
-    texts j of the `guide`'s cosines cos(g_i, g_j) over `teacher_temperature` (by default `temperature`), and
-    q that of the model's similarities over `temperature`. The loss is the mean over i of sum_j p_j (log p_j -
-    log q_j). Equal texts are left out of each other's distributions.
+    texts j of the `guide`'s cosines cos(g_i, g_j) over `temperature`, and q that of the model's similarities
+    over it. The loss is the mean over i of sum_j p_j (log p_j - log q_j). Equal texts are left out of each
+    other's distributions.
 
     Only scores are compared, so that the sizes and spaces of both models may differ, and an ensemble may have
     teachers of any spaces. The student does not learn the teacher's space: it needs an index of its own.
@@ -42,21 +42,16 @@ class SimilarityDistillation(GuidedLoss):
     """
 
     temperature: Positive = 0.05
-    teacher_temperature: Positive | None = None
 
     def __post_init__(self) -> None:
-        require_positive_temperatures(self.temperature, self.teacher_temperature)
+        require_positive_temperature(self.temperature)
 
     @property
     def kinds(self) -> frozenset[EmbeddingKind]:
         return ALL_KINDS - {"pair_score"}
 
     def warnings(self) -> list[str]:
-        teacher = self.teacher_temperature or 0.0
-        return [
-            *temperature_warnings(self.temperature),
-            *temperature_warnings(teacher, "teacher_temperature"),
-        ]
+        return temperature_warnings(self.temperature)
 
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
         import torch
@@ -67,13 +62,13 @@ class SimilarityDistillation(GuidedLoss):
         ids = embeddings.text_id[is_text]
         is_other = ids[:, None] != ids[None]
 
-        def logs(batch: Embeddings, temperature: float) -> Tensor:
+        def logs(batch: Embeddings) -> Tensor:
             columns = torch.cat([batch.anchor[:, None], batch.candidates], dim=1)
             texts = batch.similarity.prepared(columns[is_text])
-            scores = batch.similarity.table(texts, texts) / temperature
+            scores = batch.similarity.table(texts, texts) / self.temperature
             return torch.log_softmax(scores.masked_fill(~is_other, lowest_score(scores)), dim=1)
 
-        teacher_logs = logs(teacher, self.teacher_temperature or self.temperature)
-        student_logs = logs(embeddings, self.temperature)
+        teacher_logs = logs(teacher)
+        student_logs = logs(embeddings)
         divergences = teacher_logs.exp() * (teacher_logs - student_logs)
         return divergences.masked_fill(~is_other, 0.0).sum() / max(1, len(ids))

@@ -116,7 +116,7 @@ class Shares(OneDataset):
     """Batches of one dataset each, in random order, each dataset with a share of the epoch.
 
     `weight` multiplies a dataset's share, by task or dataset, and so does the `weight` of the data's own
-    entry. `size_limit` is the largest number of rows that counts as a dataset's size. Shares are of examples
+    entry. Shares are of examples
     or, with `share_of: batches`, of batches; the two differ if batch sizes differ. With shares of examples, a
     smaller batch size gives a task more steps. An epoch has about `epoch_examples` examples, by default as
     many as there are rows, and at least one batch of each dataset. Shares are not drawn at random: each is
@@ -125,7 +125,6 @@ class Shares(OneDataset):
     """
 
     weight: PerDataset[Positive] = field(default_factory=lambda: PerDataset(default=1.0))
-    size_limit: Count | None = None
     share_of: Literal["examples", "batches"] = "examples"
     epoch_examples: Count | None = None
 
@@ -135,10 +134,8 @@ class Shares(OneDataset):
         for value in (*weights, *self.weight.by_dataset.values()):
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"weight must be above 0, not {value:g}")
-        for name in ("size_limit", "epoch_examples"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
+        if self.epoch_examples is not None and self.epoch_examples < 1:
+            raise ValueError(f"epoch_examples must be at least 1, not {self.epoch_examples}")
 
     def exponent(self) -> float:
         """Return the power of a dataset's size that its share follows."""
@@ -146,8 +143,7 @@ class Shares(OneDataset):
 
     def compute_shares(self, datasets: Sequence[DatasetBatches]) -> list[float]:
         """Return each dataset's share; the shares sum to 1."""
-        limit = math.inf if self.size_limit is None else self.size_limit
-        sizes = [min(len(dataset.rows), limit) for dataset in datasets]
+        sizes = [len(dataset.rows) for dataset in datasets]
         # Of the largest, so that no power overflows.
         parts = [(size / max(sizes)) ** self.exponent() for size in sizes]
         parts = [

@@ -11,10 +11,9 @@ from emberge_train.samplers.one_dataset import Shares
 class Proportional(Shares):
     """Shares of the batches in proportion to each dataset's rows times its weight.
 
-    Examples-proportional mixing (Raffel et al., 2020, arXiv:1910.10683, section 3.5.2): the share of a
-    dataset of n rows is w · min(n, K) over the sum of this product for all datasets, with K the `size_limit`
-    and w the dataset's weight. With neither option it is nearly `batch_shuffle`, but `batch_shuffle` takes
-    each row exactly once an epoch, while this sampler keeps the shares.
+    The share of a dataset of n rows is w · n over the sum of this product for all datasets, with w the
+    dataset's weight. Without weights it is nearly `batch_shuffle`, but `batch_shuffle` takes each row exactly
+    once an epoch, while this sampler keeps the shares.
 
     Example:
         trained:
@@ -22,5 +21,5 @@ class Proportional(Shares):
             model: ./base
             data: ./datasets.yaml
             loss: infonce
-            sampler: {proportional: {size_limit: 10000}}
+            sampler: {proportional: {weight: {by_task: {sts: 2}}}}
     """

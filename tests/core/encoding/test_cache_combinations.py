@@ -23,6 +23,7 @@ from torch import nn
 
 from tests.support import ranked_fit
 from tests.support.exact import ExactEncoder, in_float64
+from tests.support.losses import Learnable
 from tests.support.ranked_fit import Training
 from tests.support.tolerance import EXACT, assert_exact, exactly, of_adamw
 from tests.support.training_data import retrieval
@@ -102,7 +103,7 @@ ENCODERS: Mapping[str, Any] = {
     "balance": RoutedModel,
     "lora, checkpointing, balance": lambda e: RoutedModel(_with_lora(e)),
 }
-LEARNT = InfoNCE(temperature=0.2, learn_temperature=True)
+LEARNT = Learnable(temperature=0.2)
 LOSSES: Mapping[str, tuple[Loss, ...]] = {
     "infonce": (LEARNT,),
     "matryoshka": (

@@ -13,7 +13,7 @@ from emberge_codiemb.losses.rank_kl import RankKL
 from emberge_train import InfoNCE, Matryoshka
 from torch import Tensor
 
-from tests.support.losses import random_batch, scored_pairs
+from tests.support.losses import Learnable, random_batch, scored_pairs
 from tests.support.tolerance import exactly
 
 
@@ -106,7 +106,7 @@ def _other(batch: Embeddings) -> Embeddings:
 def test_a_batch_without_a_match_gives_nothing_by_any_inner_loss() -> None:
     batch = _scored(5, matching=0)
     positive = batch.positive.clone().requires_grad_()
-    inner = (InfoNCE(learn_temperature=True), RankKL(weight=0.5))
+    inner = (Learnable(), RankKL(weight=0.5))
     loss = MidNCE(loss=inner, layer=None)
     learned = {name: value.requires_grad_() for name, value in loss.parameters().items()}
     value = loss(dataclasses.replace(batch, positive=positive), learned)

@@ -54,9 +54,7 @@ def test_a_causal_model_is_trained_from_nothing_and_becomes_an_encoder(tmp_path:
             "start": _start(),
             "causal": {"train": {"model": "$start", "loss": "causal_lm", **TRAINING}},
             "encoder": {"as_encoder": {"model": "$causal"}},
-            "adapted": {
-                "train": {"model": "$encoder", "loss": {"mntp": {"bos": True}}, **TRAINING}
-            },
+            "adapted": {"train": {"model": "$encoder", "loss": "mntp", **TRAINING}},
         },
     )
     curve = json.loads((out / "causal/artifact.json").read_text())["details"]["loss_curve"]

@@ -30,7 +30,6 @@ class Asking(TokenLoss):
     """A loss over tokens with these needs."""
 
     causal: bool = False
-    bos: bool = False
 
 
 def problems_of(backbone: Backbone, folder: Path, **needs: bool) -> list[str]:
@@ -237,13 +236,6 @@ def test_a_loss_for_other_attention_is_refused(
     (problem,) = problems_of(backbone, folder, causal=causal)
     assert str(folder) in problem
     assert fix in problem
-
-
-def test_a_tokenizer_without_bos_is_refused_where_a_loss_wants_it(tmp_path: Path) -> None:
-    folder = tiny.transformer(tmp_path / "m", MASKED)
-    (problem,) = problems_of(TextEncoder(pooling="mean"), folder, bos=True)
-    assert str(folder) in problem
-    assert "take bos out" in problem
 
 
 def test_a_mask_without_a_row_is_refused(tmp_path: Path) -> None:

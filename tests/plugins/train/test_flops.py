@@ -36,12 +36,11 @@ def test_weights_count_by_their_size_whatever_their_sign() -> None:
 
 
 @pytest.mark.parametrize(
-    ("warmup", "progress", "share"),
-    [(0.5, 0.0, 0.0), (0.5, 0.25, 0.25), (0.5, 0.5, 1.0), (0.5, 0.9, 1.0), (0.0, 0.0, 1.0)],
+    ("progress", "share"), [(0.0, 0.0), (1 / 6, 0.25), (1 / 3, 1.0), (0.9, 1.0)]
 )
-def test_it_grows_with_the_square_of_the_step_until_the_warmup_ends(
-    warmup: float, progress: float, share: float
+def test_it_grows_with_the_square_of_the_step_for_a_third_of_them(
+    progress: float, share: float
 ) -> None:
-    loss = FLOPS(documents=1, queries=1, warmup=warmup)
+    loss = FLOPS(documents=1, queries=1)
     value = loss(dataclasses.replace(BATCH, progress=progress), {})
     assert float(value) == pytest.approx(share * (DOCUMENTS + QUERIES))

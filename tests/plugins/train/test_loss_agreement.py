@@ -145,11 +145,6 @@ def test_kl_distillation(negatives: int) -> None:
     batch = random_batch(negatives=negatives)
     peer = _labelled("DistillKLDivLoss", batch, batch.scores, temperature=2.0)
     _agree(KLDistillation(temperature=2.0, similarity="dot", rescale=True), batch, peer)
-    peer = _labelled(
-        "DistillKLDivLoss", batch, batch.scores, student_temperature=3.0, teacher_temperature=0.5
-    )
-    loss = KLDistillation(temperature=3.0, teacher_temperature=0.5, similarity="dot", rescale=True)
-    _agree(loss, batch, peer)
 
 
 @pytest.mark.parametrize("weights", [(), (1.0, 0.5, 0.25)])
@@ -187,11 +182,9 @@ class _Told(Through):
 
 @pytest.mark.parametrize("negatives", [0, 1])
 @pytest.mark.parametrize("plain", [True, False])
-@pytest.mark.parametrize(
-    ("kind", "margin"), [("absolute", 0.0), ("absolute", 0.1), ("relative", 0.3)]
-)
+@pytest.mark.parametrize("margin", [0.0, 0.1])
 def test_a_guided_infonce_is_gist(
-    tokenizer: Any, kind: Any, margin: float, plain: bool, negatives: int
+    tokenizer: Any, margin: float, plain: bool, negatives: int
 ) -> None:
     from sentence_transformers.sentence_transformer.losses import GISTEmbedLoss
 
@@ -205,7 +198,7 @@ def test_a_guided_infonce_is_gist(
         _Told("sentence_embedding", tokenizer),
         _Told("guide", tokenizer),
         temperature=0.05,
-        margin_strategy=kind,
+        margin_strategy="absolute",
         margin=margin,
         contrast_anchors=not plain,
         contrast_positives=not plain,
@@ -214,7 +207,6 @@ def test_a_guided_infonce_is_gist(
         temperature=0.05,
         guide=GUIDE,
         guide_margin=margin,
-        guide_margin_kind=kind,
         contrast_anchors=not plain,
         contrast_positives=not plain,
     )

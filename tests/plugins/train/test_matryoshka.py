@@ -13,6 +13,7 @@ from emberge_train.losses.infonce import InfoNCE
 from emberge_train.losses.matryoshka import Matryoshka
 from torch import Tensor
 
+from tests.support.losses import Learnable
 from tests.support.tolerance import assert_near, exactly, near
 
 
@@ -118,7 +119,7 @@ def test_layers_are_cut_and_the_guide_is_not() -> None:
 
 
 def test_learned_parameters_go_to_the_loss_they_belong_to() -> None:
-    parts = tuple(InfoNCE(temperature=t, learn_temperature=True) for t in (0.1, 0.5))
+    parts = tuple(Learnable(temperature=t) for t in (0.1, 0.5))
     loss = Matryoshka(loss=parts, dims=(8,))
     learned = loss.parameters()
     assert set(learned) == {"0.log_scale", "1.log_scale"}

@@ -125,32 +125,19 @@ def test_stage_two_may_have_none_or_all_of_retrieval(ratio: float, counted: dict
     assert Counter(names(b for b in batches if b.stage == 2)) == counted
 
 
-@pytest.mark.parametrize(
-    ("until", "expected"),
-    [
-        ("shortest", {"a": 2, "b": 2, "c": 2}),
-        ("longest", {"a": 5, "b": 5, "c": 5}),
-        ("all", {"a": 5, "b": 3, "c": 2}),
-    ],
-)
-def test_turns(until: str, expected: dict[str, int]) -> None:
+def test_turns_end_with_the_shortest_set() -> None:
     pool = pool_of(("a", "sts", 20), ("b", "sts", 12), ("c", "retrieval", 8))
-    found = names(RoundRobin(batch_size=size(4), until=until).batches(pool, 5))  # type: ignore[arg-type]
-    assert Counter(found) == expected
-    first = found[:3]
-    assert sorted(first) == ["a", "b", "c"]
-    if until != "all":
-        assert found == first * (len(found) // 3)
-    else:
-        assert found[3:6] == first
-        assert found[6:8] == [n for n in first if n != "c"]
-        assert found[8:] == ["a", "a"]
+    batches = RoundRobin(batch_size=size(4)).batches(pool, 5)
+    found = names(batches)
+    assert sorted(found[:3]) == ["a", "b", "c"]
+    assert found == found[:3] * 2
+    rows = pairs(batches)
+    assert len(set(rows)) == len(rows) == 24
 
 
-def test_shorter_sets_begin_again_in_another_order() -> None:
-    pool = pool_of(("a", "sts", 40), ("b", "sts", 8))
-    batches = RoundRobin(batch_size=size(4), until="longest").batches(pool, 0)
-    rows = [int(r) for b in batches for p in b.parts if p.dataset == "b" for r in p.rows]
+def test_a_set_that_begins_again_does_so_in_another_order() -> None:
+    (batches,) = BatchShuffle(batch_size=size(4)).batches_by_dataset(pool_of(("b", "sts", 8)), 0)
+    rows = [int(r) for b in batches.of_length(10) for p in b.parts for r in p.rows]
     turns = [rows[i : i + 8] for i in range(0, len(rows), 8)]
     assert len(turns) == 5
     assert all(sorted(turn) == list(range(8)) for turn in turns)
@@ -166,7 +153,6 @@ def test_shorter_sets_begin_again_in_another_order() -> None:
         (Temperature(temperature=2.0), [0.60308, 0.30154, 0.09536]),
         (Temperature(temperature=3.0), [0.52023, 0.32773, 0.15212]),
         (Temperature(temperature=1e9), [1 / 3, 1 / 3, 1 / 3]),
-        (Proportional(size_limit=2000), [0.47619, 0.47619, 0.04762]),
         (Proportional(weight=PerDataset(default=1.0, by_dataset={"c": 10})), [2 / 3, 1 / 6, 1 / 6]),
         (Proportional(weight=PerDataset(by_task={"retrieval": 0.25})), [0.47619, 0.47619, 0.04762]),
     ],
@@ -230,19 +216,18 @@ def test_kept_tails_teach_every_row_once(
 
 
 @settings(max_examples=60, deadline=None)
-@given(pools(), st.sampled_from((*ONCE, RoundRobin)), st.integers(1, 20), st.integers(0, 99))
+@given(pools(), st.sampled_from(ONCE), st.integers(1, 20), st.integers(0, 99))
 def test_dropped_and_wrapped_tails(
     pool: Pool, kind: type[BatchShuffle], batch: int, seed: int
 ) -> None:
-    more = {"until": "all"} if kind is RoundRobin else {}
-    wrapped = kind(batch_size=size(batch), tail="wrap", **more).batches(pool, seed)
+    wrapped = kind(batch_size=size(batch), tail="wrap").batches(pool, seed)
     held = {info.name: info.size for info in pool}
     assert set(pairs(wrapped)) == {(name, i) for name, n in held.items() for i in range(n)}
     for one in wrapped:
         (part,) = one.parts
         assert len(set(map(int, part.rows))) == len(part.rows) == min(batch, held[part.dataset])
     assume_fills = [n for n in held.values() if n >= batch]
-    dropping = kind(batch_size=size(batch), tail="drop", **more)
+    dropping = kind(batch_size=size(batch), tail="drop")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         if not assume_fills:
@@ -285,7 +270,7 @@ def test_shares_are_kept_to_a_batch(pool: Pool, heat: float, batch: int, unit: s
     st.sampled_from(
         [
             *(kind(batch_size=size(3), tail="keep") for kind in ONCE),
-            *(RoundRobin(batch_size=size(3), tail="keep", until=u) for u in ("longest", "all")),  # type: ignore[arg-type]
+            RoundRobin(batch_size=size(3), tail="keep"),
             Temperature(batch_size=size(3), tail="wrap"),
             TwoStage(batch_size=size(3), tail="keep"),
         ]
@@ -386,12 +371,11 @@ def test_names_that_recipes_use() -> None:
 def test_defaults() -> None:
     """32 examples a batch, tails dropped, T = 2, and half of retrieval in the second stage."""
     assert BatchShuffle() == BatchShuffle(batch_size=PerDataset(default=32), tail="drop")
-    assert RoundRobin().until == "shortest"
     assert TwoStage().retrieval_ratio == 0.5
     assert DatasetSequential().pin_last == ()
     plain = Temperature()
     assert (plain.temperature, plain.share_of) == (2.0, "examples")
-    assert (plain.size_limit, plain.epoch_examples) == (None, None)
+    assert plain.epoch_examples is None
 
 
 @pytest.mark.parametrize("tail", ["drop", "keep", "wrap"])
@@ -411,7 +395,6 @@ def test_laws(kind: type[BatchShuffle], tail: str) -> None:
         (lambda: TwoStage(batch_size=size(4, sts=0)), "batch_size must be at least 1, not 0"),
         (lambda: TwoStage(retrieval_ratio=50), "share from 0 to 1, not 50"),
         (lambda: Proportional(weight=PerDataset(default=0.0)), "weight must be above 0, not 0"),
-        (lambda: Proportional(size_limit=0), "size_limit must be at least 1"),
         (lambda: Proportional(epoch_examples=0), "epoch_examples must be at least 1"),
         (lambda: Temperature(weight=PerDataset(default=-1.0)), "weight must be above 0, not -1"),
         (lambda: DatasetSequential(pin_last=("a", "a")), "pin_last names 'a' twice"),

@@ -130,15 +130,15 @@ def test_a_batchs_similarities_by_hand() -> None:
     batch = random_batch(rows=1, positives=1, negatives=1)
     ids = torch.tensor([[5, 5, 9]])
     batch = dataclasses.replace(batch, text_id=ids, guide=random_batch(1, 4, 1))
-    loss = SimilarityDistillation(guide=_guide(), temperature=0.5, teacher_temperature=0.25)
+    loss = SimilarityDistillation(guide=_guide(), temperature=0.5)
 
-    def chances(vectors: Tensor, temperature: float) -> Tensor:
+    def chances(vectors: Tensor) -> Tensor:
         unit = unit_vectors(vectors)
-        return torch.softmax(unit[2] @ unit[:2].T / temperature, 0)
+        return torch.softmax(unit[2] @ unit[:2].T / 0.5, 0)
 
     assert batch.guide is not None
-    p = chances(torch.cat([batch.guide.anchor, *batch.guide.candidates]), 0.25)
-    q = chances(torch.cat([batch.anchor, *batch.candidates]), 0.5)
+    p = chances(torch.cat([batch.guide.anchor, *batch.guide.candidates]))
+    q = chances(torch.cat([batch.anchor, *batch.candidates]))
     by_hand = float((p * (p / q).log()).sum()) / 3
     assert float(loss(batch, {})) == pytest.approx(by_hand, rel=1e-9)
 

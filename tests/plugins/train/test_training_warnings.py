@@ -125,7 +125,7 @@ def test_temperatures_and_scales_are_told_from_one_another() -> None:
     assert "the scale 20" in scale_warnings(0.05)[0]
 
 
-def test_losses_that_take_a_scale_or_two_temperatures_are_doubted(place: Path) -> None:
+def test_losses_that_take_a_scale_or_a_temperature_are_doubted(place: Path) -> None:
     unscored = {"scale": 0.05, "unscored": True}
     for loss in ({"cosent": unscored}, {"angle": unscored}):
         assert set(warnings(place, loss=loss)) == {"loss"}
@@ -133,11 +133,7 @@ def test_losses_that_take_a_scale_or_two_temperatures_are_doubted(place: Path) -
     kl = next(c.type for c in plugins.components if c.name == "kl_distillation")
     assert kl().warnings() == []
     assert len(kl(temperature=20).warnings()) == 1
-    assert len(kl(temperature=20, teacher_temperature=20).warnings()) == 2
     assert kl(temperature=20, similarity="dot").warnings() == [], "scores of logits may be as large"
-    similarity = SimilarityDistillation(teacher_temperature=20)
-    (warning,) = similarity.warnings()
-    assert warning.startswith("teacher_temperature 20:")
     (warning,) = SimilarityDistillation(temperature=20).warnings()
     assert warning.startswith("temperature 20:")
 

@@ -16,7 +16,6 @@ from emberge.contracts import (
     Encoder,
     Machine,
     Pool,
-    TokenLoss,
     TokenPredictor,
     cuts_windows,
     prediction_problems,
@@ -241,15 +240,9 @@ def _cut_windows(
     if job.options.packing is not None and (problem := packing_problem(encoder)):
         raise CheckpointError(f"{job.checkpoint}: {problem}")
 
-    def begins(dataset: Dataset) -> bool:
-        losses = job.losses.of(dataset.info.name, dataset.info.task) or ()
-        return any(loss.bos for loss in losses if isinstance(loss, TokenLoss))
-
     def read() -> dict[str, WindowTable]:
         return {
-            dataset.info.name: build_windows(
-                dataset, encoder, job.options, store, progress, bos=begins(dataset)
-            )
+            dataset.info.name: build_windows(dataset, encoder, job.options, store, progress)
             for dataset in datasets
         }
 

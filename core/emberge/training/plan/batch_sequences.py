@@ -261,25 +261,8 @@ class Shuffled(_JoinedBatches):
 
 
 class InTurn(_JoinedBatches):
-    """Batches of each part in turn; a part without further batches is skipped."""
-
-    def __init__(self, parts: Sequence[Batches]) -> None:
-        import numpy as np
-
-        super().__init__(parts)
-        self._lengths = np.array([len(part) for part in self.parts], dtype=np.int64)
-        # Between two lengths of parts, all rounds have the same parts. Each stretch of rounds is
-        # described by its first round, its parts, and its first position.
-        ends = np.unique(self._lengths)
-        self._rounds = np.concatenate([np.zeros(1, np.int64), ends])
-        self._active = np.array([(self._lengths > r).sum() for r in self._rounds], dtype=np.int64)
-        widths = np.diff(self._rounds) * self._active[:-1]
-        self._starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(widths)])
+    """Batches of each part in turn; all parts have equally many."""
 
     def _find_batch(self, index: int) -> tuple[int, int]:
-        round_index = int(self._starts.searchsorted(index, side="right")) - 1
-        rounds, turn = divmod(
-            index - int(self._starts[round_index]), int(self._active[round_index])
-        )
-        number = int(self._rounds[round_index])
-        return int((self._lengths > number).nonzero()[0][turn]), number + rounds
+        number, part = divmod(index, len(self.parts))
+        return part, number

@@ -41,13 +41,8 @@ def build_windows(
     options: BatchOptions,
     store: Path,
     progress: Callable[..., None],
-    *,
-    bos: bool = False,
 ) -> WindowTable:
     """Return the windows of a dataset of single texts, which are cut once and then found in `store`.
-
-    With `bos`, each window begins with the tokenizer's BOS token, even if the tokenizer itself does not add
-    it.
 
     Raises:
         DataError: if neither options nor model limit the tokens of a window, or if special tokens and prompt
@@ -59,18 +54,15 @@ def build_windows(
     if longest is None:
         raise DataError(f"dataset '{name}': the model has no limit of tokens; give max_length")
     side = dataclasses.replace(side, max_length=longest)
-    first_token = encoder.bos_id if bos else None
     key_parts = (f"windows{VERSION}", dataset.fingerprint, encoder.tokenizer_fingerprint)
-    key = "\x1f".join(map(str, (*key_parts, side, first_token)))
+    key = "\x1f".join(map(str, (*key_parts, side)))
     folder = store / "tables" / hashlib.sha256(key.encode()).hexdigest()[:32]
 
     def fill(part: Path) -> None:
         texts: list[NDArray[np.int64]] = []
         with RaggedWriter(part) as writer:
             for first, rows in _read_pieces(dataset):
-                for row, windows in enumerate(
-                    _cut_windows(encoder, rows, side, name, first_token), first
-                ):
+                for row, windows in enumerate(_cut_windows(encoder, rows, side, name), first):
                     writer.add(windows)
                     texts.append(np.full(len(windows), row, np.int64))
                 progress(first + len(rows), len(dataset), "rows", f"reading {name}")
@@ -89,7 +81,7 @@ def _read_pieces(dataset: Dataset) -> Iterator[tuple[int, list[str]]]:
 
 
 def _cut_windows(
-    encoder: TokenPredictor, texts: Sequence[str], side: TextSide, name: str, bos: int | None
+    encoder: TokenPredictor, texts: Sequence[str], side: TextSide, name: str
 ) -> Iterator[list[TokenisedText]]:
     """Yield the windows of each text."""
     uncut_texts = encoder.tokenise(texts, prompt=side.prompt, max_length=NO_LIMIT)
@@ -102,8 +94,6 @@ def _cut_windows(
         start = max(int(places[0]) if len(places) else len(ids), text.prompt_length)
         end = int(places[-1]) + 1 if len(places) else len(ids)
         prefix, body, after = np.split(ids, [start, max(start, end)])
-        adds_bos = bos is not None and prefix[:1].tolist() != [bos]
-        prefix = np.concatenate([[bos], prefix]) if adds_bos else prefix
         body_length = (side.max_length or NO_LIMIT) - len(prefix) - len(after)
         if body_length < 1:
             raise DataError(
@@ -112,6 +102,4 @@ def _cut_windows(
             )
         cuts = range(0, max(1, len(body)), body_length)
         windows = [np.concatenate([prefix, body[cut : cut + body_length], after]) for cut in cuts]
-        # Tokens before the prompt's tokens count as part of the prompt.
-        prompt = text.prompt_length + adds_bos if text.prompt_length else 0
-        yield [TokenisedText(window.tolist(), prompt) for window in windows]
+        yield [TokenisedText(window.tolist(), text.prompt_length) for window in windows]

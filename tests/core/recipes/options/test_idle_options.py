@@ -19,7 +19,6 @@ def refused(text: str) -> str:
 
 LOSSES = {
     "infonce: {guide_margin: 0.1}": "`guide`",
-    "infonce: {lowest_temperature: 0.02}": "`learn_temperature`",
     "keep_space: {guide: {model: ./g}, temperature: 0.1}": "`side: query`",
 }
 

@@ -10,10 +10,11 @@ import pytest
 from emberge import PerDataset
 from emberge.training import FitOptions
 from emberge_encoder import TextEncoder
-from emberge_train import BatchShuffle, CoSENT, InfoNCE
+from emberge_train import BatchShuffle, CoSENT
 
 from tests.support import ranked_fit, tiny
 from tests.support.exact import ExactEncoder
+from tests.support.losses import Learnable
 from tests.support.ranked_fit import Death, Training
 from tests.support.tolerance import exactly
 from tests.support.training_data import retrieval, similarity
@@ -50,7 +51,7 @@ def _arguments(model: Path, epochs: int, **more: Any) -> dict[str, Any]:
         **{"save_steps": 3, "keep_last": 2, "logging_steps": 1},
         **more,
     }
-    learnt = InfoNCE(temperature=0.1, learn_temperature=True)
+    learnt = Learnable(temperature=0.1)
     return {
         "backbone": TextEncoder(),
         "checkpoint": model,
@@ -119,7 +120,7 @@ def _exact_arguments(bert: Path, **options: Any) -> dict[str, Any]:
     return _arguments(bert, epochs=2, dropout=False, **options) | {
         "backbone": ExactEncoder(),
         "losses": PerDataset(
-            default=(InfoNCE(temperature=0.1, learn_temperature=True),),
+            default=(Learnable(temperature=0.1),),
             by_task={"sts": (CoSENT(cross_rank=True),)},
         ),
     }

@@ -24,7 +24,7 @@ KINDS: Mapping[str, tuple[Backbone, tuple[Loss, ...]]] = {
     "colbert": (MultiVector(), (InfoNCE(temperature=1),)),
     "splade": (
         Splade(),
-        (InfoNCE(temperature=1), FLOPS(documents=0.05, queries=0.05, warmup=0.5)),
+        (InfoNCE(temperature=1), FLOPS(documents=0.05, queries=0.05)),
     ),
     "static": (
         Splade(query="static"),
