@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
 
 from emberge import (
     ALL_KINDS,
@@ -16,7 +15,6 @@ from emberge import (
     Evaluator,
     Model,
     ModelRef,
-    NumberRange,
     Preflight,
     Problem,
     RecipeError,
@@ -60,6 +58,7 @@ from emberge_evaluate.size_columns import (
 )
 
 TABLE = "scores.md"
+_RESAMPLES = 4000
 TaskScores = dict[str, dict[str, TaskScore]]
 _Plans = Sequence[tuple[Evaluator, Sequence[TaskInfo]]]
 _NO_BASE = (
@@ -71,15 +70,14 @@ _NO_BASE = (
 class EvaluatedModel:
     """Model to score, and its name in tables (its step's id, hub id or folder by default).
 
-    Models of one `arm` differ only by chance. They are pooled: the table has their mean, its spread and its
-    differences from other arms. By default the models of a `foreach` over `seed` are an arm.
+    The models of a `foreach` over `seed` are an arm. They are pooled: the table has their mean, its spread
+    and its differences from other arms.
 
     `backbone` loads the model, by default as the evaluators say: `{model: $sparse, backbone: splade}`.
     """
 
     model: ModelRef
     name: str | None = None
-    arm: str | None = None
     backbone: Backbone | None = None
 
 
@@ -90,7 +88,7 @@ class Evaluate(Step):
     Every model is scored by every evaluator. Each model has its own step, `id.model=name`, and launchers run
     these steps side by side. Stored scores are used again. Evaluators give scores (higher is better), or all
     of them give losses of one kind. Differences from the first model have 95 % intervals of a paired
-    bootstrap over `resamples` draws; `compare` adds differences of further pairs of models. Models that
+    bootstrap over 4,000 draws; `compare` adds differences of further pairs of models. Models that
     differ only in `seed` are compared as one model, with the spread of the seeds in the intervals. Each
     size of embeddings of an evaluator (`dims`) has its own column, such as `model@256`, and a curve shows all
     of them. Each seed of an evaluator has the column `model#seed`; the seeds are compared as one model.
@@ -126,7 +124,6 @@ class Evaluate(Step):
     compare: tuple[tuple[ModelRef, ModelRef], ...] = ()
     """Further pairs of scored models to compare, such as `[[$boom, $full]]`: the first minus the second."""
     require: tuple[Requirement, ...] = ()
-    resamples: Annotated[int, NumberRange(least=100, most=10**7)] = 4000
     _parts: Mapping[str, StepRef] = field(default_factory=dict)
     """Steps that score models, by reference of the model."""
 
@@ -264,7 +261,7 @@ class Evaluate(Step):
             self.require,
             base=self.base,
             compare=self.compare,
-            resamples=self.resamples,
+            resamples=_RESAMPLES,
             seed=workspace.seed,
         )
         _write_results(result, scores, workspace)
@@ -313,7 +310,7 @@ class Evaluate(Step):
         for entry in self._entries:
             models = workspace.models(entry.model)
             for number, model in enumerate(models, 1):
-                scored = Scored(model.name, entry.model, entry.name, entry.arm)
+                scored = Scored(model.name, entry.model, entry.name)
                 wanted_name = _choose_name(scored, number if len(models) > 1 else None)
                 name = free_name([wanted_name, f"{wanted_name} ({entry.model})"], resolved)
                 resolved[name] = replace(scored, name=name), model

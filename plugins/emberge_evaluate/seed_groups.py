@@ -12,17 +12,16 @@ SEED = "seed"
 
 @dataclass(frozen=True)
 class Scored:
-    """Model among those scored: its name in tables, its reference, and the recipe's names for it.
+    """Model among those scored: its name in tables, its reference, and the recipe's name for it.
 
-    `given` is the arm and `called` the name that the recipe gives the model. `size` is the size of embeddings
-    if several are scored; the names of the model and of its arm then end with it. `drawn` is the seed of the
-    evaluation if there are several; the model's name then ends with it.
+    `called` is the name that the recipe gives the model. `size` is the size of embeddings if several are
+    scored; the names of the model and of its arm then end with it. `drawn` is the seed of the evaluation if
+    there are several; the model's name then ends with it.
     """
 
     name: str
     reference: ModelRef
     called: str | None = None
-    given: str | None = None
     size: int | None = None
     drawn: int | None = None
 
@@ -39,9 +38,9 @@ class Scored:
     @property
     def arm(self) -> str:
         """Name of the model's arm: the model's name without the seed."""
-        if not self.given and (self.step is None or SEED not in self.variables):
+        if self.step is None or SEED not in self.variables:
             return self.model
-        name = self.given or self.called or _remove_variables(str(self.step), {SEED})
+        name = self.called or _remove_variables(str(self.step), {SEED})
         return name if self.size is None else f"{name}@{self.size}"
 
     @property
@@ -52,8 +51,8 @@ class Scored:
     @property
     def place(self) -> str:
         """Values of variables that distinguish the model within its arm."""
-        variables = self.variables if self.given else {SEED: self.variables.get(SEED, "")}
-        values = [f"{name}={value}" for name, value in variables.items() if value]
+        seed = self.variables.get(SEED)
+        values = [f"{SEED}={seed}"] if seed else []
         return ",".join(values if self.drawn is None else [*values, f"#{self.drawn}"])
 
 

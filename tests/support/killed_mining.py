@@ -22,8 +22,7 @@ steps:
       teachers: {model}
       count: 3
       range: [1, 9]
-      sampling: random
-      on_short: fill
+      margin: null
 """
 
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 from emberge_data import Exclusions, Lists, Passages, Space
 
 
-def passages(space: Space, positives: list[list[int]], seed: int = 0) -> Passages:
-    """Passages of a space whose queries never get their positives, with keys of their places."""
-    draw = np.random.default_rng(seed)
+def passages(space: Space, positives: list[list[int]]) -> Passages:
+    """Passages of a space whose queries never get their positives."""
     lists = Lists.of(positives)
-    keys = (
-        draw.integers(0, 2**63, n, dtype=np.uint64) for n in (len(positives), len(space.documents))
-    )
-    return Passages(lists, Exclusions(lists), *keys)
+    return Passages(lists, Exclusions(lists), len(space.documents))

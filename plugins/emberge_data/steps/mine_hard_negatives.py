@@ -16,7 +16,6 @@ from emberge import (
     Problem,
     Reader,
     Share,
-    WholeNumber,
     Workspace,
 )
 from emberge.contracts import describe_kinds
@@ -93,27 +92,15 @@ class MineHardNegatives(TaughtStep):
 
     Ranks are counted before the threshold is applied.
     """
-    sampling: Literal["top", "random"] = "top"
-    """Choice among passing passages: the nearest, or random ones in `range`, by seed and text."""
-    on_short: Literal["keep", "drop", "fill"] = "keep"
-    """Rows with fewer negatives than `count`: kept with fewer negatives, dropped, or filled with random
-    passages of any rank that pass the threshold."""
     existing: Literal["replace", "keep"] = "replace"
     """Treatment of negatives that rows already have: replaced, or kept before the mined ones."""
     corpus: tuple[DataRef, ...] = ()
     """Files of passages: rows with `text`, and optionally `title` and `_id`."""
-    seed: WholeNumber | None = None
-    """Seed of random choices; by default the recipe's."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         yield from super().check(context)
         if self.range is not None:
             yield from self._check_range(context, *self.range)
-        elif self.sampling == "random":
-            yield context.problem(
-                f"sampling: random draws among ranks; name them, such as range: [1, {10 * self.count}]",
-                "sampling",
-            )
         yield from self._check_found(context)
         for reference in self.corpus:
             path = context.data(reference)
@@ -150,12 +137,6 @@ class MineHardNegatives(TaughtStep):
                 f"as range: [1, {10 * self.count}]",
                 "range",
             )
-        if self.on_short == "fill":
-            yield context.problem(
-                f"on_short: fill draws among all passages, and with {words} the scores of those in range "
-                "alone are known; take keep or drop",
-                "on_short",
-            )
 
     def set_problems(self, head: FirstRows) -> Iterator[str]:
         yield from super().set_problems(head)
@@ -187,7 +168,7 @@ class MineHardNegatives(TaughtStep):
         from emberge_data.steps.search.found_passages import FoundPassages, find_passages
 
         last = min(self.range[1] if self.range else self.count, len(arranged.documents))
-        passages = self._passages(arranged, workspace)
+        passages = self._passages(arranged)
         return FoundPassages.kept(
             workspace.work / "found" / str(number),
             lambda: find_passages(
@@ -201,20 +182,14 @@ class MineHardNegatives(TaughtStep):
             ),
         )
 
-    def _passages(self, arranged: ArrangedSet, workspace: Workspace) -> Passages:
+    def _passages(self, arranged: ArrangedSet) -> Passages:
         from emberge_data.steps.negative_choice import passages_of
 
-        return passages_of(arranged, workspace.seed, keep_negatives=self.existing == "keep")
+        return passages_of(arranged, keep_negatives=self.existing == "keep")
 
     @property
     def _choice(self) -> ChoiceOptions:
-        return ChoiceOptions(
-            count=self.count,
-            margin=self.margin,
-            ranks=self.range,
-            sampling=self.sampling,
-            fill=self.on_short == "fill",
-        )
+        return ChoiceOptions(count=self.count, margin=self.margin, ranks=self.range)
 
     def outcomes(
         self,
@@ -227,7 +202,7 @@ class MineHardNegatives(TaughtStep):
         from emberge_data.steps.mined_report import MinedSet
         from emberge_data.steps.negative_choice import choose
 
-        passages = self._passages(arranged, workspace)
+        passages = self._passages(arranged)
         choice = self._choice
         limits = self.limits(workspace)
         blocks = KeptBlocks(
@@ -244,9 +219,6 @@ class MineHardNegatives(TaughtStep):
             short = len(texts) < self.count
             shortage = "no negative" if self.count == 1 else f"fewer than {self.count} negatives"
             note = shortage if short else "negatives mined"
-            if short and self.on_short == "drop":
-                yield Outcome(row, example, None, note)
-                continue
             existing_negatives = example.negatives if self.existing == "keep" else ()
             # Scores that negatives had are not those of a teacher that has mined others.
             mined_example = dataclasses.replace(
@@ -258,8 +230,7 @@ class MineHardNegatives(TaughtStep):
 
     def _describe_set(self, mined: MinedSet, limits: SearchMemory) -> SetDescription:
         """Return the counts of mined negatives as sentences, and their cosines and examples as Markdown."""
-        least = self.count if self.on_short == "drop" else 0
-        sentences = [mined.count_sentence(least=least), *mined.describe_ranks(self._choice, limits)]
+        sentences = [mined.count_sentence(), *mined.describe_ranks(self._choice, limits)]
         lines = [
             f"## {prose(mined.arranged.name)}",
             "",

@@ -60,17 +60,13 @@ class MinedSet:
 
         return np.concatenate([(block != EMPTY).sum(axis=1) for block in self.blocks])
 
-    def count_sentence(self, *, least: int = 0) -> str:
-        """Return how many rows have negatives, and how many; rows with fewer than `least` are dropped."""
+    def count_sentence(self) -> str:
+        """Return how many rows have negatives, and how many."""
         import numpy as np
 
         counts = self.counts[self.arranged.query_of]
         rows = len(counts)
-        counts = counts[counts >= max(1, least)]
-        if not len(counts):
-            return (
-                f"{self.arranged.name}: none of {rows:,} rows has {max(1, least)} mined negatives."
-            )
+        counts = counts[counts > 0]
         low, middle, high = np.quantile(counts, [0, 0.5, 1], method="nearest").tolist()
         each = f"{high:,} a row" if low == high else f"{low:,} to {high:,} a row, median {middle:,}"
         return (
@@ -85,7 +81,7 @@ class MinedSet:
         """
         import numpy as np
 
-        last = min(choice.ranks[1] if choice.ranks else choice.count, len(self.passages.keys))
+        last = min(choice.ranks[1] if choice.ranks else choice.count, self.passages.size)
         query_count = len(self.arranged.queries)
         places = np.linspace(0, query_count - 1, min(LOOKED_AT, query_count))
         queries = np.unique(places.astype(int))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
-
-from emberge import stable_seed
+from typing import TYPE_CHECKING
 
 from emberge_data.steps.search.exclusions import Exclusions, Lists
 from emberge_data.steps.search.nearest import nearest
@@ -21,8 +19,6 @@ if TYPE_CHECKING:
     from emberge_data.steps.search.nearest import NearestDocuments
     from emberge_data.steps.search.space import Space
 
-# Passages looked at for a place that is still empty, at most: most of a corpus is below a threshold.
-DRAWS = 64
 EMPTY = -1
 
 
@@ -105,22 +101,15 @@ class ChoiceOptions:
     count: int
     margin: float | None = 0.95
     ranks: tuple[int, int] | None = None
-    sampling: Literal["top", "random"] = "top"
-    fill: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Passages:
-    """Queries and passages of a search: positives and exclusions by query, and keys of all texts.
-
-    `query_keys` and `keys` are random numbers, uint64, that depend on a seed and the text alone. Draws use
-    nothing else, so they do not depend on the order of texts.
-    """
+    """Queries and passages of a search: positives and exclusions by query, and the number of passages."""
 
     positives: Lists
     excluded: Exclusions
-    query_keys: NDArray[np.uint64]
-    keys: NDArray[np.uint64]
+    size: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -180,7 +169,7 @@ def choose(
         lists = [documents.places for documents in nearest_by_space]
     else:
         first, last = choice.ranks
-        last = min(last, len(passages.keys))
+        last = min(last, passages.size)
         nearest_by_space = nearest_passages(
             spaces, queries, last, excluded=passages.excluded, limits=limits
         )
@@ -188,10 +177,7 @@ def choose(
             _move_passing(spaces, queries, documents.places[:, first - 1 :], ceilings)
             for documents in nearest_by_space
         ]
-    negatives = _choose_candidates(lists, queries, passages, choice)
-    if choice.fill:
-        _fill_empty_places(negatives, spaces, queries, passages, ceilings)
-    return Mined(negatives, ceilings)
+    return Mined(_choose_candidates(lists, choice.count), ceilings)
 
 
 def take_in_turns(lists: Sequence[Sequence[int]]) -> list[int]:
@@ -215,73 +201,20 @@ def _move_passing(
     return np.take_along_axis(np.where(passes, places, EMPTY), order, axis=1)
 
 
-def _choose_candidates(
-    lists: Sequence[NDArray[np.int64]],
-    queries: NDArray[np.int64],
-    passages: Passages,
-    choice: ChoiceOptions,
-) -> NDArray[np.int64]:
+def _choose_candidates(lists: Sequence[NDArray[np.int64]], count: int) -> NDArray[np.int64]:
+    """Return the first `count` candidates of the interleaved lists, [queries, count], padded."""
     import numpy as np
 
-    negatives = np.full((len(queries), choice.count), EMPTY, dtype=np.int64)
-    if len(lists) == 1 and choice.sampling == "top":
-        nearest = lists[0][:, : choice.count]
+    negatives = np.full((len(lists[0]), count), EMPTY, dtype=np.int64)
+    if len(lists) == 1:
+        nearest = lists[0][:, :count]
         negatives[:, : nearest.shape[1]] = nearest
         return negatives
-    for row, query in enumerate(queries):
+    for row in range(len(negatives)):
         pool = take_in_turns([places[row][places[row] != EMPTY].tolist() for places in lists])
-        if choice.sampling == "random" and len(pool) > choice.count:
-            draw_keys = _draw_keys(passages.query_keys[query], passages.keys[pool])
-            best = np.sort(np.argsort(draw_keys, kind="stable")[: choice.count])
-            pool = [pool[i] for i in best]
-        pool = pool[: choice.count]
+        pool = pool[:count]
         negatives[row, : len(pool)] = pool
     return negatives
-
-
-def _fill_empty_places(
-    negatives: NDArray[np.int64],
-    spaces: Sequence[Space | FoundPassages],
-    queries: NDArray[np.int64],
-    passages: Passages,
-    ceilings: NDArray[np.float64] | None,
-) -> None:
-    """Draw passages in place of the padding: any that are allowed, pass and are not chosen yet."""
-    import numpy as np
-
-    for row in np.flatnonzero((negatives == EMPTY).any(axis=1)):
-        query = int(queries[row])
-        drawn_places = _draw_places(passages, query, DRAWS * negatives.shape[1])
-        drawn_places = drawn_places[
-            passages.excluded.allows(query, drawn_places) & ~np.isin(drawn_places, negatives[row])
-        ]
-        limit = None if ceilings is None else ceilings[:, row : row + 1]
-        passing = _move_passing(spaces, queries[row : row + 1], drawn_places[None], limit)[0]
-        empty = np.flatnonzero(negatives[row] == EMPTY)
-        added = passing[passing != EMPTY][: len(empty)]
-        negatives[row, empty[: len(added)]] = added
-
-
-def _draw_places(passages: Passages, query: int, most: int) -> NDArray[np.int64]:
-    """Return indices of distinct passages in random order, at most `most` of them."""
-    import numpy as np
-
-    key, size = passages.query_keys[query], len(passages.keys)
-    if size <= most:
-        return np.argsort(_draw_keys(key, passages.keys), kind="stable")
-    draws = _draw_keys(key, np.arange(most, dtype=np.uint64)) % np.uint64(size)
-    return np.asarray(list(dict.fromkeys(draws.tolist())), dtype=np.int64)
-
-
-def _draw_keys(query: np.uint64, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return random numbers that depend on both keys (the finaliser of splitmix64)."""
-    import numpy as np
-
-    with np.errstate(over="ignore"):
-        mixed = keys * np.uint64(0x9E3779B97F4A7C15) + query
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return mixed ^ (mixed >> np.uint64(31))
 
 
 def places_of_passages(listed: ListedSet) -> NDArray[np.int64]:
@@ -302,7 +235,7 @@ def places_of_passages(listed: ListedSet) -> NDArray[np.int64]:
     return np.intersect1d(passages, named)
 
 
-def passages_of(arranged: ArrangedSet, seed: int, *, keep_negatives: bool = False) -> Passages:
+def passages_of(arranged: ArrangedSet, *, keep_negatives: bool = False) -> Passages:
     """Return each query's positive passages, and the passages that it must not get as negatives.
 
     A query must never get its positives or itself. In a set with labels it must not get any text of a row
@@ -318,7 +251,7 @@ def passages_of(arranged: ArrangedSet, seed: int, *, keep_negatives: bool = Fals
     return Passages(
         arranged.lists(positives),
         Exclusions(arranged.lists(*never), *groups),
-        *(_draw_text_keys(texts, seed) for texts in (arranged.queries, arranged.documents)),
+        len(arranged.documents),
     )
 
 
@@ -349,12 +282,3 @@ def _group_labels(arranged: ArrangedSet) -> tuple[NDArray[np.int64], Lists]:
     return group, Lists.of(
         [by_label.pairs(np.array(labels_of_query))[1].tolist() for labels_of_query in groups]
     )
-
-
-def _draw_text_keys(texts: Sequence[str], seed: int) -> NDArray[np.uint64]:
-    """Return a random number for each text, which depends on the seed and the text alone."""
-    import numpy as np
-    from emberge.hashes import text_keys
-
-    hashes = np.frombuffer(text_keys(texts), "<u8")[::2]
-    return hashes ^ np.uint64(stable_seed("mining", seed))

@@ -53,7 +53,6 @@ def test_an_arm_is_what_differs_in_seed_alone() -> None:
         *(scored(f"five.ratio={r},seed={s}") for r in (0.2, 1.0) for s in (1, 2)),
         scored("bls.seed=7"),
         *(scored(f"half.seed={s}", called="halves", name=f"halves.seed={s}") for s in (1, 2)),
-        *(scored(f"bags.draw={d}", given="bag") for d in (1, 2)),
         Scored("run/step-5", ModelRef("$run.seed=1.checkpoints")),
     ]
     found = {arm.name: dict(arm.models) for arm in find_arms(models)}
@@ -63,7 +62,6 @@ def test_an_arm_is_what_differs_in_seed_alone() -> None:
         "five.ratio=1.0": {"seed=1": "five.ratio=1.0,seed=1", "seed=2": "five.ratio=1.0,seed=2"},
         "bls.seed=7": {"seed=7": "bls.seed=7"},
         "halves": {"seed=1": "halves.seed=1", "seed=2": "halves.seed=2"},
-        "bag": {"draw=1": "bags.draw=1", "draw=2": "bags.draw=2"},
         "run/step-5": {"1": "run/step-5"},
     }
 
@@ -184,14 +182,14 @@ def test_a_claim_about_seeds_is_judged_once_of_the_arm(tmp_path: Path) -> None:
 
 
 def test_a_recipe_may_name_the_arm(tmp_path: Path) -> None:
-    workspace = bench(tmp_path, "bls.seed=1", "bag.draw=1", "bag.draw=2")
-    entries = [EvaluatedModel(model=ModelRef("$bls.seed=1"), name="BLS")]
-    entries += [EvaluatedModel(model=ModelRef(f"$bag.draw={d}"), arm="one bag") for d in (1, 2)]
+    workspace = bench(tmp_path, "bls.seed=1", "bls.seed=2", "bag.draw=1")
+    entries = [EvaluatedModel(model=ModelRef(f"$bls.seed={s}"), name="BLS") for s in (1, 2)]
+    entries += [EvaluatedModel(model=ModelRef("$bag.draw=1"))]
     Evaluate(models=tuple(entries), evaluators=(Given(),)).run(workspace)
     result = json.loads((workspace.folder / "scores.json").read_text())
-    assert list(result["scores"]) == ["BLS.seed=1", "bag.draw=1", "bag.draw=2"]
-    assert [arm["name"] for arm in result["arms"]] == ["BLS.seed=1", "one bag"]
-    assert result["arms"][1]["seeds"] == ["draw=1", "draw=2"]
+    assert list(result["scores"]) == ["BLS.seed=1", "BLS.seed=2", "bag.draw=1"]
+    assert [arm["name"] for arm in result["arms"]] == ["BLS", "bag.draw=1"]
+    assert result["arms"][0]["seeds"] == ["seed=1", "seed=2"]
 
 
 def test_scores_over_a_number_are_a_curve(tmp_path: Path) -> None:
@@ -259,7 +257,7 @@ def test_two_places_are_no_curve(tmp_path: Path) -> None:
 
 def test_intervals_of_means_cover_the_test_examples(tmp_path: Path) -> None:
     """By hand: the mean over kinds of task weighs papers and code by a quarter, pairs by half."""
-    result, _, _ = evaluate(bench(tmp_path, "bls"), resamples=RESAMPLES)
+    result, _, _ = evaluate(bench(tmp_path, "bls"))
     spread = {
         task.name: np.std(np.random.default_rng(len(task.name)).random(80) * 0.4) / np.sqrt(80)
         for task in TASKS
@@ -267,7 +265,7 @@ def test_intervals_of_means_cover_the_test_examples(tmp_path: Path) -> None:
     weights = {"code": 0.25, "papers": 0.25, "pairs": 0.5}
     half = 1.96 * np.sqrt(sum((weights[name] * s) ** 2 for name, s in spread.items()))
     low, high = result["mean_intervals"]["bls"]["type"]
-    assert (high - low) / 2 == pytest.approx(half, rel=0.03)
+    assert (high - low) / 2 == pytest.approx(half, rel=0.05)
 
 
 def test_seeds_of_an_evaluation_are_an_arm_and_no_draws_inside_trainings_seeds() -> None:

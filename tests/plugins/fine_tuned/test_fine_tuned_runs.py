@@ -49,7 +49,6 @@ steps:
   scores:
     evaluate:
       models: [./causal, ./one, ./two]
-      resamples: 200
       evaluators:
         fine_tuned:
           steps: 12

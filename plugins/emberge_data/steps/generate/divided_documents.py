@@ -62,8 +62,8 @@ def divide_passages(
     needed = 1 + (dev > 0) + (test > 0)
     if len(distinct) < needed:
         raise DataError(
-            f"the documents have too few passages for {needed} parts; add documents, cut smaller passages "
-            "(max_words), or set dev: 0 or test: 0"
+            f"the documents have too few passages for {needed} parts; add documents, or set "
+            "dev: 0 or test: 0"
         )
     part_by_unit = _assign_parts(distinct, dev, test, seed)
     return [part_by_unit[unit] for unit in units], noun

@@ -18,7 +18,6 @@ from emberge import (
     NumberRange,
     Preflight,
     Problem,
-    Share,
     Step,
     WholeNumber,
     Workspace,
@@ -49,9 +48,9 @@ _PARTS: tuple[DataPart, ...] = ("train", "dev", "test")
 _PartShare = Annotated[float, NumberRange(least=0, below=1)]
 
 
-# Similarity to an earlier document at which a document is left out, and characters of a passage, for scripts
-# without spaces and for long lines.
-_NEAR_COPY, _MOST_CHARACTERS = 0.6, 2000
+# Similarity to an earlier document at which a document is left out; words of a passage, and its characters,
+# for scripts without spaces and for long lines.
+_NEAR_COPY, _MOST_WORDS, _MOST_CHARACTERS = 0.6, 200, 2000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +59,7 @@ class GenerateQueries(Step):
 
     `documents` is a folder of text, Markdown, reStructuredText, HTML, Python and, where pypdf is installed,
     PDF files, or one such file, or a file of rows with `text` (and `title`, `id`), as BEIR's corpora. The
-    documents are cut into passages at headings and between sentences; a passage is at most `max_words` long.
+    documents are cut into passages at headings and between sentences; a passage is at most 200 words long.
 
     With `by: structure` no model is needed: queries are titles, headings, words of links from other
     documents, first paragraphs of docstrings, and first sentences. A query's text is then taken out of the
@@ -110,14 +109,10 @@ class GenerateQueries(Step):
     """Largest number of passages that get queries, an even sample; by default all."""
     judge: ChatServer | LocalAuthor | None = None
     """Model that judges whether a passage answers its query, a server or one on this machine."""
-    max_bad: Share = 0.5
-    """Largest share of a model's replies without a query, or of a judge's without yes or no."""
     dev: _PartShare = 0.1
     """Share of the documents whose queries are for development."""
     test: _PartShare = 0.1
     """Share of the documents whose queries are for the test."""
-    max_words: Count = 200
-    """Largest number of words of a passage, which has at most 2,000 characters."""
     seed: WholeNumber | None = None
     """Seed of the parts; by default the recipe's."""
     source: DataOrigin = field(default_factory=DataOrigin)
@@ -255,12 +250,11 @@ class GenerateQueries(Step):
                 sample_places(places_to_ask(passages), passages, self.limit),
                 kinds=self._model_kinds,
                 most=self.per_document,
-                max_bad=self.max_bad,
                 workspace=workspace,
             )
         if self.judge is None:
             return passages, queries
-        return passages, judge_queries(self.judge, passages, queries, self.max_bad, workspace)
+        return passages, judge_queries(self.judge, passages, queries, workspace)
 
     def _read(self, workspace: Workspace) -> Sequence[SourceDocument]:
         from emberge.passages import read_documents
@@ -300,7 +294,7 @@ class GenerateQueries(Step):
     def _size(self) -> PassageSize:
         from emberge.passages import PassageSize
 
-        return PassageSize(self.max_words, _MOST_CHARACTERS)
+        return PassageSize(_MOST_WORDS, _MOST_CHARACTERS)
 
     def _write(
         self,

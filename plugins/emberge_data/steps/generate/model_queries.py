@@ -29,6 +29,8 @@ from emberge_data.steps.generate.written_query import WrittenQuery, drop_repeate
 QUERY_TOKENS = 25
 """Tokens of a query, about."""
 JUDGEMENT_TOKENS = 2
+# Largest share of an author's replies that may be of no use, and replies after which it is first looked at.
+_MOST_BAD = 0.5
 _PROBATION = 20
 """Replies after which a model that writes too little of use is stopped."""
 
@@ -38,7 +40,6 @@ class _BadReplies:
     """Counts of an author's useless replies, by the reason."""
 
     author: str
-    most: float
     asked: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     example: str = ""
@@ -54,7 +55,7 @@ class _BadReplies:
             self.reasons[reason] += 1
             self.example = answer if isinstance(answer, str) else answer.text
         bad = self.reasons.total()
-        if self.asked >= _PROBATION and bad > self.most * self.asked:
+        if self.asked >= _PROBATION and bad > _MOST_BAD * self.asked:
             self._refuse(bad)
 
     def finish(self) -> None:
@@ -63,15 +64,14 @@ class _BadReplies:
         Raises:
             DataError: if too many were of no use.
         """
-        if self.reasons.total() > self.most * max(1, self.asked):
+        if self.reasons.total() > _MOST_BAD * max(1, self.asked):
             self._refuse(self.reasons.total())
 
     def _refuse(self, bad: int) -> None:
         seen = "; ".join(f"{reason} ({count:,})" for reason, count in self.reasons.most_common(4))
         raise DataError(
             f"{self.author}: {bad:,} of {self.asked:,} replies are of no use: {seen}; the last of them "
-            f"begins '{shorten(self.example, 120)}'. All are kept; choose another model, "
-            "or raise max_bad"
+            f"begins '{shorten(self.example, 120)}'. All are kept; choose another model"
         )
 
 
@@ -81,7 +81,6 @@ def write_by_model(
     places: Sequence[int],
     kinds: Sequence[ModelKind],
     most: int,
-    max_bad: float,
     workspace: Workspace,
 ) -> list[WrittenQuery]:
     """Return the queries that a model writes for the passages at `places`, `most` for each.
@@ -89,7 +88,7 @@ def write_by_model(
     Texts that are no query of their passage have a fault.
 
     Raises:
-        DataError: if more than the share `max_bad` of the replies has no query.
+        DataError: if more than the share _MOST_BAD of the replies has no query.
         ServiceError: if a server refuses the key or the model, is not there, or answers nothing.
     """
     turns = [take_turns(kinds, passages[place], most) for place in places]
@@ -99,7 +98,7 @@ def write_by_model(
     answers = ask_author(
         author, prompts, workspace, tokens_written=QUERY_TOKENS * most, noun="queries"
     )
-    bad = _BadReplies(_name_author(author), max_bad)
+    bad = _BadReplies(_name_author(author))
     queries: list[WrittenQuery] = []
     with closing(answers):
         for place, asked_kinds, answer in zip(places, turns, answers, strict=True):
@@ -169,7 +168,6 @@ def judge_queries(
     author: ChatServer | LocalAuthor,
     passages: Sequence[TextPassage],
     queries: Sequence[WrittenQuery],
-    max_bad: float,
     workspace: Workspace,
 ) -> list[WrittenQuery]:
     """Return all queries; one that its passage does not answer, by a model's judgement, has a fault.
@@ -177,7 +175,7 @@ def judge_queries(
     The model is asked twice, with the passage and with the query first, and must say yes both times.
 
     Raises:
-        DataError: if more than the share `max_bad` of the replies is neither yes nor no.
+        DataError: if more than the share _MOST_BAD of the replies is neither yes nor no.
         ServiceError: if a server refuses the key or the model, is not there, or answers nothing.
     """
     kept = [place for place, query in enumerate(queries) if not query.fault]
@@ -189,7 +187,7 @@ def judge_queries(
     answers = ask_author(
         author, prompts, workspace, tokens_written=JUDGEMENT_TOKENS, noun="judgements"
     )
-    bad = _BadReplies(f"judge {_name_author(author)}", max_bad)
+    bad = _BadReplies(f"judge {_name_author(author)}")
     judgements: list[bool | None] = []
     with closing(answers):
         for answer in answers:

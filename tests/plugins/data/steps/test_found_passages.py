@@ -131,14 +131,13 @@ def test_options_that_need_the_scores_of_any_pair_are_refused(
     folders: Mapping[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sparse = {"model": str(folders["splade"]), "backbone": "splade"}
-    path = recipe(tmp_path, [sparse, str(folders["plain"])], on_short="fill")
+    path = recipe(tmp_path, [sparse, str(folders["plain"])])
     assert main(["check", str(path)]) == 2
     said = capsys.readouterr().err
     words = "sparse vectors over a vocabulary"
     assert f"a teacher with {words} works alone; name one teacher" in said
     assert f"a teacher with {words} lists so many passages of each query as range says" in said
     assert "range: [1, 40]" in said
-    assert "on_short: fill draws among all passages" in said
 
 
 def test_a_reranker_finds_nothing(

@@ -64,7 +64,7 @@ def test_a_server_writes_and_judges_and_an_encoder_keeps_what_fits(tmp_path: Pat
         line = ["run", str(write_recipe(tmp_path, steps)), "--out", str(tmp_path / "out")]
         assert main(line) == 0
         count = len(service.asked)
-        assert main([*line, "--set", "generated.generate_queries.max_bad=0.4"]) == 0
+        assert main([*line, "--set", "generated.generate_queries.dev=0.15"]) == 0
         assert len(service.asked) == count
     before = read_queries(tmp_path / "out/generated/train.jsonl")
     (file,) = (tmp_path / "out/consistent").glob("*.jsonl")

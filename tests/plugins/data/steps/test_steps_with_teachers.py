@@ -160,18 +160,13 @@ def test_a_corpus_brings_passages_in_place_of_the_negatives(run: Run, tmp_path: 
     assert set(found[0]["neg"]) == passages - set(rows[0]["pos"])
 
 
-@pytest.mark.parametrize("on_short", ["keep", "drop", "fill"])
-def test_rows_with_too_few_negatives_are_kept_dropped_or_filled(run: Run, on_short: str) -> None:
+def test_rows_with_too_few_negatives_are_kept(run: Run) -> None:
     rows = pairs(12)
     # The first query has all passages but two, so fewer than three are left for it.
     rows[0]["pos"] = [row["pos"][0] for row in rows[:10]]
-    options = {"count": 3, "margin": None, "range": [1, 3], "on_short": on_short}
-    found = run("mine_hard_negatives", rows, **options)
-    assert len(found) == (11 if on_short == "drop" else 12)
-    first = next((row for row in found if row["query"] == rows[0]["query"]), None)
-    assert (first is None) == (on_short == "drop")
-    if first is not None:
-        assert set(first["neg"]) == {rows[10]["pos"][0], rows[11]["pos"][0]}
+    found = run("mine_hard_negatives", rows, count=3, margin=None, range=[1, 3])
+    assert len(found) == 12
+    assert set(found[0]["neg"]) == {rows[10]["pos"][0], rows[11]["pos"][0]}
 
 
 def test_negatives_that_are_there_are_replaced_or_kept_first(run: Run) -> None:
@@ -250,7 +245,6 @@ WRONG = [
     ("mine_hard_negatives", {"count": 0}, "count"),
     ("mine_hard_negatives", {"range": [0, 50]}, "range"),
     ("mine_hard_negatives", {"range": [3, 5]}, "range"),
-    ("mine_hard_negatives", {"sampling": "random"}, "sampling"),
     ("mine_hard_negatives", {"corpus": "./nowhere.jsonl"}, "nowhere.jsonl"),
     ("mine_hard_negatives", {"count": 60}, "corpus"),
     ("filter_negatives", {"margin": -0.5}, "margin"),
