@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from emberge.tensor_files import TensorReader, TensorSpec
-
 from emberge_moe.upcycle.dense_model import DenseModel
 from emberge_moe.upcycle.expert_tensors import Averaged, FilledTensor, Joined, Transposed
 from emberge_moe.upcycle.routing import LayerRouting, RoutedBlock, RoutedTarget
 
 if TYPE_CHECKING:
+    from emberge.tensor_files import TensorSpec
     from torch import Tensor
 
 _SOURCE = "jina_embeddings_v3"
@@ -144,6 +143,7 @@ NOMIC_V2 = NomicV2(name="nomic_v2")
 def _read_tensor(spec: TensorSpec) -> Tensor:
     """Return a whole tensor, float32."""
     import torch
+    from emberge.tensor_files import TensorReader
 
     tensor = torch.empty(spec.elements)
     with TensorReader() as reader:

@@ -17,8 +17,8 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "split_step.py",
-        "(np.ones(len(rows), np.int8), (rows, shared_items + count)), shape=(size, size)",
-        "(np.ones(len(rows), ), (rows, shared_items + count)), shape=(size, size)",
+        "edges = coo_array((np.ones(len(rows), np.int8), (rows, texts + count)), shape=(size, size))",
+        "edges = coo_array((np.ones(len(rows), ), (rows, texts + count)), shape=(size, size))",
         "that an edge is there counts, and not its weight",
     ),
     (
