@@ -153,8 +153,8 @@ CASES: dict[str, tuple[Change | str, str]] = {
         "config 'x' names itself as a model",
     ),
     "a config with an unknown key": (
-        mergekit("./bert", "./other", more="tokenizer:\n  tokens:\n    a: {sorce: ./bert}\n"),
-        "'a' has no 'sorce'; did you mean 'source'?",
+        mergekit("./bert", "./other", more="tokenizer: {sorce: union}\n"),
+        "has no 'sorce'; did you mean 'source'?",
     ),
 }
 
