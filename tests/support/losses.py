@@ -107,8 +107,6 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
     ),
     "similarity_distillation": (SimilarityDistillation(guide=GUIDE, temperature=0.1), {}),
     "keep_space": (KeepSpace(guide=GUIDE), {}),
-    "keep_space, queries": (KeepSpace(guide=GUIDE, side="queries"), {}),
-    "keep_space, query": (KeepSpace(guide=GUIDE, side="query", temperature=0.1), {}),
     "matryoshka": (Matryoshka(loss=(InfoNCE(temperature=0.1),), dims=(8, 3)), {}),
     "matryoshka, sum": (
         Matryoshka(

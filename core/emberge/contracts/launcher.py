@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from emberge.contracts.option import Count, WholeNumber
+from emberge.contracts.option import Count
 from emberge.contracts.step import Machine
 
 
@@ -83,10 +83,8 @@ class Launcher:
 
     threads: Count = 1
     """CPU threads of a step's sums; merges also use idle cores, which changes no byte."""
-    retries: WholeNumber = 2
-    """Number of times that a step resumes from its last state after its process or machine was lost."""
 
-    least: ClassVar[Mapping[str, int]] = {"threads": 1, "retries": 0}
+    least: ClassVar[Mapping[str, int]] = {"threads": 1}
 
     def __post_init__(self) -> None:
         for name, least in self.least.items():

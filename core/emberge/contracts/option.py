@@ -135,26 +135,19 @@ class Requires:
     """A mark of an option that has no effect without another option: `Annotated[float, Requires("base")]`.
 
     A recipe that gives the marked option without the other is refused. The other option must not be null,
-    empty or false; with `value`, it must be exactly that value. If there are several `others`, one of them is
-    enough.
+    empty or false. If there are several `others`, one of them is enough.
     """
 
     others: tuple[str, ...]
-    value: object = None
 
-    def __init__(self, *others: str, value: object = None) -> None:
+    def __init__(self, *others: str) -> None:
         object.__setattr__(self, "others", others)
-        object.__setattr__(self, "value", value)
 
     def describe_missing(self, options: Mapping[str, Any]) -> str:
         """Return which required option is missing, in words; "" if none is."""
-        if any(self._is_met(options.get(other)) for other in self.others):
+        if any(options.get(other) not in (None, False, (), {}) for other in self.others):
             return ""
-        equals = "" if self.value is None else f": {self.value}"
-        return " or ".join(f"`{other}{equals}`" for other in self.others)
-
-    def _is_met(self, value: Any) -> bool:
-        return value == self.value if self.value is not None else value not in (None, False, (), {})
+        return " or ".join(f"`{other}`" for other in self.others)
 
 
 @dataclass(frozen=True, kw_only=True)

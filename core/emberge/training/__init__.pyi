@@ -22,7 +22,6 @@ from .plan.batch_sequences import InTurn as InTurn
 from .plan.batch_sequences import Shuffled as Shuffled
 from .plan.batch_sequences import batches_by_dataset as batches_by_dataset
 from .plan.lazy_rows import RowSubset as RowSubset
-from .plan.lazy_rows import RowsWithReplacement as RowsWithReplacement
 from .plan.lazy_rows import take_rows as take_rows
 from .plan.preview import TrainingPreview as TrainingPreview
 from .plan.preview import preview_training as preview_training

@@ -14,10 +14,9 @@ from emberge import (
     Rows,
     Sampler,
     WholeNumber,
-    random_bits,
     stable_seed,
 )
-from emberge.training import RowSubset, RowsWithReplacement, take_rows
+from emberge.training import RowSubset, take_rows
 
 # Rows of a dataset up to which its bag is an array, in order.
 SORTED_UP_TO = 1 << 16
@@ -29,12 +28,10 @@ class Bagging(Sampler):
 
     `ratio` is a share above 0 and up to 1, and may differ by task or dataset (`{default: 0.4, by_task: {sts:
     1}}`); datasets without a ratio are kept whole. Each dataset keeps max(1, round(ratio · size)) rows, drawn
-    without replacement, or with replacement if `replacement` is true (a full bag then has about 63 % distinct
-    rows). Members of an ensemble that have the same ratio differ by `draw`. These bags are drawn by row
-    numbers; bags by key, from which rows can be taken out again, are the option `bag` of a data entry. With
-    `nested`, a bag of a larger ratio contains the bags of smaller ratios. `part: first` and `part: rest`
-    split every dataset in two by its ratio, so that two members share no row and together have all rows. This
-    sampler only selects rows: end the chain with a sampler that makes batches, such as `batch_shuffle`.
+    without replacement. Members of an ensemble that have the same ratio differ by `draw`. `part: first` and
+    `part: rest` split every dataset in two by its ratio, so that two members share no row and together have
+    all rows. This sampler only selects rows: end the chain with a sampler that makes batches, such as
+    `batch_shuffle`.
 
     Example:
         members:
@@ -48,8 +45,6 @@ class Bagging(Sampler):
 
     ratio: PerDataset[PositiveShare] = field(default_factory=lambda: PerDataset(default=1.0))
     draw: WholeNumber = 0
-    replacement: bool = False
-    nested: bool = False
     part: Literal["first", "rest"] | None = None
 
     def __post_init__(self) -> None:
@@ -60,13 +55,11 @@ class Bagging(Sampler):
         for ratio in (ratios.default, *ratios.by_task.values(), *ratios.by_dataset.values()):
             if ratio is not None:
                 require_share(ratio)
-        if self.replacement and (self.nested or self.part):
-            raise ValueError("replacement goes with neither nested nor part")
 
     def select(self, pool: Pool, seed: int) -> Pool:
         """Return the bag, which depends on seed, ratio, draw and the dataset's name alone.
 
-        Nested bags and parts, of whatever ratio, are slices of one random order. Row numbers of a large
+        Parts, of whatever ratio, are slices of one random order. Row numbers of a large
         dataset's bag are computed one by one when they are read.
         """
         return {info: self._draw_bag(info, rows, seed) for info, rows in pool.items()}
@@ -77,16 +70,14 @@ class Bagging(Sampler):
             return rows
         ratio = self.ratio.of(info.name, info.task)
         ratio = 1.0 if ratio is None else float(ratio)
-        one_order = self.nested or self.part is not None
         key: tuple[Any, ...] = (seed, "bag", self.draw, info.name)
-        bag_seed = stable_seed(*key) if one_order else stable_seed(*key, ratio)
-        if self.replacement:
-            return _draw_with_replacement(rows, count_of(size, ratio), bag_seed)
-        start, stop = 0, count_of(size, ratio)
-        if self.part is not None:
+        if self.part is None:
+            bag = RowSubset(rows, stable_seed(*key, ratio), 0, count_of(size, ratio))
+        else:
             first_count = math.floor(round(size * ratio, 9))  # 0.29 · 100 is 28.999… in binary
             start, stop = (0, first_count) if self.part == "first" else (first_count, size)
-        return in_order(RowSubset(rows, bag_seed, start, stop), rows)
+            bag = RowSubset(rows, stable_seed(*key), start, stop)
+        return in_order(bag, rows)
 
 
 def require_share(ratio: float) -> None:
@@ -103,15 +94,6 @@ def require_share(ratio: float) -> None:
 def count_of(size: int, ratio: float) -> int:
     """Return the number of rows to draw from `size`: at least one, halves rounded to even."""
     return max(1, round(ratio * size))
-
-
-def _draw_with_replacement(rows: Rows, count: int, seed: int) -> Rows:
-    import numpy as np
-
-    if len(rows) > SORTED_UP_TO:
-        return RowsWithReplacement(rows, seed, count)
-    places = random_bits(count, seed) % np.uint64(len(rows))
-    return take_rows(rows, np.sort(places.astype(np.int64)))
 
 
 def in_order(bag: RowSubset, rows: Rows) -> Rows:

@@ -61,17 +61,6 @@ def test_a_ratio_may_differ_by_task_and_dataset() -> None:
         assert first | rest == set(range(100))
 
 
-def test_nested_bags_contain_one_another() -> None:
-    bags = [set(_bag(Bagging(ratio=r, nested=True), 100)) for r in (0.2, 0.5, 0.9)]
-    assert bags[0] < bags[1] < bags[2]
-
-
-def test_a_full_bag_with_replacement_holds_two_thirds_of_the_rows() -> None:
-    bag = _bag(Bagging(replacement=True), 10000)
-    assert len(bag) == 10000
-    assert len(set(bag)) / 10000 == pytest.approx(1 - 1 / np.e, abs=0.01)
-
-
 def test_a_bag_of_a_selection_stays_inside_it() -> None:
     info = DatasetInfo("d", "sts", 100)
     odd = list(range(1, 100, 2))
@@ -80,7 +69,6 @@ def test_a_bag_of_a_selection_stays_inside_it() -> None:
 
 def test_laws() -> None:
     check_sampler(Bagging(ratio=0.6))
-    check_sampler(Bagging(ratio=0.6, replacement=True), repeats=True)
     check_sampler(Bagging(ratio=0.3, part="rest"))
 
 
@@ -90,7 +78,6 @@ def test_laws() -> None:
         ({"ratio": 60}, "did you mean 0.6"),
         ({"ratio": PerDataset(default=0.5, by_task={"sts": 20.0})}, "did you mean 0.2"),
         ({"ratio": 0}, "above 0"),
-        ({"replacement": True, "nested": True}, "neither nested nor part"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, object], message: str) -> None:
@@ -113,17 +100,11 @@ def test_bags_of_large_sets_are_drawn_as_they_are_read() -> None:
     assert len(other & set(bag.tolist())) / LARGE == pytest.approx(0.16, abs=0.005)
 
 
-def test_parts_and_nested_bags_of_large_sets_hold_too() -> None:
+def test_parts_of_large_sets_hold_too() -> None:
     first = set(_bag(Bagging(ratio=0.3, part="first"), LARGE))
     rest = set(_bag(Bagging(ratio=0.3, part="rest"), LARGE))
     assert not first & rest
     assert len(first) + len(rest) == LARGE
-    assert set(_bag(Bagging(ratio=0.1, nested=True), LARGE)) < set(
-        _bag(Bagging(ratio=0.2, nested=True), LARGE)
-    )
-    drawn = _bag(Bagging(replacement=True), LARGE)
-    assert len(drawn) == LARGE
-    assert len(set(drawn)) / LARGE == pytest.approx(1 - 1 / np.e, abs=0.005)
 
 
 def test_a_bag_of_a_billion_rows_takes_no_memory() -> None:

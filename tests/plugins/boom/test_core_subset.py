@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from emberge import DataError, DatasetInfo, Pool
 from emberge.testing import check_sampler
@@ -34,28 +33,10 @@ def test_the_new_is_kept_whole_and_of_each_old_set_its_share() -> None:
         assert set(rows) <= set(range({**OLD, **NEW}[name]))
 
 
-def test_the_share_may_be_of_the_old_corpus_as_one() -> None:
-    counts = []
-    for draw in range(200):
-        found = kept(CoreSubset(new=("d",), of="corpus", draw=draw))
-        assert sum(len(rows) for rows in found.values()) == round(0.4 * 1307) + 50
-        assert all(rows == sorted(set(rows)) for rows in found.values())
-        assert all(
-            set(rows) <= set(range(OLD[name])) for name, rows in found.items() if name != "d"
-        )
-        counts.append([len(found.get(name, ())) for name in OLD])
-    mean, spread = np.mean(counts, axis=0), np.std(counts, axis=0)
-    # Hypergeometric: 0.4 of each set on average, and sometimes more or less.
-    assert mean == pytest.approx([400, 2.8, 120], rel=0.08)
-    assert (spread > 0.5).all()
-
-
-def test_a_core_depends_on_seed_and_draw_alone() -> None:
-    for of in ("dataset", "corpus"):
-        core = CoreSubset(new=("d",), of=of)  # type: ignore[arg-type]
-        assert kept(core) == kept(core)
-        assert kept(core) != kept(core, seed=1)
-        assert kept(core)["a"] != kept(CoreSubset(new=("d",), of=of, draw=1))["a"]  # type: ignore[arg-type]
+def test_a_core_depends_on_the_seed_alone() -> None:
+    core = CoreSubset(new=("d",))
+    assert kept(core) == kept(core)
+    assert kept(core) != kept(core, seed=1)
     # What is new changes nothing of the core.
     other = kept(CoreSubset(new=("e", "f")), **OLD, e=4, f=9)
     assert other["a"] == kept(CoreSubset(new=("d",)))["a"]
@@ -63,10 +44,10 @@ def test_a_core_depends_on_seed_and_draw_alone() -> None:
 
 def test_a_core_is_drawn_of_what_was_selected_before() -> None:
     half = Bagging(ratio=0.5).select(pool(**OLD, **NEW), 0)  # type: ignore[arg-type]
-    found = CoreSubset(new=("d",), of="corpus").select(half, 0)
+    found = CoreSubset(new=("d",)).select(half, 0)
     for info, rows in found.items():
         assert set(map(int, rows)) <= set(map(int, half[info]))
-    assert sum(map(len, found.values())) == round(0.4 * (500 + 4 + 150)) + 25
+    assert sum(map(len, found.values())) == 200 + 2 + 60 + 25
 
 
 def test_laws() -> None:

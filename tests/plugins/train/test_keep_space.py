@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from emberge import Embeddings, Machine, check_recipe, load_plugins, parse_recip
 from emberge.encoding import TextEmbedder
 from emberge_encoder import TextEncoder
 from emberge_train.losses.keep_space import KeepSpace
-from torch import Tensor
 
 from tests.support import tiny
 from tests.support.losses import GUIDE
@@ -31,8 +29,8 @@ def batch(anchor: Any, positive: Any, negative: Any, **options: Any) -> Embeddin
     return Embeddings(texts[0], texts[1][:, None], texts[2][:, None], valid, ids, **options)
 
 
-def value(side: Any, own: Embeddings, old: Embeddings, **options: Any) -> float:
-    loss = KeepSpace(guide=GUIDE, side=side, **options)
+def value(own: Embeddings, old: Embeddings) -> float:
+    loss = KeepSpace(guide=GUIDE)
     return float(loss(dataclasses.replace(own, guide=old), {}))
 
 
@@ -42,36 +40,13 @@ OLD = batch([[2, 0], [1, 0]], [[4, 3], [0, 1]], [[0, 7], [1, 0]])
 
 def test_documents_by_hand() -> None:
     """2 - 2 cos: of row 0 0.08 (cosine 24 / 25) and 0, of row 1 2 (a right angle) and 0."""
-    assert value("documents", OWN, OLD) == pytest.approx((0.08 / 2 + 2 / 2) / 2, abs=1e-12)
+    assert value(OWN, OLD) == pytest.approx((0.08 / 2 + 2 / 2) / 2, abs=1e-12)
 
 
 def test_texts_that_a_row_lacks_do_not_count() -> None:
     valid = torch.tensor([[True, False], [True, True]])
     lacking = dataclasses.replace(OWN, valid=valid)
-    assert value("documents", lacking, OLD) == pytest.approx((0.08 + 2 / 2) / 2, abs=1e-12)
-
-
-def test_queries_by_hand() -> None:
-    """The first anchor is where it was, the second at a right angle."""
-    assert value("queries", OWN, OLD) == pytest.approx((0 + 2) / 2, abs=1e-12)
-
-
-def test_a_query_finds_stored_documents_by_hand() -> None:
-    """Own anchors (1, 0), (0, 1) against old positives (0.8, 0.6), (0, 1) and negatives (0, 1), (1, 0)."""
-    cosines = [[0.8, 0.0, 0.0, 1.0], [0.6, 1.0, 1.0, 0.0]]  # both positives, both negatives
-    wanted = 0.0
-    for row, scores in enumerate(cosines):
-        powers = [math.exp(score / 0.5) for score in scores]
-        wanted -= math.log(powers[row] / sum(powers)) / 2
-    assert value("query", OWN, OLD, temperature=0.5) == pytest.approx(wanted, rel=1e-9)
-
-
-def test_documents_get_no_gradient_of_the_query_side() -> None:
-    sides: list[Tensor] = [t.clone().requires_grad_() for t in (OWN.anchor, OWN.positive)]
-    own = dataclasses.replace(OWN, anchor=sides[0], positive=sides[1], guide=OLD)
-    KeepSpace(guide=GUIDE, side="query")(own, {}).backward()
-    assert float(sides[0].grad.abs().max()) > 0  # type: ignore[union-attr]
-    assert sides[1].grad is None or not sides[1].grad.any()
+    assert value(lacking, OLD) == pytest.approx((0.08 + 2 / 2) / 2, abs=1e-12)
 
 
 RECIPE = """

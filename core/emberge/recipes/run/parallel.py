@@ -34,6 +34,8 @@ _NOTHING_FREE = 2**20
 # Exit codes of a process that was asked to end (SIGINT, SIGTERM); it counts as lost, like a killed
 # process.
 _ASKED_TO_END = (130, 143)
+# Number of times that a step resumes from its last state after its process or machine was lost.
+_RETRIES = 2
 
 
 @dataclass
@@ -213,16 +215,16 @@ class ParallelRun:
 
     def _retry_step(self, attempt: _Attempt, ended: Ended) -> None:
         """Run a step again in another process, if it was killed and may be retried."""
-        step, retries = attempt.step, self.launcher.retries
+        step = attempt.step
         code = ended.code
         if code is not None and code >= 0 and code not in _ASKED_TO_END:
             self.run.fail(step, self._build_unexplained_error(ended))
-        elif attempt.number < retries:
+        elif attempt.number < _RETRIES:
             attempt_number = attempt.number + 1
             self._ready.insert(0, _ReadyStep(step, attempt.fingerprint, attempt_number))
             self.run.log.step_warned(
                 step.id,
-                f"{_describe_end(ended)}; it goes on from its last state ({attempt_number} of {retries})",
+                f"{_describe_end(ended)}; it goes on from its last state ({attempt_number} of {_RETRIES})",
             )
         else:
             times = f" {attempt.number + 1} times" if attempt.number else ""

@@ -122,7 +122,6 @@ def open_session(
                 device=ranks.device,
                 store=store or work,
                 again=len(plan.starts) > 2,
-                all_rows=plan.reads_all,
                 ranks=ranks,
                 progress=progress,
             )

@@ -153,8 +153,6 @@ class BatchPlan:
             count = max(1 if epoch == 0 else 0, round(len(batches) * share))
             if max_steps is not None:
                 count = min(count, max_steps - starts[-1])
-            if epoch == 0:
-                self.reads_all = count == len(batches)
             self._groups |= dict.fromkeys(self._list_groups(batches, count))
             starts.append(starts[-1] + count)
             if starts[-1] == max_steps or (max_steps is None and epoch + 1 >= epochs):

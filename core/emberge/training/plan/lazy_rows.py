@@ -1,4 +1,4 @@
-"""Row numbers that are computed when they are read: random orders, subsets, draws with replacement."""
+"""Row numbers that are computed when they are read: random orders and subsets."""
 
 from __future__ import annotations
 
@@ -198,20 +198,3 @@ class RowSubset(LazyRows):
     def places(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the positions in the other sequence of the rows at `places`."""
         return self._order.take(places + self._start)
-
-
-class RowsWithReplacement(LazyRows):
-    """Rows of another sequence with replacement, each drawn by a hash of seed and position."""
-
-    def __init__(self, rows: Rows, seed: int, count: int) -> None:
-        self._rows, self._count = rows, count
-        self._key = stable_seed(seed, "drawn")
-
-    def __len__(self) -> int:
-        return self._count
-
-    def take(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        import numpy as np
-
-        words = mix_bits(mix_bits(places.astype(np.uint64)) ^ np.uint64(self._key))
-        return take_rows(self._rows, (words % np.uint64(len(self._rows))).astype(np.int64))

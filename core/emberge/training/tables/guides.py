@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -77,15 +77,13 @@ def add_guides(
     device: str,
     store: Path,
     again: bool = False,
-    all_rows: bool = False,
     ranks: Ranks = ALONE,
     progress: Callable[..., None] | None = None,
 ) -> dict[str, ExampleTable]:
     """Return the tables, each with the guide that its dataset's losses name.
 
-    All texts are embedded now and kept in `store` in three cases: if the guide asks for it (`Guide.ahead`),
-    if batches are read `again`, as in a second epoch, or if the training reads `all_rows` and embeds no
-    positives itself, so that the guide's embeddings replace an index. The models of a guide are loaded one
+    All texts are embedded now and kept in `store` if the guide asks for it (`Guide.ahead`), or if batches are
+    read `again`, as in a second epoch. The models of a guide are loaded one
     after another, and those that are used only for such datasets leave memory before the next one is loaded.
     `progress(done, total, unit, note)` is called while texts are embedded.
 
@@ -101,15 +99,8 @@ def add_guides(
                 f"dataset '{guided_datasets[0].info.name}': its loss has a guide, and the job has no "
                 "`guides` to find it by"
             )
-        stored_names = {
-            dataset.info.name
-            for dataset in guided_datasets
-            if guide.ahead
-            or again
-            or (all_rows and "positive" not in objective.embeds(dataset.info.name))
-        }
         reading = _GuideReading(
-            guide, guided_datasets, stored_names, backbone, device, store, ranks, progress
+            guide, guided_datasets, guide.ahead or again, backbone, device, store, ranks, progress
         )
         for name, reader in reading.read(model_of).items():
             guided_tables[name] = dataclasses.replace(guided_tables[name], guide=reader)
@@ -137,12 +128,12 @@ def _group_by_guide(
 class _GuideReading:
     """Reading of datasets by a guide's models, one model after another.
 
-    The embeddings of the datasets in `stored_names` are computed now and kept in `store`.
+    With `stores` the embeddings are computed now and kept in `store`.
     """
 
     guide: Guide
     datasets: Sequence[Dataset]
-    stored_names: Set[str]
+    stores: bool
     beside: Backbone
     device: str
     store: Path
@@ -170,7 +161,7 @@ class _GuideReading:
     def _read_by(
         self, model: Model, probes: dict[str, tuple[str, NDArray[np.float32]]]
     ) -> dict[str, GuideReader]:
-        """Return one model's reader of each dataset; a model that stores them all is then unreferenced.
+        """Return one model's reader of each dataset; a model that stores them is then unreferenced.
 
         `probes` are the first model's name and vectors of some texts, by dataset; that model adds them.
         """
@@ -192,7 +183,7 @@ class _GuideReading:
     def _read_table(self, loaded_model: _LoadedModel, table: ExampleTable) -> GuideReader:
         """Return the reader of a table's embeddings, which are computed now if they are stored."""
         embedded = loaded_model.embed_on_demand(table)
-        if table.info.name in self.stored_names:
+        if self.stores:
             embedded = loaded_model.store_vectors(table, self.store, self.ranks, self.progress)
         return GuideReader(table, embedded, loaded_model.encoder.dimension, self.device)
 

@@ -19,7 +19,6 @@ def refused(text: str) -> str:
 
 LOSSES = {
     "infonce: {guide_margin: 0.1}": "`guide`",
-    "keep_space: {guide: {model: ./g}, temperature: 0.1}": "`side: query`",
 }
 
 
@@ -36,7 +35,7 @@ def test_an_idle_option_of_a_loss_is_refused(loss: str) -> None:
 def test_an_option_with_the_one_that_it_belongs_to_is_taken() -> None:
     text = (
         "steps:\n  a:\n    train:\n      model: ./m\n      data: ./d.jsonl\n"
-        "      loss: {keep_space: {guide: {model: ./g}, temperature: 0.1, side: query}}\n"
+        "      loss: {infonce: {guide: {model: ./g}, guide_margin: 0.1}}\n"
         "      sampler: {batch_shuffle: {batch_size: 2}}\n      max_steps: 1\n"
     )
     assert len(parse_recipe(text, load_plugins()).steps) == 1

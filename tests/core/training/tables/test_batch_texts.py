@@ -15,7 +15,6 @@ from emberge.training.objective import Objective
 from emberge.training.plan.batch_plan import PlannedBatch, PlannedPart
 from emberge.training.plan.lazy_rows import (
     RowSubset,
-    RowsWithReplacement,
     in_pieces,
     take_rows,
 )
@@ -99,15 +98,6 @@ def test_rows_that_are_computed_are_like_arrays() -> None:
         assert np.array_equal(np.concatenate([*in_pieces(chosen, 7)]), array)
         assert np.array_equal(take_rows(chosen, np.array([4, 4, 0])), array[[4, 4, 0]])
     assert len(np.asarray(RowSubset(range(5), 0, 2, 2))) == 0
-
-
-def test_draws_with_replacement_are_even() -> None:
-    import numpy as np
-    from scipy import stats
-
-    drawn = np.asarray(RowsWithReplacement(range(100), 3, 20_000))
-    assert stats.chisquare(np.bincount(drawn, minlength=100)).pvalue > 1e-4
-    assert not np.array_equal(drawn, np.asarray(RowsWithReplacement(range(100), 4, 20_000)))
 
 
 COLUMNS = np.array(["anchor", "positive", "negative"])
