@@ -129,7 +129,6 @@ class Grid:
             encoder,
             causal=bool(options.backbone.describe(folder).causal),
             max_length=options.max_length,
-            dropout=options.dropout,
         )
         tuning = Tuning(kind, options, cell.setting, cell.seed, self.workspace.progress)
         weights = self._locate_weights(cell)

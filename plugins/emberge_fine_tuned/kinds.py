@@ -15,16 +15,17 @@ from torch.nn import functional as F
 from emberge_fine_tuned.task_data import Answers, TaskData, TaskRow
 
 _SPREAD = 0.02  # standard deviation of fresh weights, as transformers draws them
+_DROPOUT = 0.1  # of the head's input
 _MISSED = -1  # prediction for a word that was cut off
 _STRIDE = 128  # tokens that windows of a long passage share, a quarter of a window at most
 _LONGEST_ANSWER = 30  # tokens
 Rows: TypeAlias = Sequence[TaskRow]
 
 
-def build_head(width: int, outputs: int, dropout: float, *, of_tokens: bool) -> nn.Sequential:
+def build_head(width: int, outputs: int, *, of_tokens: bool) -> nn.Sequential:
     """Build a head with fresh weights, as transformers has them: EuroBERT's of texts, or that of tokens."""
     layers = [] if of_tokens else [nn.Linear(width, width), nn.GELU()]
-    head = nn.Sequential(*layers, nn.Dropout(dropout), nn.Linear(width, outputs))
+    head = nn.Sequential(*layers, nn.Dropout(_DROPOUT), nn.Linear(width, outputs))
     for module in head:
         if isinstance(module, nn.Linear):
             nn.init.normal_(module.weight, std=_SPREAD)
@@ -76,7 +77,6 @@ class Kind:
     encoder: TokenEncoder
     causal: bool
     max_length: int | None
-    dropout: float
 
     @property
     def outputs(self) -> int:
@@ -85,7 +85,7 @@ class Kind:
 
     def head(self, width: int) -> nn.Module:
         """Return a new head for hidden states of this width, initialised from torch's generator."""
-        return build_head(width, self.outputs, self.dropout, of_tokens=self.of_tokens)
+        return build_head(width, self.outputs, of_tokens=self.of_tokens)
 
     def pool(self, states: Tensor, mask: Tensor) -> Tensor:
         """Return what the head reads of hidden states [b, t, d]: all, a causal model's last, or the mean."""

@@ -204,8 +204,6 @@ class TuningOptions:
     """Share of the steps during which the learning rate rises."""
     weight_decay: NonNegative = 0.0
     """Decay of AdamW."""
-    dropout: Annotated[float, NumberRange(least=0, below=1)] = 0.1
-    """Dropout of the head."""
     eval_steps: Count | None = None
     """Steps between looks at development data; default: a twentieth of the steps."""
     patience: Positive | None = 1.0

@@ -69,7 +69,6 @@ def tuner(*entries: TaskEntry, **more: Any) -> FineTuned:
         "steps": STEPS,
         "batch_size": (8,),
         "learning_rate": (RATE,),
-        "dropout": 0.0,
     }
     options |= {"patience": None, "backbone": TextEncoder(pooling="mean")}
     return FineTuned(data=entries, **{**options, **more})

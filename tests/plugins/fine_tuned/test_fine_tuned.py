@@ -23,6 +23,8 @@ from tests.support import tiny
 from tests.support.bench import Bench, model_at
 from tests.support.tuned_sets import RATE, STEPS, scored, source, task, tuner, write_sets
 
+pytestmark = pytest.mark.usefixtures("no_dropout")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -91,14 +93,14 @@ def padded(model: Path, texts: Sequence[Any], *seconds: Any, **more: Any) -> Any
 def load_head(plain: Any, outputs: int) -> None:
     """Give a plain model of texts the fresh head of seed 0."""
     torch.manual_seed(stable_seed(0, "head"))
-    dense, _, _, out = build_head(32, outputs, 0.0, of_tokens=False)
+    dense, _, _, out = build_head(32, outputs, of_tokens=False)
     plain.dense.load_state_dict(dense.state_dict())
     plain.classifier.load_state_dict(out.state_dict())
 
 
 def build_token_head(outputs: int) -> Any:
     torch.manual_seed(stable_seed(0, "head"))
-    return build_head(32, outputs, 0.0, of_tokens=True)[1]
+    return build_head(32, outputs, of_tokens=True)[1]
 
 
 def test_a_classification_is_that_of_a_plain_loop(euro: Path, folder: Path, tmp_path: Path) -> None:
@@ -277,7 +279,7 @@ def test_a_causal_model_is_read_at_its_last_token(folder: Path, tmp_path: Path) 
             super().__init__()
             self.trunk = AutoModel.from_pretrained(causal)
             torch.manual_seed(stable_seed(0, "head"))
-            self.layers = build_head(32, 1, 0.0, of_tokens=False)
+            self.layers = build_head(32, 1, of_tokens=False)
 
         def forward(self, gold: Any = None, **features: Any) -> Any:
             last = features["attention_mask"].sum(1) - 1
@@ -380,8 +382,11 @@ def test_a_task_starts_from_anothers_model(euro: Path, folder: Path, tmp_path: P
         assert bench.told[-1][0] == bench.told[-1][1]
 
 
-def test_a_killed_training_goes_on_from_its_state(euro: Path, folder: Path, tmp_path: Path) -> None:
+def test_a_killed_training_goes_on_from_its_state(
+    euro: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is killed between two looks at development data, and ends in the same numbers."""
+    monkeypatch.setattr("emberge_fine_tuned.kinds._DROPOUT", 0.1)
     entry = task(folder, head="regression", label=("grade",))
     data = load_task(entry, Bench(tmp_path).readers, lambda ref: Path(ref.text))
     assert data is not None
@@ -402,7 +407,7 @@ def test_a_killed_training_goes_on_from_its_state(euro: Path, folder: Path, tmp_
 
         encoder = options.backbone.load(euro, device="cpu", dtype="float32")
         assert isinstance(encoder, TokenEncoder)
-        kind = KINDS["regression"](data, encoder, causal=False, max_length=None, dropout=0.1)
+        kind = KINDS["regression"](data, encoder, causal=False, max_length=None)
         return Tuning(kind, options, Setting(RATE, 8), 0, killed)
 
     whole = tuning().run(tmp_path / "whole")

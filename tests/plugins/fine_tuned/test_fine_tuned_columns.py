@@ -24,6 +24,8 @@ from emberge_fine_tuned import TaskEntry, TaskRowSource
 from tests.support.result_folders import folders
 from tests.support.tuned_sets import RATE, rows, scored, source, task, tuner, write_sets
 
+pytestmark = pytest.mark.usefixtures("no_dropout")
+
 # Labels of another corpus, as its rows have them and as the task has them.
 OTHER_LABELS = {"1": "money", "0": "code"}
 

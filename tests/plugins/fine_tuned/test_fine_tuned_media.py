@@ -17,6 +17,8 @@ from emberge_fine_tuned import FineTuned, TaskEntry, TaskRowSource
 from tests.support.bench import Bench, model_at
 from tests.support.media_models import RATE, SIDE, Family, media_model, tone
 
+pytestmark = pytest.mark.usefixtures("no_dropout")
+
 STEPS = 32
 CASES: list[tuple[Family, str]] = [
     ("qwen3_vl", "image"),
@@ -85,7 +87,7 @@ def entry(folder: Path, **more: Any) -> TaskEntry:
 
 def scored(model: Path, place: Path, task: TaskEntry, **more: Any) -> Any:
     options: dict[str, Any] = {"steps": STEPS, "batch_size": (8,), "learning_rate": (3e-3,)}
-    options |= {"patience": None, "dropout": 0.0, "eval_steps": STEPS, "backbone": TextEncoder()}
+    options |= {"patience": None, "eval_steps": STEPS, "backbone": TextEncoder()}
     evaluator = FineTuned(data=(task,), **{**options, **more})
     bench = Bench(place)
     (found,) = evaluator.evaluate(model_at(model), evaluator.plan(bench), bench)
@@ -151,7 +153,7 @@ def test_the_head_reads_the_states_that_the_model_embeds(
     encoder = TextEncoder().load(model, device="cpu", dtype="float32")
     assert isinstance(encoder, TokenEncoder)
     torch.manual_seed(stable_seed(0, "head"))
-    head = build_head(32, 1, 0.0, of_tokens=False)
+    head = build_head(32, 1, of_tokens=False)
     place, expected = MediaFolder(beside=folder), []
     for line in (folder / "test.jsonl").read_text().splitlines():
         row = json.loads(line)

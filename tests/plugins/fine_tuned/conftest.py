@@ -1,0 +1,12 @@
+"""Heads without dropout, so that plain loops can follow them."""
+
+from __future__ import annotations
+
+import pytest
+from emberge_fine_tuned import kinds
+
+
+@pytest.fixture
+def no_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give heads no dropout."""
+    monkeypatch.setattr(kinds, "_DROPOUT", 0.0)
