@@ -7,7 +7,7 @@ import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from emberge import (
     Artifact,
@@ -72,10 +72,6 @@ class ProbeSets(Step):
           probe_sets: {queries: 100}
     """
 
-    sets: tuple[
-        Literal["licences", "papers", "mathematics", "cpp", "places", "things", "languages"], ...
-    ] = ("licences", "papers", "mathematics", "cpp", "places", "things", "languages")
-    """The sets to write; by default all seven."""
     queries: Count = 150
     """Largest number of queries of a set, or of texts to classify."""
     documents: Count = 400
@@ -90,7 +86,7 @@ class ProbeSets(Step):
         )
 
     def _list_versions(self) -> dict[str, str]:
-        packages = dict.fromkeys(name for set_name in self.sets for name in _SOURCES[set_name][1])
+        packages = dict.fromkeys(name for _, names in _SOURCES.values() for name in names)
         return {
             "python": platform.python_version(),
             **{name: _read_version(name) for name in packages},
@@ -100,12 +96,10 @@ class ProbeSets(Step):
         context.expect(
             Expected(
                 Artifact(kind="data"),
-                sets={f"probe_{set_name}": _build_task(set_name) for set_name in self.sets},
+                sets={f"probe_{set_name}": _build_task(set_name) for set_name in _SOURCES},
                 halves=("test",),
             )
         )
-        if not self.sets:
-            yield context.problem("sets names nothing to write; leave it out for all", "sets")
         for option in ("queries", "documents"):
             if getattr(self, option) < _FEWEST:
                 yield context.problem(f"{option} must be {_FEWEST} or more", option)
@@ -117,9 +111,9 @@ class ProbeSets(Step):
             DataError: if no set has enough texts on this machine.
         """
         entries, counts = [], {}
-        for number, name in enumerate(self.sets):
-            workspace.progress(number, len(self.sets), "sets", name)
-            pairs = list(_drop_repeats(_SOURCES[name][0]()))
+        for number, (name, (read_texts, _)) in enumerate(_SOURCES.items()):
+            workspace.progress(number, len(_SOURCES), "sets", name)
+            pairs = list(_drop_repeats(read_texts()))
             if len(pairs) < _FEWEST:
                 workspace.warn(
                     f"the set '{name}' is left out: this machine has too few of its texts"
@@ -135,9 +129,7 @@ class ProbeSets(Step):
             side = {"symmetric": task == "classification", "instruction": ""}
             entries.append({**entry, **side, "domain": "elsewhere"})
         if not entries:
-            raise DataError(
-                "no set of the probe has enough texts on this machine; name others under 'sets'"
-            )
+            raise DataError("no set of the probe has enough texts on this machine")
         write_entries(workspace.folder, {"eval": entries})
         details = {"counts": counts, "versions": self._list_versions()}
         return Artifact(

@@ -47,9 +47,13 @@ class Look:
         """Take what is counted."""
 
 
-def run(step: ProbeSets, folder: Path) -> tuple[Artifact, Place]:
+def run(step: ProbeSets, folder: Path, names: Iterable[str] = QUICK) -> tuple[Artifact, Place]:
+    """Make some of the sets."""
     place = Place(folder)
-    return step.run(cast("Workspace", place)), place
+    sources = {name: probe_sets._SOURCES[name] for name in names}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(probe_sets, "_SOURCES", sources)
+        return step.run(cast("Workspace", place)), place
 
 
 def rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -60,7 +64,7 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def probe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("probe")
-    run(ProbeSets(sets=QUICK, queries=30, documents=60), folder)
+    run(ProbeSets(queries=30, documents=60), folder)
     return folder
 
 
@@ -94,7 +98,7 @@ def test_no_language_is_both_fitted_on_and_tested(probe: Path) -> None:
 
 
 def test_the_same_packages_give_the_same_bytes(probe: Path, tmp_path: Path) -> None:
-    run(ProbeSets(sets=QUICK, queries=30, documents=60), tmp_path)
+    run(ProbeSets(queries=30, documents=60), tmp_path)
     files = [path.relative_to(probe) for path in probe.rglob("*") if path.is_file()]
     assert files
     for path in files:
@@ -102,7 +106,7 @@ def test_the_same_packages_give_the_same_bytes(probe: Path, tmp_path: Path) -> N
 
 
 def test_a_smaller_probe_is_part_of_a_larger_one(probe: Path, tmp_path: Path) -> None:
-    run(ProbeSets(sets=("places", "things"), queries=20, documents=60), tmp_path)
+    run(ProbeSets(queries=20, documents=60), tmp_path, ("places", "things"))
     for name in ("places", "things"):
         small, large = (
             {row["text"] for row in rows(folder / "eval" / name / "queries.jsonl.gz")}
@@ -125,19 +129,18 @@ def test_texts_that_a_machine_lacks_are_left_out_and_named(
 ) -> None:
     sources = {**probe_sets._SOURCES, "places": (lambda: iter(()), ("tzdata",))}
     monkeypatch.setattr(probe_sets, "_SOURCES", sources)
-    _, place = run(ProbeSets(sets=("places", "things"), queries=20), tmp_path / "a")
+    _, place = run(ProbeSets(queries=20), tmp_path / "a", ("places", "things"))
     assert len(place.warned) == 1
     assert "'places'" in place.warned[0]
     assert [one.name for one in pick_eval_sets(tmp_path / "a", ())] == ["probe_things"]
-    with pytest.raises(DataError, match="name others under 'sets'"):
-        run(ProbeSets(sets=("places",), queries=20), tmp_path / "b")
+    with pytest.raises(DataError, match="no set of the probe has enough texts"):
+        run(ProbeSets(queries=20), tmp_path / "b", ("places",))
 
 
 def test_a_version_is_part_of_what_the_step_is() -> None:
     assert "mteb " in ProbeSets().identity()
-    assert "mteb " not in ProbeSets(sets=("things",)).identity()
 
 
-def test_a_probe_of_nothing_is_refused() -> None:
-    found = ProbeSets(sets=(), queries=3).check(cast("Preflight", Look()))
-    assert [str(problem.where) for problem in found] == ["sets", "queries"]
+def test_a_probe_of_few_queries_is_refused() -> None:
+    found = ProbeSets(queries=3).check(cast("Preflight", Look()))
+    assert [str(problem.where) for problem in found] == ["queries"]

@@ -15,7 +15,7 @@ from tests.support.bench import write_catalogue
 
 CHOICE = """steps:
   probe:
-    probe_sets: {sets: [papers, languages]}
+    probe_sets: {}
   found:
     find_weights:
       models: [./a, ./b]
