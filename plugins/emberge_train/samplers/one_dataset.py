@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from emberge import (
     Batches,
@@ -116,17 +115,13 @@ class Shares(OneDataset):
     """Batches of one dataset each, in random order, each dataset with a share of the epoch.
 
     `weight` multiplies a dataset's share, by task or dataset, and so does the `weight` of the data's own
-    entry. Shares are of examples
-    or, with `share_of: batches`, of batches; the two differ if batch sizes differ. With shares of examples, a
-    smaller batch size gives a task more steps. An epoch has about `epoch_examples` examples, by default as
-    many as there are rows, and at least one batch of each dataset. Shares are not drawn at random: each is
-    met to within one batch. Rows of a dataset are repeated, in another order, only after each row was used
-    once, except for a dropped tail.
+    entry. Shares are of examples, so that a smaller batch size gives a task more steps. An epoch has about as
+    many examples as there are rows, and at least one batch of each dataset. Shares are not drawn at random:
+    each is met to within one batch. Rows of a dataset are repeated, in another order, only after each row was
+    used once, except for a dropped tail.
     """
 
     weight: PerDataset[Positive] = field(default_factory=lambda: PerDataset(default=1.0))
-    share_of: Literal["examples", "batches"] = "examples"
-    epoch_examples: Count | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -134,8 +129,6 @@ class Shares(OneDataset):
         for value in (*weights, *self.weight.by_dataset.values()):
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"weight must be above 0, not {value:g}")
-        if self.epoch_examples is not None and self.epoch_examples < 1:
-            raise ValueError(f"epoch_examples must be at least 1, not {self.epoch_examples}")
 
     def exponent(self) -> float:
         """Return the power of a dataset's size that its share follows."""
@@ -153,15 +146,10 @@ class Shares(OneDataset):
 
     def counts(self, datasets: Sequence[DatasetBatches]) -> list[int]:
         """Return the number of batches of each dataset in an epoch."""
-        examples = self.epoch_examples or sum(len(dataset.rows) for dataset in datasets)
+        examples = sum(len(dataset.rows) for dataset in datasets)
         shares = self.compute_shares(datasets)
         sizes = [min(dataset.size, len(dataset.rows)) for dataset in datasets]
-        if self.share_of == "examples":
-            batch_counts = [s * examples / size for s, size in zip(shares, sizes, strict=True)]
-        else:
-            mean = sum(s * size for s, size in zip(shares, sizes, strict=True))
-            batch_counts = [s * examples / mean for s in shares]
-        return [max(1, round(count)) for count in batch_counts]
+        return [max(1, round(s * examples / n)) for s, n in zip(shares, sizes, strict=True)]
 
     def batches(self, pool: Pool, seed: int) -> Batches:
         datasets = self.batches_by_dataset(pool, seed)

@@ -183,19 +183,18 @@ def test_the_datas_own_weight_counts_too() -> None:
     assert counted == {"a": 30, "b": 10}
 
 
-def test_shares_count_examples_or_batches() -> None:
+def test_shares_count_examples() -> None:
     pool = pool_of(("find", "retrieval", 400), ("alike", "sts", 400))
     both = size(16, sts=4)
     examples = Counter(names(Temperature(batch_size=both).batches(pool, 0)))
     assert examples == {"find": 25, "alike": 100}
-    updates = Counter(names(Temperature(batch_size=both, share_of="batches").batches(pool, 0)))
-    assert updates == {"find": 40, "alike": 40}  # 40 · 16 + 40 · 4 = 800 examples
 
 
-def test_an_epoch_is_as_long_as_asked() -> None:
+def test_a_set_of_little_weight_has_a_batch_in_each_epoch() -> None:
     pool = pool_of(("a", "sts", 800), ("b", "sts", 8))
-    counted = Counter(names(Proportional(batch_size=size(4), epoch_examples=80).batches(pool, 0)))
-    assert counted == {"a": 20, "b": 1}
+    light = PerDataset(default=1.0, by_dataset={"b": 0.001})
+    counted = Counter(names(Proportional(batch_size=size(4), weight=light).batches(pool, 0)))
+    assert counted == {"a": 202, "b": 1}
 
 
 @st.composite
@@ -243,24 +242,17 @@ def test_dropped_and_wrapped_tails(
     pools(),
     st.sampled_from((1.0, 1.7, 4.0)),
     st.integers(1, 12),
-    st.sampled_from(("examples", "batches")),
 )
-def test_shares_are_kept_to_a_batch(pool: Pool, heat: float, batch: int, unit: str) -> None:
-    sampler = Temperature(
-        batch_size=size(batch),
-        tail="wrap",
-        temperature=heat,
-        share_of=unit,  # type: ignore[arg-type]
-    )
+def test_shares_are_kept_to_a_batch(pool: Pool, heat: float, batch: int) -> None:
+    sampler = Temperature(batch_size=size(batch), tail="wrap", temperature=heat)
     datasets = sampler.batches_by_dataset(pool, 0)
     sizes = [min(batch, info.size) for info in pool]
     parts = [info.size ** (1 / heat) for info in pool]
     shares = [part / sum(parts) for part in parts]
     total = sum(info.size for info in pool)
-    mean = sum(s * n for s, n in zip(shares, sizes, strict=True))
     counted = Counter(names(sampler.batches(pool, 1)))
     for one, share, n in zip(datasets, shares, sizes, strict=True):
-        wanted = share * total / (n if unit == "examples" else mean)
+        wanted = share * total / n
         assert abs(counted[one.info.name] - max(1.0, wanted)) <= 0.5 + 1e-9
 
 
@@ -373,9 +365,7 @@ def test_defaults() -> None:
     assert BatchShuffle() == BatchShuffle(batch_size=PerDataset(default=32), tail="drop")
     assert TwoStage().retrieval_ratio == 0.5
     assert DatasetSequential().pin_last == ()
-    plain = Temperature()
-    assert (plain.temperature, plain.share_of) == (2.0, "examples")
-    assert plain.epoch_examples is None
+    assert Temperature().temperature == 2.0
 
 
 @pytest.mark.parametrize("tail", ["drop", "keep", "wrap"])
@@ -395,7 +385,6 @@ def test_laws(kind: type[BatchShuffle], tail: str) -> None:
         (lambda: TwoStage(batch_size=size(4, sts=0)), "batch_size must be at least 1, not 0"),
         (lambda: TwoStage(retrieval_ratio=50), "share from 0 to 1, not 50"),
         (lambda: Proportional(weight=PerDataset(default=0.0)), "weight must be above 0, not 0"),
-        (lambda: Proportional(epoch_examples=0), "epoch_examples must be at least 1"),
         (lambda: Temperature(weight=PerDataset(default=-1.0)), "weight must be above 0, not -1"),
         (lambda: DatasetSequential(pin_last=("a", "a")), "pin_last names 'a' twice"),
         (lambda: DatasetSequential(order=("sts", "sts")), "order names sts twice"),
@@ -462,9 +451,9 @@ def test_batches_of_tokens_are_full_but_for_a_text(tail: Tail) -> None:
 
 def test_batches_of_tokens_come_again_in_another_order() -> None:
     pool = _texts([10] * 12)
-    sampler = Temperature(batch_tokens=PerDataset(default=40), epoch_examples=24)
-    batches = sampler.batches(pool, 0)
-    assert len(batches) == 6
+    sampler = BatchShuffle(batch_tokens=PerDataset(default=40))
+    (dataset,) = sampler.batches_by_dataset(pool, 0)
+    batches = dataset.of_length(6)
     rows = [tuple(map(int, batch.parts[0].rows)) for batch in batches]
     assert sorted(itertools.chain.from_iterable(rows)) == sorted([*range(12), *range(12)])
     assert len(set(rows)) == 6
