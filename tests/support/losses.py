@@ -49,6 +49,7 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
         InfoNCE(temperature=0.1, positives_in_denominator="same_slot", slot_reduction="sum"),
         {},
     ),
+    "infonce, own negatives": (InfoNCE(temperature=0.1, own_negatives_only=True), {}),
     "infonce, both ways": (InfoNCE(temperature=0.1, symmetric=True), {}),
     "infonce, masks": (
         InfoNCE(temperature=0.1, mask_equal_text=True, mask_equal_label=True, symmetric=True),

@@ -170,8 +170,10 @@ class InfoNCE(Loss):
     never its negatives (CoDiEmb, arXiv:2508.11442, equation 2).
 
     `positives_in_denominator` takes all positives of other rows or only those of the same slot.
-    `slot_reduction` averages or sums over a row's positives. `symmetric` adds the loss from positives to
-    anchors and halves the sum. `contrast_anchors` also takes other rows' anchors as negatives.
+    `own_negatives_only` excludes the hard negatives of other rows, as in equation 3 of the Nomic Embed v2
+    paper (arXiv:2502.07972); the authors' code uses the hard negatives of all rows, which is the default
+    here. `slot_reduction` averages or sums over a row's positives. `symmetric` adds the loss from positives
+    to anchors and halves the sum. `contrast_anchors` also takes other rows' anchors as negatives.
     `contrast_positives` also adds the similarities between the row's positive and other rows' positives (Li
     et al., 2023, arXiv:2308.03281). All but `slot_reduction` need other rows.
 
@@ -196,6 +198,7 @@ class InfoNCE(Loss):
     temperature: Positive = 0.02
     """Divisor of the similarities: cosines, unless the model compares otherwise."""
     positives_in_denominator: Literal["all", "same_slot"] = "all"
+    own_negatives_only: bool = False
     slot_reduction: Literal["mean", "sum"] = "mean"
     symmetric: bool = False
     contrast_anchors: bool = False
@@ -258,15 +261,21 @@ class InfoNCE(Loss):
         import torch
 
         slots = len(positives.row) // len(anchors.row)
-        shared_sides = [anchors, negatives] if self.contrast_anchors else [negatives]
+        shared_sides = [anchors] if self.contrast_anchors else []
+        if not self.own_negatives_only:
+            shared_sides.append(negatives)
         if self.positives_in_denominator == "all":
             parts = [rules.log_sums(anchors, reduce(TableSide.__add__, [positives, *shared_sides]))]
         else:
             parts = [rules.log_sums(anchors, positives.part(slot, slots)) for slot in range(slots)]
         summed_negatives = torch.stack(parts, dim=1)
-        if self.positives_in_denominator == "same_slot":
+        if self.positives_in_denominator == "same_slot" and shared_sides:
             shared_sums = rules.log_sums(anchors, reduce(TableSide.__add__, shared_sides))
             summed_negatives = torch.logaddexp(summed_negatives, shared_sums[:, None])
+        if self.own_negatives_only:
+            summed_negatives = torch.logaddexp(
+                summed_negatives, _sum_own_negatives(anchors, negatives, rules)
+            )
         return summed_negatives
 
     def _make_rules(self, e: Embeddings, anchors: TableSide, positives: TableSide) -> Rules:

@@ -32,7 +32,12 @@ LOSSES: dict[type[Loss], tuple[set[str], dict[str, Any]]] = {
         {
             **{"temperature": 0.02, "positives_in_denominator": "all", "slot_reduction": "mean"},
             **{"symmetric": False, "contrast_anchors": False, "contrast_positives": False},
-            **{"mask_equal_text": False, "mask_equal_label": False, "cross_rank": True},
+            **{
+                "own_negatives_only": False,
+                "mask_equal_text": False,
+                "mask_equal_label": False,
+                "cross_rank": True,
+            },
             **{"guide": None, "guide_margin": 0.0},
         },
     ),
