@@ -30,11 +30,10 @@ class BulletList:
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """Table with a header row; `align` has `l` or `r` for each column; further columns are left-aligned."""
+    """Table with a header row."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
-    align: str = ""
 
 
 NAME_REMARK = "  # the path of this folder, or its hub id"
@@ -94,8 +93,8 @@ def _draw_section(section: Section) -> str:
 
 def _draw_passage(passage: Passage) -> str:
     match passage:
-        case TextTable(head, rows, align):
-            lines = table_lines(head, rows, align)
+        case TextTable(head, rows):
+            lines = table_lines(head, rows)
         case CodeLines(text, language):
             lines = code_block(text, language)
         case BulletList(items):

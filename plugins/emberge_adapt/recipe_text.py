@@ -292,9 +292,9 @@ class _RecipeWriter:
             yield ""
             start = f"{{model: ${TOKENS}}}"
         yield from _comment(
-            f"A smaller model ({small.summary}), which learns to give texts the model's vectors, so that "
-            "its queries can search the model's index. It needs texts, and no labels (LEAF, "
-            "arXiv:2509.12539). The model embeds each text once; few texts are read several times.",
+            f"A smaller model ({small.summary}), which learns to give texts the model's vectors. It "
+            "needs texts, and no labels (LEAF, arXiv:2509.12539). The model embeds each text once; few texts "
+            "are read several times.",
             1,
         )
         yield f"  {SMALL}:"

@@ -93,7 +93,7 @@ class TextEncoder(Backbone):
 
     `dense` is the size of embeddings that a new linear layer after the pooling gives, a stock Dense without
     bias and activation. It begins as the identity, or as random orthogonal rows if it changes the size. A
-    student of a distillation reads its teacher's index through it (LEAF, arXiv:2509.12539). A folder whose
+    student of a distillation has its teacher's vectors by it (LEAF, arXiv:2509.12539). A folder whose
     last Dense has this size already keeps it.
 
     `lora` trains an adapter on frozen weights. `gradient_checkpointing` keeps only each block's input and

@@ -93,10 +93,6 @@ class Mteb(Evaluator):
     A step `evaluate` shows the sizes of a model side by side. All embeddings of a task stay in memory until
     its last size is scored.
 
-    A folder with an encoder for each kind of text (a Router of sentence-transformers) is scored as it
-    serves: queries by their route, documents by theirs, and the texts of tasks that have neither by the
-    default route, as `encode` does.
-
     Models of the backbones `splade` and `multi_vector` are scored on retrieval and reranking tasks by their
     own similarity: the dot product of sparse vectors, or late interaction (MaxSim). Documents are embedded in
     blocks while queries are scored, and no index is kept. A reranker (`cross_encoder`) is scored alone where

@@ -48,9 +48,9 @@ class Distil(FitOptions, Step):
     can be averaged, for losses of scores: `similarity_distillation`, or `kl_distillation` for data with
     negatives.
 
-    With `embedding_distillation` a student learns the teacher's space, so that its queries can search the
-    teacher's index. If the size of its vectors differs from the teacher's, give a transformer a linear layer:
-    `backbone: {text_encoder: {dense: …}}`.
+    With `embedding_distillation` a student learns the teacher's space, so that its queries can search
+    documents that the teacher embedded. If the size of its vectors differs from the teacher's, give a
+    transformer a linear layer: `backbone: {text_encoder: {dense: …}}`.
 
     Example:
         small:

@@ -32,7 +32,7 @@ class StaticModel(Step):
     al., 2017). The probability p of a token is counted in the texts of `data`; without data it is that of
     Zipf's law, by the token's place among the words, or the single characters, of the vocabulary. Special and
     unused tokens have vectors of zeros. The vectors are of the teacher's size: a step `distil` with
-    `embedding_distillation` brings texts near to their vectors in the teacher's index.
+    `embedding_distillation` brings texts near to the teacher's vectors of them.
 
     The result is a folder of sentence-transformers with a stock StaticEmbedding. Train it by a step `distil`
     with `student: {model: …}`, or by `train`.

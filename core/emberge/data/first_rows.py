@@ -201,10 +201,9 @@ def check_datasets(
     entries: Sequence[DataEntry],
     option: str = "data",
     *,
-    limit_rows: int = 100,
     show: bool = True,
 ) -> CheckedData:
-    """Return the first rows of a step's entries, at most `limit_rows` of each, and their problems.
+    """Return the first rows of a step's entries, and their problems.
 
     A problem without a `file:line` in the data has the line of `option`. With `show`, the first example of
     each dataset becomes a note. Without permission to use the network, hub datasets are `unseen`.
@@ -213,7 +212,6 @@ def check_datasets(
         entries,
         readers=context.readers,
         resolve=context.data,
-        limit_rows=limit_rows,
         network=context.deep,
     )
     context.count("set", checked_data.places)

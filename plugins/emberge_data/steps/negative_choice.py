@@ -114,10 +114,9 @@ class Passages:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mined:
-    """Negatives of n queries: text indices [n, count], padded with -1, and thresholds [teachers, n]."""
+    """Negatives of n queries: text indices [n, count], padded with -1."""
 
     places: NDArray[np.int64]
-    thresholds: NDArray[np.float64] | None
 
 
 def nearest_passages(
@@ -177,7 +176,7 @@ def choose(
             _move_passing(spaces, queries, documents.places[:, first - 1 :], ceilings)
             for documents in nearest_by_space
         ]
-    return Mined(_choose_candidates(lists, choice.count), ceilings)
+    return Mined(_choose_candidates(lists, choice.count))
 
 
 def take_in_turns(lists: Sequence[Sequence[int]]) -> list[int]:

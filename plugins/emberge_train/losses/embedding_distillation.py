@@ -29,7 +29,7 @@ class EmbeddingDistillation(GuidedLoss):
 
     No labels, scores or negatives are needed, and single texts (the task `text`) suffice. The vectors of both
     models must have one size. In `matryoshka`, the first numbers of a vector learn the first numbers of the
-    teacher's. The student then answers searches in the teacher's index.
+    teacher's. The student's queries can then search documents that the teacher embedded.
 
     Example:
         small:

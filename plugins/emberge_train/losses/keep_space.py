@@ -20,8 +20,8 @@ class KeepSpace(Loss):
 
     The loss is the mean over rows of the mean over a row's positives and negatives of |x - g|² = 2 - 2 cos(x,
     g). Here x is the document's embedding by the trained model and g its embedding by the `guide`, which is
-    the old model; both have length one. Documents embedded after the training are then near their old vectors
-    in an index. The trained model does not embed the queries, unless another loss in the same sum reads them.
+    the old model; both have length one. Documents embedded after the training are then near their old
+    vectors. The trained model does not embed the queries, unless another loss in the same sum reads them.
 
     The guide uses its own prompts, and its embeddings must have the size of the trained model's. In a sum of
     losses, `weight` sets how strongly the old space is kept.

@@ -29,7 +29,7 @@ class SimilarityDistillation(GuidedLoss):
     other's distributions.
 
     Only scores are compared, so that the sizes and spaces of both models may differ, and an ensemble may have
-    teachers of any spaces. The student does not learn the teacher's space: it needs an index of its own.
+    teachers of any spaces. The student does not learn the teacher's space.
     Single texts (the task `text`) suffice. By default the texts of all ranks are one batch.
 
     Example:
