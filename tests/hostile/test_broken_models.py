@@ -246,7 +246,6 @@ OPENING: dict[str, str] = {
     "as_encoder": "{model: MODEL}",
     "rope": "{model: MODEL}",
     "upcycle": "{model: MODEL}",
-    "deduplicate": "{data: {path: DATA}, teacher: {model: MODEL}, cosine: 0.9}",
 }
 
 
