@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import struct
@@ -12,13 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from emberge import DataEntry, DataError, DataRef, Media
 from emberge.data import load_datasets
 from emberge.media import MediaFolder, image_size, media_files, read_image
 from emberge_data import JsonLines
 from PIL import Image
+
+from tests.support.drawn_images import drawing, saved
 
 EPS = (
     b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n"
@@ -48,17 +48,6 @@ def png(width: int, height: int, *, depth: int = 8, colour: int = 0, data: bytes
     header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
     parts = chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
     return b"\x89PNG\r\n\x1a\n" + parts
-
-
-def saved(image: Image.Image, kind: str, **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
-    return buffer.getvalue()
-
-
-def drawing() -> Image.Image:
-    """Three by two pixels, each of its own grey."""
-    return Image.fromarray(np.arange(10, 70, 10, dtype=np.uint8).reshape(2, 3))
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import struct
 import zlib
 from collections.abc import Callable
@@ -15,20 +14,11 @@ from emberge import DataError, Media
 from emberge.media import MediaFolder, image_size, read_image
 from PIL import Image
 
+from tests.support.drawn_images import drawing, saved
+
 
 def chunk(kind: bytes, body: bytes) -> bytes:
     return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
-
-def saved(image: Image.Image, kind: str, **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
-    return buffer.getvalue()
-
-
-def drawing() -> Image.Image:
-    """Three by two pixels, each of its own grey."""
-    return Image.fromarray(np.arange(10, 70, 10, dtype=np.uint8).reshape(2, 3))
 
 
 @pytest.fixture
