@@ -1,7 +1,8 @@
 # Each target sets up .venv by itself: all that a fresh machine needs is make and Python 3.11 or newer.
 #
 #   make demo     train, merge, evaluate and report a small model on CPU, five minutes on two cores
-#   make test     lint, types and tests
+#   make test     lint, types and every quick test: before each commit
+#   make test-all  lint, types and all tests, the slow ones too: nightly and before a release
 #   make docs     the documentation as a website in out/site; index.html opens without a server
 #   make coverage  the tests again, and which lines they reach
 #   make lint     ruff and mypy
@@ -32,7 +33,7 @@ export TOKENIZERS_PARALLELISM = false
 # Files are UTF-8 whatever the locale is, of tests too.
 export PYTHONUTF8 = 1
 
-.PHONY: help demo test docs coverage lint style bench gpu test-machines mutants
+.PHONY: help demo test test-all docs coverage lint style bench gpu test-machines mutants
 .DELETE_ON_ERROR:
 
 help:
@@ -44,12 +45,13 @@ demo: $(READY)
 
 # Tests work on tensors so small that a second thread costs more than it gives, and float32 sums must
 # not depend on the machine that runs them: what other cores are for is other files of tests.
-test coverage: export OMP_NUM_THREADS = 1
+test test-all coverage: export OMP_NUM_THREADS = 1
 # Empty counts as unset: without bytecode each worker compiles all tests again, half of the time of collecting.
-test coverage: export PYTHONDONTWRITEBYTECODE =
+test test-all coverage: export PYTHONDONTWRITEBYTECODE =
 SUITE := -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+test-all: SUITE += -m 'not benchmark'
 # Types beside the tests: mypy takes one core, on a fresh checkout for two minutes.
-test: style
+test test-all: style
 	$(BIN)/python -m mypy & types=$$!; $(BIN)/python $(SUITE); tests=$$?; wait $$types && exit $$tests
 
 # Strict: a broken link, an unlisted page and whatever loads from another server are errors. The theme's

@@ -98,9 +98,27 @@ def test_only_what_a_machine_lacks_is_a_reason_to_skip(reason: str, fine: bool) 
 
 def test_make_has_a_target_for_everything_the_readme_promises() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
-    for target in ("demo", "test", "docs", "lint", "bench", "gpu", "test-machines", "mutants"):
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
-    assert "make test" in (ROOT / ".ci" / "run").read_text("utf-8")
+    for target in (
+        "demo",
+        "test",
+        "test-all",
+        "docs",
+        "lint",
+        "bench",
+        "gpu",
+        "test-machines",
+        "mutants",
+    ):
+        assert re.search(rf"^([\w-]+ )*{target}( [\w-]+)*:", makefile, re.MULTILINE), target
+
+
+def test_each_push_runs_the_quick_tests_and_each_night_and_release_all_of_them() -> None:
+    assert "exec make test <" in (ROOT / ".ci" / "run").read_text("utf-8")
+    workflows = ROOT / ".github" / "workflows"
+    on_push, on_tag = (workflows / name for name in ("test.yml", "test-all.yml"))
+    assert "run: make test TORCH" in on_push.read_text("utf-8")
+    for word in ("run: make test-all TORCH", "schedule:", 'tags: ["v*"]', skips.STRICT):
+        assert word in on_tag.read_text("utf-8")
 
 
 def test_the_build_needs_what_the_build_backend_is() -> None:
