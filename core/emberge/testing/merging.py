@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ _SHAPES: Mapping[str, tuple[int, ...]] = {
     "layers.1.scale": (),
 }
 _FROZEN = "layers.1.frozen.weight"
+_WIDE_TOLERANCE = 1e-6
 Model = dict[str, Tensor]
 
 
@@ -35,34 +37,46 @@ def check_strategy(
     scale: bool = True,
     tolerance: float = 2e-5,
 ) -> None:
-    """Check a strategy, or the links of a chain, against the laws of merging.
+    """Check a strategy, or the links of a chain, against the laws of merging, with one to five models.
 
     Always checked: shapes, dtypes and names do not change; inputs are not modified; two runs give the same
-    bytes; the size of the blocks does not matter; zeros and unchanged tensors give finite numbers. Checked
-    unless switched off: merging copies of one model gives that model (`identity`), the order of (model,
-    weight) pairs does not matter (`permutation`), multiplying all inputs by a factor multiplies the result by
-    it (`scale`). Checked only if switched on: weights (1, 0, …) give the first model (`one_hot`).
+    bytes; the size of the blocks does not matter, also where many numbers are equal; zeros give finite
+    numbers; a tensor that no model changed stays as it is. Checked unless switched off: merging copies of
+    one model gives that model (`identity`), the order of (model, weight) pairs does not matter
+    (`permutation`), multiplying all inputs by a factor multiplies the result by it (`scale`). Checked only
+    if switched on: weights (1, 0, …) give the first model (`one_hot`).
 
-    `base` decides whether the merge has a base; by default it has one if a link requires it.
+    `base` decides whether the merge has a base; by default it has one if a link requires it. `tolerance` is
+    that of float32, by the largest number of a tensor; the laws are checked in float64 too, to a millionth.
 
     Raises:
         AssertionError: if a law is broken; the message begins with its name.
     """
     chain = (links,) if isinstance(links, Stage) else tuple(links)
     needs = any(link.base_policy == "required" for link in chain)
-    trial = _MergeTrial.of(chain, needs if base is None else base, weights, tolerance)
-    trial.check_shapes_and_inputs()
-    trial.check_determinism()
-    trial.check_blocks()
-    trial.check_finite()
-    if identity:
-        trial.check_identity()
-    if permutation:
-        trial.check_permutation()
-    if scale:
-        trial.check_scale()
-    if one_hot:
-        trial.check_one_hot()
+    based = needs if base is None else base
+    first, last = chain[0].arity.start, chain[0].arity.stop - 1
+    few, some, many = (
+        _MergeTrial.of(chain, min(max(count, first), last), based, weights, tolerance)
+        for count in (1, 3, 5)
+    )
+    trials = [some, many.widen()]
+    if len(few.models) < len(some.models):
+        trials.append(few)
+    for trial in trials:
+        trial.check_shapes_and_inputs()
+        trial.check_determinism()
+        trial.check_blocks()
+        trial.check_finite()
+        trial.check_frozen()
+        if identity:
+            trial.check_identity()
+        if permutation:
+            trial.check_permutation()
+        if scale:
+            trial.check_scale()
+        if one_hot:
+            trial.check_one_hot()
 
 
 @dataclass(frozen=True)
@@ -74,13 +88,17 @@ class _MergeTrial:
     base: Model | None
     weights: tuple[float, ...]
     tolerance: float
+    dtype: str = "float32"
 
     @classmethod
     def of(
-        cls, chain: tuple[Stage, ...], based: bool, weights: Sequence[float], tolerance: float
+        cls,
+        chain: tuple[Stage, ...],
+        count: int,
+        based: bool,
+        weights: Sequence[float],
+        tolerance: float,
     ) -> _MergeTrial:
-        arity = chain[0].arity
-        count = min(max(arity.start, 3), arity.stop - 1)
         generator = torch.Generator().manual_seed(20)
         base_tensors = {n: torch.randn(s, generator=generator) for n, s in _SHAPES.items()}
         models = tuple(
@@ -95,6 +113,24 @@ class _MergeTrial:
         weight_per_model = (*weights, *[weights[-1]] * count)[:count]
         return cls(chain, models, base_tensors if based else None, weight_per_model, tolerance)
 
+    def widen(self) -> _MergeTrial:
+        """Return the trial in float64; the last of several models has not moved from the base."""
+        models = [*self.models]
+        if self.base is not None and len(models) > 2:
+            models[-1] = self.base
+        return replace(
+            self,
+            models=tuple(_convert(model, torch.float64) for model in models),
+            base=None if self.base is None else _convert(self.base, torch.float64),
+            tolerance=_WIDE_TOLERANCE,
+            dtype="float64",
+        )
+
+    @cached_property
+    def merged(self) -> Model:
+        """The merge of the trial's own models."""
+        return self.merge()
+
     def merge(
         self,
         models: Sequence[Model] | None = None,
@@ -103,6 +139,7 @@ class _MergeTrial:
         order: Sequence[int] | None = None,
         **settings: int,
     ) -> Model:
+        """Return the merged tensors, by default of the trial's models, weights and base."""
         members = list(models or self.models)
         base_tensors = None if self.base is None else (base or self.base)
         order = order or range(len(members))
@@ -115,10 +152,17 @@ class _MergeTrial:
                 base_tensors,
                 [weight_per_model[i] for i in order],
                 [f"model {i}" for i in order],
+                dtype=self.dtype,
                 **settings,
             )
         except CheckpointError as error:
             raise AssertionError(f"finite: {error}") from None
+
+    def _coarsen(self) -> tuple[list[Model], Model | None]:
+        """Return models and base of few different numbers, most of which are equal."""
+        coarse = [{n: (4 * t).round() / 4 for n, t in model.items()} for model in self.models]
+        base = self.base
+        return coarse, None if base is None else {n: (4 * t).round() / 4 for n, t in base.items()}
 
     def check_shapes_and_inputs(self) -> None:
         inputs = [*self.models, *([self.base] if self.base else [])]
@@ -138,23 +182,20 @@ class _MergeTrial:
                 )
 
     def check_determinism(self) -> None:
-        _require_equal("determinism: two runs differ", self.merge(), self.merge())
+        _require_equal("determinism: two runs differ", self.merge(), self.merged)
 
     def check_blocks(self) -> None:
-        unblocked_merge = self.merge()
-        _require_equal(
-            "blocks: the size of what is produced at once shows",
-            unblocked_merge,
-            self.merge(block=1),
-        )
-        _require_equal(
-            "blocks: another number of threads shows",
-            unblocked_merge,
-            self.merge(block=1, workers=2),
-        )
-        self._require_close(
-            "blocks: measures do not add up over rows", self.merge(granule=1), unblocked_merge
-        )
+        for models, base in ((list(self.models), self.base), self._coarsen()):
+            unblocked_merge = self.merge(models, base)
+            for settings, law in (
+                ({"block": 1}, "blocks: the size of what is produced at once shows"),
+                ({"block": 1, "workers": 2}, "blocks: another number of threads shows"),
+            ):
+                _require_equal(law, unblocked_merge, self.merge(models, base, **settings))
+            by_rows = self.merge(models, base, granule=1)
+            self._require_close(
+                "blocks: measures do not add up over rows", by_rows, unblocked_merge
+            )
 
     def check_finite(self) -> None:
         zeros = [{n: torch.zeros_like(t) for n, t in self.models[0].items()}] * len(self.models)
@@ -163,6 +204,13 @@ class _MergeTrial:
         models_with_zeros = [zeros[0], *self.models[1:]]
         for name, tensor in self.merge(models_with_zeros).items():
             assert tensor.isfinite().all(), f"finite: one model of zeros gives no numbers in {name}"
+
+    def check_frozen(self) -> None:
+        frozen = {_FROZEN: self.models[0][_FROZEN]}
+        self._require_close("frozen: a tensor that no model changed changes", self.merged, frozen)
+        if self.base is not None:
+            unmoved = self.merge([self.base] * len(self.models))
+            self._require_close("frozen: models that are the base give another", unmoved, self.base)
 
     def check_identity(self) -> None:
         for weights in ([1 / len(self.models)] * len(self.models), self._scale_weights()):
@@ -174,14 +222,14 @@ class _MergeTrial:
     def check_permutation(self) -> None:
         reversed_merge = self.merge(order=list(reversed(range(len(self.models)))))
         self._require_close(
-            "permutation: the order of the models shows", reversed_merge, self.merge()
+            "permutation: the order of the models shows", reversed_merge, self.merged
         )
 
     def check_scale(self) -> None:
         for factor in (0.5, 8.0):
             scaled_models = [{n: t * factor for n, t in model.items()} for model in self.models]
             base_tensors = {n: t * factor for n, t in self.base.items()} if self.base else None
-            expected = {n: t * factor for n, t in self.merge().items()}
+            expected = {n: t * factor for n, t in self.merged.items()}
             law = (
                 f"scale covariance: inputs times {factor:g} do not give the result times {factor:g}"
             )
@@ -204,6 +252,10 @@ class _MergeTrial:
             assert largest_error <= self.tolerance, (
                 f"{law} ({name} is off by {largest_error:.1e} of its size)"
             )
+
+
+def _convert(model: Mapping[str, Tensor], dtype: torch.dtype) -> Model:
+    return {name: tensor.to(dtype) for name, tensor in model.items()}
 
 
 def _require_equal(law: str, first: Model, second: Model) -> None:

@@ -9,13 +9,11 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections import namedtuple
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from emberge import CheckpointError, Machine, PerModel, PerTensor
+from emberge import Machine, PerModel, PerTensor
 from emberge.merging import MergeInput, Rule
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files.write_queue import BUFFERS
@@ -41,15 +39,6 @@ def digest(folder: Path) -> dict[str, str]:
         for p in sorted(folder.rglob("*"))
         if p.is_file()
     }
-
-
-def refused(out: Path, *args: Any, **settings: Any) -> str:
-    """The one line of a refusal that leaves nothing at `out`."""
-    with pytest.raises(CheckpointError) as caught:
-        merge_models(*args, **{"strategy": [Linear()], "out": out, **settings})
-    assert not out.exists()
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def test_the_mean_of_three_is_the_mean_of_three(berts: list[Path], tmp_path: Path) -> None:
@@ -302,90 +291,6 @@ def test_changes_lost_to_bfloat16_are_reported(tmp_path: Path) -> None:
         out=tmp_path / "out",
     )
     assert "save specialists in float32" in report.warnings[-1]
-
-
-# ── what bad input gets ─────────────────────────────────────────────────────────────────────────
-
-
-def changed(folder: Path, to: Path, **tensors: torch.Tensor | None) -> Path:
-    """A copy with some tensors exchanged, or taken away."""
-    shutil.copytree(folder, to)
-    state = {**load_file(to / "model.safetensors"), **tensors}
-    save_file({n: t for n, t in state.items() if t is not None}, to / "model.safetensors")
-    return to
-
-
-NAME = "encoder.layer.1.output.dense.weight"
-
-
-def test_another_shape_is_refused(berts: list[Path], tmp_path: Path) -> None:
-    bad = changed(berts[1], tmp_path / "bad", **{NAME: torch.zeros(3, 3)})
-    said = refused(tmp_path / "out", inputs([berts[0], bad]))
-    assert said.startswith(f"{NAME}: 'bad' has shape [3, 3], 'sibling1' has [32, 64]")
-
-
-def test_a_missing_tensor_is_refused(berts: list[Path], tmp_path: Path) -> None:
-    bad = changed(berts[1], tmp_path / "bad", **{NAME: None})
-    assert refused(tmp_path / "out", inputs([berts[0], bad])).startswith(f"{NAME}: 'bad' lacks it")
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-@pytest.mark.parametrize("strategy", [[Linear()], [MultiSlerp()]])
-def test_no_numbers_are_refused(
-    value: float, strategy: Any, berts: list[Path], tmp_path: Path
-) -> None:
-    tensor = load_file(berts[1] / "model.safetensors")[NAME]
-    tensor[5, 7] = value
-    bad = changed(berts[1], tmp_path / "bad", **{NAME: tensor})
-    said = refused(tmp_path / "out", inputs([berts[0], bad]), strategy=strategy)
-    assert said.startswith(f"{NAME}: 'bad' has values that are NaN, infinite or above")
-
-
-def test_a_pickle_is_refused(berts: list[Path], tmp_path: Path) -> None:
-    bad = shutil.copytree(berts[1], tmp_path / "bad")
-    (bad / "model.safetensors").rename(bad / "pytorch_model.bin")
-    assert f"emberge safetensors {bad}" in refused(tmp_path / "out", inputs([berts[0], bad]))
-
-
-def test_a_truncated_file_is_refused(berts: list[Path], tmp_path: Path) -> None:
-    bad = shutil.copytree(berts[1], tmp_path / "bad")
-    path = bad / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-100])
-    said = refused(tmp_path / "out", inputs([berts[0], bad]))
-    assert said.startswith(str(path))
-    assert "truncated" in said
-
-
-def test_a_header_that_points_outside_is_refused(berts: list[Path], tmp_path: Path) -> None:
-    bad = shutil.copytree(berts[1], tmp_path / "bad")
-    path = bad / "model.safetensors"
-    whole = path.read_bytes()
-    length = int.from_bytes(whole[:8], "little")
-    header = json.loads(whole[8 : 8 + length])
-    start, end = header[NAME]["data_offsets"]
-    header[NAME]["data_offsets"] = [start + 10**9, end + 10**9]
-    raw = json.dumps(header).encode()
-    path.write_bytes(len(raw).to_bytes(8, "little") + raw + whole[8 + length :])
-    said = refused(tmp_path / "out", inputs([berts[0], bad]))
-    assert said.startswith(f"{path}: tensor '{NAME}' ends at byte")
-
-
-def test_a_full_disk_is_said_before_the_start(
-    berts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**6, 10**6 - 10, 10))
-    said = refused(tmp_path / "out", inputs(berts))
-    assert "and the disk has 10 bytes free" in said
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_occupied_place_is_left_alone(berts: list[Path], tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mine.txt").write_text("mine")
-    with pytest.raises(CheckpointError, match="choose another folder"):
-        merge_models(inputs(berts), strategy=[Linear()], out=tmp_path / "out")
-    assert (tmp_path / "out" / "mine.txt").read_text() == "mine"
 
 
 # ── kills ───────────────────────────────────────────────────────────────────────────────────────

@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from emberge import Block, Measures, MergeStrategy, Stats
+import torch
+from emberge import Block, CheckpointError, Measures, MergeStrategy, Stats
+from emberge.merging import merge_state_dicts
 from emberge.testing import check_strategy
 from emberge_merge.methods import strategies, transforms
 from torch import Tensor
 
 from tests.support.registered import CHAINS
+
+State = dict[str, Tensor]
 
 
 @pytest.mark.parametrize("name", CHAINS)
@@ -25,6 +29,51 @@ def test_no_strategy_is_left_out() -> None:
     assert {*strategies(), "layer_softmax"} - {"fisher"} <= tried
     used = {link.name_in_recipes for links, _ in CHAINS.values() for link in links}
     assert set(transforms()) <= used
+
+
+def models_of(name: str, dtype: torch.dtype) -> tuple[State | None, list[State]]:
+    """A base, if the chain has one, and as many models as it takes, up to three, in a dtype."""
+    links, declared = CHAINS[name]
+    generator = torch.Generator().manual_seed(3)
+    base = {n: torch.randn(s, generator=generator) for n, s in (("w", (6, 5)), ("b", (5,)))}
+    count = min(max(links[0].arity.start, 3), links[0].arity.stop - 1)
+    noisy = [
+        {n: t + 0.1 * torch.randn(t.shape, generator=generator) for n, t in base.items()}
+        for _ in range(count)
+    ]
+    based = declared.get("base", any(link.base_policy == "required" for link in links))
+    stored = [{n: t.to(dtype) for n, t in one.items()} for one in (base, *noisy)]
+    return stored[0] if based else None, stored[1:]
+
+
+def merged(name: str, base: State | None, models: list[State]) -> State:
+    return merge_state_dicts(models, CHAINS[name][0], base, groups=["g"] * len(models))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("name", CHAINS)
+def test_models_of_any_dtype_give_the_result_of_their_numbers_rounded_once(
+    name: str, dtype: torch.dtype
+) -> None:
+    base, models = models_of(name, dtype)
+    found = merged(name, base, models)
+    wide = [{n: t.float() for n, t in one.items()} for one in (base or {}, *models)]
+    exact = merged(name, wide[0] or None, wide[1:])
+    for tensor_name, tensor in exact.items():
+        assert torch.equal(found[tensor_name], tensor.to(dtype))
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_nan_is_refused_with_its_tensor_and_model(name: str) -> None:
+    base, models = models_of(name, torch.float32)
+    states = [*models, *([base] if base is not None else [])]
+    for number, state in enumerate(states):
+        state["w"][-1, -1], before = float("nan"), float(state["w"][-1, -1])
+        whose = f"model {number + 1}" if number < len(models) else "the base"
+        with pytest.raises(CheckpointError, match=f"^w: '{whose}' has values that are NaN"):
+            merged(name, base, models)
+        state["w"][-1, -1] = before
+    merged(name, base, models)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,35 +92,23 @@ class _Off(MergeStrategy):
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
         merged = block.tensors.mean(0)
-        if self.law == "identity":
-            return merged * 1.01
-        if self.law == "permutation":
-            return block.combine([0.5, 0.25, 0.25])
-        if self.law == "scale covariance":
-            return merged.clamp(max=6.0)
-        if self.law == "blocks: the size":
-            return merged - merged.mean() * 1e-3 + merged.flatten()[0] * 1e-3
-        if self.law == "blocks: measures":
-            return merged * (1 + stats[0]["blocks"])
-        if self.law == "finite":
-            return merged * (merged / merged)
-        if self.law == "one-hot":
-            return merged
-        return merged
+        return {
+            "identity": lambda: merged.where(merged == 1.0, 1.01 * merged),
+            "permutation": lambda: (merged + block.tensors[0]) / 2,
+            "scale covariance": lambda: merged.clamp(max=6.0),
+            "blocks: the size": lambda: merged + 1e-3 * (merged.flatten()[0] - merged.mean()),
+            "blocks: measures": lambda: merged * (1 + stats[0]["blocks"]),
+            "finite": lambda: merged * (merged / merged),
+            "frozen": lambda: 1.01 * merged,
+            "determinism": lambda: merged + torch.rand(()),
+            "one-hot": lambda: merged,
+        }[self.law]()
 
 
-@pytest.mark.parametrize(
-    "law",
-    [
-        "identity",
-        "permutation",
-        "scale covariance",
-        "blocks: the size",
-        "blocks: measures",
-        "finite",
-        "one-hot",
-    ],
-)
+LAWS = ("identity", "permutation", "scale covariance", "blocks: the size", "blocks: measures")
+
+
+@pytest.mark.parametrize("law", [*LAWS, "finite", "frozen", "determinism", "one-hot"])
 def test_a_broken_law_is_named(law: str) -> None:
     with pytest.raises(AssertionError, match=f"^{law}"):
         check_strategy(_Off(law=law), one_hot=law == "one-hot")

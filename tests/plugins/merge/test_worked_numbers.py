@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from emberge import PerModel, PerTensor, Stage
+import yaml
+from emberge import PerTensor, Stage
 from emberge.merging import merge_state_dicts
 from emberge_merge.methods.averages.linear import Linear
-from emberge_merge.methods.averages.passthrough import Passthrough
 from emberge_merge.methods.averages.task_arithmetic import TaskArithmetic
-from emberge_merge.methods.sparse.sign_consensus import SignConsensus
-from emberge_merge.methods.sparse.trim import Trim
+from emberge_merge.methods.sparse.energy_weights import EnergyWeights
+from emberge_merge.methods.sparse.trim_outliers import bounds_of
 from emberge_merge.methods.spherical.karcher import Karcher
 from emberge_merge.methods.spherical.model_stock import ModelStock
 from emberge_merge.methods.spherical.multi_slerp import MultiSlerp
-from emberge_merge.methods.spherical.nuslerp import Nuslerp
 from emberge_merge.methods.spherical.sequential_slerp import SequentialSlerp
 from emberge_merge.methods.spherical.slerp import Slerp
 from torch import Tensor
 
-from tests.support.chains import blocks_of
+from tests.support.chains import blocks_of, chain, keep_probability, merge_one
 from tests.support.tolerance import near
 
 BASE = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
@@ -33,6 +33,8 @@ DELTAS = [
     [[-0.6, 0.15, 0.2], [0.25, 0.35, -0.1]],
 ]
 WEIGHTS = (0.5, 0.3, 0.2)
+ORIGIN = torch.tensor(BASE, dtype=torch.float64)
+ZERO = torch.zeros(2, 3).tolist()
 
 
 def merge(
@@ -42,28 +44,96 @@ def merge(
     weights: Sequence[float] | None = None,
     **settings: Any,
 ) -> Tensor:
-    models = [{"w": torch.tensor(v, dtype=torch.float64)} for v in vectors]
-    origin = None if base is None else {"w": torch.tensor(base, dtype=torch.float64)}
+    models = [{"w": torch.as_tensor(v, dtype=torch.float64)} for v in vectors]
+    origin = None if base is None else {"w": torch.as_tensor(base, dtype=torch.float64)}
     return merge_state_dicts(models, strategy, origin, weights, dtype="float64", **settings)["w"]
 
 
-def worked(
-    *strategy: Stage,
-    models: int = 3,
-    base: bool = True,
-    weights: Sequence[float] | None = WEIGHTS,
-    **settings: Any,
-) -> Tensor:
-    origin = torch.tensor(BASE, dtype=torch.float64)
-    vectors = [(origin + torch.tensor(d, dtype=torch.float64)).tolist() for d in DELTAS[:models]]
-    given = None if weights is None else weights[:models]
-    return merge(vectors, *strategy, base=BASE if base else None, weights=given, **settings)
+def models_from(base: Any, count: int = 3) -> list[Tensor]:
+    origin = torch.as_tensor(base, dtype=torch.float64)
+    return [origin + torch.tensor(delta, dtype=torch.float64) for delta in DELTAS[:count]]
 
 
-def close(found: Tensor, expected: Any, tolerance: float = 6e-7) -> None:
-    torch.testing.assert_close(
-        found, torch.tensor(expected, dtype=torch.float64), atol=tolerance, rtol=0
-    )
+def close(found: Tensor | np.ndarray, expected: Any, tolerance: float = 6e-7) -> None:
+    wanted = torch.as_tensor(expected, dtype=torch.float64)
+    torch.testing.assert_close(torch.as_tensor(found), wanted, atol=tolerance, rtol=0)
+
+
+Case = tuple[str, Mapping[str, Any], list[float], Tensor]
+
+
+def read_cases(text: str) -> dict[str, Case]:
+    """Return cases by name, from lines of name | chain and its options | weights | expected rows."""
+    found = {}
+    for line in text.strip().splitlines():
+        name, method, weights, expected = line.split(" | ")
+        method, _, options = method.partition(" ")
+        rows = torch.tensor([float(word) for word in expected.split()], dtype=torch.float64)
+        shares = [float(word) for word in weights.split()]
+        found[name] = method, yaml.safe_load(options) or {}, shares, rows.view(2, 3)
+    return found
+
+
+# What merging as many of BASE and DELTAS gives as there are weights.
+PLAIN = read_cases("""
+E1 | linear | 0.5 0.3 0.2 | 1.14 2.02 3.01 3.98 4.695 6.28
+E2 | linear {normalize: false} | 1 1 1 | 3 6.25 9.1 11.95 14.5 18.7
+E3 | slerp {t: 0.3} | 1 1 | 1.341042 1.9516 2.972346 3.953081 4.508611 6.365067
+E3 nuslerp | nuslerp | 0.7 0.3 | 1.341042 1.9516 2.972346 3.953081 4.508611 6.365067
+E7 | multi_slerp {mode: projected} | 0.5 0.3 0.2 | 1.147661 2.022809 3.016693 3.989824 4.701898 6.297207
+E9 | karcher | 1 1 1 | 1.008736 2.087659 3.041229 3.994267 4.842378 6.25435
+E25 | passthrough {scale: 0.5} | 1 | 0.7 0.9 1.5 2.05 2.2 3.15
+""")
+# The same with a base; the numbers are by how much the result differs from it.
+BASED = read_cases("""
+E1 | task_arithmetic | 0.5 0.3 0.2 | 0.14 0.02 0.01 -0.02 -0.305 0.28
+E4 | nuslerp | 0.7 0.3 | 0.386557 -0.047042 -0.036559 -0.067877 -0.561556 0.417875
+E8 | multi_slerp {mode: projected, space: deltas} | 0.5 0.3 0.2 | 0.249899 0.044186 0.018463 -0.041355 -0.552301 0.515321
+E10 | task_arithmetic {scale: 0.4} | 1 1 1 | 0 0.1 0.04 -0.02 -0.2 0.28
+E11 | task_arithmetic {normalize: true} | 1 1 1 | 0 0.083333 0.033333 -0.016667 -0.166667 0.233333
+E12 | ties | 0.5 0.3 0.2 | 0.325 0.24 0.2 -0.4 -0.46875 0.375
+E12 counted | ties {consensus_mean: count} | 0.5 0.3 0.2 | 0.3 0.225 0.2 -0.4 -0.425 0.4
+E13 | ties {density: 0.5} | 0.5 0.3 0.2 | 0.4 0.3 0 -0.4 -0.6 0.375
+E14 | ties {density: 0.5} | 1 1 1 | -0.6 0.3 0 -0.4 -0.6 0.4
+E14 counted | ties {density: 0.5, consensus_mean: count} | 1 1 1 | -0.6 0.3 0 -0.4 -0.6 0.4
+E15 | ties {density: 0.5, normalize: false} | 0.5 0.3 0.2 | 0.2 0.09 0 -0.12 -0.3 0.3
+E16 | breadcrumbs {density: 0.5, gamma: 0.2} | 0.5 0.3 0.2 | 0.2 -0.01 0.04 -0.07 -0.005 0.15
+E17 | breadcrumbs_ties {density: 0.5, gamma: 0.2} | 0.5 0.3 0.2 | 0.2 -0.1 0.04 -0.12 -0.075 0.15
+E18 | sce | 0.5 0.3 0.2 | -0.6 0.224695 0.2 -0.4 -0.431532 0.396267
+E19 | sce {select_topk: 0.5} | 0.5 0.3 0.2 | -0.6 0 0 -0.4 -0.484069 0
+E20 | model_stock | 1 1 1 | 0 0 0 0 0 0
+E20 raw | model_stock {clamp: false} | 1 1 1 | 0 -0.167962 -0.067185 0.033592 0.335924 -0.470294
+E27 | ties | 0.6 0.4 | 0.32 0.3 -0.1 -0.4 -0.46 0.38
+E28 | sce_unanimous | 0.5 0.3 0.2 | 0 0 0 0 0 0
+A9 | sce_unanimous | 0.6 0.4 | 0.32 0 0 0 -0.46 0.38
+A9 sce | sce | 1 1 | 0.303733 0.3 -0.1 -0.4 -0.431532 0.396267
+A9 half | sce {select_topk: 0.5} | 1 1 | 0 0.3 0 -0.4 -0.448616 0
+E30 iso_c | iso_c | 1 1 | 0.883613 -0.062467 0.049359 -0.079328 -0.644235 0.604796
+E30 tsv_m | tsv_m | 1 1 | 0.665147 -0.261474 -0.205891 -0.112875 -0.578866 0.453142
+E30 wudi | wudi | 1 1 | 0.611128 -0.039253 0.095592 0.110954 -0.39697 0.810126
+""")  # noqa: E501 - a case is a line
+# Where the weighted changes cancel in decimals, and rounding elects the sign: 0.4 + 0.2 - 0.6, 0.12 - 0.12.
+UNDECIDED = {"E18": 0, "E19": 0, "E27": 1}
+
+
+@pytest.mark.parametrize("granule", [1, 1 << 18], ids=["one row", "everything"])
+@pytest.mark.parametrize("case", PLAIN)
+def test_the_worked_example(case: str, granule: int) -> None:
+    name, options, weights, expected = PLAIN[case]
+    models, links = models_from(BASE, len(weights)), chain(name, **options)
+    close(merge(models, *links, weights=weights, granule=granule, block=granule), expected)
+
+
+@pytest.mark.parametrize("granule", [1, 1 << 18], ids=["one row", "everything"])
+@pytest.mark.parametrize("case", BASED)
+def test_the_worked_changes_are_those_from_any_base(case: str, granule: int) -> None:
+    name, options, weights, expected = BASED[case]
+    known = torch.arange(6).view(2, 3) != UNDECIDED.get(case, -1)
+    for base in (BASE, ZERO, [[4.0, -2.0, 1.0], [-8.0, 2.0, 4.0]]):
+        models, links = models_from(base, len(weights)), chain(name, **options)
+        size = {"granule": granule, "block": granule}
+        found = merge(models, *links, base=base, weights=weights, **size)
+        close((found - torch.tensor(base, dtype=torch.float64))[known], expected[known])
 
 
 @pytest.mark.parametrize("t", [0.25, 0.5])
@@ -168,98 +238,15 @@ def test_model_stock_reports_its_ratio() -> None:
     assert list(found.values()) == [pytest.approx(2 / 3)]
 
 
-CASES: dict[str, tuple[tuple[Stage, ...], dict[str, Any], Any]] = {
-    "E1 linear": ((Linear(),), {"base": False}, [[1.14, 2.02, 3.01], [3.98, 4.695, 6.28]]),
-    "E1 task arithmetic": ((TaskArithmetic(),), {}, [[1.14, 2.02, 3.01], [3.98, 4.695, 6.28]]),
-    "E2": (
-        (Linear(normalize=False),),
-        {"base": False, "weights": (1, 1, 1)},
-        [[3, 6.25, 9.1], [11.95, 14.5, 18.7]],
-    ),
-    "E3 slerp": (
-        (Slerp(t=PerTensor(0.3)),),
-        {"base": False, "models": 2},
-        [[1.341042, 1.9516, 2.972346], [3.953081, 4.508611, 6.365067]],
-    ),
-    "E3 nuslerp": (
-        (Nuslerp(),),
-        {"base": False, "models": 2, "weights": (0.7, 0.3)},
-        [[1.341042, 1.9516, 2.972346], [3.953081, 4.508611, 6.365067]],
-    ),
-    "E4": (
-        (Nuslerp(),),
-        {"models": 2, "weights": (0.7, 0.3)},
-        [[1.386557, 1.952958, 2.963441], [3.932123, 4.438444, 6.417875]],
-    ),
-    "E7": (
-        (MultiSlerp(mode="projected"),),
-        {"base": False},
-        [[1.147661, 2.022809, 3.016693], [3.989824, 4.701898, 6.297207]],
-    ),
-    "E8": (
-        (MultiSlerp(mode="projected", space="deltas"),),
-        {},
-        [[1.249899, 2.044186, 3.018463], [3.958645, 4.447699, 6.515321]],
-    ),
-    "E9": (
-        (Karcher(),),
-        {"base": False, "weights": None},
-        [[1.008736, 2.087659, 3.041229], [3.994267, 4.842378, 6.25435]],
-    ),
-    "E10": (
-        (TaskArithmetic(scale=PerTensor(0.4)),),
-        {"weights": None},
-        [[1, 2.1, 3.04], [3.98, 4.8, 6.28]],
-    ),
-    "E11": (
-        (TaskArithmetic(normalize=True),),
-        {"weights": None},
-        [[1, 2.083333, 3.033333], [3.983333, 4.833333, 6.233333]],
-    ),
-    "E12": (
-        (Trim(density=PerModel(1.0)), SignConsensus()),
-        {},
-        [[1.325, 2.24, 3.2], [3.6, 4.53125, 6.375]],
-    ),
-    "E13": ((Trim(), SignConsensus()), {}, [[1.4, 2.3, 3], [3.6, 4.4, 6.375]]),
-    "E14": ((Trim(), SignConsensus()), {"weights": None}, [[0.4, 2.3, 3], [3.6, 4.4, 6.4]]),
-    "E15": (
-        (Trim(), SignConsensus(normalize=False)),
-        {},
-        [[1.2, 2.09, 3], [3.88, 4.7, 6.3]],
-    ),
-    "E20 raw": (
-        (ModelStock(clamp=False),),
-        {},
-        [[1, 1.832038, 2.932815], [4.033592, 5.335924, 5.529706]],
-    ),
-    "E20 clamped": ((ModelStock(),), {}, BASE),
-    "E25": (
-        (Passthrough(scale=PerTensor(0.5)),),
-        {"base": False, "models": 1},
-        [[0.7, 0.9, 1.5], [2.05, 2.2, 3.15]],
-    ),
-}
-
-
-@pytest.mark.parametrize("granule", [1, 1 << 18], ids=["one row", "everything"])
-@pytest.mark.parametrize("case", CASES)
-def test_the_worked_example(case: str, granule: int) -> None:
-    strategy, how, expected = CASES[case]
-    close(worked(*strategy, granule=granule, block=granule, **how), expected)
-
-
 def test_models_that_cancel_out_elect_plus() -> None:  # T-E27
-    strategy = (Trim(density=PerModel(1.0)), SignConsensus())
-    found = merge(DELTAS[:2], *strategy, base=torch.zeros(2, 3).tolist(), weights=(0.6, 0.4))
-    # At [0, 1] the weighted changes cancel in decimals, and rounding may decide.
-    close(found.flatten()[[0, 2, 3, 4, 5]], [0.32, -0.1, -0.4, -0.46, 0.38])
-    tie = merge([[-0.5, 1.0], [0.5, 1.0]], *strategy, base=[0.0, 0.0])
-    close(tie, [0.5, 1.0])
+    links = chain("ties", density=1.0)
+    close(merge([[-0.5, 1.0], [0.5, 1.0]], *links, base=[0.0, 0.0]), [0.5, 1.0])
 
 
 def test_weights_that_sum_to_one_make_task_arithmetic_the_mean() -> None:
-    torch.testing.assert_close(worked(TaskArithmetic()), worked(Linear(), base=False))
+    models = models_from(BASE)
+    found = merge(models, TaskArithmetic(), base=BASE, weights=WEIGHTS)
+    torch.testing.assert_close(found, merge(models, Linear(), weights=WEIGHTS))
 
 
 def test_an_angle_below_float32_cosines_is_still_an_angle() -> None:  # T-00
@@ -287,3 +274,73 @@ def test_an_angle_below_float32_cosines_is_still_an_angle() -> None:  # T-00
     # sin(θ/2) / sin θ = 1 / (2 cos(θ/2)): the angle read back from the coefficient.
     read = 2 * math.acos(1 / (2 * float(first_share)))
     assert read == near(angle.item(), addends=8192)
+
+
+def test_energy_weights_are_shares_of_mean_squares() -> None:  # T-E18
+    (block,) = blocks_of("w", models_from(BASE), ORIGIN)
+    stage = EnergyWeights()
+    weights = stage.apply(block, [stage.measure(block, [])]).weights
+    close(weights, [0.349206, 0.324074, 0.326720])
+
+
+def test_what_is_kept_at_random_goes_by_rank() -> None:  # T-E26
+    found = keep_probability(torch.tensor(DELTAS[0], dtype=torch.float64), 0.5, 0.15)
+    close(found, [[0.65, 0.5, 0.35], [0.35, 0.65, 0.5]])
+
+
+def test_wudi_disturbs_least() -> None:  # T-E30
+    deltas = torch.tensor(DELTAS[:2], dtype=torch.float64)
+
+    def disturbed(change: Tensor) -> float:
+        parts = [((change - d) @ d.mT).square().sum() / d.square().sum() for d in deltas]
+        return float(sum(parts))
+
+    best = merge_one(chain("wudi"), deltas, ZERO)
+    assert disturbed(best) == pytest.approx(0.015505158, abs=1e-8)
+    assert disturbed(deltas.sum(0)) == pytest.approx(0.365775, abs=1e-6)
+    assert disturbed(deltas.mean(0)) == pytest.approx(0.129524, abs=1e-6)
+    torch.manual_seed(0)
+    for _ in range(20):
+        assert disturbed(best + 0.01 * torch.randn_like(best)) > disturbed(best)
+
+
+def test_iso_c_has_one_singular_value() -> None:  # T-E30
+    merged = merge_one(chain("iso_c"), DELTAS[:2], ZERO)
+    close(torch.linalg.svdvals(torch.tensor(DELTAS[:2]).double().sum(0)), [1.246553, 0.527832])
+    close(torch.linalg.svdvals(merged), [0.887192, 0.887192])
+
+
+def test_tsv_m_of_more_models_than_triplets_is_the_sum() -> None:
+    found = merge_one(chain("tsv_m"), DELTAS, ZERO)
+    close(found, torch.tensor(DELTAS, dtype=torch.float64).sum(0))
+
+
+def test_spectral_methods_take_the_mean_of_vectors() -> None:
+    vectors = [[0.1, -0.4, 0.2], [0.3, 0.2, 0.0]]
+    for name in ("iso_c", "tsv_m", "wudi"):
+        close(merge_one(chain(name), vectors, [0.0, 0.0, 0.0]), [0.2, -0.1, 0.1])
+
+
+@pytest.mark.parametrize(
+    ("density", "gamma", "total", "upper", "outliers"),
+    [
+        (0.5, 0.2, 6, 4, 1),  # T-E16: one outlier, three stay
+        (0.5, 0.01, 6, 3, 0),  # too few for an outlier: the largest half
+        (0.9, 0.3, 10, 10, 1),  # fewer outliers go, so that nine stay
+        (1.0, 0.5, 6, 6, 0),
+        (0.0, 0.2, 6, 1, 1),
+        (0.01, 0.2, 6, 2, 1),  # at least one stays
+    ],
+)
+def test_outliers_go_and_so_many_stay(
+    density: float, gamma: float, total: int, upper: int, outliers: int
+) -> None:
+    assert bounds_of(density, gamma, total) == (upper, outliers)
+
+
+def test_rescaling_restores_the_sum_of_magnitudes() -> None:
+    links = chain("breadcrumbs", density=0.5, gamma=0.2, rescale_mode="l1")
+    delta = torch.tensor(DELTAS[0], dtype=torch.float64)
+    found = merge_one(links, [delta], ZERO)
+    assert found.abs().sum().item() == pytest.approx(delta.abs().sum().item())
+    assert int((found != 0).sum()) == 3

@@ -39,13 +39,11 @@ _OWN_ROOMS: Mapping[str, Room] = {
     "methods": Room(
         ("plugins/emberge_merge/methods/**/*.py", "plugins/emberge_codiemb/layer_softmax.py"),
         (
-            f"{MERGE}/test_delta_methods.py",
             f"{MERGE}/test_directions.py",
             f"{MERGE}/test_fisher.py",
             f"{MERGE}/test_group.py",
             f"{MERGE}/test_merge_demands.py",
             f"{MERGE}/test_merge_laws.py",
-            f"{MERGE}/test_merge_properties.py",
             f"{MERGE}/test_mergekit_agreement.py",
             f"{MERGE}/test_mergekit_differences.py",
             f"{MERGE}/test_regmean.py",

@@ -249,7 +249,8 @@ class MergeJob(TensorJob):
             base = self.base if self.chain.reads_base(position, number) else None
             # A sample is not checked: the pass that reads all rows checks them.
             guard = not (
-                self.chain.links[position].samples_rows(number) or self._are_checked(rows, stats)
+                self.chain.links[position].samples_rows(number)
+                or self._are_checked(rows, stats, base is not None)
             )
             block = self._read_block(rows, index, device, base, guard=guard)
         with self._name_in_errors():
@@ -270,7 +271,7 @@ class MergeJob(TensorJob):
 
     def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor | np.ndarray:
         base = self.base if self.chain.merges_with_base else None
-        guard = not self._are_checked(rows, stats)
+        guard = not self._are_checked(rows, stats, base is not None)
         block = self._read_block(rows, 0, device, base, guard=guard)
         with self._name_in_errors():
             merged = self.chain.merge(self._split_by_link(stats), block, self.spec.dtype)
@@ -310,15 +311,20 @@ class MergeJob(TensorJob):
     def _warn(self, warning: str) -> None:
         self.remarks.setdefault("warnings", []).append(warning)
 
-    def _are_checked(self, rows: range, stats: Sequence[Measures]) -> bool:
-        """Return whether a finished pass has read all of the rows, and so checked them for NaN."""
+    def _are_checked(self, rows: range, stats: Sequence[Measures], based: bool) -> bool:
+        """Return whether a finished pass has read all of the rows, and so checked them for NaN.
+
+        With `based`, the base's rows are needed too.
+        """
         width = rows_of(self.spec.shape)[1]
         start, size = rows.start * width, len(rows) * width
         return any(
             link.reads_rows(number)
             and not link.samples_rows(number)
             and link.needs_rows(start, size, finished[:number])
-            for link, finished in zip(self.chain.links, self._split_by_link(stats), strict=True)
+            and (self.chain.reads_base(position, number) or not based)
+            for position, finished in enumerate(self._split_by_link(stats))
+            for link in self.chain.links[position : position + 1]
             for number in range(len(finished))
         )
 

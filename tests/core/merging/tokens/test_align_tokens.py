@@ -9,23 +9,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from emberge import (
-    CheckpointError,
     FileRef,
-    Machine,
     PerTensor,
-    RecipeError,
-    Stage,
-    check_recipe,
-    load_plugins,
-    parse_recipe,
-    run_recipe,
 )
 from emberge.merging import (
     MergeInput,
-    MergePlan,
     MergeRequest,
     Statistics,
     Tokenizer,
@@ -33,16 +23,14 @@ from emberge.merging import (
     plan_merge,
 )
 from emberge.merging.tokens.token_rows import TokenRows
-from emberge.merging.tokens.tokenizer import tokenizer_differences
 from emberge.model_folder import Checkpoint, model_fingerprint
 from emberge.tensor_files import TensorReader, read_header
-from emberge_merge import Fisher, Linear, TaskArithmetic
+from emberge_merge import Fisher, Linear
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tests.support import tiny
 from tests.support.merges import merge_models
-from tests.support.result_folders import folders
 from tests.support.tolerance import assert_combined, assert_same_pass
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -53,14 +41,14 @@ ROWS = "embeddings.word_embeddings.weight"
 TEXTS = ["open the file", "sort a list", "read and merge", "train"]
 
 
-def wordpiece(folder: Path, tokens: Sequence[str], added: Iterable[str] = (), **parts: Any) -> None:
+def wordpiece(folder: Path, tokens: Sequence[str], added: Iterable[str] = ()) -> None:
     """A WordPiece tokenizer of these tokens in order, and special ones put behind them."""
     from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
     ids = {token: i for i, token in enumerate(tokens)}
     made = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
-    made.normalizer = parts.get("normalizer", normalizers.BertNormalizer())
+    made.normalizer = normalizers.BertNormalizer()
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     made.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
@@ -75,83 +63,47 @@ def wordpiece(folder: Path, tokens: Sequence[str], added: Iterable[str] = (), **
 
 
 def write(
-    folder: Path,
-    tokens: Sequence[str] = TOKENS,
-    added: Sequence[str] = (),
-    *,
-    rows: int | None = None,
-    seed: int = 0,
-    dtype: str = "float32",
-    **parts: Any,
+    folder: Path, tokens: Sequence[str] = TOKENS, added: Sequence[str] = (), *, seed: int = 0
 ) -> Path:
     """A tiny BERT with that vocabulary; the numbers outside the embedding depend on the seed alone."""
     from transformers import BertConfig, BertModel
 
-    wordpiece(folder, tokens, added, **parts)
-    size = rows or len(tokens) + len(added)
-    config = BertConfig(
-        vocab_size=size,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        max_position_embeddings=32,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )
-    torch.manual_seed(seed)
+    wordpiece(folder, tokens, added)
+    size = len(tokens) + len(added)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
+    config = BertConfig(vocab_size=size, num_attention_heads=2, max_position_embeddings=32, **sizes)
     model = BertModel(config)
-    state = model.state_dict()
     generator = torch.Generator().manual_seed(seed)
     new = {
-        n: 0.3 * torch.randn(t.shape, generator=generator)
-        for n, t in sorted(state.items())
+        n: 0.3 * torch.randn(t.shape, generator=generator) if t.is_floating_point() else t
+        for n, t in sorted(model.state_dict().items())
         if n != ROWS
     }
     new[ROWS] = torch.randn(size, 16, generator=generator)
-    model.load_state_dict({n: new[n] if t.is_floating_point() else t for n, t in state.items()})
-    model.to(getattr(torch, dtype)).save_pretrained(folder)
+    model.load_state_dict(new)
+    model.save_pretrained(folder)
     tiny.write_modules(folder, 16, max_length=32)
     return folder
 
 
-def inputs(*folders: Path, weights: Sequence[float] = ()) -> list[MergeInput]:
+def inputs(folders: Sequence[Path], weights: Sequence[float] = ()) -> tuple[MergeInput, ...]:
     given = weights or [1.0] * len(folders)
-    return [MergeInput(f.name, f, PerTensor(w)) for f, w in zip(folders, given, strict=True)]
+    pairs = zip(folders, given, strict=True)
+    return tuple(MergeInput(f.name, f, PerTensor(w)) for f, w in pairs)
 
 
-def plan(*folders: Path, **settings: Any) -> MergePlan:
-    tokens = VocabularyPolicy(**settings.pop("vocabulary", {}))
-    stage = settings.pop("strategy", (Linear(),))
-    request = MergeRequest(
-        inputs=tuple(inputs(*folders)), strategy=stage, tokens=tokens, **settings
-    )
-    return plan_merge(request)
-
-
-def problems(*folders: Path, **settings: Any) -> str:
-    found = plan(*folders, **settings).problems
-    assert all("\n" not in str(p) for p in found)
-    return "\n".join(str(p) for p in found)
+def problems(*folders: Path, **vocabulary: Any) -> str:
+    tokens = VocabularyPolicy(**vocabulary)
+    request = MergeRequest(inputs=inputs(folders), strategy=(Linear(),), tokens=tokens)
+    return "\n".join(str(problem) for problem in plan_merge(request).problems)
 
 
 def merge(
-    out: Path,
-    *folders: Path,
-    weights: Sequence[float] = (),
-    strategy: Sequence[Stage] = (Linear(),),
-    **settings: Any,
+    out: Path, *folders: Path, weights: Sequence[float] = (), **vocabulary: Any
 ) -> dict[str, Tensor]:
-    tokens = VocabularyPolicy(**settings.pop("vocabulary", {}))
-    merge_models(
-        inputs(*folders, weights=weights), strategy=strategy, out=out, tokens=tokens, **settings
-    )
+    tokens = VocabularyPolicy(**vocabulary)
+    merge_models(inputs(folders, weights), strategy=(Linear(),), out=out, tokens=tokens)
     return load_file(out / "model.safetensors")
-
-
-def height(found: MergePlan) -> int:
-    """Rows of the embedding that comes out."""
-    return next(tensor.out.shape[0] for tensor in found.tensors if tensor.name == ROWS)
 
 
 def rows_of(folder: Path) -> Tensor:
@@ -194,135 +146,6 @@ def test_a_token_of_one_model_is_copied_from_it(tmp_path: Path) -> None:
     assert ids(tmp_path / "turned", "[NEW]") == [2, size, 3]
 
 
-def test_a_padded_vocabulary_stays_padded(tmp_path: Path) -> None:
-    a = write(tmp_path / "a", rows=128, seed=1)
-    inside = write(tmp_path / "b", added=["[NEW]"], seed=2)
-    found = merge(tmp_path / "out", a, inside)
-    assert found[ROWS].shape == (128, 16)
-    assert torch.equal(found[ROWS][len(TOKENS)], rows_of(inside)[len(TOKENS)])
-    assert torch.equal(found[ROWS][100:], rows_of(a)[100:])  # nobody's, and only one has the rows
-    short = write(tmp_path / "short", rows=len(TOKENS), seed=3)
-    many = write(tmp_path / "many", added=[f"[X{i}]" for i in range(70)], seed=4)
-    assert height(plan(short, many)) == len(TOKENS) + 70
-    assert height(plan(write(tmp_path / "c", rows=128, seed=5), many)) == 192
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_no_strategy_changes_a_copied_row(dtype: str, tmp_path: Path) -> None:
-    base = write(tmp_path / "base", seed=1, dtype=dtype)
-    a = write(tmp_path / "a", seed=2, dtype=dtype)
-    b = write(tmp_path / "b", added=["[NEW]"], seed=3, dtype=dtype)
-    given = MergeInput("base", base)
-    found = merge(tmp_path / "out", a, b, strategy=[TaskArithmetic()], base=given)
-    assert torch.equal(found[ROWS][-1], rows_of(b)[-1])
-    addends = [rows_of(base), rows_of(a), rows_of(base), rows_of(b)[:-1], rows_of(base)]
-    assert_combined(found[ROWS][:-1], addends, [1, 1, -1, 1, -1])
-
-
-def test_a_token_of_some_models_is_their_mean(tmp_path: Path) -> None:
-    a = write(tmp_path / "a", seed=1)
-    b = write(tmp_path / "b", added=["[NEW]"], seed=2)
-    c = write(tmp_path / "c", added=["[NEW]"], seed=3)
-    found = merge(tmp_path / "out", a, b, c, weights=(5.0, 1.0, 3.0))
-    assert_combined(found[ROWS][-1], [rows_of(b)[-1], rows_of(c)[-1]], [0.25, 0.75])
-
-
-def test_a_base_with_another_token_takes_no_part_in_its_row(tmp_path: Path) -> None:
-    base = write(tmp_path / "base", [*TOKENS, "[FIM]"], seed=1)
-    a = write(tmp_path / "a", added=["[TEXT]"], seed=2)
-    b = write(tmp_path / "b", added=["[TEXT]"], seed=3)
-    given = MergeInput("base", base)
-    found = merge(tmp_path / "out", a, b, strategy=[TaskArithmetic()], base=given)
-    assert_combined(found[ROWS][-1], [rows_of(a)[-1], rows_of(b)[-1]], [0.5, 0.5])
-
-
-def test_two_tokens_on_one_id_are_refused(tmp_path: Path) -> None:
-    a = write(tmp_path / "a", rows=128, seed=1)
-    b = write(tmp_path / "b", added=["[VISION]"], rows=128, seed=2)
-    c = write(tmp_path / "c", added=["[MASKED]"], rows=128, seed=3)
-    said = problems(a, b, c)
-    assert f"'b' and 'c' have different tokenizers: id {len(TOKENS)} is \"[VISION]\" in one" in said
-    assert "vocabulary: union" in said
-    assert "keep" in said
-    swapped = [*TOKENS]
-    swapped[5], swapped[6] = swapped[6], swapped[5]
-    said = problems(a, write(tmp_path / "d", swapped))
-    assert (
-        "'a' and 'd' have different tokenizers: id 5 is \"the\" in one and \"file\" in the" in said
-    )
-    assert " and 1 more; " in said
-    with pytest.raises(CheckpointError, match="different tokenizers"):
-        merge(tmp_path / "out", a, b, c)
-    assert not (tmp_path / "out").exists()
-
-
-def test_one_token_on_two_ids_is_refused(tmp_path: Path) -> None:
-    a = write(tmp_path / "a", [*TOKENS, "cat"], seed=1)
-    b = write(tmp_path / "b", [*TOKENS, "dog", "cat"], seed=2)
-    said = problems(b, a)
-    assert "different tokenizers" in said
-    c = write(tmp_path / "c", [*TOKENS, "cat", "bird", "dog"], seed=3)
-    d = write(tmp_path / "d", [*TOKENS, "cat", "bird", "cow", "dog"], seed=3)
-    assert "different tokenizers" in problems(c, d)
-
-
-def test_a_recipe_may_say_whose_token_counts(tmp_path: Path) -> None:
-    a = write(tmp_path / "a", rows=128, seed=1)
-    b = write(tmp_path / "b", added=["[VISION]"], rows=128, seed=2)
-    c = write(tmp_path / "c", added=["[MASKED]"], rows=128, seed=3)
-    place = len(TOKENS)
-    found = merge(tmp_path / "out", a, b, c, vocabulary={"keep": {"[MASKED]": "c"}})
-    assert torch.equal(found[ROWS][place], rows_of(c)[place])
-    assert ids(tmp_path / "out", "[MASKED]") == [2, place, 3]
-    # It may replace a token of the template's.
-    turned = merge(tmp_path / "turned", b, a, c, vocabulary={"keep": {"[MASKED]": "c"}})
-    assert torch.equal(turned[ROWS][place], rows_of(c)[place])
-    assert ids(tmp_path / "turned", "[MASKED]") == [2, place, 3]
-    assert place not in ids(tmp_path / "turned", "[VISION]")
-    assert "'d', which keeps \"[MASKED]\", is no model" in problems(
-        a, b, c, vocabulary={"keep": {"[MASKED]": "d"}}
-    )
-    assert "'b' has no token \"[MASKED]\" to keep" in problems(
-        a, b, c, vocabulary={"keep": {"[MASKED]": "b"}}
-    )
-
-
-def test_a_chosen_tokenizer_decides(tmp_path: Path) -> None:
-    a = write(tmp_path / "a", rows=128, seed=1)
-    b = write(tmp_path / "b", added=["[VISION]"], rows=128, seed=2)
-    c = write(tmp_path / "c", added=["[MASKED]"], rows=128, seed=3)
-    found = merge(tmp_path / "out", a, b, c, tokenizer=b)
-    assert torch.equal(found[ROWS][len(TOKENS)], rows_of(b)[len(TOKENS)])
-    assert ids(tmp_path / "out", "[VISION]") == [2, len(TOKENS), 3]
-    assert len(ids(tmp_path / "out", "[MASKED]")) > 3
-
-
-def test_a_vocabulary_of_lines_grows_too(tmp_path: Path) -> None:
-    a, b = write(tmp_path / "a", seed=1), write(tmp_path / "b", [*TOKENS, "cat"], seed=2)
-    for folder, tokens in ((a, TOKENS), (b, [*TOKENS, "cat"])):
-        (folder / "tokenizer.json").unlink()
-        (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens))
-    found = merge(tmp_path / "out", a, b)
-    assert torch.equal(found[ROWS][-1], rows_of(b)[-1])
-    assert (tmp_path / "out" / "vocab.txt").read_text() == (b / "vocab.txt").read_text()
-
-
-# ── mean ────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_mean_takes_rows_by_their_number(tmp_path: Path) -> None:
-    swapped = [*TOKENS]
-    swapped[5], swapped[6] = swapped[6], swapped[5]
-    a, b = write(tmp_path / "a", seed=1), write(tmp_path / "b", swapped, seed=2)
-    found = merge(tmp_path / "out", a, b, vocabulary={"policy": "mean"})
-    assert_combined(found[ROWS], [rows_of(a), rows_of(b)], [0.5, 0.5])
-    said = plan(a, b, vocabulary={"policy": "mean"})
-    assert any("'b' and 'a' have different tokenizers, and rows are" in w for w in said.warnings)
-    longer = write(tmp_path / "c", added=["[NEW]"], seed=3)
-    found = merge(tmp_path / "cut", a, longer, vocabulary={"policy": "mean"})
-    assert_combined(found[ROWS], [rows_of(a), rows_of(longer)[:-1]], [0.5, 0.5])
-
-
 # ── union ───────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -345,19 +168,11 @@ def test_a_union_of_one_model_under_two_orders_is_that_model(tmp_path: Path) -> 
     b = shuffled(a, tmp_path / "b", 3)
     assert_same_pass(embed(a, TEXTS), embed(b, TEXTS), a)
     assert "different tokenizers" in problems(a, b)
-    found = merge(tmp_path / "out", a, b, vocabulary={"policy": "union"})
+    found = merge(tmp_path / "out", a, b, policy="union")
     assert found[ROWS].shape == (128, 16)  # 65 tokens, padded to a multiple of 64
     assert torch.equal(found[ROWS][: len(TOKENS)], rows_of(a))
     assert torch.equal(found[ROWS][len(TOKENS) :], torch.zeros(128 - len(TOKENS), 16))
     assert_same_pass(embed(tmp_path / "out", TEXTS), embed(a, TEXTS), a)
-
-
-def test_a_union_averages_tokens_wherever_they_stand(tmp_path: Path) -> None:
-    a, other = write(tmp_path / "a", seed=1), write(tmp_path / "other", seed=2)
-    b = shuffled(other, tmp_path / "b", 4)
-    found = merge(tmp_path / "out", a, b, weights=(1.0, 3.0), vocabulary={"policy": "union"})
-    both = [rows_of(a), rows_of(other)]
-    assert_combined(found[ROWS][: len(TOKENS)], both, [0.25, 0.75])
 
 
 def test_a_union_appends_what_only_others_know(tmp_path: Path) -> None:
@@ -365,7 +180,7 @@ def test_a_union_appends_what_only_others_know(tmp_path: Path) -> None:
     mine = [*SPECIAL, "dog", *WORDS, "cat", *LETTERS]
     b = write(tmp_path / "b", mine, added=["[B]"], seed=2)
     out = tmp_path / "out"
-    found = merge(out, a, b, vocabulary={"policy": "union", "pad_to": 8})
+    found = merge(out, a, b, policy="union", pad_to=8)
     size = len(TOKENS) + 2
     assert found[ROWS].shape[0] == -(-(size + 2) // 8) * 8
     known = {token: i for i, token in enumerate([*mine, "[B]"])}
@@ -378,10 +193,6 @@ def test_a_union_appends_what_only_others_know(tmp_path: Path) -> None:
     assert ids(out, "the cat [A]") == ids(a, "the cat [A]")
     assert json.loads((out / "config.json").read_text())["vocab_size"] == found[ROWS].shape[0]
     assert embed(out, ["the dog [B]"]).isfinite().all()
-    kept = {"policy": "union", "keep": {"cat": "b"}}
-    assert torch.equal(
-        merge(tmp_path / "kept", a, b, vocabulary=kept)[ROWS][len(TOKENS)], rows_of(b)[known["cat"]]
-    )
 
 
 def test_language_heads_line_up_with_embeddings(tmp_path: Path) -> None:
@@ -403,7 +214,7 @@ def test_language_heads_line_up_with_embeddings(tmp_path: Path) -> None:
         (folder / "config.json").write_text(json.dumps(config))
         folders.append(folder)
     a, b = folders
-    found = merge(tmp_path / "out", a, b, vocabulary={"policy": "union", "pad_to": 1})
+    found = merge(tmp_path / "out", a, b, policy="union", pad_to=1)
     states = [load_file(f / "model.safetensors") for f in folders]
     known = {token: i for i, token in enumerate([*SPECIAL, *LETTERS, "dog", *WORDS])}
     order = [known[token] for token in TOKENS]
@@ -438,7 +249,7 @@ def test_a_union_of_bpe_learns_the_merges(tmp_path: Path) -> None:
     a = bpe(tmp_path / "a", [("a", "b"), ("ab", "c")])
     b = bpe(tmp_path / "b", [("d", "e"), ("a", "b"), ("de", "f")])
     out = tmp_path / "out"
-    found = merge(out, a, b, vocabulary={"policy": "union", "pad_to": 1})["embed_tokens.weight"]
+    found = merge(out, a, b, policy="union", pad_to=1)["embed_tokens.weight"]
     tokenizer = Tokenizer.read(Checkpoint(out))
     assert tokenizer is not None
     theirs = Tokenizer.read(Checkpoint(b))
@@ -469,30 +280,17 @@ def test_a_union_of_unigrams_keeps_their_scores(tmp_path: Path) -> None:
     a = unigram(tmp_path / "a", ["<unk>", "a", "b", "ab"])
     b = unigram(tmp_path / "b", ["<unk>", "b", "abb", "a"])
     out = tmp_path / "out"
-    found = merge(out, a, b, vocabulary={"policy": "union", "pad_to": 1})["embed_tokens.weight"]
+    found = merge(out, a, b, policy="union", pad_to=1)["embed_tokens.weight"]
     entries = json.loads((out / "tokenizer.json").read_text())["model"]["vocab"]
     assert entries[-1] == ["abb", -2.0]
     assert torch.equal(found[4], load_file(b / "model.safetensors")["embed_tokens.weight"][2])
     assert ids(out, "abb") == [4]
     behind = unigram(tmp_path / "c", ["<unk>", "a", "b"], added=["<new>"])
-    said = problems(behind, b, vocabulary={"policy": "union"})
+    said = problems(behind, b, policy="union")
     assert "'c' numbers its tokens by their places" in said
     longer = unigram(tmp_path / "d", ["<unk>", "a", "b", "ab"], added=["<new>"])
     merge(tmp_path / "added", a, longer)
     assert ids(tmp_path / "added", "a<new>") == [1, 4]
-
-
-def test_a_union_needs_one_algorithm_and_one_way_to_cut(tmp_path: Path) -> None:
-    from tokenizers import normalizers
-
-    a, b = write(tmp_path / "a"), bpe(tmp_path / "b", [("a", "b")])
-    said = problems(a, b, vocabulary={"policy": "union"})
-    assert "union needs one algorithm, and 'a' has WordPiece and 'b' BPE" in said
-    cased = write(
-        tmp_path / "c", [*TOKENS, "cat"], normalizer=normalizers.BertNormalizer(lowercase=False)
-    )
-    said = problems(a, cased, vocabulary={"policy": "union"})
-    assert "'c' cuts text otherwise than 'a' (normalizer or pre_tokenizer)" in said
 
 
 # ── rows, runner, statistics ────────────────────────────────────────────────────────────────────
@@ -519,17 +317,6 @@ def test_rows_are_read_where_they_stand(tmp_path: Path) -> None:
         raw = bytearray(11 * 3 * 4)
         reader.read_bytes(matrix, 0, memoryview(raw))
         assert torch.equal(torch.frombuffer(raw, dtype=torch.float32).view(11, 3), expected)
-
-
-def test_blocks_and_threads_do_not_matter(tmp_path: Path) -> None:
-    a = write(tmp_path / "a", seed=1)
-    b = write(tmp_path / "b", [*SPECIAL, "dog", *LETTERS, *WORDS], added=["[B]"], seed=2)
-    union = {"policy": "union"}
-    small = Machine(workers=3, memory=1500)
-    merge(tmp_path / "one", a, b, vocabulary=union)
-    merge(tmp_path / "many", a, b, vocabulary=union, machine=small)
-    contents = [(tmp_path / n / "model.safetensors").read_bytes() for n in ("one", "many")]
-    assert contents[0] == contents[1]
 
 
 def test_what_was_measured_lines_up_too(tmp_path: Path) -> None:
@@ -562,76 +349,3 @@ def test_what_was_measured_lines_up_too(tmp_path: Path) -> None:
     # From the first model on the way to the second.
     addends = [rows_of(a), rows_of(b)[order], rows_of(a)]
     assert_combined(found, addends, [1, share, -share], roundings=4)
-
-
-# ── what is told ────────────────────────────────────────────────────────────────────────────────
-
-
-def test_differences_are_told_in_words(tmp_path: Path) -> None:
-    from tokenizers import normalizers
-
-    a = write(tmp_path / "a")
-    other = [*SPECIAL, "file", "the", *WORDS[2:], *LETTERS, "dog"]
-    b = write(
-        tmp_path / "b", other, added=["[B]"], normalizer=normalizers.BertNormalizer(lowercase=False)
-    )
-    (b / "chat_template.jinja").write_text("{{ messages }}")
-    first, second = (Tokenizer.read(Checkpoint(f)) for f in (a, b))
-    assert first is not None
-    assert second is not None
-    assert list(tokenizer_differences(first, second)) == [
-        '2 ids are another token: 5 "the" / "file", 6 "file" / "the"',
-        f'2 tokens are only in the second: "dog" ({len(TOKENS)}), "[B]" ({len(TOKENS) + 1})',
-        "their normalizers differ",
-        "their chat templates differ",
-    ]
-    assert list(tokenizer_differences(first, first)) == []
-
-
-RECIPE = """
-steps:
-  merged:
-    merge:
-      models: [./a, {model: ./b, name: second}]
-      strategy: linear
-      vocabulary: HOW
-"""
-
-
-def test_a_recipe_shows_what_differs_and_merges(tmp_path: Path) -> None:
-    write(tmp_path / "a", seed=1)
-    b = write(tmp_path / "b", [*SPECIAL, "dog", *WORDS, *LETTERS], added=["[B]"], seed=2)
-    plugins = load_plugins(block=())
-
-    def recipe(how: str) -> Any:
-        return parse_recipe(RECIPE.replace("HOW", how), plugins, path=tmp_path / "recipe.yaml")
-
-    report = check_recipe(recipe("union"), plugins)
-    assert not report.errors
-    (note,) = [note for note in report.notes if note.title == "tokenizers"]
-    text = "\n".join(note.lines)
-    assert "'a' and 'second': 60 ids are another token: 5 \"the\" / \"dog\"" in text
-    assert '2 tokens are only in the second: "dog" (5), "[B]" (66)' in text
-    assert "128 rows: 65 merged, 2 from the models that know them, 61 of no token" in text
-    results = folders(run_recipe(recipe("union"), tmp_path / "out", plugins, quiet=True))
-    assert torch.equal(rows_of(results["merged"])[65], rows_of(b)[5])
-    refused = check_recipe(recipe("token_aware"), plugins)
-    assert "have different tokenizers" in str(refused.errors[0])
-    (note,) = [note for note in refused.notes if note.title == "tokenizers"]
-    assert "60 ids are another token" in note.lines[0]
-    for name in ("second", "./b", "b"):
-        kept = check_recipe(recipe(f"{{policy: union, keep: {{dog: {name}}}}}"), plugins)
-        assert not kept.errors, name
-    with pytest.raises(RecipeError, match="did you mean 'union'"):
-        recipe("unoin")
-    with pytest.raises(RecipeError, match=r"'pad_to' .* from 1 to"):
-        recipe("{policy: union, pad_to: 0}")
-
-
-def test_equal_tokenizers_need_nothing(tmp_path: Path) -> None:
-    a, b = write(tmp_path / "a", seed=1), write(tmp_path / "b", seed=2)
-    for policy in ("token_aware", "mean", "union"):
-        found = plan(a, b, vocabulary={"policy": policy})
-        assert not found.problems
-        assert found.token_plan is None or found.token_plan.lines == ()
-        assert height(found) == len(TOKENS)

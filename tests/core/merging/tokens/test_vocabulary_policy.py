@@ -9,11 +9,26 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import CheckpointError, PerTensor
+from emberge import (
+    CheckpointError,
+    Machine,
+    PerTensor,
+    RecipeError,
+    load_plugins,
+    parse_recipe,
+)
 from emberge.cli.main import main
-from emberge.merging import MergeInput, Tokenizer, VocabularyPolicy
-from emberge.model_folder import Checkpoint
-from emberge_merge import Linear
+from emberge.merging import (
+    MergeInput,
+    MergePlan,
+    MergeRequest,
+    Tokenizer,
+    VocabularyPolicy,
+    plan_merge,
+)
+from emberge.merging.tokens.tokenizer import tokenizer_differences
+from emberge.model_folder import Checkpoint, ModelPair
+from emberge_merge import Linear, TaskArithmetic
 from safetensors.torch import load_file, save_file
 
 from tests.support.merges import merge_models
@@ -28,6 +43,8 @@ def write(
     rows: Sequence[Row],
     added: Mapping[str, int] | None = None,
     algorithm: str = "WordLevel",
+    dtype: torch.dtype = torch.float32,
+    **parts: Any,
 ) -> Path:
     """A model that is its embedding, with a tokenizer of whole words; `added` are special, by id."""
     folder.mkdir()
@@ -37,24 +54,48 @@ def write(
     model: dict[str, Any] = {"type": algorithm, "vocab": vocab, "unk_token": tokens[0]}
     if algorithm == "BPE":
         model |= {"merges": []}
-    (folder / "tokenizer.json").write_text(json.dumps({"added_tokens": special, "model": model}))
+    whole = {"added_tokens": special, "model": model, **parts}
+    (folder / "tokenizer.json").write_text(json.dumps(whole))
     (folder / "config.json").write_text(json.dumps({"model_type": "acme", "vocab_size": len(rows)}))
-    save_file({ROWS: torch.tensor(rows, dtype=torch.float32)}, folder / "model.safetensors")
+    save_file({ROWS: torch.tensor(rows, dtype=dtype)}, folder / "model.safetensors")
     return folder
 
 
 def merged(
-    out: Path, *folders: Path, weights: Sequence[float] = (), **vocabulary: Any
+    out: Path,
+    *folders: Path,
+    weights: Sequence[float] = (),
+    how: Mapping[str, Any] | None = None,
+    **vocabulary: Any,
 ) -> list[list[float]]:
+    """The rows of a merge; `how` are settings of the request or the run, linear unless they say more."""
     given = zip(folders, weights or [1.0] * len(folders), strict=True)
     merge_models(
         [MergeInput(f.name, f, PerTensor(w)) for f, w in given],
-        strategy=[Linear()],
         out=out,
         tokens=VocabularyPolicy(**vocabulary),
+        **{"strategy": [Linear()], **(how or {})},
     )
     found: list[list[float]] = load_file(out / "model.safetensors")[ROWS].tolist()
     return found
+
+
+def planned(*folders: Path, **vocabulary: Any) -> MergePlan:
+    models = tuple(MergeInput(f.name, f) for f in folders)
+    policy = VocabularyPolicy(**vocabulary)
+    return plan_merge(MergeRequest(inputs=models, strategy=(Linear(),), tokens=policy))
+
+
+def problems(*folders: Path, **vocabulary: Any) -> str:
+    found = [str(problem) for problem in planned(*folders, **vocabulary).problems]
+    assert all("\n" not in problem for problem in found)
+    return "\n".join(found)
+
+
+def height(*folders: Path, **vocabulary: Any) -> int:
+    """Rows of the embedding that comes out."""
+    tensors = planned(*folders, **vocabulary).tensors
+    return next(tensor.out.shape[0] for tensor in tensors if tensor.name == ROWS)
 
 
 def ids(folder: Path) -> dict[str, int]:
@@ -68,6 +109,12 @@ def test_mean_averages_all_rows_like_any_tensor(tmp_path: Path) -> None:
     b = write(tmp_path / "b", ["u", "dog", "cat"], [(2, 0), (0, 8), (4, 4)])
     assert merged(tmp_path / "out", a, b, policy="mean") == [[1, 1], [2, 6], [6, 2]]
     assert merged(tmp_path / "3to1", a, b, weights=(3, 1), policy="mean")[1] == [3, 5]
+    said = planned(a, b, policy="mean").warnings
+    assert any("'b' and 'a' have different tokenizers, and rows are" in w for w in said)
+    longer = write(
+        tmp_path / "c", ["u", "cat", "dog"], [(2, 0), (0, 8), (4, 4), (9, 9)], {"<c>": 3}
+    )
+    assert merged(tmp_path / "cut", a, longer, policy="mean") == [[1, 1], [2, 6], [6, 2]]
 
 
 def test_equal_tokens_are_merged_and_one_models_meaning_is_copied(tmp_path: Path) -> None:
@@ -136,6 +183,14 @@ def test_a_union_goes_by_the_text_and_appends_what_is_new(tmp_path: Path) -> Non
     b = write(tmp_path / "b", ["u", "owl", "dog", "cat"], [(2, 0), (5, 7), (0, 8), (6, 6)])
     found = merged(tmp_path / "out", a, b, policy="union", pad_to=1)
     assert found == [[1, 1], [5, 5], [4, 4], [5, 7]]
+    three = merged(tmp_path / "1to3", a, b, weights=(1, 3), policy="union", pad_to=1)
+    assert three == [[1.5, 0.5], [5.5, 5.5], [2, 6], [5, 7]]
+    kept = merged(tmp_path / "kept", a, b, policy="union", pad_to=8, keep={"cat": "b"})
+    assert len(kept) == 8
+    assert kept[:4] == [[1, 1], [6, 6], [4, 4], [5, 7]]
+    small = {"machine": Machine(workers=3, memory=300)}
+    many = merged(tmp_path / "many", a, b, policy="union", pad_to=1, how=small)
+    assert many == found
     assert ids(tmp_path / "out") == {"u": 0, "cat": 1, "dog": 2, "owl": 3}
     padded = merged(tmp_path / "padded", a, b, policy="union")
     assert len(padded) == 64
@@ -143,19 +198,24 @@ def test_a_union_goes_by_the_text_and_appends_what_is_new(tmp_path: Path) -> Non
     assert padded[4:] == [[0, 0]] * 60
 
 
-def test_xlm_rs_vocabulary_is_padded_to_a_multiple_of_64(tmp_path: Path) -> None:
-    """250,002 tokens become 250,048 rows (the worked number of methods C.1, T-C1)."""
-    tokens = [f"t{i}" for i in range(250_002)]
-    a = write(tmp_path / "a", tokens[:-1], [(1.0, 2.0)] * 250_001)
-    b = write(tmp_path / "b", tokens, [(1.0, 2.0)] * 250_002)
-    assert len(merged(tmp_path / "out", a, b, policy="union")) == 250_048
+@pytest.mark.parametrize(("tokens", "rows"), [(63, 64), (64, 64), (65, 128)])
+def test_a_unions_vocabulary_is_padded_to_a_multiple_of_64(
+    tokens: int, rows: int, tmp_path: Path
+) -> None:
+    words = [f"t{i}" for i in range(tokens)]
+    a = write(tmp_path / "a", words[:-1], [(1.0, 2.0)] * (tokens - 1))
+    b = write(tmp_path / "b", words, [(1.0, 2.0)] * tokens)
+    assert height(a, b, policy="union") == rows
 
 
-def test_a_union_of_two_algorithms_is_refused(tmp_path: Path) -> None:
+def test_a_union_needs_one_algorithm_and_one_way_to_cut(tmp_path: Path) -> None:
     a = write(tmp_path / "a", ["u", "cat"], [(0, 2), (4, 4)])
     b = write(tmp_path / "b", ["u", "dog"], [(0, 2), (4, 4)], algorithm="BPE")
     with pytest.raises(CheckpointError, match="needs one algorithm, and 'a' has WordLevel and 'b'"):
         merged(tmp_path / "out", a, b, policy="union")
+    cased = write(tmp_path / "c", ["u", "dog"], [(0, 2), (4, 4)], normalizer={"type": "NFC"})
+    said = problems(a, cased, policy="union")
+    assert "'c' cuts text otherwise than 'a' (normalizer or pre_tokenizer)" in said
 
 
 def test_a_kept_token_that_has_no_row_is_left_alone(tmp_path: Path) -> None:
@@ -165,6 +225,136 @@ def test_a_kept_token_that_has_no_row_is_left_alone(tmp_path: Path) -> None:
     far = write(tmp_path / "far", ["u", "cat"], rows, {"<far>": 2})
     found = merged(tmp_path / "out", a, b, far, keep={"<far>": "far"})
     assert found == [[0, 2], [4, 4]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_a_base_takes_no_part_in_the_rows_of_tokens_that_it_lacks(
+    dtype: torch.dtype, tmp_path: Path
+) -> None:
+    """By task arithmetic: what one model alone knows is copied, what two know is their mean."""
+    base = write(
+        tmp_path / "base", ["u", "cat"], [(1, 1), (2, 2), (90, 90)], {"<x>": 2}, dtype=dtype
+    )
+    a = write(tmp_path / "a", ["u", "cat"], [(2, 1), (4, 4), (8, 2)], {"<t>": 2}, dtype=dtype)
+    rows: list[Row] = [(1, 3), (2, 5), (4, 4), (7, 3)]
+    b = write(tmp_path / "b", ["u", "cat"], rows, {"<t>": 2, "<b>": 3}, dtype=dtype)
+    how = {"strategy": [TaskArithmetic()], "base": MergeInput("base", base)}
+    found = merged(tmp_path / "out", a, b, how=how)
+    assert found == [[2, 3], [4, 7], [6, 3], [7, 3]]
+    stored = load_file(tmp_path / "out" / "model.safetensors")[ROWS]
+    assert stored.dtype == dtype
+
+
+def test_a_padded_vocabulary_grows_by_64_and_any_other_by_what_is_new(tmp_path: Path) -> None:
+    words = ["u", "cat"]
+    many = {f"<{i}>": i for i in range(2, 72)}
+    a = write(tmp_path / "a", words, [(0.0, 0.0)] * 2)
+    padded = write(tmp_path / "p", words, [(0.0, 0.0)] * 64)
+    b = write(tmp_path / "b", words, [(0.0, 0.0)] * 72, many)
+    assert (height(a, b), height(padded, b)) == (72, 128)
+
+
+@pytest.fixture
+def clashing(tmp_path: Path) -> list[Path]:
+    """A template with a free row, and two models that each put another token there."""
+    rows: list[Row] = [(0, 2), (4, 4), (1, 1)]
+    return [
+        write(tmp_path / "a", ["u", "cat"], rows),
+        write(tmp_path / "b", ["u", "cat"], [*rows[:2], (5, 7)], {"<b>": 2}),
+        write(tmp_path / "c", ["u", "cat"], [*rows[:2], (6, 8)], {"<c>": 2}),
+    ]
+
+
+def test_two_tokens_on_one_id_are_refused(clashing: list[Path], tmp_path: Path) -> None:
+    said = problems(*clashing)
+    assert (
+        "'b' and 'c' have different tokenizers: id 2 is \"<b>\" in one and \"<c>\" in the" in said
+    )
+    assert "vocabulary: union" in said
+    assert "keep" in said
+    swapped = write(tmp_path / "d", ["cat", "u"], [(0, 2), (4, 4)])
+    said = problems(clashing[0], swapped)
+    assert "'a' and 'd' have different tokenizers: id 0 is \"u\" in one and \"cat\" in the" in said
+    assert " and 1 more; " in said
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (["u", "dog", "cat"], ["u", "cat"]),
+        (["u", "cat", "bird", "dog"], ["u", "cat", "bird", "cow", "dog"]),
+    ],
+)
+def test_one_token_on_two_ids_is_refused(
+    first: list[str], second: list[str], tmp_path: Path
+) -> None:
+    a, b = (write(tmp_path / n, t, [(0, 0)] * len(t)) for n, t in (("a", first), ("b", second)))
+    assert "different tokenizers" in problems(a, b)
+
+
+def test_a_recipe_may_say_whose_token_counts(clashing: list[Path], tmp_path: Path) -> None:
+    """Also in place of a token of the template's; a chosen tokenizer decides as well."""
+    a, b, c = clashing
+    keep = {"keep": {"<c>": "c"}}
+    for number, order in enumerate(([a, b, c], [b, a, c])):
+        out = tmp_path / str(number)
+        assert merged(out, *order, **keep)[2] == [6, 8]
+        assert ids(out) == {"u": 0, "cat": 1, "<c>": 2}
+    assert merged(tmp_path / "chosen", a, b, c, how={"tokenizer": b})[2] == [5, 7]
+    assert ids(tmp_path / "chosen") == {"u": 0, "cat": 1, "<b>": 2}
+    said = problems(a, b, c, keep={"<c>": "d"})
+    assert "'d', which keeps \"<c>\", is no model" in said
+    assert "'b' has no token \"<c>\" to keep" in problems(a, b, c, keep={"<c>": "b"})
+
+
+def test_a_vocabulary_of_lines_grows_too(tmp_path: Path) -> None:
+    words = ["u", "cat", "dog"]
+    a = write(tmp_path / "a", words[:2], [(0, 2), (4, 4)])
+    b = write(tmp_path / "b", words, [(2, 0), (0, 8), (5, 7)])
+    for folder, tokens in ((a, words[:2]), (b, words)):
+        (folder / "tokenizer.json").unlink()
+        (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens))
+    assert merged(tmp_path / "out", a, b) == [[1, 1], [2, 6], [5, 7]]
+    assert (tmp_path / "out" / "vocab.txt").read_text() == (b / "vocab.txt").read_text()
+
+
+@pytest.mark.parametrize("policy", ["token_aware", "mean", "union"])
+def test_equal_tokenizers_need_nothing(policy: str, tmp_path: Path) -> None:
+    a, b = (write(tmp_path / name, ["u", "cat"], [(0, 2), (4, 4)]) for name in "ab")
+    found = planned(a, b, policy=policy)
+    assert not found.problems
+    assert found.token_plan is None or found.token_plan.lines == ()
+    assert height(a, b) == 2
+
+
+def test_differences_are_told_in_words(tmp_path: Path) -> None:
+    a = write(tmp_path / "a", ["u", "the", "file"], [(0, 0)] * 3)
+    words = ["u", "file", "the", "dog"]
+    b = write(tmp_path / "b", words, [(0, 0)] * 5, {"<b>": 4}, normalizer={"type": "NFC"})
+    (b / "chat_template.jinja").write_text("{{ messages }}")
+    first, second = (Tokenizer.read(Checkpoint(f)) for f in (a, b))
+    assert first is not None
+    assert second is not None
+    assert list(tokenizer_differences(first, second)) == [
+        '2 ids are another token: 1 "the" / "file", 2 "file" / "the"',
+        '2 tokens are only in the second: "dog" (3), "<b>" (4)',
+        "their normalizers differ",
+        "their chat templates differ",
+    ]
+    assert list(tokenizer_differences(first, first)) == []
+
+
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json", "vocab.txt"])
+def test_a_file_that_one_model_lacks_makes_two_tokenizers(file: str, tmp_path: Path) -> None:
+    a, b = (Checkpoint(write(tmp_path / name, ["u"], [(0, 0)])) for name in "ab")
+    assert ModelPair(a, b).same_tokenizer
+    (b.folder / file).write_text("{}")
+    assert not ModelPair(a, b).same_tokenizer
+    assert not ModelPair(b, a).same_tokenizer
+    (a.folder / file).write_text("{}")
+    assert ModelPair(a, b).same_tokenizer
+    (a.folder / file).write_text("[]")
+    assert not ModelPair(a, b).same_tokenizer
 
 
 RECIPE = "steps: {merged: {merge: {models: [./a, ./b], strategy: linear, vocabulary: HOW}}}"
@@ -190,3 +380,22 @@ def test_check_shows_what_differs_and_refuses_a_clash_before_any_work(
     assert 'id 2 is "<a>" in one and "<b>" in the other' in " ".join(said.err.split())
     assert "Traceback" not in said.err
     assert not list(Path("out").glob("*/*.safetensors"))
+
+
+def test_a_recipe_names_the_keeper_in_any_of_its_ways_and_policies_by_their_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "a", ["u", "cat"], [(0, 2), (4, 4)])
+    write(tmp_path / "b", ["u", "dog", "cat"], [(2, 0), (0, 8), (5, 7)], {"<b>": 3})
+    text = RECIPE.replace("./b", "{model: ./b, name: second}")
+    path = tmp_path / "r.yaml"
+    for name in ("second", "./b", "b"):
+        path.write_text(text.replace("HOW", f"{{policy: union, keep: {{dog: {name}}}}}"))
+        assert main(["check", str(path), "--long"]) == 0, name
+    words = " ".join(capsys.readouterr().out.split())
+    assert "'a' and 'second': 1 id is another token: 1 \"cat\" / \"dog\"" in words
+    assert '2 tokens are only in the second: "dog" (1), "<b>" (3)' in words
+    assert "64 rows: 2 merged, 1 from the models that know them, 61 of no token" in words
+    for how, said in (("unoin", "did you mean 'union'"), ("{pad_to: 0}", r"'pad_to' .* from 1 to")):
+        with pytest.raises(RecipeError, match=said):
+            parse_recipe(text.replace("HOW", how), load_plugins())
