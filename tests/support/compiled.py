@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import shutil
+import subprocess
+from functools import cache
 
 import pytest
-from emberge.numerics import kernels
+from emberge.numerics import kernels, kernels_allowed, kernels_found, kernels_line
 
 
 def require_kernels() -> None:
     """Skip the test or the whole file if there are no compiled kernels, with the reason."""
-    if kernels() is not None:
-        return
-    if not any(map(shutil.which, ("cc", "gcc", "clang"))):
-        pytest.skip("needs a C compiler, for the compiled kernels", allow_module_level=True)
-    pytest.skip(
-        "the kernels are not built: python core/emberge/numerics/native/build.py",
-        allow_module_level=True,
-    )
+    if kernels() is None:
+        pytest.skip(_reason(), allow_module_level=True)
+
+
+def _reason() -> str:
+    if kernels_allowed() and not _compiles():
+        return "needs a C compiler, for the compiled kernels"
+    line = "those here give other bytes than torch" if kernels_found() else kernels_line()
+    return f"needs compiled kernels: {line}"
+
+
+@cache
+def _compiles() -> bool:
+    """Return whether the compiler of the kernels' build takes an empty program."""
+    words = shlex.split(os.environ.get("CC", ""))
+    compiler = words or [name for name in ("cc", "gcc", "clang") if shutil.which(name)][:1]
+    try:
+        done = subprocess.run(
+            [*compiler, "-x", "c", "-fsyntax-only", os.devnull], capture_output=True, check=False
+        )
+    except (OSError, IndexError):
+        return False
+    return not done.returncode

@@ -20,6 +20,7 @@ ALLOWED = (
     r"(finds processes in|reads) /proc",
     r"needs Linux",
     r"needs a C compiler",
+    r"needs compiled kernels: (plain torch, as EMBERGE_KERNELS=never|.*this processor has no)",
     r"only glibc keeps freed memory",
     r"this file system keeps files in memory",
     r"the file system of the temporary folder takes no direct writes",

@@ -8,6 +8,8 @@ import torch
 from emberge.numerics import DecodedRows, DeltaProgram, Place, StoredRows, kernels
 from torch import Tensor
 
+from tests.support.compiled import require_kernels
+
 # More than what is multiplied at once, and no multiple of the lanes.
 SIZE = (1 << 14) + 333
 
@@ -43,8 +45,8 @@ def test_models_far_from_each_other_are_multiplied_themselves() -> None:
 
 @pytest.mark.parametrize("differences", [False, True])
 def test_kernels_add_in_the_same_order(differences: bool) -> None:
-    if (compiled := kernels()) is None:
-        pytest.skip("there are no compiled kernels here")
+    require_kernels()
+    compiled = kernels()
     models = models_near_each_other()
     memory = models.reshape(-1).view(torch.uint8).numpy()
     places = [Place("float32", 4 * SIZE * m, m) for m in range(3)]
