@@ -369,6 +369,7 @@ def test_check_passes_by_configs_alone(hub: Hub, checked: dict[str, tuple[int, s
     assert said.count("[validation]") == 5  # each once, for encoders and decoder
 
 
+@pytest.mark.slow
 def test_check_names_the_backbone_that_has_no_native_class(
     foreign: Path, checked: dict[str, tuple[int, str]]
 ) -> None:
