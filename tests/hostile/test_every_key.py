@@ -45,7 +45,10 @@ def assert_refused_or_opened(model: Path, other: Path, out: Path) -> None:
     assert (rows != 0).any(axis=1).all()
 
 
-@pytest.mark.parametrize("step", [13, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"])
+# Strides that share no factor with the number of values: every key meets values of many kinds.
+@pytest.mark.parametrize(
+    "step", [13, pytest.param(3, marks=pytest.mark.slow)], ids=["some", "many"]
+)
 @pytest.mark.parametrize("name", FILES)
 def test_no_value_of_a_key_makes_a_result_that_nothing_opens(
     name: str, step: int, bert: Path, tmp_path: Path
