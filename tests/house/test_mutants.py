@@ -6,38 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.mutants.known import EQUIVALENT
-from tests.support.mutants.plant import mutants
-from tests.support.mutants.rooms import ROOMS
-from tests.support.mutants.trial import Reach
+from tests.support.mutants.plant import Mutant, draw_mutants, mutants
+from tests.support.mutants.reach import Reach
 from tests.support.sources import ROOT
 
 
 def changes(source: str) -> list[tuple[str, str]]:
     return [(mutant.before, mutant.after) for mutant in mutants(Path("a.py"), source)]
-
-
-@pytest.mark.parametrize("name", ROOMS)
-def test_every_pattern_of_a_room_finds_files(name: str) -> None:
-    room = ROOMS[name]
-    assert [p for p in (*room.sources, *room.tests) if not list(ROOT.glob(p))] == []
-
-
-def test_every_module_of_a_plugin_is_of_one_room() -> None:
-    files = [path for room in ROOMS.values() for path in room.files(ROOT)]
-    assert sorted(set(files)) == sorted(files)
-    modules = [path.relative_to(ROOT) for path in (ROOT / "plugins").rglob("*.py")]
-    assert sorted({*modules} - {*files}) == []
-
-
-def test_what_is_known_to_be_equivalent_is_still_there() -> None:
-    lines: dict[str, set[str]] = {}
-    for room in ROOMS.values():
-        for path in room.files(ROOT):
-            text = (ROOT / path).read_text("utf-8")
-            lines.setdefault(path.name, set()).update(line.strip() for line in text.splitlines())
-    gone = [(file, before) for file, before, *_ in EQUIVALENT if before not in lines.get(file, ())]
-    assert gone == []
 
 
 def test_operators_numbers_and_forgotten_calls_are_planted() -> None:
@@ -100,19 +75,24 @@ def test_buffers_guards_messages_and_streams_stay() -> None:
 
 
 def test_a_larger_sample_has_all_of_a_smaller_one() -> None:
-    source = "def f(a, b):\n    return a + b - 1 if a else b * 2\n"
+    paths = [Path("core/emberge/seeds.py"), Path("core/emberge/wording.py")]
     few, more = (
-        {mutant.code for mutant in mutants(Path("a.py"), source, sample=n)} for n in (3, 6)
+        {mutant.code for mutant in draw_mutants(ROOT, paths, count, seed=0)} for count in (3, 6)
     )
     assert len(few) == 3
     assert few < more
-    other = {mutant.code for mutant in mutants(Path("a.py"), source, sample=3, seed=5)}
-    assert other != few
+    assert {mutant.code for mutant in draw_mutants(ROOT, paths, 3, seed=5)} != few
 
 
-def test_all_tests_try_what_only_an_import_runs() -> None:
-    reach = Reach({"a.py": {1: [], 5: ["t.py::b"]}}, {"t.py::a": 1.0, "t.py::b": 1.0})
-    path = Path("a.py")
-    assert reach.tests(path, (5, 6)) == ["t.py::b"]
-    assert reach.tests(path, (1, 1)) == ["t.py::a", "t.py::b"]  # an import's line
-    assert reach.tests(path, (8, 9)) == []
+def test_tests_are_those_that_reach_the_lines_and_all_of_the_room_where_an_import_does() -> None:
+    code = "LEAST = 2\n\n\ndef f():\n    return LEAST\n\n\ndef g():\n    return 1\n"
+    path = Path("plugins/emberge_x/a.py")
+    own, other, far = "tests/plugins/x/test_a.py", "tests/core/test_b.py", "tests/core/test_c.py"
+    reach = Reach({str(path): {"1": [other], "5": [far, own]}}, {own: 2.0, other: 1.0, far: 500.0})
+
+    def tried(line: int) -> list[str]:
+        return reach.files_of(Mutant(path, (line, line), "", "", code))
+
+    assert tried(1) == [own, other]  # with the third they would take too long
+    assert tried(5) == [own]
+    assert tried(9) == [own]  # no test runs it: the room's own may read it in another way

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import itertools
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -59,30 +60,43 @@ class Mutant:
         return f"{self.path}:{self.lines[0]}\n      - {self.before}\n      + {self.after}"
 
 
-def mutants(path: Path, source: str, *, sample: int | None = None, seed: int = 0) -> list[Mutant]:
-    """Return the mutants of a file in the order of its lines, or `sample` of them drawn by `seed`."""
-    wrapper = MetadataWrapper(cst.parse_module(source))
-    finder = _Finder()
-    wrapper.visit(finder)
-    order = list(range(len(finder.changes)))
-    if sample is not None:
-        random.Random(f"{seed} {path.name}").shuffle(order)
-    plain, known, found = ast.dump(ast.parse(source)), set[str](), []
-    for number in order:
-        if sample is not None and len(found) == sample:
-            break
-        node, other, lines = finder.changes[number]
-        code = _replaced(wrapper.module, node, other)
+def mutants(path: Path, source: str) -> list[Mutant]:
+    """Return the mutants of a file in the order of its lines."""
+    file = _Mutable(path, source)
+    found = {m.code: m for n in range(len(file.changes)) if (m := file.mutant(n)) is not None}
+    return list(found.values())
+
+
+def draw_mutants(root: Path, paths: Sequence[Path], count: int, seed: int) -> list[Mutant]:
+    """Return `count` mutants of the files, each change as likely as any other, drawn by `seed`."""
+    files = [_Mutable(path, (root / path).read_text("utf-8")) for path in paths]
+    changes = [(file, number) for file in files for number in range(len(file.changes))]
+    random.Random(seed).shuffle(changes)
+    valid = (mutant for file, n in changes if (mutant := file.mutant(n)) is not None)
+    return list(itertools.islice(valid, count))
+
+
+class _Mutable:
+    """A source file and the changes that may be made to it."""
+
+    def __init__(self, path: Path, source: str) -> None:
+        self.path, self.source = path, source
+        wrapper = MetadataWrapper(cst.parse_module(source))
+        self._module, finder = wrapper.module, _Finder()
+        wrapper.visit(finder)
+        self.changes = finder.changes
+
+    def mutant(self, number: int) -> Mutant | None:
+        """Return the file with one change made; None where that is no program, or the same one."""
+        node, other, lines = self.changes[number]
+        code = _replaced(self._module, node, other)
         try:
-            shape = ast.dump(ast.parse(code))
-            compile(code, str(path), "exec")
+            compile(code, str(self.path), "exec")
         except SyntaxError:
-            continue
-        if shape == plain or shape in known:
-            continue
-        known.add(shape)
-        found.append((number, Mutant(path, lines, *_difference(source, code), code)))
-    return [mutant for _, mutant in sorted(found, key=lambda pair: pair[0])]
+            return None
+        if ast.dump(ast.parse(code)) == ast.dump(ast.parse(self.source)):
+            return None
+        return Mutant(self.path, lines, *_difference(self.source, code), code)
 
 
 class _Finder(cst.CSTVisitor):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 import os
 import resource
 import shutil
@@ -17,16 +16,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 ROOTS = ("core", "plugins")
 # Git ignores the compiled kernels, and without them their tests are skipped.
 LIBRARY = Path("core/emberge/numerics/native/row_kernels.so")
+LIBRARIES = ("torch", "transformers", "sentence_transformers", "mteb", "peft", "scipy.stats")
 ARGUMENTS = (
     "-q",
     "--no-header",
@@ -39,38 +37,6 @@ ARGUMENTS = (
 )
 MEMORY = 12 << 30  # bytes that a mutant may take
 FILE = 2 << 30  # bytes that a mutant may write into one file
-PATIENCE = 30.0  # seconds beyond five times what a test, and all together, took unchanged
-
-
-@dataclass(frozen=True)
-class Reach:
-    """Which tests run which lines of a room's files, and how long each takes."""
-
-    lines: Mapping[str, Mapping[int, Sequence[str]]]
-    seconds: Mapping[str, float]
-
-    def tests(self, path: Path, lines: tuple[int, int]) -> list[str]:
-        """Return the tests that run any of the lines.
-
-        What only an import runs, such as a default, a test may read without running a line of the file:
-        then these are all tests of the room.
-        """
-        of_file = self.lines.get(str(path), {})
-        span = range(lines[0], lines[1] + 1)
-        found = {test for line in span for test in of_file.get(line, ())}
-        if not found and any(line in of_file for line in span):
-            found = set(self.seconds)
-        return self._cheap_files_first(found)
-
-    def _cheap_files_first(self, tests: set[str]) -> list[str]:
-        cost: dict[str, float] = {}
-        for test in tests:
-            cost[_file(test)] = cost.get(_file(test), 0.0) + self.seconds[test]
-        return sorted(tests, key=lambda test: (cost[_file(test)], test))
-
-
-def _file(test: str) -> str:
-    return test.partition("::")[0]
 
 
 class Trial:
@@ -79,18 +45,20 @@ class Trial:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.copy = Path(tempfile.mkdtemp(prefix="emberge-mutants-"))
+        self._sound: set[str] = set()
         listed = subprocess.run(
             ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
             cwd=root,
             check=True,
             capture_output=True,
         )
-        for name in listed.stdout.decode().split("\0"):
-            if name and (root / name).is_file():
+        names = [name for name in listed.stdout.decode().split("\0") if name]
+        for name in [*names, str(LIBRARY)]:
+            if (root / name).is_file():
                 (self.copy / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(root / name, self.copy / name)
-        if (root / LIBRARY).is_file():
-            shutil.copy2(root / LIBRARY, self.copy / LIBRARY)
+        for library in LIBRARIES:
+            importlib.import_module(library)
 
     def close(self) -> None:
         """Remove the copy."""
@@ -101,49 +69,41 @@ class Trial:
         """Return the place of temporary files: beside the copy, as messages shorten paths inside it."""
         return self.copy.with_name(f"{self.copy.name}-tmp")
 
-    def reach(self, sources: Sequence[Path], tests: Sequence[Path]) -> Reach:
-        """Run the tests unchanged and return which lines of the sources each of them runs.
+    def find(self, path: Path, code: str, files: Sequence[str], timeout: float) -> str:
+        """Return the test that fails with `code` in the place of the file, or an empty text.
 
-        Libraries that they needed are imported here, for the forks to come.
-
-        Raises:
-            RuntimeError: where a test fails as it is.
+        What ends in another way, or takes longer than `timeout` seconds, is found too, and named so.
+        A test that fails unchanged finds nothing; it is left out.
         """
-        out = self.copy / ".reach.json"
-        code, log = self._fork(lambda: _measure(sources, tests, out), timeout=3600)
-        if code != 0:
-            raise RuntimeError(f"tests fail without any mutant:\n{log[-4000:]}")
-        found = json.loads(out.read_text())
-        for library in found["libraries"]:
-            with contextlib.suppress(Exception):  # some can only be imported by another
-                importlib.import_module(library)
-        lines = {
-            path: {int(line): ids for line, ids in of.items()}
-            for path, of in found["lines"].items()
-        }
-        return Reach(lines, found["seconds"])
+        unsound: set[str] = set()
+        while True:
+            failed = self._first_failure(path, code, files, unsound, timeout)
+            if not failed or failed in self._sound or "::" not in failed:
+                return failed
+            plain = (self.root / path).read_text("utf-8")
+            if not self._first_failure(path, plain, [failed], unsound, timeout):
+                self._sound.add(failed)
+                return failed
+            unsound.add(failed)
 
-    def finds(self, path: Path, code: str, reach: Reach, tests: Sequence[str]) -> bool:
-        """Return whether any of the tests fails, or takes too long, with `code` in the place of the file."""
-        place = self.copy / path
+    def _first_failure(
+        self, path: Path, code: str, files: Sequence[str], without: set[str], timeout: float
+    ) -> str:
+        place, named = self.copy / path, self.copy / ".failed"
+        named.unlink(missing_ok=True)
         plain = place.read_bytes()
-        expected = sum(reach.seconds[test] for test in tests)
-        with self._changed(place, code.encode(), plain):
-            found, _ = self._fork(lambda: _select(tests, reach), timeout=PATIENCE + 5 * expected)
-        return found != 0
-
-    @contextlib.contextmanager
-    def _changed(self, place: Path, code: bytes, plain: bytes) -> Iterator[None]:
-        _write_source(place, code)
+        _write_source(place, code.encode())
         try:
-            yield
+            ended, _ = self.fork(lambda: _run(files, _Watched(named, without)), timeout=timeout)
         finally:
             _write_source(place, plain)
+        if not ended:
+            return ""
+        return named.read_text() if named.exists() else f"exit code {ended}"
 
-    def _fork(self, work: Callable[[], int], *, timeout: float) -> tuple[int, str]:
+    def fork(self, work: Callable[[], int], *, timeout: float) -> tuple[int, str]:
         """Run `work` in a fork with the copy in the place of the project; return its code and output."""
-        log = self.copy / ".log"
-        scratch = self._scratch()
+        log, scratch = self.copy / ".log", self._scratch()
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()
         sys.stdout.flush()
@@ -209,118 +169,24 @@ def _enter(root: Path, copy: Path, log: Path, scratch: Path) -> None:
     tempfile.tempdir = None
 
 
-def _select(tests: Sequence[str], reach: Reach) -> int:
-    """Run these tests, file by file, up to the first that fails; return 0 when all pass."""
+def _run(files: Sequence[str], watched: _Watched) -> int:
+    """Run the tests up to the first that fails; return 0 when all pass."""
     sys.dont_write_bytecode = True
+    code = pytest.main(["-x", *ARGUMENTS, *files], [watched])
     # That a mutant leaves none of the tests to run is no find: nothing would have failed.
-    passed = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
-    chosen = _Chosen(tests, reach)
-    for file in dict.fromkeys(map(_file, tests)):
-        code = pytest.main(["-x", *ARGUMENTS, file], [chosen])
-        if code not in passed:
-            return int(code)
-    return 0
+    return 0 if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) else int(code)
 
 
-class _Chosen:
-    """A pytest plugin that keeps the chosen tests, and ends the process where one takes too long."""
+class _Watched:
+    """A pytest plugin that writes down which test failed, and leaves some out."""
 
-    def __init__(self, tests: Sequence[str], reach: Reach) -> None:
-        self.tests = set(tests)
-        # The first test of a file that runs also makes the fixtures that others made before.
-        self.slowest: dict[str, float] = {}
-        for test, seconds in reach.seconds.items():
-            self.slowest[_file(test)] = max(seconds, self.slowest.get(_file(test), 0.0))
-        signal.signal(signal.SIGALRM, lambda *_: os._exit(124))
+    def __init__(self, named: Path, without: set[str]) -> None:
+        self.named = named
+        self.without = without
 
-    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        items[:] = [item for item in items if item.nodeid in self.tests]
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = [item for item in items if item.nodeid not in self.without]
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: Any) -> Iterator[Any]:
-        signal.setitimer(signal.ITIMER_REAL, PATIENCE + 5 * self.slowest[_file(item.nodeid)])
-        try:
-            return (yield)
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def _measure(sources: Sequence[Path], tests: Sequence[Path], out: Path) -> int:
-    """Run the tests under coverage, and write for every line the tests that ran it."""
-    import coverage
-
-    here = os.getcwd()
-    cov = coverage.Coverage(
-        data_file=None, config_file=False, include=[f"{here}/{path}" for path in sources]
-    )
-    seen = _Contexts(cov, sources)
-    cov.start()
-    code = pytest.main([*ARGUMENTS, *map(str, tests)], [seen])
-    cov.stop()
-    data = cov.get_data()
-    lines = {
-        str(path): _ordered(data.contexts_by_lineno(f"{here}/{path}"), list(seen.seconds))
-        for path in sources
-    }
-    libraries = [name for name, module in sys.modules.items() if _is_library(module, Path(here))]
-    found = {"lines": lines, "seconds": seen.seconds, "libraries": libraries}
-    out.write_text(json.dumps(found))
-    return int(code)
-
-
-def _is_library(module: Any, project: Path) -> bool:
-    """Return whether a module is the same for every mutant; pytest imports its plugins itself."""
-    place = getattr(module, "__file__", None)
-    name = getattr(module, "__name__", "")
-    if place is None or "pytest" in name or name == "__main__":
-        return False
-    return not Path(place).is_relative_to(project)
-
-
-def _ordered(
-    contexts: Mapping[int, Sequence[str]], tests: Sequence[str]
-) -> dict[int, Sequence[str]]:
-    """Put in the place of a shared fixture all tests of the file that asked for it."""
-    found = {}
-    for line, names in contexts.items():
-        files = {_file(name) for name in names if name.endswith("::")}
-        found[line] = [t for t in tests if t in names or _file(t) in files]
-    return found
-
-
-class _Contexts:
-    """A pytest plugin that notes under which test lines run, and how long each test takes.
-
-    What a function of the sources keeps between calls is forgotten before each test, as a line that ran for
-    one test and not for the next would count as none of the next.
-    """
-
-    def __init__(self, cov: Any, sources: Sequence[Path]) -> None:
-        self.cov = cov
-        parts = [path.with_suffix("").parts[1:] for path in sources]
-        self.modules = [".".join(one[:-1] if one[-1] == "__init__" else one) for one in parts]
-        self.seconds: dict[str, float] = {}
-
-    def pytest_runtest_logstart(self, nodeid: str) -> None:
-        for name in self.modules:
-            for value in vars(sys.modules.get(name, object)).values():
-                if callable(forget := getattr(value, "cache_clear", None)):
-                    forget()
-        self.started = time.monotonic()
-        self.current = nodeid
-        self.cov.switch_context(nodeid)
-
-    def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        self.seconds[nodeid] = time.monotonic() - self.started
-        self.cov.switch_context("")
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_fixture_setup(self, fixturedef: Any) -> Iterator[Any]:
-        """Count what a shared fixture runs for all tests of the file that first asked for it."""
-        if fixturedef.scope == "function":
-            return (yield)
-        self.cov.switch_context(f"{_file(self.current)}::")
-        try:
-            return (yield)
-        finally:
-            self.cov.switch_context(self.current)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.named.write_text(report.nodeid)
