@@ -225,9 +225,12 @@ class ChunkRunner:
         """Run the `with` block under the plan's autocast and, if `seeded`, with torch seeded from `key`."""
         # Seeding before every chunk instead of keeping generator states: both passes, and a run that was
         # killed and continued, draw the same numbers.
-        if seeded:
-            torch.manual_seed(stable_seed(self.seed, *key))
         kind = self.feed.device.type
+        if seeded and kind == "cpu":
+            # Not by torch.manual_seed, which formats the stack for each accelerator that there might be.
+            torch.default_generator.manual_seed(stable_seed(self.seed, *key))
+        elif seeded:
+            torch.manual_seed(stable_seed(self.seed, *key))
         with torch.autocast(kind, dtype=self.plan.autocast, enabled=self.plan.autocast is not None):
             yield
 

@@ -34,7 +34,7 @@ def check_sampler(sampler: Sampler, pool: Pool | None = None, *, repeats: bool =
     """
     pool = pool or {
         DatasetInfo("first", "retrieval", 101): range(101),
-        DatasetInfo("second", "sts", 64): range(64),
+        DatasetInfo("second", "sts", 128): range(1, 128, 2),
         DatasetInfo("third", "retrieval", 230): range(230),
     }
     selection, again = (_list_rows(sampler.select(pool, 7)) for _ in range(2))

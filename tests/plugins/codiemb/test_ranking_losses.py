@@ -234,14 +234,6 @@ def test_rounding_is_no_spread() -> None:
 
 
 @pytest.mark.parametrize("loss", [Pearson(), PRO(), RankKL()])
-def test_scores_are_needed(loss: Any) -> None:
-    assert loss.needs == {"positive_score"}
-    assert not loss.cross_rank
-    with pytest.raises(ValueError, match="needs scores"):
-        loss(random_batch(3, positive_score=None, negative_score=None), {})
-
-
-@pytest.mark.parametrize("loss", [Pearson(), PRO(), RankKL()])
 def test_a_set_of_one_score_has_no_order(loss: Loss) -> None:
     assert not loss.check_scores(0.2, 0.4)
     (problem,) = loss.check_scores(0.4, 0.4)

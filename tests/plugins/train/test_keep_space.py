@@ -1,53 +1,19 @@
-"""Training into an old model's space: its numbers by hand, and in a recipe."""
+"""Training into an old model's space, in a recipe."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from emberge import Embeddings, Machine, check_recipe, load_plugins, parse_recipe, run_recipe
+from emberge import Machine, check_recipe, load_plugins, parse_recipe, run_recipe
 from emberge.encoding import TextEmbedder
 from emberge_encoder import TextEncoder
-from emberge_train.losses.keep_space import KeepSpace
 
 from tests.support import tiny
-from tests.support.losses import GUIDE
 from tests.support.result_folders import folders
 from tests.support.training_data import retrieval
-
-
-def batch(anchor: Any, positive: Any, negative: Any, **options: Any) -> Embeddings:
-    """Rows with one positive and one negative each, vectors of two numbers."""
-    texts = [torch.tensor(one, dtype=torch.float64) for one in (anchor, positive, negative)]
-    rows = len(anchor)
-    valid = torch.ones(rows, 2, dtype=torch.bool)
-    ids = torch.arange(3 * rows).view(rows, 3)
-    return Embeddings(texts[0], texts[1][:, None], texts[2][:, None], valid, ids, **options)
-
-
-def value(own: Embeddings, old: Embeddings) -> float:
-    loss = KeepSpace(guide=GUIDE)
-    return float(loss(dataclasses.replace(own, guide=old), {}))
-
-
-OWN = batch([[1, 0], [0, 2]], [[3, 4], [1, 0]], [[0, 1], [5, 0]])
-OLD = batch([[2, 0], [1, 0]], [[4, 3], [0, 1]], [[0, 7], [1, 0]])
-
-
-def test_documents_by_hand() -> None:
-    """2 - 2 cos: of row 0 0.08 (cosine 24 / 25) and 0, of row 1 2 (a right angle) and 0."""
-    assert value(OWN, OLD) == pytest.approx((0.08 / 2 + 2 / 2) / 2, abs=1e-12)
-
-
-def test_texts_that_a_row_lacks_do_not_count() -> None:
-    valid = torch.tensor([[True, False], [True, True]])
-    lacking = dataclasses.replace(OWN, valid=valid)
-    assert value(lacking, OLD) == pytest.approx((0.08 + 2 / 2) / 2, abs=1e-12)
-
 
 RECIPE = """
 steps:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from emberge import Loss
+from emberge import Guide, Loss, ModelRef
 from emberge.testing import example_embeddings
 from emberge_codiemb import PRO, MidNCE, Pearson, RankKL
 from emberge_train import FLOPS, BinaryCrossEntropy
@@ -139,35 +139,55 @@ SCORED: dict[str, Loss] = {
 }
 
 
+OF_A_TEACHER = "a teacher's scores of positives and negatives"
+REMEDIES = dict.fromkeys(SCORED, "scores") | {
+    "angle": "scores; set unscored: true",
+    "cosent": "scores; set unscored: true",
+    "kl_distillation": OF_A_TEACHER,
+    "margin_mse": OF_A_TEACHER,
+}
+
+
 @pytest.mark.parametrize("name", SCORED)
 def test_a_loss_without_the_scores_it_needs_is_named(name: str) -> None:
     batch = dataclasses.replace(example_embeddings(), positive_score=None, negative_score=None)
-    with pytest.raises(ValueError, match=f"(?i)^{name.replace('_', '_?')} needs "):
+    with pytest.raises(ValueError, match=f"(?i)^{name.replace('_', '_?')} needs {REMEDIES[name]}"):
         SCORED[name](batch, {})
+
+
+def _guide(name: str) -> Guide:
+    return Guide(model=ModelRef(name))
+
+
+def _cut(**options: Any) -> Matryoshka:
+    return Matryoshka(**{"loss": (InfoNCE(),), "dims": (8, 4), **options})
 
 
 @pytest.mark.parametrize(
     ("make", "named"),
     [
-        (lambda: AnglE(scale=0), "scale"),
-        (lambda: CoSENT(scale=0), "scale"),
-        (lambda: RankKL(temperature=0), "temperature"),
+        (lambda: AnglE(scale=0), "scale must be above 0"),
+        (lambda: CoSENT(scale=0), "scale must be above 0"),
+        (lambda: RankKL(temperature=0), "temperature must be above 0"),
         (lambda: PRO(temperature=-1), "temperature"),
         (lambda: MidNCE(loss=(InfoNCE(),), layer=1.5), "layer"),
         (lambda: MidNCE(loss=(InfoNCE(),), layer=-0.1), "layer"),
         (lambda: MidNCE(loss=()), "loss"),
-        (lambda: MarginMSE(scale=0), "scale"),
-        (lambda: InfoNCE(temperature=0), "temperature"),
-        (lambda: KLDistillation(temperature=0), "temperature"),
-        (lambda: Matryoshka(loss=(InfoNCE(),), dims=(4, 0)), "dims"),
-        (lambda: Matryoshka(loss=(InfoNCE(),), dims=()), "dims"),
-        (lambda: Matryoshka(loss=(), dims=(4,)), "loss"),
-        (lambda: Matryoshka(loss=(InfoNCE(),), dims=(4, 4)), "dims"),
-        (lambda: Matryoshka(loss=(InfoNCE(),), dims=(4, 2), weights=(1.0,)), "weights"),
+        (lambda: MarginMSE(scale=-1), "scale must be above 0"),
+        (lambda: InfoNCE(temperature=0), "temperature must be above 0"),
+        (lambda: KLDistillation(temperature=0), "temperature must be above 0"),
+        (lambda: _cut(dims=(0, 4)), r"different sizes from 1 on, not \[0, 4\]"),
+        (lambda: _cut(dims=(4, 4)), r"different sizes from 1 on, not \[4, 4\]"),
+        (lambda: _cut(dims=()), "at least one loss and one of dims"),
+        (lambda: _cut(loss=()), "at least one loss and one of dims"),
+        (lambda: _cut(weights=(1.0,)), "2 dims have 1 weights"),
+        (lambda: _cut(loss=(InfoNCE(), CoSENT())), "differ in cross_rank"),
+        (lambda: _cut(loss=tuple(InfoNCE(guide=_guide(m)) for m in "ab")), "different guides"),
         (lambda: MLM(share=0), "share"),
         (lambda: MLM(share=1.1), "share"),
         (lambda: MLM(masked=-0.1), "masked"),
         (lambda: MLM(masked=0.6, random=0.5), "masked"),
+        (lambda: MLM(masked=0.9, random=0.2), "share"),
     ],
 )
 def test_numbers_that_mean_nothing_are_refused(make: Callable[[], object], named: str) -> None:

@@ -141,27 +141,6 @@ def test_a_size_beyond_the_embedding_is_an_error_that_names_both() -> None:
     assert outer.check(8) == ["dims asks for the first 6 numbers of embeddings that have 4"]
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"dims": ()}, "at least one loss and one of dims"),
-        ({"loss": ()}, "at least one loss and one of dims"),
-        ({"dims": (0, 4)}, "different sizes from 1 on, not [0, 4]"),
-        ({"dims": (4, 4)}, "different sizes from 1 on, not [4, 4]"),
-        ({"weights": (1.0,)}, "2 dims have 1 weights"),
-        ({"loss": (InfoNCE(), CoSENT())}, "differ in cross_rank"),
-        (
-            {"loss": tuple(InfoNCE(guide=Guide(model=ModelRef(m))) for m in ("a", "b"))},
-            "different guides",
-        ),
-    ],
-)
-def test_what_cannot_be_is_refused(options: dict[str, object], said: str) -> None:
-    given: dict[str, object] = {"loss": (InfoNCE(),), "dims": (8, 4), **options}
-    with pytest.raises(ValueError, match=said.replace("[", r"\[").replace("]", r"\]")):
-        Matryoshka(**given)  # type: ignore[arg-type]
-
-
 def test_it_gathers_and_needs_what_its_losses_do() -> None:
     assert not Matryoshka(loss=(CoSENT(),), dims=(8,)).cross_rank
     assert Matryoshka(loss=(InfoNCE(),), dims=(8,)).cross_rank

@@ -153,12 +153,6 @@ def test_a_linear_head_computes_loss_and_gradients_together(
         assert_near(mine, theirs, addends=500 + 200)
 
 
-@pytest.mark.parametrize("options", [{"share": 0}, {"share": 1.1}, {"masked": 0.9, "random": 0.2}])
-def test_shares_that_cannot_be_are_refused(options: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="share"):
-        MLM(**options)
-
-
 class _Off(MLM):
     """Sound but for one fault."""
 

@@ -60,10 +60,33 @@ def pairs(batches: Iterable[Batch]) -> list[tuple[str, int]]:
     return [(p.dataset, int(row)) for batch in batches for p in batch.parts for row in p.rows]
 
 
-def test_a_smaller_batch_gives_a_task_more_steps() -> None:
-    pool = pool_of(("find", "retrieval", 256), ("alike", "sts", 256))
-    counted = Counter(names(BatchShuffle(batch_size=size(32, sts=8)).batches(pool, 0)))
-    assert counted == {"find": 8, "alike": 32}
+def test_batch_size_may_differ_by_task_and_dataset() -> None:
+    sets = (("a", "sts", 8), ("b", "sts", 8), ("c", "retrieval", 8))
+    sizes = PerDataset(default=8, by_task={"sts": 4}, by_dataset={"b": 2})
+    batches = list(BatchShuffle(batch_size=sizes).batches(pool_of(*sets), 0))
+    assert {b.parts[0].dataset: len(b.parts[0].rows) for b in batches} == {"a": 4, "b": 2, "c": 8}
+    assert Counter(names(batches)) == {"a": 2, "b": 4, "c": 1}, "smaller batches are more steps"
+    with pytest.raises(DataError, match=r"'c' \(retrieval\) has no batch_size"):
+        BatchShuffle(batch_size=PerDataset(by_task={"sts": 4})).batches(pool_of(*sets), 0)
+
+
+@pytest.mark.parametrize(
+    ("tail", "sizes", "alone"),
+    [("drop", [4, 4], 0), ("wrap", [4, 4, 4], 3), ("keep", [2, 4, 4], 3)],
+)
+def test_tails_and_a_dataset_smaller_than_a_batch(tail: Tail, sizes: list[int], alone: int) -> None:
+    sampler = BatchShuffle(batch_size=size(4), tail=tail)
+    batches = list(sampler.batches(pool_of(("a", "sts", 10)), 0))
+    assert sorted(len(b.parts[0].rows) for b in batches) == sizes
+    assert len({row for _, row in pairs(batches)}) == (8 if tail == "drop" else 10)
+    small = ("b", "sts", 3)
+    if alone:
+        assert [len(b.parts[0].rows) for b in sampler.batches(pool_of(small), 0)] == [alone]
+        return
+    with pytest.warns(UserWarning, match=r"'b' \(3 rows, batches of 4\).*lower their batch_size"):
+        list(sampler.batches(pool_of(("a", "sts", 10), small), 0))
+    with pytest.raises(DataError, match=r"no dataset fills a batch.*tail: keep"):
+        list(sampler.batches(pool_of(small), 0))
 
 
 def test_datasets_come_one_after_another_by_task() -> None:
@@ -381,8 +404,6 @@ def test_laws(kind: type[BatchShuffle], tail: str) -> None:
         (lambda: Temperature(temperature=0.0), "temperature must be above 0, not 0"),
         (lambda: Temperature(temperature=-2.0), "temperature must be above 0, not -2"),
         (lambda: Temperature(temperature=float("nan")), "temperature must be above 0, not nan"),
-        (lambda: RoundRobin(batch_size=size(0)), "batch_size must be at least 1, not 0"),
-        (lambda: TwoStage(batch_size=size(4, sts=0)), "batch_size must be at least 1, not 0"),
         (lambda: TwoStage(retrieval_ratio=50), "share from 0 to 1, not 50"),
         (lambda: Proportional(weight=PerDataset(default=0.0)), "weight must be above 0, not 0"),
         (lambda: Temperature(weight=PerDataset(default=-1.0)), "weight must be above 0, not -1"),
@@ -399,8 +420,9 @@ def test_bad_options_are_refused(make: object, message: str) -> None:
 
 @pytest.mark.parametrize("kind", EVERY)
 def test_every_sampler_refuses_a_batch_of_nothing(kind: type[BatchShuffle]) -> None:
-    with pytest.raises(ValueError, match="batch_size must be at least 1, not 0"):
-        kind(batch_size=size(8, sts=0))
+    for sizes in (size(0), size(8, sts=0)):
+        with pytest.raises(ValueError, match="batch_size must be at least 1, not 0"):
+            kind(batch_size=sizes)
 
 
 @pytest.mark.parametrize(

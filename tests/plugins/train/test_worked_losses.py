@@ -1,0 +1,319 @@
+"""Losses by hand: worked numbers in one table, and what leaves a denominator, an order or a mean."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from emberge import Embeddings, Guide, Loss, ModelRef, Similarity
+from emberge.testing import example_embeddings
+from emberge_train import FLOPS, BinaryCrossEntropy, KeepSpace
+from emberge_train.losses.angle import AnglE
+from emberge_train.losses.cosent import CoSENT
+from emberge_train.losses.infonce import InfoNCE
+from emberge_train.losses.kl_distillation import KLDistillation
+from emberge_train.losses.margin_mse import MarginMSE
+
+from tests.support.losses import GUIDE, angled_groups, at, random_batch, scored_pairs
+
+LN3, NAN = math.log(3), math.nan  # the sigmoid of ln 3 is 3/4
+
+
+def _double(values: Any) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def _batch(anchor: Any, positive: Any, negative: Any, **more: Any) -> Embeddings:
+    """Rows with one positive and one negative each."""
+    columns = [_double(one) for one in (anchor, positive, negative)]
+    rows = len(anchor)
+    given: dict[str, Any] = {
+        "valid": torch.ones(rows, 2, dtype=torch.bool),
+        "text_id": torch.arange(3 * rows).view(rows, 3),
+        **more,
+    }
+    return Embeddings(columns[0], columns[1][:, None], columns[2][:, None], **given)
+
+
+def _lacking(batch: Embeddings, row: int) -> Embeddings:
+    """The batch without the negative of a row."""
+    valid = batch.valid.clone()
+    valid[row, 1] = False
+    return dataclasses.replace(batch, valid=valid)
+
+
+# Retrieval of which pairs are scored one and zero.
+UNSCORED = dataclasses.replace(
+    scored_pairs(_double([0.3, 0.7]), None),
+    negative=_double([[[0.6, 0.8]], [[0.0, 1.0]]]),
+    valid=torch.ones(2, 2, dtype=torch.bool),
+)
+ORDERED = math.log1p(sum(math.exp(n - p) for p in (0.3, 0.7) for n in (0.6, 0.0)))
+
+# Mean weights of three documents, 2/3 and 2, and of two queries, 2 and 1; one row lacks its negative.
+SPARSE = _lacking(_batch([[1, 0], [3, 2]], [[2, 0], [0, 4]], [[0, 2], [9, 9]]), 1)
+OPPOSED = dataclasses.replace(SPARSE, positive=-SPARSE.positive)
+DOCUMENTS, QUERIES = (2 / 3) ** 2 + 2**2, 2**2 + 1**2
+
+
+def _judged(positive: float, negative: float, *, missing: bool = False, **more: Any) -> Embeddings:
+    """A row by a reranker's scores of its positive and its negative."""
+    similarity = Similarity("pair_score", unit=False)
+    batch = _batch([[1.0]], [[positive]], [[negative]], similarity=similarity, **more)
+    return _lacking(batch, 0) if missing else batch
+
+
+def _closeness(anchor: float, text: float) -> float:
+    """|cos + sin| of the angle between two complex numbers of length one."""
+    angle = math.radians(anchor - text)
+    return abs(math.cos(angle) + math.sin(angle))
+
+
+TURNED = Embeddings(
+    anchor=_double(at(0, 90, 30)),
+    positive=_double(at(10, 20, 170))[:, None],
+    negative=torch.zeros(3, 0, 2, dtype=torch.float64),
+    valid=torch.ones(3, 1, dtype=torch.bool),
+    text_id=torch.arange(6).view(3, 2),
+    positive_score=torch.tensor([[1.0], [0.5], [0.5]]),
+)
+NEAR, *FAR = (_closeness(*pair) for pair in ((0, 10), (90, 20), (30, 170)))
+
+
+def _taught(*teacher: float) -> Embeddings:
+    """An anchor at 0°, a positive at 60° and negatives at 90° and 120°: cosines 0.5, 0 and -0.5."""
+    texts, scores = _double([at(60, 90, 120)]), _double([teacher])
+    return Embeddings(
+        anchor=_double(at(0)),
+        positive=texts[:, :1],
+        negative=texts[:, 1:],
+        valid=torch.ones(1, 3, dtype=torch.bool),
+        text_id=torch.arange(4)[None],
+        positive_score=scores[:, :1],
+        negative_score=scores[:, 1:],
+    )
+
+
+def _divergence(teacher: list[float], student: list[float], temperature: float) -> float:
+    def shares(values: list[float]) -> list[float]:
+        powers = [math.exp(v / temperature) for v in values]
+        return [p / sum(powers) for p in powers]
+
+    return sum(a * math.log(a / b) for a, b in zip(shares(teacher), shares(student), strict=True))
+
+
+KL = _divergence([1.0, 0.8, 0.1], [0.5, 0.0, -0.5], 0.25)
+TAUGHT, AGREEING = _taught(1.0, 0.8, 0.1), _taught(0.5, 0.0, -0.5)
+
+OLD = _batch([[2, 0], [1, 0]], [[4, 3], [0, 1]], [[0, 7], [1, 0]])
+OWN = _batch([[1, 0], [0, 2]], [[3, 4], [1, 0]], [[0, 1], [5, 0]], guide=OLD)
+
+GROUPS = {within: angled_groups([[10], [80]], [[60], [150]], in_batch=within) for within in (0, 1)}
+
+WORKED: Mapping[str, tuple[Loss, Embeddings, float]] = {
+    "infonce, hard": (InfoNCE(temperature=1.0), GROUPS[0], 0.479839829),
+    "infonce, in batch": (InfoNCE(temperature=1.0), GROUPS[1], 0.938727550),
+    "infonce, hard, cold": (InfoNCE(temperature=0.05), GROUPS[0], 6.151769e-05),
+    "infonce, in batch, cold": (InfoNCE(temperature=0.05), GROUPS[1], 0.044501200),
+    "infonce without any negative": (
+        InfoNCE(),
+        example_embeddings(3, positives=1, negatives=0, in_batch=False),
+        0.0,
+    ),
+    "cosent of equal scores": (CoSENT(), scored_pairs(_double([0.1, 0.9]), [0.5, 0.5]), 0.0),
+    "cosent of retrieval": (CoSENT(scale=1, unscored=True), UNSCORED, ORDERED),
+    "angle": (AnglE(scale=2), TURNED, math.log1p(sum(math.exp(2 * (o - NEAR)) for o in FAR))),
+    "flops": (FLOPS(documents=0.9, queries=0.1), SPARSE, 0.9 * DOCUMENTS + 0.1 * QUERIES),
+    "flops of documents alone": (FLOPS(documents=0.9, queries=0), SPARSE, 0.9 * DOCUMENTS),
+    # Weights of 2 and -2 cost a search as much as two of 2.
+    "flops of any sign": (FLOPS(documents=0.9, queries=0), OPPOSED, 0.9 * DOCUMENTS),
+    # It grows with the square of the step for a third of them.
+    **{
+        f"flops at {progress:.2f}": (
+            FLOPS(documents=1, queries=1),
+            dataclasses.replace(SPARSE, progress=progress),
+            share * (DOCUMENTS + QUERIES),
+        )
+        for progress, share in ((0.0, 0.0), (1 / 6, 0.25), (1 / 3, 1.0), (0.9, 1.0))
+    },
+    # 3/4 of the positive's probability is right, and 1/2 of the negative's.
+    "bce": (BinaryCrossEntropy(), _judged(LN3, 0), -math.log(3 / 8) / 2),
+    "bce of a misfit": (BinaryCrossEntropy(), _judged(0, LN3), -math.log(1 / 8) / 2),
+    "bce by a score": (
+        BinaryCrossEntropy(),
+        _judged(0, LN3, negative_score=torch.tensor([[0.5]])),
+        -(math.log(1 / 2) + math.log(3 / 16) / 2) / 2,
+    ),
+    "bce by no score": (
+        BinaryCrossEntropy(),
+        _judged(0, LN3, negative_score=torch.tensor([[NAN]])),
+        -math.log(1 / 8) / 2,
+    ),
+    "bce, weighted": (
+        BinaryCrossEntropy(positive_weight=5),
+        _judged(LN3, 0),
+        -(5 * math.log(3 / 4) + math.log(1 / 2)) / 2,
+    ),
+    "bce, scaled": (BinaryCrossEntropy(scale=20), _judged(LN3 / 20, 0), -math.log(3 / 8) / 2),
+    "bce, lacking": (BinaryCrossEntropy(), _judged(LN3, 7, missing=True), -math.log(3 / 4)),
+    # Margins 0.5 and 1.0 against the teacher's 0.2 and 0.9.
+    "margin_mse": (MarginMSE(), TAUGHT, (0.3**2 + 0.1**2) / 2),
+    "margin_mse, scaled": (MarginMSE(scale=2), TAUGHT, (0.8**2 + 1.1**2) / 2),
+    "margin_mse that agrees": (MarginMSE(), AGREEING, 0.0),
+    "kl": (KLDistillation(temperature=0.25), TAUGHT, KL),
+    "kl, rescaled": (KLDistillation(temperature=0.25, rescale=True), TAUGHT, KL / 16),
+    "kl that agrees": (KLDistillation(), AGREEING, 0.0),
+    # 2 - 2 cos: of row 0 0.08 (cosine 24 / 25) and 0, of row 1 2 (a right angle) and 0.
+    "keep_space": (KeepSpace(guide=GUIDE), OWN, (0.08 / 2 + 2 / 2) / 2),
+    "keep_space, lacking": (KeepSpace(guide=GUIDE), _lacking(OWN, 0), (0.08 + 2 / 2) / 2),
+}
+
+
+@pytest.mark.parametrize("name", WORKED)
+def test_worked_numbers(name: str) -> None:
+    loss, batch, expected = WORKED[name]
+    assert float(loss(batch, {})) == pytest.approx(expected, rel=1e-7, abs=1e-12)
+
+
+class _Terms(InfoNCE):
+    """The terms [b, p] before they are reduced."""
+
+    def _reduce(self, terms: torch.Tensor, e: Embeddings) -> torch.Tensor:
+        return terms
+
+
+@pytest.mark.parametrize(
+    ("temperature", "in_batch", "expected"),
+    [
+        (1.0, False, [0.479839829, 0.479839829]),
+        (1.0, True, [0.796274143, 1.081180957]),
+        (0.05, False, [6.151769e-05, 6.151769e-05]),
+        (0.05, True, [6.160771e-05, 0.088940792]),
+    ],
+)
+def test_boom_worked_terms(temperature: float, in_batch: bool, expected: list[float]) -> None:
+    terms = _Terms(temperature=temperature)(GROUPS[in_batch], {})
+    assert terms[:, 0].tolist() == pytest.approx(expected, rel=2e-7)
+
+
+# ── what leaves a denominator ───────────────────────────────────────────────────────────────────
+
+
+def _pull(loss: InfoNCE, batch: Embeddings) -> torch.Tensor:
+    """The gradient of the first anchor: what its own row's term alone decides."""
+    anchor = batch.anchor.clone().requires_grad_()
+    value = loss(dataclasses.replace(batch, anchor=anchor), loss.parameters())
+    return torch.autograd.grad(value, anchor)[0][0]
+
+
+def _moved(batch: Embeddings, row: int, to: Any) -> Embeddings:
+    positive = batch.positive.clone()
+    positive[row] = to
+    return dataclasses.replace(batch, positive=positive)
+
+
+def test_equal_texts_leave_the_denominator() -> None:
+    batch = example_embeddings(4, positives=1, negatives=1)
+    twins = batch.text_id.clone()
+    twins[1, 1] = twins[0, 1]  # row 1's positive has the text of row 0's
+    batch = dataclasses.replace(batch, text_id=twins)
+    masked, plain = (InfoNCE(temperature=0.5, mask_equal_text=m) for m in (True, False))
+    assert masked(batch, {}) < plain(batch, {})
+    other = _moved(batch, 1, -batch.anchor[0])
+    assert torch.equal(_pull(masked, batch), _pull(masked, other))
+    assert not torch.equal(_pull(plain, batch), _pull(plain, other))
+
+
+def test_filling_has_no_text() -> None:
+    batch = example_embeddings(4, positives=2, negatives=0)  # row 0 has one positive only
+    twins = batch.text_id.clone()
+    twins[0, 2] = twins[2, 1]  # an id that stands in a place that is filling means nothing
+    loss = InfoNCE(temperature=0.5, mask_equal_text=True)
+    assert torch.equal(loss(batch, {}), loss(dataclasses.replace(batch, text_id=twins), {}))
+
+
+def test_equal_labels_leave_the_denominator() -> None:
+    batch = example_embeddings(4, positives=1, negatives=1)  # labels 0 0 1 1
+    loss = InfoNCE(temperature=0.5, mask_equal_label=True)
+    for row, leaves in ((1, True), (2, False)):
+        other = _moved(batch, row, 9.0)
+        assert torch.equal(_pull(loss, batch), _pull(loss, other)) == leaves
+
+
+def test_a_guide_bars_texts_of_a_slot_too() -> None:
+    """The guide has row 1's positives nearer to row 0's anchor than its own: nothing is left to push from."""
+    batch = example_embeddings(2, positives=2, negatives=0)
+    batch = dataclasses.replace(batch, valid=torch.ones(2, 2, dtype=torch.bool))
+    near, far = torch.tensor([1.0, 0.0]), torch.tensor([0.6, 0.8])
+    seen = dataclasses.replace(
+        batch,
+        anchor=torch.stack([near, near]),
+        positive=torch.stack([far.expand(2, 2), near.expand(2, 2)]),
+        negative=torch.zeros(2, 0, 2),
+    )
+    guided = dataclasses.replace(batch, guide=seen)
+    for denominator in ("all", "same_slot"):
+        options = {"temperature": 0.5, "positives_in_denominator": denominator}
+        plain, barred = InfoNCE(**options), InfoNCE(guide=GUIDE, **options)
+        assert float(_pull(plain, guided).abs().max()) > 0
+        assert float(_pull(barred, guided).abs().max()) == 0
+
+
+def test_symmetric_is_the_mean_of_both_ways() -> None:
+    batch = example_embeddings(5, positives=1, negatives=0)
+    a, p = (
+        torch.nn.functional.normalize(one, dim=-1) for one in (batch.anchor, batch.positive[:, 0])
+    )
+    scores, places = a @ p.T / 0.1, torch.arange(5)
+    cross_entropy = torch.nn.functional.cross_entropy
+    both = (cross_entropy(scores, places) + cross_entropy(scores.T, places)) / 2
+    assert torch.allclose(InfoNCE(temperature=0.1, symmetric=True)(batch, {}), both)
+
+
+# ── scores ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_data_of_equal_scores_are_refused_unless_others_are_filled_in() -> None:
+    assert "0.5" in str(CoSENT().check_scores(0.5, 0.5))
+    assert not CoSENT().check_scores(0.5, 0.6)
+    assert not CoSENT(unscored=True).check_scores(1, 1)
+
+
+def test_angle_keeps_a_gradient_where_the_cosine_has_none() -> None:
+    batch = scored_pairs(_double([1.0 - 1e-9, 0.2]), [0.0, 1.0])
+    positive = batch.positive.clone().requires_grad_()
+    AnglE(scale=1)(dataclasses.replace(batch, positive=positive), {}).backward()
+    assert positive.grad is not None
+    cosine_gradient = float(batch.positive[0, 0, 1])  # the sine of the angle
+    assert float(positive.grad[0].norm()) > 1000 * cosine_gradient
+
+
+def test_a_guide_is_given_to_a_loss_that_lacks_one() -> None:
+    first, second = (Guide(model=ModelRef(text)) for text in ("./first", "./second"))
+    assert KLDistillation().with_guide(second).guide == second
+    assert KLDistillation(guide=first).with_guide(second).guide == first
+
+
+@pytest.mark.parametrize("loss", [MarginMSE(), KLDistillation()])
+def test_texts_without_a_score_take_no_part_and_several_positives_do(loss: Loss) -> None:
+    batch = random_batch(4, negatives=3)
+    scores = batch.negative_score
+    assert scores is not None
+    lacking = scores.clone()
+    lacking[:, 2] = torch.nan
+    fewer = dataclasses.replace(
+        batch,
+        negative=batch.negative[:, :2],
+        negative_score=scores[:, :2],
+        valid=batch.valid[:, :3],
+        text_id=batch.text_id[:, :4],
+    )
+    there = loss(dataclasses.replace(batch, negative_score=lacking), {})
+    assert float(there) == pytest.approx(float(loss(fewer, {})), rel=1e-9)
+    batch = random_batch(4, positives=2, negatives=2)
+    other = _moved(batch, slice(None), batch.positive * torch.tensor([[1.0], [-1.0]]))  # type: ignore[arg-type]
+    assert abs(float(loss(batch, {}) - loss(other, {}))) > 1e-3
