@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import re
 import signal
 import subprocess
 import sys
@@ -17,7 +15,6 @@ from emberge.processes import RankProcesses, StepProcess
 from tests.support.launched import PLUGIN
 from tests.support.planted import plant, ran
 from tests.support.result_folders import folders
-from tests.support.sources import CORE, EXAMPLES, PLUGINS, ROOT, python_files
 
 
 @pytest.fixture
@@ -73,25 +70,3 @@ def test_the_workers_of_a_ray_cluster_import_nothing_from_the_current_folder(
     )
     assert (results["a"] / "name").read_text() == "a"
     assert signal.getsignal(signal.SIGTERM) is before
-
-
-def starters(file: Path) -> Iterator[str]:
-    """Lines that name this interpreter, or start processes by other means than `subprocess`."""
-    doors = {"sys.executable", "os.system", "multiprocessing", "runpy", "os.popen"}
-    text = file.read_text("utf-8")
-    named = re.search(r"executable|\bos\b|multiprocessing|runpy", text)
-    for node in ast.walk(ast.parse(text)) if named else ():
-        text = ast.unparse(node) if isinstance(node, (ast.Attribute, ast.Name)) else ""
-        found = text in doors or re.fullmatch(r"os\.(exec|spawn|posix_spawn)\w*", text)
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            names = {getattr(node, "module", None), *(alias.name for alias in node.names)}
-            found = any(str(name).split(".")[0] in ("multiprocessing", "runpy") for name in names)
-            found = found or (getattr(node, "module", "") == "sys" and "executable" in names)
-        if found:
-            yield f"{file.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
-
-
-def test_one_place_alone_knows_how_a_python_process_is_started() -> None:
-    door = CORE / "interpreter.py"
-    places = [place for file in python_files(CORE, PLUGINS, EXAMPLES) for place in starters(file)]
-    assert {place.rpartition(":")[0] for place in places} == {str(door.relative_to(ROOT))}

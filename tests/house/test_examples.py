@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +18,28 @@ from tests.support.kernel import kernel, texts
 from tests.support.sources import EXAMPLES
 
 
-def test_merge_two_folders(berts: list[Path], tmp_path: Path) -> None:
+@pytest.fixture
+def run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """Runs a script as `python` does, in this process and the test's folder, and returns what it prints."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(script: str, *words: str) -> str:
+        monkeypatch.setattr(sys, "argv", [script, *words])
+        runpy.run_path(str(EXAMPLES / script), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_merge_two_folders(run: Callable[..., str], berts: list[Path], tmp_path: Path) -> None:
     from safetensors.torch import load_file
     from sentence_transformers import SentenceTransformer
 
-    script = str(EXAMPLES / "merge_two_folders.py")
-    done = python(script, str(berts[0]), str(berts[1]), "merged", "0.25", cwd=tmp_path)
+    said = run("merge_two_folders.py", str(berts[0]), str(berts[1]), "merged", "0.25")
     merged = load_file(tmp_path / "merged" / "model.safetensors")
-    assert f"{len(merged)} tensors were merged into merged" in done.stdout
+    assert f"{len(merged)} tensors were merged into merged" in said
     one, two = (load_file(folder / "model.safetensors") for folder in berts[:2])
     name = "encoder.layer.1.output.dense.weight"
     to_one, to_two = ((merged[name] - parent[name]).norm() for parent in (one, two))
@@ -32,7 +49,9 @@ def test_merge_two_folders(berts: list[Path], tmp_path: Path) -> None:
     )
 
 
-def test_the_geometry_of_tokens_is_that_of_each_texts_states(bert: Path, tmp_path: Path) -> None:
+def test_the_geometry_of_tokens_is_that_of_each_texts_states(
+    run: Callable[..., str], bert: Path, tmp_path: Path
+) -> None:
     import numpy as np
     import torch
     from transformers import AutoModel, AutoTokenizer
@@ -41,9 +60,8 @@ def test_the_geometry_of_tokens_is_that_of_each_texts_states(bert: Path, tmp_pat
     (tmp_path / "texts.jsonl").write_text(
         json.dumps({"query": texts[0], "pos": texts[1]}) + f"\n{texts[2]}\n{texts[2]}\n"
     )
-    script = str(EXAMPLES / "papers" / "geometry.py")
-    done = python(script, "texts.jsonl", str(bert), cwd=tmp_path)
-    row = [cell.strip() for cell in done.stdout.splitlines()[-1].strip("| ").split("|")]
+    said = run("papers/geometry.py", "texts.jsonl", str(bert))
+    row = [cell.strip() for cell in said.splitlines()[-1].strip("| ").split("|")]
     assert row[:2] == [str(bert), "3"]
     model, tokenizer = AutoModel.from_pretrained(bert), AutoTokenizer.from_pretrained(bert)
     expected = []

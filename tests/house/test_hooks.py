@@ -1,121 +1,101 @@
-"""Every hook is documented, listed in the README of plugins, and called."""
+"""Every hook is documented, listed in the README of plugins, and called; every event of a run is heard."""
 
 from __future__ import annotations
 
 import inspect
+import re
 import types
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import emberge
 import pytest
+import torch
 from emberge import (
     Artifact,
-    Backbone,
-    Evaluator,
-    Launcher,
-    Loss,
-    MergeStrategy,
-    MergeTransform,
+    EmbergeError,
     PluginError,
-    Reader,
-    Reporter,
-    Sampler,
     Step,
-    TokenLoss,
+    Workspace,
     hookimpl,
+    hookspecs,
+    load_plugins,
+    merge_blocks,
+    parse_recipe,
+    run_recipe,
 )
 from emberge.architectures import Architecture
 from emberge.plugin_verbs import Verb
 from emberge.plugins import KINDS, Plugins
 
-from tests.support.hooks import ASKING, EVENTS, REGISTERING, SPECS
-from tests.support.sources import ROOT
+from tests.support.places import ROOT
+from tests.support.result_folders import folders
+from tests.support.sources import PLUGINS
 
-ARGUMENTS: dict[str, Any] = {
-    "reference": "acme://7",
-    "revision": "v2",
-    "files": "metadata",
-    "text": "merge_method: linear",
-    "path": Path("config.yaml"),
-    "out": Path("out"),
-    "recipe": Path("recipe.yaml"),
-    "steps": ["soup"],
-    "quiet": False,
-    "step": "soup",
-    "kind": "merge:merge",
-    "done": 3,
-    "total": 7,
-    "unit": "tensors",
-    "note": "",
-    "folder": Path("out/soup-1"),
-    "error": None,
-    "plugins": None,
-    "artifact": Artifact(kind="model"),
-    "seconds": 1.5,
-    "message": "two models are alike",
-    "name": "loss",
-    "value": 0.5,
-    "at": 10,
-    "details": {},
+README = (PLUGINS / "README.md").read_text("utf-8")
+SPECS: dict[str, Callable[..., Any]] = {
+    name: value for name, value in vars(hookspecs).items() if hasattr(value, "emberge_spec")
+}
+REGISTERING = {name for name in SPECS if name.startswith("register_")}
+ASKING = {name for name, spec in SPECS.items() if spec.emberge_spec["firstresult"]}
+EVENTS = set(SPECS) - REGISTERING - ASKING
+# What each hook that adds components adds.
+CONTRACTS: dict[str, type] = {
+    f"register_{word}": getattr(emberge, contract)
+    for word, contract in {
+        "steps": "Step",
+        "samplers": "Sampler",
+        "losses": "Loss",
+        "backbones": "Backbone",
+        "merge_transforms": "MergeTransform",
+        "merge_strategies": "MergeStrategy",
+        "evaluators": "Evaluator",
+        "readers": "Reader",
+        "launchers": "Launcher",
+        "reporters": "Reporter",
+    }.items()
+}
+VERB = Verb(summary="do nothing", examples="", add_options=lambda _: None, run="no_module:f")
+ADDITIONS: dict[str, Any] = {
+    "register_architectures": {
+        "nothing_at_all": Architecture(config="no_module:C", model="no_module:M")
+    },
+    "register_verbs": {"nothing": VERB},
+    "register_functions": {"nothing": "no_module:f"},
 }
 
 
 def component(contract: type) -> type:
-    """A subclass that follows the contract and does nothing."""
+    """Return a subclass that follows the contract and does nothing."""
     body = {"__doc__": "A component that does nothing.", "__annotations__": {}}
     return dataclass(frozen=True, kw_only=True)(type("Nothing", (contract,), body))
 
 
-ARCHITECTURES = {"nothing_at_all": Architecture(config="no_module:C", model="no_module:M")}
-VERBS = {
-    "nothing": Verb(
-        summary="do nothing", examples="", add_options=lambda _: None, run="no_module:f"
-    )
-}
-FUNCTIONS = {"nothing": "no_module:f"}
-ADDITIONS: dict[str, Any] = {
-    "register_architectures": ARCHITECTURES,
-    "register_verbs": VERBS,
-    "register_functions": FUNCTIONS,
-}
-CONTRACTS = {
-    "register_steps": Step,
-    "register_samplers": Sampler,
-    "register_losses": Loss,
-    "register_backbones": Backbone,
-    "register_merge_transforms": MergeTransform,
-    "register_merge_strategies": MergeStrategy,
-    "register_evaluators": Evaluator,
-    "register_readers": Reader,
-    "register_launchers": Launcher,
-    "register_reporters": Reporter,
-}
-
-
-def listener() -> tuple[types.ModuleType, dict[str, dict[str, Any]]]:
-    """A plugin that implements every hook with all its arguments, and what it was told."""
-    told: dict[str, dict[str, Any]] = {}
-    module = types.ModuleType("everything")
-    for name, spec in SPECS.items():
-        arguments = list(inspect.signature(spec).parameters)
-        answer: Any = {"nothing": component(CONTRACTS[name])} if name in CONTRACTS else None
-        answer = ADDITIONS.get(name, answer)
-        answer = "an answer" if name in ASKING else answer
-        scope: dict[str, Any] = {"told": told, "answer": answer}
-        # Written out, because pluggy reads an implementation's arguments from its signature.
-        exec(
-            f"def {name}({', '.join(arguments)}):\n"
-            f"    told['{name}'] = dict({', '.join(f'{a}={a}' for a in arguments)})\n"
-            f"    return answer\n",
-            scope,
-        )
-        setattr(module, name, hookimpl(scope[name]))
-    return module, told
-
-
 def arguments_of(name: str) -> dict[str, Any]:
-    return {argument: ARGUMENTS[argument] for argument in inspect.signature(SPECS[name]).parameters}
+    """Return a value of its own for each argument of a hook."""
+    return {argument: f"the {argument}" for argument in inspect.signature(SPECS[name]).parameters}
+
+
+def implement(name: str, heard: list[tuple[str, dict[str, Any]]], answer: Any = None) -> Any:
+    """Return an implementation of a hook that takes every argument, notes them, and answers."""
+    words = [*inspect.signature(SPECS[name]).parameters]
+    scope: dict[str, Any] = {"heard": heard, "answer": answer}
+    # Written out, because pluggy reads an implementation's arguments from its signature.
+    exec(
+        f"def {name}({', '.join(words)}):\n"
+        f"    heard.append(('{name}', dict({', '.join(f'{a}={a}' for a in words)})))\n"
+        f"    return answer\n",
+        scope,
+    )
+    return hookimpl(scope[name])
+
+
+def plugin(name: str, **hooks: Any) -> types.ModuleType:
+    module = types.ModuleType(name)
+    vars(module).update(hooks)
+    return module
 
 
 def test_the_specification_is_a_table_of_contents() -> None:
@@ -125,77 +105,158 @@ def test_the_specification_is_a_table_of_contents() -> None:
     assert {"run_started", "step_finished", "run_finished"} <= EVENTS
 
 
-@pytest.mark.parametrize("name", sorted(SPECS))
-def test_every_hook_is_documented(name: str) -> None:
-    doc = inspect.getdoc(SPECS[name]) or ""
-    assert doc.partition("\n")[0].endswith("."), "one full sentence first"
-    assert len(doc.split()) >= 5
+def test_every_hook_is_documented_and_stands_in_the_readme_with_its_arguments() -> None:
+    for name, spec in SPECS.items():
+        doc = inspect.getdoc(spec) or ""
+        assert doc.partition("\n")[0].endswith("."), f"{name}: one full sentence first"
+        assert len(doc.split()) >= 5, name
+    lines = README.partition("| hook ")[2].partition("\n\n")[0].splitlines()[2:]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    calls = {f"{n}({', '.join(inspect.signature(spec).parameters)})" for n, spec in SPECS.items()}
+    assert {row[0].strip("`") for row in rows} == calls
+    assert all("".join(row[1:]) for row in rows), "each row says what the hook is for"
 
 
 def test_a_plugin_that_implements_every_hook_hears_all_of_them() -> None:
-    module, told = listener()
+    heard: list[tuple[str, dict[str, Any]]] = []
+    answers = {name: {"nothing": component(contract)} for name, contract in CONTRACTS.items()}
+    answers |= ADDITIONS | dict.fromkeys(ASKING, "an answer")
+    hooks = {name: implement(name, heard, answers.get(name)) for name in SPECS}
     plugins = Plugins()
-    plugins.register(module, "everything", "acme", "1.0")
-    assert set(told) == REGISTERING
+    plugins.register(plugin("everything", **hooks), "everything", "acme", "1.0")
+    assert {name for name, _ in heard} == REGISTERING
     assert {c.full_name for c in plugins.components} == {"everything:nothing"}
     assert {c.kind for c in plugins.components} == set(KINDS)
-    assert plugins.verbs == VERBS
-    assert {name: one.place for name, one in plugins.functions.items()} == FUNCTIONS
+    assert plugins.verbs == {"nothing": VERB}
+    assert {name: one.place for name, one in plugins.functions.items()} == {
+        "nothing": "no_module:f"
+    }
     for name in ASKING:
         assert getattr(plugins.hook, name)(**arguments_of(name)) == "an answer"
     for name in EVENTS:
         plugins.announce(name, **arguments_of(name))
-    assert told == {n: arguments_of(n) for n in SPECS}
+    assert dict(heard) == {name: arguments_of(name) for name in SPECS}
 
 
 def test_an_implementation_takes_only_the_arguments_it_wants() -> None:
     heard = []
-    module = types.ModuleType("frugal")
 
     @hookimpl
     def step_finished(seconds: float) -> None:
         heard.append(seconds)
 
-    module.step_finished = step_finished  # type: ignore[attr-defined]
     plugins = Plugins()
-    plugins.register(module, "frugal")
+    plugins.register(plugin("frugal", step_finished=step_finished), "frugal")
     plugins.announce("step_finished", **arguments_of("step_finished"))
-    assert heard == [1.5]
+    assert heard == ["the seconds"]
 
 
-@pytest.mark.parametrize("name", sorted(SPECS))
-def test_every_misspelt_hook_is_refused_by_name(name: str) -> None:
-    module = types.ModuleType("sloppy")
-    setattr(module, f"{name}s", hookimpl(types.FunctionType((lambda: None).__code__, {})))
-    with pytest.raises(PluginError, match=rf"'sloppy'.*'{name}s'; did you mean '{name}'"):
-        Plugins().register(module, "sloppy")
+def test_every_misspelt_hook_is_refused_by_name() -> None:
+    for name in SPECS:
+        function = hookimpl(types.FunctionType((lambda: None).__code__, {}))
+        with pytest.raises(PluginError, match=rf"'sloppy'.*'{name}s'; did you mean '{name}'"):
+            Plugins().register(plugin("sloppy", **{f"{name}s": function}), "sloppy")
 
 
 def test_a_token_loss_is_a_loss_to_the_hook() -> None:
-    module = types.ModuleType("tokens")
-    module.register_losses = hookimpl(lambda: {"mlm": component(TokenLoss)})  # type: ignore[attr-defined]
     plugins = Plugins()
-    plugins.register(module, "tokens")
+    added = hookimpl(lambda: {"mlm": component(emberge.TokenLoss)})
+    plugins.register(plugin("tokens", register_losses=added), "tokens")
     assert plugins.find("tokens:mlm", "loss").name == "mlm"
 
 
-def readme_table() -> dict[str, str]:
-    """The table of hooks in the README of plugins: each hook as its row calls it, and what the row says."""
-    rows: dict[str, str] = {}
-    inside = False
-    for line in (ROOT / "plugins" / "README.md").read_text("utf-8").splitlines():
+# Events of a run.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noisy(Step):
+    """Does nothing, and says so."""
+
+    def run(self, workspace: Workspace) -> Artifact:
+        workspace.progress(1, 2, "rows", "half of nothing")
+        workspace.metric("loss", 0.5, at=1)
+        workspace.warn("nothing was done")
+        (workspace.folder / "nothing.txt").write_text("nothing")
+        return Artifact(kind="file")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Broken(Step):
+    """Fails."""
+
+    def run(self, workspace: Workspace) -> Artifact:
+        raise EmbergeError("it is broken")
+
+
+def plugins_with(listener: types.ModuleType) -> Plugins:
+    added = hookimpl(lambda: {"noisy": Noisy, "broken": Broken})
+    plugins = Plugins()
+    plugins.register(plugin("steps", register_steps=added), "steps")
+    plugins.register(listener, "listener")
+    return plugins
+
+
+def test_every_event_is_heard_in_order_and_carries_what_happened(tmp_path: Path) -> None:
+    heard: list[tuple[str, dict[str, Any]]] = []
+    plugins = plugins_with(plugin("listener", **{name: implement(name, heard) for name in EVENTS}))
+    for _ in range(2):
+        run_recipe(parse_recipe("steps: {one: {noisy: {}}}", plugins), tmp_path / "out", plugins)
+    with pytest.raises(EmbergeError, match="it is broken"):
+        run_recipe(parse_recipe("steps: {two: {broken: {}}}", plugins), tmp_path / "out", plugins)
+    names = [name for name, _ in heard]
+    assert set(names) == EVENTS
+    assert names[0] == "run_started"
+    assert names.index("step_started") < names.index("step_finished") < names.index("run_finished")
+    assert names.count("run_started") == names.count("run_finished") == 3
+    assert names.count("step_skipped") == 1
+    by_name = {name: [told for other, told in heard if other == name] for name in EVENTS}
+    (finished,), (failed,) = by_name["step_finished"], by_name["step_failed"]
+    assert (finished["folder"] / "nothing.txt").read_text() == "nothing"
+    assert str(failed["error"]) == "it is broken"
+    errors = [str(run["error"]) for run in by_name["run_finished"]]
+    assert errors == ["None", "None", "it is broken"]
+    assert {"loss", 0.5, 1} <= set(by_name["metric_logged"][0].values())
+
+
+def test_a_listener_that_fails_ends_no_run(tmp_path: Path) -> None:
+    @hookimpl
+    def step_finished(seconds: float) -> None:
+        raise RuntimeError("no")
+
+    plugins = plugins_with(plugin("grumpy", step_finished=step_finished))
+    recipe = parse_recipe("steps: {one: {noisy: {}}}", plugins)
+    with pytest.warns(RuntimeWarning, match="plugin 'listener' failed at step_finished"):
+        results = folders(run_recipe(recipe, tmp_path / "out", plugins))
+    assert (results["one"] / "nothing.txt").is_file()
+
+
+# plugins/README.md: a plugin in thirty lines, and what each plugin adds.
+
+
+def test_the_plugin_of_the_readme_has_thirty_lines_and_takes_the_median(tmp_path: Path) -> None:
+    code, *others = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    assert not others
+    assert len(code.splitlines()) <= 30
+    assert f"```python\n{code}```" in (ROOT / "README.md").read_text("utf-8")
+    (tmp_path / "mine.py").write_text(code)
+    median = load_plugins([tmp_path / "mine.py"], block=("*",)).find("median", "merge strategy")
+    tensors = torch.tensor([[[1.0, 2.0]], [[3.0, 1.0]], [[100.0, 6.0]]])
+    block = emberge.Block.of(tensors)
+    (plain,) = merge_blocks([median.type()], [block])
+    assert plain.tolist() == [[3.0, 2.0]]
+    type_of_option = type(median.type().mean)
+    (halfway,) = merge_blocks([median.type(mean=type_of_option(0.5))], [block])
+    torch.testing.assert_close(halfway, (plain + tensors.mean(0)) / 2)
+
+
+def test_the_readme_names_every_component_of_every_plugin() -> None:
+    rows: dict[str, set[str]] = {}
+    for line in README.partition("## What each plugin here adds")[2].splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        if cells[0] == "hook":
-            inside = True
-        elif not line.startswith("|"):
-            inside = False
-        elif inside and not set(cells[0]) <= set("-: "):
-            rows[cells[0].strip("`")] = " ".join(cells[1:]).strip()
-    return rows
-
-
-def test_the_readme_lists_every_hook_with_its_arguments() -> None:
-    rows = readme_table()
-    calls = {f"{n}({', '.join(inspect.signature(spec).parameters)})" for n, spec in SPECS.items()}
-    assert set(rows) == calls
-    assert all(rows.values()), "each row says what the hook is for"
+        if line.startswith("| `") and len(cells) == 3:
+            rows.setdefault(cells[0].strip("`"), set()).update(re.findall(r"`(\w+)`", cells[2]))
+    added: dict[str, set[str]] = {}
+    for one in load_plugins(block=()).components:
+        if one.distribution == "emberge":
+            added.setdefault(one.plugin, set()).add(one.name)
+    assert rows == added

@@ -20,7 +20,7 @@ from tests.gpu.merged_bytes import METHODS, compare
 from tests.gpu.training_speed import VARIANTS
 from tests.gpu.without_install import environment
 from tests.support.chains import chain
-from tests.support.sources import ROOT
+from tests.support.places import ROOT
 
 
 @pytest.fixture(scope="module")

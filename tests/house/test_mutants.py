@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.mutants.plant import Mutant, draw_mutants, mutants
 from tests.support.mutants.reach import Reach
-from tests.support.sources import ROOT
+from tests.support.places import ROOT
 
 
 def changes(source: str) -> list[tuple[str, str]]:

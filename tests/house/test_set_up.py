@@ -5,17 +5,16 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
-from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
-from pathlib import Path
 
-import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from tests.house.project import sources
 from tests.support import skips
-from tests.support.sources import ROOT, TESTS, python_files
+from tests.support.places import ROOT
+from tests.support.sources import TESTS
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 LINES = [
@@ -37,9 +36,9 @@ def test_constraints_are_exact_versions_and_nothing_else() -> None:
     assert len(PINNED) == len(LINES), "a package twice"
 
 
-@pytest.mark.parametrize("requirement", requirements(), ids=str)
-def test_every_requirement_is_pinned_to_a_version_it_allows(requirement: Requirement) -> None:
-    assert requirement.specifier.contains(PINNED[canonicalize_name(requirement.name)])
+def test_every_requirement_is_pinned_to_a_version_it_allows() -> None:
+    pins = {one: PINNED[canonicalize_name(one.name)] for one in requirements()}
+    assert [str(one) for one, pin in pins.items() if not one.specifier.contains(pin)] == []
 
 
 def test_requirements_have_lower_bounds_alone() -> None:
@@ -60,15 +59,21 @@ def test_the_tests_run_on_the_versions_that_are_pinned() -> None:
     assert other == {}
 
 
-def packages_skipped_without(file: Path) -> Iterator[str]:
-    """Modules without which tests of a file are skipped."""
-    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("importorskip"):
-            yield from (a.value.split(".")[0] for a in node.args if isinstance(a, ast.Constant))
+def packages_skipped_without() -> dict[str, str]:
+    """Return modules without which tests are skipped, each with a line that says so."""
+    return {
+        word.value.split(".")[0]: f"{source.place}:{call.lineno}"
+        for source in sources(TESTS)
+        if "importorskip" in source.text
+        for name, call in source.calls
+        if name.endswith("importorskip")
+        for word in call.args
+        if isinstance(word, ast.Constant)
+    }
 
 
 def test_no_test_is_skipped_for_a_package_that_make_could_install() -> None:
-    modules = {m for file in python_files(TESTS) for m in packages_skipped_without(file)}
+    modules = packages_skipped_without()
     lists = PROJECT["project"]["optional-dependencies"]
     installed = {
         canonicalize_name(Requirement(line).name)
@@ -76,23 +81,19 @@ def test_no_test_is_skipped_for_a_package_that_make_could_install() -> None:
     }
     packages = packages_distributions()
     owners = {m: {canonicalize_name(d) for d in packages.get(m, [])} for m in modules}
-    assert {"ray", "s3fs"} <= modules
-    assert {m: sorted(own) for m, own in owners.items() if not own & installed} == {}
+    assert {"ray", "s3fs"} <= modules.keys()
+    assert {m: place for m, place in modules.items() if not owners[m] & installed} == {}
 
 
-@pytest.mark.parametrize(
-    ("reason", "fine"),
-    [
-        ("needs a CUDA device", True),
-        ("needs torchvision: pip install --no-deps torchvision==0.28.0", True),
-        ("needs the data sets in ../shared/data beside the project", True),
-        ("ray is not installed", False),
-        ("could not import 'ray': No module named 'ray'", False),
-    ],
-)
-def test_only_what_a_machine_lacks_is_a_reason_to_skip(reason: str, fine: bool) -> None:
-    found = skips.not_allowed([skips.reason_of(("file.py", 3, f"Skipped: {reason}"))])
-    assert bool(found) is not fine
+def test_only_what_a_machine_lacks_is_a_reason_to_skip() -> None:
+    fine = (
+        "needs a CUDA device",
+        "needs torchvision: pip install --no-deps torchvision==0.28.0",
+        "needs the data sets in ../shared/data beside the project",
+    )
+    wrong = ("ray is not installed", "could not import 'ray': No module named 'ray'")
+    reasons = [skips.reason_of(("file.py", 3, f"Skipped: {one}")) for one in (*fine, *wrong)]
+    assert {*skips.not_allowed(reasons)} == {*wrong}
     assert skips.STRICT in (ROOT / ".ci" / "run").read_text("utf-8")
 
 

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.house.project import plugin_packages
 from tests.support import tiny
 from tests.support.commands import python
 from tests.support.installed import build_wheel, emberge, fresh_venv
-from tests.support.sources import CORE, EXAMPLES, PLUGINS, ROOT, plugin_packages, python_files
+from tests.support.places import ROOT
+from tests.support.sources import CORE, EXAMPLES, PLUGINS, python_files
 from tests.support.tolerance import assert_combined
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]

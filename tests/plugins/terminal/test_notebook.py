@@ -12,7 +12,7 @@ from emberge_terminal.progress import NotebookLine, StepView
 
 from tests.support import tiny
 from tests.support.kernel import kernel, texts
-from tests.support.sources import ROOT
+from tests.support.places import ROOT
 
 
 class Cell:

@@ -14,7 +14,8 @@ from pathlib import Path
 from tests.support.mutants.plant import Mutant, draw_mutants
 from tests.support.mutants.reach import Reach, measure_reach, test_files
 from tests.support.mutants.trial import Trial
-from tests.support.sources import CORE, PLUGINS, ROOT, python_files
+from tests.support.places import ROOT
+from tests.support.sources import CORE, PLUGINS, python_files
 
 KEPT = ROOT / ".mutants"
 
