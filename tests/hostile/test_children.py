@@ -13,8 +13,28 @@ from emberge import Launch, Machine, load_plugins, parse_recipe, run_recipe
 from emberge.processes import RankProcesses, StepProcess
 
 from tests.support.launched import PLUGIN
-from tests.support.planted import plant, ran
 from tests.support.result_folders import folders
+
+# Early ones of the standard library, of others, and our own.
+NAMES = ("json", "socket", "xxhash", "numpy", "torch", "pluggy", "emberge", "emberge_ray")
+PLANTED = """\
+import pathlib
+pathlib.Path(__file__).with_suffix(".ran").touch()
+raise SystemExit("a planted file ran")
+"""
+
+
+def plant(folder: Path) -> Path:
+    """Write the files, and return their folder."""
+    folder.mkdir(exist_ok=True)
+    for name in NAMES:
+        (folder / f"{name}.py").write_text(PLANTED)
+    return folder
+
+
+def ran(folder: Path) -> list[str]:
+    """The planted files that ran."""
+    return sorted(file.name for file in folder.glob("*.ran"))
 
 
 @pytest.fixture

@@ -17,8 +17,7 @@ from emberge import DataEntry, DataRef, Example, Step, load_plugins, load_recipe
 from emberge.data import in_domain_tasks, load_catalogue, load_datasets
 from emberge.recipes import shipped_recipes
 
-from tests.support.checked_recipes import check
-from tests.support.hub_models import write_hub
+from tests.support.hub_models import check, write_hub
 from tests.support.loopback_hub import serving
 
 BOOM = {

@@ -19,8 +19,7 @@ from emberge.recipes import shipped_recipes
 from emberge_mteb import instruction_of, split_of
 from emberge_mteb.hub_tasks import hub_tasks
 
-from tests.support.checked_recipes import check
-from tests.support.hub_models import write_hub
+from tests.support.hub_models import check, write_hub
 from tests.support.loopback_hub import Hub, serving
 
 PAPER = shipped_recipes()["codiemb/paper"]

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from emberge.recipes import shipped_recipes
 
-from tests.support.checked_recipes import check
-from tests.support.hub_models import MODELS, REAL, write_hub
+from tests.support.hub_models import MODELS, REAL, check, write_hub
 from tests.support.loopback_hub import serving
 from tests.support.places import ROOT
 

@@ -10,17 +10,15 @@ import hashlib
 import json
 import re
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from tests.support.served import served
+from tests.support.served import LocalHandler, LocalServer, served
 
 KEY = "sk-" + "test" * 8
 
@@ -45,45 +43,33 @@ def queries_by_rule(prompt: str) -> str:
     return f"1. What needs the {word} of {mark}?\n2. {word} {mark} care"
 
 
-class AnsweringHandler(BaseHTTPRequestHandler):
-    """A handler of requests that sends whole answers and logs nothing."""
+class AnsweringHandler(LocalHandler):
+    """A handler that sends whole answers, right or wrong."""
 
-    def answer(self, wrong: Wrong) -> None:
+    protocol_version = "HTTP/1.0"
+
+    def send_wrong(self, wrong: Wrong) -> None:
         time.sleep(wrong.seconds)
-        self.send_response(wrong.status)
-        for name, value in {"Content-Length": str(len(wrong.body)), **wrong.headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(wrong.body)
-
-    def log_message(self, *_: object) -> None:
-        """Stay quiet."""
+        self.send(wrong.status, wrong.body, wrong.headers)
 
 
-class ChatService(ThreadingHTTPServer):
+class ChatService(LocalServer):
     """Answers each prompt by `rule`; `asked` has the prompts, and `keys` the keys that were sent."""
 
-    daemon_threads = True
-    request_queue_size = 64
-
     def __init__(self, rule: Callable[[str], str | Wrong] = queries_by_rule) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.rule, self.log = rule, None
         self.asked: list[str] = []
         self.requests: list[dict[str, Any]] = []
         self.keys: Counter[str] = Counter()
         self.at_once = self.most_at_once = 0
         self.began: list[float] = []
-        self.lock = threading.Lock()
 
     log: Path | None
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/v1"
-
-    def handle_error(self, *_: object) -> None:
-        """Stay quiet about clients that went away."""
+        return f"{super().url}/v1"
 
 
 class _Handler(AnsweringHandler):
@@ -101,7 +87,7 @@ class _Handler(AnsweringHandler):
             self.server.most_at_once = max(self.server.most_at_once, self.server.at_once)
         try:
             found = self.server.rule(prompt) if self.path == "/v1/chat/completions" else Wrong(404)
-            self.answer(found if isinstance(found, Wrong) else Wrong(body=completion(found)))
+            self.send_wrong(found if isinstance(found, Wrong) else Wrong(body=completion(found)))
         finally:
             with self.server.lock:
                 self.server.at_once -= 1

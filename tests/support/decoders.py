@@ -53,21 +53,12 @@ HYBRIDS: Mapping[str, Mapping[str, Any]] = {
 
 def decoder(folder: Path, kind: str, *, head: bool = False, **changes: Any) -> Path:
     """Write a tiny model of a type with a tokenizer, bare or with its head; no two numbers are equal."""
-    import torch
-    import transformers
-
     folder.mkdir(parents=True)
     size = tiny.write_tokenizer(folder)
-    torch.manual_seed(0)
     config = _config(
         kind, {**_COMMON, **DECODERS.get(kind, HYBRIDS.get(kind, {})), **changes}, size
     )
-    loader = transformers.AutoModelForCausalLM if head else transformers.AutoModel
-    model = loader.from_config(config)
-    with torch.no_grad():
-        for value in model.parameters():  # biases and norms too
-            value.add_(0.05 * torch.randn_like(value))
-    model.save_pretrained(folder)
+    tiny.save_random(folder, config, "AutoModelForCausalLM" if head else "AutoModel")
     if kind == "qwen3_asr":
         _add_processor(folder)
     return folder

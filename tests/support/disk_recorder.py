@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,13 +105,9 @@ _HOOK = _Hook()
 
 @dataclass
 class DiskRecorder:
-    """A context in which everything that happens below `root` goes into `log`.
-
-    With `syncing` the syncs are also done.
-    """
+    """A context in which everything that happens below `root` goes into `log`."""
 
     root: Path
-    syncing: bool = False
     log: DiskLog = field(default_factory=DiskLog)
 
     def __post_init__(self) -> None:
@@ -130,7 +125,7 @@ class DiskRecorder:
         self.log.begin = len(self.log.operations)
         for name in _SYNCS:
             self._real[name] = getattr(os, name)
-            setattr(os, name, partial(self._sync, self._real[name]))
+            setattr(os, name, self._sync)
         _HOOK.serve(self)
         return self
 
@@ -161,9 +156,7 @@ class DiskRecorder:
         with self._lock:
             self._compare(dict(self._entries(self.root, ROOT)))
 
-    def _sync(self, real: Callable[[Any], None], handle: Any) -> None:
-        if self.syncing:
-            real(handle)
+    def _sync(self, handle: Any) -> None:
         with self._lock:
             self.look()
             number = os.fstat(handle).st_ino

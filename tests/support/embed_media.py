@@ -1,20 +1,28 @@
 """Embeddings of texts, images, sound and mixtures by SentenceTransformer and by plain transformers.
 
 `python -m tests.support.embed_media FOLDER:KINDS …` prints a line of JSON for each folder: by way and kind,
-lists of embeddings.
+lists of embeddings. Its process has torchvision, which sentence-transformers demands for images and which
+this one may lack: no index has a build of it for a torch without CUDA. The usual build loads beside one, if
+the schemas of two operators, which only its binary part has, are defined first; its transforms of images need
+neither. So that no other test meets such a build, `make` installs it into `beside` of the environment.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
-from tests.support.with_torchvision import define_operators
+from tests.support.places import ROOT
 
+_BESIDE = Path(sys.prefix) / "beside"
 ORDER: dict[str, tuple[str, ...]] = {
     **{kind: (kind,) for kind in ("text", "image", "audio")},
     "image and text": ("text", "image"),
@@ -25,6 +33,25 @@ TEXTS = ["a short text", "one that is a good deal longer than the other"]
 PROMPT = "query: "
 SEEN = "<|vision_start|><|image_pad|><|vision_end|>"
 HEARD = "<|audio_start|><|audio_pad|><|audio_end|>"
+
+
+def run_with_torchvision(*arguments: str) -> str:
+    """Run this module with torchvision and return its output; skip the test without."""
+    if importlib.util.find_spec("torchvision") is None and not (_BESIDE / "torchvision").is_dir():
+        pytest.skip(
+            f"needs torchvision: pip install --no-deps --target {_BESIDE} torchvision==0.28.0"
+        )
+    path = os.pathsep.join([str(ROOT), *sys.path, str(_BESIDE)])
+    done = subprocess.run(
+        [sys.executable, "-m", __name__, *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+        cwd=ROOT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def images() -> list[Any]:
@@ -104,6 +131,21 @@ def embeddings(folder: Path, kinds: list[str]) -> dict[str, Any]:
         "prompted": model.encode(TEXTS, prompt=PROMPT).tolist(),
         "written": model.encode([PROMPT + text for text in TEXTS]).tolist(),
     }
+
+
+def define_operators() -> object:
+    """Define the two operators that torchvision looks for while it is imported; keep what is returned."""
+    import torch
+
+    library = torch.library.Library("torchvision", "DEF")
+    library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    try:
+        import torchvision
+    except RuntimeError:  # a whole torchvision, whose binary part defines them
+        library._destroy()
+        import torchvision  # noqa: F401
+    return library
 
 
 if __name__ == "__main__":

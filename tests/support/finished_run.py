@@ -9,23 +9,15 @@ import random
 import shutil
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emberge import (
-    Artifact,
-    CheckpointError,
-    DataRef,
-    Machine,
-    Model,
-    ModelRef,
-    Reader,
-    StepRef,
-)
+from emberge import Artifact, CheckpointError, DataRef, Model, ModelRef, StepRef
 from emberge.contracts import Reference
 from emberge_report import Report
+
+from tests.support.bench import Bench
 
 TASKS = [
     ("StdlibHeldOut", "retrieval", "ndcg_at_10", "in"),
@@ -44,36 +36,28 @@ SCORES = {
 
 
 @dataclass
-class FinishedRun:
-    """What a report's workspace knows: results by step and models outside."""
+class FinishedRun(Bench):
+    """What a report's workspace knows: results by step below `root`, and models outside."""
 
-    out: Path
-    outside: dict[str, Path] = field(default_factory=dict)
-    warned: list[str] = field(default_factory=list)
+    outside: Mapping[str, Path] = field(default_factory=dict)
     id: str = "report"
-    seed: int = 0
-    machine: Machine = field(default_factory=Machine)
-    readers: tuple[Reader, ...] = ()
 
     @property
     def folder(self) -> Path:
-        place = self.out / ".work" / "report-0" / "output"
+        place = self.root / ".work" / "report-0" / "output"
         place.mkdir(parents=True, exist_ok=True)
         return place
 
     @property
-    def work(self) -> Path:
-        return self.folder.parent
-
-    @property
     def store(self) -> Path:
-        return self.out / ".store"
+        return self.root / ".store"
 
-    @property
-    def provenance(self) -> Mapping[str, Any]:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         made = {"step": "report", "kind": "report:report", "fingerprint": "0" * 64, "seed": 0}
         versions = {"emberge": "0.1.0", "torch": "2.13.0", "transformers": "5.23.0"}
-        return {**made, "versions": versions, "plugins": {"merge": "emberge 0.1.0"}}
+        merged = {"merge": "emberge 0.1.0"}
+        self.provenance = {**made, "versions": versions, "plugins": merged}
 
     def model(self, reference: ModelRef) -> Model:
         if reference.step is not None:
@@ -91,26 +75,12 @@ class FinishedRun:
         raise AssertionError("a report reads no data")
 
     def artifact(self, reference: Reference) -> tuple[Path, Artifact]:
-        folder = self.out / str(reference.step)
+        folder = self.root / str(reference.step)
         found = json.loads((folder / "artifact.json").read_text())
         names = {f.name for f in dataclasses.fields(Artifact)}
         known = {key: value for key, value in found.items() if key in names}
         known["parents"], known["warnings"] = tuple(known["parents"]), tuple(known["warnings"])
         return folder.resolve(), Artifact(**known)
-
-    def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
-        assert 0 <= done <= total
-
-    def part(
-        self, noun: str, number: int, count: int, name: str = ""
-    ) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def metric(self, name: str, value: float, at: int | None = None) -> None:
-        raise AssertionError("a report logs nothing")
-
-    def warn(self, message: str) -> None:
-        self.warned.append(message)
 
 
 def fingerprint(folder: Path) -> str:
@@ -127,12 +97,7 @@ def publish(out: Path, step: str, artifact: Artifact, model: Path | None = None)
         shutil.copytree(model, folder)
     folder.mkdir(parents=True, exist_ok=True)
     seconds = artifact.details.get("seconds", 1.0)
-    made = {
-        "step": step,
-        "component": "merge:step",
-        "fingerprint": "0a1b2c3d",
-        "seconds": seconds,
-    }
+    made = {"step": step, "component": "merge:step", "fingerprint": "0a1b2c3d", "seconds": seconds}
     (folder / "artifact.json").write_text(json.dumps({**dataclasses.asdict(artifact), **made}))
     (out / step).symlink_to(folder.name)
     return folder
@@ -143,26 +108,14 @@ def trained(
 ) -> Path:
     """A finished training with a loss that falls."""
     rows = steps * 16
-    used = {"task": "retrieval", "rows": rows, "of": 960}
-    artifact = Artifact(
-        kind="model",
-        size=steps * 16,
-        parents=(BASE,),
-        details={
-            "base": BASE,
-            "datasets": {"stdlib": used},
-            "examples": steps * 16,
-            "steps": steps,
-            "seconds": 41.3 + steps / 10,
-            "seed": seed,
-            "loss_curve": [[1, 1.5], [2, 1.2]],
-            "losses": {"stdlib": 0.4},
-            "checkpoints": [],
-            "backbone": {"pooling": "mean"},
-            "sampler": ["BatchShuffle(batch_size=16)"],
-            "learning_rate": 5e-5,
-        },
-    )
+    details = {
+        **{"base": BASE, "datasets": {"stdlib": {"task": "retrieval", "rows": rows, "of": 960}}},
+        **{"examples": rows, "steps": steps, "seconds": 41.3 + steps / 10, "seed": seed},
+        **{"loss_curve": [[1, 1.5], [2, 1.2]], "losses": {"stdlib": 0.4}, "checkpoints": []},
+        **{"backbone": {"pooling": "mean"}, "sampler": ["BatchShuffle(batch_size=16)"]},
+        "learning_rate": 5e-5,
+    }
+    artifact = Artifact(kind="model", size=rows, parents=(BASE,), details=details)
     folder = publish(out, step, dataclasses.replace(artifact, **changes), model)
     noise = random.Random(seed)
     with (folder / "metrics.jsonl").open("w") as file:
@@ -178,20 +131,12 @@ def trained(
 
 def merged(out: Path, step: str, model: Path, weights: Mapping[str, float], **changes: Any) -> Path:
     """A finished merge."""
-    artifact = Artifact(
-        kind="model",
-        size=2880,
-        parents=tuple(weights),
-        details={
-            "strategy": ["multi_slerp"],
-            "weights": dict(weights),
-            "weight_sum": 3.0,
-            "models": dict.fromkeys(weights, "e" * 64),
-            "tensors": {"merged": 53, "copied": 1},
-            "dtype": "float32",
-            "seconds": 2.4,
-        },
-    )
+    details = {
+        **{"strategy": ["multi_slerp"], "weights": dict(weights), "weight_sum": 3.0},
+        **{"models": dict.fromkeys(weights, "e" * 64), "tensors": {"merged": 53, "copied": 1}},
+        **{"dtype": "float32", "seconds": 2.4},
+    }
+    artifact = Artifact(kind="model", size=2880, parents=tuple(weights), details=details)
     return publish(out, step, dataclasses.replace(artifact, **changes), model)
 
 
@@ -208,36 +153,18 @@ def written_scores(out: Path, scores: Mapping[str, tuple[float, ...]]) -> dict[s
     names = [name for name, *_ in TASKS]
     by_model = {m: dict(zip(names, row, strict=True)) for m, row in scores.items()}
     means = {
-        m: {
-            "task": sum(row) / 3,
-            "type": sum(row) / 3,
-            "in": row[0],
-            "out": (row[1] + row[2]) / 2,
-        }
+        m: {"task": sum(row) / 3, "type": sum(row) / 3, "in": row[0], "out": (row[1] + row[2]) / 2}
         for m, row in scores.items()
     }
     reference, *others = scores
     all_scores = {m: {**by_model[m], **means[m]} for m in scores}
+    content = {m: (out / m).exists() and fingerprint((out / m).resolve()) for m in scores}
+    facts = {"languages": ["eng"], "note": "", "unit": "query", "units": 412}
     return {
         "format": 1,
-        "models": [
-            {
-                "name": m,
-                "fingerprint": fingerprint((out / m).resolve()) if (out / m).exists() else "f" * 64,
-            }
-            for m in scores
-        ],
+        "models": [{"name": m, "fingerprint": found or "f" * 64} for m, found in content.items()],
         "tasks": [
-            {
-                "name": n,
-                "kind": k,
-                "metric": metric,
-                "languages": ["eng"],
-                "domain": d,
-                "note": "",
-                "unit": "query",
-                "units": 412,
-            }
+            {"name": n, "kind": k, "metric": metric, "domain": d, **facts}
             for n, k, metric, d in TASKS
         ],
         "scores": by_model,
@@ -247,12 +174,8 @@ def written_scores(out: Path, scores: Mapping[str, tuple[float, ...]]) -> dict[s
         "means": means,
         "comparisons": [
             {
-                "model": m,
-                "other": reference,
-                "tasks": "all" if on == "task" else on,
-                "difference": gain,
-                "low": gain - 0.03,
-                "high": gain + 0.03,
+                **{"model": m, "other": reference, "tasks": "all" if on == "task" else on},
+                **{"difference": gain, "low": gain - 0.03, "high": gain + 0.03},
             }
             for m in others
             for on in (*names, "task", "in", "out")
@@ -272,17 +195,15 @@ def demo_run(out: Path, base: Path, models: list[Path]) -> FinishedRun:
     members = {f"$members.draw={d}": 1 / 3 for d in (1, 2, 3)}
     merged(out, "boom", models[-1], members)
     scored(out, SCORES)
-    return FinishedRun(out, {BASE: base})
+    return FinishedRun(out, outside={BASE: base})
 
 
 def report(run: FinishedRun, *steps: str, title: str = "BOOM", base: str | None = BASE) -> str:
-    step = Report(
-        of=tuple(StepRef(f"${name}") for name in steps),
-        title=title,
-        base=ModelRef(base) if base else None,
-    )
+    of = tuple(StepRef(f"${name}") for name in steps)
+    step = Report(of=of, title=title, base=ModelRef(base) if base else None)
     artifact = step.run(run)
     assert artifact.kind == "report"
+    assert not run.metrics, "a report logs nothing"
     return (run.folder / str(artifact.details["file"])).read_text(encoding="utf-8")
 
 

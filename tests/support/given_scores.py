@@ -1,15 +1,16 @@
-"""An evaluator whose scores are given by the model's name, and the evaluate step around it."""
+"""Evaluators whose scores are given by a model's name, or its group, ratio and seed, and the step around."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from emberge import (
+    Artifact,
     Evaluator,
     Model,
     ModelRef,
@@ -20,7 +21,7 @@ from emberge import (
     Units,
     Workspace,
 )
-from emberge_evaluate import Evaluate, EvaluatedModel
+from emberge_evaluate import Evaluate, EvaluatedModel, read_variables, statistic
 
 from tests.support.bench import Bench
 
@@ -68,8 +69,6 @@ class Given(Evaluator):
             gold = rng.random(80)
             noise = own.random(80) * (0.5 - quality)
             units = Units("pair", "spearman", (gold + noise).tolist(), gold.tolist())
-            from emberge_evaluate import statistic
-
             return TaskScore(task, statistic(units), units, result)
         values = np.clip(rng.random(100) * 0.8 + quality + 0.02 * own.random(100), 0, 1)
         units = Units("query", "mean", values.tolist())
@@ -94,3 +93,42 @@ def run(step_: Evaluate, workspace: Bench) -> tuple[Any, dict[str, Any]]:
 
 
 QUALITY = {"base": 0.0, "merged": 0.05, "worse": -0.1}
+ARM_QUALITY = {"bls": 0.0, "boom": 0.05, "bag": 0.01, "base": -0.2}
+ARM_TASKS = tuple(
+    TaskInfo(task.name, task.kind, task.metric, domain=task.domain, fingerprint=letter)
+    for task, letter in zip(TASKS[:3], "abc", strict=True)
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenByArm(Evaluator):
+    """Scores by a model's group, its ratio and its seed."""
+
+    noise: Mapping[str, float] = field(default_factory=lambda: {"1": 0.0, "2": 0.01, "3": -0.004})
+
+    def plan(self, workspace: Any) -> Sequence[TaskInfo]:
+        return ARM_TASKS
+
+    def check(self, context: Any) -> Iterator[Problem]:
+        yield from ()
+
+    def evaluate(
+        self, model: Model, tasks: Sequence[TaskInfo], workspace: Any
+    ) -> Iterator[TaskScore]:
+        variables = read_variables(model.name)
+        gain = ARM_QUALITY[model.name.partition(".")[0]] + self.noise[variables.get("seed", "1")]
+        gain += 0.1 * float(variables.get("ratio", 0))
+        for task in tasks:
+            values = np.random.default_rng(len(task.name)).random(80) * 0.4 + 0.4 + gain
+            yield TaskScore(task, float(values.mean()), Units("query", "mean", values.tolist()))
+
+
+def bench_of_arms(root: Path, *steps: str, **details: Mapping[str, Any]) -> Bench:
+    made = Bench(root)
+    for step in steps:
+        artifact = Artifact(kind="model", details=details.get(step.partition(".")[0], {}))
+        made.many[f"${step}"] = [Model(step, root, f"hash-{step}", artifact)]
+    return made
+
+
+SEEDS = [f"{arm}.seed={seed}" for arm in ("bls", "boom") for seed in (1, 2, 3)]

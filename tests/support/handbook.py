@@ -5,60 +5,15 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-_THINGS = [
-    *(
-        "hose",
-        "pump",
-        "valve",
-        "filter",
-        "fence",
-        "gate",
-        "ladder",
-        "bucket",
-        "rake",
-        "spade",
-        "barrow",
-    ),
-    *(
-        "shears",
-        "shed",
-        "roof",
-        "gutter",
-        "tank",
-        "tap",
-        "bed",
-        "soil",
-        "seed",
-        "hedge",
-        "lawn",
-        "path",
-    ),
-    *(
-        "stone",
-        "brick",
-        "paint",
-        "brush",
-        "glove",
-        "boot",
-        "rope",
-        "chain",
-        "hook",
-        "nail",
-        "screw",
-    ),
-]
-_VERBS = (
-    "cleans",
-    "mends",
-    "stores",
-    "checks",
-    "moves",
-    "fills",
-    "empties",
-    "paints",
-    "cuts",
-    "lifts",
-)
+_NOUNS = """
+    hose pump valve filter fence gate ladder bucket rake spade barrow shears shed roof gutter
+    tank tap bed soil seed hedge lawn path stone brick paint brush glove boot rope chain hook
+    nail screw
+"""
+_ACTS = """
+    cleans mends stores checks moves fills empties paints cuts lifts
+"""
+_THINGS, _VERBS = _NOUNS.split(), _ACTS.split()
 
 
 def write_handbook(folder: Path, *, documents: int, seed: int = 0) -> Path:

@@ -1,8 +1,13 @@
-"""The hub's models that shipped recipes name, as configs and tokenizers alone, for a hub on this machine."""
+"""The hub's models that shipped recipes name, without weights, and `emberge check` beside a hub of them."""
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support import model_headers, tiny
@@ -57,3 +62,39 @@ def write_hub(root: Path, work: Path) -> Path:
     for model in REAL:
         model_headers.write_model(root / model / "main", model, weights=False)
     return root
+
+
+# One process for all: most of a check's time is the import of transformers.
+CHECK_ALL = """
+import contextlib, io, json, sys
+from emberge.cli.main import main
+found = {}
+for name in sys.argv[1:]:
+    with io.StringIO() as said:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            code = main(["check", name, "--long"])
+        found[name] = code, said.getvalue()
+print(json.dumps(found))
+"""
+
+
+def check(names: Sequence[str], cache: Path, hub: str) -> dict[str, tuple[int, str]]:
+    """Check recipes beside a hub in a process of their own; return each one's exit code and output."""
+    # Sound of the hub is read with this package, without which check has an error of its own.
+    package = cache.parent / "packages" / "torchcodec" / "__init__.py"
+    package.parent.mkdir(parents=True, exist_ok=True)
+    package.touch()
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(
+            [str(package.parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+        ),
+        "HF_HOME": str(cache),
+        "HF_HUB_OFFLINE": "0",
+        "HF_DATASETS_OFFLINE": "1",  # that hub has models and no data
+        "HF_ENDPOINT": hub,
+    }
+    command = [sys.executable, "-c", CHECK_ALL, *names]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {name: (code, said) for name, (code, said) in json.loads(done.stdout).items()}

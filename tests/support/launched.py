@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,8 +28,6 @@ steps:
   merged:
     merge: {{models: $members, weights: size, strategy: multi_slerp}}
 """
-# Of results: everything but when and how long.
-TIMED = ("artifact.json", "metrics.jsonl", "README.md")
 LIMIT = 240.0
 
 
@@ -41,16 +38,6 @@ def write_recipe(folder: Path, model: Path) -> Path:
     path = folder / "recipe.yaml"
     path.write_text(RECIPE.format(model=model, data=folder / "pairs.jsonl", steps=STEPS))
     return path
-
-
-def contents(out: Path) -> dict[str, bytes]:
-    """Every file of every result that says nothing of time, under the name of the result's own folder."""
-    found = {}
-    for link in out.iterdir():
-        for path in link.resolve().rglob("*") if link.is_symlink() else ():
-            if path.is_file() and path.name not in TIMED:
-                found[f"{os.readlink(link)}/{path.relative_to(link.resolve())}"] = path.read_bytes()
-    return found
 
 
 def losses(out: Path, step: str) -> list[tuple[int, float]]:

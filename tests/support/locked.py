@@ -16,14 +16,11 @@ def other_process_holding(out: Path) -> Iterator[int]:
         "import sys, time; from pathlib import Path; from emberge.files.locks import lock_folder\n"
         "with lock_folder(Path(sys.argv[1])):\n print('held', flush=True); time.sleep(60)"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, str(out / ".lock")], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    try:
-        assert process.stdout.readline() == "held\n"
-        yield process.pid
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    words = [sys.executable, "-c", code, str(out / ".lock")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "held\n"
+            yield process.pid
+        finally:
+            process.kill()

@@ -9,18 +9,20 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tests.support.served import served
+import pytest
+from huggingface_hub import constants
+from huggingface_hub.utils import close_session
 
-_JSON = {"Content-Type": "application/json"}
+from tests.support.served import LocalHandler, LocalServer, served
+
 COMMITS = {"main": "a" * 40, "v2": "b" * 40}
 
 
-class Hub(ThreadingHTTPServer):
+class Hub(LocalServer):
     """Serves `root/<owner>/<name>/<revision>/…`; `owner/gated` exists and is refused.
 
     Datasets are in `root/datasets/<owner>/<name>/<revision>/…`. `sent` has the bytes sent of each file.
@@ -30,10 +32,8 @@ class Hub(ThreadingHTTPServer):
     the beginning of a path answers to give before the real one, one a request: a status.
     """
 
-    daemon_threads = True
-
     def __init__(self, root: Path) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.root = root
         self.fetched: list[str] = []
         self.sent: Counter[str] = Counter()
@@ -58,10 +58,6 @@ class Hub(ThreadingHTTPServer):
                 return codes.pop(0)
         return None
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
 
 @contextmanager
 def serving(root: Path) -> Iterator[Hub]:
@@ -69,15 +65,25 @@ def serving(root: Path) -> Iterator[Hub]:
         yield hub
 
 
-class _Handler(BaseHTTPRequestHandler):
+@contextmanager
+def hub_at(url: str, home: Path, *, offline: bool = False) -> Iterator[None]:
+    """Have huggingface_hub ask the hub at `url`, and keep its files below `home`, inside the block."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_PROXY", "127.0.0.1")
+        patch.setattr(constants, "ENDPOINT", url)
+        template = url + "/{repo_id}/resolve/{revision}/{filename}"
+        patch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        patch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
+        patch.setattr(constants, "HF_HUB_OFFLINE", offline)
+        patch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        patch.setattr(constants, "HF_HUB_DISABLE_PROGRESS_BARS", True)
+        close_session()
+        yield
+    close_session()
+
+
+class _Handler(LocalHandler):
     server: Hub
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        self._answer(body=True)
-
-    def do_HEAD(self) -> None:
-        self._answer(body=False)
 
     def do_PUT(self) -> None:
         """Take a large file under the hash that its content has to have."""
@@ -86,11 +92,11 @@ class _Handler(BaseHTTPRequestHandler):
         if self._prepared():
             return None
         if hashlib.sha256(content).hexdigest() != digest:
-            return self._send(400, b"another content", True)
+            return self.send(400, b"another content")
         self.server.received[digest] += 1
         self.server.large.mkdir(exist_ok=True)
         (self.server.large / digest).write_bytes(content)
-        return self._send(200, b"", True)
+        return self.send(200, b"")
 
     def do_POST(self) -> None:
         """Answer what an upload asks for, or which of some paths a dataset has."""
@@ -102,20 +108,20 @@ class _Handler(BaseHTTPRequestHandler):
         if path.endswith("/paths-info/main") or "/paths-info/" in path:
             return self._paths_info(content.decode())
         if path == "/api/validate-yaml":
-            return self._json({"errors": [], "warnings": []})
+            return self.send_json({"errors": [], "warnings": []})
         if not self._may_write():
             return None
         asked = content.decode()
         if path == "/api/repos/create":
             return self._create(json.loads(asked))
-        parts = path.strip("/").split("/")
+        parts = self.parts
         if path.endswith(".git/info/lfs/objects/batch"):
             return self._batch(json.loads(asked))
         if parts[4:5] == ["preupload"]:
             return self._preupload("/".join(parts[2:4]), json.loads(asked))
         if parts[4:5] == ["commit"]:
             return self._commit("/".join(parts[2:4]), asked)
-        return self._send(404, b"{}", True)
+        return self.send(404, b"{}")
 
     def _body(self) -> bytes:
         """Read what the client sent, in one piece or in chunks."""
@@ -132,7 +138,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Give the answer that was prepared for this request, if any."""
         code = self.server.next_answer(self.path)
         if code is not None:
-            self._send(code, b"{}", True, {"Retry-After": "0"})
+            self.send(code, b"{}", {"Retry-After": "0"})
         return code is not None
 
     def _may_write(self) -> bool:
@@ -140,14 +146,14 @@ class _Handler(BaseHTTPRequestHandler):
         if given != self.server.token or not given:
             text = b'{"error": "Invalid username or password."}'
             headers = {"X-Error-Message": "Invalid username or password."}
-            self._send(401, text, True, headers)
+            self.send(401, text, headers)
             return False
         return True
 
     def _create(self, asked: dict[str, Any]) -> None:
         owner = asked.get("organization") or self.server.mine
         if owner != self.server.mine:
-            return self._send(403, b'{"error": "no right to create there"}', True)
+            return self.send(403, b'{"error": "no right to create there"}')
         name = f"{owner}/{asked['name']}"
         folder = self.server.root / name / "main"
         known = folder.is_dir()
@@ -158,12 +164,14 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.private += (
                 [name] if asked.get("visibility") == "private" or asked.get("private") else []
             )
-        return self._json({"url": f"{self.server.url}/{name}", "name": name}, 409 if known else 200)
+        return self.send_json(
+            {"url": f"{self.server.url}/{name}", "name": name}, 409 if known else 200
+        )
 
     def _preupload(self, model: str, asked: dict[str, Any]) -> None:
         folder = self.server.root / model / "main"
         if not folder.is_dir():
-            return self._send(404, b"{}", True, {"X-Error-Code": "RepoNotFound"})
+            return self.refuse(404, "RepoNotFound")
         known = {entry["path"]: entry for entry in _tree(folder)}
         files = [
             {
@@ -174,7 +182,7 @@ class _Handler(BaseHTTPRequestHandler):
             }
             for one in asked["files"]
         ]
-        return self._json({"files": files})
+        return self.send_json({"files": files})
 
     def _batch(self, asked: dict[str, Any]) -> None:
         objects = []
@@ -184,7 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
                 href = f"{self.server.url}/.large/{one['oid']}"
                 entry["actions"] = {"upload": {"href": href, "header": {}}}
             objects.append(entry)
-        return self._json({"transfer": "basic", "objects": objects})
+        return self.send_json({"transfer": "basic", "objects": objects})
 
     def _commit(self, model: str, asked: str) -> None:
         """Apply all operations of a commit, or none."""
@@ -192,7 +200,7 @@ class _Handler(BaseHTTPRequestHandler):
         header = lines[0]["value"]
         commits = self.server.commits.setdefault(model, [COMMITS["main"]])
         if header.get("parentCommit", commits[-1]) != commits[-1]:
-            return self._json({"error": "A commit has happened since."}, 412)
+            return self.send_json({"error": "A commit has happened since."}, 412)
         folder = self.server.root / model / "main"
         kept = self.server.root / model / commits[-1]
         if not kept.exists():
@@ -209,50 +217,44 @@ class _Handler(BaseHTTPRequestHandler):
                 path.unlink()
         commits.append(_sha(f"{model} {len(commits)} {asked}"))
         url = f"{self.server.url}/{model}/commit/{commits[-1]}"
-        return self._json({"success": True, "commitOid": commits[-1], "commitUrl": url})
-
-    def _json(self, answer: object, code: int = 200) -> None:
-        self._send(code, json.dumps(answer).encode(), True, _JSON)
+        return self.send_json({"success": True, "commitOid": commits[-1], "commitUrl": url})
 
     def _paths_info(self, asked: str) -> None:
-        parts = unquote(urlsplit(self.path).path).strip("/").split("/")
+        parts = self.parts
         folder = self._folder("/".join(parts[1:4]), parts[5]) if len(parts) == 6 else None
         if self.server.down or parts[4:5] != ["paths-info"] or folder is None:
-            return self._send(404, b"{}", True)
+            return self.send(404, b"{}")
         given = json.loads(asked) if asked.startswith("{") else parse_qs(asked)
         wanted = [p.strip("/") for p in given["paths"]]
         known = [entry for entry in _tree(folder) if entry["path"] in wanted]
-        return self._send(200, json.dumps(known).encode(), True, _JSON)
+        return self.send_json(known)
 
-    def log_message(self, *_: object) -> None:
-        """Stay quiet."""
-
-    def _answer(self, body: bool) -> None:
-        parts = unquote(urlsplit(self.path).path).strip("/").split("/")
+    def answer(self) -> None:
+        parts = self.parts
         if self.server.down:
-            self._send(503, b"down", body)
+            self.send(503, b"down")
         elif self._prepared():
             return
         elif parts[:2] == ["api", "models"]:
-            self._api("/".join(parts[2:4]), parts[4:], body)
+            self._api("/".join(parts[2:4]), parts[4:])
         elif parts[:2] == ["api", "datasets"]:
-            self._api("/".join(parts[1:4]), parts[4:], body)
+            self._api("/".join(parts[1:4]), parts[4:])
         elif parts[2:3] == ["resolve"]:
-            self._file("/".join(parts[:2]), parts[3:], body)
+            self._file("/".join(parts[:2]), parts[3:])
         elif parts[:1] == ["datasets"] and parts[3:4] == ["resolve"]:
-            self._file("/".join(parts[:3]), parts[4:], body)
+            self._file("/".join(parts[:3]), parts[4:])
         else:
-            self._send(404, b"{}", body)
+            self.send(404, b"{}")
 
-    def _api(self, model: str, rest: list[str], body: bool) -> None:
+    def _api(self, model: str, rest: list[str]) -> None:
         if model == "owner/gated":
-            return self._send(403, b"{}", body, {"X-Error-Code": "GatedRepo"})
+            return self.refuse(403, "GatedRepo")
         revision = rest[1] if len(rest) > 1 else "main"
         if not (self.server.root / model).is_dir():
-            return self._send(404, b"{}", body, {"X-Error-Code": "RepoNotFound"})
+            return self.refuse(404, "RepoNotFound")
         folder = self._folder(model, revision)
         if folder is None:
-            return self._send(404, b"{}", body, {"X-Error-Code": "RevisionNotFound"})
+            return self.refuse(404, "RevisionNotFound")
         if rest[:1] == ["commits"]:
             history = self.server.commits.get(model, [COMMITS["main"]])
             answer: object = [_history_entry(commit) for commit in reversed(history)]
@@ -260,21 +262,21 @@ class _Handler(BaseHTTPRequestHandler):
             within = "".join(f"{part}/" for part in rest[2:])
             answer = [e for e in _tree(folder) if e["path"].startswith(within)]
             if within and not answer:
-                return self._send(404, b"{}", body, {"X-Error-Code": "EntryNotFound"})
+                return self.refuse(404, "EntryNotFound")
         else:
             siblings = [{"rfilename": name} for name, _ in _files(folder)]
             name = model.removeprefix("datasets/")
             tags = ["sentence-transformers"] if (folder / "modules.json").is_file() else []
             sha = self._commit_of(model, folder)
             answer = {"id": name, "sha": sha, "siblings": siblings, "tags": tags}
-        return self._send(200, json.dumps(answer).encode(), body, _JSON)
+        return self.send_json(answer)
 
-    def _file(self, model: str, parts: list[str], body: bool) -> None:
+    def _file(self, model: str, parts: list[str]) -> None:
         revision, name = parts[0], "/".join(parts[1:])
         folder = self._folder(model, revision)
         if folder is None or not (folder / name).is_file():
-            return self._send(404, b"", body, {"X-Error-Code": "EntryNotFound"})
-        if body:
+            return self.refuse(404, "EntryNotFound")
+        if self.body:
             self.server.fetched.append(name)
         content = (folder / name).read_bytes()
         headers = {
@@ -287,9 +289,9 @@ class _Handler(BaseHTTPRequestHandler):
             start, end = int(wanted[0] or 0), int(wanted[2] or len(content) - 1)
             headers["Content-Range"] = f"bytes {start}-{end}/{len(content)}"
             code, content = 206, content[start : end + 1]
-        if body:
+        if self.body:
             self.server.sent[name] += len(content)
-        return self._send(code, content, body, headers)
+        return self.send(code, content, headers)
 
     def _commit_of(self, model: str, folder: Path) -> str:
         """Return the commit of a folder: one that was made here, or one of the fixed ones."""
@@ -303,16 +305,6 @@ class _Handler(BaseHTTPRequestHandler):
         names = {**{commit: name for name, commit in COMMITS.items()}, made[-1]: "main"}
         folder = self.server.root / model / names.get(revision, revision)
         return folder if folder.is_dir() else None
-
-    def _send(
-        self, code: int, content: bytes, body: bool, headers: dict[str, str] | None = None
-    ) -> None:
-        self.send_response(code)
-        for name, value in {**(headers or {}), "Content-Length": str(len(content))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if body:
-            self.wfile.write(content)
 
 
 def _tree(folder: Path) -> list[dict[str, Any]]:

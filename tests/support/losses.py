@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -42,27 +43,16 @@ class Learnable(InfoNCE):
         return value * parameters["log_scale"].exp()
 
 
+_info = partial(InfoNCE, temperature=0.1)
 # Name, then how it is meant: (the loss, laws that it is declared to break).
 LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
-    "infonce": (InfoNCE(temperature=0.1), {}),
-    "infonce, one slot": (
-        InfoNCE(temperature=0.1, positives_in_denominator="same_slot", slot_reduction="sum"),
-        {},
-    ),
-    "infonce, own negatives": (InfoNCE(temperature=0.1, own_negatives_only=True), {}),
-    "infonce, both ways": (InfoNCE(temperature=0.1, symmetric=True), {}),
-    "infonce, masks": (
-        InfoNCE(temperature=0.1, mask_equal_text=True, mask_equal_label=True, symmetric=True),
-        {},
-    ),
+    "infonce": (_info(), {}),
+    "infonce, one slot": (_info(positives_in_denominator="same_slot", slot_reduction="sum"), {}),
+    "infonce, own negatives": (_info(own_negatives_only=True), {}),
+    "infonce, both ways": (_info(symmetric=True), {}),
+    "infonce, masks": (_info(mask_equal_text=True, mask_equal_label=True, symmetric=True), {}),
     "infonce, guided": (
-        InfoNCE(
-            temperature=0.1,
-            guide=GUIDE,
-            guide_margin=0.05,
-            contrast_anchors=True,
-            contrast_positives=True,
-        ),
+        _info(guide=GUIDE, guide_margin=0.05, contrast_anchors=True, contrast_positives=True),
         {},
     ),
     "infonce, learnable": (Learnable(temperature=0.1), {}),
@@ -73,12 +63,9 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
     "pearson": (Pearson(), {}),
     "rank_kl": (RankKL(), {}),
     "pro": (PRO(), {}),
-    "mid_nce": (MidNCE(loss=(InfoNCE(temperature=0.1),), least_score=0.7), {}),
-    "mid_nce, the embedding": (
-        MidNCE(loss=(InfoNCE(temperature=0.1),), least_score=0.7, layer=None),
-        {},
-    ),
-    "mid_nce, without a match": (MidNCE(loss=(InfoNCE(temperature=0.1),), least_score=1.1), {}),
+    "mid_nce": (MidNCE(loss=(_info(),), least_score=0.7), {}),
+    "mid_nce, the embedding": (MidNCE(loss=(_info(),), least_score=0.7, layer=None), {}),
+    "mid_nce, without a match": (MidNCE(loss=(_info(),), least_score=1.1), {}),
     "mid_nce, sum": (
         MidNCE(
             loss=(
@@ -90,10 +77,7 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
         ),
         {},
     ),
-    "mid_nce, guided": (
-        MidNCE(loss=(InfoNCE(temperature=0.1, guide=GUIDE),), least_score=0.5),
-        {},
-    ),
+    "mid_nce, guided": (MidNCE(loss=(_info(guide=GUIDE),), least_score=0.5), {}),
     "binary_cross_entropy": (BinaryCrossEntropy(scale=5, positive_weight=2), {}),
     "flops": (FLOPS(documents=0.5, queries=0.25), {}),
     "margin_mse": (MarginMSE(), {}),
@@ -108,13 +92,10 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
     ),
     "similarity_distillation": (SimilarityDistillation(guide=GUIDE, temperature=0.1), {}),
     "keep_space": (KeepSpace(guide=GUIDE), {}),
-    "matryoshka": (Matryoshka(loss=(InfoNCE(temperature=0.1),), dims=(8, 3)), {}),
+    "matryoshka": (Matryoshka(loss=(_info(),), dims=(8, 3)), {}),
     "matryoshka, sum": (
         Matryoshka(
-            loss=(
-                Learnable(temperature=0.1),
-                InfoNCE(temperature=0.5, guide=GUIDE, weight=0.3),
-            ),
+            loss=(Learnable(temperature=0.1), InfoNCE(temperature=0.5, guide=GUIDE, weight=0.3)),
             dims=(8, 5, 2),
             weights=(1.0, 0.5, 0.25),
         ),

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tests.support.tiny import _tokenizer_json
+from tests.support.tiny import _tokenizer_json, save_random
 
 Family = Literal["qwen3_vl", "qwen3_asr", "qwen3_omni_moe_thinker"]
 FAMILIES: tuple[Family, ...] = ("qwen3_vl", "qwen3_asr", "qwen3_omni_moe_thinker")
@@ -188,16 +188,14 @@ def write_processors(folder: Path, family: Family, **image: Any) -> None:
 
 def write_media_modules(folder: Path, kinds: Sequence[str], hidden: int = 32) -> None:
     """Make a SentenceTransformers folder of a transformers one, in which every input is a message."""
-    modules = [("", "base", "Transformer"), ("1_Pooling", "sentence_transformer", "Pooling")]
-    modules.append(("2_Normalize", "sentence_transformer", "Normalize"))
     classes = {
-        "Transformer": "sentence_transformers.base.modules.transformer.Transformer",
-        "Pooling": "sentence_transformers.sentence_transformer.modules.pooling.Pooling",
-        "Normalize": "sentence_transformers.base.modules.normalize.Normalize",
+        "": "base.modules.transformer.Transformer",
+        "1_Pooling": "sentence_transformer.modules.pooling.Pooling",
+        "2_Normalize": "base.modules.normalize.Normalize",
     }
     listed = [
-        {"idx": i, "name": str(i), "path": path, "type": classes[kind]}
-        for i, (path, _, kind) in enumerate(modules)
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.{cls}"}
+        for i, (path, cls) in enumerate(classes.items())
     ]
     (folder / "modules.json").write_text(json.dumps(listed, indent=2))
     way = {"method": "forward", "method_output_name": "last_hidden_state"}
@@ -230,20 +228,10 @@ def media_model(
     **image: Any,
 ) -> Path:
     """Write a tiny random model of a family; `image` changes its image processor."""
-    import torch
-    from transformers import AutoModel
-
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer = write_media_tokenizer(folder, padding_side)
-    torch.manual_seed(seed)
-    config = media_config(family, tokenizer, layers)
-    model = AutoModel.from_config(config)
-    with torch.no_grad():
-        for (
-            value
-        ) in model.parameters():  # initial weights are so small that media would hardly count
-            value.add_(0.1 * torch.randn_like(value))
-    model.save_pretrained(folder)
+    config = media_config(family, write_media_tokenizer(folder, padding_side), layers)
+    # Initial weights are so small that media would hardly count.
+    save_random(folder, config, seed=seed, noise=0.1)
     path = folder / "config.json"
     saved = json.loads(path.read_text())
     if "image" in KINDS[family]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.support.specialists import HEARD
 from tests.support.tiny import WORDS
 
 HEADERS = Path(__file__).parent / "headers"
@@ -131,13 +132,8 @@ _PROCESSORS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "qwen3_asr": {
         "processor_config.json": {
             "processor_class": "Qwen3ASRProcessor",
-            "feature_extractor": {
-                **{"feature_extractor_type": "Qwen3ASRFeatureExtractor", "feature_size": 128},
-                **{"hop_length": 160, "n_fft": 400, "sampling_rate": 16000, "chunk_length": 30},
-                **{"n_window": 50, "min_length": 8000, "dither": 0.0, "padding_value": 0.0},
-                **{"padding_side": "right", "return_attention_mask": True},
-            },
-        },
+            "feature_extractor": HEARD,
+        }
     },
 }
 # Of sound, those whose ids are known.
@@ -223,25 +219,19 @@ def write_model(folder: Path, model: str, *, weights: bool = True) -> Path:
     for name, content in found.get("processors", {}).items():
         (folder / name).write_text(json.dumps(content), encoding="utf-8")
     if weights:
-        _write_hole(folder / "model.safetensors", tensors_of(model))
+        write_hole(folder / "model.safetensors", tensors_of(model))
     return folder
 
 
-def _write_hole(path: Path, tensors: Mapping[str, Sequence[int]]) -> None:
-    """Write a header in bfloat16, and as many bytes as it names without writing them."""
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for name, shape in tensors.items():
-        size = 2
-        for side in shape:
-            size *= side
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [end, end + size]}
-        end += size
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
+def write_hole(path: Path, tensors: Mapping[str, Sequence[int]]) -> None:
+    """Write a header of tensors in bfloat16, and as many bytes as it names without writing them."""
+    from emberge.tensor_files import TensorSpec, encode_header
+
+    specs = [TensorSpec(name, tuple(shape), "bfloat16") for name, shape in tensors.items()]
+    header, _ = encode_header(specs, {"format": "pt"})
     with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        file.truncate(8 + len(text) + end)
+        file.write(header)
+        file.truncate(len(header) + sum(spec.nbytes for spec in specs))
 
 
 def _write_tokenizer(folder: Path, tokens: Mapping[str, int]) -> None:

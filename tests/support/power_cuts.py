@@ -1,8 +1,9 @@
 """Disks as a power cut may leave them, made from the log of what a program did to its disk.
 
-A kill leaves the page cache behind, so it proves nothing of `fsync`. Here a log of operations, which
-`disk_recorder` or `fuse_disk` has recorded, is cut after each of them, and what was not yet safe is
-dropped, reordered or torn. The disk has these rules, which are stricter than those of ext4, XFS or btrfs:
+A kill leaves the page cache behind, so it proves nothing of `fsync`; what it leaves is one of the disks
+here, on which all has happened. A log of operations, which `disk_recorder` has recorded, is cut after each
+of them, and what was not yet safe is dropped, reordered or torn. The disk has these rules, which are
+stricter than those of ext4, XFS or btrfs:
 
 Data
     What is in a file is safe once `fsync` or `fdatasync` of that file has returned. Of what was written
@@ -31,7 +32,6 @@ import hashlib
 import os
 import random
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -165,10 +165,6 @@ class DiskLog:
         """
         found = (fault for cut in cuts or self.cuts(**how) for fault in judge(cut))
         return "\n".join(islice(found, 9))
-
-    def counted(self) -> Counter[str]:
-        """Count the operations since the beginning by their kinds."""
-        return Counter(type(one).__name__ for one in self.operations[self.begin :])
 
     def paths(self) -> Iterator[tuple[str, ...]]:
         """Yield each change of names and each sync with the paths it was done to, as people read them."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from emberge.cli.main import main
 
-from tests.support.loopback_hub import Hub, serving
+from tests.support.loopback_hub import Hub, hub_at, serving
 
 TOKEN = "hf_" + "Secret7" * 5
 
@@ -18,18 +18,11 @@ TOKEN = "hf_" + "Secret7" * 5
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """A hub where the user is logged in and may write to what is `me`'s."""
-    from huggingface_hub import constants
-
     monkeypatch.setenv("HF_TOKEN", TOKEN)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     (tmp_path / "hub").mkdir()
-    with serving(tmp_path / "hub") as server:
+    with serving(tmp_path / "hub") as server, hub_at(server.url, tmp_path / "cache"):
         server.token = TOKEN
         monkeypatch.setenv("HF_ENDPOINT", server.url)
-        monkeypatch.setattr(constants, "ENDPOINT", server.url)
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
         yield server
 
 

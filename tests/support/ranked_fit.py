@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import multiprocessing
 import os
 import pickle
@@ -13,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,7 @@ LIMIT = 240.0  # seconds until ranks are taken to hang
 
 @dataclass(frozen=True)
 class Death:
-    """When a rank ends itself by SIGKILL: some seconds after a step, or while it saves for the n-th time.
-
-    `how` is "step", or of a save "half" (a file is half there), "flush", "rename", "renamed" or "remove" (of
-    an older state).
-    """
+    """When a rank ends itself by SIGKILL: some time after the n-th "step", or at the n-th "flush"."""
 
     rank: int = 0
     how: str = "step"
@@ -146,7 +142,8 @@ def _train(training: Training, rank: int) -> dict[str, Any]:
     losses: list[float] = []
     deaths = [death for death in training.deaths if death.rank == rank]
     for death in deaths:
-        _prepare(death)
+        if death.how == "flush":
+            _die_at_flush(death.number)
 
     def told(name: str, value: float, step: int) -> None:
         if name == "loss":
@@ -173,58 +170,19 @@ def _train(training: Training, rank: int) -> dict[str, Any]:
     return {"losses": losses, "result": result}
 
 
-def _die(*_: Any, **__: Any) -> None:
+def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _prepare(death: Death) -> None:
-    """Put the death into what saves a state."""
-    import shutil
-
-    import safetensors.torch
+def _die_at_flush(number: int) -> None:
+    """End this process at the n-th flush of what saves a state or a model."""
     from emberge.files import atomic
 
-    if death.how == "half":
-        _at(safetensors.torch, "save_file", death.number, _half)
-    elif death.how == "flush":
-        _at(atomic, "sync", death.number, _die)
-    elif death.how == "rename":
-        _at(os, "replace", death.number, _die, _moves_folder)
-    elif death.how == "renamed":
-        _at(os, "replace", death.number, partial(_after, os.replace), _moves_folder)
-    elif death.how == "remove":
-        _at(shutil, "rmtree", death.number, _half_removed)
+    plain, flushes = atomic.sync, itertools.count(1)
 
+    def counted(*given: Any) -> None:
+        if next(flushes) == number:
+            _die()
+        plain(*given)
 
-def _moves_folder(side: Path, *_: Any) -> bool:
-    return Path(side).is_dir()
-
-
-def _any(*_: Any) -> bool:
-    return True
-
-
-def _at(owner: Any, name: str, number: int, instead: Any, counts: Any = _any) -> None:
-    plain, count = getattr(owner, name), [0]
-
-    def counted(*given: Any, **more: Any) -> Any:
-        count[0] += counts(*given)
-        return (instead if count[0] == number else plain)(*given, **more)
-
-    setattr(owner, name, counted)
-
-
-def _half(tensors: Any, path: Path, **_: Any) -> None:
-    Path(path).write_bytes(b"\x40" * 1000)
-    _die()
-
-
-def _after(work: Any, *given: Any) -> None:
-    work(*given)
-    _die()
-
-
-def _half_removed(folder: Path, *_: Any, **__: Any) -> None:
-    for path in sorted(p for p in Path(folder).rglob("*") if p.is_file())[:1]:
-        path.unlink()
-    _die()
+    atomic.sync = counted

@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from emberge import StepResult
+
+_TIMED_FILES = ("artifact.json", "metrics.jsonl", "README.md")
+# Keys of times in the files of results, by emberge and by mteb.
+_TIMES = ("seconds", "cpu_seconds", "evaluation_time", "evaluation_phases", "date")
 
 
 def folders(results: Mapping[str, StepResult]) -> dict[str, Path]:
     """The folder of each step's result, by the step's id."""
     return {step: result.path for step, result in results.items()}
+
+
+def read_results(out: Path) -> dict[str, bytes]:
+    """Return the files of all results by their folders' names and paths, without the times in them."""
+    found = {}
+    for link in (path for path in out.iterdir() if path.is_symlink()):
+        result = link.resolve()
+        for path in result.rglob("*"):
+            if path.is_file() and path.name not in _TIMED_FILES:
+                content = path.read_bytes()
+                if path.suffix == ".json":
+                    content = json.dumps(_drop_times(json.loads(content))).encode()
+                found[f"{os.readlink(link)}/{path.relative_to(result)}"] = content
+    return found
+
+
+def _drop_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _drop_times(one) for key, one in value.items() if key not in _TIMES}
+    return [_drop_times(one) for one in value] if isinstance(value, list) else value

@@ -41,18 +41,12 @@ def dense(folder: Path, kind: str, *, seed: int = 0, head: bool = False, **chang
 
     With `head` it predicts tokens.
     """
-    import torch
-    from transformers import CONFIG_MAPPING, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
+    from transformers import CONFIG_MAPPING
 
     folder.mkdir(parents=True)
     size = tiny.write_tokenizer(folder)
-    torch.manual_seed(seed)
     config = CONFIG_MAPPING[kind](vocab_size=size, **{**_COMMON, **CONFIGS[kind], **changes})
-    predicting = AutoModelForCausalLM if kind in CAUSAL else AutoModelForMaskedLM
-    model = (predicting if head else AutoModel).from_config(config)
-    with torch.no_grad():
-        for value in model.parameters():  # biases and norms too
-            value.add_(0.05 * torch.randn_like(value))
-    model.save_pretrained(folder)
+    predicting = "AutoModelForCausalLM" if kind in CAUSAL else "AutoModelForMaskedLM"
+    tiny.save_random(folder, config, predicting if head else "AutoModel", seed=seed)
     tiny.write_modules(folder, 32, pooling="last" if kind in CAUSAL else "mean")
     return folder

@@ -58,12 +58,8 @@ def _config(kind: str, size: int, **changes: Any) -> Any:
 
 
 def _shaken(model: Any, seed: int) -> Any:
-    """The model with no two numbers equal by chance."""
     torch.manual_seed(seed)
-    with torch.no_grad():
-        for value in model.parameters():
-            value.add_(0.2 * torch.randn_like(value))
-    return model.eval()
+    return tiny.shaken(model, 0.2).eval()
 
 
 def dense_model(kind: str, size: int = 60, *, seed: int = 0) -> Any:

@@ -24,7 +24,6 @@ ALLOWED = (
     r"only glibc keeps freed memory",
     r"this file system keeps files in memory",
     r"the file system of the temporary folder takes no direct writes",
-    r"(a disk of (its|our) own|mounting a disk)",
 )
 
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.support.tiny import save_random
+
 ROWS = 320
 ROPE: Mapping[str, Any] = {"rope_type": "default", "rope_theta": 1e6}
 _TEXT_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|repo_name|>")
@@ -54,18 +56,18 @@ HEARD: Mapping[str, Any] = {
 
 def text_model(folder: Path, *, seed: int = 0, **changes: Any) -> Path:
     """Write a causal Qwen3 with its tied head, as plain transformers saves it."""
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+    from transformers import Qwen3Config
 
     options = {**_TRUNK, "rope_parameters": ROPE, "tie_word_embeddings": True, **changes}
     write_tokenizer(folder, _TEXT_TOKENS)
-    return _save(Qwen3ForCausalLM, Qwen3Config(**options), folder, seed)
+    return save_random(folder, Qwen3Config(**options), "Qwen3ForCausalLM", seed=seed)
 
 
 def vision_model(folder: Path, *, seed: int = 1, theta: float = 1e6, **changes: Any) -> Path:
     """Write a Qwen3-VL with its head and its processors' files."""
-    from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+    from transformers import Qwen3VLConfig
 
-    rope = {**ROPE, "rope_theta": theta, "mrope_interleaved": True, "mrope_section": [2, 1, 1]}
+    rope = {**SEEN_ROPE, "rope_theta": theta}
     ids = write_tokenizer(folder, (*_TEXT_TOKENS, *VISION_TOKENS))
     config = Qwen3VLConfig(
         text_config={**_TRUNK, "rope_parameters": rope, **changes},
@@ -77,12 +79,12 @@ def vision_model(folder: Path, *, seed: int = 1, theta: float = 1e6, **changes: 
         tie_word_embeddings=True,
     )
     _write_image_processors(folder)
-    return _save(Qwen3VLForConditionalGeneration, config, folder, seed)
+    return save_random(folder, config, "Qwen3VLForConditionalGeneration", seed=seed)
 
 
 def asr(folder: Path, *, seed: int = 2, **changes: Any) -> Path:
     """Write a Qwen3-ASR with its head and its processor's file."""
-    from transformers import Qwen3ASRConfig, Qwen3ASRForConditionalGeneration
+    from transformers import Qwen3ASRConfig
 
     tokens = (*_TEXT_TOKENS, *VISION_TOKENS, *AUDIO_TOKENS)
     marks = dict(
@@ -100,19 +102,9 @@ def asr(folder: Path, *, seed: int = 2, **changes: Any) -> Path:
         pad_token_id=256,
         eos_token_id=[256],
     )
-    _write(
-        folder / "processor_config.json",
-        {
-            "feature_extractor": {
-                **{"feature_extractor_type": "Qwen3ASRFeatureExtractor", "feature_size": 128},
-                **{"hop_length": 160, "n_fft": 400, "sampling_rate": 16000, "chunk_length": 30},
-                **{"padding_side": "right", "padding_value": 0.0, "return_attention_mask": True},
-                **{"n_window": 50, "min_length": 8000, "dither": 0.0},
-            },
-            "processor_class": "Qwen3ASRProcessor",
-        },
-    )
-    return _save(Qwen3ASRForConditionalGeneration, config, folder, seed)
+    processor = {"feature_extractor": HEARD, "processor_class": "Qwen3ASRProcessor"}
+    _write(folder / "processor_config.json", processor)
+    return save_random(folder, config, "Qwen3ASRForConditionalGeneration", seed=seed)
 
 
 def write_tokenizer(
@@ -141,28 +133,11 @@ def write_tokenizer(
 
 def _write_image_processors(folder: Path) -> None:
     """Write the files of Qwen3-VL's processors, with small images."""
-    common = {
-        **{"patch_size": 4, "temporal_patch_size": 2, "merge_size": 2},
-        **{"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]},
-        "size": {"shortest_edge": 64, "longest_edge": 4096},
-        "processor_class": "Qwen3VLProcessor",
-    }
+    common = {**PICTURES, "processor_class": "Qwen3VLProcessor"}
     image = {**common, "image_processor_type": "Qwen2VLImageProcessorFast"}
     _write(folder / "preprocessor_config.json", image)
     video = {**common, "video_processor_type": "Qwen3VLVideoProcessor"}
     _write(folder / "video_preprocessor_config.json", video)
-
-
-def _save(kind: Any, config: Any, folder: Path, seed: int) -> Path:
-    import torch
-
-    torch.manual_seed(seed)
-    model = kind(config)
-    with torch.no_grad():
-        for value in model.parameters():  # biases and norms too: nothing may be equal by chance
-            value.add_(0.05 * torch.randn_like(value))
-    model.save_pretrained(folder)
-    return folder
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:

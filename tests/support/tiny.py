@@ -9,59 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-WORDS = [
-    "the",
-    "a",
-    "of",
-    "to",
-    "in",
-    "list",
-    "file",
-    "path",
-    "name",
-    "value",
-    "text",
-    "string",
-    "number",
-    "return",
-    "given",
-    "read",
-    "write",
-    "open",
-    "close",
-    "sort",
-    "find",
-    "search",
-    "parse",
-    "format",
-    "convert",
-    "first",
-    "last",
-    "new",
-    "old",
-    "key",
-    "item",
-    "index",
-    "table",
-    "row",
-    "column",
-    "bank",
-    "card",
-    "account",
-    "weather",
-    "music",
-    "travel",
-    "health",
-    "question",
-    "answer",
-    "sentence",
-    "similar",
-    "model",
-    "merge",
-    "train",
-    "data",
-    "vector",
-]
+_KNOWN = """
+    the a of to in list file path name value text string number return given read write open
+    close sort find search parse format convert first last new old key item index table row
+    column bank card account weather music travel health question answer sentence similar model
+    merge train data vector
+"""
+WORDS = _KNOWN.split()
 
 
 def minilm() -> Path:
@@ -76,15 +30,8 @@ def minilm() -> Path:
 def _tokenizer_json() -> str:
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-    vocab = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        *WORDS,
-        *"abcdefghijklmnopqrstuvwxyz0123456789.,?!",
-    ]
+    vocab = [*("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), *WORDS]
+    vocab += "abcdefghijklmnopqrstuvwxyz0123456789.,?!"
     vocab += [f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz0123456789"]
     ids = {word: i for i, word in enumerate(dict.fromkeys(vocab))}
     tokenizer = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
@@ -161,7 +108,7 @@ def checkpoint(
     folder.mkdir(parents=True, exist_ok=True)
     size = write_tokenizer(folder)
     torch.manual_seed(seed)
-    model = AutoModel.from_config(_config(architecture, size, **config))
+    model = AutoModel.from_config(config_of(architecture, size, **config))
     if like is not None:
         reference = AutoModel.from_pretrained(like).state_dict()
         state = {
@@ -187,18 +134,33 @@ def transformer(
     **config: Any,
 ) -> Path:
     """Write a tiny random model of a task's class, such as AutoModelForMaskedLM, as transformers does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    size = write_tokenizer(folder)
+    return save_random(folder, config_of(architecture, size, **config), cls, seed=seed)
+
+
+def save_random(
+    folder: Path, config: Any, cls: str = "AutoModel", *, seed: int = 0, noise: float = 0.05
+) -> Path:
+    """Save a random model of a config, as a class of transformers makes one; return the folder."""
     import torch
     import transformers
 
-    folder.mkdir(parents=True, exist_ok=True)
-    size = write_tokenizer(folder)
     torch.manual_seed(seed)
-    model = getattr(transformers, cls).from_config(_config(architecture, size, **config))
-    with torch.no_grad():
-        for value in model.parameters():  # biases and norms too: nothing may be equal by chance
-            value.add_(0.05 * torch.randn_like(value))
-    model.save_pretrained(folder)
+    loader = getattr(transformers, cls)
+    model = loader.from_config(config) if cls.startswith("Auto") else loader(config)
+    shaken(model, noise).save_pretrained(folder)
     return folder
+
+
+def shaken(model: Any, noise: float = 0.05) -> Any:
+    """Return a model after adding noise to every number, biases and norms too: none are equal by chance."""
+    import torch
+
+    with torch.no_grad():
+        for value in model.parameters():
+            value.add_(noise * torch.randn_like(value))
+    return model
 
 
 def splade(folder: Path, *, seed: int = 0) -> Path:
@@ -306,59 +268,45 @@ def _change(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}, indent=2))
 
 
-def _config(architecture: str, vocabulary: int, **changes: Any) -> Any:
-    from transformers import (
-        BertConfig,
-        Gemma3TextConfig,
-        ModernBertConfig,
-        Qwen3Config,
-        Qwen3VLConfig,
-        XLMRobertaConfig,
-    )
+_SIZES: Mapping[str, Any] = {
+    **{"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3},
+    **{"num_attention_heads": 4, "pad_token_id": 0},
+}
+_DECODER = {
+    **{"num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64},
+    **{"bos_token_id": 2, "eos_token_id": 3},
+}
+_CONFIGS: Mapping[str, Mapping[str, Any]] = {
+    "bert": {
+        **{"max_position_embeddings": 64},
+        **{"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+    },
+    "xlm-roberta": {"max_position_embeddings": 66},
+    "modernbert": {
+        **{"max_position_embeddings": 64, "bos_token_id": 2, "eos_token_id": 3},
+        **{"cls_token_id": 2, "sep_token_id": 3},
+    },
+    "qwen3": _DECODER,
+    "gemma3": {**_DECODER, "sliding_window": 8},
+    "qwen3-vl": _DECODER,
+}
 
-    common = {
-        "vocab_size": vocabulary,
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "pad_token_id": 0,
+
+def config_of(architecture: str, vocabulary: int, **changes: Any) -> Any:
+    """Return the config of a tiny model of an architecture."""
+    from transformers import CONFIG_MAPPING
+
+    values = {"vocab_size": vocabulary, **_SIZES, **_CONFIGS[architecture], **changes}
+    if architecture != "qwen3-vl":
+        return CONFIG_MAPPING[{"gemma3": "gemma3_text"}.get(architecture, architecture)](**values)
+    rope = {"rope_type": "default", "mrope_section": [2, 1, 1]}
+    vision = {  # as many vision as text layers
+        **{"depth": values["num_hidden_layers"], "hidden_size": 16, "intermediate_size": 32},
+        **{"num_heads": 2, "patch_size": 4, "num_position_embeddings": 16},
+        **{"out_hidden_size": values["hidden_size"], "deepstack_visual_indexes": [0]},
     }
-    decoder = {"num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64}
-    makers: dict[str, Any] = {
-        "bert": lambda **c: BertConfig(
-            max_position_embeddings=64,
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-            **c,
-        ),
-        "xlm-roberta": lambda **c: XLMRobertaConfig(max_position_embeddings=66, **c),
-        "modernbert": lambda **c: ModernBertConfig(
-            max_position_embeddings=64,
-            bos_token_id=2,
-            eos_token_id=3,
-            cls_token_id=2,
-            sep_token_id=3,
-            **c,
-        ),
-        "qwen3": lambda **c: Qwen3Config(bos_token_id=2, eos_token_id=3, **decoder, **c),
-        "gemma3": lambda **c: Gemma3TextConfig(
-            bos_token_id=2, eos_token_id=3, sliding_window=8, **decoder, **c
-        ),
-        # As many vision as text layers.
-        "qwen3-vl": lambda **c: Qwen3VLConfig(
-            text_config={
-                **{"bos_token_id": 2, "eos_token_id": 3, **decoder, **c},
-                "rope_parameters": {"rope_type": "default", "mrope_section": [2, 1, 1]},
-            },
-            vision_config={
-                **{"depth": c["num_hidden_layers"], "hidden_size": 16, "intermediate_size": 32},
-                **{"num_heads": 2, "patch_size": 4, "num_position_embeddings": 16},
-                **{"out_hidden_size": c["hidden_size"], "deepstack_visual_indexes": [0]},
-            },
-        ),
-    }
-    return makers[architecture](**{**common, **changes})
+    text = {**values, "rope_parameters": rope}
+    return CONFIG_MAPPING["qwen3_vl"](text_config=text, vision_config=vision)
 
 
 def kinds(root: Path) -> Mapping[str, Path]:

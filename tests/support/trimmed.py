@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,12 @@ from tests.support import tiny
 
 _LIBRARY = Path(os.__file__).parent
 KINDS = ("WordPiece", "Unigram", "BPE")
+_ARCHITECTURES = {"WordPiece": "bert", "Unigram": "xlm-roberta", "BPE": "qwen3"}
+_IDS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
+_CHANGES: Mapping[str, Mapping[str, Any]] = {
+    "WordPiece": {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1},
+    **{"Unigram": _IDS, "BPE": _IDS},
+}
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 
 
@@ -88,8 +94,7 @@ def _write_tokenizer(folder: Path, kind: str) -> int:
     tokenizer = Tokenizer.from_str(_trained(kind))
     first, last = ("<s>", tokenizer.token_to_id("<s>")), ("</s>", tokenizer.token_to_id("</s>"))
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>" if kind == "Unigram" else "$A </s>",
-        special_tokens=[first, last],
+        single="<s> $A </s>" if kind == "Unigram" else "$A </s>", special_tokens=[first, last]
     )
     names = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
     if kind == "Unigram":
@@ -103,52 +108,15 @@ def trimmable(
     folder: Path, kind: str, *, seed: int = 0, head: bool = False, **changes: Any
 ) -> Path:
     """Write a tiny random model with a tokenizer of a kind: BERT, XLM-R or Qwen3."""
-    import torch
-    import transformers
-
     folder.mkdir(parents=True, exist_ok=True)
     size = _write_tokenizer(folder, kind)
-    torch.manual_seed(seed)
-    config = _config(kind, size, changes)
-    loader = {
-        (True, "BPE"): transformers.AutoModelForCausalLM,
-        (True, "Unigram"): transformers.AutoModelForMaskedLM,
-        (True, "WordPiece"): transformers.AutoModelForMaskedLM,
-    }.get((head, kind), transformers.AutoModel)
-    model = loader.from_config(config)
-    with torch.no_grad():
-        for value in model.parameters():  # biases and norms too
-            value.add_(0.05 * torch.randn_like(value))
-    model.save_pretrained(folder)
+    if kind == "BPE":
+        size = -(-size // 64) * 64
+    given = {"num_hidden_layers": 2, **_CHANGES[kind], **changes}
+    config = tiny.config_of(_ARCHITECTURES[kind], size, **given)
+    predicting = "AutoModelForCausalLM" if kind == "BPE" else "AutoModelForMaskedLM"
+    tiny.save_random(folder, config, predicting if head else "AutoModel", seed=seed)
     if not head:
         pooling = "last" if kind == "BPE" else "mean"
         tiny.write_modules(folder, 32, pooling=pooling)
     return folder
-
-
-def _config(kind: str, size: int, changes: dict[str, Any]) -> Any:
-    from transformers import BertConfig, Qwen3Config, XLMRobertaConfig
-
-    common: dict[str, Any] = {
-        "vocab_size": size,
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        **changes,
-    }
-    if kind == "WordPiece":
-        return BertConfig(max_position_embeddings=64, pad_token_id=0, **common)
-    if kind == "Unigram":
-        return XLMRobertaConfig(
-            max_position_embeddings=66, bos_token_id=0, pad_token_id=1, eos_token_id=2, **common
-        )
-    return Qwen3Config(
-        num_key_value_heads=2,
-        head_dim=8,
-        max_position_embeddings=64,
-        bos_token_id=0,
-        pad_token_id=1,
-        eos_token_id=2,
-        **{**common, "vocab_size": -(-size // 64) * 64, **changes},
-    )

@@ -65,11 +65,7 @@ def task(folder: Path, **more: Any) -> TaskEntry:
 
 
 def tuner(*entries: TaskEntry, **more: Any) -> FineTuned:
-    options: dict[str, Any] = {
-        "steps": STEPS,
-        "batch_size": (8,),
-        "learning_rate": (RATE,),
-    }
+    options: dict[str, Any] = {"steps": STEPS, "batch_size": (8,), "learning_rate": (RATE,)}
     options |= {"patience": None, "backbone": TextEncoder(pooling="mean")}
     return FineTuned(data=entries, **{**options, **more})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -9,12 +10,15 @@ import shutil
 import subprocess
 import sys
 from collections import namedtuple
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from emberge import CheckpointError, Machine
+from emberge.cli.main import main
 from emberge.errors import UnwrittenError
 from emberge.files import working_in
 from emberge.merging import MergeInput
@@ -24,24 +28,10 @@ from emberge.tensor_files.tensor_writer import DIRECT
 from emberge_merge import Linear
 from safetensors.torch import save_file
 
-from tests.support import tiny
-from tests.support.killed_merge import digest
 from tests.support.merges import merge_models
-from tests.support.places import ROOT, SUPPORT
+from tests.support.power_cuts import contents
 
 MEGABYTE = 1 << 20
-
-
-def script(
-    name: str, *words: Any, before: tuple[str, ...] = ()
-) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([str(ROOT), *sys.path])
-    return subprocess.run(
-        [*before, sys.executable, str(SUPPORT / name), *map(str, words)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
-    )
 
 
 @pytest.fixture(scope="module")
@@ -76,24 +66,22 @@ def free(monkeypatch: pytest.MonkeyPatch, room: int) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9 - room, room))
 
 
-def stopped_midway(models: list[MergeInput], out: Path, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Leave a part of a merge, as a kill does; the bytes that it holds on the disk."""
+@contextmanager
+def disk_full_after(writes: int) -> Iterator[None]:
+    """Let the disk take so many writes of weights, and no more; what is done is noted at once."""
     real = os.pwrite
     calls = []
 
     def full(handle: int, data: Any, place: int) -> int:
         calls.append(1)
-        if len(calls) > 12:
-            raise OSError(28, "No space left on device")
+        if len(calls) > writes:
+            raise OSError(errno.ENOSPC, "No space left on device")
         return real(handle, data, place)
 
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr("emberge.merging.streaming.stream.INTERVAL", 0.0)
         patch.setattr(os, "pwrite", full)
-        with pytest.raises(UnwrittenError, match=r"layers\.\d+\.w could not be written"):
-            merge(models, out)
-    side = out.with_name(f".{out.name}.partial")
-    return (side / "model.safetensors").stat().st_blocks * 512
+        yield
 
 
 def test_room_is_looked_for_before_the_work(
@@ -111,56 +99,39 @@ def test_what_a_part_holds_needs_no_room(
     large: list[MergeInput], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     everything = merge(large, tmp_path / "whole")
-    held = stopped_midway(large, tmp_path / "out", monkeypatch)
+    said = r"\.out\.partial: layers\.\d+\.w could not be written \(No space left on device\); make room and"
+    with disk_full_after(12), pytest.raises(UnwrittenError, match=said) as caught:
+        merge(large, tmp_path / "out")
+    assert caught.value.exit_code == 1
+    assert not (tmp_path / "out").exists()
+    held = (tmp_path / ".out.partial" / "model.safetensors").stat().st_blocks * 512
     assert 2 * MEGABYTE < held < 4 * MEGABYTE
     free(monkeypatch, 5 * MEGABYTE - held - 1)
     with pytest.raises(CheckpointError, match="make room"):
         merge(large, tmp_path / "out")
     assert (tmp_path / ".out.partial").exists(), "what is done is kept"
     free(monkeypatch, 5 * MEGABYTE - held + 100_000)
-    assert 0 < merge(large, tmp_path / "out") < everything
-    assert digest(tmp_path / "out") == digest(tmp_path / "whole")
+    assert 0 < merge(large, tmp_path / "out") < everything, "what was done is not done again"
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "whole"]
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("models")
-    base = tiny.checkpoint(root / "base", "qwen3", num_hidden_layers=1)
-    for i in (1, 2):
-        tiny.checkpoint(root / f"m{i}", "qwen3", seed=i, like=base, num_hidden_layers=1)
-    return root
-
-
-def test_a_disk_that_fills_up_midway_costs_nothing_but_time(models: Path, tmp_path: Path) -> None:
-    unshare = ("unshare", "--map-root-user", "--mount")
-    mounting = (
-        shutil.which("unshare")
-        and not subprocess.run(
-            [*unshare, "mount", "-t", "tmpfs", "tmpfs", str(tmp_path)], capture_output=True
-        ).returncode
-    )
-    if not mounting:
-        pytest.skip("a disk of its own needs a kernel that lets users mount (unshare --mount)")
-    done = script("full_disk.py", models, tmp_path / "disk", before=unshare)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    call, command = found["call"], found["command"]
-    assert call["full"]["error"] == "UnwrittenError"
-    assert call["full"]["code"] == 1
-    assert call["full"]["said"].startswith(f"{tmp_path / 'disk' / '.out.partial'}: ")
-    assert "(No space left on device); make room and run again" in call["full"]["said"]
-    assert not call["full"]["out"]
-    assert call["room"] == {"error": None}
-    assert 0 < call["again"] < 13, "what was done is not done again"
-    assert call["same"]
-    assert call["left"] == ["out"]
-    assert command["full"]["code"] == 1
-    assert command["full"]["said"].count("\n") == 1
-    assert "(No space left on device); make room and run again" in command["full"]["said"]
-    assert not command["full"]["out"]
-    assert command["room"]["code"] == 0
-    assert 0 < command["room"]["pieces"] < 13
-    assert command["room"]["out"]
+def test_a_run_on_a_disk_that_fills_up_says_so_in_a_line_and_goes_on(
+    large: list[MergeInput], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step = {"merge": {"models": [str(m.folder) for m in large], "strategy": "linear"}}
+    recipe, out = tmp_path / "recipe.yaml", tmp_path / "run"
+    recipe.write_text(json.dumps({"steps": {"soup": step}}))
+    line = ["run", str(recipe), "--out", str(out), "--workers", "1", "--quiet"]
+    with disk_full_after(12):
+        assert main(line) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "(No space left on device); make room and run again" in said
+    assert not (out / "soup").exists()
+    assert len(list(out.glob(".work/*/**/journal.jsonl"))) == 1, "what is done is kept"
+    assert main(line) == 0
+    assert (out / "soup").exists()
 
 
 LIMITED = """
@@ -168,6 +139,7 @@ import resource, sys
 from pathlib import Path
 from emberge.merging import MergeInput
 from tests.support.merges import merge_models
+from tests.support.power_cuts import contents
 from emberge_merge.methods.averages.linear import Linear
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
 models = [MergeInput(Path(p).name, Path(p)) for p in sys.argv[3:]]
@@ -212,7 +184,7 @@ def test_a_limit_of_file_sizes_is_said(
     assert not out.exists()
     merge(large, out, max_shard_size="1MB")
     merge(large, tmp_path / "whole", max_shard_size="1MB")
-    assert digest(out) == digest(tmp_path / "whole")
+    assert contents(out) == contents(tmp_path / "whole")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "whole"]
 
 
@@ -276,7 +248,7 @@ def test_a_file_cut_short_while_it_is_merged_is_named_with_its_tensor(
     path.write_bytes(whole)
     merge(copied, out)
     merge(models, tmp_path / "whole")
-    assert digest(out) == digest(tmp_path / "whole")
+    assert contents(out) == contents(tmp_path / "whole")
 
 
 # ── parts ───────────────────────────────────────────────────────────────────────────────────────
@@ -318,7 +290,7 @@ def test_a_part_without_one_of_its_files_starts_over_even_when_killed_again(
         with pytest.raises(SystemExit):
             merge(large, tmp_path / "out", **sharded)
     merge(large, tmp_path / "out", **sharded)
-    assert digest(tmp_path / "out") == digest(tmp_path / "whole")
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
 def test_a_part_that_goes_on_keeps_nothing_but_weights(tmp_path: Path) -> None:

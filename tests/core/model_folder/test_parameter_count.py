@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,14 @@ import transformers
 from emberge.contracts import ParameterCount
 from emberge.model_folder import Checkpoint, count_parameters, expert_count
 
-from tests.support.headers_alone import folder_of
+from tests.support.model_headers import write_hole
+
+
+def folder_of(root: Path, config: Mapping[str, Any], shapes: Mapping[str, Any]) -> Checkpoint:
+    """A model of these shapes, whose file has a header and no byte of weights on the disk."""
+    write_hole(root / "model.safetensors", shapes)
+    (root / "config.json").write_text(json.dumps(config))
+    return Checkpoint(root)
 
 
 def nomic_v2() -> dict[str, tuple[int, ...]]:

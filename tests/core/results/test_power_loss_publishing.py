@@ -15,21 +15,78 @@ from typing import Any, NoReturn
 
 import pytest
 from emberge import (
+    Artifact,
     EmbergeError,
     Launch,
     Launcher,
     Machine,
+    ModelRef,
     Plugins,
+    Step,
+    Workspace,
+    hookimpl,
     run_recipe,
 )
 from emberge.cli.main import main
-from emberge.recipes import status, verify_result
+from emberge.recipes import Recipe, status, verify_result
+from emberge.recipes.recipe import RecipeStep
 from emberge.results import read_artifact
 
 from tests.support import tiny
 from tests.support.disk_recorder import DiskRecorder, syncs_skipped
 from tests.support.power_cuts import Cut, DiskLog, contents
-from tests.support.power_programs import Registered, recipe, run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Write(Step):
+    """Write a model folder of words and of the models it is given, log numbers and warn."""
+
+    produces = "model"
+    word: str
+    of: tuple[ModelRef, ...] = ()
+
+    def run(self, workspace: Workspace) -> Artifact:
+        for tick in range(12):
+            workspace.progress(tick, 12, "tick")
+            workspace.metric("loss", 1 / (tick + 1), tick)
+        workspace.warn(f"{self.word} is odd")
+        given = [workspace.model(reference).folder / "config.json" for reference in self.of]
+        text = self.word + "".join(path.read_text() for path in given)
+        (workspace.folder / "config.json").write_text(json.dumps({"text": text, "long": "x" * 900}))
+        (workspace.folder / "2_Dense").mkdir(exist_ok=True)
+        (workspace.folder / "2_Dense" / "config.json").write_text("{}")
+        return Artifact("model", size=12)
+
+
+class Registered:
+    """The plugin of the step; it announces what the run does."""
+
+    def __init__(self, announce: Callable[[str], None] = lambda _: None) -> None:
+        self.announce = announce
+
+    @hookimpl
+    def register_steps(self) -> Mapping[str, type[Step]]:
+        return {"write": Write}
+
+    @hookimpl
+    def step_finished(self, step: str) -> None:
+        self.announce(step)
+
+
+def recipe(last: str = "B") -> Recipe:
+    """A model `a`, and `b` which is made of it and of the word `last`."""
+    steps = {"a": Write(word="A"), "b": Write(word=last, of=(ModelRef("$a"),))}
+    made = tuple(
+        RecipeStep(name, name, "toy:write", step, f"toy.yaml:{name}", {})
+        for name, step in steps.items()
+    )
+    return Recipe(0, made, Path("toy.yaml"), f"a: A\nb: {last}\n")
+
+
+def run(disk: Path, last: str = "B", announce: Callable[[str], None] = lambda _: None) -> None:
+    plugins = Plugins()
+    plugins.register(Registered(announce), "toy")
+    run_recipe(recipe(last), disk / "out", plugins, machine=Machine(workers=1), quiet=True)
 
 
 @pytest.fixture(autouse=True)

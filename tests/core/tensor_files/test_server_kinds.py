@@ -14,7 +14,7 @@ from emberge.network.request_errors import RequestStoppedError
 from emberge.tensor_files import ServerFile, server_file, server_kinds
 
 from tests.support.hostile_server import Request, answer, hostile
-from tests.support.hub_here import hub_at
+from tests.support.loopback_hub import hub_at
 from tests.support.range_server import COMMIT, serving_ranges
 
 WEIGHTS = "model.safetensors"

@@ -1,4 +1,4 @@
-"""A composition that is killed on the way ends in the same bytes."""
+"""A composition that dies ends, run again, in the same bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.killed_steps import assert_same_bytes
+from tests.support.killed import assert_deaths_change_nothing
 from tests.support.specialists import change_config, write_specialists
 
 RECIPE = """
@@ -17,7 +17,9 @@ steps:
 
 
 @pytest.mark.slow
-def test_killed_and_continued_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_a_composition_that_dies_ends_in_the_same_bytes(tmp_path: Path) -> None:
     root = write_specialists(tmp_path / "models")
     change_config(root / "text", is_causal=False)
-    assert_same_bytes(RECIPE.format(root=root), tmp_path, deaths=3, outside=2)
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(RECIPE.format(root=root))
+    assert_deaths_change_nothing(recipe, tmp_path / "disk", deaths=6)

@@ -14,11 +14,10 @@ from emberge.media import MediaFolder
 from emberge_encoder import TextEncoder
 from sentence_transformers import SentenceTransformer
 
-from tests.support.embed_media import ORDER, PROMPT, TEXTS, clips, images
+from tests.support.embed_media import ORDER, PROMPT, TEXTS, clips, images, run_with_torchvision
 from tests.support.result_folders import folders
 from tests.support.specialists import STEPS, write_specialists
 from tests.support.tolerance import assert_same_pass
-from tests.support.with_torchvision import run_with_torchvision
 
 MORE = """
   both: {{compose: {{text: $merged, vision: {root}/vision, audio: {root}/audio}}}}
@@ -44,7 +43,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def everything(made: dict[str, Path]) -> dict[str, dict[str, Any]]:
     """Embeddings of all folders from one process, which takes its time to start."""
     wanted = [f"{made[name]}:{','.join(kinds)}" for name, kinds in READS.items()]
-    said = run_with_torchvision("tests.support.embed_media", *wanted)
+    said = run_with_torchvision(*wanted)
     return dict(zip(READS, map(json.loads, said.splitlines()), strict=True))
 
 

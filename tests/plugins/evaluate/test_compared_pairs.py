@@ -11,8 +11,15 @@ from emberge import ModelRef, RecipeError
 from emberge.evaluating import read_scores
 from emberge_evaluate.evaluate_step import Evaluate, EvaluatedModel
 
-from tests.support import seed_arms
-from tests.support.given_scores import QUALITY, Given, bench, run, step
+from tests.support.given_scores import (
+    QUALITY,
+    Given,
+    GivenByArm,
+    bench,
+    bench_of_arms,
+    run,
+    step,
+)
 from tests.support.glance import Glance
 
 PAIR = ((ModelRef("$worse"), ModelRef("$merged")),)
@@ -92,10 +99,10 @@ def test_reports_find_the_pair_again(tmp_path: Path) -> None:
 
 def test_seeds_are_compared_as_arms_and_each_with_its_own(tmp_path: Path) -> None:
     steps = [f"{name}.seed={seed}" for name in ("bls", "boom", "bag") for seed in (1, 2)]
-    workspace = seed_arms.bench(tmp_path, *steps)
+    workspace = bench_of_arms(tmp_path, *steps)
     Evaluate(
         models=tuple(EvaluatedModel(model=ModelRef(f"${name}")) for name in steps),
-        evaluators=(seed_arms.Given(),),
+        evaluators=(GivenByArm(),),
         compare=compare(*((f"bag.seed={seed}", f"boom.seed={seed}") for seed in (1, 2))),
     ).run(workspace)
     result = json.loads((workspace.folder / "scores.json").read_text())

@@ -18,7 +18,7 @@ from emberge_evaluate.seed_groups import Arm, Scored, find_arms, read_variables
 from scipy.stats import t, ttest_ind, ttest_rel
 
 from tests.support.bench import Bench
-from tests.support.seed_arms import SEEDS, TASKS, Given, bench
+from tests.support.given_scores import ARM_TASKS, SEEDS, GivenByArm, bench_of_arms
 
 RESAMPLES = 40_000
 TASK = TaskInfo("only", "retrieval", "ndcg_at_10")
@@ -108,7 +108,7 @@ def test_an_estimate_has_the_spread_of_its_seeds() -> None:
 
 def evaluate(workspace: Bench, **options: Any) -> tuple[dict[str, Any], str, Artifact]:
     entries = tuple(EvaluatedModel(model=ModelRef(name)) for name in workspace.many)
-    artifact = Evaluate(models=entries, evaluators=(Given(),), **options).run(workspace)
+    artifact = Evaluate(models=entries, evaluators=(GivenByArm(),), **options).run(workspace)
     result = json.loads((workspace.folder / "scores.json").read_text())
     return result, (workspace.folder / "scores.md").read_text(), artifact
 
@@ -116,7 +116,7 @@ def evaluate(workspace: Bench, **options: Any) -> tuple[dict[str, Any], str, Art
 def test_the_table_tells_arms_before_models(tmp_path: Path) -> None:
     used = {"faq": {"task": "retrieval", "rows": 10, "of": 10}}
     cost = {"training_cost": {"times": 1.8, "rows": 18, "of": 10}}
-    workspace = bench(tmp_path, *SEEDS, "base", bls={"datasets": used}, boom=cost)
+    workspace = bench_of_arms(tmp_path, *SEEDS, "base", bls={"datasets": used}, boom=cost)
     result, text, artifact = evaluate(workspace)
     lines = text.splitlines()
     assert [arm["name"] for arm in result["arms"]] == ["bls", "boom", "base"]
@@ -146,17 +146,17 @@ def test_a_training_on_less_data_costs_less_in_the_table(tmp_path: Path) -> None
     half = {"datasets": {"faq": {"task": "retrieval", "rows": 6, "of": 6}}}
     whole = {"training_cost": {"times": 1.4, "rows": 14, "of": 10}}
     uncounted = {"training_cost": {"times": 0.5}}
-    made = bench(tmp_path, "bls", "boom", "bag", bls=half, boom=whole, bag=uncounted)
+    made = bench_of_arms(tmp_path, "bls", "boom", "bag", bls=half, boom=whole, bag=uncounted)
     result, text, _ = evaluate(made)
     assert "| *training cost* | 0.6 | 1.4 | 0.5 |" in text.splitlines()
     assert result["models"][0]["training_cost"] == {"times": 0.6, "rows": 6, "of": 10}
 
 
 def test_arms_are_compared_seed_by_seed(tmp_path: Path) -> None:
-    result, text, _ = evaluate(bench(tmp_path, *SEEDS))
+    result, text, _ = evaluate(bench_of_arms(tmp_path, *SEEDS))
     found = {c["tasks"]: c for c in result["arm_comparisons"]}
     kinds = {"kind:retrieval", "kind:sts"}
-    assert set(found) == {"all", "type", "in", "out", *kinds, *(task.name for task in TASKS)}
+    assert set(found) == {"all", "type", "in", "out", *kinds, *(task.name for task in ARM_TASKS)}
     assert list(found["kind:retrieval"]["by_seed"].values()) == pytest.approx([0.05, 0.05, 0.05])
     assert found["out"]["difference"] == pytest.approx(0.05)
     assert list(found["out"]["by_seed"].values()) == pytest.approx([0.05, 0.05, 0.05])
@@ -174,7 +174,7 @@ def test_a_claim_about_seeds_is_judged_once_of_the_arm(tmp_path: Path) -> None:
         )
         for seed in (1, 2, 3)
     )
-    result, text, artifact = evaluate(bench(tmp_path, *SEEDS), require=require)
+    result, text, artifact = evaluate(bench_of_arms(tmp_path, *SEEDS), require=require)
     (judged,) = result["requirements"]
     assert (judged["model"], judged["other"], judged["met"]) == ("boom", "bls", True)
     assert "better than bls (3 seeds) by more than 4 points on ood" in text
@@ -182,10 +182,10 @@ def test_a_claim_about_seeds_is_judged_once_of_the_arm(tmp_path: Path) -> None:
 
 
 def test_a_recipe_may_name_the_arm(tmp_path: Path) -> None:
-    workspace = bench(tmp_path, "bls.seed=1", "bls.seed=2", "bag.draw=1")
+    workspace = bench_of_arms(tmp_path, "bls.seed=1", "bls.seed=2", "bag.draw=1")
     entries = [EvaluatedModel(model=ModelRef(f"$bls.seed={s}"), name="BLS") for s in (1, 2)]
     entries += [EvaluatedModel(model=ModelRef("$bag.draw=1"))]
-    Evaluate(models=tuple(entries), evaluators=(Given(),)).run(workspace)
+    Evaluate(models=tuple(entries), evaluators=(GivenByArm(),)).run(workspace)
     result = json.loads((workspace.folder / "scores.json").read_text())
     assert list(result["scores"]) == ["BLS.seed=1", "BLS.seed=2", "bag.draw=1"]
     assert [arm["name"] for arm in result["arms"]] == ["BLS", "bag.draw=1"]
@@ -194,7 +194,7 @@ def test_a_recipe_may_name_the_arm(tmp_path: Path) -> None:
 
 def test_scores_over_a_number_are_a_curve(tmp_path: Path) -> None:
     steps = [f"bag.ratio={r},seed={s}" for r in (0.2, 0.6, 1.0) for s in (1, 2)]
-    result, _, _ = evaluate(bench(tmp_path, "bls.seed=1", *steps))
+    result, _, _ = evaluate(bench_of_arms(tmp_path, "bls.seed=1", *steps))
     (curve,) = result["curves"]
     assert (curve["name"], curve["variable"]) == ("bag", "ratio")
     assert [point["at"] for point in curve["points"]] == [0.2, 0.6, 1.0]
@@ -216,7 +216,7 @@ def test_what_follows_the_number_is_neither_a_curve_nor_in_its_name(
     rows: list[str], tmp_path: Path
 ) -> None:
     models = [f"bag.{row},seed={seed}" for row in rows for seed in (1, 2)]
-    result, _, _ = evaluate(bench(tmp_path, *models))
+    result, _, _ = evaluate(bench_of_arms(tmp_path, *models))
     (curve,) = result["curves"]
     assert (curve["name"], curve["variable"]) == ("bag", "base")
     assert [(p["at"], len(p["models"])) for p in curve["points"]] == [(0.2, 2), (0.6, 2), (1.0, 2)]
@@ -224,7 +224,7 @@ def test_what_follows_the_number_is_neither_a_curve_nor_in_its_name(
 
 def test_what_is_crossed_with_the_number_has_a_curve_for_each_value(tmp_path: Path) -> None:
     models = [f"bag.of={of},ratio={r}" for of in ("a", "b") for r in (0.2, 0.6, 1.0)]
-    result, _, _ = evaluate(bench(tmp_path, *models))
+    result, _, _ = evaluate(bench_of_arms(tmp_path, *models))
     assert [curve["name"] for curve in result["curves"]] == ["bag,of=a", "bag,of=b"]
 
 
@@ -251,16 +251,16 @@ def test_states_of_a_training_are_a_curve_over_its_steps() -> None:
 
 
 def test_two_places_are_no_curve(tmp_path: Path) -> None:
-    result, _, _ = evaluate(bench(tmp_path, "bag.ratio=0.2", "bag.ratio=0.6"))
+    result, _, _ = evaluate(bench_of_arms(tmp_path, "bag.ratio=0.2", "bag.ratio=0.6"))
     assert result["curves"] == []
 
 
 def test_intervals_of_means_cover_the_test_examples(tmp_path: Path) -> None:
     """By hand: the mean over kinds of task weighs papers and code by a quarter, pairs by half."""
-    result, _, _ = evaluate(bench(tmp_path, "bls"))
+    result, _, _ = evaluate(bench_of_arms(tmp_path, "bls"))
     spread = {
         task.name: np.std(np.random.default_rng(len(task.name)).random(80) * 0.4) / np.sqrt(80)
-        for task in TASKS
+        for task in ARM_TASKS
     }
     weights = {"code": 0.25, "papers": 0.25, "pairs": 0.5}
     half = 1.96 * np.sqrt(sum((weights[name] * s) ** 2 for name, s in spread.items()))

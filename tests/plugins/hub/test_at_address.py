@@ -25,7 +25,7 @@ from emberge.tensor_files import ServerFile, server_file, tensor_fetcher
 from safetensors.torch import load_file
 
 from tests.support import tiny
-from tests.support.hub_here import hub_at
+from tests.support.loopback_hub import hub_at
 from tests.support.range_server import Faults, RangeServer, serving_ranges
 
 WEIGHTS = "model.safetensors"

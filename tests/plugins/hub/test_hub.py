@@ -13,8 +13,7 @@ from emberge.model_folder import in_package
 from emberge_hub import locate_model
 
 from tests.support.hostile_server import Request, answer, hostile
-from tests.support.hub_here import hub_at
-from tests.support.loopback_hub import COMMITS, Hub, serving
+from tests.support.loopback_hub import COMMITS, Hub, hub_at, serving
 
 
 @pytest.fixture

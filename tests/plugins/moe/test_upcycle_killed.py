@@ -1,4 +1,4 @@
-"""An upcycling and a downcycling that are killed on the way end in the same bytes."""
+"""An upcycling and a downcycling that die end, run again, in the same bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.killed_steps import assert_same_bytes
+from tests.support.killed import assert_deaths_change_nothing
 from tests.support.routable import dense
 
 RECIPE = """
@@ -19,6 +19,7 @@ steps:
 
 
 @pytest.mark.slow
-def test_killed_and_continued_gives_the_same_bytes(tmp_path: Path) -> None:
-    model = dense(tmp_path / "dense", "granite")
-    assert_same_bytes(RECIPE.format(model=model), tmp_path, deaths=4, outside=4)
+def test_an_upcycling_that_dies_ends_in_the_same_bytes(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(RECIPE.format(model=dense(tmp_path / "dense", "granite")))
+    assert_deaths_change_nothing(recipe, tmp_path / "disk", deaths=8)

@@ -27,7 +27,6 @@ from emberge_ray.launcher import Ray
 from tests.support.launched import (
     LIMIT,
     PLUGIN,
-    contents,
     gone,
     losses,
     until,
@@ -35,7 +34,7 @@ from tests.support.launched import (
     write_recipe,
 )
 from tests.support.launched_plugin import GATE
-from tests.support.result_folders import folders
+from tests.support.result_folders import folders, read_results
 from tests.support.steps import Listener
 
 pytest.importorskip("ray", reason="needs the extra ray: pip install 'emberge[ray]'")
@@ -144,7 +143,7 @@ def test_a_lost_node_and_a_killed_worker_leave_the_bytes_of_a_run_alone(
     results = folders(run_recipe(made, out, plugins, machine=CPU, quiet=True, launcher=launcher))
     thread.join()
     assert done == ["of 2 processes the lost node left 1", "and that was killed"]
-    assert contents(out) == contents(alone)
+    assert read_results(out) == read_results(alone)
     assert losses(out, "members.draw=2") == losses(alone, "members.draw=2")
     assert set(results) == {"members.draw=1", "members.draw=2", "merged"}
     warned = sorted(message for event, message in listener.events if event == "warned")

@@ -39,12 +39,12 @@ def card(out: Path, step: str) -> ModelCard:
 @pytest.fixture
 def run(bert: Path, berts: list[Path], tmp_path: Path) -> FinishedRun:
     run = runs.demo_run(tmp_path / "out", bert, berts)
-    finish(run.out, *MODELS, "scores")
+    finish(run.root, *MODELS, "scores")
     return run
 
 
 def test_the_card_loads_and_its_front_matter_is_in_the_hubs_form(run: FinishedRun) -> None:
-    data = card(run.out, "boom").data
+    data = card(run.root, "boom").data
     assert data.library_name == "sentence-transformers"
     assert data.pipeline_tag == "sentence-similarity"
     assert {"sentence-transformers", "feature-extraction", "emberge", "merge"} <= set(data.tags)
@@ -53,17 +53,17 @@ def test_the_card_loads_and_its_front_matter_is_in_the_hubs_form(run: FinishedRu
     found = {r.dataset_name: (r.metric_type, r.metric_value) for r in data.eval_results}
     expected = zip(TASKS, SCORES["boom"], strict=True)
     assert found == {name: (metric, round(100 * s, 3)) for (name, _, metric, _), s in expected}
-    raw = yaml.safe_load((run.out / "boom" / "README.md").read_text().split("---\n")[1])
+    raw = yaml.safe_load((run.root / "boom" / "README.md").read_text().split("---\n")[1])
     assert set(raw) <= {"language", "library_name", "pipeline_tag", "tags", "model-index"}
 
 
 def test_a_package_or_a_step_is_no_base_model_of_the_hub(run: FinishedRun) -> None:
-    assert card(run.out, "full").data.base_model is None
-    assert card(run.out, "boom").data.base_model is None
+    assert card(run.root, "full").data.base_model is None
+    assert card(run.root, "boom").data.base_model is None
 
 
 def test_parents_weights_scores_and_data_are_told(run: FinishedRun) -> None:
-    text = card(run.out, "boom").text
+    text = card(run.root, "boom").text
     for parent in ("members.draw=1", "members.draw=2", "members.draw=3"):
         assert f"| {parent} (a step of the same run) | 0.3333 |" in text
     assert "strategy: multi_slerp\n" in text
@@ -76,8 +76,8 @@ def test_parents_weights_scores_and_data_are_told(run: FinishedRun) -> None:
 def test_a_licence_that_any_ancestor_or_data_set_does_not_state_is_not_claimed(
     run: FinishedRun,
 ) -> None:
-    assert card(run.out, "boom").data.license is None
-    assert "Unknown for stdlib." in card(run.out, "boom").text
+    assert card(run.root, "boom").data.license is None
+    assert "Unknown for stdlib." in card(run.root, "boom").text
 
 
 MEMBERS = [f"members.draw={draw}" for draw in (1, 2, 3)]
@@ -92,46 +92,46 @@ def state_licence(folder: Path, licence: str) -> None:
 
 def test_a_licence_that_all_state_is_claimed(run: FinishedRun) -> None:
     for member in MEMBERS:
-        state_licence(run.out / member, "apache-2.0")
-    finish(run.out, "boom")
-    assert card(run.out, "boom").data.license == "apache-2.0"
+        state_licence(run.root / member, "apache-2.0")
+    finish(run.root, "boom")
+    assert card(run.root, "boom").data.license == "apache-2.0"
     for member in MEMBERS:
-        state_licence(run.out / member, "PSF-2.0")
-    finish(run.out, "boom")
-    assert card(run.out, "boom").data.license is None
-    assert "stdlib: PSF-2.0" in card(run.out, "boom").text
+        state_licence(run.root / member, "PSF-2.0")
+    finish(run.root, "boom")
+    assert card(run.root, "boom").data.license is None
+    assert "stdlib: PSF-2.0" in card(run.root, "boom").text
 
 
 def test_writing_a_card_twice_changes_nothing(run: FinishedRun) -> None:
-    paths = [run.out / name / "README.md" for name in MODELS]
+    paths = [run.root / name / "README.md" for name in MODELS]
     before = [(path.read_bytes(), path.stat().st_mtime_ns) for path in paths]
     for step in (*MODELS, "scores"):
-        cards.card_of_skipped(run.out, step, run.out / step)
+        cards.card_of_skipped(run.root, step, run.root / step)
     assert [(path.read_bytes(), path.stat().st_mtime_ns) for path in paths] == before
-    assert not list(run.out.rglob(".README.md.new"))
+    assert not list(run.root.rglob(".README.md.new"))
 
 
 def test_a_skipped_run_brings_a_lost_card_back_with_its_scores(run: FinishedRun) -> None:
-    path = run.out / "boom" / "README.md"
+    path = run.root / "boom" / "README.md"
     text = path.read_text()
     path.unlink()
-    cards.card_of_skipped(run.out, "boom", run.out / "boom")
+    cards.card_of_skipped(run.root, "boom", run.root / "boom")
     assert path.read_text() == text
 
 
 def test_a_card_is_no_part_of_the_models_content(run: FinishedRun) -> None:
-    folder = (run.out / "boom").resolve()
+    folder = (run.root / "boom").resolve()
     before = model_fingerprint(folder)
     (folder / "README.md").unlink()
     assert model_fingerprint(folder) == before
 
 
 def test_scores_of_other_weights_are_not_shown(run: FinishedRun) -> None:
-    weights = (run.out / "boom").resolve() / "model.safetensors"
+    weights = (run.root / "boom").resolve() / "model.safetensors"
     tensors = {name: tensor + 1 for name, tensor in load_file(weights).items()}
     save_file(tensors, weights, {"format": "pt"})
-    finish(run.out, "boom")
-    found = card(run.out, "boom")
+    finish(run.root, "boom")
+    found = card(run.root, "boom")
     assert not found.data.eval_results
     assert "## Scores" not in found.text
     assert "has not been evaluated" in found.text
@@ -153,12 +153,12 @@ def test_the_usage_snippet_runs(run: FinishedRun, capsys: pytest.CaptureFixture[
 def test_the_usage_snippet_uses_the_prompts_that_the_model_has(
     run: FinishedRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = run.out / "boom" / "config_sentence_transformers.json"
+    path = run.root / "boom" / "config_sentence_transformers.json"
     config = json.loads(path.read_text())
     config["prompts"] = {"query": "find | in: ", "document": ""}
     path.write_text(json.dumps(config))
-    finish(run.out, "boom")
-    text = card(run.out, "boom").text
+    finish(run.root, "boom")
+    text = card(run.root, "boom").text
     assert "encode_query" in text
     assert r"| Prompt `query` | `find \| in:` |" in text
     assert embeds(run, capsys) == (1, 2)
@@ -166,9 +166,9 @@ def test_the_usage_snippet_uses_the_prompts_that_the_model_has(
 
 def embeds(run: FinishedRun, capsys: pytest.CaptureFixture[str]) -> tuple[int, int]:
     """Run the card's snippet on the model's folder; the shape of the similarities it prints."""
-    found = re.search(r"```python\n(.*?)```", card(run.out, "boom").text, re.DOTALL)
+    found = re.search(r"```python\n(.*?)```", card(run.root, "boom").text, re.DOTALL)
     assert found is not None
-    lines = found[1].replace('"boom"', repr(str((run.out / "boom").resolve())))
+    lines = found[1].replace('"boom"', repr(str((run.root / "boom").resolve())))
     capsys.readouterr()
     exec(lines, {})
     printed = capsys.readouterr().out
@@ -252,19 +252,19 @@ def test_the_plugins_listener_writes_cards(
 ) -> None:
     run = runs.demo_run(tmp_path / "out", bert, berts)
     plugins = load_plugins()
-    plugins.announce("run_started", out=run.out, recipe=None, steps=["boom", "scores"], quiet=True)
+    plugins.announce("run_started", out=run.root, recipe=None, steps=["boom", "scores"], quiet=True)
     for step in ("boom", "scores"):
-        plugins.announce("step_skipped", out=run.out, step=step, folder=run.out / step)
-    done: dict[str, Any] = {"out": run.out, "error": None, "details": {}}
+        plugins.announce("step_skipped", out=run.root, step=step, folder=run.root / step)
+    done: dict[str, Any] = {"out": run.root, "error": None, "details": {}}
     plugins.announce("run_finished", **done)
-    assert "**77.52**" in card(run.out, "boom").text
-    assert (run.out / "full" / "README.md").is_file()
+    assert "**77.52**" in card(run.root, "boom").text
+    assert (run.root / "full" / "README.md").is_file()
     assert not recwarn.list
 
 
 def test_a_card_holds_no_path_of_this_machine(run: FinishedRun, tmp_path: Path) -> None:
     for name in MODELS:
-        text = (run.out / name / "README.md").read_text()
+        text = (run.root / name / "README.md").read_text()
         assert str(tmp_path) not in text
         assert os.path.expanduser("~") + "/" not in text
 
@@ -290,19 +290,19 @@ def test_a_card_has_the_scores_of_each_size_of_embeddings(
     bert: Path, berts: list[Path], tmp_path: Path
 ) -> None:
     run = runs.demo_run(tmp_path / "out", bert, berts)
-    path = run.out / "scores" / "scores.json"
+    path = run.root / "scores" / "scores.json"
     found = json.loads(path.read_text())
     text = json.dumps(found).replace('"boom"', '"boom@384"').replace('"full"', '"boom@128"')
     found = json.loads(text)
     for model in found["models"]:
         name, _, size = model["name"].partition("@")
         if size:
-            content = model_fingerprint((run.out / name).resolve())
+            content = model_fingerprint((run.root / name).resolve())
             model |= {"size": int(size), "fingerprint": content}
     path.write_text(json.dumps(found))
-    finish(run.out, "boom")
-    text = card(run.out, "boom").text
+    finish(run.root, "boom")
+    text = card(run.root, "boom").text
     assert "## Scores of embeddings cut to 384 numbers" in text
     assert "## Scores of embeddings cut to 128 numbers" in text
-    names = {result.dataset_name for result in card(run.out, "boom").data.eval_results}
+    names = {result.dataset_name for result in card(run.root, "boom").data.eval_results}
     assert names == {f"{name}@{size}" for name, *_ in TASKS for size in (384, 128)}

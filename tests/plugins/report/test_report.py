@@ -116,7 +116,7 @@ def test_an_unmet_requirement_and_warnings_are_seen(
     bert: Path, berts: list[Path], tmp_path: Path
 ) -> None:
     run = runs.demo_run(tmp_path / "out", bert, berts)
-    runs.trained(run.out, "odd", berts[0], warnings=("3 texts were cut",))
+    runs.trained(run.root, "odd", berts[0], warnings=("3 texts were cut",))
     page = report(run, "odd", "scores")
     assert "Not met: boom not worse than full" in words(page)
     assert "odd : 3 texts were cut" in words(page)
@@ -205,7 +205,7 @@ def test_a_long_training_is_drawn_with_few_points(
     out = tmp_path / "out"
     out.mkdir()
     runs.trained(out, "long", berts[0], steps=20_000)
-    page = report(FinishedRun(out, {BASE: bert}), "long")
+    page = report(FinishedRun(out, outside={BASE: bert}), "long")
     assert "20,000" in words(page)
     assert len(page) < 120_000
 
@@ -219,7 +219,7 @@ def test_losses_that_are_not_finite_are_counted(
     row = {"name": "loss", "value": math.inf, "at": 7}
     with (folder / "metrics.jsonl").open("a") as file:
         file.write("\n" + json.dumps(row) + "\n")
-    page = report(FinishedRun(out, {BASE: bert}), "full")
+    page = report(FinishedRun(out, outside={BASE: bert}), "full")
     assert "full: 1 logged losses are not finite" in words(page)
     assert not re.search(r'd="[^"]*(nan|inf)', page)
 
@@ -238,7 +238,8 @@ def test_datasets_with_losses_of_their_own_get_a_chart(
     with (folder / "metrics.jsonl").open("a") as file:
         file.write("\n" + "".join(json.dumps(row) + "\n" for row in rows))
     summaries = [
-        s.text for s in parsed(report(FinishedRun(out, {BASE: bert}), "full")).iter("summary")
+        s.text
+        for s in parsed(report(FinishedRun(out, outside={BASE: bert}), "full")).iter("summary")
     ]
     assert "full: loss by data set" in summaries
 

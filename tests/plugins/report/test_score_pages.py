@@ -17,12 +17,12 @@ from emberge_evaluate import Evaluate, EvaluatedModel
 
 from tests.support import finished_run as runs
 from tests.support.finished_run import BASE, FinishedRun, parsed, report, words
-from tests.support.seed_arms import SEEDS, Given, bench
+from tests.support.given_scores import SEEDS, GivenByArm, bench_of_arms
 
 RATIOS = [f"bag.ratio={r},seed={s}" for r in (0.2, 0.6, 1.0) for s in (1, 2, 3)]
 
 
-class GivenLosses(Given):
+class GivenLosses(GivenByArm):
     """The same numbers as losses."""
 
     def plan(self, workspace: Any) -> Sequence[TaskInfo]:
@@ -34,9 +34,9 @@ def scored(
 ) -> FinishedRun:
     """A run whose evaluation scored models of these names."""
     used = {"faq": {"task": "retrieval", "rows": 12, "of": 10}}
-    workspace = bench(root / "evaluation", *steps, boom={"datasets": used})
+    workspace = bench_of_arms(root / "evaluation", *steps, boom={"datasets": used})
     entries = tuple(EvaluatedModel(model=ModelRef(f"${step}")) for step in steps)
-    Evaluate(models=entries, evaluators=(by or Given(),), **options).run(workspace)
+    Evaluate(models=entries, evaluators=(by or GivenByArm(),), **options).run(workspace)
     folder = runs.publish(out, "scores", Artifact(kind="scores"))
     shutil.copy(workspace.folder / "scores.json", folder)
     return FinishedRun(out)
@@ -51,7 +51,7 @@ def run(bert: Path, berts: list[Path], tmp_path_factory: pytest.TempPathFactory)
     for seed in (1, 2, 3):
         runs.trained(out, f"bls.seed={seed}", berts[0], seed=seed)
         runs.merged(out, f"boom.seed={seed}", berts[1], {f"$bls.seed={seed}": 1.0})
-    return FinishedRun(out, {**made.outside, BASE: bert})
+    return FinishedRun(out, outside={**made.outside, BASE: bert})
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +171,7 @@ def test_a_sweep_over_a_merges_ratio_is_a_curve_of_its_own(
     run = scored(tmp_path, out, *kept)
     for name, folder in zip(kept, (bert, *berts), strict=False):
         runs.merged(out, name, folder, {"$base": 1.0})
-    page = report(FinishedRun(out, run.outside), *kept, "scores", base=None)
+    page = report(FinishedRun(out, outside=run.outside), *kept, "scores", base=None)
     charts = [c for c in parsed(page).iter("svg") if " by ratio, %" in c.get("aria-label", "")]
     assert charts
     assert "bag ratio" not in words(page)

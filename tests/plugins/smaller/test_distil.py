@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 
 from tests.support import tiny
-from tests.support.killed_steps import contents
+from tests.support.result_folders import read_results
 from tests.support.training_data import retrieval, texts
 
 STUDENT = """
@@ -269,7 +269,7 @@ def test_a_student_continues_after_a_kill_with_the_same_bytes(
     from emberge.training import Session
 
     text = _student(more="save_steps: 2")
-    whole = contents(_run(place, text, "whole").parent)
+    whole = read_results(_run(place, text, "whole").parent)
     backward, count = Session.backward, [0]
 
     def dying(self: Session, batch: Any) -> Any:
@@ -284,7 +284,7 @@ def test_a_student_continues_after_a_kill_with_the_same_bytes(
     _run(place, text, "killed")
     monkeypatch.undo()
     assert count[0] < 9 + 18  # steps before the state are not run again
-    killed = contents(place / "killed")
+    killed = read_results(place / "killed")
     for name in (name for name in whole if name.endswith(".safetensors")):
         assert killed[name] == whole[name]
 

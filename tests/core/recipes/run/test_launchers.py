@@ -40,7 +40,6 @@ from tests.support.launched import (
     LIMIT,
     PLUGIN,
     STEPS,
-    contents,
     gone,
     losses,
     until,
@@ -48,7 +47,7 @@ from tests.support.launched import (
     write_recipe,
 )
 from tests.support.launched_plugin import POISON
-from tests.support.result_folders import folders
+from tests.support.result_folders import folders, read_results
 from tests.support.steps import Listener, Write, recipe, toy
 
 CPU = Machine(workers=2)
@@ -86,7 +85,7 @@ def test_one_worker_makes_the_bytes_of_a_run_alone(
     trained: Path, alone: Path, tmp_path: Path
 ) -> None:
     launched(trained, tmp_path, Local(workers=1))
-    assert contents(tmp_path) == contents(alone)
+    assert read_results(tmp_path) == read_results(alone)
     assert len(losses(tmp_path, "members.draw=1")) == STEPS
     assert losses(tmp_path, "members.draw=1") == losses(alone, "members.draw=1")
     assert list((tmp_path / ".work").iterdir()) == []
@@ -103,7 +102,7 @@ def test_two_workers_make_them_too_though_one_is_killed_and_goes_on(
     listener = Listener()
     launched(trained, tmp_path / "out", Local(workers=2), listener)
     assert not poison.exists()
-    assert contents(tmp_path / "out") == contents(alone)
+    assert read_results(tmp_path / "out") == read_results(alone)
     (warned,) = [message for event, message in listener.events if event == "warned"]
     assert warned == "its process was killed by signal 9; it goes on from its last state (1 of 2)"
     # It went on from a state and did not start over: what was logged twice is what was lost.

@@ -1,11 +1,8 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +20,7 @@ from safetensors.torch import load_file
 
 from tests.support import tiny
 from tests.support.fitting import run_fit
-from tests.support.places import ROOT, SUPPORT
+from tests.support.killed import killed_when
 from tests.support.training_data import InMemory, dataset, retrieval, similarity
 
 BATCHES = BatchShuffle(batch_size=PerDataset(default=8))
@@ -151,43 +148,41 @@ def test_an_interrupted_training_goes_on_to_the_same_bytes(shaky: Path, tmp_path
         assert first.read_bytes() == second.read_bytes()
 
 
-def _start(model: Path, root: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, str(SUPPORT / "killed_fit.py"), str(model), str(root)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+def _fit_and_tell(model: Path, root: Path) -> None:
+    """Train with states, and keep the number of steps that are done in a file."""
+    root.mkdir(exist_ok=True)
+    _fit(
+        model,
+        root,
+        options=FitOptions(
+            epochs=4, learning_rate=1e-3, token_budget=80, kept_tokens=80, save_steps=2, keep_last=2
+        ),
+        store=root / "store",
+        progress=lambda done, *_: (root / "told").write_text(str(done)),
     )
-
-
-def _finish(model: Path, root: Path) -> float:
-    started = time.monotonic()
-    process = _start(model, root)
-    _, errors = process.communicate()
-    assert process.returncode == 0, errors
-    return time.monotonic() - started
 
 
 @pytest.mark.slow
 def test_a_process_killed_at_random_moments_ends_in_the_same_bytes(
     shaky: Path, tmp_path: Path
 ) -> None:
-    _finish(shaky, tmp_path / "whole")
+    _fit_and_tell(shaky, tmp_path / "whole")
     chance = random.Random(0)
+
+    def dies() -> bool:
+        told = root / "told"
+        if not told.is_file() or int(told.read_text() or 0) < steps:
+            return False
+        time.sleep(chance.uniform(0, 0.03))  # within a step, or while a state is being saved
+        return True
+
     for trial in range(2):
         root = tmp_path / f"cut{trial}"
         for _ in range(3):
-            process = _start(shaky, root)
-            assert process.stdout is not None
             steps = chance.randrange(1, 30)
-            for line in process.stdout:
-                if int(line) >= steps:
-                    break
-            time.sleep(chance.uniform(0, 0.03))  # within a step, or while a state is being saved
-            process.kill()
-            process.communicate()
-        _finish(shaky, root)
+            assert killed_when(dies, _fit_and_tell, shaky, root)
+            (root / "told").unlink()
+        _fit_and_tell(shaky, root)
         assert _weights(root) == _weights(tmp_path / "whole")
 
 

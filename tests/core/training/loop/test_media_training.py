@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from emberge import DataError, DatasetInfo, MediaFacts, PerDataset
+from emberge import (
+    DataError,
+    DatasetInfo,
+    Example,
+    MediaFacts,
+    MediaKind,
+    PerDataset,
+    join_parts,
+)
+from emberge.media import MediaFolder
 from emberge.training import FitOptions
 from emberge.training.plan.batch_plan import BatchPlan
 from emberge_codiemb import Mixed
@@ -20,12 +29,44 @@ from safetensors import safe_open
 from tests.support import ranked_fit, tiny
 from tests.support.exact import ExactEncoder
 from tests.support.fitting import run_fit
-from tests.support.media_data import three_kinds
-from tests.support.media_models import media_model
+from tests.support.media_models import RATE, SIDE, drawing, media_model, tone
 from tests.support.ranked_fit import Death, Training
+from tests.support.training_data import InMemory, dataset
 
 TOWERS = ("visual", "audio_tower")
 BATCHES = BatchShuffle(batch_size=PerDataset(default=5))
+
+WORDS = ("list", "file", "path", "name", "value", "text", "string", "number", "table", "row")
+
+
+def media_set(name: str, kind: MediaKind, folder: Path, rows: int = 10) -> InMemory:
+    """Pairs of a medium and its caption."""
+    place = MediaFolder(folder)
+    examples = []
+    for row in range(rows):
+        if kind == "image":
+            media = place.add_image(drawing(row, width=SIDE * (2 + row % 3), height=SIDE * 2))
+        else:
+            media = place.add_clip(tone(200 + 90 * row, 0.6 + 0.3 * (row % 3)), RATE)
+        examples.append(Example(join_parts([media]), (f"the {WORDS[row % 10]} {row}",)))
+    found = dataset(name, "retrieval", examples)
+    facts = MediaFacts(f"{kind}-text", (kind,), f"{name}:1")
+    return replace(found, info=replace(found.info, media=facts), fingerprint=f"{name} {rows}")
+
+
+def text_set(name: str = "words", rows: int = 10) -> InMemory:
+    """Pairs of texts."""
+    examples = [
+        Example(f"find the {WORDS[row % 10]}", (f"a {WORDS[row % 10]} {row}",))
+        for row in range(rows)
+    ]
+    return dataset(name, "retrieval", examples)
+
+
+def three_kinds(folder: Path, rows: int = 10) -> list[InMemory]:
+    """A set of texts, one of images and one of clips."""
+    pictures = media_set("pictures", "image", folder, rows)
+    return [text_set(rows=rows), pictures, media_set("tones", "audio", folder, rows)]
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +193,7 @@ def test_a_batch_of_several_kinds_is_refused(media: Path) -> None:
     with pytest.raises(DataError, match=r"Mixed .*batch_shuffle"):
         BatchPlan(pool, (mixed,), seed=0)
     tones = next(info for info in pool if info.name == "tones")
-    alike = {dataclasses.replace(tones, name=f"tones {n}"): range(10) for n in (1, 2, 3)}
+    alike = {replace(tones, name=f"tones {n}"): range(10) for n in (1, 2, 3)}
     assert len(BatchPlan(alike, (mixed,), seed=0))
 
 
@@ -168,7 +209,7 @@ def test_media_in_texts_for_token_losses_are_refused(omni: Path, tmp_path: Path)
 
     facts = MediaFacts("image-text", ("image",), "rows.jsonl:7")
     texts = dataset("read", "text", [])
-    texts = dataclasses.replace(texts, info=DatasetInfo("read", "text", 1, media=facts))
+    texts = replace(texts, info=DatasetInfo("read", "text", 1, media=facts))
     masked = PerDataset(default=(MLM(),))
     with pytest.raises(DataError, match=r"rows\.jsonl:7: .*'read'"):
         run_fit(**arguments(omni, tmp_path, datasets=[texts], losses=masked), **places(tmp_path))

@@ -12,16 +12,18 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import Backbone
+from emberge import Backbone, PerDataset
 from emberge.files import clear_torn
 from emberge.recipes.run.run_log import JsonLineFile
-from emberge.training import latest_state, save_state
+from emberge.training import EarlyStopping, FitOptions, latest_state, save_state
 from emberge_encoder import TextEncoder
+from emberge_train import BatchShuffle, InfoNCE
 
 from tests.support import tiny
 from tests.support.disk_recorder import DiskRecorder, syncs_skipped
+from tests.support.fitting import run_fit
 from tests.support.power_cuts import Cut, DiskLog, contents
-from tests.support.power_programs import train
+from tests.support.training_data import retrieval
 from tests.support.word_vectors import WordVectors, word_vectors
 
 
@@ -87,7 +89,49 @@ def test_a_state_that_was_saved_is_there_after_a_power_cut(
 
 # ── whole trainings ─────────────────────────────────────────────────────────────────────────────
 
-SAVES = (2, 4, 6)
+SCORES = {2: 1.0, 4: 2.0, 6: 0.0}  # by the steps at which states are saved
+
+
+def train(
+    backbone: Backbone, checkpoint: Path, disk: Path, recorder: DiskRecorder | None = None
+) -> None:
+    """Train six steps with three states, two kept models, and the best of three scored."""
+    numbers: list[JsonLineFile] = []
+
+    def metric(name: str, value: float, at: int) -> None:
+        if not numbers:  # the work folder is made by the training
+            numbers.append(JsonLineFile(disk / "work" / "numbers.jsonl"))
+        numbers[0].append({"name": name, "at": at, "words": "so that lines cross sectors"})
+
+    def progress(done: float, *_: object) -> None:
+        if recorder is not None:
+            recorder.announce(str(done))
+
+    run_fit(
+        backbone=backbone,
+        checkpoint=checkpoint,
+        datasets=[retrieval(12)],
+        sampler=(BatchShuffle(batch_size=PerDataset(default=4)),),
+        losses=PerDataset(default=(InfoNCE(temperature=0.1),)),
+        options=FitOptions(
+            epochs=2,
+            learning_rate=1e-3,
+            token_budget=80,
+            kept_tokens=80,
+            save_steps=2,
+            keep_last=2,
+        ),
+        folder=disk / "out",
+        work=disk / "work",
+        seed=0,
+        device="cpu",
+        store=disk / "store",
+        progress=progress,
+        metric=metric,
+        early_stopping=EarlyStopping(2, lambda _, step: SCORES[step], "scores"),
+    )
+    for file in numbers:
+        file.close()
 
 
 class Training:
@@ -112,7 +156,7 @@ class Training:
         cut.restore(place)
         # A step is only announced when what was saved before it is safe.
         begun = int(cut.announced[-1]) if cut.announced and cut.announced[-1] in "123456" else 0
-        due = max((step for step in SAVES if step < begun), default=0)
+        due = max((step for step in SCORES if step < begun), default=0)
         state = latest_state(place / "work" / "states")
         if due > (state.step if state is not None else 0):
             yield f"{cut}: the state of step {due} is lost"

@@ -12,8 +12,8 @@ from emberge_encoder import TextEncoder
 from emberge_train import BatchShuffle, CoSENT, InfoNCE
 
 from tests.support import ranked_fit
+from tests.support.fitting import score
 from tests.support.ranked_fit import Death, Training
-from tests.support.ranked_scores import score
 from tests.support.training_data import retrieval, similarity
 
 TOLD = [0.1, 0.5, 0.4, 0.5, 0.9, 0.9, 0.9, 0.9]

@@ -19,20 +19,8 @@ from tests.support.ranked_fit import Death, Training
 from tests.support.tolerance import exactly
 from tests.support.training_data import retrieval, similarity
 
-# Every moment of a save: a file half written, between two flushes, before and after the folder gets its
-# name, and while an older state is removed. Numbers count files and folders over saves of states and models.
-WHILE_SAVING = (
-    Death(0, "half", 1),
-    Death(0, "half", 2),
-    Death(0, "flush", 1),
-    Death(0, "flush", 2),
-    Death(0, "flush", 9),
-    Death(0, "rename", 1),
-    Death(0, "rename", 3),
-    Death(0, "renamed", 1),
-    Death(0, "renamed", 2),
-    Death(0, "remove", 1),
-)
+# While states and models are saved; what each moment leaves of them is in `test_power_loss_training`.
+WHILE_SAVING = tuple(Death(0, "flush", number) for number in range(1, 11))
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from typing import Any
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
+from emberge_data import Exclusions, Lists, Passages, Space
 from emberge_data.steps.negative_choice import (
     ChoiceOptions,
     choose,
@@ -14,12 +15,15 @@ from emberge_data.steps.negative_choice import (
     take_in_turns,
     thresholds,
 )
-from emberge_data.steps.search.exclusions import Lists
-from emberge_data.steps.search.space import Space
 from numpy.typing import NDArray
 
-from tests.support.passages import passages
 from tests.support.tolerance import exactly
+
+
+def passages(space: Space, positives: list[list[int]]) -> Passages:
+    """Passages of a space whose queries never get their positives."""
+    lists = Lists.of(positives)
+    return Passages(lists, Exclusions(lists), len(space.documents))
 
 
 def on_a_circle(*cosines: float) -> NDArray[np.float32]:
