@@ -60,10 +60,8 @@ def write_adaptation(documents: Path, server: dict[str, Any]) -> dict[str, Any]:
     recipe: dict[str, Any] = yaml.safe_load(prepare(request, load_plugins()).recipe_text)
     steps = recipe["steps"]
     steps["generated"]["generate_queries"] |= {"by": server, "judge": server}
-    for name in {"train", "half"} & {*steps}:  # PyYAML takes 5e-5 for text
-        training = steps[name]["train"]
-        training["learning_rate"] = float(training["learning_rate"])
-    steps["mined"]["mine_hard_negatives"]["margin"] = None  # to a random model, all texts are alike
+    training = steps["trained"]["train"]
+    training["learning_rate"] = float(training["learning_rate"])  # PyYAML takes 7e-5 for text
     del steps["scores"]["evaluate"]["require"]
     del steps["report"]  # it tells how long everything took
     return {"seed": recipe["seed"], "steps": steps}
