@@ -6,7 +6,7 @@ import gzip
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from emberge import (
@@ -17,10 +17,9 @@ from emberge import (
     DataRef,
     EvalSet,
     PairData,
-    RerankingData,
     RetrievalData,
 )
-from emberge.contracts import DataOrigin, Domain
+from emberge.contracts import DataOrigin
 from emberge.data import load_catalogue, load_datasets, load_eval_set
 from emberge.recipes.references import locate_file
 from emberge_data import JsonLines
@@ -79,15 +78,6 @@ def load(folder: Path, **options: Any) -> list[Any]:
     return load_datasets([entry], readers=READERS, resolve=lambda r: Path(r.text))
 
 
-def refusal(folder: Path, old: str, new: str) -> str:
-    path = folder / "datasets.yaml"
-    assert old in TEXT
-    path.write_text(TEXT.replace(old, new, 1))
-    with pytest.raises(DataError) as caught:
-        load_catalogue(path)
-    return str(caught.value).removeprefix(f"{path}:")
-
-
 def test_a_catalogue_names_its_sets_beside_it(folder: Path) -> None:
     catalogue = load_catalogue(folder)
     assert catalogue == load_catalogue(folder / "datasets.yaml")
@@ -110,12 +100,6 @@ def test_a_catalogue_names_its_sets_beside_it(folder: Path) -> None:
         where=f"{folder / 'datasets.yaml'}:16",
     )
     assert (topics.symmetric, topics.domain, topics.prompt) == (True, None, "")
-
-
-@pytest.mark.parametrize("domain", get_args(Domain))
-def test_a_set_is_in_or_out_of_domain(folder: Path, domain: Domain) -> None:
-    (folder / "datasets.yaml").write_text(TEXT.replace("domain: in", f"domain: {domain}"))
-    assert load_catalogue(folder).eval[0].domain == domain
 
 
 def test_a_catalogue_is_found_from_where_one_stands(
@@ -149,12 +133,6 @@ def test_options_beside_a_catalogue_hold_for_each_of_its_sets(folder: Path) -> N
         load(folder, name="mine")
 
 
-@pytest.mark.parametrize("option", ["subset", "revision"])
-def test_parts_of_hub_datasets_are_refused_for_files(folder: Path, option: str) -> None:
-    with pytest.raises(DataError, match=rf"pairs\.jsonl: `{option}`"):
-        load(folder, **{option: "v1"})
-
-
 def test_a_split_beside_a_catalogue_is_that_of_its_hub_sets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,47 +144,6 @@ def test_a_split_beside_a_catalogue_is_that_of_its_hub_sets(
     assert [found[0].anchor for found in load(tmp_path)] == ["train", "test"]
     kept = load(tmp_path, split="validation")
     assert [found[0].anchor for found in kept] == ["validation", "validation"]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        (
-            "  task: retrieval",
-            "  tsak: retrieval",
-            "5: there is no 'tsak' here; did you mean 'task'?",
-        ),
-        ("  baseline:", "  basline:", "23: there is no 'basline' here; did you mean 'baseline'?"),
-        ("train:", "trian:", "2: there is no 'trian' here; did you mean 'train'?"),
-        ("task: retrieval", "task: retreival", "5: there is no task 'retreival'; did you mean"),
-        ("domain: in", "domain: inside", "20: domain is 'in', 'out' or 'elsewhere', not 'inside'"),
-        (
-            "task: clustering",
-            "task: text",
-            "26: single texts cannot be scored; list them under train",
-        ),
-        ("symmetric: true", "symmetric: maybe", "27: expected true or false, not 'maybe'"),
-        ("[0, 4]", "[4, 0]", "12: score_range is [lowest, highest]"),
-        ("[0, 4]", "[0, much]", "12: expected a number, not 'much'"),
-        ("  task: clustering\n", "", "24: the set has no 'task'; add it"),
-        ("  file: train/pairs.jsonl\n", "", "3: the set has no 'path'; say where it lies"),
-        ("- name: similar", "- name: pairs", "10: two sets under train are named 'pairs'"),
-        ("  rows: 2", "  rows: 2\n  rows: 3", "9: 'rows' is written twice"),
-        ("  rows: 2", "  hub: a/b", "3: a set has a path or a hub id, not both"),
-        ("{anchor: a,", "{anchr: a,", "13: there is no 'anchr' here; did you mean 'anchor'?"),
-        ("format: 1", "format: 2", "1: this version reads catalogues of format 1"),
-        ("- name: topics", "- topics", "25: not YAML"),
-    ],
-)
-def test_a_fault_is_named_with_its_line(folder: Path, old: str, new: str, said: str) -> None:
-    assert refusal(folder, old, new).startswith(said)
-
-
-@pytest.mark.parametrize("text", ["", "train: []\n", "- a\n", "train: pairs\n", "a: [\n"])
-def test_a_file_that_is_no_catalogue_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / "datasets.yaml").write_text(text)
-    with pytest.raises(DataError, match=r"datasets\.yaml:"):
-        load_catalogue(tmp_path)
 
 
 def test_a_missing_catalogue_is_refused(tmp_path: Path) -> None:
@@ -243,21 +180,6 @@ def test_a_retrieval_set_joins_title_and_text_and_takes_judged_queries(beir: Pat
     assert (dev.queries, dev.relevant) == ({"q11": "q 11"}, {"q11": {"d3": 1, "d4": 0}})
 
 
-def test_judgements_may_lie_in_a_folder_of_their_own(beir: Path) -> None:
-    (beir / "qrels").mkdir()
-    (beir / "qrels.tsv").rename(beir / "qrels" / "test.tsv")
-    data = load_eval_set(evaluation(beir, "retrieval"), readers=READERS)
-    assert isinstance(data, RetrievalData)
-    assert len(data.queries) == 10
-
-
-def test_a_limited_retrieval_set_keeps_the_documents_of_its_queries(beir: Path) -> None:
-    data = load_eval_set(evaluation(beir, "retrieval"), readers=READERS, limit=4)
-    assert isinstance(data, RetrievalData)
-    assert (len(data.queries), len(data.corpus)) == (4, 8)
-    assert all(document in data.corpus for grades in data.relevant.values() for document in grades)
-
-
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
@@ -282,23 +204,6 @@ def test_a_fault_of_a_retrieval_set_is_named_with_its_line(
     (beir / name).write_bytes(packed)
     with pytest.raises(DataError, match=said):
         load_eval_set(evaluation(beir, "retrieval"), readers=READERS)
-
-
-def test_pairs_come_with_scores_in_0_to_1_and_their_subsets(tmp_path: Path) -> None:
-    found = [
-        {"query": f"a{i}", "pos": [f"b{i}"], "pos_scores": [i], "subset": "x"} for i in range(6)
-    ]
-    rows(tmp_path / "test.jsonl.gz", found)
-    data = load_eval_set(evaluation(tmp_path, "sts"), readers=READERS)
-    assert isinstance(data, PairData)
-    assert (data.texts1[5], data.texts2[5]) == ("a5", "b5")
-    assert list(data.scores) == [i / 5 for i in range(6)]
-    assert data.subsets == ["x"] * 6
-    ranged = evaluation(tmp_path, "sts", score_range=(0.0, 10.0))
-    again = load_eval_set(ranged, readers=READERS, limit=3)
-    assert isinstance(again, PairData)
-    assert max(again.scores) <= 0.5
-    assert len(again.texts1) == len(again.texts2) == len(again.subsets or ()) == 3
 
 
 def test_pairs_without_scores_are_refused(tmp_path: Path) -> None:
@@ -333,34 +238,6 @@ def test_a_classification_set_has_two_halves_with_the_same_labels(tmp_path: Path
         text.split()[2] == label
         for text, label in zip(cut.test_texts, cut.test_labels, strict=True)
     )
-
-
-def test_a_clustering_set_has_texts_and_labels(tmp_path: Path) -> None:
-    labelled(tmp_path / "test.jsonl", 3, 2)
-    data = load_eval_set(evaluation(tmp_path, "clustering"), readers=READERS)
-    assert isinstance(data, ClusteringData)
-    assert (len(data.texts), set(data.labels)) == (6, {"0", "1", "2"})
-
-
-def test_a_reranking_set_has_positives_and_negatives(tmp_path: Path) -> None:
-    rows(tmp_path / "test.jsonl", [{"query": "q", "positive": ["a", "b"], "negative": ["c"]}])
-    data = load_eval_set(evaluation(tmp_path, "reranking"), readers=READERS)
-    assert data == RerankingData(["q"], [("a", "b")], [("c",)])
-    rows(tmp_path / "test.jsonl", [{"query": "q", "positive": "a"}])
-    with pytest.raises(DataError, match=r"test\.jsonl:1: a row to rerank needs negatives"):
-        load_eval_set(evaluation(tmp_path, "reranking"), readers=READERS)
-
-
-def test_a_missing_half_or_folder_is_named_with_the_catalogues_line(tmp_path: Path) -> None:
-    labelled(tmp_path / "test.jsonl", 3, 2)
-    one = evaluation(tmp_path, "clustering", where="datasets.yaml:7")
-    with pytest.raises(
-        DataError, match=r"^datasets\.yaml:7: .* has no dev file .* has test\.jsonl"
-    ):
-        load_eval_set(one, readers=READERS, split="dev")
-    gone = evaluation(tmp_path / "none", "clustering", where="datasets.yaml:7")
-    with pytest.raises(DataError, match=r"^datasets\.yaml:7: .* there is no such folder"):
-        load_eval_set(gone, readers=READERS)
 
 
 # ── real sets ───────────────────────────────────────────────────────────────────────────────────

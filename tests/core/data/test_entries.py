@@ -18,7 +18,6 @@ from emberge.data import (
     data_sources,
     dataset_store,
     expand,
-    hub_datasets,
     load_catalogue,
     load_datasets,
     read_plain_rows,
@@ -171,29 +170,33 @@ eval:
   {folder}: sets/a
   task: {task}
   language: de
-  domain: elsewhere
+  domain: {domain}
   metric: ndcg
   instruction: Find it.
   score_range: [0, 5]
 """
 
 
-@pytest.mark.parametrize("folder", ["dir", "folder", "path"])
+@pytest.mark.parametrize(
+    ("folder", "domain"), [("dir", "in"), ("folder", "out"), ("path", "elsewhere")]
+)
 @pytest.mark.parametrize(
     "task",
     ["retrieval", "reranking", "classification", "clustering", "sts", "pair_classification"],
 )
-def test_every_option_of_an_evaluation_set_is_read(tmp_path: Path, folder: str, task: str) -> None:
-    path = catalogue(tmp_path, EVAL.format(folder=folder, task=task))
+def test_every_option_of_an_evaluation_set_is_read(
+    tmp_path: Path, folder: str, domain: Any, task: Any
+) -> None:
+    path = catalogue(tmp_path, EVAL.format(folder=folder, task=task, domain=domain))
     (found,) = load_catalogue(tmp_path).eval
     assert found.where.endswith("datasets.yaml:4")
     assert dataclasses.replace(found, where="") == EvalSet(
         name="a",
         folder=path.parent / "sets" / "a",
-        task=task,  # type: ignore[arg-type]
+        task=task,
         language="de",
         symmetric=task not in ("retrieval", "reranking"),
-        domain="elsewhere",
+        domain=domain,
         metric="ndcg",
         instruction="Find it.",
         prompt="Instruct: Find it.\nQuery: ",
@@ -247,6 +250,20 @@ def test_a_prompt_and_sides_that_are_given_stay(tmp_path: Path) -> None:
         ("eval:\n- {name: a, dir: a, task: sts}\n- {name: a, dir: a, task: sts}", 3, "rename one"),
         ("train: [", 1, "not YAML"),
         ("train:\n- &a {name: a, file: b}\n- *a\n", 2, "rename one"),
+        ("train:\n- name: a\n  file: a\n  tsak: sts", 4, "no 'tsak' here; did you mean 'task'?"),
+        ("train:\n- {name: a, file: a, basline: 3}", 2, "'basline' here; did you mean 'baseline'?"),
+        ("format: 1\ntrian: []", 2, "there is no 'trian' here; did you mean 'train'?"),
+        ("train:\n- {name: a, file: a, task: retreival}", 2, "no task 'retreival'; did you mean"),
+        ("train:\n- name: a\n  file: a\n  score_range: [0, x]", 4, "expected a number, not 'x'"),
+        ("train:\n- name: a\n  file: a\n  columns: {anchr: x}", 4, "did you mean 'anchor'?"),
+        ("train:\n- name: a\n  file: a\n  rows: 2\n  rows: 3", 5, "'rows' is written twice"),
+        ("train:\n- name: a\n  file: a\n- b", 4, "name: value"),
+        ("train:\n- {name: a, file: a, limit: 0}", 2, "whole number above 0"),
+        (f"train:\n- {{name: a, file: a, limit: {10**18}}}", 2, "whole number above 0"),
+        ("train:\n- {name: a, file: a, weight: 0}", 2, "weight must be above 0, not 0"),
+        ("train:\n- {name: a, file: a, weight: inf}", 2, "expected a number, not 'inf'"),
+        ('train:\n- {name: "a\\tb", file: a}', 2, "a word without control characters"),
+        ("train:\n- {name: ' ', file: a}", 2, "a word without control characters"),
         ("[" * 3000, None, "nested too deeply"),
     ],
 )
@@ -354,12 +371,6 @@ def test_heads_alone_are_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [False, True]
 
 
-def test_a_hub_set_is_named_with_all_that_chooses_it() -> None:
-    entry = DataEntry(hub="o/n", subset="s", split="t", revision="r")
-    assert hub_datasets.describe_hub_entry(entry) == "o/n/s[t]@r"
-    assert hub_datasets.describe_hub_entry(DataEntry(hub="o/n")) == "o/n[train]"
-
-
 def test_the_reader_of_the_longest_ending_is_taken(tmp_path: Path) -> None:
     from emberge.data.data_sources import find_reader
 
@@ -377,6 +388,7 @@ def test_the_reader_of_the_longest_ending_is_taken(tmp_path: Path) -> None:
         ({"first": 0}, "first must be 1 or more"),
         ({"weight": 0.0}, "weight must be above 0"),
         ({"score_range": (1.0, 1.0)}, "lowest, highest"),
+        ({"score_range": (1.0, 0.0)}, "lowest, highest"),
         ({"hub": "a/b"}, "either path or hub"),
         ({"subset": "a"}, "`subset` chooses a part of a hub dataset"),
         ({"revision": "a"}, "`revision` chooses a part of a hub dataset"),
@@ -459,8 +471,10 @@ def test_one_column_of_any_name_is_a_text_if_the_task_is() -> None:
     assert find_layout(["body"], Columns(), "text").anchor == "body"
     assert find_layout(["body", "id"], Columns(anchor="body"), "text").anchor == "body"
     for names in (["body", "id"], []):
-        with pytest.raises(LayoutError, match="no column for the text"):
+        with pytest.raises(LayoutError, match=r"no column for the text.*columns: \{anchor: …"):
             find_layout(names, Columns(), "text")
+    with pytest.raises(LayoutError, match="no column for the positive"):
+        find_layout(["text"], Columns(), "retrieval")
 
 
 @pytest.mark.parametrize("name", ["image", "images", "image_path", "image_file"])
@@ -526,6 +540,12 @@ def test_named_columns_alone_are_read() -> None:
         ),
         (["query", "b"], Columns(positive="c"), "positive names 'c', which is not there"),
         (["premise", "hypothesis", "label"], Columns(), "may be a class or a score"),
+        (
+            ["left", "right"],
+            Columns(),
+            r"among left, right; write columns: \{anchor: …, positive: …",
+        ),
+        (["query", "b"], Columns(anchor="qeury"), "names 'qeury', .*; did you mean 'query'"),
     ],
 )
 def test_columns_that_may_be_two_things_are_named(
@@ -575,6 +595,7 @@ def test_draws_of_a_label_differ_by_turn(tmp_path: Path) -> None:
         assert {int(text) % 2 for text in example.negatives} == {1 - row % 2}
         assert int(example.positives[0]) % 2 == row % 2
         assert example.positives[0] != example.anchor
+        assert example.label == "ab"[row % 2]
         assert dataset[row] == example
     assert len({dataset[row].positives for row in range(40)}) > 20
     rows = [{"text": f"{row}", "label": "abcdef"[row % 6]} for row in range(60)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -92,46 +93,38 @@ def test_other_documents_make_another_key(hub: Path) -> None:
     assert load(entry).fingerprint != other.fingerprint
 
 
-def test_a_column_may_be_a_field_of_a_record(tmp_path: Path) -> None:
-    rows = [{"translation": {"en": "tree", "de": "Baum"}}]
+PAGES = [{"texts": ["title", "body"]}, {"texts": ["second title", "second body", "more"]}]
+JOINED = {"task": "Find it.", "of": {"query": "tree"}, "pos": "Baum"}
+BILINGUAL = {"translation": {"en": "tree", "de": "Baum"}}
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "pairs"),
+    [
+        ([BILINGUAL], ("translation.en", "translation.de"), [("tree", "Baum")]),
+        (PAGES, ("texts.0", "texts.1"), [("title", "body"), ("second title", "second body")]),
+        ([JOINED], ("task+of.query", "pos"), [("Find it.\ntree", "Baum")]),
+    ],
+)
+def test_a_column_may_be_a_part_of_another_or_several_joined(
+    rows: list[Any], columns: tuple[str, str], pairs: list[Any], tmp_path: Path
+) -> None:
     write_rows(tmp_path / "rows.jsonl", rows)
-    columns = Columns(anchor="translation.en", positive="translation.de")
-    dataset = load(DataEntry(path=DataRef(str(tmp_path / "rows.jsonl")), columns=columns))
-    assert (dataset[0].anchor, dataset[0].positives) == ("tree", ("Baum",))
+    named = Columns(anchor=columns[0], positive=columns[1])
+    dataset = load(DataEntry(path=DataRef(str(tmp_path / "rows.jsonl")), columns=named))
+    found = [dataset[row] for row in range(len(dataset))]
+    assert [(one.anchor, *one.positives) for one in found] == pairs
 
 
-def test_a_column_may_be_an_entry_of_a_list(tmp_path: Path) -> None:
-    rows = [{"texts": ["title", "body"]}, {"texts": ["second title", "second body", "more"]}]
-    write_rows(tmp_path / "rows.jsonl", rows)
-    columns = Columns(anchor="texts.0", positive="texts.1")
-    dataset = load(DataEntry(path=DataRef(str(tmp_path / "rows.jsonl")), columns=columns))
-    assert [(one.anchor, one.positives) for one in (dataset[0], dataset[1])] == [
-        ("title", ("body",)),
-        ("second title", ("second body",)),
-    ]
-
-
-def test_a_list_that_is_too_short_is_named(tmp_path: Path) -> None:
-    write_rows(tmp_path / "rows.jsonl", [{"texts": ["title"]}])
-    columns = Columns(anchor="texts.0", positive="texts.1")
+@pytest.mark.parametrize(
+    ("row", "column"),
+    [({"texts": ["title"]}, "texts.1"), ({"texts": {"0": "tree"}}, "texts.fr")],
+)
+def test_a_part_that_a_row_lacks_is_named(row: Any, column: str, tmp_path: Path) -> None:
+    write_rows(tmp_path / "rows.jsonl", [row])
+    columns = Columns(anchor="texts.0", positive=column)
     entry = DataEntry(path=DataRef(str(tmp_path / "rows.jsonl")), columns=columns)
-    with pytest.raises(DataError, match=r"texts\.1"):
-        load(entry)
-
-
-def test_columns_joined_by_a_plus_are_one_text(tmp_path: Path) -> None:
-    rows = [{"task": "Find it.", "of": {"query": "tree"}, "pos": "Baum"}]
-    write_rows(tmp_path / "rows.jsonl", rows)
-    columns = Columns(anchor="task+of.query", positive="pos")
-    dataset = load(DataEntry(path=DataRef(str(tmp_path / "rows.jsonl")), columns=columns))
-    assert dataset[0].anchor == "Find it.\ntree"
-
-
-def test_a_missing_field_of_a_record_is_named(tmp_path: Path) -> None:
-    write_rows(tmp_path / "rows.jsonl", [{"translation": {"en": "tree"}}])
-    columns = Columns(anchor="translation.en", positive="translation.fr")
-    entry = DataEntry(path=DataRef(str(tmp_path / "rows.jsonl")), columns=columns)
-    with pytest.raises(DataError, match=r"translation\.fr"):
+    with pytest.raises(DataError, match=re.escape(column)):
         load(entry)
 
 

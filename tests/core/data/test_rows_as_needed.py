@@ -42,19 +42,15 @@ def _load(path: Path, store: Path | None = None, **options: Any) -> Any:
     return load_datasets([entry], readers=READERS, resolve=lambda _: path, store=store)[0]
 
 
-def test_no_more_than_the_first_rows_of_a_file_are_read(tmp_path: Path) -> None:
+def test_no_more_than_the_first_rows_of_a_file_are_read_and_a_limit_is_of_them(
+    tmp_path: Path,
+) -> None:
     path = _write(tmp_path / "texts.jsonl", 50, bad="{")
     found = _load(path, first=50)
     assert [found[row].anchor for row in (0, 49)] == ["text 0", "text 49"]
     with pytest.raises(DataError, match=r"texts\.jsonl:51"):
         _load(path, first=51)
-
-
-def test_a_file_with_fewer_rows_gives_all(tmp_path: Path) -> None:
     assert len(_load(_write(tmp_path / "texts.jsonl", 5), first=50)) == 5
-
-
-def test_a_limit_is_an_even_sample_of_the_first_rows(tmp_path: Path) -> None:
     path = _write(tmp_path / "texts.jsonl", 50)
     few, first = _load(path, first=20, limit=5), _load(path, first=20)
     anchors = {first[row].anchor for row in range(20)}
