@@ -9,6 +9,7 @@ import pytest
 import torch
 from emberge import PluginError, Plugins, hookimpl
 from emberge.architectures import Architecture, add_architecture, find_config_class
+from emberge.cli.main import main
 from emberge.encoding import TextEmbedder
 from emberge_encoder import TextEncoder
 from safetensors.torch import load_file
@@ -80,11 +81,6 @@ def emberge(*words: str | Path, plugin: bool = True, fails: bool = False) -> str
     return done.stdout + done.stderr
 
 
-@pytest.fixture(scope="module")
-def checked(recipe: Path) -> str:
-    return emberge("check", recipe)
-
-
 # With a process for each step the run takes over a minute, most of it imports.
 LAUNCHED = pytest.param(("--launcher", "local: {workers: 1}"), marks=pytest.mark.slow)
 
@@ -97,13 +93,13 @@ def out(recipe: Path, request: pytest.FixtureRequest) -> Path:
     return out
 
 
-def test_check_takes_the_model(checked: str) -> None:
-    assert "acme_mixer" not in checked
+def test_check_takes_the_model(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(recipe), "--plugin", str(PLUGIN), "--plugin", str(EVALUATOR)]) == 0
+    said = capsys.readouterr()
+    assert "acme_mixer" not in said.out + said.err
 
 
-def test_without_the_plugin_check_names_the_model_type_and_its_file(
-    recipe: Path, mixer: Path
-) -> None:
+def test_without_the_plugin_check_names_model_type_and_file(recipe: Path, mixer: Path) -> None:
     said = emberge("check", recipe, plugin=False, fails=True)
     assert f"{mixer}/config.json" in said
     assert "'acme_mixer', and no plugin" in said
@@ -122,17 +118,32 @@ def test_it_is_trained_merged_and_scored(out: Path, mixer: Path) -> None:
     assert [model["name"] for model in scores["models"]][-1] == "merged"
 
 
-def test_what_is_saved_embeds_like_the_model_itself(out: Path) -> None:
+@pytest.mark.slow
+def test_what_is_merged_embeds_like_the_model_itself(out: Path) -> None:
+    assert_embeds_like_the_model_itself(out / "merged")
+
+
+def test_what_is_saved_embeds_like_the_model_itself_and_its_head_loads(mixer: Path) -> None:
+    assert_embeds_like_the_model_itself(mixer)
+    from transformers import AutoModelForMaskedLM
+
     Plugins().register(architecture_plugin, "architecture_plugin")
-    encoder = TextEncoder().load(out / "merged", device="cpu", dtype="float32")
+    config = find_config_class("acme_mixer").from_pretrained(mixer)
+    model = AutoModelForMaskedLM.from_config(config)
+    assert type(model).__name__ == "MixerForMaskedLM"
+
+
+def assert_embeds_like_the_model_itself(folder: Path) -> None:
+    Plugins().register(architecture_plugin, "architecture_plugin")
+    encoder = TextEncoder().load(folder, device="cpu", dtype="float32")
     texts = ["sort a list", "the weather of a bank", "open"]
     found = torch.from_numpy(TextEmbedder(encoder, store=None).embed(texts))
     from transformers import AutoTokenizer
 
     from tests.support.tiny_architecture import MixerModel
 
-    plain = MixerModel.from_pretrained(out / "merged")
-    tokenizer = AutoTokenizer.from_pretrained(out / "merged")
+    plain = MixerModel.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     given = tokenizer(texts, padding=True, return_tensors="pt")
     with torch.no_grad():
         states = plain(given["input_ids"], given["attention_mask"])[0]
@@ -147,15 +158,6 @@ def test_every_rank_knows_it(recipe: Path, tmp_path: Path) -> None:
     path.write_text(recipe.read_text().partition("  merged:")[0])
     emberge("run", path, "--out", tmp_path / "out", "--ranks", "2", "--devices", "cpu")
     assert (tmp_path / "out" / "members.draw=1" / "model.safetensors").is_file()
-
-
-def test_its_head_loads_by_the_auto_class(mixer: Path) -> None:
-    from transformers import AutoModelForMaskedLM
-
-    Plugins().register(architecture_plugin, "architecture_plugin")
-    config = find_config_class("acme_mixer").from_pretrained(mixer)
-    model = AutoModelForMaskedLM.from_config(config)
-    assert type(model).__name__ == "MixerForMaskedLM"
 
 
 def test_registering_the_plugin_imports_neither_torch_nor_its_classes() -> None:
@@ -188,8 +190,6 @@ def test_code_in_a_strangers_folder_is_never_run(mixer: Path, tmp_path: Path) ->
     assert not trace.exists()
 
 
-# ── what is refused at registration ─────────────────────────────────────────────────────────────
-
 ONE = Architecture(config="acme.models:Config", model="acme.models:Model")
 
 
@@ -213,9 +213,6 @@ def test_a_type_of_transformers_is_refused_by_name_without_importing_it() -> Non
         "assert 'transformers' not in sys.modules"
     )
     assert "'bert'" in python("-c", code).stdout
-
-
-def test_every_type_of_transformers_is_refused() -> None:
     from transformers import CONFIG_MAPPING
 
     # The table also has what plugins, also those of other tests, have registered in this process.
@@ -238,26 +235,17 @@ def test_a_place_in_another_form_is_refused(place: str) -> None:
         register("mine", acme_misplaced=Architecture(config="acme:Config", model=place))
 
 
-def test_something_else_than_an_architecture_is_refused() -> None:
+def test_what_is_no_architecture_names_the_plugin() -> None:
     with pytest.raises(PluginError, match="'acme_other' of plugin 'mine' must be an Architecture"):
         register("mine", acme_other="acme.models:Model")
-
-
-def test_classes_that_cannot_be_imported_name_the_plugin_when_a_model_is_loaded() -> None:
     register("mine", acme_missing=Architecture(config="no_such_module:C", model="no_such_module:M"))
     with pytest.raises(PluginError, match=r"'acme_missing' of plugin 'mine'.*no_such_module"):
         find_config_class("acme_missing")
-
-
-def test_a_config_class_of_another_type_is_refused_when_a_model_is_loaded() -> None:
     module = architecture_plugin.MODULE
     wrong = Architecture(config=f"{module}:MixerConfig", model=f"{module}:MixerModel")
     register("mine", acme_misnamed=wrong)
     with pytest.raises(PluginError, match=r"'acme_misnamed' of plugin 'mine'.*acme_mixer"):
         find_config_class("acme_misnamed")
-
-
-def test_classes_that_change_after_a_model_was_loaded_are_refused() -> None:
     Plugins().register(architecture_plugin, "architecture_plugin")
     find_config_class("acme_mixer")
     with pytest.raises(PluginError, match=r"'acme_mixer' of plugin 'architecture_plugin'.*process"):

@@ -7,26 +7,16 @@ from emberge import RecipeError, devices
 from emberge.devices import choose_training_dtype, find_machine, limit_torch_threads
 
 
-def test_memory_is_given_as_a_size() -> None:
+def test_a_machine_has_what_is_there_or_given() -> None:
     assert find_machine(devices="cpu", memory="2GiB").memory == 2 << 30
-
-
-def test_by_default_all_cores_work() -> None:
     machine = find_machine()
     assert machine.workers >= 1
     assert machine.devices
     assert find_machine(workers=3, devices="cpu").workers == 3
-
-
-def test_a_device_that_is_not_here_is_named() -> None:
     with pytest.raises(RecipeError, match="cuda:99 is not here; this machine has cpu"):
         find_machine(devices="cuda:99")
     with pytest.raises(RecipeError, match="at least one worker"):
         find_machine(workers=0)
-
-
-def test_a_cpu_computes_in_float32() -> None:
-    assert choose_training_dtype("cpu") == "float32"
 
 
 @pytest.mark.parametrize(

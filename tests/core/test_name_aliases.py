@@ -19,9 +19,7 @@ HEADED = ["AutoModelForMaskedLM", "AutoModelForSequenceClassification"]
 
 @pytest.mark.parametrize("architecture", ["bert", "xlm-roberta", "modernbert"])
 @pytest.mark.parametrize("cls", HEADED)
-def test_a_model_with_a_head_merges_with_a_plain_one(
-    architecture: str, cls: str, tmp_path: Path
-) -> None:
+def test_a_headed_model_merges_with_a_plain(architecture: str, cls: str, tmp_path: Path) -> None:
     import transformers
 
     plain = tiny.transformer(tmp_path / "plain", architecture=architecture, seed=1)
@@ -87,9 +85,7 @@ def test_half_a_head_is_a_damaged_model(tmp_path: Path) -> None:
         ("_orig_mod.model.", "modernbert"),
     ],
 )
-def test_names_of_any_wrapper_are_the_same_tensors(
-    prefix: str, architecture: str, tmp_path: Path
-) -> None:
+def test_any_wrappers_names_are_the_same(prefix: str, architecture: str, tmp_path: Path) -> None:
     one = tiny.transformer(tmp_path / "one", architecture=architecture, seed=1)
     two = tiny.transformer(tmp_path / "two", architecture=architecture, seed=2)
     three = shutil.copytree(two, tmp_path / "three")

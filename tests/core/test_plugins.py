@@ -66,19 +66,13 @@ def registered(plugin: object, name: str = "mine") -> Plugins:
     return plugins
 
 
-# ── components and their names ──────────────────────────────────────────────────────────────────
-
-
-def test_a_component_knows_where_it_comes_from() -> None:
+def test_a_component_knows_where_it_comes_from_and_is_found_by_its_names() -> None:
     (found,) = registered(adding("register_samplers", bags=Bags)).components
     assert (found.kind, found.name, found.full_name) == ("sampler", "bags", "mine:bags")
     assert (found.plugin, found.distribution, found.version) == ("mine", "acme-tools", "1.2")
     assert found.type is Bags
     assert found.doc == "Draw bags.\n\nMore about them."
     assert found.summary == "Draw bags."
-
-
-def test_components_are_found_by_name_by_full_name_and_by_type() -> None:
     plugins = registered(adding("register_samplers", bags=Bags))
     assert plugins.find("bags", "sampler") is plugins.find("mine:bags", "sampler")
     assert plugins.component_of(Bags).name == "bags"
@@ -124,23 +118,15 @@ def test_a_name_that_two_plugins_give_is_refused_where_it_is_used() -> None:
     assert plugins.find("acme:bags", "sampler").plugin == "acme"
 
 
-# ── what is refused at the door ─────────────────────────────────────────────────────────────────
-
-
-def test_two_plugins_of_one_name_are_refused() -> None:
+def test_a_plugin_whose_hooks_do_not_fit_is_refused_at_the_door() -> None:
     plugins = registered(adding("register_samplers", bags=Bags))
     with pytest.raises(PluginError, match=r"two plugins are named 'mine' \(the second from other"):
         plugins.register(adding("register_samplers", more=Bags), "mine", "other")
-
-
-def test_a_misspelt_hook_is_refused_with_a_suggestion() -> None:
     with pytest.raises(PluginError) as caught:
         registered(adding("register_sampler", bags=Bags))
     said = "plugin 'mine' has an unknown hook 'register_sampler'; did you mean 'register_samplers'?"
     assert str(caught.value) == said
 
-
-def test_a_hook_without_its_mark_is_refused() -> None:
     def register_samplers() -> Mapping[str, type[Sampler]]:
         return {"bags": Bags}
 
@@ -149,8 +135,6 @@ def test_a_hook_without_its_mark_is_refused() -> None:
     ):
         registered(SimpleNamespace(register_samplers=register_samplers))
 
-
-def test_a_hook_that_asks_for_what_it_is_not_told_is_refused() -> None:
     def step_started(step: str, colour: str) -> None:
         pass
 
@@ -196,9 +180,6 @@ def test_what_breaks_its_contract_is_refused(name: Any, component: object, said:
     assert plugins.components == []
 
 
-# ── components by their place ───────────────────────────────────────────────────────────────────
-
-
 @pytest.fixture
 def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The name of a module with a sampler that is sound and one that is none."""
@@ -213,16 +194,13 @@ def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     sys.modules.pop(name, None)
 
 
-def test_a_component_by_its_place_is_imported_once_it_is_asked_for(toys: str) -> None:
+def test_a_component_by_its_place_is_imported_when_asked_and_known_by_its_type(toys: str) -> None:
     plugins = registered(adding("register_samplers", bags=f"{toys}:Bags"))
     found = plugins.find("bags", "sampler")
     assert toys not in sys.modules
     assert found.summary == "Draw bags."
     assert found.type is sys.modules[toys].Bags
     assert plugins.component_of(found.type) is found
-
-
-def test_a_component_by_its_place_is_known_by_its_type_before_it_was_asked_for(toys: str) -> None:
     plugins = registered(adding("register_samplers", bags=f"{toys}:Bags"))
     type_ = importlib.import_module(toys).Bags
     assert plugins.component_of(type_).full_name == "mine:bags"
@@ -237,7 +215,7 @@ def test_a_component_by_its_place_is_known_by_its_type_before_it_was_asked_for(t
         ("Gone", "plugin 'mine' of acme-tools 1.2", "EMBERGE_BLOCK=mine"),
     ],
 )
-def test_what_is_not_sound_at_its_place_is_refused_with_its_plugin(
+def test_what_is_unsound_at_its_place_names_its_plugin(
     toys: str, inside: str, place: str, fix: str
 ) -> None:
     found = registered(adding("register_samplers", bags=f"{toys}:{inside}")).components[0]
@@ -255,19 +233,14 @@ def test_a_place_of_another_form_is_refused_at_the_door(place: str) -> None:
     assert "'module:Name'" in str(caught.value)
 
 
-def test_a_loss_may_be_of_embeddings_or_of_tokens_and_of_nothing_else() -> None:
+def test_a_hook_that_gives_something_else_or_fails_names_its_plugin() -> None:
     with pytest.raises(PluginError, match="must be a subclass of Loss or TokenLoss"):
         registered(adding("register_losses", bags=Bags))
-
-
-def test_a_hook_that_gives_no_mapping_is_refused() -> None:
     with pytest.raises(
         PluginError, match="register_samplers of plugin 'mine' must return a mapping"
     ):
         registered(module(register_samplers=lambda: [Bags]))
 
-
-def test_a_hook_that_fails_names_its_plugin_and_how_to_block_it() -> None:
     def register_samplers() -> Mapping[str, type[Sampler]]:
         raise ModuleNotFoundError("No module named 'scipyy'")
 
@@ -291,9 +264,6 @@ def test_one_name_for_a_transform_and_a_strategy_is_refused_in_a_chain() -> None
         PluginError, match="gives the name 'half' to a merge transform and to a merge"
     ):
         plugins.find("half", "merge transform", "merge strategy")
-
-
-# ── discovery ───────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture
@@ -332,22 +302,17 @@ def register_samplers():
 '''
 
 
-def test_installed_plugins_are_found_by_their_entry_points(install: Callable[..., None]) -> None:
+def test_plugins_are_found_by_their_entry_points(install: Callable[..., None]) -> None:
     install("found-plugin", PLUGIN, "found = found_plugin")
     found = load_plugins().find("found:found", "sampler")
     assert (found.distribution, found.version) == ("found-plugin", "2.0")
-
-
-def test_first_party_plugins_are_found_like_any_other() -> None:
     plugins = load_plugins(block=())
     assert {"merge", "boom", "mteb"} <= {component.plugin for component in plugins.components}
     assert {component.distribution for component in plugins.components} >= {"emberge"}
     assert {component.kind for component in plugins.components} <= set(KINDS)
 
 
-def test_two_distributions_with_a_plugin_of_one_name_are_both_named(
-    install: Callable[..., None],
-) -> None:
+def test_two_distributions_with_one_plugin_name_are_named(install: Callable[..., None]) -> None:
     install("one-plugin", PLUGIN, "same = one_plugin")
     install("two-plugin", PLUGIN, "same = two_plugin")
     with pytest.raises(
@@ -379,30 +344,23 @@ def test_an_entry_point_that_leads_nowhere_is_named(install: Callable[..., None]
         load_plugins()
 
 
-def test_a_blocked_plugin_is_not_even_imported(install: Callable[..., None]) -> None:
+def test_a_blocked_plugin_is_not_even_imported_and_a_star_blocks_all(
+    install: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     install("quiet-plugin", "raise SystemExit(3)", "quiet = quiet_plugin")
     names = {component.plugin for component in load_plugins(block=["quiet", "boom"]).components}
     assert "merge" in names
     assert "boom" not in names
     assert "quiet_plugin" not in sys.modules
-
-
-def test_a_star_blocks_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMBERGE_BLOCK", "*")
     assert load_plugins().components == []
 
 
-# ── bare files ──────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_bare_file_is_a_plugin(tmp_path: Path) -> None:
+def test_a_bare_file_is_a_plugin_and_stands_in_for_no_module(tmp_path: Path) -> None:
     (tmp_path / "trial.py").write_text("from __future__ import annotations\n" + PLUGIN)
     plugins = load_plugins([tmp_path / "trial.py"], block=["*"])
     (found,) = plugins.components
     assert (found.full_name, found.distribution) == ("trial:found", "file trial.py")
-
-
-def test_a_bare_file_does_not_stand_in_for_a_module_of_its_name(tmp_path: Path) -> None:
     (tmp_path / "json.py").write_text(PLUGIN)
     assert load_plugins([tmp_path / "json.py"], block=["*"]).components
     assert sys.modules["json"] is json
@@ -415,11 +373,10 @@ def test_a_bare_file_does_not_stand_in_for_a_module_of_its_name(tmp_path: Path) 
         ("bad.py", "1 +", "bad.py: the plugin cannot be imported: SyntaxError"),
         ("fails.py", "raise KeyError('x')", "fails.py: the plugin cannot be imported: KeyError"),
         ("notes.txt", "text", "notes.txt: a plugin is a Python file, and its name ends with .py"),
+        ("leaves.py", "import sys\nsys.exit(0)\n", "leaves.py"),
     ],
 )
-def test_a_file_that_is_no_plugin_is_said(
-    tmp_path: Path, name: str, body: str | None, said: str
-) -> None:
+def test_what_is_no_plugin_is_said(tmp_path: Path, name: str, body: str | None, said: str) -> None:
     if body is not None:
         (tmp_path / name).write_text(body)
     with pytest.raises(PluginError) as caught:
@@ -436,14 +393,6 @@ def test_a_file_whose_hook_fails_is_named_as_a_file(tmp_path: Path) -> None:
         load_plugins([tmp_path / "mine.py"], block=["*"])
 
 
-def test_a_file_that_exits_while_it_is_loaded_is_named(tmp_path: Path) -> None:
-    (tmp_path / "leaves.py").write_text("import sys\nsys.exit(0)\n")
-    with pytest.raises(PluginError, match=r"leaves\.py"):
-        load_plugins([tmp_path / "leaves.py"], block=["*"])
-
-
-# ── functions for scripts ───────────────────────────────────────────────────────────────────────
-
 POLISHER = """
 from emberge import hookimpl
 
@@ -458,12 +407,14 @@ def register_functions():
 """
 
 
-def test_a_function_of_a_plugin_is_found_in_emberge(install: Callable[..., None]) -> None:
+def test_a_plugins_function_is_found_or_suggested_in_emberge(install: Callable[..., None]) -> None:
     install("polish", POLISHER, "polish = polish")
     from emberge import polish
 
     assert polish("x") == emberge.polish("x") == "polished x"
     assert "polish" in dir(emberge)
+    with pytest.raises(AttributeError, match=r"did you mean 'polish'"):
+        emberge.polsh  # noqa: B018
 
 
 def test_a_function_of_a_blocked_plugin_is_refused_with_what_blocks_it(
@@ -478,15 +429,7 @@ def test_a_function_of_a_blocked_plugin_is_refused_with_what_blocks_it(
     assert not hasattr(emberge, "polisher")
 
 
-def test_a_misspelt_function_is_suggested(install: Callable[..., None]) -> None:
-    install("polish", POLISHER, "polish = polish")
-    with pytest.raises(AttributeError, match=r"did you mean 'polish'"):
-        emberge.polsh  # noqa: B018
-
-
-def test_a_function_that_cannot_be_imported_is_named_with_its_plugin(
-    install: Callable[..., None],
-) -> None:
+def test_a_function_that_cannot_be_imported_names_its_plugin(install: Callable[..., None]) -> None:
     body = POLISHER.replace('"polish:polish"', '"polish:polished"')
     install("polish", body, "polish = polish")
     with pytest.raises(PluginError, match=r"plugin 'polish' of polish 2\.0.*'polished'"):
@@ -506,18 +449,12 @@ def test_a_function_with_a_name_of_emberge_is_refused(name: str) -> None:
         registered(adding("register_functions", **{name: "polish:polish"}))
 
 
-def test_two_plugins_with_one_function_are_refused() -> None:
+def test_one_function_of_two_plugins_or_by_no_place_is_refused() -> None:
     plugins = registered(adding("register_functions", polish="first:polish"))
     with pytest.raises(PluginError, match="'polish' of plugin 'second': plugin 'mine'"):
         plugins.register(adding("register_functions", polish="second:polish"), "second")
-
-
-def test_a_function_by_no_place_is_refused() -> None:
     with pytest.raises(PluginError, match=r"'polish' of plugin 'mine'.*module:"):
         registered(adding("register_functions", polish=print))
-
-
-# ── events ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_listeners_are_told_only_what_they_ask_for() -> None:

@@ -53,9 +53,7 @@ def test_a_child_whose_parent_ended_too_early_has_no_call() -> None:
         ([], [], "exit code 3"),
     ],
 )
-def test_errors_that_were_named_count_more_than_the_last_line(
-    printed: list[str], last: list[str], how: str
-) -> None:
+def test_named_errors_count_over_last_lines(printed: list[str], last: list[str], how: str) -> None:
     assert last_lines(printed) == last
     assert describe_end(3, printed) == how
 

@@ -159,40 +159,25 @@ def pair(tmp_path: Path) -> tuple[Path, Path, Path]:
     )
 
 
-def test_a_missing_tensor_is_an_error_by_default(tmp_path: Path) -> None:
-    a, b, _ = pair(tmp_path)
-    said = problems(a, b)
-    assert said.startswith("v: 'b' lacks it; set missing: average_present or copy_base")
-    assert problems(b, a).startswith("v: 'b' lacks it")
-
-
-def test_a_missing_tensor_can_be_the_bases(tmp_path: Path) -> None:
+def test_a_missing_tensor_is_an_error_unless_the_base_or_the_rest_give_it(tmp_path: Path) -> None:
     a, b, base = pair(tmp_path)
+    assert problems(a, b).startswith("v: 'b' lacks it; set missing: average_present or copy_base")
+    assert problems(b, a).startswith("v: 'b' lacks it")
     found = plan(a, b, base=MergeInput("base", base), missing="copy_base")
     assert not found.problems
     assert found.copied == ["v"]
     assert "copy_base needs a base" in problems(a, b, missing="copy_base")
+    averaged = {t.name: t for t in plan(a, b, missing="average_present").tensors}
+    assert [s is not None for s in averaged["v"].sources] == [True, False]
+    assert plan(a, b, missing="average_present", strategy=(Slerp(),)).copied == ["v"]
 
 
-def test_a_missing_tensor_can_be_averaged_over_the_rest(tmp_path: Path) -> None:
-    a, b, _ = pair(tmp_path)
-    found = {t.name: t for t in plan(a, b, missing="average_present").tensors}
-    assert [s is not None for s in found["v"].sources] == [True, False]
-    alone = plan(a, b, missing="average_present", strategy=(Slerp(),))
-    assert alone.copied == ["v"]
-
-
-def test_a_base_without_a_tensor_is_named(tmp_path: Path) -> None:
-    a, b, _ = pair(tmp_path)
-    twin = shutil.copytree(a, tmp_path / "twin")
-    said = problems(a, twin, base=MergeInput("b", b), strategy=(TaskArithmetic(),))
+def test_a_tensor_that_the_base_alone_lacks_is_named_or_has_is_left_out(tmp_path: Path) -> None:
+    a, b, base = pair(tmp_path)
+    twins = [shutil.copytree(one, tmp_path / f"{one.name}-twin") for one in (a, b)]
+    said = problems(a, twins[0], base=MergeInput("b", b), strategy=(TaskArithmetic(),))
     assert said == "v: the base lacks it; merge it by a rule that needs no base"
-
-
-def test_what_only_the_base_has_is_left_out(tmp_path: Path) -> None:
-    _, b, base = pair(tmp_path)
-    twin = shutil.copytree(b, tmp_path / "twin")
-    found = plan(b, twin, base=MergeInput("base", base), strategy=(TaskArithmetic(),))
+    found = plan(b, twins[1], base=MergeInput("base", base), strategy=(TaskArithmetic(),))
     assert not found.problems
     assert found.dropped == ("v",)
 
@@ -203,9 +188,7 @@ def test_whole_numbers_must_be_of_one_type(tmp_path: Path) -> None:
     assert "n: 'b' holds int32 [2], the template int64 [2]" in problems(a, b)
 
 
-def test_different_tokenizers_are_refused_with_the_first_difference(
-    bert: Path, tmp_path: Path
-) -> None:
+def test_tokenizers_are_refused_with_their_first_difference(bert: Path, tmp_path: Path) -> None:
     other = shutil.copytree(bert, tmp_path / "other")
     content = json.loads((other / "tokenizer.json").read_text())
     ids = content["model"]["vocab"]
@@ -251,22 +234,6 @@ def edit(folder: Path, file: str, **changes: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-def test_other_pooling_needs_a_choice(bert: Path, tmp_path: Path) -> None:
-    other = shutil.copytree(bert, tmp_path / "other")
-    edit(
-        other,
-        "1_Pooling/config.json",
-        pooling_mode_mean_tokens=False,
-        pooling_mode_cls_token=True,
-    )
-    said = problems(bert, other)
-    assert "Pooling's mode is 'mean' in one and 'cls' in the other (1_Pooling/config.json)" in said
-    assert said.endswith("; choose one with 'template'")
-    chosen = plan(bert, other, template=bert)
-    assert not chosen.problems
-    assert "the template is followed" in chosen.warnings[0]
-
-
 def test_pooling_may_be_written_in_the_words_of_any_release(bert: Path, tmp_path: Path) -> None:
     other = shutil.copytree(bert, tmp_path / "other")
     (other / "1_Pooling" / "config.json").write_text(
@@ -304,9 +271,14 @@ def test_other_heads_of_equal_shapes_are_found(bert: Path, tmp_path: Path) -> No
         ),
         ("sentence_bert_config.json", {"max_seq_length": 32}, "max_seq_length is 64 in one and 32"),
         ("sentence_bert_config.json", {"do_lower_case": True}, "do_lower_case is False in one and"),
+        (
+            "1_Pooling/config.json",
+            {"pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True},
+            "Pooling's mode is 'mean' in one and 'cls' in the other (1_Pooling/config.json)",
+        ),
     ],
 )
-def test_other_settings_need_a_choice(
+def test_settings_are_choices(
     bert: Path, tmp_path: Path, file: str, changes: dict[str, Any], said: str
 ) -> None:
     other = shutil.copytree(bert, tmp_path / "other")
@@ -354,39 +326,30 @@ def test_every_fault_is_told_at_once(berts: list[Path], bert: Path) -> None:
     )
 
 
-def test_weights_that_cancel_out_are_refused(berts: list[Path]) -> None:
+def test_settings_that_cannot_be_are_refused(berts: list[Path], bert: Path) -> None:
     inputs = tuple(
         MergeInput(f.name, f, PerTensor(w)) for f, w in zip(berts, (1, -1, 0), strict=True)
     )
     assert "the weights sum to zero, and 'linear' divides by their sum" in problems(inputs=inputs)
-
-
-def test_a_schedule_without_an_end_is_refused(berts: list[Path]) -> None:
     partial = PerTensor([{"filter": "layer.0", "value": 1}])
     inputs = (MergeInput("a", berts[0], partial), MergeInput("b", berts[1]))
     assert "end the list with a plain value" in problems(inputs=inputs)
     slerp = (Slerp(t=partial),)
     inputs = (MergeInput("a", berts[0]), MergeInput("b", berts[1]))
     assert "'slerp': t: no filter fits" in problems(inputs=inputs, strategy=slerp)
-
-
-def test_a_base_nobody_uses_is_refused(berts: list[Path], bert: Path) -> None:
     assert "a base is given and 'linear' uses none" in problems(
         *berts, base=MergeInput("base", bert)
     )
     assert "'task_arithmetic' needs a base" in problems(*berts, strategy=(TaskArithmetic(),))
 
 
-def test_a_model_that_is_yet_to_be_made_is_no_fault(berts: list[Path]) -> None:
+def test_a_model_yet_to_be_made_is_no_fault_and_weights_are_told(berts: list[Path]) -> None:
     inputs = (MergeInput("a", berts[0]), MergeInput("b", None))
     found = plan(inputs=inputs)
     assert not found.problems
     assert found.future_models == {"b"}
     assert found.merged
     assert found.weights == {"a": 0.5, "b": 0.5}
-
-
-def test_effective_weights_are_told(berts: list[Path]) -> None:
     inputs = tuple(
         MergeInput(f.name, f, PerTensor(w)) for f, w in zip(berts, (1, 2, 5), strict=True)
     )

@@ -37,14 +37,11 @@ def reads(*files: Path) -> tuple[list[str], int]:
     return found, len(read)
 
 
-def test_a_file_is_read_for_the_first_out_alone(cache: Path, file: Path) -> None:
+def test_a_file_is_read_for_the_first_out_alone_under_any_name(cache: Path, file: Path) -> None:
     first, read = reads(file)
     assert read == 1
     assert reads(file) == (first, 0)
     assert first == [HashCache().of(file)]
-
-
-def test_another_name_of_the_same_file_is_no_other_file(cache: Path, file: Path) -> None:
     reads(file)
     link = file.with_name("link")  # as the hub's cache has them
     link.symlink_to(file)
@@ -64,7 +61,7 @@ def replace(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [rewrite, replace])
-def test_a_changed_file_is_read_again_also_under_its_old_date(
+def test_a_changed_file_is_read_again_whatever_its_date(
     cache: Path, file: Path, change: Callable[[Path], None]
 ) -> None:
     first, _ = reads(file)
@@ -109,13 +106,12 @@ def test_the_table_has_no_path_and_forgets_what_it_learned_first(
     assert reads(files[0])[1] == 1
 
 
-def test_small_files_are_not_kept(cache: Path, tmp_path: Path) -> None:
+def test_small_files_or_if_off_any_are_not_kept(
+    cache: Path, tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "config.json").write_text("{}")
     reads(tmp_path / "config.json")
     assert not cache.exists()
-
-
-def test_it_can_be_turned_off(cache: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads(file)
     monkeypatch.setenv("EMBERGE_HASH_CACHE", "never")
     assert reads(file)[1] == 1

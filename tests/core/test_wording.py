@@ -43,7 +43,7 @@ def test_what_is_no_size_is_refused_with_an_example(text: str) -> None:
         parse_size(text)
 
 
-def test_sizes_have_three_digits() -> None:
+def test_numbers_and_lists_are_short_and_nouns_follow_their_number() -> None:
     assert [human_size(n) for n in (5, 999, 1500, 12_300_000_000, 5e13)] == [
         "5 bytes",
         "999 bytes",
@@ -51,17 +51,20 @@ def test_sizes_have_three_digits() -> None:
         "12.3 GB",
         "50 TB",
     ]
-
-
-def test_a_long_list_is_cut_and_counted() -> None:
     assert join_some("abc") == "a, b, c"
     assert join_some("abcde") == "a, b, c and 2 more"
     assert join_some(iter("abc"), 1) == "a and 2 more"
-
-
-def test_tensors_are_counted_by_their_first_words() -> None:
     names = ["visual.blocks.0.weight", "lm_head.weight", "visual.merger.weight"]
     assert count_by_first_word(names) == "visual (2 tensors), lm_head (1 tensor)"
+    assert count_noun(1, "merge strategy") == "1 merge strategy"
+    assert count_noun(1200, "loss") == "1,200 losses"
+    assert [plural(noun) for noun in ("merge strategy", "key", "batch", "step")] == [
+        "merge strategies",
+        "keys",
+        "batches",
+        "steps",
+    ]
+    assert (shorten("ab\n de", 5), shorten("abcdef", 5)) == ("ab de", "abcd…")
 
 
 @pytest.mark.parametrize(
@@ -79,24 +82,9 @@ def test_plain_text_begins_no_list_and_no_rule(text: str, markdown: str) -> None
     assert prose(text) == markdown
 
 
-def test_nouns_follow_their_number() -> None:
-    assert count_noun(1, "merge strategy") == "1 merge strategy"
-    assert count_noun(1200, "loss") == "1,200 losses"
-    assert [plural(noun) for noun in ("merge strategy", "key", "batch", "step")] == [
-        "merge strategies",
-        "keys",
-        "batches",
-        "steps",
-    ]
-
-
 def test_text_from_outside_cannot_steer_a_terminal() -> None:
     assert (
         printable("a\x1b]0;owned\x07b\nc\r\u202e\ud800")
         == "a\\x1b]0;owned\\x07b\\nc\\r\\u202e\\ud800"
     )
     assert printable("é 中 👩\u200d👩") == "é 中 👩\u200d👩"
-
-
-def test_a_long_text_is_cut_to_its_most() -> None:
-    assert (shorten("ab\n de", 5), shorten("abcdef", 5)) == ("ab de", "abcd…")

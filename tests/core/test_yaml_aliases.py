@@ -24,22 +24,16 @@ def problem(*lines: str) -> str | None:
     return find_alias_problem(yaml.compose("\n".join(lines), Loader=yaml.SafeLoader))
 
 
-def test_what_aliases_repeat_is_counted_as_if_it_were_written_out() -> None:
+def test_aliases_count_as_if_written_out_at_any_depth_also_in_merges() -> None:
     # b repeats a's list of 99 values (100 with itself) as often as it has aliases.
     uses = MOST_VALUES // 100 - 2
     lines = [f"a: &a [{', '.join(['x'] * 99)}]", f"b: [{', '.join(['*a'] * uses)}]"]
     assert problem(*lines) is None
     assert problem(*lines, "c: *a", "d: *a") is not None
-
-
-def test_depth_costs_nothing_and_an_anchor_that_holds_itself_counts_once() -> None:
     assert problem(*nested(60)) is not None
     assert problem(*nested(3)) is None
     assert problem("a: &a [*a, *a]") is None, "it is the reader's to refuse"
     assert find_alias_problem(None) is None
-
-
-def test_merged_mappings_count_too() -> None:
     lines = ["- &m0 {x: 1, y: 2}"]
     for level in range(1, 9):
         inside = ", ".join([f"*m{level - 1}"] * 9)
@@ -65,7 +59,7 @@ def test_a_recipe_of_nested_aliases_is_refused(tmp_path: Path, lines: list[str])
     assert "alias" in only.message
 
 
-def test_a_recipe_whose_steps_share_their_options_is_read(tmp_path: Path) -> None:
+def test_what_people_share_is_read(tmp_path: Path) -> None:
     path = tmp_path / "r.yaml"
     shared = ["x-models: &models [./a, ./b, ./c]", "x-more: &more {strategy: linear}", "steps:"]
     steps = [
@@ -74,23 +68,6 @@ def test_a_recipe_whose_steps_share_their_options_is_read(tmp_path: Path) -> Non
     ]
     path.write_text("\n".join([*shared, *steps]))
     assert len(load_recipe(path, load_plugins()).steps) == 199
-
-
-def test_a_catalogue_of_nested_aliases_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "datasets.yaml"
-    path.write_text("\n".join([*nested(8), "train: *a8"]))
-    with pytest.raises(DataError, match=rf"{path}: .*alias"):
-        load_catalogue(path)
-
-
-def test_a_catalogue_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "datasets.yaml"
-    path.write_text(f"train: {'[' * 3000}{']' * 3000}")
-    with pytest.raises(DataError, match=f"{path}.*nested"):
-        load_catalogue(path)
-
-
-def test_a_config_of_mergekit_whose_models_share_parameters_is_read(tmp_path: Path) -> None:
     path = tmp_path / "config.yml"
     models = [f"  - {{model: ./m{i}, parameters: *p}}" for i in range(20)]
     path.write_text(
@@ -98,3 +75,10 @@ def test_a_config_of_mergekit_whose_models_share_parameters_is_read(tmp_path: Pa
     )
     (step,) = load_recipe(path, load_plugins()).steps
     assert len(step.step.models) == 20  # type: ignore[attr-defined]
+
+
+def test_a_catalogue_of_nested_aliases_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "datasets.yaml"
+    path.write_text("\n".join([*nested(8), "train: *a8"]))
+    with pytest.raises(DataError, match=rf"{path}: .*alias"):
+        load_catalogue(path)

@@ -7,8 +7,6 @@ import os
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.support.commands import environment, python
 
 LINES = {
@@ -64,24 +62,13 @@ def ask(folder: Path, *lines: str, **settings: str) -> tuple[dict[str, list[str]
     return answers, heavy
 
 
-@pytest.fixture(scope="module")
-def answered(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, list[str]], list[str]]:
-    folder = tmp_path_factory.mktemp("place")
+def test_a_word_is_completed_by_what_fits_its_place_without_heavy_libraries(tmp_path: Path) -> None:
     for name in ("recipe.yaml", "readme.txt", "other.txt"):
-        (folder / name).touch()
-    (folder / "out").mkdir()
-    return ask(folder, *LINES)
-
-
-@pytest.mark.parametrize("line", LINES)
-def test_a_word_is_completed_by_what_fits_its_place(
-    line: str, answered: tuple[dict[str, list[str]], list[str]]
-) -> None:
-    assert sorted(answered[0][line]) == LINES[line]
-
-
-def test_no_heavy_library_is_loaded(answered: tuple[dict[str, list[str]], list[str]]) -> None:
-    assert answered[1] == []
+        (tmp_path / name).touch()
+    (tmp_path / "out").mkdir()
+    answers, heavy = ask(tmp_path, *LINES)
+    assert {line: sorted(words) for line, words in answers.items()} == LINES
+    assert heavy == []
 
 
 def test_a_broken_plugin_takes_no_verb_of_emberge_away(tmp_path: Path) -> None:

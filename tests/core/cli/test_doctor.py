@@ -11,13 +11,14 @@ import pytest
 from emberge.cli import examination
 from emberge.cli.main import main
 
+from tests.support.fixture_types import Capture, Patch
 from tests.support.places import ROOT
 
 SECRET = "hf_never_to_be_shown"
 
 
 @pytest.fixture(autouse=True)
-def _own_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_caches(tmp_path: Path, monkeypatch: Patch) -> None:
     """Caches in a folder of the test, and no installed plugin."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -25,13 +26,13 @@ def _own_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_TOKEN", raising=False)
 
 
-def doctor(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+def doctor(capsys: Capture, *words: str) -> tuple[int, str, str]:
     code = main(["doctor", *words])
     said = capsys.readouterr()
     return code, said.out, said.err
 
 
-def without(monkeypatch: pytest.MonkeyPatch, *missing: str, **versions: str) -> None:
+def without(monkeypatch: Patch, *missing: str, **versions: str) -> None:
     """Let some distributions be missing, and others have another version."""
     find = importlib.metadata.version
 
@@ -43,7 +44,7 @@ def without(monkeypatch: pytest.MonkeyPatch, *missing: str, **versions: str) -> 
     monkeypatch.setattr("importlib.metadata.version", version)
 
 
-def test_a_sound_machine_lacks_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sound_machine_lacks_nothing(capsys: Capture) -> None:
     code, out, err = doctor(capsys)
     assert (code, err) == (0, "")
     labels = [line[:10].strip() for line in out.splitlines() if not line.startswith("  ")]
@@ -51,8 +52,8 @@ def test_a_sound_machine_lacks_nothing(capsys: pytest.CaptureFixture[str]) -> No
     assert {"disk", "caches", "token", "plugins", "libraries", "extras"} <= {*labels}
 
 
-def test_a_missing_extra_is_named_with_its_use_and_its_line_of_pip(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_what_is_missing_or_old_is_named_with_its_pip_line(
+    monkeypatch: Patch, capsys: Capture
 ) -> None:
     without(monkeypatch, "pypdf")
     code, out, _ = doctor(capsys)
@@ -60,11 +61,6 @@ def test_a_missing_extra_is_named_with_its_use_and_its_line_of_pip(
     assert "documents that are PDF files" in line
     assert line.endswith("pip install 'emberge[pdf]' (pypdf is missing)")
     assert code == 0  # no recipe needs it
-
-
-def test_a_library_that_is_missing_or_too_old_is_a_fault(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
     without(monkeypatch, "peft", pluggy="1.0")
     code, _, err = doctor(capsys)
     assert code == 3
@@ -73,9 +69,14 @@ def test_a_library_that_is_missing_or_too_old_is_a_fault(
     assert "'peft>=" in err.partition("pip install")[2]
 
 
-def test_torch_that_cannot_be_imported_is_a_fault(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_unusable_torch_or_gpus_are_faults(
+    monkeypatch: Patch, tmp_path: Path, capsys: Capture
 ) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    monkeypatch.setattr("emberge.devices._ACCELERATOR_FILES", (str(tmp_path),))
+    code, _, err = doctor(capsys)
+    assert code == 3
+    assert f"there is a GPU driver ({tmp_path})" in err
     monkeypatch.setitem(sys.modules, "torch", None)
     code, out, err = doctor(capsys)
     assert code == 3
@@ -83,19 +84,7 @@ def test_torch_that_cannot_be_imported_is_a_fault(
     assert "extras" in out  # what else there is, is shown
 
 
-def test_a_gpu_that_torch_does_not_see_is_a_fault(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
-    monkeypatch.setattr("emberge.devices._ACCELERATOR_FILES", (str(tmp_path),))
-    code, _, err = doctor(capsys)
-    assert code == 3
-    assert f"there is a GPU driver ({tmp_path})" in err
-
-
-def test_a_token_is_present_or_not_and_never_shown(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_token_is_present_or_not_and_never_shown(monkeypatch: Patch, capsys: Capture) -> None:
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
     out = doctor(capsys)[1]
     assert "hub: none" in out
@@ -105,9 +94,7 @@ def test_a_token_is_present_or_not_and_never_shown(
     assert SECRET not in out
 
 
-def test_caches_have_place_size_and_number(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_caches_have_place_and_size(tmp_path: Path, capsys: Capture) -> None:
     blob = tmp_path / "hub" / "models--me--small" / "blobs" / "one"
     blob.parent.mkdir(parents=True)
     blob.write_bytes(b"x" * 12345)
@@ -118,9 +105,7 @@ def test_caches_have_place_size_and_number(
     assert f"{tmp_path / 'cache' / 'emberge'}: 0 bytes, " in out
 
 
-def test_a_plugin_that_cannot_be_loaded_is_a_fault(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plugin_that_fails_is_a_fault(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "mine.py").write_text("import nothing_of_this_name")
     code, out, err = doctor(capsys, "--plugin", str(tmp_path / "mine.py"))
     assert code == 3

@@ -53,34 +53,24 @@ def registered(**verbs: object) -> Plugins:
     return plugins
 
 
-def test_a_plugins_verb_runs_with_its_options_and_its_code_is_the_exit_code(
+def test_a_plugins_verb_runs_with_its_options_and_mistakes_are_named(
     plugin: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--plugin", plugin, "say-word", "hello", "--loud", "--memory", "1GB"]) == 3
     assert capsys.readouterr().out == "HELLO 1GB\n"
-
-
-def test_its_errors_are_those_of_emberge(plugin: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["say-word", "nothing", f"--plugin={plugin}"]) == 2
     assert capsys.readouterr().err == "error: nothing: name a word\n"
-
-
-@pytest.mark.parametrize("words", [["--help"], ["say-word", "--help"]])
-def test_the_help_shows_it(
-    plugin: str, words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        main(["--plugin", plugin, *words])
-    assert "rint a word" in capsys.readouterr().out
-
-
-def test_a_misspelt_verb_and_option_are_named(
-    plugin: str, capsys: pytest.CaptureFixture[str]
-) -> None:
     assert main(["say-wrd", "--plugin", plugin]) == 2
     assert "did you mean 'say-word'" in capsys.readouterr().err
     assert main(["say-word", "a", "--lod", "--plugin", plugin]) == 2
     assert "'--loud'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--help"], ["say-word", "--help"]])
+def test_the_help_has_it(plugin: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--plugin", plugin, *words])
+    assert "rint a word" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -96,16 +86,17 @@ def test_a_verb_of_another_form_is_refused(name: str, added: object, place: str)
         registered(**{name: added})
 
 
-def test_two_plugins_with_one_verb_are_refused() -> None:
+def test_a_verb_that_is_taken_or_leads_nowhere_is_refused() -> None:
     plugins, module = registered(shout=verb()), types.ModuleType("second")
     module.register_verbs = hookimpl(lambda: {"shout": verb()})  # type: ignore[attr-defined]
     with pytest.raises(PluginError, match="'shout' of plugin 'second'"):
         plugins.register(module, "second")
-
-
-def test_a_function_that_is_not_there_is_named() -> None:
     with pytest.raises(PluginError, match="no_such_module:function"):
         verb("no_such_module:function").call(None, Plugins())  # type: ignore[arg-type]
+    from emberge.cli.arguments import parse
+
+    with pytest.raises(PluginError, match="'merge'"):
+        parse(["status", "out"], {"merge": verb()})
 
 
 def test_a_verb_of_emberge_loads_no_plugin() -> None:
@@ -114,13 +105,6 @@ def test_a_verb_of_emberge_loads_no_plugin() -> None:
         "assert not any(name.startswith('emberge_') for name in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-
-
-def test_the_name_of_emberges_own_verb_is_refused() -> None:
-    from emberge.cli.arguments import parse
-
-    with pytest.raises(PluginError, match="'merge'"):
-        parse(["status", "out"], {"merge": verb()})
 
 
 @pytest.mark.parametrize("resumes", [True, False])

@@ -48,15 +48,12 @@ def run(place: Path, berts: list[Path], claim: str, margin: int) -> tuple[int, s
     return code, (place / "ci" / "summary.md").read_text()
 
 
-def test_a_run_that_meets_its_claims(place: Path, berts: list[Path]) -> None:
+def test_a_claim_that_is_not_met_is_the_first_thing_to_read(place: Path, berts: list[Path]) -> None:
     code, text = run(place, berts, "not_worse_than", 100)
     assert code == 0
     assert text.startswith("## gate.yaml: done\n")
     assert (place / "out" / "scores" / "scores.md").read_text().strip() in text
     assert "| soup | merge:merge | done |" in text
-
-
-def test_a_claim_that_is_not_met_is_the_first_thing_to_read(place: Path, berts: list[Path]) -> None:
     code, text = run(place, berts, "better_than", 100)
     assert code == 3
     assert text.startswith("## gate.yaml: a requirement is not met\n\n- step 'scores': not met: ")
@@ -64,7 +61,7 @@ def test_a_claim_that_is_not_met_is_the_first_thing_to_read(place: Path, berts: 
     assert "95% intervals" in text
 
 
-def test_a_failure_is_summed_up_too(
+def test_a_failure_is_shown_too(
     place: Path, berts: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object, **__: object) -> None:

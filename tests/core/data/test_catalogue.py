@@ -102,16 +102,14 @@ def test_a_catalogue_names_its_sets_beside_it(folder: Path) -> None:
     assert (topics.symmetric, topics.domain, topics.prompt) == (True, None, "")
 
 
-def test_a_catalogue_is_found_from_where_one_stands(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_catalogue_is_found_from_anywhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder.parent)
     named = load_catalogue(Path(folder.name)).train
     paths = [entry.path for entry in named if entry.path is not None]
     assert [locate_file(path).is_file() for path in paths] == [True] * len(named)
 
 
-def test_all_training_sets_are_loaded_or_those_in_only(folder: Path) -> None:
+def test_training_sets_are_loaded_with_the_options_beside_their_catalogue(folder: Path) -> None:
     pairs, similar = load(folder)
     assert (pairs.info.name, len(pairs), pairs.prompt) == ("pairs", 9, "")
     assert (similar.prompt, similar.info.task) == ("similar: ", "sts")
@@ -120,9 +118,6 @@ def test_all_training_sets_are_loaded_or_those_in_only(folder: Path) -> None:
     assert alone.fingerprint == similar.fingerprint
     with pytest.raises(DataError, match="no training set 'pair'; did you mean 'pairs'"):
         load(folder, only=("pair",))
-
-
-def test_options_beside_a_catalogue_hold_for_each_of_its_sets(folder: Path) -> None:
     sets = load(folder, limit=3, weight=2.0, prompt="{prompt}")
     assert [len(s) for s in sets] == [3, 1]
     assert [s.info.weight for s in sets] == [2.0, 2.0]
@@ -133,7 +128,7 @@ def test_options_beside_a_catalogue_hold_for_each_of_its_sets(folder: Path) -> N
         load(folder, name="mine")
 
 
-def test_a_split_beside_a_catalogue_is_that_of_its_hub_sets(
+def test_a_split_of_a_catalogue_is_its_hub_sets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
@@ -151,59 +146,8 @@ def test_a_missing_catalogue_is_refused(tmp_path: Path) -> None:
         load_catalogue(tmp_path / "datasets.yaml")
 
 
-# ── evaluation sets ─────────────────────────────────────────────────────────────────────────────
-
-
 def evaluation(folder: Path, task: Any, **options: Any) -> EvalSet:
     return EvalSet(name="set", folder=folder, task=task, **options)
-
-
-@pytest.fixture
-def beir(tmp_path: Path) -> Path:
-    documents = [{"_id": f"d{i}", "title": "T" if i else "", "text": f"t{i}"} for i in range(50)]
-    rows(tmp_path / "corpus.jsonl.gz", documents)
-    rows(tmp_path / "queries.jsonl.gz", [{"_id": f"q{i}", "text": f"q {i}"} for i in range(20)])
-    lines = [f"q{i}\td{i}\t{1 + i % 2}" for i in range(10)]
-    (tmp_path / "qrels.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *lines, ""]))
-    (tmp_path / "qrels_dev.tsv").write_text("q11\td3\t1\nq11\td4\t0\n")
-    return tmp_path
-
-
-def test_a_retrieval_set_joins_title_and_text_and_takes_judged_queries(beir: Path) -> None:
-    data = load_eval_set(evaluation(beir, "retrieval"), readers=READERS)
-    assert isinstance(data, RetrievalData)
-    assert (data.corpus["d0"], data.corpus["d1"], len(data.corpus)) == ("t0", "T t1", 50)
-    assert list(data.queries) == [f"q{i}" for i in range(10)]
-    assert data.relevant["q1"] == {"d1": 2}
-    dev = load_eval_set(evaluation(beir, "retrieval"), readers=READERS, split="dev")
-    assert isinstance(dev, RetrievalData)
-    assert (dev.queries, dev.relevant) == ({"q11": "q 11"}, {"q11": {"d3": 1, "d4": 0}})
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "said"),
-    [
-        ("qrels.tsv", "q0\td0\t1\nq0\td99\t1\n", r"qrels\.tsv:2: there is no document 'd99'"),
-        ("qrels.tsv", "q99\td0\t1\n", r"qrels\.tsv:1: there is no query 'q99'"),
-        ("qrels.tsv", "q0 d0 1\n", r"qrels\.tsv:1: expected query, document and a whole number"),
-        ("qrels.tsv", "query-id\tcorpus-id\tscore\n", r"qrels\.tsv: there are no judgements"),
-        (
-            "queries.jsonl.gz",
-            '{"_id": "q0", "text": " "}\n',
-            r"queries\.jsonl\.gz:1: the text is empty",
-        ),
-        ("queries.jsonl.gz", '{"id": "q0"}\n', r":1: expected _id and text \(columns: id\)"),
-        ("corpus.jsonl.gz", '{"_id": 0, "text": "a"}\n' * 2, r":2: the id '0' was given before"),
-        ("corpus.jsonl.gz", "[]\n", r"corpus\.jsonl\.gz:1: expected an object"),
-    ],
-)
-def test_a_fault_of_a_retrieval_set_is_named_with_its_line(
-    beir: Path, name: str, text: str, said: str
-) -> None:
-    packed = gzip.compress(text.encode()) if name.endswith(".gz") else text.encode()
-    (beir / name).write_bytes(packed)
-    with pytest.raises(DataError, match=said):
-        load_eval_set(evaluation(beir, "retrieval"), readers=READERS)
 
 
 def test_pairs_without_scores_are_refused(tmp_path: Path) -> None:
@@ -240,12 +184,7 @@ def test_a_classification_set_has_two_halves_with_the_same_labels(tmp_path: Path
     )
 
 
-# ── real sets ───────────────────────────────────────────────────────────────────────────────────
-
-
-def test_every_real_set_is_read_as_its_catalogue_counts_it(
-    shared_data: Path, tmp_path: Path
-) -> None:
+def test_every_real_set_is_as_its_catalogue_counts_it(shared_data: Path, tmp_path: Path) -> None:
     import yaml
 
     said = yaml.safe_load((shared_data / "datasets.yaml").read_text("utf-8"))
@@ -306,7 +245,7 @@ def test_every_real_evaluation_set_is_read_as_its_catalogue_counts_it(shared_dat
         ("rows: 2", None),
     ],
 )
-def test_a_training_set_states_its_licence_or_that_of_its_source(
+def test_a_set_states_its_or_a_sources_licence(
     tmp_path: Path, fact: str, licence: str | None
 ) -> None:
     listed = f"train: [{{name: pairs, file: pairs.jsonl, {fact}}}]"
@@ -347,9 +286,7 @@ train:
         ("writen_by: [t5]", r"datasets\.yaml:2: .*did you mean 'written_by'.*'x-writen_by'"),
     ],
 )
-def test_wrong_facts_of_a_source_are_refused_with_their_line(
-    tmp_path: Path, fact: str, message: str
-) -> None:
+def test_wrong_facts_of_a_source_name_their_line(tmp_path: Path, fact: str, message: str) -> None:
     listed = f"train:\n- {{name: pairs, file: pairs.jsonl, source: {{{fact}}}}}\n"
     (tmp_path / "datasets.yaml").write_text(listed)
     with pytest.raises(DataError, match=message):

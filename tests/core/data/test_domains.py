@@ -49,16 +49,13 @@ def tasks(folder: Path, *only: str, **options: object) -> tuple[str, ...]:
     return in_domain_tasks([entry], resolve)
 
 
-def test_training_data_names_its_in_domain_tasks_once_each(folder: Path) -> None:
+def test_training_data_names_its_in_domain_tasks_or_is_refused(folder: Path) -> None:
     assert tasks(folder) == ("FAQ", "FAQ.v2", "Topics")
     assert tasks(folder, "topics") == ("Topics", "FAQ")
     assert tasks(folder, "quiet", ind_tasks=("Own",)) == ("Own",)
     hub = DataEntry(hub="owner/name", ind_tasks=("Hub",))
     assert in_domain_tasks([hub], resolve) == ("Hub",)
     assert in_domain_tasks([dataclasses.replace(hub, ind_tasks=())], resolve) == ()
-
-
-def test_data_that_says_nothing_of_domains_is_refused(folder: Path) -> None:
     with pytest.raises(DataError, match="no training set says which tasks it makes in domain"):
         tasks(folder, "quiet")
     with pytest.raises(DataError, match="there is no training set 'topic'; did you mean 'topics'"):
@@ -76,11 +73,7 @@ def test_data_that_says_nothing_of_domains_is_refused(folder: Path) -> None:
     [
         ("hard_only", "hard", "5: negatives are auto, in_batch or hard_only, not 'hard'"),
         ("[FAQ, FAQ.v2]", "FAQ", "6: expected a list of names"),
-        (
-            "ind_tasks: [Topics",
-            "ind_task: [Topics",
-            "11: there is no 'ind_task' here; did you mean",
-        ),
+        ("ind_tasks: [Topics", "ind_task: [Topics", "11: there is no 'ind_task' here; did you"),
     ],
 )
 def test_a_fault_is_named_with_its_line(folder: Path, old: str, new: str, said: str) -> None:

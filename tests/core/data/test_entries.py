@@ -20,12 +20,15 @@ from emberge.data import (
     expand,
     load_catalogue,
     load_datasets,
+    one_by_one,
     read_plain_rows,
 )
 from emberge.data.entry import Catalogue
 from emberge.data.rows.columns import ColumnLayout, LayoutError, column_kind, find_layout
 from emberge.data.sampling import sample_labelled, sample_rows
 from emberge_data import Delimited, JsonLines, Parquet
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 READERS = [JsonLines(), Parquet(), Delimited()]
 
@@ -48,9 +51,6 @@ def catalogue(folder: Path, text: str) -> Path:
     path = folder / "datasets.yaml"
     path.write_text(text)
     return path
-
-
-# ── entries ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_an_entry_that_says_nothing_leaves_all_open() -> None:
@@ -85,8 +85,6 @@ def test_a_set_to_score_is_english_and_symmetric_by_default(tmp_path: Path) -> N
     }
     assert Catalogue(path=tmp_path) == Catalogue(path=tmp_path, train=(), dev=(), test=(), eval=())
 
-
-# ── catalogues ──────────────────────────────────────────────────────────────────────────────────
 
 FACTS = (
     *("source", "licence", "license", "url", "homepage", "citation", "description", "notes"),
@@ -184,7 +182,7 @@ eval:
     "task",
     ["retrieval", "reranking", "classification", "clustering", "sts", "pair_classification"],
 )
-def test_every_option_of_an_evaluation_set_is_read(
+def test_evaluation_sets_are_read_whole(
     tmp_path: Path, folder: str, domain: Any, task: Any
 ) -> None:
     path = catalogue(tmp_path, EVAL.format(folder=folder, task=task, domain=domain))
@@ -236,7 +234,6 @@ def test_a_prompt_and_sides_that_are_given_stay(tmp_path: Path) -> None:
         ("train:\n- {name: a, file: a, score_range: [1, 1]}", 2, "lowest, highest"),
         ("train:\n- {name: a, file: a, score_range: [0, 1, 2]}", 2, "lowest, highest"),
         ("train:\n- {name: a, file: a, score_range: 1}", 2, "lowest, highest"),
-        ("train:\n- {name: a, file: a, weight: heavy}", 2, "expected a number"),
         ("train:\n- {name: a, file: a, limit: -1}", 2, "whole number above 0"),
         ("train:\n- {name: [a], file: a}", 2, "expected a text"),
         ("train:\n- {name: a, name: b, file: a}", 2, "written twice"),
@@ -258,18 +255,12 @@ def test_a_prompt_and_sides_that_are_given_stay(tmp_path: Path) -> None:
         ("train:\n- name: a\n  file: a\n  columns: {anchr: x}", 4, "did you mean 'anchor'?"),
         ("train:\n- name: a\n  file: a\n  rows: 2\n  rows: 3", 5, "'rows' is written twice"),
         ("train:\n- name: a\n  file: a\n- b", 4, "name: value"),
-        ("train:\n- {name: a, file: a, limit: 0}", 2, "whole number above 0"),
         (f"train:\n- {{name: a, file: a, limit: {10**18}}}", 2, "whole number above 0"),
         ("train:\n- {name: a, file: a, weight: 0}", 2, "weight must be above 0, not 0"),
-        ("train:\n- {name: a, file: a, weight: inf}", 2, "expected a number, not 'inf'"),
-        ('train:\n- {name: "a\\tb", file: a}', 2, "a word without control characters"),
-        ("train:\n- {name: ' ', file: a}", 2, "a word without control characters"),
         ("[" * 3000, None, "nested too deeply"),
     ],
 )
-def test_what_is_wrong_in_a_catalogue_is_named(
-    tmp_path: Path, text: str, line: int | None, words: str
-) -> None:
+def test_bad_catalogues_are_named(tmp_path: Path, text: str, line: int | None, words: str) -> None:
     with pytest.raises(DataError) as caught:
         load_catalogue(catalogue(tmp_path, text))
     place = "datasets.yaml: " if line is None else f"datasets.yaml:{line}: "
@@ -277,19 +268,13 @@ def test_what_is_wrong_in_a_catalogue_is_named(
     assert words in str(caught.value)
 
 
-def test_two_lists_may_have_a_set_of_one_name(tmp_path: Path) -> None:
+def test_lists_may_be_empty_and_have_sets_of_one_name(tmp_path: Path) -> None:
     text = "".join(f"{part}:\n- {{name: a, file: a}}\n" for part in ("train", "dev"))
     text += "eval:\n- {name: a, dir: a, task: sts}\n"
     found = load_catalogue(catalogue(tmp_path, f"format: 1\n{text}"))
     assert [len(part) for part in (found.train, found.dev, found.eval)] == [1, 1, 1]
-
-
-def test_an_empty_list_is_none(tmp_path: Path) -> None:
     found = load_catalogue(catalogue(tmp_path, "train:\n- {name: a, file: a}\ndev:\neval:\n"))
     assert (len(found.train), found.dev, found.eval) == (1, (), ())
-
-
-# ── sources ─────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture
@@ -301,7 +286,17 @@ def two_lists(tmp_path: Path) -> Path:
     return catalogue(tmp_path, f"{text}dev:\n- {{name: a, file: kept.jsonl}}\n")
 
 
-def test_a_split_dev_means_the_development_sets(two_lists: Path) -> None:
+def test_only_and_split_pick_sets_of_a_catalogue_and_a_name_is_for_one(two_lists: Path) -> None:
+    with pytest.raises(DataError, match="'c' cannot stand for 2 sets"):
+        load(two_lists, name="c")
+    (dataset,) = load(two_lists, name="c", only=("a",))
+    assert dataset.info.name == "c"
+    with pytest.raises(DataError, match="picks sets of a catalogue"):
+        load(two_lists.parent / "a.jsonl", only=("a",))
+    (two_lists.parent / "empty").mkdir()
+    with pytest.raises(DataError, match=r"no datasets\.yaml"):
+        load(two_lists.parent / "empty")
+    assert len(load(two_lists.parent)) == 2
     (dataset,) = load(two_lists, split="dev")
     assert (dataset[0].anchor, dataset.entry.split) == ("kept", "train")
     assert [one[0].anchor for one in load(two_lists)] == ["a", "b"]
@@ -310,13 +305,6 @@ def test_a_split_dev_means_the_development_sets(two_lists: Path) -> None:
     two_lists.write_text(two_lists.read_text().partition("dev:")[0])
     with pytest.raises(DataError, match="no development sets"):
         load(two_lists, split="dev")
-
-
-def test_a_name_is_for_one_set(two_lists: Path) -> None:
-    with pytest.raises(DataError, match="'c' cannot stand for 2 sets"):
-        load(two_lists, name="c")
-    (dataset,) = load(two_lists, name="c", only=("a",))
-    assert dataset.info.name == "c"
 
 
 def test_options_beside_a_catalogue_are_those_of_each_of_its_sets(two_lists: Path) -> None:
@@ -347,15 +335,6 @@ def test_texts_of_labels_are_drawn_by_the_sets_name_and_the_row(tmp_path: Path) 
     }
 
 
-def test_only_is_for_catalogues(two_lists: Path) -> None:
-    with pytest.raises(DataError, match="picks sets of a catalogue"):
-        load(two_lists.parent / "a.jsonl", only=("a",))
-    (two_lists.parent / "empty").mkdir()
-    with pytest.raises(DataError, match=r"no datasets\.yaml"):
-        load(two_lists.parent / "empty")
-    assert len(load(two_lists.parent)) == 2
-
-
 def test_heads_alone_are_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
 
@@ -371,7 +350,7 @@ def test_heads_alone_are_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [False, True]
 
 
-def test_the_reader_of_the_longest_ending_is_taken(tmp_path: Path) -> None:
+def test_the_reader_of_the_longest_ending_is_taken_of_a_file_that_is_there(tmp_path: Path) -> None:
     from emberge.data.data_sources import find_reader
 
     assert type(find_reader(tmp_path / "a.TSV.GZ", READERS)) is Delimited
@@ -379,6 +358,9 @@ def test_the_reader_of_the_longest_ending_is_taken(tmp_path: Path) -> None:
         find_reader(tmp_path / "a.txt", READERS)
     with pytest.raises(DataError, match="known: none"):
         find_reader(tmp_path / "a.txt", [])
+    rows_file(tmp_path / "questions.jsonl", {"text": "a"})
+    with pytest.raises(DataError, match=r"no such file; did you mean 'questions\.jsonl'"):
+        load(tmp_path / "question.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -394,9 +376,7 @@ def test_the_reader_of_the_longest_ending_is_taken(tmp_path: Path) -> None:
         ({"revision": "a"}, "`revision` chooses a part of a hub dataset"),
     ],
 )
-def test_options_that_contradict_are_named(
-    tmp_path: Path, options: dict[str, Any], words: str
-) -> None:
+def test_contradictions_are_named(tmp_path: Path, options: dict[str, Any], words: str) -> None:
     path = rows_file(tmp_path / "a.jsonl", {"text": "a"})
     with pytest.raises(DataError, match=words):
         load(path, **options)
@@ -409,14 +389,6 @@ def test_the_smallest_options_are_allowed(tmp_path: Path) -> None:
     (dataset,) = load(path, limit=1, first=1, weight=1e-9)
     assert (len(dataset), dataset.info.weight) == (1, 1e-9)
 
-
-def test_a_misspelt_file_is_suggested(tmp_path: Path) -> None:
-    rows_file(tmp_path / "questions.jsonl", {"text": "a"})
-    with pytest.raises(DataError, match=r"no such file; did you mean 'questions\.jsonl'"):
-        load(tmp_path / "question.jsonl")
-
-
-# ── columns ─────────────────────────────────────────────────────────────────────────────────────
 
 ANCHORS = ["query", "anchor", "question", "sentence1", "sentence_1", "sentence_a", "premise"]
 ANCHORS += ["text1", "question1", "sentence"]
@@ -467,16 +439,6 @@ def test_every_usual_name_of_a_text_is_known(name: str) -> None:
         assert find_layout([name, label], Columns()) == ColumnLayout(name, label=label)
 
 
-def test_one_column_of_any_name_is_a_text_if_the_task_is() -> None:
-    assert find_layout(["body"], Columns(), "text").anchor == "body"
-    assert find_layout(["body", "id"], Columns(anchor="body"), "text").anchor == "body"
-    for names in (["body", "id"], []):
-        with pytest.raises(LayoutError, match=r"no column for the text.*columns: \{anchor: …"):
-            find_layout(names, Columns(), "text")
-    with pytest.raises(LayoutError, match="no column for the positive"):
-        find_layout(["text"], Columns(), "retrieval")
-
-
 @pytest.mark.parametrize("name", ["image", "images", "image_path", "image_file"])
 def test_every_usual_name_of_an_image_is_known(name: str) -> None:
     assert column_kind(name) == "image"
@@ -504,7 +466,7 @@ def test_a_degree_beside_two_sentences_is_a_unit_score() -> None:
     assert (both.score, both.label, both.unit_score) == ("score", "label", False)
 
 
-def test_named_columns_alone_are_read() -> None:
+def test_columns_that_are_named_or_alone_are_read() -> None:
     found = find_layout(
         ["a", "b", "neg", "score", "label", "prompt"], Columns(anchor="a", positive="b")
     )
@@ -516,6 +478,13 @@ def test_named_columns_alone_are_read() -> None:
         "p_1",
         "p_2",
     )
+    assert find_layout(["body"], Columns(), "text").anchor == "body"
+    assert find_layout(["body", "id"], Columns(anchor="body"), "text").anchor == "body"
+    for names in (["body", "id"], []):
+        with pytest.raises(LayoutError, match=r"no column for the text.*columns: \{anchor: …"):
+            find_layout(names, Columns(), "text")
+    with pytest.raises(LayoutError, match="no column for the positive"):
+        find_layout(["text"], Columns(), "retrieval")
 
 
 @pytest.mark.parametrize(
@@ -533,24 +502,14 @@ def test_named_columns_alone_are_read() -> None:
         (["pos", "b"], Columns(), "no column for the anchor"),
         (["query", "b"], Columns(), "no column for the positive"),
         (["query", "score", "label"], Columns(), "no column for the positive"),
-        (
-            ["query", "b"],
-            Columns(anchor="query"),
-            r"no column for the positive \(anchor is 'query'\)",
-        ),
+        (["query", "b"], Columns(anchor="query"), r"for the positive \(anchor is 'query'\)"),
         (["query", "b"], Columns(positive="c"), "positive names 'c', which is not there"),
         (["premise", "hypothesis", "label"], Columns(), "may be a class or a score"),
-        (
-            ["left", "right"],
-            Columns(),
-            r"among left, right; write columns: \{anchor: …, positive: …",
-        ),
+        (["left", "right"], Columns(), r"left, right; write columns: \{anchor: …, positive: …"),
         (["query", "b"], Columns(anchor="qeury"), "names 'qeury', .*; did you mean 'query'"),
     ],
 )
-def test_columns_that_may_be_two_things_are_named(
-    names: list[str], columns: Columns, words: str
-) -> None:
+def test_ambiguous_columns_are_named(names: list[str], columns: Columns, words: str) -> None:
     with pytest.raises(LayoutError, match=words):
         find_layout(names, columns)
 
@@ -563,9 +522,6 @@ def test_a_layout_is_described_by_its_parts() -> None:
     assert not ColumnLayout("t", single=True).labelled
     assert not layout.labelled
     assert ColumnLayout("t", label="l").labelled
-
-
-# ── samples and draws ───────────────────────────────────────────────────────────────────────────
 
 
 def test_samples_are_these(tmp_path: Path) -> None:
@@ -621,7 +577,7 @@ def test_a_row_beyond_the_last_is_named(tmp_path: Path) -> None:
             dataset[row]
 
 
-def test_rows_without_a_store_go_with_the_set(
+def test_without_a_store_rows_go_with_the_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import tempfile
@@ -651,9 +607,6 @@ def test_rows_in_a_store_are_found_by_content(tmp_path: Path) -> None:
     assert dataset_store.FORMAT == 3
 
 
-# ── plain rows ──────────────────────────────────────────────────────────────────────────────────
-
-
 def test_plain_rows_are_those_of_one_file(tmp_path: Path, two_lists: Path) -> None:
     path = rows_file(tmp_path / "c.jsonl", *({"n": n} for n in range(20)))
     entry = DataEntry(path=DataRef(str(path)), limit=8)
@@ -680,9 +633,6 @@ def test_bad_plain_rows_are_listed_up_to_twenty(tmp_path: Path) -> None:
         read_plain_rows(DataEntry(path=DataRef(str(path))), readers=READERS, resolve=resolve)
     assert "more" not in str(caught.value).splitlines()[-1].rpartition(":")[2]
     assert len(str(caught.value).splitlines()) == 20
-
-
-# ── the preview of a check ──────────────────────────────────────────────────────────────────────
 
 
 def preview(path: Path, **options: Any) -> Any:
@@ -720,7 +670,7 @@ def test_a_preview_shows_all_parts_of_the_first_row(tmp_path: Path) -> None:
     assert head.title == "a: retrieval"
 
 
-def test_a_preview_of_labels_says_what_is_drawn(tmp_path: Path) -> None:
+def test_a_preview_of_labels_or_texts_says_what_is_drawn_and_counts_few(tmp_path: Path) -> None:
     rows = [{"text": f"{n}", "label": "ab"[n % 2]} for n in range(4)]
     head = preview(rows_file(tmp_path / "a.jsonl", *rows), symmetric=True, prompt="p")
     assert "prompt: 'p' before every text" in head.lines
@@ -729,10 +679,52 @@ def test_a_preview_of_labels_says_what_is_drawn(tmp_path: Path) -> None:
     head = preview(rows_file(tmp_path / "b.jsonl", {"text": "a"}))
     assert head.lines == ("columns: text = text", "text: a")
     assert head.texts == 1
-
-
-def test_a_preview_of_many_rows_counts_no_texts(tmp_path: Path) -> None:
     path = rows_file(tmp_path / "a.jsonl", *({"text": f"{n}"} for n in range(100)))
     assert preview(path).texts is None
     rows_file(path, *({"text": f"{n}"} for n in range(99)))
     assert preview(path).texts == 99
+
+
+def entry(text: str, folder: Path, **more: object) -> DataEntry:
+    return DataEntry(path=DataRef(text, folder), **more)  # type: ignore[arg-type]
+
+
+def test_a_catalogue_is_split_into_its_sets_if_they_are_known(tmp_path: Path) -> None:
+    sets = "".join(f"- {{name: {n}, path: {n}.jsonl}}\n" for n in ("red", "blue"))
+    (tmp_path / "datasets.yaml").write_text(f"train:\n{sets}")
+    for text in ("datasets.yaml", "."):
+        found = one_by_one([entry(text, tmp_path, limit=7)])
+        assert list(found) == ["blue", "red"]
+        assert found["red"] == entry(text, tmp_path, limit=7, only=("red",))
+    assert list(one_by_one([entry("datasets.yaml", tmp_path, only=("red",))])) == ["red"]
+    with pytest.raises(DataError, match=r"the sets that \$corpus will hold .* under `only`"):
+        one_by_one([entry("$corpus", tmp_path)])
+    assert list(one_by_one([entry("$corpus", tmp_path, only=("b", "a"))])) == ["a", "b"]
+
+
+def test_entries_go_by_their_names_or_numbers(tmp_path: Path) -> None:
+    given = [
+        DataEntry(hub="me/questions"),
+        entry("pairs.jsonl.gz", tmp_path),
+        entry("b.csv", tmp_path, name="my set"),
+    ]
+    assert list(one_by_one(given)) == ["my-set", "pairs", "questions"]
+    assert one_by_one(given) == one_by_one(given[::-1])
+    given = [entry("a/x.jsonl", tmp_path), entry("b/x.jsonl", tmp_path)]
+    assert list(one_by_one(given)) == ["x-0", "x-1"]
+
+
+@given(st.lists(st.text(max_size=5), max_size=30))
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_texts_are_in_the_order_of_their_first(tmp_path: Path, given: list[str]) -> None:
+    texts = DistinctTexts(iter(given), tmp_path)
+    assert list(texts) == list(dict.fromkeys(given))
+    assert [texts[int(place)] for place in texts.places] == given
+    assert texts[1:3] == list(dict.fromkeys(given))[1:3]
+
+
+def test_half_a_surrogate_pair_is_a_text(tmp_path: Path) -> None:
+    assert list(DistinctTexts(["\ud800", "a", "\ud800"], tmp_path)) == ["\ud800", "a"]
+    assert not list(tmp_path.iterdir())

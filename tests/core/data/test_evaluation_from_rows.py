@@ -10,6 +10,7 @@ import pytest
 from emberge import Columns, DataError, DataRef, EvalSource, RetrievalData
 from emberge.data import (
     check_eval_sets,
+    describe_small_sets,
     eval_texts,
     lacking_half,
     load_datasets,
@@ -61,19 +62,13 @@ def faults_of(path: Path, **options: Any) -> list[str]:
     return check_eval_sets(context, source(path, **options))[1]
 
 
-# ── retrieval ───────────────────────────────────────────────────────────────────────────────────
-
-
-def test_queries_are_distinct_anchors_and_positives_are_relevant(tmp_path: Path) -> None:
+def test_queries_are_distinct_anchors_and_positives_alone_are_relevant(tmp_path: Path) -> None:
     data = load(write(tmp_path / "heldout.csv", CSV))
     assert data == RetrievalData(
         corpus={"d0": "The king", "d1": "The page", "d2": "A queen"},
         queries={"q0": "Who rules?", "q1": "Who serves?"},
         relevant={"q0": {"d0": 1, "d2": 1}, "q1": {"d1": 1}},
     )
-
-
-def test_negatives_are_searched_and_not_judged(tmp_path: Path) -> None:
     row = {"query": "Q", "pos": ["P", "R"], "neg": ["N", "P"]}
     data = load(write_rows(tmp_path / "a.jsonl", row))
     assert list(data.corpus.values()) == ["P", "R", "N"]
@@ -123,9 +118,6 @@ def test_a_limit_keeps_a_sample_of_queries_with_their_documents(tmp_path: Path) 
     for query, text in data.queries.items():
         (document,) = data.relevant[query]
         assert data.corpus[document] == text.replace("Q", "D")
-
-
-# ── further documents ───────────────────────────────────────────────────────────────────────────
 
 
 def test_further_documents_are_searched_once_each(tmp_path: Path) -> None:
@@ -210,9 +202,6 @@ def test_documents_that_are_not_there_or_of_no_known_format_are_named(tmp_path: 
         assert f"{name}: {message}" in fault
 
 
-# ── other kinds ─────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize(
     ("text", "task"),
     [
@@ -237,21 +226,15 @@ def test_scores_are_scaled_as_in_training(tmp_path: Path) -> None:
     assert load(path, score_range=(0, 4)).scores == [0.0, 0.5]
 
 
-def test_a_classifier_is_fitted_on_half_of_each_label(tmp_path: Path) -> None:
+def test_a_classifier_is_fitted_on_half_of_each_label_of_two_texts(tmp_path: Path) -> None:
     rows = [{"text": f"{label}{n}", "label": label} for label in "ab" for n in range(4)]
     data = load(write_rows(tmp_path / "a.jsonl", *rows, rows[0]))
     assert sorted(data.train_labels) == sorted(data.test_labels) == ["a", "a", "b", "b"]
     assert {*data.train_texts, *data.test_texts} == {row["text"] for row in rows}
     assert not {*data.train_texts} & {*data.test_texts}
-
-
-def test_a_label_with_one_text_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "text,label\nA,x\nB,x\nC,y\n")
     with pytest.raises(DataError, match=r"a\.csv: there is only one text of label 'y'"):
         load(path)
-
-
-# ── folders and catalogues ──────────────────────────────────────────────────────────────────────
 
 
 def test_a_folder_in_beirs_layout_is_a_set(tmp_path: Path) -> None:
@@ -287,7 +270,7 @@ def parts(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_part_of_a_catalogue_is_read_by_its_name(parts: Path) -> None:
+def test_a_part_of_a_catalogue_is_read_by_its_name_also_for_training(parts: Path) -> None:
     assert list(eval_texts(load(parts, "dev"))) == [("query", "Dev"), ("document", "D")]
     assert list(eval_texts(load(parts))) == [
         *(("query", "Test"), ("document", "More"), ("document", "E"))
@@ -297,6 +280,13 @@ def test_a_part_of_a_catalogue_is_read_by_its_name(parts: Path) -> None:
     assert eval_set.prompt == "Instruct: Find it.\nQuery: "
     (eval_set,) = pick_eval_sets(source(parts, domain="out"), readers=READERS)
     assert eval_set.domain == "out"
+    from emberge import DataEntry
+
+    entry = DataEntry(path=DataRef(str(parts)), split="test")
+    (dataset,) = load_datasets(
+        [entry], store=parts / "store", readers=READERS, resolve=lambda ref: Path(ref.text)
+    )
+    assert dataset[0].anchor == "Test"
 
 
 def test_a_part_that_is_missing_is_named_with_the_step_that_makes_it(parts: Path) -> None:
@@ -309,16 +299,6 @@ def test_a_part_that_is_missing_is_named_with_the_step_that_makes_it(parts: Path
     assert "datasets.yaml" in fault
 
 
-def test_a_part_is_read_as_rows_for_training_too(parts: Path) -> None:
-    from emberge import DataEntry
-
-    entry = DataEntry(path=DataRef(str(parts)), split="test")
-    (dataset,) = load_datasets(
-        [entry], store=parts / "store", readers=READERS, resolve=lambda ref: Path(ref.text)
-    )
-    assert dataset[0].anchor == "Test"
-
-
 def test_labels_of_a_part_are_fitted_on_the_training_part(tmp_path: Path) -> None:
     write(tmp_path / "train.csv", "text,label\nA,x\nB,y\n")
     write(tmp_path / "test.csv", "text,label\nC,x\nD,y\n")
@@ -329,9 +309,6 @@ def test_labels_of_a_part_are_fitted_on_the_training_part(tmp_path: Path) -> Non
     )
     data = load(tmp_path)
     assert (list(data.train_texts), list(data.test_texts)) == (["A", "B"], ["C", "D"])
-
-
-# ── errors ──────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -353,14 +330,11 @@ def test_rows_that_cannot_be_scored_are_named(tmp_path: Path, text: str, fault: 
     assert fault in str(caught.value)
 
 
-def test_rows_that_are_not_utf8_are_named(tmp_path: Path) -> None:
+def test_rows_that_are_not_utf8_or_without_scores_are_named(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes("question,answer\nA,B\nWo?,Über\n".encode("latin-1"))
     (fault,) = faults_of(path)
     assert "a.csv:3: not UTF-8 from here; save the file as UTF-8" in fault
-
-
-def test_rows_without_scores_are_no_sts_set(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", CSV)
     assert "task sts needs a score for every pair" in faults_of(path, task="sts")[0]
 
@@ -385,3 +359,50 @@ def test_check_shows_the_first_row_as_it_was_understood(tmp_path: Path) -> None:
     assert title == "evaluation: heldout: retrieval"
     assert lines[0] == "columns: anchor = question, positive = answer"
     assert lines[1] == "anchor: Who rules?"
+
+
+def warnings_of(path: Path, split: Any = "test") -> list[str]:
+    sets = pick_eval_sets(path, readers=READERS, split=split)
+    return list(describe_small_sets(sets, split, READERS))
+
+
+def write_questions(path: Path, count: int, answers: int = 1) -> Path:
+    lines = [f"Q{n},A{n} {k}\n" for n in range(count) for k in range(answers)]
+    path.write_text("question,answer\n" + "".join(lines))
+    return path
+
+
+def test_a_small_set_is_told_with_half_widths_of_its_intervals(tmp_path: Path) -> None:
+    (warning,) = warnings_of(write_questions(tmp_path / "few.csv", 49))
+    assert "set 'few' has 49 queries" in warning
+    # 1.96 * 33 / sqrt(49) and 1.96 * 12 / sqrt(49)
+    assert "of a score is about ± 9 points" in warning
+    assert "of a model's gain over its base about ± 3," in warning
+
+
+@pytest.mark.parametrize(("count", "is_small"), [(99, True), (100, False)])
+def test_distinct_queries_are_counted(tmp_path: Path, count: int, is_small: bool) -> None:
+    assert bool(warnings_of(write_questions(tmp_path / "a.csv", count, answers=2))) == is_small
+
+
+@pytest.mark.parametrize(("count", "is_small"), [(99, True), (100, False)])
+def test_judged_queries_are_counted_by_half(tmp_path: Path, count: int, is_small: bool) -> None:
+    documents = [{"_id": "d", "text": "D"}, {"_id": "e", "text": "E"}]
+    queries = [{"_id": f"q{n}", "text": "Q"} for n in range(200)]
+    for name, rows in (("corpus", documents), ("queries", queries)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    judgements = [f"q{n}\t{d}\t1\n" for n in range(count) for d in "de"]
+    head = "query-id\tcorpus-id\tscore\n"
+    (tmp_path / "qrels_dev.tsv").write_text(head + "".join(judgements))
+    assert bool(warnings_of(tmp_path, "dev")) == is_small
+    assert warnings_of(tmp_path, "test") == []  # that it is missing is another problem
+
+
+def test_rows_of_other_kinds_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\n" + "Same,x\n" * 99)
+    assert "set 'a' has 99 rows" in warnings_of(path)[0]
+    path.write_text("text,label\nSame,x\n")
+    assert "set 'a' has 1 row;" in warnings_of(path)[0]
+    path.write_text("text,label\n" + "Same,x\n" * 100)
+    assert warnings_of(path) == []

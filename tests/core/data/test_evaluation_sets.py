@@ -8,15 +8,22 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
-from emberge import DataError, DataRef, EvalSet, EvalSource
-from emberge.data import check_eval_sets, eval_texts, lacking_half, load_eval_set, pick_eval_sets
+from emberge import DataError, DataRef, EvalSet, EvalSource, RetrievalData
+from emberge.data import (
+    check_eval_sets,
+    eval_texts,
+    lacking_half,
+    load_eval_set,
+    pick_eval_sets,
+    write_python_set,
+)
 from emberge.data.evaluation.eval_data import (
     ClassificationData,
     ClusteringData,
     PairData,
     RerankingData,
-    RetrievalData,
 )
 from emberge.data.sampling import even_place, sample_rows
 from emberge_data import JsonLines
@@ -39,9 +46,6 @@ def half(folder: Path, task: str, split: str = "test", limit: int | None = None)
     return load_eval_set(one_set(folder, task), readers=READERS, split=split, limit=limit)
 
 
-# ── choice ──────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.fixture
 def listed(tmp_path: Path) -> Path:
     path = tmp_path / "datasets.yaml"
@@ -49,12 +53,9 @@ def listed(tmp_path: Path) -> Path:
     return path
 
 
-def test_all_sets_are_taken_or_those_that_are_named(listed: Path) -> None:
+def test_all_sets_are_taken_or_those_that_are_named_and_listed(listed: Path) -> None:
     assert [one.name for one in pick_eval_sets(listed)] == ["a", "b"]
     assert [one.name for one in pick_eval_sets(listed, ("b", "a"))] == ["b", "a"]
-
-
-def test_a_set_that_is_not_listed_is_named(listed: Path) -> None:
     with pytest.raises(DataError, match="no evaluation set 'aa'; did you mean 'a'"):
         pick_eval_sets(listed, ("a", "aa"))
     listed.write_text("train:\n- {name: a, file: a}\n")
@@ -98,9 +99,6 @@ def test_judgements_may_be_in_a_folder(tmp_path: Path, split: str) -> None:
     assert lacking_half(one, "dev" if split == "test" else "test") is not None
 
 
-# ── retrieval ───────────────────────────────────────────────────────────────────────────────────
-
-
 def retrieval(
     folder: Path, queries: Sequence[Any], corpus: Sequence[Any], qrels: Mapping[str, str]
 ) -> None:
@@ -117,7 +115,7 @@ def test_each_half_has_its_judgements(tmp_path: Path) -> None:
         [{"_id": f"q{n}", "text": f"question {n}"} for n in range(3)],
         [{"_id": f"d{n}", "text": f"text {n}"} for n in range(3)],
         {
-            "qrels.tsv": "query-id\tcorpus-id\tscore\nq0\td0\t2\nq0\td1\t0\n",
+            "qrels.tsv": "query-id\tcorpus-id\tscore\nq0\td0\t2\nq0\td1\t0\nq0\td0\t2\n",
             "qrels_dev.tsv": "q1\td1\t1\n\n  \nq2\td2\t 1 \nq2\td0\t-1\n",
         },
     )
@@ -148,9 +146,7 @@ def test_a_file_without_judgements_is_refused(tmp_path: Path, text: str) -> None
         half(tmp_path, "retrieval")
 
 
-def test_a_query_without_a_grade_above_0_is_refused_in_the_halves_that_are_scored(
-    tmp_path: Path,
-) -> None:
+def test_a_query_without_a_grade_above_0_is_refused_in_scored_halves(tmp_path: Path) -> None:
     text = "q\td\t0\nr\td\t0\nr\te\t1\n"
     retrieval(
         tmp_path,
@@ -164,6 +160,25 @@ def test_a_query_without_a_grade_above_0_is_refused_in_the_halves_that_are_score
     context: Any = Announced(None)
     _, (fault,) = check_eval_sets(context, EvalSource(path=DataRef(str(tmp_path))))
     assert "qrels.tsv:2:" in fault
+
+
+@pytest.mark.parametrize("name", ["queries", "corpus"])
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"_id": "x", "text": " "}, "the text is empty"),
+        ({"id": "x"}, r"expected _id and text \(columns: id\)"),
+        ([], "expected an object"),
+    ],
+)
+def test_faults_of_retrieval_sets_have_lines(
+    name: str, row: Any, said: str, tmp_path: Path
+) -> None:
+    texts = {"queries": [{"_id": "q", "text": "a"}], "corpus": [{"_id": "d", "text": "b"}]}
+    texts[name].append(row)
+    retrieval(tmp_path, **texts, qrels={"qrels.tsv": "q\td\t1\n"})
+    with pytest.raises(DataError, match=rf"{name}\.jsonl:2: {said}"):
+        half(tmp_path, "retrieval")
 
 
 def test_a_heading_is_one_in_the_first_line_alone(tmp_path: Path) -> None:
@@ -226,14 +241,11 @@ def test_titles_are_of_documents_alone_and_media_come_before_text(tmp_path: Path
     assert found.corpus == {"d": "t b"}
 
 
-def test_a_bad_medium_of_a_set_is_named_with_its_line(tmp_path: Path) -> None:
+def test_bytes_of_a_set_are_kept_and_a_bad_medium_has_its_line(tmp_path: Path) -> None:
     rows = [{"_id": "q", "text": "a"}, {"_id": "r", "image": "none.png"}]
     retrieval(tmp_path, rows, [{"_id": "d", "text": "b"}], {"qrels.tsv": "q\td\t1\n"})
     with pytest.raises(DataError, match=r"queries\.jsonl:2: .*none\.png"):
         half(tmp_path, "retrieval")
-
-
-def test_bytes_of_a_set_are_kept_in_the_store(tmp_path: Path) -> None:
     sound = {"array": [0.5, 0.25], "sampling_rate": 1000}
     retrieval(
         tmp_path / "a",
@@ -245,9 +257,6 @@ def test_bytes_of_a_set_are_kept_in_the_store(tmp_path: Path) -> None:
     assert len(list((tmp_path / "store").iterdir())) == 1
 
 
-# ── other tasks ─────────────────────────────────────────────────────────────────────────────────
-
-
 def pairs(count: int) -> list[dict[str, Any]]:
     return [
         {"query": f"a{n}", "pos": [f"b{n}"], "pos_scores": [n / 10], "subset": f"s{n % 2}"}
@@ -255,7 +264,7 @@ def pairs(count: int) -> list[dict[str, Any]]:
     ]
 
 
-def test_pairs_keep_their_scores_and_subsets_together(tmp_path: Path) -> None:
+def test_pairs_keep_their_subsets_and_scores_on_the_scale_of_the_set(tmp_path: Path) -> None:
     rows_file(tmp_path / "test.jsonl", *pairs(10))
     found = half(tmp_path, "sts", limit=4)
     kept = list(sample_rows(10, 4, "exam"))
@@ -268,9 +277,6 @@ def test_pairs_keep_their_scores_and_subsets_together(tmp_path: Path) -> None:
     rows_file(tmp_path / "test.jsonl", *pairs(3), {"query": "a", "pos": ["b"], "pos_scores": [0]})
     assert half(tmp_path, "sts").subsets is None
     assert PairData([], [], []).subsets is None
-
-
-def test_scores_are_of_the_scale_of_the_set(tmp_path: Path) -> None:
     rows_file(tmp_path / "test.jsonl", {"query": "a", "pos": ["b"], "pos_scores": [4]})
     one = one_set(tmp_path, "sts", score_range=(0, 5))
     found = load_eval_set(one, readers=READERS)
@@ -309,13 +315,7 @@ def test_a_classifier_has_texts_to_fit_and_to_test(tmp_path: Path) -> None:
     assert len(half(tmp_path, "clustering", limit=2).texts) == 2
 
 
-def test_texts_without_labels_are_refused(tmp_path: Path) -> None:
-    rows_file(tmp_path / "test.jsonl", {"query": "a", "pos": "b"})
-    with pytest.raises(DataError, match=r"test\.jsonl: the rows need the columns text and label"):
-        half(tmp_path, "clustering")
-
-
-def test_a_row_to_rerank_has_both_sides(tmp_path: Path) -> None:
+def test_a_row_has_both_sides_or_a_label(tmp_path: Path) -> None:
     rows = [{"query": f"q{n}", "pos": [f"p{n}"], "neg": [f"n{n}", "m"]} for n in range(5)]
     rows_file(tmp_path / "test.jsonl", *rows)
     kept = list(sample_rows(5, 2, "exam"))
@@ -327,6 +327,9 @@ def test_a_row_to_rerank_has_both_sides(tmp_path: Path) -> None:
     rows_file(tmp_path / "test.jsonl", rows[0], {"query": "q", "pos": ["p"]})
     with pytest.raises(DataError, match=r"test\.jsonl:2: a row to rerank needs negatives"):
         half(tmp_path, "reranking")
+    rows_file(tmp_path / "test.jsonl", {"query": "a", "pos": "b"})
+    with pytest.raises(DataError, match=r"test\.jsonl: the rows need the columns text and label"):
+        half(tmp_path, "clustering")
 
 
 def test_a_missing_file_is_told_with_what_there_is(tmp_path: Path) -> None:
@@ -359,9 +362,6 @@ def test_every_text_that_is_scored_has_its_side() -> None:
     assert list(eval_texts(ClusteringData(["A"], ["x"]))) == [("query", "A")]
 
 
-# ── sets that are yet to be made ────────────────────────────────────────────────────────────────
-
-
 class Announced:
     """What a check knows of an earlier step: the sets that it will write, or nothing."""
 
@@ -387,7 +387,7 @@ def checked(
     return [f"{one.name} {one.task}" for one in found], faults
 
 
-def test_sets_to_come_are_those_that_the_step_announces() -> None:
+def test_sets_to_come_are_announced_and_those_there_looked_at(listed: Path) -> None:
     sets = {"a": "sts", "b": "retrieval"}
     assert checked(sets) == (["a sts", "b retrieval"], [])
     assert checked(sets, ("b",)) == (["b retrieval"], [])
@@ -399,11 +399,73 @@ def test_sets_to_come_are_those_that_the_step_announces() -> None:
         ["a sts", "b retrieval"],
         ["$made makes no development sets; write split: test, or a step split makes them"],
     )
-
-
-def test_sets_that_are_there_are_looked_at(listed: Path) -> None:
     context: Any = Announced(None)
     source = EvalSource(path=DataRef(str(listed)), only=("a",))
     found, faults = check_eval_sets(context, source)
     assert [one.name for one in found] == ["a"]
     assert "datasets.yaml:2: there is no folder" in faults[0]
+
+
+QUERIES = {"q1": "Who rules?", 2: "Who serves?"}
+
+
+CORPUS = {"d1": "The king", "d2": {"title": "Court", "text": "The page"}, "d3": "A tree"}
+
+
+RELEVANT = {"q1": {"d1", "d3"}, "2": ["d2"]}
+
+
+def load(folder: Path) -> Any:
+    (eval_set,) = pick_eval_sets(folder, readers=READERS)
+    return load_eval_set(eval_set, readers=READERS)
+
+
+def test_dicts_and_grades_are_read_again_as_they_were(tmp_path: Path) -> None:
+    folder = write_python_set(QUERIES, CORPUS, RELEVANT, tmp_path)
+    assert load(folder) == RetrievalData(
+        corpus={"d1": "The king", "d2": "Court The page", "d3": "A tree"},
+        queries={"q1": "Who rules?", "2": "Who serves?"},
+        relevant={"q1": {"d1": 1, "d3": 1}, "2": {"d2": 1}},
+    )
+    relevant = {"q1": {"d1": 2, "d2": np.int64(1), "d3": 0}, 2: {"d2": 1}}
+    folder = write_python_set(QUERIES, CORPUS, relevant, tmp_path)
+    assert load(folder).relevant == {"q1": {"d1": 2, "d2": 1, "d3": 0}, "2": {"d2": 1}}
+
+
+def test_the_folder_is_named_by_the_content(tmp_path: Path) -> None:
+    first = write_python_set(QUERIES, CORPUS, RELEVANT, tmp_path)
+    again = write_python_set(QUERIES, CORPUS, {"q1": {"d3", "d1"}, 2: ("d2",)}, tmp_path)
+    other = write_python_set(QUERIES, {**CORPUS, "d3": "A bush"}, RELEVANT, tmp_path)
+    assert first == again != other
+    assert first.parent == other.parent == tmp_path
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"relevant": {"q1": {"d1"}}}, "queries: '2' has no relevant document; remove it"),
+        ({"relevant": {**RELEVANT, 2: set()}}, "relevant: the id '2' is given as text and as a"),
+        ({"relevant": {"q1": {"d1": 0}, 2: ["d2"]}}, "queries: 'q1' has no relevant document"),
+        ({"relevant": {**RELEVANT, "q9": {"d1"}}}, "relevant: there is no query 'q9'"),
+        (
+            {"relevant": {**RELEVANT, "q1": {"d9"}}},
+            "'q1' names the document 'd9', and corpus has none",
+        ),
+        ({"relevant": {**RELEVANT, "q1": "d1"}}, "relevant: 'q1' needs a set or list of ids"),
+        ({"relevant": {**RELEVANT, "q1": {"d1": 0.5}}}, "the grade of 'd1' is a whole number"),
+        ({"queries": {}, "relevant": {}}, "queries: there is no query"),
+        ({"queries": {**QUERIES, "q1": " "}}, "queries: 'q1': the text is empty"),
+        ({"queries": {**QUERIES, "q1": 5}}, "queries: 'q1' needs a text, not int"),
+        ({"queries": {1.5: "Q"}}, "queries: an id is text or a whole number, not 1.5"),
+        ({"queries": {2: "Q", "2": "R"}}, "queries: the id '2' is given as text and as a number"),
+        ({"corpus": {**CORPUS, "a\tb": "Tab"}}, "corpus: the id 'a\\tb' is empty or has a tab"),
+        ({"corpus": {**CORPUS, "d1": None}}, "corpus: 'd1' needs a text, not NoneType"),
+    ],
+)
+def test_what_is_not_judged_is_named(tmp_path: Path, changes: dict[str, Any], fault: str) -> None:
+    given = {"queries": QUERIES, "corpus": CORPUS, "relevant": RELEVANT, **changes}
+    with pytest.raises(DataError) as caught:
+        write_python_set(**given, folder=tmp_path)
+    assert fault in str(caught.value)
+    assert list(tmp_path.iterdir()) == []

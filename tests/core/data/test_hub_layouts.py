@@ -60,7 +60,7 @@ def test_a_folder_of_a_hub_dataset_is_a_set(hub: Path) -> None:
         assert [dataset[row].anchor for row in range(len(dataset))] == [name]
 
 
-def test_documents_named_by_id_have_their_texts(hub: Path) -> None:
+def test_documents_named_by_id_have_their_texts_and_decide_the_key(hub: Path) -> None:
     entry = DataEntry(hub=str(hub), subset="asked", documents="asked_corpus", columns=PAIRS)
     dataset = load(entry)
     assert [
@@ -69,12 +69,13 @@ def test_documents_named_by_id_have_their_texts(hub: Path) -> None:
         ("who", ("she",), ("because", "there")),
         ("why", ("because",), ("she",)),
     ]
-
-
-def test_the_check_of_first_rows_reads_no_documents(hub: Path) -> None:
     entry = DataEntry(hub=str(hub), subset="asked", documents="nowhere", columns=PAIRS)
     (head,) = check_entries([entry], readers=[], resolve=lambda _: None, network=True).heads
     assert (head.example.positives, head.negatives) == (("d1",), 2)
+    entry = DataEntry(hub=str(hub), subset="asked", documents="asked_corpus", columns=PAIRS)
+    other = load(replace(entry, documents="other_corpus"))
+    assert other[0].positives == ("another",)
+    assert load(entry).fingerprint != other.fingerprint
 
 
 @pytest.mark.parametrize(("wanted", "fault"), [("d4", "no text"), ("d9", "no document")])
@@ -84,13 +85,6 @@ def test_a_document_without_text_is_refused_with_its_id(wanted: str, fault: str,
     entry = DataEntry(hub=str(hub), subset="asked", documents="asked_corpus", columns=columns)
     with pytest.raises(DataError, match=f"asked_corpus.*{fault}.*'{wanted}'"):
         load(entry)
-
-
-def test_other_documents_make_another_key(hub: Path) -> None:
-    entry = DataEntry(hub=str(hub), subset="asked", documents="asked_corpus", columns=PAIRS)
-    other = load(replace(entry, documents="other_corpus"))
-    assert other[0].positives == ("another",)
-    assert load(entry).fingerprint != other.fingerprint
 
 
 PAGES = [{"texts": ["title", "body"]}, {"texts": ["second title", "second body", "more"]}]
@@ -104,6 +98,7 @@ BILINGUAL = {"translation": {"en": "tree", "de": "Baum"}}
         ([BILINGUAL], ("translation.en", "translation.de"), [("tree", "Baum")]),
         (PAGES, ("texts.0", "texts.1"), [("title", "body"), ("second title", "second body")]),
         ([JOINED], ("task+of.query", "pos"), [("Find it.\ntree", "Baum")]),
+        ([{"of.query": "own", **JOINED}], ("of.query", "pos"), [("own", "Baum")]),
     ],
 )
 def test_a_column_may_be_a_part_of_another_or_several_joined(
@@ -118,7 +113,11 @@ def test_a_column_may_be_a_part_of_another_or_several_joined(
 
 @pytest.mark.parametrize(
     ("row", "column"),
-    [({"texts": ["title"]}, "texts.1"), ({"texts": {"0": "tree"}}, "texts.fr")],
+    [
+        ({"texts": ["title"]}, "texts.1"),
+        ({"texts": {"0": "tree"}}, "texts.fr"),
+        ({"texts": ["title"]}, "texts.0+task"),
+    ],
 )
 def test_a_part_that_a_row_lacks_is_named(row: Any, column: str, tmp_path: Path) -> None:
     write_rows(tmp_path / "rows.jsonl", [row])
@@ -128,7 +127,7 @@ def test_a_part_that_a_row_lacks_is_named(row: Any, column: str, tmp_path: Path)
         load(entry)
 
 
-def test_a_catalogue_names_folders_and_documents(tmp_path: Path) -> None:
+def test_a_catalogue_names_folders_and_documents_but_no_folder_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "datasets.yaml").write_text(
         "train:\n"
         "- {name: one, hub: o/n, folder: one}\n"
@@ -136,9 +135,6 @@ def test_a_catalogue_names_folders_and_documents(tmp_path: Path) -> None:
     )
     one, asked = load_catalogue(tmp_path).train
     assert (one.folder, asked.documents) == ("one", "asked_corpus")
-
-
-def test_a_folder_of_a_file_is_refused(tmp_path: Path) -> None:
     write_rows(tmp_path / "rows.jsonl", [{"query": "a", "pos": "b"}])
     with pytest.raises(DataError, match="`folder`"):
         load(DataEntry(path=DataRef(str(tmp_path / "rows.jsonl")), folder="one"))

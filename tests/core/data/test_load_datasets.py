@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge import Columns, DataEntry, DataError, DataRef, Dataset, Example
-from emberge.data import check_entries, expand, load_datasets
+from emberge import Columns, DataEntry, DataError, DataRef, Dataset, DatasetInfo, Example
+from emberge.data import check_entries, count_datasets, expand, load_datasets
 from emberge_data import Delimited, JsonLines, Parquet
 
 READERS = [JsonLines(), Parquet(), Delimited()]
@@ -51,9 +51,6 @@ def refusal(folder: Path, rows: Sequence[Any], **options: Any) -> str:
     return str(caught.value)
 
 
-# ── what rows mean ──────────────────────────────────────────────────────────────────────────────
-
-
 def test_rows_may_have_different_numbers_of_negatives(tmp_path: Path) -> None:
     rows = [
         {"query": "a", "positive": "b", "negative_1": "c"},
@@ -63,14 +60,6 @@ def test_rows_may_have_different_numbers_of_negatives(tmp_path: Path) -> None:
     ]
     dataset = load(write(tmp_path / "rows.jsonl", rows))
     assert [dataset[i].negatives for i in range(4)] == [("c",), ("c", "d"), (), ("d",)]
-
-
-def test_one_store_keeps_a_file_as_texts_and_as_labelled_ones(tmp_path: Path) -> None:
-    rows = [{"text": f"t{i}", "label": str(i % 2)} for i in range(4)]
-    path, store = write(tmp_path / "rows.jsonl", rows), tmp_path / "store"
-    for _ in range(2):
-        assert load(path, store=store).info.task == "classification"
-        assert load(path, store=store, task="text")[1] == Example("t1")
 
 
 def test_a_guess_at_the_scale_of_scores_is_said(tmp_path: Path) -> None:
@@ -105,8 +94,6 @@ def test_a_prompt_is_filled_with_the_instruction(tmp_path: Path) -> None:
     assert templated.prompt == "Instruct: Find it.\nQuery: "
 
 
-# ── what is wrong with rows ─────────────────────────────────────────────────────────────────────
-
 GOOD = {"query": "q", "pos": ["a"], "neg": ["n"]}
 
 
@@ -129,7 +116,7 @@ def test_a_bad_row_is_named_with_its_line(tmp_path: Path, row: Any, said: str) -
     assert said in message
 
 
-def test_every_bad_row_is_told_up_to_twenty_wherever_it_is(tmp_path: Path) -> None:
+def test_bad_rows_are_told_of_all_datasets_and_up_to_twenty(tmp_path: Path) -> None:
     lines = refusal(tmp_path, [GOOD, *[{**GOOD, "query": ""}] * 25]).splitlines()
     assert len(lines) == 21
     assert ":2: " in lines[0]
@@ -137,9 +124,6 @@ def test_every_bad_row_is_told_up_to_twenty_wherever_it_is(tmp_path: Path) -> No
     assert "5 more rows cannot be used" in lines[20]
     rows = [*[GOOD] * 50, {**GOOD, "query": ""}]
     assert "rows.jsonl:51: " in refusal(tmp_path, rows, limit=1)
-
-
-def test_faults_of_all_datasets_are_told_at_once(tmp_path: Path) -> None:
     bad = [write(tmp_path / f"{name}.jsonl", [{**GOOD, "pos": [""]}]) for name in "ab"]
     with pytest.raises(DataError) as caught:
         load_datasets([entry(path) for path in bad], readers=READERS, resolve=resolve)
@@ -149,22 +133,11 @@ def test_faults_of_all_datasets_are_told_at_once(tmp_path: Path) -> None:
     ]
 
 
-def test_labels_that_cannot_give_a_pair_are_refused(tmp_path: Path) -> None:
+def test_labels_without_pairs_and_sets_of_one_name_are_refused(tmp_path: Path) -> None:
     rows = [{"text": t, "label": label} for t, label in (("a", 1), ("b", 1), ("c", 2))]
     assert "label '2' has one row only" in refusal(tmp_path, rows)
     assert "all rows have the label '1'" in refusal(tmp_path, rows[:2])
     assert "'label' is empty" in refusal(tmp_path, [*rows, {"text": "d", "label": None}])
-
-
-def test_a_truncated_gzip_file_is_named_with_its_line(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl.gz"
-    packed = gzip.compress("".join(json.dumps(GOOD) + "\n" for _ in range(100)).encode())
-    path.write_bytes(packed[:-10])
-    with pytest.raises(DataError, match=r"rows\.jsonl\.gz:\d+: the file is damaged here .* fetch"):
-        load(path)
-
-
-def test_two_datasets_of_one_name_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.jsonl", [GOOD])
     with pytest.raises(DataError, match="two datasets are named 'rows'"):
         load_datasets([entry(path), entry(path)], readers=READERS, resolve=resolve)
@@ -173,7 +146,12 @@ def test_two_datasets_of_one_name_are_refused(tmp_path: Path) -> None:
     assert [dataset.info.name for dataset in loaded] == ["rows", "other"]
 
 
-# ── samples, fingerprints, access ───────────────────────────────────────────────────────────────
+def test_a_truncated_gzip_file_is_named_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl.gz"
+    packed = gzip.compress("".join(json.dumps(GOOD) + "\n" for _ in range(100)).encode())
+    path.write_bytes(packed[:-10])
+    with pytest.raises(DataError, match=r"rows\.jsonl\.gz:\d+: the file is damaged here .* fetch"):
+        load(path)
 
 
 def many(path: Path, count: int = 200) -> Path:
@@ -194,9 +172,6 @@ def test_a_limit_keeps_an_even_sample_of_which_a_smaller_one_is_a_part(tmp_path:
     assert 15 <= sum(number < 100 for number in numbers) <= 45  # not the first rows
     assert anchors(load(path, limit=20)) == small
     assert anchors(load(path, limit=20, name="other")) != small
-
-
-def test_the_smaller_of_two_limits_holds(tmp_path: Path) -> None:
     path = many(tmp_path / "rows.jsonl")
     entries = [entry(path, limit=5)]
     (dataset,) = load_datasets(entries, readers=READERS, resolve=resolve, limit=50)
@@ -261,11 +236,16 @@ def test_a_store_is_filled_once_and_read_again(tmp_path: Path) -> None:
     assert len(load(path, store=store)) == 10
 
 
-def test_nothing_stays_in_the_store_of_a_file_with_faults(tmp_path: Path) -> None:
+def test_a_store_has_each_way_of_reading_a_file_and_none_with_faults(tmp_path: Path) -> None:
     path, store = write(tmp_path / "rows.jsonl", [GOOD, {}]), tmp_path / "store"
     with pytest.raises(DataError):
         load(path, store=store)
     assert [p for p in store.rglob("*") if p.is_file()] == []
+    rows = [{"text": f"t{i}", "label": str(i % 2)} for i in range(4)]
+    path, store = write(tmp_path / "rows.jsonl", rows), tmp_path / "store"
+    for _ in range(2):
+        assert load(path, store=store).info.task == "classification"
+        assert load(path, store=store, task="text")[1] == Example("t1")
 
 
 def test_texts_come_back_as_they_were(tmp_path: Path) -> None:
@@ -273,10 +253,7 @@ def test_texts_come_back_as_they_were(tmp_path: Path) -> None:
     assert only(tmp_path, {"query": text, "pos": [text]})[0] == Example(text, (text,))
 
 
-# ── looking at heads ────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_check_reads_heads_alone(tmp_path: Path) -> None:
+def test_a_check_reads_heads_alone_of_what_is_there(tmp_path: Path) -> None:
     rows = [*[{"query": f"q{i}", "pos": ["p"]} for i in range(10)], {"query": ""}]
     path = write(tmp_path / "rows.jsonl", rows)
 
@@ -285,6 +262,9 @@ def test_a_check_reads_heads_alone(tmp_path: Path) -> None:
 
     assert check(10).problems == ()
     assert [problem.where for problem in check(11).problems] == [f"{path}:11"]
+    entries = [DataEntry(path=DataRef("$corpus"))]
+    checked = check_entries(entries, readers=READERS, resolve=lambda _: None)
+    assert (checked.problems, checked.heads) == ((), ())
 
 
 def test_a_check_tells_every_fault_and_shows_the_sound_entries(tmp_path: Path) -> None:
@@ -307,15 +287,6 @@ def test_a_check_tells_every_fault_and_shows_the_sound_entries(tmp_path: Path) -
     )
 
 
-def test_a_check_passes_over_what_is_yet_to_be_made() -> None:
-    entries = [DataEntry(path=DataRef("$corpus"))]
-    checked = check_entries(entries, readers=READERS, resolve=lambda _: None)
-    assert (checked.problems, checked.heads) == ((), ())
-
-
-# ── hub datasets ────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A dataset's folder as the hub has it, read through `datasets` into a cache of this test."""
@@ -328,7 +299,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_hub_datasets_come_through_the_datasets_library(hub: Path, tmp_path: Path) -> None:
+def test_hub_datasets_come_through_the_library_by_their_splits(hub: Path, tmp_path: Path) -> None:
     def loaded(**options: Any) -> Dataset:
         entries = [DataEntry(hub=str(hub), **options)]
         return load_datasets(entries, readers=READERS, resolve=resolve, store=tmp_path / "s")[0]
@@ -338,6 +309,9 @@ def test_hub_datasets_come_through_the_datasets_library(hub: Path, tmp_path: Pat
     assert dataset[4] == Example("a4", ("p4",))
     assert loaded().fingerprint == dataset.fingerprint
     assert len(loaded(split="test")) == 1
+    entries = [DataEntry(hub=str(hub), split="dev")]
+    with pytest.raises(DataError, match=r"pairs\[dev\] cannot be loaded: .*correct hub"):
+        load_datasets(entries, readers=READERS, resolve=resolve)
 
 
 def test_a_check_of_hub_datasets_needs_leave_to_use_the_network(hub: Path) -> None:
@@ -369,12 +343,6 @@ def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatc
     assert asked == ["acme/silent"]
 
 
-def test_a_wrong_split_of_a_hub_dataset_is_an_error(hub: Path) -> None:
-    entries = [DataEntry(hub=str(hub), split="dev")]
-    with pytest.raises(DataError, match=r"pairs\[dev\] cannot be loaded: .*correct hub"):
-        load_datasets(entries, readers=READERS, resolve=resolve)
-
-
 def test_a_hub_that_cannot_be_reached_is_unseen_in_a_check_and_an_error_in_a_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -388,3 +356,100 @@ def test_a_hub_that_cannot_be_reached_is_unseen_in_a_check_and_an_error_in_a_run
     (problem,) = check_entries(entries, readers=READERS, resolve=resolve, network=True).problems
     assert problem.severity == "unseen"
     assert "cannot be reached" in problem.message
+
+
+PAIRS = [{"anchor": f"question {i}", "positive": f"answer {i}"} for i in range(9)]
+
+
+SCORED = [{"anchor": "a", "positive": f"b{i}", "score": i} for i in range(6)]
+
+
+LABELS = [{"text": f"text {i}", "label": "even" if i % 2 == 0 else "odd"} for i in range(8)]
+
+
+TEXTS = [{"text": f"text {i}"} for i in range(3)]
+
+
+class Counting(JsonLines):
+    """A reader that counts the files that it has read."""
+
+    files = 0
+
+    def rows(self, path: Path) -> Iterator[Any]:
+        Counting.files += 1
+        return super().rows(path)
+
+
+READER = Counting()
+
+
+def counted(path: Path, **options: Any) -> DatasetInfo:
+    (info,) = count_datasets(
+        [DataEntry(path=DataRef(str(path)), **options)],
+        readers=[READER],
+        resolve=lambda reference: Path(reference.text),
+    )
+    return info
+
+
+def loaded(path: Path, **options: Any) -> DatasetInfo:
+    (dataset,) = load_datasets(
+        [DataEntry(path=DataRef(str(path)), **options)],
+        readers=[READER],
+        resolve=lambda reference: Path(reference.text),
+    )
+    return dataset.info
+
+
+@pytest.mark.parametrize(
+    ("rows", "options"),
+    [
+        (PAIRS, {}),
+        (PAIRS, {"limit": 4, "weight": 2.5, "name": "few"}),
+        (PAIRS, {"limit": 90}),
+        (PAIRS, {"first": 5, "limit": 7}),
+        (SCORED, {"limit": 2}),
+        (SCORED, {"score_range": (0, 10), "negatives": "none"}),
+        (LABELS, {}),
+        (LABELS, {"limit": 3}),
+        (LABELS, {"task": "text"}),
+        (TEXTS, {}),
+    ],
+)
+def test_counts_are_as_trainings_load(
+    rows: list[Any], options: dict[str, Any], tmp_path: Path
+) -> None:
+    path = write(tmp_path / "rows.jsonl", rows)
+    info, expected = counted(path, **options), loaded(path, **options)
+    assert info == expected
+    assert (info.size, info.task, info.weight) == (expected.size, expected.task, expected.weight)
+    assert (info.negatives, info.scores) == (expected.negatives, expected.scores)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [*PAIRS, {"anchor": "", "positive": "x"}, {"anchor": "y"}],
+        [*LABELS, {"text": "alone", "label": "prime"}],
+        LABELS[::2],
+        [{"what": 1}],
+        [],
+    ],
+)
+def test_what_a_training_refuses_is_refused(rows: list[Any], tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.jsonl", rows)
+    with pytest.raises(DataError) as counting:
+        counted(path)
+    with pytest.raises(DataError) as loading:
+        loaded(path)
+    assert str(counting.value) == str(loading.value)
+
+
+def test_a_file_is_read_once_whatever_share_of_it_is_taken(tmp_path: Path) -> None:
+    path, before = write(tmp_path / "rows.jsonl", PAIRS), Counting.files
+    assert [counted(path, limit=n, weight=n + 1.0).size for n in (2, 4, 40)] == [2, 4, 9]
+    assert counted(path, name="other", prompt="find: ").size == 9
+    assert Counting.files == before + 1
+    write(path, PAIRS[:3])
+    assert counted(path).size == 3
+    assert Counting.files == before + 2

@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 import yaml
 from emberge import Columns, DataEntry, DataError, DataRef, Media, split_parts
+from emberge.contracts import DataOrigin
 from emberge.data import (
+    StoredDataset,
     hub_datasets,
     load_datasets,
     write_catalogue,
@@ -27,6 +29,8 @@ from emberge.data.sampling import even_place, sample_labelled
 from emberge.media import MediaFolder
 from emberge_data import JsonLines
 from PIL import Image
+
+from tests.support.fixture_types import Patch
 
 PNG = io.BytesIO()
 Image.new("RGB", (3, 2)).save(PNG, "PNG")
@@ -46,9 +50,6 @@ def refusal(*rows: Mapping[str, Any], **options: Any) -> str:
     with pytest.raises(RowError) as caught:
         parser(rows[-1])
     return str(caught.value)
-
-
-# ── rows ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_row_has_all_its_parts() -> None:
@@ -116,6 +117,9 @@ def test_rows_of_a_text_and_a_label_need_both() -> None:
     good = {"text": "a", "label": "x"}
     assert parsed(good) == [Row("a", label="x")]
     assert parsed({"text": "a", "label": True}) == [Row("a", label="True")]
+    assert parsed({"text": "a", "label": 0}) == [Row("a", label="0")]
+    alone = {"sentence": "a", "label": "x"}
+    assert parsed(alone, {**alone, "positive": "b"})[1] == Row("a", label="x")
     assert "'label' is empty; give the row a label" in refusal(good, {"text": "a", "label": None})
     assert "column 'label' is missing (columns: text)" in refusal(good, {"text": "a"})
     assert "column 'text' is missing (columns: label)" in refusal(good, {"label": "a"})
@@ -133,7 +137,7 @@ def test_rows_of_pairs_may_have_other_columns_beside() -> None:
     assert parsed({"text": "a"}, {"text": "b", "query": 5}) == [Row("a"), Row("b")]
 
 
-def test_a_degree_is_between_0_and_1() -> None:
+def test_a_degree_is_between_0_and_1_and_other_columns_unknown() -> None:
     row = {"sentence1": "a", "sentence2": "b"}
     assert [r.positive_scores for r in parsed({**row, "label": 0}, {**row, "label": 1})] == [
         (0,),
@@ -143,9 +147,6 @@ def test_a_degree_is_between_0_and_1() -> None:
         message = refusal({**row, "label": 1}, {**row, "label": label})
         assert f"'label' is {label}, neither 0 or 1 nor between" in message
         assert "columns: {anchor: sentence1, positive: sentence2, score: label}" in message
-
-
-def test_unknown_columns_stop_the_reading() -> None:
     with pytest.raises(LayoutError, match="among a, b"):
         parsed({"a": 1, "b": 2})
 
@@ -155,9 +156,6 @@ def test_the_mark_of_media_is_no_part_of_a_text() -> None:
         "a\ufffdb",
         "\ufffd",
     )
-
-
-# ── media ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_bytes_are_looked_at_once_and_kept_by_kind(tmp_path: Path) -> None:
@@ -180,7 +178,7 @@ def test_bytes_are_looked_at_once_and_kept_by_kind(tmp_path: Path) -> None:
     assert MediaProperties() == MediaProperties(None, None, 0.0)
 
 
-def test_a_kind_that_is_named_is_not_guessed(tmp_path: Path) -> None:
+def test_a_kind_is_of_the_file_unless_it_is_named(tmp_path: Path) -> None:
     values = MediaValues(MediaFolder(tmp_path))
     with pytest.raises(DataError, match="no WAV"):
         values.medium("audio", {"bytes": PNG.getvalue()}, "audio")
@@ -188,9 +186,6 @@ def test_a_kind_that_is_named_is_not_guessed(tmp_path: Path) -> None:
         values.medium("image", 5, "a")
     with pytest.raises(DataError, match="neither bytes nor a path"):
         values.medium("image", {"bytes": b""}, "a")
-
-
-def test_paths_are_files_of_the_kind_that_they_are(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(PNG.getvalue())
     buffer = io.BytesIO()
     Image.new("RGB", (3, 2)).save(buffer, "WEBP")
@@ -227,9 +222,6 @@ def test_forms_of_media_that_are_not_known_are_named(value: Any, words: str) -> 
 
 def test_parts_may_be_a_tuple() -> None:
     assert MediaValues().input({"parts": ("a", "b")}, "x") == "ab"
-
-
-# ── files ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def summed(*rows: Mapping[str, Any], **options: Any) -> tuple[FileSummary, list[Row]]:
@@ -287,17 +279,21 @@ def test_the_task_is_that_of_the_rows() -> None:
     assert decided(pair(score=0.5), task="reranking").task == "reranking"
 
 
-def test_sides_are_alike_but_in_search() -> None:
+def test_sides_are_alike_but_in_search_and_scores_on_the_scale() -> None:
     assert [decided(pair(), task=task).symmetric for task in ("retrieval", "reranking")] == [
         False
     ] * 2
     assert decided(pair(), task="clustering").symmetric is True
     assert decided(pair(), symmetric=True).symmetric is True
     assert decided(pair(score=0.5), symmetric=False).symmetric is False
+    found = decided(pair(score=[1.0, 0.0], neg=["b"]), score_range=(0.0, 2.0))
+    example = found.example(parsed(pair(score=[1.0, 0.0], neg=["b"]))[0])
+    assert (example.positive_scores, example.negative_scores) == ((0.5,), (0.0,))
+    assert decided(pair()).example(Row("q", ("a",))).positive_scores is None
 
 
 def test_the_scale_is_given_or_safe_to_guess() -> None:
-    assert decided(pair(score=0.5)).score_range == (0.0, 1.0)
+    assert decided(pair(score=0.5), pair(score=1), pair(score=0)).score_range == (0.0, 1.0)
     found = decided(pair(score=0), pair(score=5), task="sts")
     assert (found.score_range, found.notes) == ((0.0, 5.0), ())
     found = decided(pair(score=1), pair(score=4))
@@ -306,7 +302,11 @@ def test_the_scale_is_given_or_safe_to_guess() -> None:
     assert found.scale_score(2.5) == 0.5
     found = decided(pair(score=-3), score_range=(-5.0, 5.0))
     assert (found.score_range, found.scale_score(0.0)) == ((-5.0, 5.0), 0.5)
-    for scores, options in (((-1, 1), {}), ((0, 6), {}), ((0, 2), {"task": "pair_classification"})):
+    for scores, options in (
+        ((-0.1, 1), {}),
+        ((0, 5.1), {}),
+        ((0, 2), {"task": "pair_classification"}),
+    ):
         said = rf"from {scores[0]} to {scores[1]}.*their scale is not given"
         with pytest.raises(DataError, match=said):
             decided(*(pair(score=score) for score in scores), **options)
@@ -336,16 +336,6 @@ def test_rows_agree_or_are_named() -> None:
     assert decided(pair(neg="b"), task="sts").task == "sts"
 
 
-def test_examples_have_scores_on_the_scale() -> None:
-    found = decided(pair(score=[1.0, 0.0], neg=["b"]), score_range=(0.0, 2.0))
-    example = found.example(parsed(pair(score=[1.0, 0.0], neg=["b"]))[0])
-    assert (example.positive_scores, example.negative_scores) == ((0.5,), (0.0,))
-    assert decided(pair()).example(Row("q", ("a",))).positive_scores is None
-
-
-# ── samples, texts, previews ────────────────────────────────────────────────────────────────────
-
-
 def test_places_are_even_and_stay() -> None:
     assert even_place("a", 1) == 9331952569449725121
     assert even_place("a1") != even_place("a", 1) != even_place("a", "1", "")
@@ -353,9 +343,7 @@ def test_places_are_even_and_stay() -> None:
     assert list(found) == [0, 2, 5, 6, 12, 14, 15, 17, 18, 20, 21, 23, 24, 26, 27, 29]
 
 
-def test_a_hub_is_asked_with_patience_and_its_refusal_is_an_answer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_hub_is_asked_with_patience_and_a_no_is_an_answer(monkeypatch: Patch) -> None:
     import huggingface_hub
     from huggingface_hub.errors import HFValidationError
 
@@ -378,9 +366,7 @@ def test_a_hub_is_asked_with_patience_and_its_refusal_is_an_answer(
     assert asked[0] == ("o/right", {"revision": "r", "timeout": 3.0})
 
 
-def test_the_key_of_the_first_rows_of_a_hub_set_is_found_without_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_key_of_a_hub_sets_first_rows_needs_no_rows(monkeypatch: Patch) -> None:
     import datasets
 
     asked: list[Any] = []
@@ -403,9 +389,6 @@ def test_the_key_of_the_first_rows_of_a_hub_set_is_found_without_them(
     assert asked == [(("o/n", "small"), head), (("o/n", "small"), whole)]
     assert hub_datasets.describe_hub_entry(entry) == "o/n/small[dev]@v1"
     assert hub_datasets.describe_hub_entry(DataEntry(hub="o/n")) == "o/n[train]"
-
-
-# ── writing ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def written(tmp_path: Path, *rows: Mapping[str, Any], **options: Any) -> dict[str, Any]:
@@ -449,3 +432,95 @@ def test_a_catalogue_keeps_what_is_not_the_default(tmp_path: Path) -> None:
         "negatives": "hard_only",
         "ind_tasks": [],
     }
+
+
+ROWS: dict[str, list[dict[str, Any]]] = {
+    "find": [
+        {"query": "a", "pos": ["b", "c"], "neg": ["d"]},
+        {"query": "e", "pos": ["f"], "neg": []},
+    ],
+    "alike": [
+        {"sentence1": "a", "sentence2": "b", "score": 5},
+        {"sentence1": "c", "sentence2": "d", "score": 0},
+    ],
+    "taught": [{"query": "a", "pos": ["b"], "neg": ["c"], "pos_scores": [0.5], "neg_scores": [0]}],
+    "kinds": [{"text": f"t{i}", "label": str(i % 2)} for i in range(4)],
+    "plain": [{"text": "one"}, {"text": "zwei"}],
+}
+
+
+def loaded(path: Path, **options: Any) -> list[StoredDataset]:
+    entry = DataEntry(path=DataRef(str(path)), **options)
+    return load_datasets([entry], readers=[JsonLines()], resolve=lambda ref: Path(ref.text))
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_written_set_is_read_as_the_same_examples(tmp_path: Path, name: str) -> None:
+    path = tmp_path / f"{name}.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS[name]))
+    facts = {
+        "language": "de",
+        "instruction": "Find it",
+        "prompt": "Do: {instruction} ",
+        "weight": 2.0,
+        "negatives": "hard_only",
+        "ind_tasks": ("one",),
+    }
+    (before,) = loaded(path, **facts)
+    examples = [before[row] for row in range(len(before))]
+    (tmp_path / "out").mkdir()
+    counts = write_catalogue(tmp_path / "out", [(name, before, examples)])
+    assert counts == {name: len(ROWS[name])}
+    (after,) = loaded(tmp_path / "out")
+    assert [after[row] for row in range(len(after))] == examples
+    assert after.info == before.info
+    assert (after.prompt, after.symmetric) == (before.prompt, before.symmetric)
+    assert after.prompt == "Do: Find it "
+    assert (after.entry.language, after.entry.ind_tasks) == ("de", ("one",))
+
+
+def test_a_set_without_rows_is_counted_and_not_listed(tmp_path: Path) -> None:
+    path = tmp_path / "find.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS["find"]))
+    (before,) = loaded(path)
+    (tmp_path / "out").mkdir()
+    counts = write_catalogue(tmp_path / "out", [("a/b", before, [before[0]]), ("c", before, [])])
+    assert counts == {"a/b": 1, "c": 0}
+    assert [one.info.name for one in loaded(tmp_path / "out")] == ["a/b"]
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["0-a-b.jsonl", "datasets.yaml"]
+
+
+def test_a_written_set_keeps_its_whole_origin_and_names_new_scorers(tmp_path: Path) -> None:
+    path = tmp_path / "taught.jsonl"
+    path.write_text(json.dumps(ROWS["taught"][0]) + "\n")
+    origin = DataOrigin(
+        licence="mit",
+        url="https://acme.org",
+        written_by=("acme/writer",),
+        scored_by=("acme/old",),
+    )
+    (before,) = loaded(path, source=origin)
+    for scored_by, expected in (((), ("acme/old",)), (("acme/new",), ("acme/new",))):
+        out = tmp_path / "-".join(("out", *expected)).replace("/", "-")
+        out.mkdir()
+        write_catalogue(out, [("taught", before, [before[0]])], {}, scored_by)
+        (after,) = loaded(out)
+        assert after.entry.source == dataclasses.replace(origin, scored_by=expected)
+
+
+def test_what_a_recipe_states_of_a_source_is_added_to_a_catalogues(tmp_path: Path) -> None:
+    (tmp_path / "find.jsonl").write_text(json.dumps(ROWS["find"][0]) + "\n")
+    (tmp_path / "datasets.yaml").write_text(
+        "train: [{name: find, file: find.jsonl, source: {licence: mit, written_by: [t5]}}]"
+    )
+    (found,) = loaded(tmp_path, source=DataOrigin(written_by=("t6",), url="https://acme.org"))
+    assert found.entry.source == DataOrigin(
+        licence="mit", url="https://acme.org", written_by=("t6",)
+    )
+
+
+def test_the_page_of_a_hub_dataset_is_its_address_unless_another_is_stated() -> None:
+    assert DataEntry(hub="acme/pairs").origin.url == "https://huggingface.co/datasets/acme/pairs"
+    stated = DataOrigin(url="https://acme.org")
+    assert DataEntry(hub="acme/pairs", source=stated).origin == stated
+    assert DataEntry(path=DataRef("a.jsonl")).origin == DataOrigin()

@@ -42,9 +42,7 @@ def _load(path: Path, store: Path | None = None, **options: Any) -> Any:
     return load_datasets([entry], readers=READERS, resolve=lambda _: path, store=store)[0]
 
 
-def test_no_more_than_the_first_rows_of_a_file_are_read_and_a_limit_is_of_them(
-    tmp_path: Path,
-) -> None:
+def test_the_first_rows_of_a_file_alone_are_read_and_a_limit_is_of_them(tmp_path: Path) -> None:
     path = _write(tmp_path / "texts.jsonl", 50, bad="{")
     found = _load(path, first=50)
     assert [found[row].anchor for row in (0, 49)] == ["text 0", "text 49"]
@@ -57,13 +55,10 @@ def test_no_more_than_the_first_rows_of_a_file_are_read_and_a_limit_is_of_them(
     assert {few[row].anchor for row in range(5)} < anchors
 
 
-def test_each_number_of_first_rows_is_kept_apart(tmp_path: Path) -> None:
+def test_each_number_of_first_rows_is_kept_apart_and_none_below_one_taken(tmp_path: Path) -> None:
     path, store = _write(tmp_path / "texts.jsonl", 50), tmp_path / "store"
     for first in (10, 20, None, 10):
         assert len(_load(path, store, first=first)) == (first or 50)
-
-
-def test_a_number_below_one_is_refused_by_name(tmp_path: Path) -> None:
     entry = DataEntry(hub="owner/texts", first=0)
     with pytest.raises(DataError, match="'owner/texts': first must be 1 or more"):
         expand(entry, readers=READERS, resolve=lambda _: None)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
-from emberge import CheckpointError
-from emberge.files import atomic
+from emberge import CheckpointError, EmbergeError
+from emberge.files import atomic, require_space
 
 
 def _shown(name: str) -> str:
@@ -43,9 +45,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def test_a_file_is_on_the_disk_before_its_name_and_its_name_after(
-    tmp_path: Path, calls: list[str]
-) -> None:
+def test_a_file_is_on_the_disk_before_and_its_name_after(tmp_path: Path, calls: list[str]) -> None:
     atomic.write_json(tmp_path / "a.json", {"é": 1})
     assert calls == ["sync .a.json.*.part", "rename a.json", f"sync {tmp_path.name}"]
     assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8")) == {"é": 1}
@@ -57,9 +57,7 @@ def test_a_file_is_on_the_disk_before_its_name_and_its_name_after(
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_file_that_fails_leaves_the_old_one_and_nothing_else(
-    tmp_path: Path, shared: bool
-) -> None:
+def test_a_file_that_fails_leaves_the_old_one_alone(tmp_path: Path, shared: bool) -> None:
     atomic.write_text(tmp_path / "a", "old", shared=shared)
 
     def fail() -> None:
@@ -73,12 +71,29 @@ def test_a_file_that_fails_leaves_the_old_one_and_nothing_else(
     assert _names(tmp_path) == ["a"]
 
 
-def test_two_writers_of_a_shared_file_do_not_meet(tmp_path: Path) -> None:
+def test_two_writers_do_not_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with atomic.replace_file(tmp_path / "a", shared=True) as first:
         first.write_text("first")
         with atomic.replace_file(tmp_path / "a", shared=True) as second:
             second.write_text("second")
     assert (tmp_path / "a").read_text() == "first"
+    with atomic.replace_file(tmp_path / "a", shared=True) as side:
+        side.write_text("half")
+        atomic.clear_torn(tmp_path)
+        assert side.exists()
+    assert _names(tmp_path) == ["a"]
+    sides: list[str] = []
+    real = os.replace
+
+    def replaced(side: Path, path: Path) -> None:
+        sides.append(Path(side).name)
+        real(side, path)
+
+    monkeypatch.setattr(os, "replace", replaced)
+    for shared in (False, True, True):
+        atomic.write_text(tmp_path / "a", "x", shared=shared)
+    assert {_shown(side) for side in sides} == {".a.*.part"}
+    assert len(set(sides)) == 3
 
 
 def _fill(text: str) -> Callable[[Path], None]:
@@ -94,9 +109,7 @@ def _fail(side: Path) -> None:
     raise OSError("full")
 
 
-def test_a_folder_is_synced_from_the_leaves_up_before_its_rename(
-    tmp_path: Path, calls: list[str]
-) -> None:
+def test_a_folder_is_synced_leaves_first_and_then_renamed(tmp_path: Path, calls: list[str]) -> None:
     (tmp_path / "side").mkdir()
     _fill("x")(tmp_path / "side")
     atomic.publish(tmp_path / "side", tmp_path / "out")
@@ -106,7 +119,7 @@ def test_a_folder_is_synced_from_the_leaves_up_before_its_rename(
     ]
 
 
-def test_a_folder_that_fails_to_fill_leaves_the_old_one(tmp_path: Path) -> None:
+def test_a_folder_that_fails_to_fill_or_be_published_leaves_the_old_one(tmp_path: Path) -> None:
     atomic.replace_folder(tmp_path / "m", _fill("old"))
     with pytest.raises(OSError, match="full"):
         atomic.replace_folder(tmp_path / "m", _fail)
@@ -115,6 +128,11 @@ def test_a_folder_that_fails_to_fill_leaves_the_old_one(tmp_path: Path) -> None:
     assert _names(tmp_path) == ["m"]
     atomic.replace_folder(tmp_path / "m", _fill("new"))
     assert (tmp_path / "m" / "inner" / "a").read_text() == "new"
+    side = tmp_path / "side"
+    side.mkdir()
+    (tmp_path / "file").write_text("a file in the way")
+    with pytest.raises(OSError):  # noqa: PT011
+        atomic.publish(side, tmp_path / "file", once=True)
 
 
 def test_a_folder_is_filled_once(tmp_path: Path) -> None:
@@ -136,9 +154,7 @@ def test_a_folder_is_filled_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_finished", [True, False])
-def test_a_folder_that_another_process_fills_is_waited_for(
-    tmp_path: Path, is_finished: bool
-) -> None:
+def test_a_folder_that_another_one_fills_is_waited_for(tmp_path: Path, is_finished: bool) -> None:
     """If the other one fails, the folder is filled after all; what a killed one left holds up nobody."""
     begun, end = threading.Event(), threading.Event()
     filled: list[str] = []
@@ -170,25 +186,17 @@ def test_a_folder_that_another_process_fills_is_waited_for(
     assert text == ("first" if is_finished else "second")
 
 
-def test_a_folder_that_cannot_be_published_is_an_error(tmp_path: Path) -> None:
-    side = tmp_path / "side"
-    side.mkdir()
-    (tmp_path / "m").write_text("a file in the way")
-    with pytest.raises(OSError):  # noqa: PT011
-        atomic.publish(side, tmp_path / "m", once=True)
-
-
-def test_a_new_folder_is_in_a_parent_that_has_its_name(tmp_path: Path, calls: list[str]) -> None:
+def test_new_folders_are_in_a_synced_parent_and_links_replaced(
+    tmp_path: Path, calls: list[str]
+) -> None:
     atomic.make_folder(tmp_path / "a" / "b")
     atomic.make_folder(tmp_path / "a" / "b")
     assert calls == [f"sync {tmp_path.name}", "sync a"]
-
-
-def test_a_link_is_replaced_at_once(tmp_path: Path, calls: list[str]) -> None:
+    calls.clear()
     for target in ("first", "second"):
         atomic.replace_link(tmp_path / "link", target)
     assert os.readlink(tmp_path / "link") == "second"
-    assert _names(tmp_path) == ["link"]
+    assert _names(tmp_path) == ["a", "link"]
     assert calls == ["rename link", f"sync {tmp_path.name}"] * 2
 
 
@@ -208,22 +216,9 @@ def test_some_files_are_left_to_those_who_sync_them(tmp_path: Path, calls: list[
     assert calls == ["sync a.json", "sync b.safetensors", "sync cXXXX", f"sync {tmp_path.name}"]
 
 
-def test_texts_of_two_writers_do_not_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sides: list[str] = []
-    real = os.replace
-
-    def replaced(side: Path, path: Path) -> None:
-        sides.append(Path(side).name)
-        real(side, path)
-
-    monkeypatch.setattr(os, "replace", replaced)
-    for shared in (False, True, True):
-        atomic.write_text(tmp_path / "a", "x", shared=shared)
-    assert {_shown(side) for side in sides} == {".a.*.part"}
-    assert len(set(sides)) == 3
-
-
-def test_a_second_name_takes_the_place_of_a_file(tmp_path: Path) -> None:
+def test_a_second_name_or_a_copy_replaces_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_text("new")
     target.write_text("old")
@@ -231,10 +226,6 @@ def test_a_second_name_takes_the_place_of_a_file(tmp_path: Path) -> None:
     assert target.samefile(source)
     assert target.read_text() == "new"
 
-
-def test_without_hard_links_a_file_is_copied_with_its_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     def refused(source: str, target: str) -> None:
         raise OSError("no links here")
 
@@ -249,9 +240,7 @@ def test_without_hard_links_a_file_is_copied_with_its_time(
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "link"])
-def test_what_a_kill_left_of_a_file_or_folder_is_removed_by_its_next_writer(
-    tmp_path: Path, kind: str
-) -> None:
+def test_what_a_kill_left_is_removed_by_the_next_writer(tmp_path: Path, kind: str) -> None:
     torn = tmp_path / ".m.0123456789abcdef.part"
     kept = tmp_path / ".m.more.0123456789abcdef.part"  # of another name
     for path in (torn, kept):
@@ -273,14 +262,6 @@ def test_what_a_kill_left_of_a_file_or_folder_is_removed_by_its_next_writer(
     assert _names(tmp_path) == ["m"]
 
 
-def test_what_is_being_written_is_left_by_those_who_clear(tmp_path: Path) -> None:
-    with atomic.replace_file(tmp_path / "a", shared=True) as side:
-        side.write_text("half")
-        atomic.clear_torn(tmp_path)
-        assert side.exists()
-    assert _names(tmp_path) == ["a"]
-
-
 def test_a_second_writer_of_a_file_or_a_folder_is_turned_away(tmp_path: Path) -> None:
     with atomic.replace_file(tmp_path / "a") as side:
         side.write_text("first")
@@ -296,3 +277,19 @@ def test_a_second_writer_of_a_file_or_a_folder_is_turned_away(tmp_path: Path) ->
     atomic.replace_folder(tmp_path / "m", slow)
     assert (tmp_path / "m" / "inner" / "a").read_text() == "first"
     assert _names(tmp_path) == ["a", "m"]
+
+
+class Usage(NamedTuple):
+    total: int
+    used: int
+    free: int
+
+
+def test_a_disk_too_full_for_the_plan_is_refused_with_both_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**10, 10**10, 4_500_000))
+    require_space(tmp_path / "not" / "yet", 4_500_000)
+    with pytest.raises(EmbergeError) as caught:
+        require_space(tmp_path / "not" / "yet", 12_300_000_000)
+    assert "needs 12.3 GB of disk, and 4.5 MB are free" in str(caught.value)

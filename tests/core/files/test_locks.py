@@ -39,17 +39,13 @@ def test_who_has_a_lock_is_known_while_he_has_it(tmp_path: Path) -> None:
         pass
 
 
-def test_a_lock_is_also_seen_before_its_process_has_written_who_it_is(tmp_path: Path) -> None:
+def test_a_lock_is_seen_early_and_looking_at_it_turns_no_run_away(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert str(lock_holder(lock)) == "process 0 on an unknown host, since an unknown time"
         with pytest.raises(OutInUseError, match="in use by another process"):
             lock_folder(lock, patience=0).__enter__()
-
-
-def test_looking_at_a_lock_turns_no_run_away(tmp_path: Path) -> None:
-    """One who looks has a shared lock for a moment, and a run that starts just then waits for it."""
     lock = tmp_path / "lock"
     with lock.open("w") as looking:
         fcntl.flock(looking, fcntl.LOCK_SH)
@@ -112,21 +108,19 @@ def test_a_folder_that_was_published_while_it_was_locked_is_made_anew(
             working_in(side).__enter__()
 
 
-def test_where_folders_cannot_be_locked_work_goes_on(
+def test_folders_that_cannot_be_locked_or_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UnwrittenError, match=r"/file/side: the work "):
+        working_in(tmp_path / "file" / "side").__enter__()
+
     def without_locks(handle: int, how: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", without_locks)
     with working_in(tmp_path / "side"):
         assert (tmp_path / "side").is_dir()
-
-
-def test_a_side_folder_that_cannot_be_made_names_the_place(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UnwrittenError, match=r"/file/side: the work "):
-        working_in(tmp_path / "file" / "side").__enter__()
 
 
 @pytest.mark.parametrize(

@@ -5,27 +5,21 @@ import pytest
 from emberge.files import UnsoundFileError, open_regular, read_json, read_regular, require_inside
 
 
-def test_a_fifo_is_refused_without_waiting_for_a_writer(tmp_path: Path) -> None:
+def test_what_is_no_file_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "config.json")
     with pytest.raises(UnsoundFileError, match=r"config\.json: not a regular file"):
         open_regular(tmp_path / "config.json")
-
-
-def test_a_device_and_a_folder_are_refused(tmp_path: Path) -> None:
     for path in (Path("/dev/zero"), tmp_path):
         with pytest.raises(UnsoundFileError, match="not a regular file"):
             read_regular(path, limit=10)
 
 
-def test_the_limit_counts_in_bytes_and_the_last_one_fits(tmp_path: Path) -> None:
+def test_the_limit_counts_in_bytes_also_of_a_file_that_grows(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"12345")
     assert read_regular(file, limit=5) == b"12345"
     with pytest.raises(UnsoundFileError, match="at most 4 bytes"):
         read_regular(file, limit=4)
-
-
-def test_a_file_that_grows_while_it_is_read_is_refused() -> None:
     # The kernel gives its own files a length of 0, whatever is in them.
     with pytest.raises(UnsoundFileError, match="at most 3 bytes"):
         read_regular(Path("/proc/self/status"), limit=3)

@@ -37,7 +37,7 @@ def test_what_makes_the_model_is_copied_or_linked(folder: Path, tmp_path: Path, 
     assert (weights[0].stat().st_ino == weights[1].stat().st_ino) is link
 
 
-def test_links_of_a_hubs_cache_become_files(folder: Path, tmp_path: Path) -> None:
+def test_links_of_a_hubs_cache_become_files_if_it_is_there(folder: Path, tmp_path: Path) -> None:
     cache = tmp_path / "hub" / "models--me--model"
     snapshot = cache / "snapshots" / "main"
     (cache / "blobs").mkdir(parents=True)
@@ -49,8 +49,5 @@ def test_links_of_a_hubs_cache_become_files(folder: Path, tmp_path: Path) -> Non
     copy_model(snapshot, tmp_path / "out")
     assert model_fingerprint(tmp_path / "out") == model_fingerprint(folder)
     assert not [path for path in (tmp_path / "out").rglob("*") if path.is_symlink()]
-
-
-def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="nowhere"):
         copy_model(tmp_path / "nowhere", tmp_path / "out")

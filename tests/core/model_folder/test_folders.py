@@ -31,19 +31,13 @@ def inside(folder: Path, name: str, content: bytes = b"x") -> None:
         ("pytorch_model.bin", "is a pickle, which can run any code"),
         ("model.gguf", "has only an export to GGUF (model.gguf)"),
         ("onnx/model.onnx", "has only an export to ONNX (onnx/model.onnx)"),
-        (
-            "openvino/openvino_model.xml",
-            "has only an export to OpenVINO (openvino/openvino_model",
-        ),
+        ("openvino/openvino_model.xml", "has only an export to OpenVINO (openvino/openvino_model"),
         ("tf_model.h5", "has only an export to TensorFlow"),
-        (
-            "adapter_config.json",
-            "is an adapter (adapter_config.json), not a whole model; name it with",
-        ),
+        ("adapter_config.json", "is an adapter (adapter_config.json), not a whole model; name"),
         ("best.safetensors", "has best.safetensors, but neither"),
     ],
 )
-def test_a_folder_of_another_format_is_refused_by_its_name(
+def test_other_formats_are_refused_by_name(
     bert: Path, tmp_path: Path, name: str, said: str
 ) -> None:
     other = shutil.copytree(bert, tmp_path / "other")
@@ -208,9 +202,7 @@ def test_a_missing_tokenizer_is_said(tmp_path: Path) -> None:
     assert (merge(tmp_path / "out", one, two, tokenizer=two) / "tokenizer.json").is_file()
 
 
-def test_a_trunk_in_a_folder_of_its_own_gets_the_chosen_tokenizer(
-    bert: Path, tmp_path: Path
-) -> None:
+def test_a_trunk_in_its_own_folder_gets_the_chosen_tokenizer(bert: Path, tmp_path: Path) -> None:
     old = shutil.copytree(bert, tmp_path / "old")
     (old / "0_Transformer").mkdir()
     stay = ("modules.json", "config_sentence_transformers.json")
@@ -335,7 +327,7 @@ def test_rarer_chains_are_merged_in_every_module(
     assert files(same).keys() == files(one).keys() - {"README.md"}
 
 
-def test_the_modules_behind_a_router_are_part_of_the_chain(tmp_path: Path) -> None:
+def test_modules_behind_a_router_are_of_the_chain_and_of_the_fingerprint(tmp_path: Path) -> None:
     folder = _router(tmp_path / "one", 1)
     routes = json.loads((folder / "router_config.json").read_text())["types"]
     router, *behind = Checkpoint(folder).chain
@@ -343,9 +335,6 @@ def test_the_modules_behind_a_router_are_part_of_the_chain(tmp_path: Path) -> No
     assert {module.path: module.type for module in behind} == routes
     assert all(module.type.endswith(f".{module.kind}") for module in behind)
     assert all("." not in module.kind for module in behind)
-
-
-def test_a_route_of_a_router_counts_in_its_fingerprint(tmp_path: Path) -> None:
     one = _router(tmp_path / "one", 1)
     before = model_fingerprint(one)
     (path,) = one.glob("query_*/model.safetensors")

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
-from emberge.model_folder import Checkpoint, hashed_files, model_fingerprint
+import yaml
+from emberge.model_folder import (
+    Checkpoint,
+    hashed_files,
+    model_fingerprint,
+    read_front_matter,
+    stated_licence,
+)
 from emberge.model_folder.copies import copied_files
 from emberge.model_folder.folder_files import FILES, TOKENIZER_FILES
 
@@ -27,6 +35,8 @@ KNOWN = {
     "trainer_state.json": (False, False),
     "all_results.json": (False, False),
     "README.md": (False, False),
+    "artifact.json": (False, False),
+    "metrics.jsonl": (False, False),
     ".gitattributes": (False, False),
     "plot.png": (False, False),
 }
@@ -39,34 +49,59 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_each_file_is_copied_and_hashed_as_the_table_says(folder: Path) -> None:
+def test_each_file_is_copied_and_hashed_as_the_table_says_with_a_reason(folder: Path) -> None:
     copied = {path.name for path in copied_files(Checkpoint(folder))}
     hashed = {path.name for path in hashed_files(folder)}
     assert {name: (name in copied, name in hashed) for name in KNOWN} == KNOWN
-
-
-@pytest.mark.parametrize("name", KNOWN)
-def test_the_fingerprint_changes_with_what_decides_embeddings_alone(
-    folder: Path, name: str
-) -> None:
-    before = model_fingerprint(folder)
-    (folder / name).write_text('{"model_type": "bert", "more": 1}')
-    assert (model_fingerprint(folder) != before) == KNOWN[name][1]
-
-
-def test_a_pickle_counts_where_there_is_nothing_else(folder: Path) -> None:
+    assert all(rule.why and rule.patterns for rule in FILES)
+    for name in TOKENIZER_FILES:
+        (folder / name).write_text("{}")
+    copied = {path.name for path in copied_files(Checkpoint(folder))}
+    assert set(TOKENIZER_FILES) <= copied & {path.name for path in hashed_files(folder)}
     (folder / "model.safetensors").unlink()
     assert {"pytorch_model.bin", "pytorch_model.bin.index.json"} <= {
         path.name for path in hashed_files(folder)
     }
 
 
-def test_tokenizers_are_copied_and_hashed(folder: Path) -> None:
-    for name in TOKENIZER_FILES:
-        (folder / name).write_text("{}")
-    copied = {path.name for path in copied_files(Checkpoint(folder))}
-    assert set(TOKENIZER_FILES) <= copied & {path.name for path in hashed_files(folder)}
+def test_the_fingerprint_changes_with_what_decides_embeddings_alone(folder: Path) -> None:
+    before = model_fingerprint(folder)
+    for name, (_, decides) in KNOWN.items():
+        old = (folder / name).read_text()
+        (folder / name).write_text('{"model_type": "bert", "more": 1}')
+        assert (model_fingerprint(folder) != before) == decides, name
+        (folder / name).write_text(old)
 
 
-def test_every_row_of_the_table_gives_a_reason() -> None:
-    assert all(rule.why and rule.patterns for rule in FILES)
+def read_licence(folder: Path) -> str | None:
+    return stated_licence(read_front_matter(folder))
+
+
+def state_licence(folder: Path, licence: str, **more: str) -> None:
+    front = yaml.safe_dump({"license": licence, **more, "language": "en"})
+    (folder / "README.md").write_text(f"---\n{front}---\n\n# A model\n")
+
+
+def test_a_card_in_whatever_state_states_nothing(tmp_path: Path) -> None:
+    assert read_licence(tmp_path) is None
+    for text in (
+        "no front matter",
+        "---\nlicense: mit\nbut no end",
+        "---\n[: \n---\n",
+        "---\n- a\n---",
+    ):
+        (tmp_path / "README.md").write_text(text)
+        assert read_licence(tmp_path) is None, text
+    state_licence(tmp_path, "other", license_name="gemma")
+    assert read_licence(tmp_path) == "gemma"
+    (tmp_path / "README.md").write_text("---\nlicense:\n- mit\n- apache-2.0\n---\n")
+    assert read_licence(tmp_path) == "mit, apache-2.0"
+    for nothing in ("", "~", "null", "[[mit]]"):
+        (tmp_path / "README.md").write_text(f"---\nlicense: {nothing}\n---\n")
+        assert read_licence(tmp_path) is None, nothing
+    nested = [
+        "a: &a [mit]",
+        *(f"{k}: &{k} [*{j}, *{j}]" for j, k in itertools.pairwise("abcdefgh")),
+    ]
+    (tmp_path / "README.md").write_text("\n".join(["---", *nested, "license: *h", "---"]))
+    assert read_licence(tmp_path) is None, "lists in lists are no licence, and none is written out"

@@ -144,9 +144,7 @@ def test_parts_of_tokenizers_are_read_in_each_form(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("rows", "faulty"), [(2, True), (1, True), (3, False), (None, False)])
-def test_a_padding_token_needs_a_word_or_a_free_row(
-    rows: int | None, faulty: bool, tmp_path: Path
-) -> None:
+def test_padding_needs_a_word_or_a_free_row(rows: int | None, faulty: bool, tmp_path: Path) -> None:
     words = {"type": "WordLevel", "vocab": {"a": 0, "b": 1}, "unk_token": "a"}
     written(tmp_path / "tokenizer.json", {"model": words, "added_tokens": []})
     written(tmp_path / "config.json", {"vocab_size": rows})
@@ -168,9 +166,7 @@ def test_a_padding_token_needs_a_word_or_a_free_row(
         ({"cls_token": None, "add_bos_token": True, "extra_special_tokens": {"a": 3}}, None),
     ],
 )
-def test_tokens_of_a_config_are_texts(
-    config: dict[str, Any], fault: str | None, tmp_path: Path
-) -> None:
+def test_tokens_are_texts(config: dict[str, Any], fault: str | None, tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").touch()
     written(tmp_path / "tokenizer_config.json", config)
     found = list(tokenizer_faults(tmp_path))

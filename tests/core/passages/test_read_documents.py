@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from emberge import DataError
-from emberge.passages import DocumentReading, SourceDocument, SourceLink, read_documents
+from emberge.passages import (
+    DocumentReading,
+    PassageSize,
+    SourceDocument,
+    SourceLink,
+    SourceSection,
+    TextPassage,
+    count_words,
+    cut_document,
+    read_documents,
+    split_sentences,
+)
 from emberge_data import JsonLines
 
 READERS = (JsonLines(),)
@@ -76,9 +88,6 @@ def test_a_web_page_is_read_without_menus_and_scripts(tmp_path: Path) -> None:
     assert outline(page) == [((), "One & two.\n- item"), (("Deep",), "a\n  b\n\nto b")]
     assert page.sections[1].anchor == "deep"
     assert page.sections[1].links[0].target == "b.html"
-
-
-def test_a_menu_within_a_menu_is_left_out_with_all_of_it(tmp_path: Path) -> None:
     page = only(tmp_path / "a.html", "<nav>a<nav>b</nav><p>c</nav><p>Text.")
     assert outline(page) == [((), "Text.")]
 
@@ -225,3 +234,115 @@ def test_the_first_documents_are_taken_evenly_and_their_share_is_told(tmp_path: 
     found = read(tmp_path, first=2)
     assert [document.name for document in found.documents] == ["0.txt", "5.txt"]
     assert found.share == pytest.approx(0.2)
+
+
+LENGTH = 100_000
+
+
+SECONDS = 20  # many times what they take
+
+
+@pytest.mark.parametrize(
+    ("name", "piece"),
+    [
+        ("a.md", "!["),
+        ("a.md", "<!--"),
+        ("a.md", "*a "),
+        ("a.md", "- a\n"),
+        ("a.html", '<a href="'),
+        ("a.html", "<!--"),
+        ("a.html", "<![x y]]>"),
+        ("a.html", "<li>a"),
+        ("a.html", "<title>a<b>"),
+        ("a.rst", "*a "),
+        ("a.rst", ":a"),
+        ("a.rst", "`a <"),
+        ("a.txt", "."),
+        ("a.txt", "A. "),
+    ],
+)
+def test_marks_without_end_take_bounded_time(name: str, piece: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("Text. " + piece * (LENGTH // len(piece)))
+    began = time.process_time()
+    (document,) = read_documents(tmp_path, ()).documents
+    assert cut_document(document, PassageSize())
+    assert time.process_time() - began < SECONDS
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.md", f"---\ntitle: a{' ' * LENGTH}b\n---\nText."),
+        ("a.html", f"Text. {'<nav>' * (LENGTH // 5)}{'</svg>' * (LENGTH // 5)}"),
+    ],
+)
+def test_marks_in_two_runs_take_bounded_time(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    began = time.process_time()
+    (document,) = read_documents(tmp_path, ()).documents
+    assert document.sections[0].text == "Text."
+    assert time.process_time() - began < SECONDS
+
+
+@pytest.mark.parametrize(
+    "code",
+    [f"x = {'-' * 20_000}1\n", "if a:\n    pass\n" + "elif b:\n    pass\n" * 1500],
+    ids=["signs", "branches"],
+)
+def test_code_that_is_nested_too_deeply_is_left_out(code: str, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(f'"""Text."""\n{code}')
+    (tmp_path / "b.txt").write_text("Text.")
+    reading = read_documents(tmp_path, ())
+    assert [document.name for document in reading.documents] == ["b.txt"]
+    assert "a.py" in reading.warnings[0]
+
+
+SIZE = PassageSize(words=10, characters=60)
+
+
+def cut(*texts: str, name: str = "a.md") -> list[TextPassage]:
+    sections = tuple(
+        SourceSection((f"Part {number}",), text) for number, text in enumerate(texts, 1)
+    )
+    return cut_document(SourceDocument(name, "Title", sections), SIZE)
+
+
+def test_each_section_begins_a_passage_which_alone_has_the_documents_name() -> None:
+    first, second = cut("One two.", "Three.")
+    assert (first.id, first.context, first.text) == ("a.md#1", "Title - Part 1", "One two.")
+    assert second.full_text == "Title - Part 2 Three."
+    assert (second.section, second.is_first) == (1, True)
+    assert [passage.id for passage in cut("One.")] == ["a.md"]
+    assert [passage.id for passage in cut("One.", name="c#")] == ["c##1"]
+
+
+def test_long_sections_are_cut_between_sentences_into_like_parts() -> None:
+    passages = cut("One two three. " * 4)
+    assert [passage.text for passage in passages] == ["One two three. One two three."] * 2
+    assert [passage.is_first for passage in passages] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "word " * 95,
+        "x" * 500,
+        "字" * 130 + "。" + "字" * 20,
+        "a\n" * 300,
+        "short.\n\n" + "w" * 61 + " end " + "v" * 200,
+    ],
+)
+def test_no_passage_is_above_the_size_and_no_character_is_lost(text: str) -> None:
+    passages = cut(text)
+    assert all(SIZE.share(passage.text) <= 1 for passage in passages)
+    assert "".join("".join(passage.text.split()) for passage in passages) == "".join(text.split())
+
+
+def test_sentences_end_at_marks_and_words_have_none() -> None:
+    assert split_sentences("See e.g. Fig. 3 by J. Doe. It works! 是的。好。") == [
+        "See e.g. Fig. 3 by J. Doe.",
+        "It works!",
+        "是的。",
+        "好。",
+    ]
+    assert count_words(["It's – well, 2 words?", "yes"]) == 5

@@ -46,9 +46,6 @@ def two_steps(word: str = "A") -> dict[str, Any]:
     }
 
 
-# ── recipes as Python data ──────────────────────────────────────────────────────────────────────
-
-
 def test_data_is_read_as_the_text_of_the_same_form() -> None:
     text = "seed: 3\nsteps:\n  a: {write: {word: A}}\n  b: {write: {word: B, of: [$a]}}\n"
     from_text, from_data = parse_recipe(text, toy()), parse_recipe(two_steps(), toy())
@@ -144,9 +141,7 @@ def test_evaluation_data_become_files_named_by_their_content(name: str | None) -
         ({"relevant": {"q": {"e"}}}, "relevant: 'q' names the document 'e', and corpus has none"),
     ],
 )
-def test_evaluation_data_that_cannot_be_used_are_named_by_their_place(
-    changes: dict[str, Any], fault: str
-) -> None:
+def test_unusable_evaluation_data_are_named_by_place(changes: dict[str, Any], fault: str) -> None:
     with pytest.raises(RecipeError) as caught:
         parse_recipe(evaluation([TEXTS, {**TEXTS, **changes}]))
     (problem,) = caught.value.problems
@@ -160,9 +155,6 @@ def test_a_run_keeps_evaluation_data_in_its_folder(tmp_path: Path) -> None:
     (folder,) = (tmp_path / "out" / ".store" / "given").iterdir()
     assert (folder / "corpus.jsonl").is_file()
     assert str(folder) in (tmp_path / "out" / "recipe.yaml").read_text()
-
-
-# ── runs ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_run_of_data_gives_each_steps_result(tmp_path: Path) -> None:
@@ -182,9 +174,11 @@ def test_data_is_checked_before_any_work_and_warnings_are_given(tmp_path: Path) 
     assert RAN == ["a", "b"]
 
 
-def test_a_recipe_that_its_caller_has_read_is_run_as_it_is(tmp_path: Path) -> None:
+def test_a_recipe_is_run_by_its_text_file_or_as_it_was_read(tmp_path: Path) -> None:
     run_recipe(parse_recipe(two_steps("wrong"), toy()), tmp_path / "out", toy(), quiet=True)
     assert RAN == ["a", "b"]
+    with pytest.raises(RecipeError, match="no launcher 'locall'"):
+        run_recipe(two_steps(), tmp_path / "out", toy(), launcher="locall")
 
 
 def test_a_recipe_is_run_and_checked_by_its_file(tmp_path: Path) -> None:
@@ -204,19 +198,12 @@ def raise_of(file: Path) -> None:
     check_recipe(file, toy()).raise_errors()
 
 
-def test_installed_plugins_are_loaded_where_none_are_given(
-    berts: list[Path], tmp_path: Path
-) -> None:
+def test_installed_plugins_are_loaded_if_none_are_given(berts: list[Path], tmp_path: Path) -> None:
     data = {"steps": {"both": {"merge": {"models": berts[:2]}}}}
     assert check_recipe(data).errors == ()
     assert parse_recipe(data).steps[0].kind == "merge:merge"
     results = run_recipe(data, tmp_path / "out", quiet=True)
     assert (results["both"].path / "model.safetensors").is_file()
-
-
-def test_a_launcher_is_named_by_a_text(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="no launcher 'locall'"):
-        run_recipe(two_steps(), tmp_path / "out", toy(), launcher="locall")
 
 
 @pytest.mark.parametrize("call", ["check_recipe", "run_recipe", "merge"])
@@ -237,9 +224,6 @@ def test_threads_that_wait_are_asked_to_sleep_before_torch_is_imported(
         with contextlib.suppress(EmbergeError):
             getattr(emberge, call)(**options[call])
         assert os.environ["OMP_WAIT_POLICY"] == after
-
-
-# ── results ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def scored(folder: Path, metric: str = "ndcg_at_10") -> StepResult:
@@ -312,31 +296,22 @@ def test_what_a_result_does_not_have_is_refused_by_its_kind(tmp_path: Path) -> N
         scores.artifact  # noqa: B018
 
 
-def test_a_report_is_its_page(tmp_path: Path) -> None:
-    (tmp_path / "report.html").write_text("<h1>5 > 4</h1>")
-    result = StepResult("page", tmp_path)
-    assert result.report == tmp_path / "report.html"
-    assert 'sandbox="allow-scripts"' in result._repr_html_()
-    assert 'srcdoc="&lt;h1&gt;5 &gt; 4&lt;/h1&gt;"' in result._repr_html_()
-
-
-def test_a_notebook_shows_scores_in_points_and_losses_as_they_are(tmp_path: Path) -> None:
+def test_a_notebook_shows_pages_scores_and_errors(tmp_path: Path) -> None:
     shown = scored(tmp_path / "scores")._repr_html_()
     assert "<th>Faq&lt;b&gt;</th>" in shown
     assert "<tr><td>boom</td><td>73.1</td><td>50.0</td><td>61.6</td></tr>" in shown
     assert "<tr><td>base</td><td>50.0</td><td></td><td>50.0</td></tr>" in shown
     assert "<td>0.731</td>" in scored(tmp_path / "losses", "loss")._repr_html_()
-
-
-def test_a_notebook_shows_an_error_of_ours_by_its_message() -> None:
+    (tmp_path / "report.html").write_text("<h1>5 > 4</h1>")
+    result = StepResult("page", tmp_path)
+    assert result.report == tmp_path / "report.html"
+    assert 'sandbox="allow-scripts"' in result._repr_html_()
+    assert 'srcdoc="&lt;h1&gt;5 &gt; 4&lt;/h1&gt;"' in result._repr_html_()
     error = RecipeError("recipe.yaml:3: a\x1b[31m\nrecipe.yaml:4: b")
     error.add_note("in step boom")
     assert error._render_traceback_() == [
         *(r"RecipeError: recipe.yaml:3: a\x1b[31m", "recipe.yaml:4: b", "in step boom")
     ]
-
-
-# ── merges ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_merge_gives_the_bytes_of_the_command(
@@ -383,9 +358,7 @@ def test_a_merged_model_loads_and_merges_on(berts: list[Path], tmp_path: Path) -
         merge([first, first.model], out=tmp_path / "twice", quiet=True)
 
 
-def test_a_merge_takes_every_option_of_the_step(
-    bert: Path, berts: list[Path], tmp_path: Path
-) -> None:
+def test_a_merge_takes_all_options_of_steps(bert: Path, berts: list[Path], tmp_path: Path) -> None:
     import torch
 
     options: dict[str, Any] = {"base": bert, "out_dtype": "bfloat16", "quiet": True}

@@ -13,6 +13,8 @@ from emberge.model_folder import model_fingerprint
 from emberge.recipes import locate_model
 from emberge.recipes.references import Targets, list_kept_checkpoints, locate_file
 
+from tests.support.fixture_types import Patch
+
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
@@ -29,9 +31,7 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("text", ["./model", "../here/model", "{absolute}", "~/model"])
-def test_a_folder_is_found_from_the_recipe(
-    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_is_found_from_a_recipe(text: str, tmp_path: Path, monkeypatch: Patch) -> None:
     here = tmp_path / "here"
     (here / "model").mkdir(parents=True)
     (here / "model" / "config.json").write_text("{}")
@@ -42,7 +42,7 @@ def test_a_folder_is_found_from_the_recipe(
     assert found.name == "model"
 
 
-def test_what_is_after_the_plus_sign_is_an_adapter(model: Path, tmp_path: Path) -> None:
+def test_after_the_plus_sign_is_an_adapter_or_part_of_a_folder(model: Path, tmp_path: Path) -> None:
     adapter = tmp_path / "adapter"
     adapter.mkdir()
     (adapter / "config.json").write_text("{}")
@@ -53,20 +53,14 @@ def test_what_is_after_the_plus_sign_is_an_adapter(model: Path, tmp_path: Path) 
     assert (found.folder, found.adapter) == (model, adapter)
     assert found.name == "model+adapter"
     assert model_fingerprint(model, adapter=adapter) != model_fingerprint(model)
-
-
-def test_the_adapter_of_a_step_is_not_part_of_its_name() -> None:
-    reference = ModelRef("$base+./adapter")
-    assert (reference.step, reference.adapter) == ("base", "./adapter")
-    kept = ModelRef("$runs.rate=1e+05.checkpoints+me/adapter")
-    assert (kept.step, kept.part, kept.adapter) == ("runs.rate=1e+05", "checkpoints", "me/adapter")
-
-
-def test_a_plus_sign_in_the_name_of_a_folder_is_no_adapter(tmp_path: Path) -> None:
     folder = tmp_path / "a+./b"
     folder.mkdir(parents=True)
     (folder / "config.json").write_text("{}")
     assert locate_model(ModelRef("./a+./b", tmp_path), Plugins()).folder == folder
+    reference = ModelRef("$base+./adapter")
+    assert (reference.step, reference.adapter) == ("base", "./adapter")
+    kept = ModelRef("$runs.rate=1e+05.checkpoints+me/adapter")
+    assert (kept.step, kept.part, kept.adapter) == ("runs.rate=1e+05", "checkpoints", "me/adapter")
 
 
 class Finder:
@@ -87,37 +81,34 @@ def test_a_plugin_finds_models_of_its_own(model: Path, tmp_path: Path) -> None:
     assert locate_model(ModelRef("mine:model@v2"), plugins).folder == tmp_path / "v2"
 
 
-def test_a_model_that_nobody_finds_says_who_was_asked_and_what_to_do(tmp_path: Path) -> None:
+def test_a_model_that_is_not_there_says_where_and_what_to_do(tmp_path: Path, model: Path) -> None:
     with pytest.raises(CheckpointError, match="no plugin that looks for models is loaded"):
         locate_model(ModelRef("me/model", tmp_path), Plugins())
     plugins = Plugins()
     plugins.register(Finder(tmp_path), "finder")
-    with pytest.raises(CheckpointError, match=r"asked: finder\); if you meant the folder \./me/x"):
-        locate_model(ModelRef("me/x", tmp_path), plugins)
-
-
-def test_a_missing_folder_says_where_it_was_looked_for(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "me" / "here").mkdir(parents=True)
+    for text, advice in (
+        ("me/x", r"if you meant the folder \./me/x"),
+        ("me/here", r"write \./me/here for the folder"),
+        ("ftp://me/x", "addresses are read that begin with https://"),
+    ):
+        with pytest.raises(CheckpointError, match=rf"asked: finder\); {advice}"):
+            locate_model(ModelRef(text, tmp_path), plugins)
     with pytest.raises(CheckpointError) as caught:
         locate_model(ModelRef("./modle", tmp_path), Plugins())
     assert str(tmp_path / "modle") in str(caught.value)
     assert "did you mean 'model'?" in str(caught.value)
-
-
-def test_a_folder_above_a_model_is_no_model(model: Path, tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     model.rename(tmp_path / "here" / "model")
     with pytest.raises(CheckpointError, match=r"did you mean '\./here/model'"):
         locate_model(ModelRef("./here", tmp_path), Plugins())
 
 
-def test_a_missing_data_file_is_named(tmp_path: Path) -> None:
+def test_data_are_a_file_that_is_there_or_an_installed_package(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("")
     with pytest.raises(DataError, match=r"did you mean 'rows\.jsonl'"):
         locate_file(DataRef("./row.jsonl", tmp_path))
     assert locate_file(DataRef("rows.jsonl", tmp_path)) == tmp_path / "rows.jsonl"
-
-
-def test_data_may_be_an_installed_package(tmp_path: Path) -> None:
     assert locate_file(DataRef("pkg:json", tmp_path)) == Path(json.__file__).parent
     with pytest.raises(DataError, match="no package 'no_such_package'"):
         locate_file(DataRef("pkg:no_such_package", tmp_path))
@@ -142,45 +133,21 @@ def test_checkpoints_are_ordered_by_number(tmp_path: Path) -> None:
     assert list_kept_checkpoints(tmp_path / "none") == []
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "README.md",
-        "artifact.json",
-        "metrics.jsonl",
-        "checkpoints/step-1/config.json",
-        "onnx/m.onnx",
-    ],
-)
-def test_what_lies_beside_a_model_is_no_part_of_it(model: Path, name: str) -> None:
-    before = model_fingerprint(model)
-    (model / name).parent.mkdir(parents=True, exist_ok=True)
-    (model / name).write_text("beside")
-    assert model_fingerprint(model) == before
-
-
-@pytest.mark.parametrize(
-    "name", ["config.json", "model.safetensors", "tokenizer.json", "1_Pooling/config.json"]
-)
-def test_what_decides_embeddings_is_part_of_it(model: Path, name: str) -> None:
-    before = model_fingerprint(model)
-    (model / name).write_text('{"changed": 1}')
-    assert model_fingerprint(model) != before
-
-
-def test_a_fingerprint_does_not_know_where_the_model_lies(model: Path, tmp_path: Path) -> None:
+def test_a_fingerprint_is_of_the_model_wherever_it_lies(model: Path, tmp_path: Path) -> None:
     shutil.copytree(model, tmp_path / "copy")
-    assert model_fingerprint(tmp_path / "copy") == model_fingerprint(model)
-
-
-def test_no_model_has_no_fingerprint(tmp_path: Path) -> None:
+    before = model_fingerprint(model)
+    assert model_fingerprint(tmp_path / "copy") == before
+    for name in ("checkpoints/step-1/config.json", "onnx/m.onnx"):
+        (model / name).parent.mkdir(parents=True, exist_ok=True)
+        (model / name).write_text("beside")
+    assert model_fingerprint(model) == before
+    (model / "1_Pooling" / "config.json").write_text('{"changed": 1}')
+    assert model_fingerprint(model) != before
     with pytest.raises(CheckpointError, match="has no model"):
         model_fingerprint(tmp_path)
 
 
-def test_a_big_file_is_read_once(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_big_file_is_read_once(model: Path, tmp_path: Path, monkeypatch: Patch) -> None:
     import time
 
     time.sleep(0.15)  # files that changed this moment are not trusted

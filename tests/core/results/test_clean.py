@@ -17,6 +17,7 @@ from emberge.errors import EmbergeError
 from emberge.files import OutInUseError, lock_folder
 from emberge.results import find_leftovers, remove_leftovers
 
+from tests.support.fixture_types import Capture, Patch
 from tests.support.locked import other_process_holding
 from tests.support.steps import RAN, Write, recipe, toy
 
@@ -57,12 +58,17 @@ def changed(place: Path) -> str:
     return old
 
 
-# ── what is found ───────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_run_whose_results_are_all_linked_has_nothing_to_remove(out: Path) -> None:
+def test_what_is_linked_or_of_no_run_is_not_removed(out: Path) -> None:
     assert listed(out) == {}
     assert find_leftovers(out).lines == ["there is nothing to remove"]
+    for name in ("notes", "notes-0123abcd", "a-copy"):
+        (out / name).mkdir()
+        (out / name / "notes.txt").write_text("mine")
+    shutil.copytree(out / "a", out / "mine-0123abcd")  # a result, but not under its own name
+    assert listed(out) == {}
+    old = changed(out)
+    (out / "best").symlink_to(Path(old) / "config.json")
+    assert listed(out) == {}
 
 
 def test_results_that_no_link_leads_to_are_removed_and_all_else_stays(out: Path) -> None:
@@ -84,20 +90,6 @@ def test_a_removed_result_is_made_again_and_the_others_are_not(out: Path) -> Non
     RAN.clear()
     run(out, a=Write(word="first"), b=Write(word="b", of=(ModelRef("$a"),)))
     assert RAN == ["a"], "b is as it was made of the first a"
-
-
-def test_a_link_of_the_users_own_keeps_what_it_leads_to(out: Path) -> None:
-    old = changed(out)
-    (out / "best").symlink_to(Path(old) / "config.json")
-    assert listed(out) == {}
-
-
-def test_folders_that_no_run_has_made_are_none_of_its_business(out: Path) -> None:
-    for name in ("notes", "notes-0123abcd", "a-copy"):
-        (out / name).mkdir()
-        (out / name / "notes.txt").write_text("mine")
-    shutil.copytree(out / "a", out / "mine-0123abcd")  # a result, but not under its own name
-    assert listed(out) == {}
 
 
 def test_a_result_without_its_artifact_is_partial(out: Path) -> None:
@@ -190,9 +182,6 @@ def test_what_a_merge_left_beside_its_result_is_found(tmp_path: Path) -> None:
     assert list((tmp_path / "merged").iterdir()) == [], "no lock is made in a model's folder"
 
 
-# ── what is in use ──────────────────────────────────────────────────────────────────────────────
-
-
 def test_while_a_run_works_there_nothing_is_removed(out: Path) -> None:
     changed(out)
     found, before = find_leftovers(out), tree(out)
@@ -225,9 +214,7 @@ def test_what_became_current_after_it_was_listed_is_not_removed(out: Path) -> No
     assert json.loads((out / "a" / "config.json").read_text())["text"] == "first"
 
 
-def test_a_removal_that_was_cut_short_leaves_nothing_that_looks_whole(
-    out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_removal_cut_short_leaves_nothing_that_looks_whole(out: Path, monkeypatch: Patch) -> None:
     old = changed(out)
 
     def fails(path: Path, **_: object) -> None:
@@ -244,9 +231,6 @@ def test_a_removal_that_was_cut_short_leaves_nothing_that_looks_whole(
     RAN.clear()
     run(out, a=Write(word="first"))
     assert RAN == ["a"]
-
-
-# ── the command ─────────────────────────────────────────────────────────────────────────────────
 
 
 def at_a_terminal(answer: bytes, *words: str) -> tuple[int, str]:
@@ -290,7 +274,7 @@ def test_it_asks_at_a_terminal(out: Path, answer: bytes, goes: bool) -> None:
 
 
 def test_without_a_terminal_it_refuses_unless_told_not_to_ask(
-    out: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    out: Path, capsys: Capture, monkeypatch: Patch
 ) -> None:
     old = changed(out)
     with open(os.devnull) as nothing:
@@ -306,9 +290,7 @@ def test_without_a_terminal_it_refuses_unless_told_not_to_ask(
         assert capsys.readouterr().out.endswith("there is nothing to remove\n")
 
 
-def test_a_folder_in_which_nothing_ran_is_no_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_without_a_run_is_no_out(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "models").mkdir()
     for place in ("models", "nowhere"):
         assert main(["clean", str(tmp_path / place), "--yes"]) == 2

@@ -104,9 +104,7 @@ def test_of_several_trainings_the_most_rows_that_one_used_are_named(tmp_path: Pa
     assert (pairs.rows, pairs.whole) == (5, 10)
 
 
-def test_data_of_earlier_runs_are_known_even_where_their_models_have_a_licence(
-    tmp_path: Path,
-) -> None:
+def test_data_of_earlier_runs_are_known_even_if_their_models_have_licences(tmp_path: Path) -> None:
     """`tuned` continues a licensed model of another run, known by the folder's name; `soup` merges it."""
     facts = {
         "rows": 2,

@@ -87,14 +87,11 @@ def test_a_student_takes_the_disk_of_its_own_layers(place: Path, bert: Path) -> 
     assert student != whole
 
 
-def test_a_model_of_unknown_size_takes_disk_by_the_billion(place: Path, bert: Path) -> None:
+def test_what_cannot_be_seen_is_counted_by_the_billion_or_named(place: Path, bert: Path) -> None:
     found = needs({"a": training("me/far"), "b": training("$a"), "c": training(str(bert))})
     assert found["disk"][0].endswith("for the models of 1 step")
     assert found["disk"][1] == "8 GB for each billion parameters of me/far"
     assert found["not seen"] == ["1 model (--long lists them)"]
-
-
-def test_what_is_gated_is_named(place: Path) -> None:
     found = needs({"a": training("me/gated")})
     assert found["access"] == ["'me/gated' is gated"]
     assert needs({"a": training("me/far")})["access"][0].endswith("of what could be looked at")

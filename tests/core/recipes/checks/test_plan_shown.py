@@ -22,10 +22,11 @@ from emberge_merge import Linear, SignConsensus, Trim
 from safetensors.torch import load_file, save_file
 
 from tests.benchmarks.measure import run as measured
+from tests.support.fixture_types import Capture, Patch
 
 
 @pytest.fixture
-def place(bert: Path, berts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(bert: Path, berts: list[Path], tmp_path: Path, monkeypatch: Patch) -> Path:
     """The current folder, which holds a base and three models called a, b and c."""
     for name, folder in zip(("base", "a", "b", "c"), (bert, *berts), strict=True):
         shutil.copytree(folder, tmp_path / name)
@@ -33,9 +34,7 @@ def place(bert: Path, berts: list[Path], tmp_path: Path, monkeypatch: pytest.Mon
     return tmp_path
 
 
-def check(
-    capsys: pytest.CaptureFixture[str], *words: str, **merge: Any
-) -> tuple[dict[str, list[str]], str]:
+def check(capsys: Capture, *words: str, **merge: Any) -> tuple[dict[str, list[str]], str]:
     """(the lines of the plan by label, stderr) of `emberge check` of one merge."""
     Path("r.yaml").write_text(yaml.safe_dump({"steps": {"merged": {"merge": merge}}}))
     capsys.readouterr()
@@ -58,12 +57,7 @@ def rewrite(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-# ── counts and costs ────────────────────────────────────────────────────────────────────────────
-
-
-def test_tensors_are_counted_by_what_becomes_of_them(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tensors_are_counted_by_what_becomes_of_them(place: Path, capsys: Capture) -> None:
     for name in ("a", "b"):
         state = load_file(place / name / "model.safetensors")
         state["ids.table"] = torch.arange(5)
@@ -103,26 +97,23 @@ def planned(place: Path, *names: str, base: str | None = None, **request: Any) -
     return plan
 
 
-def test_more_workers_take_memory(place: Path) -> None:
+def test_workers_and_what_measures_keep_take_memory(place: Path) -> None:
     plain = planned(place, "a", "b", strategy=(Linear(),))
     ties = planned(place, "a", "b", base="base", strategy=(Trim(), SignConsensus()))
     one, two = Machine(workers=1), Machine(workers=2)
     assert forecast(ties, two).memory > forecast(ties, one).memory
     held = forecast(plain, Machine(workers=2, memory=10_000)).memory
     assert held < forecast(plain, two).memory
-
-
-class TrimThatRemembers(Trim):
-    measure_bytes = 0.25
-
-
-def test_what_measures_keep_counts_as_memory(place: Path) -> None:
     plain, remembering = (
         planned(place, "a", "b", base="base", strategy=(stage, SignConsensus()))
         for stage in (Trim(), TrimThatRemembers())
     )
     one, largest = Machine(workers=1), max(tensor.out.elements for tensor in plain.tensors)
     assert forecast(remembering, one).memory - forecast(plain, one).memory == largest // 2
+
+
+class TrimThatRemembers(Trim):
+    measure_bytes = 0.25
 
 
 def test_the_memory_foretold_is_about_what_a_run_takes(tmp_path: Path) -> None:
@@ -144,21 +135,13 @@ def test_the_memory_foretold_is_about_what_a_run_takes(tmp_path: Path) -> None:
     assert 0.65 < expected / cost.anonymous < 2.2, (expected / 1e6, cost.anonymous / 1e6)
 
 
-# ── weights ─────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_shares_are_shown_divided_by_their_sum(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_weights_are_shown_as_the_method_takes_them(place: Path, capsys: Capture) -> None:
     plan, _ = check(capsys, **linear({"model": "./a", "weight": 3}, "./b"))
     assert plan["weights"] == [
         "./a  0.75",
         "./b  0.25",
         "sum  4: what is given; each is divided by it",
     ]
-
-
-def test_scales_are_shown_as_they_are(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan, _ = check(capsys, models=["./a", "./b"], base="./base", strategy="task_arithmetic")
     assert plan["weights"][-1] == "sum  2: taken as they are, as factors"
     assert plan["method"] == ["task_arithmetic, around the base ./base"]
@@ -166,11 +149,17 @@ def test_scales_are_shown_as_they_are(place: Path, capsys: pytest.CaptureFixture
     plan, _ = check(capsys, models=["./a", "./b"], strategy={"slerp": {"t": 0.2}})
     assert plan["weights"] == ["not used by slerp"]
     assert plan["method"] == ["slerp (t 0.2)"]
+    models = [
+        {"model": "./a", "group": "x", "weight": 3},
+        {"model": "./b", "group": "x"},
+        {"model": "./c", "group": "y", "weight": 5},
+    ]
+    plan, _ = check(capsys, models=models, strategy=[{"group": "linear"}, "linear"])
+    assert [words.split()[1] for words in plan["weights"][:3]] == ["0.75", "0.25", "1"]
+    assert plan["weights"][-1].endswith("each is divided by it, within its group")
 
 
-def test_weights_that_vary_are_shown_by_layer(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_weights_that_vary_are_shown_by_layer(place: Path, capsys: Capture) -> None:
     filtered = [{"filter": "embeddings", "value": 0}, {"value": 0.5}]
     tensors = [{"filter": "intermediate", "value": 2}, {"value": 1}]
     plan, _ = check(
@@ -191,44 +180,22 @@ def test_weights_that_vary_are_shown_by_layer(
     assert plan["method"][1] == "linear for LayerNorm (14 tensors)"
 
 
-def test_weights_of_groups_count_within_them(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    models = [
-        {"model": "./a", "group": "x", "weight": 3},
-        {"model": "./b", "group": "x"},
-        {"model": "./c", "group": "y", "weight": 5},
-    ]
-    plan, _ = check(capsys, models=models, strategy=[{"group": "linear"}, "linear"])
-    assert [words.split()[1] for words in plan["weights"][:3]] == ["0.75", "0.25", "1"]
-    assert plan["weights"][-1].endswith("each is divided by it, within its group")
-
-
-# ── doubts ──────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_negative_weight_in_an_election_is_doubted(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_weights_that_turn_or_change_nothing_are_doubted(place: Path, capsys: Capture) -> None:
     models = [{"model": "./a", "weight": [{"filter": "pooler", "value": -1}, {"value": 1}]}, "./b"]
     _, err = check(capsys, models=models, base="./base", strategy="ties")
     assert "warning: r.yaml:" in err
     assert "'ties': ./a: a negative weight turns a model's signs around" in err
     _, err = check(capsys, models=models, base="./base", strategy="task_arithmetic")
     assert err == ""
-
-
-def test_weights_that_count_for_nothing_are_doubted(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
     models = [{"model": "./a", "weight": 2}, "./b"]
     _, err = check(capsys, models=models, base="./base", strategy="sce")
     assert "'sce': the weights that are given count for nothing" in err
+    shutil.copytree(place / "base", place / "still")
+    _, err = check(capsys, models=["./a", "./still"], base="./base", strategy="ties")
+    assert "'./still' holds the same weights as the base, so that its changes are all zero" in err
 
 
-def test_equal_models_are_found_by_their_content(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_equal_models_are_found_by_their_content(place: Path, capsys: Capture) -> None:
     shutil.copytree(place / "a", place / "again")
     _, err = check(capsys, **linear("./a", "./b", "./again"))
     assert "'./a' and './again' hold the same weights, which count twice" in err
@@ -242,14 +209,6 @@ def test_equal_models_are_found_by_their_content(
     state["pooler.dense.bias"][3] += 1e-3
     save_file(state, place / "again" / "model.safetensors")
     assert check(capsys, **linear("./a", "./b", "./again"))[1] == ""
-
-
-def test_a_model_that_did_not_move_from_the_base_is_found(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copytree(place / "base", place / "still")
-    _, err = check(capsys, models=["./a", "./still"], base="./base", strategy="ties")
-    assert "'./still' holds the same weights as the base, so that its changes are all zero" in err
 
 
 def change_the_pad_token(folder: Path) -> None:
@@ -273,7 +232,7 @@ TOKENS: dict[Callable[[Path], None], str] = {
 
 @pytest.mark.parametrize("change", TOKENS, ids=lambda change: change.__name__)
 def test_tokenizers_of_one_vocabulary_that_read_otherwise_are_told_apart(
-    change: Callable[[Path], None], place: Path, capsys: pytest.CaptureFixture[str]
+    change: Callable[[Path], None], place: Path, capsys: Capture
 ) -> None:
     rewrite(place / "a" / "tokenizer_config.json", padding_side="right")
     plan, err = check(capsys, **linear("./a", "./c"))
@@ -288,9 +247,7 @@ def test_tokenizers_of_one_vocabulary_that_read_otherwise_are_told_apart(
     assert "alike" not in plan
 
 
-def test_a_chosen_template_is_followed_and_the_difference_told(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_template_is_followed_and_differences_told(place: Path, capsys: Capture) -> None:
     rewrite(place / "b" / "sentence_bert_config.json", max_seq_length=32)
     rewrite(place / "b" / "config_sentence_transformers.json", prompts={"query": "find: "})
     plan, err = check(capsys, **linear("./a", "./b", template="./a"))
@@ -298,9 +255,6 @@ def test_a_chosen_template_is_followed_and_the_difference_told(
     assert "prompts is {} in one and {'query': 'find: '} in the other" in err
     assert "alike" not in plan
     assert "configs, tokenizer and modules come from 'a'" in plan["beside"][0]
-
-
-# ── when not all can be seen ────────────────────────────────────────────────────────────────────
 
 
 # A hub, of whose models only configs and tokenizers are downloaded for a check.
@@ -314,9 +268,7 @@ def locate_model(reference, revision, files):
 """
 
 
-def test_without_weights_configs_are_compared_still(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_weights_configs_are_compared_still(place: Path, capsys: Capture) -> None:
     for name in "ab":
         (place / name / "model.safetensors").unlink()
     Path("shelf.py").write_text(HUB)
@@ -328,9 +280,7 @@ def test_without_weights_configs_are_compared_still(
     assert "pad_token" in check(capsys, "--plugin", "shelf.py", **linear("hub:a", "hub:b"))[1]
 
 
-def test_models_yet_to_be_made_are_taken_to_be_like_the_others(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_models_yet_to_be_made_count_as_like_the_others(place: Path, capsys: Capture) -> None:
     text = {
         "steps": {
             "first": {"merge": linear("./a", "./b")},
@@ -357,12 +307,7 @@ def test_one_column_of_numbers_for_any_kind_of_schedule(place: Path) -> None:
     assert plan.shares["b"].variation == ""
 
 
-# ── warnings in a run ───────────────────────────────────────────────────────────────────────────
-
-
-def test_what_was_foretold_is_told_once_and_kept(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_foretold_is_told_once_and_kept(place: Path, capsys: Capture) -> None:
     shutil.copytree(place / "a", place / "again")
     words = ["merge", "./a", "./again", "--strategy", "linear", "--out", "m"]
     assert main(words) == 0
@@ -373,9 +318,7 @@ def test_what_was_foretold_is_told_once_and_kept(
     assert "hold the same weights" in Path("m/README.md").read_text()
 
 
-def test_what_only_the_run_could_see_is_told_then(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_only_the_run_could_see_is_told_then(place: Path, capsys: Capture) -> None:
     steps = {
         "first": {"merge": {"models": ["./a"], "strategy": "passthrough"}},
         "then": {"merge": linear("$first", "./a")},

@@ -22,9 +22,9 @@ from emberge import (
     RecipeError,
     check_recipe,
     hookimpl,
-    parse_recipe,
     run_recipe,
 )
+from emberge.recipes import draft_recipe
 
 from tests.support.places import ROOT
 from tests.support.steps import Scores, Write, recipe, toy
@@ -90,12 +90,16 @@ def test_a_hub_is_asked_once_a_model_and_for_configs_only(tmp_path: Path) -> Non
     assert hub.asked == [("me/known", "v1", "metadata")]
 
 
-def test_without_a_network_a_hub_model_is_unseen_and_no_error(tmp_path: Path) -> None:
+def test_what_a_hub_cannot_show_is_unseen_and_offline_it_is_not_asked(tmp_path: Path) -> None:
     hub = Hub(tmp_path)
     report = check_recipe(recipe(a=Write(of=(ModelRef("me/away"),))), toy(hub))
     assert report.errors == ()
     (unseen,) = report.of("unseen")
     assert str(unseen) == "toy.yaml:12: 'me/away' could not be seen: no network"
+    hub = Hub(tmp_path)
+    report = check_recipe(recipe(a=Write(of=(ModelRef("me/known"),))), toy(hub), deep=False)
+    assert hub.asked == []
+    assert [p.severity for p in report.problems] == ["unseen"]
 
 
 def test_slow_answers_are_waited_for_together(tmp_path: Path) -> None:
@@ -105,13 +109,6 @@ def test_slow_answers_are_waited_for_together(tmp_path: Path) -> None:
     assert "no network" in str(report.of("unseen")[0])
     assert len(hub.asked) == SLOW
     assert not hub.together.broken
-
-
-def test_offline_asks_nobody(tmp_path: Path) -> None:
-    hub = Hub(tmp_path)
-    report = check_recipe(recipe(a=Write(of=(ModelRef("me/known"),))), toy(hub), deep=False)
-    assert hub.asked == []
-    assert [p.severity for p in report.problems] == ["unseen"]
 
 
 def test_a_folder_of_a_hub_like_name_is_asked_about(tmp_path: Path) -> None:
@@ -162,13 +159,6 @@ def test_a_check_imports_no_torch(tmp_path: Path) -> None:
     assert done.stdout == "False\n"
 
 
-def test_the_place_of_a_problem_is_the_line_of_a_real_recipe(tmp_path: Path) -> None:
-    text = "steps:\n  a:\n    write:\n      word: wrong\n      of: [./none]\n"
-    made = parse_recipe(text, toy(), path=tmp_path / "r.yaml")
-    places = [problem.where for problem in check_recipe(made, toy()).errors]
-    assert [place.rpartition(":")[2] for place in places] == ["5", "4"]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Foretelling(Write):
     """Says what it will leave, and notes what the steps before it said."""
@@ -196,3 +186,117 @@ def test_steps_tell_those_after_them_what_they_will_leave(tmp_path: Path) -> Non
     assert [note.lines for note in report.notes if note.step == "c"] == [
         ("7", "7", "nothing", "nothing")
     ]
+
+
+def places(text: str, folder: Path) -> dict[str, list[str]]:
+    """The lines of a recipe that a check finds at fault, each with its messages."""
+    draft = draft_recipe(text, toy(), path=folder / "r.yaml")
+    errors = check_recipe(draft, toy()).errors
+    return {
+        line: [e.message for e in errors if e.where.endswith(f":{line}")]
+        for line in sorted({error.where.rpartition(":")[2] for error in errors})
+    }
+
+
+def only(faults: list[str]) -> str:
+    (fault,) = faults
+    return fault
+
+
+def test_grammar_models_and_data_are_found_together(tmp_path: Path) -> None:
+    text = """\
+steps:
+  a: {write: {wrod: x}}
+  b: {write: {word: wrong}}
+  c: {write: {data: ./rows.jsonl}}
+  d: {write: {of: ./none}}
+"""
+    faults = places(text, tmp_path)
+    assert "did you mean 'word'" in only(faults["2"])
+    assert only(faults["3"]) == "this word is wrong"
+    assert "rows.jsonl" in only(faults["4"])
+    assert "none" in only(faults["5"])
+    assert len(faults) == 4
+
+
+def test_the_models_and_files_of_a_step_with_a_wrong_option_are_looked_for(tmp_path: Path) -> None:
+    text = """\
+steps:
+  a:
+    write:
+      wrod: x
+      of: ./none
+      data: ./rows.jsonl
+"""
+    faults = places(text, tmp_path)
+    assert "no option 'wrod'" in only(faults["4"])
+    assert "./none" in only(faults["5"])
+    assert "./rows.jsonl" in only(faults["6"])
+
+
+@pytest.mark.parametrize(
+    "broken", ["{wrote: {}}", "{write: {wrod: x}}", "{}", "{write: {}, foreach: {a: 3}}", "[write]"]
+)
+def test_what_uses_a_faulty_step_is_checked_and_not_blamed(broken: str, tmp_path: Path) -> None:
+    text = f"steps:\n  a: {broken}\n  b: {{write: {{of: $a, word: wrong}}}}\n"
+    text += "  c: {write: {of: [$b, $a]}}\n"
+    faults = places(text, tmp_path)
+    assert only(faults.pop("3")) == "this word is wrong"
+    assert set(faults) == {"2"}
+
+
+def test_a_ring_hides_neither_the_faults_of_its_steps_nor_of_their_users(tmp_path: Path) -> None:
+    text = """\
+steps:
+  a: {write: {of: $b, wrod: x}}
+  b: {write: {of: $a}}
+  c: {write: {of: $b, word: wrong}}
+  d: {write: {of: $d}}
+"""
+    faults = places(text, tmp_path)
+    assert sorted(message.partition("'")[0] for message in faults["2"]) == [
+        "step ",
+        "the steps a -> b -> a need one another",
+    ]
+    assert only(faults["4"]) == "this word is wrong"
+    assert only(faults["5"]) == "step 'd' needs its own output"
+    assert len(faults) == 3
+
+
+def test_a_key_written_twice_hides_no_other_fault(tmp_path: Path) -> None:
+    text = "seed: 1\nseed: 2\nsteps:\n  a: {write: {of: ./none}}\n"
+    assert set(places(text, tmp_path)) == {"2", "4"}
+
+
+def test_a_misspelt_option_is_not_also_missing(tmp_path: Path) -> None:
+    from tests.support.reading import faults
+
+    text = "steps:\n  a: {fit: {modle: ./m, data: d.jsonl}}\n"
+    assert only(faults(text)).startswith(
+        "2: step 'fit' has no option 'modle'; did you mean 'model'"
+    )
+
+
+def test_equal_steps_are_named_beside_other_faults_but_no_unused_variables(tmp_path: Path) -> None:
+    text = """\
+steps:
+  a: {write: {}}
+  b: {write: {}}
+  c: {foreach: {word: [x, y]}, write: {ticks: 2}}
+  d: {write: {wrod: x}}
+"""
+    faults = places(text, tmp_path)
+    assert "are the same run" in only(faults["3"])
+    assert "'word' is never used" in only(faults["4"])
+    assert set(faults) == {"3", "4", "5"}
+
+
+def test_a_draft_with_problems_is_not_run(tmp_path: Path) -> None:
+    draft = draft_recipe("steps:\n  a: {write: {}}\n  b: {write: {wrod: x}}\n", toy())
+    assert [step.id for step in draft.steps] == ["a"]
+    assert [step.id for step in draft.unsound] == ["b"]
+    with pytest.raises(RecipeError) as caught:
+        run_recipe(draft, tmp_path / "out", toy(), quiet=True)
+    assert caught.value.problems == draft.problems
+    assert all(isinstance(problem, Problem) for problem in draft.problems)
+    assert not (tmp_path / "out").exists()

@@ -63,9 +63,7 @@ def test_done_failed_and_blocked_steps_are_told_apart(tmp_path: Path) -> None:
     assert "done" in found.lines[0]
 
 
-def test_a_running_step_is_shown_with_its_progress_and_a_killed_one_as_stopped(
-    tmp_path: Path,
-) -> None:
+def test_a_running_step_has_its_progress_and_a_killed_one_is_stopped(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", _SLOW, str(tmp_path)],
         cwd=ROOT,
@@ -93,12 +91,16 @@ def test_a_running_step_is_shown_with_its_progress_and_a_killed_one_as_stopped(
     assert found.steps[1].done == 3
 
 
-def test_an_interrupted_step_is_stopped(tmp_path: Path) -> None:
+def test_an_interrupted_step_is_stopped_and_one_without_its_result_waits(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_recipe(recipe(a=Write(ticks=5, stop_at=2)), tmp_path, toy())
     (step,) = status(tmp_path).steps
     assert step.state == "stopped"
     assert step.size > 0
+    run_recipe(recipe(a=Write()), tmp_path, toy())
+    (tmp_path / "a" / "artifact.json").unlink()
+    (step,) = status(tmp_path).steps
+    assert (step.state, step.note) == ("waiting", "its result was removed")
 
 
 def test_looking_does_not_keep_a_run_from_starting(tmp_path: Path) -> None:
@@ -118,13 +120,6 @@ def test_looking_does_not_keep_a_run_from_starting(tmp_path: Path) -> None:
         ended.set()
         watcher.join()
     assert [step.state for step in status(tmp_path).steps] == ["done"]
-
-
-def test_a_result_taken_away_is_waiting_to_be_made(tmp_path: Path) -> None:
-    run_recipe(recipe(a=Write()), tmp_path, toy())
-    (tmp_path / "a" / "artifact.json").unlink()
-    (step,) = status(tmp_path).steps
-    assert (step.state, step.note) == ("waiting", "its result was removed")
 
 
 def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from emberge_merge import Linear, Slerp
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from tests.support.fixture_types import Capture, Patch
 from tests.support.merges import merge_models
 
 NAME = "encoder.layer.1.output.dense.weight"
@@ -54,13 +55,13 @@ def made(bert: Path, berts: list[Path], tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture
-def copied(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def copied(made: Path, tmp_path: Path, monkeypatch: Patch) -> Path:
     """A copy of `merged` far from where it was made."""
     monkeypatch.chdir(tmp_path)
     return Path(shutil.copytree(made / "merged", tmp_path / "elsewhere" / "model"))
 
 
-def call(capsys: pytest.CaptureFixture[str], *words: Any) -> tuple[int, str, str]:
+def call(capsys: Capture, *words: Any) -> tuple[int, str, str]:
     """(exit code, stdout, stderr) of `emberge verify words…`."""
     capsys.readouterr()
     code = main(["verify", *map(str, words)])
@@ -68,9 +69,7 @@ def call(capsys: pytest.CaptureFixture[str], *words: Any) -> tuple[int, str, str
     return code, said.out, said.err
 
 
-def test_a_published_folder_verifies_wherever_it_is_copied(
-    copied: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_published_folder_verifies_wherever_it_is_copied(copied: Path, capsys: Capture) -> None:
     code, out, err = call(capsys, copied)
     assert (code, err) == (0, "")
     lines = [" ".join(line.split()) for line in out.splitlines()]
@@ -84,9 +83,7 @@ def test_a_published_folder_verifies_wherever_it_is_copied(
     assert lines[-1] == "nothing differs from what was published"
 
 
-def test_a_card_that_gets_scores_later_is_no_difference(
-    copied: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_card_that_gets_scores_later_is_no_difference(copied: Path, capsys: Capture) -> None:
     (copied / "README.md").write_text("# Better words")
     (copied / ".gitattributes").write_text("*.safetensors filter=lfs")
     assert call(capsys, copied)[0] == 0
@@ -151,8 +148,8 @@ DIFFERENCES: dict[Callable[[Path], None], str] = {
 
 
 @pytest.mark.parametrize("change", DIFFERENCES, ids=lambda change: change.__name__)
-def test_each_difference_is_named_and_ends_with_one(
-    change: Callable[[Path], None], copied: Path, capsys: pytest.CaptureFixture[str]
+def test_each_difference_is_named(
+    change: Callable[[Path], None], copied: Path, capsys: Capture
 ) -> None:
     change(copied)
     code, out, err = call(capsys, copied)
@@ -164,22 +161,12 @@ def test_each_difference_is_named_and_ends_with_one(
     assert "Traceback" not in err
 
 
-def test_a_file_cut_short_is_said_to_be_cut_short(
-    copied: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cut_the_end(copied)
-    assert "truncated" in call(capsys, copied)[2]
-
-
-def test_weights_saved_again_by_another_tool_have_lost_their_words(
-    copied: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_cut_short_or_saved_again_is_said_to_be_that(copied: Path, capsys: Capture) -> None:
     save_again(copied)
     words = "header of model.safetensors: its header does not say how it was made"
     assert words in call(capsys, copied)[2]
-
-
-# ── inputs ──────────────────────────────────────────────────────────────────────────────────────
+    cut_the_end(copied)
+    assert "truncated" in call(capsys, copied)[2]
 
 
 def rows(out: str) -> dict[str, str]:
@@ -189,7 +176,7 @@ def rows(out: str) -> dict[str, str]:
 
 
 def test_inputs_are_held_against_their_hashes(
-    made: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    made: Path, capsys: Capture, monkeypatch: Patch, copied: Path
 ) -> None:
     monkeypatch.chdir(made)
     code, out, _ = call(capsys, "out/second", "--inputs")
@@ -200,11 +187,14 @@ def test_inputs_are_held_against_their_hashes(
     assert code == 0
     assert [found for what, found in rows(out).items() if what.startswith("input")] == ["holds"] * 3
     assert "input" not in call(capsys, "out/first")[1], "only when it is asked for"
+    monkeypatch.chdir(copied.parent)
+    code, out, err = call(capsys, copied, "--inputs")
+    assert (code, err) == (0, "")
+    assert rows(out)["input ./a"] == "not seen"
+    assert "there is no such folder" in out
 
 
-def test_an_input_that_changed_since_is_named(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_input_that_changed_since_is_named(made: Path, tmp_path: Path, capsys: Capture) -> None:
     place = shutil.copytree(made, tmp_path / "place", symlinks=True)
     flip_a_byte(place / "c")
     code, out, err = call(capsys, place / "out" / "second", "--inputs", place)
@@ -213,26 +203,14 @@ def test_an_input_that_changed_since_is_named(
     assert err.startswith("error: input ./c: is not what it was when this was made")
 
 
-def test_inputs_that_are_not_here_are_not_seen_and_no_difference(
-    copied: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, err = call(capsys, copied, "--inputs")
-    assert (code, err) == (0, "")
-    assert rows(out)["input ./a"] == "not seen"
-    assert "there is no such folder" in out
-
-
-# ── folders without artifact.json ───────────────────────────────────────────────────────────────
-
-
 def bare(berts: list[Path], out: Path, strategy: Any = Linear, **options: Any) -> Path:
     inputs = [MergeInput(f.name, f, fingerprint=f"content of {f.name}") for f in berts[:2]]
     merge_models(inputs, strategy=[strategy()], out=out, **options)
     return out
 
 
-def test_bare_weights_are_held_to_their_headers(
-    berts: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_bare_weights_are_held_to_headers(
+    berts: list[Path], tmp_path: Path, capsys: Capture
 ) -> None:
     out = bare(berts, tmp_path / "bare", max_shard_size="50KB")
     code, said, _ = call(capsys, out)
@@ -252,9 +230,7 @@ def test_bare_weights_are_held_to_their_headers(
     assert f"names the file '{shard.name}', which is missing" in err
 
 
-def test_what_cannot_be_verified_says_why(
-    made: Path, bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_unverifiable_says_why(made: Path, bert: Path, tmp_path: Path, capsys: Capture) -> None:
     code, _, err = call(capsys, bert)
     assert code == 2
     assert "has neither an artifact.json nor weights whose headers say how they were made" in err
@@ -271,16 +247,11 @@ def test_what_cannot_be_verified_says_why(
         verify_result(tmp_path / "broken")
 
 
-def test_a_record_that_lists_no_files_differs(
-    copied: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_record_without_files_differs(copied: Path, capsys: Capture) -> None:
     edit(copied, lambda record: record.pop("files"))
     code, _, err = call(capsys, copied)
     assert code == 1
     assert "artifact.json: lists no files; get it again" in err
-
-
-# ── what is written down ────────────────────────────────────────────────────────────────────────
 
 
 def test_headers_and_records_say_how_a_result_came_about(made: Path) -> None:
@@ -304,13 +275,10 @@ def test_headers_and_records_say_how_a_result_came_about(made: Path) -> None:
 TAIL = ["sign_consensus"]
 
 
-def test_the_hash_of_a_recipe_is_that_of_the_text_beside_the_results(made: Path) -> None:
+def test_hashes_are_those_of_the_bytes_and_of_the_text_beside(made: Path, tmp_path: Path) -> None:
     text = (made / "out" / "recipe.yaml").read_bytes()
     record = json.loads((made / "out" / "first" / "artifact.json").read_text())
     assert record["recipe"] == hashlib.sha256(text).hexdigest()
-
-
-def test_hashes_are_those_of_the_bytes(made: Path) -> None:
     path = made / "merged" / WEIGHTS
     found = FileContent.of_file(path)
     raw = path.read_bytes()
@@ -321,9 +289,6 @@ def test_hashes_are_those_of_the_bytes(made: Path) -> None:
     for name, spec in specs.items():
         piece = raw[spec.offset : spec.offset + spec.nbytes]
         assert found.tensors[name] == xxhash.xxh3_64(piece).hexdigest(), name
-
-
-def test_tensors_larger_than_a_reading_are_hashed_whole(tmp_path: Path) -> None:
     state = {
         "large": torch.randn(700_000),  # 2.8 MB, over several readings
         "none": torch.zeros(0),
@@ -335,9 +300,7 @@ def test_tensors_larger_than_a_reading_are_hashed_whole(tmp_path: Path) -> None:
         assert found[name] == xxhash.xxh3_64(tensor.numpy().tobytes()).hexdigest(), name
 
 
-def test_a_hash_that_was_taken_is_not_taken_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_known_hash_is_not_taken_again(tmp_path: Path, monkeypatch: Patch) -> None:
     file = tmp_path / "file"
     file.write_text("content")
     monkeypatch.setattr("emberge.hashes._FRESH_NANOSECONDS", -1)

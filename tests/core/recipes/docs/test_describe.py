@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
+import json
 import shlex
+import shutil
+import sys
+import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from emberge import (
@@ -12,6 +20,7 @@ from emberge import (
     PluginError,
     Plugins,
     Reader,
+    RecipeError,
     Sampler,
     Step,
     hookimpl,
@@ -19,12 +28,20 @@ from emberge import (
     parse_recipe,
 )
 from emberge.cli.arguments import parse as parse_words
-from emberge.recipes import describe_component, read_component, shipped_recipes
+from emberge.recipes import (
+    describe_component,
+    list_components,
+    read_component,
+    shipped_recipes,
+    write_plugin,
+)
+from emberge.recipes.docs import new_plugin
 from emberge.recipes.docs.describe import build_component_pages, list_component_rows
 from emberge.recipes.docs.option_docs import find_option_doc
 from emberge.recipes.run.workspace import list_plugins_behind
 
 from tests.support import acme
+from tests.support.places import ROOT
 from tests.support.reading import plugins
 
 
@@ -46,9 +63,6 @@ class TwoPlaces(Step):
 def row(name: str) -> dict[str, object]:
     (found,) = [one for one in list_component_rows(plugins()) if one["full_name"] == f"acme:{name}"]
     return found
-
-
-# ── rows ────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_row_says_where_a_component_comes_from_and_what_it_takes() -> None:
@@ -81,12 +95,9 @@ def test_a_row_says_where_a_component_comes_from_and_what_it_takes() -> None:
     }
 
 
-def test_a_chain_has_the_options_of_its_links_with_its_own_defaults() -> None:
+def test_options_come_with_defaults_as_a_recipe_would_write_them() -> None:
     options = {one["name"]: one["default"] for one in row("ties")["options"]}  # type: ignore[attr-defined]
     assert options == {"density": 0.2, "scale": 1.0, "normalize": True}
-
-
-def test_a_nested_mapping_shows_its_own_options() -> None:
     models = row("blend")["options"][0]  # type: ignore[index]
     assert (models["name"], models["required"]) == ("models", True)
     assert [one["name"] for one in models["options"]] == [
@@ -96,9 +107,6 @@ def test_a_nested_mapping_shows_its_own_options() -> None:
         "name",
         "options",
     ]
-
-
-def test_defaults_are_said_as_a_recipe_would() -> None:
     options = {one["name"]: one.get("default") for one in row("fit")["options"]}  # type: ignore[attr-defined]
     assert options["sampler"] == "shuffle"
     assert options["betas"] == [0.9, 0.999]
@@ -112,9 +120,6 @@ def test_a_name_that_two_plugins_give_has_a_page_for_each() -> None:
     both.register(twin, "twin")
     assert len(build_component_pages(both, "bag")) == 2
     assert len(build_component_pages(both, "twin:bag")) == 1
-
-
-# ── a page ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_page_says_what_a_component_does_and_takes() -> None:
@@ -224,9 +229,6 @@ def test_every_installed_component_has_an_example_that_is_taken(name: str, kind:
         assert page["name"] in page["example"]
 
 
-# ── documentation of options ────────────────────────────────────────────────────────────────────
-
-
 @dataclass(frozen=True, kw_only=True)
 class Parent(Sampler):
     """Do nothing. `size` is how much; `shape` how it looks.
@@ -248,15 +250,12 @@ class Child(Parent):
     """Do more. `shape` is square here."""
 
 
-def test_an_option_is_documented_below_its_field_or_in_the_docstring() -> None:
+def test_an_option_is_documented_below_its_field_in_the_docstring_or_by_its_parent() -> None:
     assert find_option_doc(Parent, "weight") == "Right below, over two lines."
     assert find_option_doc(Parent, "size") == "`size` is how much."
     assert find_option_doc(Parent, "shape") == "`shape` how it looks."
     assert find_option_doc(Parent, "colour") == "In the end, `colour` may be red."
     assert find_option_doc(Parent, "silent") == ""
-
-
-def test_an_inherited_option_keeps_its_documentation() -> None:
     assert find_option_doc(Child, "shape") == "`shape` is square here."
     assert find_option_doc(Child, "weight") == "Right below, over two lines."
 
@@ -288,9 +287,6 @@ def test_a_class_is_found_wherever_it_is_defined() -> None:
     assert find_option_doc(Local, "level") == "In a function."
 
 
-# ── shipped recipes ─────────────────────────────────────────────────────────────────────────────
-
-
 def test_shipped_recipes_have_a_name_a_place_and_an_opening() -> None:
     recipes = shipped_recipes()
     demo = recipes["boom/demo"]
@@ -299,3 +295,178 @@ def test_shipped_recipes_have_a_name_a_place_and_an_opening() -> None:
     assert demo.description.startswith("BOOM in minutes")
     for recipe in recipes.values():
         assert "Command" in recipe.description, f"{recipe.name} does not say how it is run"
+
+
+def lines_of(*words: str, **options: object) -> list[str]:
+    return list_components(plugins(), words, **options).splitlines()  # type: ignore[arg-type]
+
+
+def test_with_no_plugin_the_table_is_empty() -> None:
+    blocked = load_plugins(block=["*"])
+    assert list_components(blocked) == ""
+    assert json.loads(list_components(blocked, as_json=True)) == []
+
+
+def test_each_component_is_one_line_under_its_kind_and_json_has_all() -> None:
+    lines = lines_of()
+    rows = list_component_rows(plugins())
+    entries = [line for line in lines if line.startswith("  ")]
+    assert [line.split()[0] for line in entries] == [row["name"] for row in rows]
+    assert all(row["summary"] in line for row, line in zip(rows, entries, strict=True))
+    headings = [line for line in lines if line and not line.startswith(" ")]
+    assert headings.index("Steps") < headings.index("Losses") < headings.index("Merge strategies")
+    assert not any("temperature" in line for line in lines), "options are asked for by --long"
+    assert json.loads(list_components(plugins(), as_json=True)) == list_component_rows(plugins())
+
+
+def test_only_what_is_not_ours_names_its_plugin() -> None:
+    (line,) = [line for line in lines_of() if line.startswith("  ties ")]
+    assert line.endswith("(acme)")
+    installed = list_components(load_plugins(block=()))
+    assert "  slerp " in installed
+    assert not [line for line in installed.splitlines() if line.endswith("(standard)")]
+
+
+def test_lines_fit_the_width_and_are_whole_without_one() -> None:
+    rows = list_component_rows(plugins())
+    for width in (50, 72, 80):
+        lines = lines_of(width=width)
+        assert max(map(len, lines)) <= width
+        assert [line for line in lines if "…" in line], "the longest summary does not fit"
+        assert all(line.endswith("(acme)") for line in lines if line.startswith("  "))
+    assert max(map(len, lines_of())) > max(len(row["summary"]) for row in rows)
+
+
+def test_long_shows_options_and_where_a_component_comes_from() -> None:
+    text = "\n".join(lines_of("ties", long=True))
+    assert "  ties                   acme (acme-tools 1.0)\n      Cut, then vote.\n" in text
+    assert "density: a number" in text
+
+
+def test_words_keep_what_has_all_of_them_in_name_kind_or_documentation() -> None:
+    def names(*words: str) -> list[str]:
+        return [row["name"] for row in json.loads(list_components(plugins(), words, as_json=True))]
+
+    assert names("TIES") == ["ties"]
+    assert "ties" in names("vote"), "a word of its documentation"
+    assert set(names("loss")) >= {"contrast", "rank"}
+    assert names("pull", "together") == ["contrast"]
+    assert "contrast" not in names("order")
+    one = load_plugins(block=())
+    found = [row["name"] for row in json.loads(list_components(one, ("slerp",), as_json=True))]
+    assert {"slerp", "multi_slerp", "nuslerp"} <= set(found)
+    assert "ties" not in found
+
+
+def test_words_or_kinds_that_nothing_has_suggest_one() -> None:
+    with pytest.raises(PluginError, match=r"'tyes'.*did you mean 'ties'"):
+        lines_of("tyes")
+    with pytest.raises(PluginError, match=r"'ties'.*`emberge list`"):
+        lines_of("ties", kind="launcher")
+    assert lines_of(kind="loss")[0] == "Losses"
+    assert "Steps" not in lines_of(kind="loss")
+    with pytest.raises(PluginError, match=r"'los'.*did you mean 'loss'"):
+        lines_of(kind="los")
+
+
+def test_a_name_that_two_plugins_give_is_shown_as_it_must_be_written() -> None:
+    class Twin:
+        @hookimpl
+        def register_samplers(self) -> Mapping[str, type[Sampler]]:
+            return dict(acme.register_samplers())
+
+    both: Plugins = plugins()
+    both.register(Twin(), "twin")
+    names = [line.split()[0] for line in list_components(both, kind="sampler").splitlines()[1:]]
+    assert {"acme:bag", "twin:bag"} <= set(names)
+    assert "bag" not in names
+    long = " ".join(list_components(both, kind="sampler", long=True).split())
+    assert "! sampler 'bag' comes from 'acme' and from 'twin'; write acme:bag or twin:bag" in long
+
+
+EXAMPLE = ROOT / "examples" / "third_party_plugin"
+
+
+def contents(folder: Path) -> dict[str, str]:
+    skipped = ("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", "out")
+    files = [f for f in folder.rglob("*") if f.is_file() and not set(skipped) & set(f.parts)]
+    return {str(f.relative_to(folder)): f.read_text("utf-8") for f in files}
+
+
+def test_the_example_is_what_a_new_plugin_looks_like(tmp_path: Path) -> None:
+    assert contents(write_plugin("acme", tmp_path / "new")) == contents(EXAMPLE)
+
+
+def test_a_new_plugin_bears_its_own_name_everywhere(tmp_path: Path) -> None:
+    folder = write_plugin("my_bags", tmp_path / "src" / "bags")
+    assert folder == tmp_path / "src" / "bags"
+    files = contents(folder)
+    assert not [name for name, text in files.items() if "acme" in (name + text).lower()]
+    project = tomllib.loads(files["pyproject.toml"])
+    assert project["project"]["name"] == "emberge-my-bags"
+    assert project["project"]["entry-points"]["emberge"] == {"my_bags": "emberge_my_bags"}
+    assert "emberge_my_bags/__init__.py" in files
+    assert all(ast.parse(text) for name, text in files.items() if name.endswith(".py") and text)
+
+
+COMPONENTS = ("keep_norm", "keep_norm_plain", "uniformity", "keep_layers")
+
+
+def test_a_new_plugin_can_be_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(write_plugin("fresh", tmp_path / "new"))
+    plugins = Plugins()
+    plugins.register(importlib.import_module("emberge_fresh"), "fresh")
+    names = {c.full_name for c in plugins.components}
+    assert names == {f"fresh:{one}" for one in COMPONENTS}
+    for name in [name for name in sys.modules if name.startswith("emberge_fresh")]:
+        monkeypatch.delitem(sys.modules, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("", "small letters"),
+        ("My-Bags", "did you mean 'my_bags'"),
+        ("7bags", "did you mean 'bags'"),
+        ("bags!", "did you mean 'bags'"),
+        ("_bags", "did you mean 'bags'"),
+        ("../bags", "did you mean 'bags'"),
+        ("größe", "small letters"),
+        ("lambda", "word of Python"),
+        ("merge", "a plugin of emberge itself"),
+        ("boom", "a plugin of emberge itself"),
+    ],
+)
+def test_a_name_that_cannot_be_is_refused(name: str, why: str, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=why) as caught:
+        write_plugin(name, tmp_path / "new")
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_stands_or_cannot_be_written_is_named_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "emberge-bags").mkdir()
+    (tmp_path / "emberge-bags" / "mine.txt").write_text("mine")
+    with pytest.raises(RecipeError, match=r"emberge-bags .*another place"):
+        write_plugin("bags", tmp_path / "emberge-bags")
+    assert contents(tmp_path / "emberge-bags") == {"mine.txt": "mine"}
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RecipeError, match="bags cannot be written"):
+        write_plugin("bags", tmp_path / "file" / "bags")
+
+
+def test_what_a_test_leaves_in_the_example_is_not_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = tmp_path / "used"
+    shutil.copytree(EXAMPLE, used)
+    for left in (
+        "emberge_acme/__pycache__/x.pyc",
+        ".mypy_cache/x.json",
+        "build/x.py",
+        "a.egg-info/x",
+    ):
+        (used / left).parent.mkdir(parents=True, exist_ok=True)
+        (used / left).write_bytes(b"\xff")
+    monkeypatch.setattr(new_plugin, "_find_example", lambda: used)
+    assert contents(write_plugin("acme", tmp_path / "new")) == contents(EXAMPLE)

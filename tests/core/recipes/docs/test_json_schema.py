@@ -39,13 +39,10 @@ def _leaves(error: jsonschema.ValidationError) -> Iterator[str]:
         yield from _leaves(inner)
 
 
-def test_the_schema_is_a_schema_and_plain_json() -> None:
+def test_the_schema_is_plain_json_and_of_no_plugins_takes_no_step() -> None:
     schema = recipe_schema(plugins())
     jsonschema.Draft202012Validator.check_schema(schema)
     assert json.loads(json.dumps(schema, allow_nan=False)) == schema
-
-
-def test_the_schema_of_no_plugins_takes_no_step() -> None:
     schema = recipe_schema(Plugins())
     jsonschema.Draft202012Validator.check_schema(schema)
     assert list(jsonschema.Draft202012Validator(schema).iter_errors({"steps": {"a": {"fit": {}}}}))
@@ -151,14 +148,7 @@ def test_the_one_flaw_of_a_misspelt_word_is_that_word(text: str, place: str, wor
     assert message.startswith(f"'{word}' is not one of") or f"('{word}' was unexpected)" in message
 
 
-def test_names_come_with_what_they_do() -> None:
-    names = recipe_schema(plugins())["$defs"]["Sampler.name"]["else"]
-    texts = dict(zip(names["enum"], names["enumDescriptions"], strict=True))
-    assert texts["bag"]
-    assert texts["bag"] == texts["acme:bag"]
-
-
-def test_options_come_with_documentation_defaults_and_choices() -> None:
+def test_options_come_with_documentation_defaults_and_choices_by_plain_names() -> None:
     definitions = recipe_schema(plugins())["$defs"]
     options = definitions["loss.acme.contrast"]["properties"]
     assert options["temperature"]["description"] == "What similarities are divided by."
@@ -171,9 +161,11 @@ def test_options_come_with_documentation_defaults_and_choices() -> None:
     assert list(ties) == ["density", "scale", "normalize"]
     assert ties["density"]["default"] == 0.2
     assert definitions["step.acme.fit"]["properties"]["sampler"]["default"] == "shuffle"
+    names = recipe_schema(plugins())["$defs"]["Sampler.name"]["else"]
+    texts = dict(zip(names["enum"], names["enumDescriptions"], strict=True))
+    assert texts["bag"]
+    assert texts["bag"] == texts["acme:bag"]
 
-
-def test_definitions_are_named_without_modules() -> None:
     definitions = recipe_schema(plugins())["$defs"]
     assert {"Entry", "Rule"} <= definitions.keys()
     assert not [name for name in definitions if "tests." in name or "emberge." in name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,22 +14,28 @@ from emberge import (
     FileRef,
     Loss,
     MergeStrategy,
+    ModelRef,
+    NumberRange,
     PerDataset,
     PerModel,
     PluginError,
     Plugins,
     RecipeError,
+    Requires,
     Sampler,
     Stage,
     Step,
     TokenLoss,
     chain,
     hookimpl,
+    load_plugins,
     parse_recipe,
 )
+from emberge.component_parts import fields_in, parts_of
 from emberge.recipes.options import option_forms as forms
 from emberge.recipes.options.option_forms import first_option, form_of, options_of
 from emberge.recipes.options.phrases import describe_form
+from emberge.recipes.recipe import references, to_plain
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -75,10 +82,7 @@ class Point:
         (Loss | TokenLoss | None, forms.Maybe(forms.Part((Loss, TokenLoss)))),
         (tuple[Stage, ...], forms.Parts((Stage,))),
         (tuple[Sampler, ...], forms.Parts((Sampler,))),
-        (
-            PerDataset[tuple[Loss | TokenLoss, ...]],
-            forms.ByData(forms.Parts((Loss, TokenLoss))),
-        ),
+        (PerDataset[tuple[Loss | TokenLoss, ...]], forms.ByData(forms.Parts((Loss, TokenLoss)))),
     ],
 )
 def test_a_type_is_a_form(annotation: Any, form: forms.Form) -> None:
@@ -155,14 +159,15 @@ class Derived(Base):
     made: int = field(default=0, init=False)
 
 
-def test_the_first_option_is_the_nearest_classs_own() -> None:
+def test_options_are_public_fields_and_the_first_is_the_nearest_classs_own() -> None:
     first = first_option(Derived)
     assert first is not None
     assert (first.name, first.owner) == ("margin", Base)
     assert first_option(Sampler) is None
+    assert list(options_of(Derived)) == ["margin", "weight", "cross_rank", "layers"]
 
 
-def test_own_options_come_as_the_class_declares_them() -> None:
+def test_own_options_come_in_order_with_defaults_made_by_factories() -> None:
     """A dataclass leaves a field that is declared anew at its old place, before all new ones."""
 
     @dataclass(frozen=True, kw_only=True)
@@ -177,12 +182,6 @@ def test_own_options_come_as_the_class_declares_them() -> None:
     assert first is not None
     assert first.name == "scale"
 
-
-def test_private_and_computed_fields_are_no_options() -> None:
-    assert list(options_of(Derived)) == ["margin", "weight", "cross_rank", "layers"]
-
-
-def test_an_options_default_is_made_by_its_factory() -> None:
     @dataclass(frozen=True, kw_only=True)
     class Made(Sampler):
         """Makes a list."""
@@ -265,3 +264,86 @@ def test_a_chain_may_set_what_yaml_cannot_say() -> None:
     plugins.register(type("hooks", (), hooks), "mine")
     (one,) = parse_recipe("steps: {a: {merge: {strategy: {pointed: {size: 3}}}}}", plugins).steps
     assert one.step == Merge(strategy=(Scaled(by=Point(1.0), size=3.0),))
+
+
+def refused(text: str) -> str:
+    with pytest.raises(RecipeError) as caught:
+        parse_recipe(text, load_plugins(), path=Path("r.yaml"))
+    return str(caught.value)
+
+
+def test_an_option_that_would_do_nothing_is_refused() -> None:
+    text = "steps:\n  a:\n    train:\n      model: ./m\n      data: ./d.jsonl\n"
+    found = refused(f"{text}      loss: {{infonce: {{guide_margin: 0.1}}}}\n")
+    assert "r.yaml:6: " in found
+    assert "`guide`" in found
+    text = (
+        "steps:\n  a:\n    train:\n      model: ./m\n      data: ./d.jsonl\n"
+        "      loss: {infonce: {guide: {model: ./g}, guide_margin: 0.1}}\n"
+        "      sampler: {batch_shuffle: {batch_size: 2}}\n      max_steps: 1\n"
+    )
+    assert len(parse_recipe(text, load_plugins()).steps) == 1
+
+
+def test_what_an_option_requires_is_an_option_beside_it_and_one_is_enough() -> None:
+    found = 0
+    for one in load_plugins().components:
+        for owner in getattr(one.type, "links", (one.type,)):
+            options = options_of(owner) if dataclasses.is_dataclass(owner) else {}
+            for option in options.values():
+                if option.requires is not None:
+                    found += 1
+                    assert set(option.requires.others) <= set(options)
+    assert found
+    mark = Requires("left", "right")
+    assert mark.describe_missing({"left": (), "right": None}) == "`left` or `right`"
+    assert not mark.describe_missing({"left": (), "right": ("x",)})
+    kind: Any = Annotated[Annotated[int, NumberRange(least=1)], mark]
+    assert kind.__metadata__ == (NumberRange(least=1), mark)
+
+
+@dataclass(frozen=True)
+class Inner:
+    model: ModelRef
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class Outer:
+    inner: tuple[Inner, ...]
+    tables: dict[str, ModelRef] = field(default_factory=dict)
+    words: frozenset[str] = frozenset()
+
+
+A, B = ModelRef("./a"), ModelRef("$b")
+
+
+COMPONENT = Outer((Inner(A), Inner(B, 2.0)), {"x": A}, frozenset({"z", "y"}))
+
+
+def plain(value: Any, leaves: tuple[type, ...] = (ModelRef,)) -> Any:
+    def record(item: Any, inner: Callable[[Any], Any]) -> Any:
+        return {name: inner(one) for name, one in fields_in(item)}
+
+    def leaf(item: Any) -> Any:
+        return item.text if isinstance(item, ModelRef) else item
+
+    return to_plain(value, leaf, record, leaves)
+
+
+def test_every_part_is_met_once_with_the_path_of_a_recipe() -> None:
+    assert list(references(COMPONENT)) == [A, B, A]
+    assert list(references("no component")) == []
+    paths = dict(parts_of(COMPONENT, ModelRef))
+    assert paths[""] is COMPONENT
+    assert paths["inner.1.model"] is B
+    assert paths["inner.1.weight"] == 2.0
+    assert paths["tables.x"] is A
+    assert not [path for path in paths if path.startswith("inner.0.model.")]
+    paths = [path for path, _ in parts_of(COMPONENT)]
+    assert paths.index("inner") < paths.index("inner.0") < paths.index("inner.0.model")
+    assert plain(COMPONENT) == {
+        "inner": [{"model": "./a", "weight": 1.0}, {"model": "$b", "weight": 2.0}],
+        "tables": {"x": "./a"},
+        "words": ["y", "z"],
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from emberge import ModelRef
+from emberge.recipes.parse.foreach import rows_of
 from emberge.yaml_nodes import node_of
 
 from tests.support import acme
@@ -20,17 +21,11 @@ def members(*more: str) -> str:
     return "steps:\n" + MEMBERS + "".join(f"  {line}\n" for line in more)
 
 
-# ── instances ───────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_mapping_is_the_product_in_the_order_given() -> None:
+def test_a_mapping_is_a_product_and_a_list_is_its_rows() -> None:
     text = "steps: {a: {foreach: {x: [1, 2], y: [p, q]}, fit: {model: $y, data: d, seed: $x}}}"
     assert ids(text) == ["a.x=1,y=p", "a.x=1,y=q", "a.x=2,y=p", "a.x=2,y=q"]
     first = read(text).steps[0]
     assert (first.group, dict(first.variables)) == ("a", {"x": 1, "y": "p"})
-
-
-def test_a_list_is_its_rows() -> None:
     text = (
         "steps: {a: {foreach: [{x: 1, y: p}, {x: 2, y: q}], fit: {model: $y, data: d, seed: $x}}}"
     )
@@ -47,13 +42,17 @@ def test_ten_rates_at_equal_ratios_are_the_papers_grid() -> None:
         *(1.292e-4, 2.154e-4, 3.594e-4, 5.995e-4, 1e-3),
     ]
     assert steps[1].id == "a.rate=1.668e-05"
-
-
-def test_spaced_numbers_are_multiplied_with_other_variables() -> None:
     foreach = "{x: {logspace: [1, 4, 3]}, y: [p, q]}"
     text = f"steps: {{a: {{foreach: {foreach}, fit: {{model: $y, data: d, learning_rate: $x}}}}}}"
     assert ids(text)[:3] == ["a.x=1,y=p", "a.x=1,y=q", "a.x=2,y=p"]
     assert len(ids(text)) == 6
+
+
+def test_the_most_rows_and_the_fewest_spaced_numbers_are_taken() -> None:
+    most = node_of({"n": [*range(20)], "m": [*range(100)]}, str(FILE))
+    assert len(rows_of(most, [])) == 2000
+    fewest = node_of({"n": {"logspace": [4, 2, 2]}}, str(FILE))
+    assert [dict(row.values) for row in rows_of(fewest, [])] == [{"n": 4.0}, {"n": 2.0}]
 
 
 def test_numbers_stay_numbers_and_mappings_stay_mappings() -> None:
@@ -68,7 +67,7 @@ steps:
     assert [one.sampler[0].batch_size.default for one in built] == [32, 8, 32, 8]
 
 
-def test_a_variable_may_stand_inside_text_and_a_dollar_is_two() -> None:
+def test_numbers_stay_numbers_in_text_and_a_dollar_is_two() -> None:
     text = """
 steps:
   a:
@@ -78,17 +77,24 @@ steps:
     first = read(text).steps[0].step
     assert first.data[0].path.text == "data/en-1.jsonl"
     assert first.notes == {"price": "$5", "en": "1 en", "end": "x$"}
-
-
-def test_a_dash_after_a_variable_is_no_part_of_its_name() -> None:
-    text = "steps: {a: {foreach: {lang: [en]}, fit: {model: m, data: x, notes: $lang-dev}}}"
-    assert read(text).steps[0].step.notes == "en-dev"
-
-
-def test_a_text_that_begins_with_a_plain_dollar_is_no_step() -> None:
     model = read("steps: {a: {fit: {model: $$odd/folder, data: d}}}").steps[0].step.model
     assert model.step is None
     assert model.text == "./$odd/folder"
+
+
+@pytest.mark.parametrize(
+    ("variables", "text", "expected"),
+    [
+        ("{lang: [en]}", "$lang-dev", "en-dev"),
+        ("{a: [en]}", "x/$a-b-c", "x/en-b-c"),
+        ("{a-b: [en]}", "$a-b-c", "en-c"),
+        ("{a-b-c: [en]}", "$a-b-c", "en"),
+        ("[{a: x, a-b: en}]", "$a-b-c$a-c", "en-cx-c"),
+    ],
+)
+def test_the_longest_name_up_to_a_dash_counts(variables: str, text: str, expected: str) -> None:
+    step = f"fit: {{model: m, data: x, notes: [{text}]}}"
+    assert read(f"steps: {{c: {{foreach: {variables}, {step}}}}}").steps[0].step.notes == [expected]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +106,8 @@ def test_a_text_that_begins_with_a_plain_dollar_is_no_step() -> None:
         ("[a, A, b]", ["0", "1", "b"]),
         ("[a/b, a b]", ["0", "1"]),
         ("[{a: 1}, [2], x]", ["0", "1", "x"]),
-        (f"[{'x' * 41}, y]", ["0", "y"]),
+        (f"[{'x' * 41}, {'y' * 40}]", ["0", "y" * 40]),
+        ("[-0.5, -1e3, '-x-']", ["-0.5", "-1e3", "x"]),
         ("[..., '', x.checkpoints]", ["0", "1", "2"]),
         ("[日本, ok]", ["0", "ok"]),
     ],
@@ -136,11 +143,16 @@ def test_ids_that_would_be_alike_or_too_long_are_counted() -> None:
         ("{'a b': [1]}", "foreach: 'a b' is no name for a variable"),
         ("[1]", "foreach: a row is `{name: value}`, not the number 1"),
         ("[{n: 1}, {k: 2}]", "foreach: this row has k, the first has n"),
-        ("{n: [1, 1]}", "'c.0' and 'c.1' are the same run"),
+        ("{n: [1, 1]}", "2: 'c.0' and 'c.1' are the same run; vary `seed`"),
         ("{n: [1, 1.0]}", "'c.n=1' and 'c.n=1.0' are the same run"),
         ("{n: [1], c: [2]}", "'c' is a step; name the variable differently"),
         ("{n: [1], k: [2]}", "the variable 'k' is never used; write $k where it belongs"),
         ("{n: [$q]}", "$q is neither an earlier step nor a variable of `foreach`"),
+        ("[{}]", "foreach: a row is `{name: value}`, not an empty mapping"),
+        ("{n: {logspace: [1, 2, 2001]}}", "a whole one from 2 to 2,000"),
+        ("{n: {logspace: [1, .inf, 3]}}", "two numbers above 0"),
+        ("{n: {logspace: [1, 2, true]}}", "a whole one from 2"),
+        (f"{{n: {list(range(23))}, m: {list(range(87))}}}", "2,001 combinations are more than"),
     ],
 )
 def test_a_foreach_that_cannot_be_is_refused(foreach: str, said: str) -> None:
@@ -148,21 +160,13 @@ def test_a_foreach_that_cannot_be_is_refused(foreach: str, said: str) -> None:
     assert said in faults(f"steps:\n  c:\n    foreach: {foreach}\n    {option}\n")[0]
 
 
-def test_equal_runs_are_refused_and_told_to_vary_the_seed() -> None:
-    text = "steps: {a: {foreach: {n: [1, 1]}, fit: {model: m, data: d, learning_rate: $n}}}"
-    assert faults(text) == ["1: 'a.0' and 'a.1' are the same run; vary `seed`"]
-
-
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        (
-            "$limt",
-            "$limt is neither an earlier step nor a variable of `foreach`; did you mean '$limit'?",
-        ),
+        ("$limt", "is neither an earlier step nor a variable of `foreach`; did you mean '$limit'?"),
         (
             "x$q",
-            "$q is neither an earlier step nor a variable of `foreach` (a plain dollar is written",
+            "is neither an earlier step nor a variable of `foreach` (a plain dollar is written",
         ),
         ("x$limit", "$limit is a list and cannot stand inside text"),
     ],
@@ -173,16 +177,10 @@ def test_a_name_that_nothing_has_is_said_once(option: str, said: str) -> None:
     assert said in fault
 
 
-# ── references ──────────────────────────────────────────────────────────────────────────────────
-
-
-def test_in_a_list_a_step_is_all_of_its_instances() -> None:
+def test_in_a_list_a_step_is_all_of_its_instances_with_all_that_an_entry_says() -> None:
     boom = read(members("b: {blend: {models: $m, strategy: mean}}")).steps[-1]
     assert [entry.model.text for entry in boom.step.models] == ["$m.n=1", "$m.n=2", "$m.n=3"]
     assert boom.needs == ("m.n=1", "m.n=2", "m.n=3")
-
-
-def test_an_entry_is_repeated_with_all_that_it_says() -> None:
     entry = "{model: $m, group: ir, weight: 0.5}"
     text = members(f"b: {{blend: {{models: [./x, {entry}], strategy: mean}}}}")
     models = read(text).steps[-1].step.models
@@ -193,9 +191,6 @@ def test_an_entry_is_repeated_with_all_that_it_says() -> None:
         ("$m.n=3", "ir"),
     ]
     assert {e.weight.plain() for e in models[1:]} == {0.5}
-
-
-def test_a_list_inside_an_entry_takes_them_all_itself() -> None:
     claim = "[{model: ./x, not_worse_than: [$m, ./y]}]"
     text = members(f"s: {{rate: {{models: ./x, evaluators: board, require: {claim}}}}}")
     (only,) = read(text).steps[-1].step.require
@@ -228,16 +223,14 @@ def test_a_later_step_with_the_same_variable_sees_the_matching_one() -> None:
     ]
 
 
-def test_a_truth_value_is_no_number_when_variables_are_matched() -> None:
+def test_no_step_or_several_where_one_belongs_are_refused() -> None:
     text = members("b: {foreach: {n: [true]}, blend: {models: $m, strategy: mean}}")
     assert faults(text) == ["5: no step of $m has n=True"]
-
-
-def test_several_steps_where_one_belongs_are_refused() -> None:
     text = members("b: {blend: {models: ./x, base: $m, strategy: mean}}")
     assert faults(text) == [
         "5: option 'base' of step 'blend' takes one, and $m is 3 steps (m.n=1, m.n=2, m.n=3)"
     ]
+    assert faults(text.replace("[1, 2, 3]", "[1, 2, 3, 4]"))[0].endswith("(m.n=1, m.n=2, m.n=3, …)")
 
 
 def test_checkpoints_and_adapters_keep_their_step() -> None:
@@ -267,48 +260,29 @@ steps:
     ("step", "said"),
     [
         ("blend: {models: $c, strategy: mean}", "$c makes data, and option 'model' of an entry of"),
-        (
-            "blend: {models: $c.checkpoints, strategy: mean}",
-            "$c.checkpoints makes data, and option",
-        ),
+        ("blend: {models: $c.checkpoints, strategy: mean}", "$c.checkpoints makes data, and"),
         (
             "fit: {model: m, data: $e}",
-            "$e makes a model, and option 'path' of an entry of 'data' takes data",
+            "a model, and option 'path' of an entry of 'data' takes data",
         ),
-        (
-            "fit: {model: x/$e, data: d}",
-            "'x/$e': a step's output is written alone, as $e or $e.checkp",
-        ),
+        ("fit: {model: x/$e, data: d}", "'x/$e': a step's output is written alone, as $e or"),
         ("fit: {model: $e.best, data: d}", "'$e.best': a step's output is written alone, as $e or"),
-        (
-            "fit: {model: m, data: d, notes: $e}",
-            "'notes' of step 'fit' needs any plain value, not the",
-        ),
+        ("fit: {model: $e-x-y, data: d}", "'$e-x-y': a step's output is written alone, as $e or"),
+        ("fit: {model: $g-h-i, data: d}", "'$g-h-i': a step's output is written alone, as $g-h or"),
+        ("fit: {model: m, data: d, notes: $e}", "'notes' of step 'fit' needs any plain value, not"),
         (
             "fit: {model: m, data: d, seed: $e}",
-            "'seed' of step 'fit' needs a whole number, not the step $e",
+            "of step 'fit' needs a whole number, not the step $e",
         ),
-        (
-            "tell: {of: ./x}",
-            "option 'of' of step 'tell' needs a step, not the text './x'; earlier steps: $c",
-        ),
+        ("tell: {of: ./x}", "of step 'tell' needs a step, not the text './x'; earlier steps: $c"),
         ("tell: {of: $f}", "step 'f' needs its own output"),
     ],
 )
 def test_a_step_where_something_else_belongs_is_refused(step: str, said: str) -> None:
     text = f"steps:\n  c: {{corpus: 1}}\n  e: {{fit: {{model: m, data: d}}}}\n  f: {{{step}}}\n"
-    (fault,) = faults(text)
+    (fault,) = faults(f"{text}  g-h: {{fit: {{model: n, data: d}}}}\n")
     assert fault.startswith("4: ")
     assert said in fault
-
-
-def test_a_faulty_step_does_not_make_those_after_it_faulty() -> None:
-    text = "steps:\n  a: {fti: {}}\n  b: {fit: {model: $a, data: d}}\n"
-    text += "  c: {rate: {models: [$b], evaluators: x}}"
-    assert faults(text) == [
-        "2: there is no kind of step 'fti'; did you mean 'fit'?",
-        "4: there is no evaluator 'x'; known: board",
-    ]
 
 
 def test_a_step_may_be_many_independent_ones() -> None:
@@ -318,12 +292,14 @@ def test_a_step_may_be_many_independent_ones() -> None:
     assert {one.group for one in pairs} == {"p"}
     assert pairs[1].step == acme.Pairs(models=(ModelRef("a"), ModelRef("c")))
     assert scores.needs == ("p.0-1", "p.0-2", "p.1-2")
+    text = "steps: {p: {foreach: {m: [b, c]}, pairs: {models: [./$m, ./$m-x, ./$m-y]}}, "
+    text += "s: {foreach: {m: [c, b]}, rate: {models: $p, evaluators: board}}}"
+    found = {one.id: one.needs for one in read(text).steps}
+    assert found["s.m=b"] == ("p.m=b.0-1", "p.m=b.0-2", "p.m=b.1-2")
+    assert found["s.m=c"] == ("p.m=c.0-1", "p.m=c.0-2", "p.m=c.1-2")
 
 
-# ── order ───────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_steps_come_after_what_they_need_and_otherwise_as_written() -> None:
+def test_steps_come_after_what_they_need_and_rings_are_named() -> None:
     text = """
 steps:
   scores: {rate: {models: [$boom, $m], evaluators: {board: {data: $corpus}}}}
@@ -333,9 +309,6 @@ steps:
   corpus: {corpus: 1}
 """
     assert ids(text) == ["other", "corpus", "m", "boom", "scores"]
-
-
-def test_a_ring_is_named() -> None:
     text = """steps:
   a: {blend: {models: $b, strategy: mean}}
   b: {blend: {models: [./x, $c], strategy: mean}}
@@ -343,19 +316,6 @@ def test_a_ring_is_named() -> None:
   d: {blend: {models: $c, strategy: mean}}
 """
     assert faults(text) == ["2: the steps a -> b -> c -> a need one another"]
-
-
-def test_steps_outside_a_ring_are_still_checked() -> None:
-    text = """steps:
-  late: {corpus: {rows: x}}
-  b: {blend: {models: $c, strategy: mean}}
-  c: {blend: {models: $b, strategy: mean}}
-"""
-    first, second = faults(text)
-    assert first.startswith("2: ")
-    assert "'rows'" in first
-    assert second.startswith("3: ")
-    assert "b -> c -> b" in second
 
 
 def test_what_yaml_cannot_say_is_no_node() -> None:

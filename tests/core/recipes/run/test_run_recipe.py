@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import json
 import os
 import shutil
-import signal
+import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from emberge import (
@@ -18,17 +21,22 @@ from emberge import (
     DataError,
     DataRef,
     EmbergeError,
+    FileRef,
     Machine,
     ModelRef,
+    Plugins,
+    RecipeError,
     RequirementError,
     Step,
     StepRef,
     Workspace,
     hookimpl,
+    load_plugins,
+    parse_recipe,
     run_recipe,
 )
-from emberge.files import OutInUseError, lock_folder
-from emberge.recipes import StepsFailedError
+from emberge.files import OutInUseError
+from emberge.recipes import Recipe, StepsFailedError
 from emberge.results import read_artifact
 
 from tests.support.locked import other_process_holding
@@ -103,7 +111,7 @@ def test_out_holds_no_absolute_path(tmp_path: Path) -> None:
         {"a": Write(ticks=4)},
     ],
 )
-def test_a_change_of_option_or_seed_runs_the_step_and_what_needs_it(
+def test_changed_options_run_a_step_and_its_users(
     tmp_path: Path, change: dict[str, object]
 ) -> None:
     steps = {"a": Write(), "b": Write(word="b", of=(ModelRef("$a"),))}
@@ -126,9 +134,7 @@ def test_a_change_of_one_step_leaves_its_neighbour_alone(tmp_path: Path) -> None
     assert RAN == ["b"]
 
 
-def test_the_author_of_a_step_can_have_it_run_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_authors_can_have_a_step_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = recipe(s=Scores())
     run_recipe(made, tmp_path, toy())
     monkeypatch.setattr(Scores, "revision", 2)
@@ -189,12 +195,18 @@ def test_an_interrupted_step_goes_on_and_its_numbers_stand_once(tmp_path: Path) 
     assert list((tmp_path / ".work").iterdir()) == []
 
 
-def test_a_line_that_a_kill_cut_in_half_does_no_harm(tmp_path: Path) -> None:
+def test_a_result_taken_away_or_cut_in_half_is_made_again(tmp_path: Path) -> None:
     run_recipe(recipe(a=Write()), tmp_path, toy())
     metrics = tmp_path / "metrics.jsonl"
     metrics.write_text(metrics.read_text() + '{"time": 1')
     run_recipe(recipe(a=Write(word="y")), tmp_path, toy())
     assert all(json.loads(line) for line in metrics.read_text().splitlines())
+    run_recipe(recipe(a=Write()), tmp_path, toy())
+    RAN.clear()
+    (tmp_path / "a" / "artifact.json").unlink()
+    run_recipe(recipe(a=Write()), tmp_path, toy())
+    assert RAN == ["a"]
+    assert read_artifact(tmp_path / "a") is not None
 
 
 def test_a_failing_step_stops_what_needs_it_and_nothing_else(tmp_path: Path) -> None:
@@ -282,7 +294,7 @@ def test_each_phase_of_unknown_length_is_told(tmp_path: Path) -> None:
     assert notes.notes == ["reading", "sorting", "writing"]
 
 
-def test_checkpoints_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+def test_a_reference_to_what_is_no_model_or_no_step_is_named(tmp_path: Path) -> None:
     made = recipe(
         a=Write(checkpoints=(100, 20, 3)),
         b=Write(word="b", of=(ModelRef("$a.checkpoints"),)),
@@ -291,34 +303,25 @@ def test_checkpoints_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     artifact = read_artifact(results["b"])
     assert artifact is not None
     assert artifact.details["names"] == ["a/step-3", "a/step-20", "a/step-100"]
-
-
-def test_a_training_that_kept_no_checkpoints_is_named(tmp_path: Path) -> None:
     made = recipe(a=Write(), b=Write(word="b", of=(ModelRef("$a.checkpoints"),)))
     with pytest.raises(CheckpointError, match=r"\$a\.checkpoints.*kept no checkpoints"):
         run_recipe(made, tmp_path, toy())
-
-
-def test_scores_are_no_model(tmp_path: Path) -> None:
     made = recipe(s=Scores(), b=Write(of=(ModelRef("$s"),)))
     with pytest.raises(CheckpointError, match="made scores, and no model"):
         run_recipe(made, tmp_path, toy())
+    with pytest.raises(EmbergeError, match="names no step"):
+        run_recipe(recipe(a=Write(of=(StepRef("./x"),))), tmp_path, toy())  # type: ignore[arg-type]
 
 
-def test_a_result_taken_away_is_made_again(tmp_path: Path) -> None:
-    run_recipe(recipe(a=Write()), tmp_path, toy())
-    (tmp_path / "a" / "artifact.json").unlink()
-    run_recipe(recipe(a=Write()), tmp_path, toy())
-    assert RAN == ["a", "a"]
-    assert read_artifact(tmp_path / "a") is not None
-
-
-def test_something_in_the_place_of_a_link_is_not_touched(tmp_path: Path) -> None:
+def test_something_in_the_place_of_a_link_or_out_is_named_and_stays(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "mine").write_text("precious")
     with pytest.raises(EmbergeError, match="in the way"):
         run_recipe(recipe(a=Write()), tmp_path, toy())
     assert (tmp_path / "a" / "mine").read_text() == "precious"
+    (tmp_path / "out").write_text("")
+    with pytest.raises(EmbergeError, match="choose another --out"):
+        run_recipe(recipe(a=Write()), tmp_path / "out", toy())
 
 
 def test_the_recipe_is_kept_with_its_overrides(tmp_path: Path) -> None:
@@ -327,12 +330,6 @@ def test_the_recipe_is_kept_with_its_overrides(tmp_path: Path) -> None:
     made = dataclasses.replace(recipe(text="seed: 0\n", a=Write()), overrides=("a.write.word=z",))
     run_recipe(made, tmp_path, toy())
     assert (tmp_path / "recipe.yaml").read_text() == ("# run with --set a.write.word=z\nseed: 0\n")
-
-
-def test_a_file_in_the_place_of_out_is_named(tmp_path: Path) -> None:
-    (tmp_path / "out").write_text("")
-    with pytest.raises(EmbergeError, match="choose another --out"):
-        run_recipe(recipe(a=Write()), tmp_path / "out", toy())
 
 
 def test_a_second_run_on_one_out_is_told_who_holds_it(tmp_path: Path) -> None:
@@ -371,21 +368,6 @@ def test_a_step_that_goes_on_finds_its_folder_empty(tmp_path: Path) -> None:
     assert found == {"new.txt", "artifact.json"}
 
 
-def test_a_lock_left_by_a_dead_process_does_not_block(tmp_path: Path) -> None:
-    with other_process_holding(tmp_path) as pid:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-    assert (tmp_path / ".lock").read_text()  # it had no time to tidy up
-    run_recipe(recipe(a=Write()), tmp_path, toy())
-    with lock_folder(tmp_path / ".lock"):
-        pass
-
-
-def test_a_step_reference_must_name_a_step(tmp_path: Path) -> None:
-    with pytest.raises(EmbergeError, match="names no step"):
-        run_recipe(recipe(a=Write(of=(StepRef("./x"),))), tmp_path, toy())  # type: ignore[arg-type]
-
-
 @dataclass(frozen=True)
 class Draw(Write):
     """Writes the seed that it draws by."""
@@ -401,3 +383,198 @@ def test_a_step_draws_by_its_own_seed_or_else_the_recipes(tmp_path: Path) -> Non
     given = recipe(seed=3, a=Draw(seed=5), b=Draw(word="y"), c=Draw(seed=0, word="z"))
     run_recipe(given, tmp_path, toy())
     assert [(tmp_path / step / "seed.txt").read_text() for step in "abc"] == ["5", "3", "0"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Square(Step):
+    """Square a number."""
+
+    number: int
+
+    def run(self, workspace: Workspace) -> Artifact:
+        return Artifact("file", details={"square": self.number**2})
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumOfSquares(Step):
+    """Add up squares, each of which is a step of its own."""
+
+    numbers: tuple[int, ...]
+    _parts: dict[str, StepRef] = field(default_factory=dict)
+
+    def expand(self) -> Mapping[str, Step]:
+        return {f"of={n}": Square(number=n) for n in self.numbers} if self.numbers else {"": self}
+
+    def gather(self, parts: Mapping[str, StepRef]) -> Step:
+        return dataclasses.replace(self, _parts=dict(parts))
+
+    def run(self, workspace: Workspace) -> Artifact:
+        found = [workspace.artifact(one)[1].details["square"] for one in self._parts.values()]
+        return Artifact("file", details={"sum": sum(found)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Use(Step):
+    """Read one file."""
+
+    file: FileRef
+
+    def run(self, workspace: Workspace) -> Artifact:
+        return Artifact("file", details=dict(workspace.artifact(self.file)[1].details))
+
+
+def plugins() -> Plugins:
+    module = ModuleType("summing")
+
+    @hookimpl
+    def register_steps() -> Mapping[str, type[Step]]:
+        return {"square": Square, "sum_of_squares": SumOfSquares, "use": Use}
+
+    vars(module)["register_steps"] = register_steps
+    found = Plugins()
+    found.register(module, "summing", "summing", "1.0")
+    return found
+
+
+def read(text: str) -> Recipe:
+    return parse_recipe(text, plugins())
+
+
+TEXT = "steps: {all: {sum_of_squares: {numbers: [1, 2, 3]}}, then: {use: {file: $all}}}"
+
+
+def test_the_gathering_step_has_the_id_and_all_that_the_parts_made(tmp_path: Path) -> None:
+    recipe = read(TEXT)
+    assert [step.id for step in recipe.steps] == ["all.of=1", "all.of=2", "all.of=3", "all", "then"]
+    assert recipe.steps[3].needs == ("all.of=1", "all.of=2", "all.of=3")
+    assert recipe.steps[4].needs == ("all",)
+    run_recipe(read(TEXT), tmp_path / "out", plugins(), quiet=True)
+    for step in ("all", "then"):
+        assert '"sum": 14' in (tmp_path / "out" / step / "artifact.json").read_text()
+
+
+def test_one_more_part_leaves_the_others_as_they_are(tmp_path: Path) -> None:
+    first = folders(run_recipe(read(TEXT), tmp_path / "out", plugins(), quiet=True))
+    before = {name: folder.resolve() for name, folder in first.items()}
+    more = read(TEXT.replace("[1, 2, 3]", "[1, 2, 3, 5]"))
+    again = folders(run_recipe(more, tmp_path / "out", plugins(), quiet=True))
+    same = {name for name in before if again[name].resolve() == before[name]}
+    assert same == {"all.of=1", "all.of=2", "all.of=3"}
+    assert '"sum": 39' in (tmp_path / "out" / "then" / "artifact.json").read_text()
+
+
+def test_a_step_of_one_part_gathers_nothing_and_parts_are_no_option() -> None:
+    assert [step.id for step in read("steps: {all: {sum_of_squares: {numbers: []}}}").steps] == [
+        "all"
+    ]
+    with pytest.raises(RecipeError, match="has no option '_parts'"):
+        read("steps: {all: {sum_of_squares: {numbers: [1], _parts: {}}}}")
+
+
+def test_instances_of_a_foreach_gather_their_own() -> None:
+    text = "steps: {all: {foreach: {n: [1, 2]}, sum_of_squares: {numbers: [$n, 7]}}}"
+    steps = {step.id: step.needs for step in read(text).steps}
+    assert steps["all.n=1"] == ("all.n=1.of=1", "all.n=1.of=7")
+    assert steps["all.n=2"] == ("all.n=2.of=2", "all.n=1.of=7")  # what they share is run once
+    assert len(steps) == 5
+
+
+PLUGIN = '''
+from dataclasses import dataclass
+
+from emberge import Loss, hookimpl
+
+
+@dataclass(frozen=True, kw_only=True)
+class Margin(Loss):
+    """Return a number."""
+
+    def compute(self, embeddings, *, step=0):
+        return 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Other(Loss):
+    """Return nothing."""
+
+
+@hookimpl
+def register_losses():
+    return {"margin": Margin, "other": Other}
+'''
+
+
+STEPS = '''
+from dataclasses import dataclass
+
+from emberge import Artifact, Loss, Step, hookimpl
+
+
+@dataclass(frozen=True, kw_only=True)
+class Number(Step):
+    """Write the number of a loss, or its own."""
+
+    loss: Loss | None = None
+    """Loss that gives the number."""
+    produces = "file"
+
+    def run(self, workspace):
+        number = 5 if self.loss is None else self.loss.compute(None)
+        (workspace.folder / "number").write_text(str(number))
+        return Artifact("file")
+
+
+@hookimpl
+def register_steps():
+    return {"number": Number}
+'''
+
+
+RECIPE = "steps:\n  with_loss: {number: {loss: margin}}\n  without: {number: {}}\n"
+
+
+def run_both(place: Path) -> dict[str, str]:
+    """Run the recipe with the plugin files in `place`; return each step's number and result folder."""
+    plugins = load_plugins([place / "margin.py", place / "number.py"], block=["*"])
+    results = run_recipe(parse_recipe(RECIPE, plugins), place / "out", plugins)
+    return {
+        name: f"{(result.path / 'number').read_text()} {result.path.resolve().name}"
+        for name, result in results.items()
+    }
+
+
+def test_a_step_is_done_again_if_the_file_of_its_loss_was_edited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    (tmp_path / "number.py").write_text(STEPS)
+    (tmp_path / "margin.py").write_text(PLUGIN)
+    os.utime(tmp_path / "margin.py", (1e9, 1e9))
+    before = run_both(tmp_path)
+    assert run_both(tmp_path) == before
+    # Of equal size and time: Python's cache of compiled files would not notice the edit.
+    (tmp_path / "margin.py").write_text(PLUGIN.replace("return 1", "return 2"))
+    os.utime(tmp_path / "margin.py", (1e9, 1e9))
+    after = run_both(tmp_path)
+    assert (before["with_loss"][0], after["with_loss"][0]) == ("1", "2")
+    assert after["without"] == before["without"]  # it uses nothing of the edited file
+
+
+def test_a_step_is_done_again_if_its_own_file_was_edited(tmp_path: Path) -> None:
+    (tmp_path / "number.py").write_text(STEPS)
+    (tmp_path / "margin.py").write_text(PLUGIN)
+    before = run_both(tmp_path)
+    (tmp_path / "number.py").write_text(STEPS.replace("5 if", "6 if"))
+    after = run_both(tmp_path)
+    assert (before["without"][0], after["without"][0]) == ("5", "6")
+    assert after["with_loss"] != before["with_loss"]
+
+
+def test_a_result_names_the_content_of_the_files_behind_it(tmp_path: Path) -> None:
+    (tmp_path / "number.py").write_text(STEPS)
+    (tmp_path / "margin.py").write_text(PLUGIN)
+    run_both(tmp_path)
+    text = (tmp_path / "out" / "with_loss" / "artifact.json").read_text()
+    for name in ("number.py", "margin.py"):
+        digest = hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
+        assert f"file {name} sha256:{digest}" in text

@@ -1,4 +1,4 @@
-"""Words of a verb may come in any order; messages name every missing word, and `--` ends the options."""
+"""Where a verb writes is checked before it works, and its messages have no raw errors and no empty sizes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,42 @@ from pathlib import Path
 import pytest
 from emberge import RecipeError
 from emberge.cli.arguments import parse
+from emberge.cli.main import main
+
+VERBS = {
+    "diff": ["diff", "./a", "./b", "--json"],
+    "page": ["diff", "./a", "./b", "--page"],
+    "run": ["run", "recipe.yaml", "--out", "out", "--summary"],
+}
 
 
-def test_all_missing_words_are_named() -> None:
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    return tmp_path
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("path", ["file/inside", "."])
+def test_a_file_that_cannot_be_written_is_refused_before_models_are_looked_for(
+    verb: str, path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = VERBS[verb]
+    assert main([*words, path]) == 2
+    said = capsys.readouterr().err
+    assert f"argument {words[-1]}: {path}" in said
+    assert "./a" not in said
+
+
+def test_a_missing_folder_of_an_output_is_made(place: Path) -> None:
+    main([*VERBS["diff"], "new/folder/diff.json"])  # there are no models
+    assert (place / "new/folder").is_dir()
+
+
+def test_missing_words_are_named_and_after_two_dashes_none_is_an_option() -> None:
     with pytest.raises(RecipeError, match="arguments are required: RECIPE, --out"):
         parse(["run"], {})
-
-
-def test_words_after_two_dashes_are_no_options() -> None:
     options = parse(["list", "--", "--long"], {})
     assert (options.having, options.long) == (["--long"], False)
 
@@ -37,14 +65,7 @@ def test_an_option_is_refused_beside_a_file_that_has_its_methods_options(tmp_pat
     words = [
         "merge",
         str(file),
-        "--out",
-        "m",
-        "--set",
-        "seed=3",
-        "--set",
-        "a.b=1",
-        "--set",
-        "t=0.5",
+        *["--out", "m", "--set", "seed=3", "--set", "a.b=1", "--set", "t=0.5"],
     ]
     with pytest.raises(RecipeError, match=r"--set t=0\.5: .*`parameters` there"):
         read_merge(parse(words, {}), load_plugins(block=["*"]))

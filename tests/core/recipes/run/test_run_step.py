@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from emberge.recipes.run.run_step import ModuleLoader, import_modules
 from emberge.recipes.run.step_progress import StepProgress
 
 
@@ -25,7 +31,7 @@ def test_without_parts_reports_are_forwarded_as_they_are(progress: StepProgress,
     assert told == [(3, 4, "bytes", "a tensor"), (1, 4, "bytes", ""), (0, 0, "", "loading rows")]
 
 
-def test_the_note_says_which_part_of_how_many(progress: StepProgress, told: Any) -> None:
+def test_a_part_is_named_and_counted_if_there_are_others(progress: StepProgress, told: Any) -> None:
     with progress.part("task", 1, 3, "scifact"):
         progress.report(5, 10, "texts", "queries")
     with progress.part("task", 2, 3, "nfcorpus"):
@@ -37,6 +43,11 @@ def test_the_note_says_which_part_of_how_many(progress: StepProgress, told: Any)
         (1, 3, "tasks", "task 2 of 3: nfcorpus"),
         (2, 3, "tasks", "task 2 of 3: nfcorpus"),
     ]
+    with progress.part("model", 1, 1, "base"), progress.part("set", 1, 1):
+        progress.report(3, 4, "texts", "queries")
+    assert (3, 4, "texts", "base · queries") in told
+    with progress.part("model", 1, 1, "base"), progress.part("set", 2, 2, "nq"):
+        assert told[-1] == (1, 2, "sets", "base · set 2 of 2: nq")
 
 
 def test_nested_parts_are_shares_of_the_outermost(progress: StepProgress, told: Any) -> None:
@@ -44,14 +55,6 @@ def test_nested_parts_are_shares_of_the_outermost(progress: StepProgress, told: 
         progress.report(1, 2, "texts")
         assert told[-1] == (1 + 2.5 / 4, 4, "models", "model 2 of 4: base · set 3 of 4: nq")
     assert told[-1] == (2, 4, "models", "model 2 of 4: base")
-
-
-def test_a_part_without_others_is_named_and_not_counted(progress: StepProgress, told: Any) -> None:
-    with progress.part("model", 1, 1, "base"), progress.part("set", 1, 1):
-        progress.report(3, 4, "texts", "queries")
-    assert (3, 4, "texts", "base · queries") in told
-    with progress.part("model", 1, 1, "base"), progress.part("set", 2, 2, "nq"):
-        assert told[-1] == (1, 2, "sets", "base · set 2 of 2: nq")
 
 
 def test_it_never_decreases_within_parts(progress: StepProgress, told: Any) -> None:
@@ -81,3 +84,50 @@ def test_a_part_that_fails_is_not_done_and_ends(progress: StepProgress, told: An
     assert told == [(0, 2, "models", "model 1 of 2: base")]
     progress.report(1, 7, "rows")
     assert told[-1] == (1, 7, "rows", "")
+
+
+@pytest.fixture
+def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The name of a module that notes the thread which imports it, and whether collections were on."""
+    name = f"slow_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(
+        "import gc, threading\nTHREAD, COLLECTING = threading.current_thread().name, gc.isenabled()\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield name
+    sys.modules.pop(name, None)
+    gc.unfreeze()
+
+
+def test_a_loader_imports_in_a_thread_once_it_was_started(slow: str) -> None:
+    loader = ModuleLoader([slow])
+    loader.wait()
+    assert slow not in sys.modules
+    starters = [threading.Thread(target=loader.start) for _ in range(8)]
+    for one in starters:
+        one.start()
+    for one in starters:
+        one.join()
+    loader.wait()
+    assert sys.modules[slow].THREAD == "import"
+
+
+def test_nothing_is_collected_while_modules_are_imported_and_then_as_before(slow: str) -> None:
+    import_modules([slow])
+    assert not sys.modules[slow].COLLECTING
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        import_modules([slow])
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_what_is_there_or_cannot_be_imported_is_left_alone(slow: str, tmp_path: Path) -> None:
+    (tmp_path / "broken_by_design.py").write_text("raise ValueError('broken')")
+    import_modules(["broken_by_design", "no_such_module_anywhere", slow])
+    assert slow in sys.modules
+    frozen = gc.get_freeze_count()
+    import_modules(["json"])
+    assert gc.get_freeze_count() == frozen

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from emberge import DataError
+from emberge import DataError, Model, load_plugins
 from emberge.evaluating import (
     Comparison,
     CurvePoint,
@@ -18,6 +22,7 @@ from emberge.evaluating import (
     TrainingCost,
     Verdict,
     read_scores,
+    score_tasks,
     write_scores,
 )
 
@@ -63,18 +68,20 @@ def test_scores_are_read_as_they_were_written(scores: Scores, tmp_path: Path) ->
     assert read_scores(tmp_path) == scores
 
 
-def test_a_mean_over_no_task_is_written_as_null(tmp_path: Path) -> None:
+def test_what_is_no_number_is_null_or_left_out_and_a_whole_one_is_read(tmp_path: Path) -> None:
     found = json.loads(write_scores(tmp_path, PLAIN).read_text())
     unknown = {"in": None, "out": None, "elsewhere": None}
     assert found["means"]["base"] == {"task": 0.375, "type": 0.375, **unknown}
-
-
-def test_a_score_that_is_no_number_is_left_out(tmp_path: Path) -> None:
     values = {**PLAIN.values, "base": {"code": float("nan"), "topics": 0.25}}
     write_scores(tmp_path, replace(PLAIN, values=values))
     found = read_scores(tmp_path)
     assert found.value("base", "code") is None
     assert found.value("base", "topics") == 0.25
+    path = write_scores(tmp_path, PLAIN)
+    content = json.loads(path.read_text())
+    content["requirements"][0]["margin"] = 1
+    path.write_text(json.dumps(content))
+    assert read_scores(tmp_path).requirements[0].margin == 1
 
 
 def test_a_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
@@ -110,7 +117,7 @@ def test_normalised_ranks_are_those_of_the_paper() -> None:
         {"margin": True},
     ],
 )
-def test_a_requirement_with_a_value_of_another_type_is_refused(
+def test_requirements_of_another_type_are_refused(
     change: dict[str, object], tmp_path: Path
 ) -> None:
     path = write_scores(tmp_path, PLAIN)
@@ -121,14 +128,6 @@ def test_a_requirement_with_a_value_of_another_type_is_refused(
         read_scores(tmp_path)
 
 
-def test_a_requirement_may_have_a_whole_number(tmp_path: Path) -> None:
-    path = write_scores(tmp_path, PLAIN)
-    content = json.loads(path.read_text())
-    content["requirements"][0]["margin"] = 1
-    path.write_text(json.dumps(content))
-    assert read_scores(tmp_path).requirements[0].margin == 1
-
-
 def test_models_whose_weights_are_unknown_do_not_share_requirements() -> None:
     scores = replace(
         PLAIN,
@@ -137,3 +136,84 @@ def test_models_whose_weights_are_unknown_do_not_share_requirements() -> None:
         pooled=None,
     )
     assert [verdict.text for verdict in scores.requirements_on("one")] == ["one"]
+
+
+EVALUATOR = '''
+from dataclasses import dataclass
+
+from emberge import Evaluator, Loss, TaskInfo, TaskScore, hookimpl
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constant(Evaluator):
+    """Give every model the same score, or the revision of its loss."""
+
+    loss: Loss | None = None
+
+    def plan(self, workspace):
+        return [TaskInfo("constant", "text", "accuracy", fingerprint="f" * 32)]
+
+    def evaluate(self, model, tasks, workspace):
+        return [TaskScore(task, 0.25 if self.loss is None else self.loss.revision) for task in tasks]
+
+
+@hookimpl
+def register_evaluators():
+    return {"constant": Constant}
+'''
+
+
+LOSS = '''
+from dataclasses import dataclass
+
+from emberge import Loss, hookimpl
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(Loss):
+    """Compute nothing."""
+
+    revision = 2
+
+    def __call__(self, batch, parameters):
+        return batch.anchor.sum()
+
+
+@hookimpl
+def register_losses():
+    return {"mine": Mine}
+'''
+
+
+def score(place: Path, *names: str) -> float:
+    """Return the score that the evaluator in `place` gives, or that is in the store of an earlier call.
+
+    `names` are further plugin files: one that adds the evaluator's loss.
+    """
+    files = [place / f"{name}.py" for name in ("constant", *names)]
+    plugins = load_plugins(files, block=["*"])
+
+    @contextmanager
+    def whole_model(model: Model) -> Iterator[Path]:
+        yield model.folder
+
+    workspace: Any = SimpleNamespace(
+        store=place / "store", plugins=plugins, whole_model=whole_model
+    )
+    options = {"loss": plugins.find("mine", "loss").type()} if names else {}
+    evaluator = plugins.find("constant", "evaluator").type(**options)
+    model = Model("m", place, "a" * 32)
+    return score_tasks(evaluator, model, evaluator.plan(workspace), workspace)["constant"].score
+
+
+def test_a_score_of_an_edited_evaluator_or_loss_is_computed_again(tmp_path: Path) -> None:
+    (tmp_path / "constant.py").write_text(EVALUATOR)
+    assert (score(tmp_path), score(tmp_path)) == (0.25, 0.25)
+    assert len(list((tmp_path / "store").rglob("*.json"))) == 1
+    (tmp_path / "constant.py").write_text(EVALUATOR.replace("0.25", "0.75"))
+    assert score(tmp_path) == 0.75
+    (tmp_path / "constant.py").write_text(EVALUATOR)
+    (tmp_path / "losses.py").write_text(LOSS)
+    assert score(tmp_path, "losses") == 2
+    (tmp_path / "losses.py").write_text(LOSS.replace("revision = 2", "revision = 3"))
+    assert score(tmp_path, "losses") == 3
