@@ -120,6 +120,7 @@ def read(plugins: Plugins, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return ran(tmp_path_factory.mktemp("read"), plugins, steps)
 
 
+@pytest.mark.slow
 def test_prose_is_the_docstrings_and_code_has_none(read: Path) -> None:
     prose = "\n\n".join(row["text"] for row in rows(read / "texts/train/prose.jsonl.gz"))
     assert "Create a MIMEText object" in prose or "JSON" in prose
@@ -136,6 +137,7 @@ def test_prose_is_the_docstrings_and_code_has_none(read: Path) -> None:
                 assert ast.get_docstring(node) is None
 
 
+@pytest.mark.slow
 def test_words_are_labelled_by_themselves_and_their_neighbours(read: Path) -> None:
     labels, seen = [], []
     for half in ("train", "dev", "test"):
