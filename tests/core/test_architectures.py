@@ -70,11 +70,16 @@ def recipe(mixer: Path) -> Path:
     return path
 
 
-def emberge(*words: str | Path, plugin: bool = True, fails: bool = False) -> str:
+def with_plugins(*words: str | Path, plugin: bool = True) -> list[str]:
+    """The words of a command with the evaluator's file, and with the plugin's."""
     plugins = [EVALUATOR, *([PLUGIN] if plugin else [])]
-    given = [word for path in plugins for word in ("--plugin", str(path))]
+    return [*map(str, words), *(word for path in plugins for word in ("--plugin", str(path)))]
+
+
+def emberge(*words: str | Path, plugin: bool = True, fails: bool = False) -> str:
+    """What a command prints in a process of its own, to which nobody has registered the model."""
     done = python(
-        *("-m", "emberge", *map(str, words), *given),
+        *("-m", "emberge", *with_plugins(*words, plugin=plugin)),
         env=environment(PYTHONPATH=str(ROOT)),
         fails=fails,
     )
@@ -87,9 +92,13 @@ LAUNCHED = pytest.param(("--launcher", "local: {workers: 1}"), marks=pytest.mark
 
 @pytest.fixture(scope="module", params=[(), LAUNCHED], ids=["alone", "launched"])
 def out(recipe: Path, request: pytest.FixtureRequest) -> Path:
-    """The results of a run, in one process or with a process for each step."""
+    """The results of a run, in this process or with a process for each step."""
     out = recipe.with_name(f"out{len(request.param)}")
-    emberge("run", recipe, "--out", out, *request.param)
+    words = ("run", recipe, "--out", out, *request.param)
+    if request.param:
+        emberge(*words)
+    else:
+        assert main(with_plugins(*words)) == 0
     return out
 
 

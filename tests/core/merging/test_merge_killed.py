@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from emberge import Machine
+from emberge.cli.main import main
 from emberge.merging import MergeInput
 from emberge.model_folder import Checkpoint
 from emberge_merge import MultiSlerp
@@ -124,17 +125,10 @@ def recipe(models: Path, tmp_path: Path) -> Path:
     return path
 
 
-def run(recipe: Path, out: Path, *, seconds: float = 0.0) -> subprocess.Popen[str]:
-    log = str(recipe.with_name("log"))
-    plugin = ("--plugin", recipe.with_name("dawdle.py"))
-    words = ["-m", "emberge", "run", recipe, "--out", out, *plugin, "--workers", "1"]
-    return subprocess.Popen(
-        [sys.executable, *map(str, words)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(DAWDLE=str(seconds), DAWDLE_LOG=log),
-    )
+def words(recipe: Path, out: Path) -> list[str]:
+    """The command that runs a recipe in one thread."""
+    found = ("run", recipe, "--out", out, "--plugin", recipe.with_name("dawdle.py"))
+    return [*map(str, found), "--workers", "1"]
 
 
 def merged_so_far(recipe: Path) -> list[str]:
@@ -144,9 +138,23 @@ def merged_so_far(recipe: Path) -> list[str]:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_stopped_run_says_how_to_go_on_and_does(
-    number: signal.Signals, code: int, recipe: Path, models: Path, tmp_path: Path
+    number: signal.Signals,
+    code: int,
+    recipe: Path,
+    models: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    process = run(recipe, tmp_path / "out", seconds=0.3)
+    command = words(recipe, tmp_path / "out")
+    monkeypatch.setenv("DAWDLE_LOG", str(recipe.with_name("log")))
+    monkeypatch.setenv("DAWDLE", "0.3")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "emberge", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
     until = time.monotonic() + LIMIT
     while len(merged_so_far(recipe)) < 4:
         assert process.poll() is None, process.communicate()
@@ -160,10 +168,9 @@ def test_a_stopped_run_says_how_to_go_on_and_does(
     assert not (tmp_path / "out" / "soup").exists()
     first = merged_so_far(recipe)
     recipe.with_name("log").unlink()
-    rest = run(recipe, tmp_path / "out")
-    assert rest.wait(LIMIT) == 0, rest.communicate()
+    monkeypatch.setenv("DAWDLE", "0")
+    assert main(command) == 0
     again = merged_so_far(recipe)
-    rest.communicate()
     assert len(set(again) & set(first)) <= 1, "only what was under way is done again"
     assert again
     assert len(set(again)) < len(Checkpoint(models / "base").specs)
