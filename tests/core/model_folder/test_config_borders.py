@@ -21,7 +21,6 @@ from emberge.model_folder import (
     with_attention,
 )
 from emberge.model_folder.classic_names import classic_module, find_new_type, pooling_modes
-
 from tests.support.headers_alone import folder_of
 
 CONFIG = {"model_type": "acme", "vocab_size": 10, "hidden_size": 4, "num_hidden_layers": 2}
