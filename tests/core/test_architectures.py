@@ -102,13 +102,12 @@ def out(recipe: Path, request: pytest.FixtureRequest) -> Path:
     return out
 
 
-def test_check_takes_the_model(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_takes_the_model_and_without_the_plugin_names_its_type(
+    recipe: Path, capsys: pytest.CaptureFixture[str], mixer: Path
+) -> None:
     assert main(["check", str(recipe), "--plugin", str(PLUGIN), "--plugin", str(EVALUATOR)]) == 0
     said = capsys.readouterr()
     assert "acme_mixer" not in said.out + said.err
-
-
-def test_without_the_plugin_check_names_model_type_and_file(recipe: Path, mixer: Path) -> None:
     said = emberge("check", recipe, plugin=False, fails=True)
     assert f"{mixer}/config.json" in said
     assert "'acme_mixer', and no plugin" in said

@@ -107,7 +107,7 @@ def test_a_name_that_is_not_there_is_suggested(name: str, said: str) -> None:
     assert str(caught.value) == said
 
 
-def test_a_name_that_two_plugins_give_is_refused_where_it_is_used() -> None:
+def test_a_name_that_is_there_twice_is_refused_where_it_is_used() -> None:
     plugins = registered(adding("register_samplers", bags=Bags), "boom")
     plugins.register(adding("register_samplers", bags=Bags), "acme")
     with pytest.raises(PluginError) as caught:
@@ -116,6 +116,16 @@ def test_a_name_that_two_plugins_give_is_refused_where_it_is_used() -> None:
         "sampler 'bags' comes from 'boom' and from 'acme'; write boom:bags or acme:bags"
     )
     assert plugins.find("acme:bags", "sampler").plugin == "acme"
+    both = module(
+        register_merge_transforms=lambda: {"half": Halve},
+        register_merge_strategies=lambda: {"half": Middle},
+    )
+    plugins = registered(both)
+    assert plugins.find("half", "merge strategy").type is Middle
+    with pytest.raises(
+        PluginError, match="gives the name 'half' to a merge transform and to a merge"
+    ):
+        plugins.find("half", "merge transform", "merge strategy")
 
 
 def test_a_plugin_whose_hooks_do_not_fit_is_refused_at_the_door() -> None:
@@ -251,19 +261,6 @@ def test_a_hook_that_gives_something_else_or_fails_names_its_plugin() -> None:
         "ModuleNotFoundError(\"No module named 'scipyy'\"); update or uninstall acme-tools, "
         "or leave it out with EMBERGE_BLOCK=mine"
     )
-
-
-def test_one_name_for_a_transform_and_a_strategy_is_refused_in_a_chain() -> None:
-    both = module(
-        register_merge_transforms=lambda: {"half": Halve},
-        register_merge_strategies=lambda: {"half": Middle},
-    )
-    plugins = registered(both)
-    assert plugins.find("half", "merge strategy").type is Middle
-    with pytest.raises(
-        PluginError, match="gives the name 'half' to a merge transform and to a merge"
-    ):
-        plugins.find("half", "merge transform", "merge strategy")
 
 
 @pytest.fixture

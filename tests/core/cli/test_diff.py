@@ -38,12 +38,20 @@ def test_table_json_and_page_of_two_models(place: Path, capsys: pytest.CaptureFi
     assert "prefers-color-scheme: dark" in page
 
 
-def test_a_low_cosine_is_remarked_on(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_low_cosines_are_remarked_on_and_equal_names_told_apart(
+    place: Path, capsys: pytest.CaptureFixture[str], berts: list[Path]
+) -> None:
     from tests.support import tiny
 
     tiny.checkpoint(place / "stranger", seed=9)
     assert main(["diff", "a", "stranger"]) == 0
     assert "below 0.7 in layers E, 0, 1, 2" in capsys.readouterr().out
+    for folder, model in zip(("x", "y"), berts, strict=False):
+        shutil.copytree(model, place / folder / "model")
+    assert main(["diff", "./x/model", "./y/model"]) == 0
+    title = capsys.readouterr().out.splitlines()[0]
+    assert "x/model" in title
+    assert "y/model" in title
 
 
 @pytest.mark.parametrize(
@@ -68,14 +76,3 @@ def test_a_page_needs_a_plugin_that_draws(
     assert main(["diff", "a", "b", "--page", "d.html"]) == 2
     assert "--page" in capsys.readouterr().err
     assert main(["diff", "a", "b"]) == 0
-
-
-def test_models_of_one_name_are_shown_by_their_folders(
-    place: Path, berts: list[Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    for folder, model in zip(("x", "y"), berts, strict=False):
-        shutil.copytree(model, place / folder / "model")
-    assert main(["diff", "./x/model", "./y/model"]) == 0
-    title = capsys.readouterr().out.splitlines()[0]
-    assert "x/model" in title
-    assert "y/model" in title

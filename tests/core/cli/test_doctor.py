@@ -84,7 +84,9 @@ def test_unusable_torch_or_gpus_are_faults(
     assert "extras" in out  # what else there is, is shown
 
 
-def test_a_token_is_present_or_not_and_never_shown(monkeypatch: Patch, capsys: Capture) -> None:
+def test_a_token_is_never_shown_and_caches_have_sizes(
+    monkeypatch: Patch, capsys: Capture, tmp_path: Path
+) -> None:
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
     out = doctor(capsys)[1]
     assert "hub: none" in out
@@ -92,9 +94,6 @@ def test_a_token_is_present_or_not_and_never_shown(monkeypatch: Patch, capsys: C
     out = doctor(capsys)[1]
     assert "hub: present" in out
     assert SECRET not in out
-
-
-def test_caches_have_place_and_size(tmp_path: Path, capsys: Capture) -> None:
     blob = tmp_path / "hub" / "models--me--small" / "blobs" / "one"
     blob.parent.mkdir(parents=True)
     blob.write_bytes(b"x" * 12345)

@@ -231,9 +231,7 @@ def test_a_signal_ends_it_and_the_same_command_goes_on(
 
 
 def test_a_merge_of_one_line_leaves_the_model(
-    capsys: Capture,
-    berts: list[Path],
-    monkeypatch: Patch,
+    capsys: Capture, berts: list[Path], monkeypatch: Patch
 ) -> None:
     from sentence_transformers import SentenceTransformer
 

@@ -272,9 +272,7 @@ train:
 """)
     (entry,) = load_catalogue(tmp_path).train
     assert entry.source == DataOrigin(
-        licence="mit",
-        url="https://acme.org/pairs",
-        written_by=("acme/writer",),
+        licence="mit", url="https://acme.org/pairs", written_by=("acme/writer",)
     )
 
 

@@ -179,8 +179,7 @@ eval:
     ("folder", "domain"), [("dir", "in"), ("folder", "out"), ("path", "elsewhere")]
 )
 @pytest.mark.parametrize(
-    "task",
-    ["retrieval", "reranking", "classification", "clustering", "sts", "pair_classification"],
+    "task", ["retrieval", "reranking", "classification", "clustering", "sts", "pair_classification"]
 )
 def test_evaluation_sets_are_read_whole(
     tmp_path: Path, folder: str, domain: Any, task: Any
@@ -202,7 +201,7 @@ def test_evaluation_sets_are_read_whole(
     )
 
 
-def test_a_prompt_and_sides_that_are_given_stay(tmp_path: Path) -> None:
+def test_catalogues_may_have_empty_lists_equal_names_and_own_prompts(tmp_path: Path) -> None:
     text = (
         "eval:\n- {name: a, dir: a, task: sts, prompt: 'q: ', symmetric: false, instruction: I}\n"
     )
@@ -211,6 +210,12 @@ def test_a_prompt_and_sides_that_are_given_stay(tmp_path: Path) -> None:
     text = "eval:\n- {name: a, dir: a, task: retrieval, symmetric: true, instruction: ' '}\n"
     (found,) = load_catalogue(catalogue(tmp_path, text)).eval
     assert (found.prompt, found.symmetric) == ("", True)
+    text = "".join(f"{part}:\n- {{name: a, file: a}}\n" for part in ("train", "dev"))
+    text += "eval:\n- {name: a, dir: a, task: sts}\n"
+    found = load_catalogue(catalogue(tmp_path, f"format: 1\n{text}"))
+    assert [len(part) for part in (found.train, found.dev, found.eval)] == [1, 1, 1]
+    found = load_catalogue(catalogue(tmp_path, "train:\n- {name: a, file: a}\ndev:\neval:\n"))
+    assert (len(found.train), found.dev, found.eval) == (1, (), ())
 
 
 @pytest.mark.parametrize(
@@ -266,15 +271,6 @@ def test_bad_catalogues_are_named(tmp_path: Path, text: str, line: int | None, w
     place = "datasets.yaml: " if line is None else f"datasets.yaml:{line}: "
     assert place in str(caught.value)
     assert words in str(caught.value)
-
-
-def test_lists_may_be_empty_and_have_sets_of_one_name(tmp_path: Path) -> None:
-    text = "".join(f"{part}:\n- {{name: a, file: a}}\n" for part in ("train", "dev"))
-    text += "eval:\n- {name: a, dir: a, task: sts}\n"
-    found = load_catalogue(catalogue(tmp_path, f"format: 1\n{text}"))
-    assert [len(part) for part in (found.train, found.dev, found.eval)] == [1, 1, 1]
-    found = load_catalogue(catalogue(tmp_path, "train:\n- {name: a, file: a}\ndev:\neval:\n"))
-    assert (len(found.train), found.dev, found.eval) == (1, (), ())
 
 
 @pytest.fixture
@@ -384,10 +380,15 @@ def test_contradictions_are_named(tmp_path: Path, options: dict[str, Any], words
         expand(DataEntry(name="x"), readers=READERS, resolve=resolve)
 
 
-def test_the_smallest_options_are_allowed(tmp_path: Path) -> None:
+def test_the_smallest_options_and_the_last_row_are_allowed(tmp_path: Path) -> None:
     path = rows_file(tmp_path / "a.jsonl", {"text": "a"}, {"text": "b"})
     (dataset,) = load(path, limit=1, first=1, weight=1e-9)
     assert (len(dataset), dataset.info.weight) == (1, 1e-9)
+    (dataset,) = load(rows_file(tmp_path / "a.jsonl", {"text": "a"}, {"text": "b"}))
+    assert (dataset[-2].anchor, dataset[-1].anchor) == ("a", "b")
+    for row in (2, -3):
+        with pytest.raises(IndexError, match=f"a has 2 rows, not {row}"):
+            dataset[row]
 
 
 ANCHORS = ["query", "anchor", "question", "sentence1", "sentence_1", "sentence_a", "premise"]
@@ -567,14 +568,6 @@ def test_places_of_texts_are_whole_numbers(tmp_path: Path) -> None:
     assert texts[0:2] == ["a", "b"]
     assert len(DistinctTexts([], tmp_path)) == 0
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_row_beyond_the_last_is_named(tmp_path: Path) -> None:
-    (dataset,) = load(rows_file(tmp_path / "a.jsonl", {"text": "a"}, {"text": "b"}))
-    assert (dataset[-2].anchor, dataset[-1].anchor) == ("a", "b")
-    for row in (2, -3):
-        with pytest.raises(IndexError, match=f"a has 2 rows, not {row}"):
-            dataset[row]
 
 
 def test_without_a_store_rows_go_with_the_set(

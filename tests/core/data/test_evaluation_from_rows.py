@@ -90,15 +90,12 @@ def test_the_set_is_named_after_the_file_and_in_domain(tmp_path: Path) -> None:
     assert eval_set.prompt == "Find it.! "
 
 
-def test_columns_may_be_named(tmp_path: Path) -> None:
+def test_columns_may_be_named_and_rows_have_no_halves(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "ask,found,other\nQ,D,X\n")
     data = load(path, columns=Columns(anchor="ask", positive="found"))
     assert list(eval_texts(data)) == [("query", "Q"), ("document", "D")]
     with pytest.raises(DataError, match=r"a\.csv:2: no column for the anchor.*columns: \{anchor"):
         load(path)
-
-
-def test_rows_have_no_halves(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", CSV)
     (eval_set,) = pick_eval_sets(path, readers=READERS)
     assert lacking_half(eval_set, "test") is None
@@ -221,12 +218,9 @@ def test_the_columns_say_the_kind_of_task(tmp_path: Path, text: str, task: str) 
     assert named_set.task == "clustering"
 
 
-def test_scores_are_scaled_as_in_training(tmp_path: Path) -> None:
+def test_scores_are_scaled_and_classifiers_fitted_on_half_of_each_label(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "sentence1,sentence2,score\nA,B,0\nC,D,2\n")
     assert load(path, score_range=(0, 4)).scores == [0.0, 0.5]
-
-
-def test_a_classifier_is_fitted_on_half_of_each_label_of_two_texts(tmp_path: Path) -> None:
     rows = [{"text": f"{label}{n}", "label": label} for label in "ab" for n in range(4)]
     data = load(write_rows(tmp_path / "a.jsonl", *rows, rows[0]))
     assert sorted(data.train_labels) == sorted(data.test_labels) == ["a", "a", "b", "b"]
@@ -304,8 +298,7 @@ def test_labels_of_a_part_are_fitted_on_the_training_part(tmp_path: Path) -> Non
     write(tmp_path / "test.csv", "text,label\nC,x\nD,y\n")
     sets = "[{{name: a, file: {}.csv, task: classification}}]"
     write(
-        tmp_path / "datasets.yaml",
-        f"train: {sets.format('train')}\ntest: {sets.format('test')}\n",
+        tmp_path / "datasets.yaml", f"train: {sets.format('train')}\ntest: {sets.format('test')}\n"
     )
     data = load(tmp_path)
     assert (list(data.train_texts), list(data.test_texts)) == (["A", "B"], ["C", "D"])

@@ -231,13 +231,7 @@ def test_titles_are_of_documents_alone_and_media_come_before_text(tmp_path: Path
         name: ["image" if isinstance(part, Media) else part for part in split_parts(text)]
         for name, text in found.queries.items()
     }
-    assert parts == {
-        "q": ["a"],
-        "r": ["image", "b"],
-        "s": ["image"],
-        "t": ["c"],
-        "u": ["image"],
-    }
+    assert parts == {"q": ["a"], "r": ["image", "b"], "s": ["image"], "t": ["c"], "u": ["image"]}
     assert found.corpus == {"d": "t b"}
 
 
@@ -320,9 +314,7 @@ def test_a_row_has_both_sides_or_a_label(tmp_path: Path) -> None:
     rows_file(tmp_path / "test.jsonl", *rows)
     kept = list(sample_rows(5, 2, "exam"))
     assert half(tmp_path, "reranking", limit=2) == RerankingData(
-        [f"q{n}" for n in kept],
-        [(f"p{n}",) for n in kept],
-        [(f"n{n}", "m") for n in kept],
+        [f"q{n}" for n in kept], [(f"p{n}",) for n in kept], [(f"n{n}", "m") for n in kept]
     )
     rows_file(tmp_path / "test.jsonl", rows[0], {"query": "q", "pos": ["p"]})
     with pytest.raises(DataError, match=r"test\.jsonl:2: a row to rerank needs negatives"):

@@ -65,10 +65,7 @@ def test_documents_named_by_id_have_their_texts_and_decide_the_key(hub: Path) ->
     dataset = load(entry)
     assert [
         (dataset[row].anchor, dataset[row].positives, dataset[row].negatives) for row in (0, 1)
-    ] == [
-        ("who", ("she",), ("because", "there")),
-        ("why", ("because",), ("she",)),
-    ]
+    ] == [("who", ("she",), ("because", "there")), ("why", ("because",), ("she",))]
     entry = DataEntry(hub=str(hub), subset="asked", documents="nowhere", columns=PAIRS)
     (head,) = check_entries([entry], readers=[], resolve=lambda _: None, network=True).heads
     assert (head.example.positives, head.negatives) == (("d1",), 2)

@@ -62,7 +62,7 @@ def test_rows_may_have_different_numbers_of_negatives(tmp_path: Path) -> None:
     assert [dataset[i].negatives for i in range(4)] == [("c",), ("c", "d"), (), ("d",)]
 
 
-def test_a_guess_at_the_scale_of_scores_is_said(tmp_path: Path) -> None:
+def test_a_set_knows_its_scores_and_says_a_guess_at_their_scale(tmp_path: Path) -> None:
     rows = [{"sentence1": "a", "sentence2": "b", "score": score} for score in (0, 2.5, 4.75)]
     entries, heard = [entry(write(tmp_path / "sts.jsonl", rows))], list[str]()
     (dataset,) = load_datasets(entries, readers=READERS, resolve=resolve, warn=heard.append)
@@ -70,9 +70,6 @@ def test_a_guess_at_the_scale_of_scores_is_said(tmp_path: Path) -> None:
     assert [dataset[row].positive_scores for row in range(3)] == [(0.0,), (0.5,), (0.95,)]
     (note,) = heard
     assert "scale of 0 to 5; write score_range" in note
-
-
-def test_a_set_knows_the_lowest_and_highest_score_of_its_whole_file(tmp_path: Path) -> None:
     rows = [
         {"query": "a", "pos": ["b"], "neg": ["c"], "pos_scores": [high], "neg_scores": [low]}
         for high, low in ((3, -1), (1, 0), (2, 1))
@@ -86,12 +83,14 @@ def test_a_set_knows_the_lowest_and_highest_score_of_its_whole_file(tmp_path: Pa
     assert load(plain).info.scores is None
 
 
-def test_a_prompt_is_filled_with_the_instruction(tmp_path: Path) -> None:
+def test_prompts_are_filled_and_texts_come_back_as_they_were(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.jsonl", [{"query": "q", "pos": ["a"]}])
     assert load(path, instruction="Find it.").prompt == ""
     assert load(path, instruction="Find it.", prompt="{instruction} ").prompt == "Find it. "
     templated = load(path, instruction="Find it.", prompt="{prompt}")
     assert templated.prompt == "Instruct: Find it.\nQuery: "
+    text = ' täglich\u2028"\\ \n日本 🦆 '
+    assert only(tmp_path, {"query": text, "pos": [text]})[0] == Example(text, (text,))
 
 
 GOOD = {"query": "q", "pos": ["a"], "neg": ["n"]}
@@ -246,11 +245,6 @@ def test_a_store_has_each_way_of_reading_a_file_and_none_with_faults(tmp_path: P
     for _ in range(2):
         assert load(path, store=store).info.task == "classification"
         assert load(path, store=store, task="text")[1] == Example("t1")
-
-
-def test_texts_come_back_as_they_were(tmp_path: Path) -> None:
-    text = ' täglich\u2028"\\ \n日本 🦆 '
-    assert only(tmp_path, {"query": text, "pos": [text]})[0] == Example(text, (text,))
 
 
 def test_a_check_reads_heads_alone_of_what_is_there(tmp_path: Path) -> None:

@@ -15,12 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from emberge import DataEntry, DataError, DataRef, EvalSet, Media, join_parts, readable, split_parts
 from emberge.contracts import has_media
-from emberge.data import (
-    load_datasets,
-    load_eval_set,
-    read_plain_rows,
-    write_catalogue,
-)
+from emberge.data import load_datasets, load_eval_set, read_plain_rows, write_catalogue
 from emberge.media import image_size, read_clip
 from emberge_data import Delimited, JsonLines, Parquet
 from scipy.io import wavfile

@@ -15,12 +15,7 @@ import pytest
 import yaml
 from emberge import Columns, DataEntry, DataError, DataRef, Media, split_parts
 from emberge.contracts import DataOrigin
-from emberge.data import (
-    StoredDataset,
-    hub_datasets,
-    load_datasets,
-    write_catalogue,
-)
+from emberge.data import StoredDataset, hub_datasets, load_datasets, write_catalogue
 from emberge.data.file_summary import FileSummary, decide_data, parse_rows
 from emberge.data.rows.columns import LayoutError
 from emberge.data.rows.media_values import MediaProperties, MediaValues
@@ -494,10 +489,7 @@ def test_a_written_set_keeps_its_whole_origin_and_names_new_scorers(tmp_path: Pa
     path = tmp_path / "taught.jsonl"
     path.write_text(json.dumps(ROWS["taught"][0]) + "\n")
     origin = DataOrigin(
-        licence="mit",
-        url="https://acme.org",
-        written_by=("acme/writer",),
-        scored_by=("acme/old",),
+        licence="mit", url="https://acme.org", written_by=("acme/writer",), scored_by=("acme/old",)
     )
     (before,) = loaded(path, source=origin)
     for scored_by, expected in (((), ("acme/old",)), (("acme/new",), ("acme/new",))):

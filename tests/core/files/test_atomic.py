@@ -113,10 +113,7 @@ def test_a_folder_is_synced_leaves_first_and_then_renamed(tmp_path: Path, calls:
     (tmp_path / "side").mkdir()
     _fill("x")(tmp_path / "side")
     atomic.publish(tmp_path / "side", tmp_path / "out")
-    assert calls == [
-        *("sync a", "sync inner", "sync side", "rename out"),
-        f"sync {tmp_path.name}",
-    ]
+    assert calls == [*("sync a", "sync inner", "sync side", "rename out"), f"sync {tmp_path.name}"]
 
 
 def test_a_folder_that_fails_to_fill_or_be_published_leaves_the_old_one(tmp_path: Path) -> None:

@@ -55,13 +55,20 @@ def test_other_formats_are_refused_by_name(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_without_weights_is_refused_when_it_is_merged(bert: Path, tmp_path: Path) -> None:
+def test_without_weights_a_merge_is_refused_whatever_else_is_there(
+    bert: Path, tmp_path: Path
+) -> None:
     empty = shutil.copytree(bert, tmp_path / "empty")
     (empty / "model.safetensors").unlink()
     # A look at configs alone, as of a model that is yet to be downloaded, finds no fault.
     assert not problems(bert, empty)
     with pytest.raises(CheckpointError, match=r"empty: there is no model\.safetensors here"):
         merge(tmp_path / "out", empty, bert)
+    other = shutil.copytree(bert, tmp_path / "other")
+    (other / "model.safetensors").unlink()
+    inside(other, "optimizer.pt")
+    with pytest.raises(CheckpointError, match=r"there is no model\.safetensors"):
+        merge(tmp_path / "out", other, bert)
 
 
 def test_other_modules_shapes_and_kinds_are_refused(tmp_path: Path) -> None:
@@ -162,12 +169,7 @@ def test_what_is_no_model_stays_behind_and_is_named(bert: Path, tmp_path: Path) 
             "scheduler.pt",
             "rng_state.pth",
         ),
-        *(
-            "README.md",
-            "tf_model.h5",
-            "trainer_state.json",
-            "plot.png",
-        ),
+        *("README.md", "tf_model.h5", "trainer_state.json", "plot.png"),
     ):
         inside(old, name)
     (old / "LICENSE").write_text("mine")
@@ -183,14 +185,6 @@ def test_what_is_no_model_stays_behind_and_is_named(bert: Path, tmp_path: Path) 
     out = merge(tmp_path / "out", old, bert)
     assert files(out).keys() - {"LICENSE"} == files(bert).keys()
     assert (out / "LICENSE").read_text() == "mine"
-
-
-def test_states_of_a_training_are_no_weights(bert: Path, tmp_path: Path) -> None:
-    other = shutil.copytree(bert, tmp_path / "other")
-    (other / "model.safetensors").unlink()
-    inside(other, "optimizer.pt")
-    with pytest.raises(CheckpointError, match=r"there is no model\.safetensors"):
-        merge(tmp_path / "out", other, bert)
 
 
 def test_a_missing_tokenizer_is_said(tmp_path: Path) -> None:

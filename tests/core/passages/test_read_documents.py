@@ -40,7 +40,9 @@ def outline(document: SourceDocument) -> list[tuple[tuple[str, ...], str]]:
     return [(section.headings, section.text) for section in document.sections]
 
 
-def test_markdown_has_a_section_for_each_heading_and_no_markup(tmp_path: Path) -> None:
+def test_markdown_has_a_section_for_each_heading_and_its_links_but_no_markup(
+    tmp_path: Path,
+) -> None:
     page = only(
         tmp_path / "guide.md",
         "---\nauthor: me\n---\n# The guide\n\nIt is *short*.\n\n## Set-up\n\nRun `make`.\n\n"
@@ -54,9 +56,6 @@ def test_markdown_has_a_section_for_each_heading_and_no_markup(tmp_path: Path) -
         (("Set-up", "Windows"), "- one\n- two"),
         (("Use",), "a | b\n1 | 2"),
     ]
-
-
-def test_links_are_kept_with_their_words_and_as_written(tmp_path: Path) -> None:
     page = only(tmp_path / "a.md", "# A\n\nSee [how to *install*](sub/b.md#install-it) first.\n")
     assert page.sections[0].links == (SourceLink("how to install", "sub/b.md#install-it"),)
     assert page.sections[0].text == "See how to install first."

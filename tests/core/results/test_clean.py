@@ -6,7 +6,6 @@ import json
 import os
 import pty
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -233,25 +232,6 @@ def test_a_removal_cut_short_leaves_nothing_that_looks_whole(out: Path, monkeypa
     assert RAN == ["a"]
 
 
-def at_a_terminal(answer: bytes, *words: str) -> tuple[int, str]:
-    """(exit code, output) of `emberge words…` that finds a terminal at its input."""
-    ours, theirs = pty.openpty()
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "emberge", *words],
-            stdin=theirs,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        os.write(ours, answer)
-        said, _ = process.communicate(timeout=60)
-    finally:
-        os.close(ours)
-        os.close(theirs)
-    return process.returncode, said
-
-
 def test_it_shows_sizes_in_a_narrow_table(out: Path) -> None:
     old = changed(out)
     (out / ".work" / "a-0123abcd").mkdir()
@@ -264,10 +244,17 @@ def test_it_shows_sizes_in_a_narrow_table(out: Path) -> None:
 
 
 @pytest.mark.parametrize(("answer", "goes"), [(b"y\n", True), (b"n\n", False), (b"\n", False)])
-def test_it_asks_at_a_terminal(out: Path, answer: bytes, goes: bool) -> None:
+def test_it_asks_at_a_terminal(
+    out: Path, answer: bytes, goes: bool, monkeypatch: Patch, capsys: Capture
+) -> None:
     old = changed(out)
-    code, said = at_a_terminal(answer, "clean", str(out))
-    assert code == 0
+    ours, theirs = pty.openpty()
+    os.write(ours, answer)
+    with open(theirs) as terminal:
+        monkeypatch.setattr(sys, "stdin", terminal)
+        assert main(["clean", str(out)]) == 0
+    os.close(ours)
+    said = capsys.readouterr().out
     assert old in said
     assert "[y/N]" in said
     assert (out / old).exists() is not goes

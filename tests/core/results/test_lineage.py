@@ -106,11 +106,7 @@ def test_of_several_trainings_the_most_rows_that_one_used_are_named(tmp_path: Pa
 
 def test_data_of_earlier_runs_are_known_even_if_their_models_have_licences(tmp_path: Path) -> None:
     """`tuned` continues a licensed model of another run, known by the folder's name; `soup` merges it."""
-    facts = {
-        "rows": 2,
-        "of": 2,
-        "source": {"licence": "mit", "written_by": ["t5"], "url": 7},
-    }
+    facts = {"rows": 2, "of": 2, "source": {"licence": "mit", "written_by": ["t5"], "url": 7}}
     earlier = write_result(tmp_path / "earlier" / "first", "acme/small", {"mails": facts})
     (earlier / "README.md").write_text("---\nlicense: mit\n---\n")
     run = tmp_path / "run"

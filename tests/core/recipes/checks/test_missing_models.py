@@ -59,10 +59,13 @@ def test_a_folder_without_weights_is_named_before_the_start_whatever_uses_it(pla
     assert report.notes == ()
 
 
-def test_a_tokenizer_may_come_from_a_folder_without_weights(place: Path) -> None:
+def test_a_tokenizer_alone_or_a_model_out_of_sight_needs_no_weights(place: Path) -> None:
     report = check("m: {merge: {models: [./a, ./b], tokenizer: ./empty, strategy: linear}}")
     assert errors(report) == []
     assert [note.title for note in report.notes] == ["merge plan"]
+    report = check_recipe(recipe(a=Write(of=(ModelRef("me/away"),))), toy(), deep=False)
+    assert report.errors == ()
+    assert [note.step for note in report.notes] == ["a"]
 
 
 def test_an_adapter_without_weights_is_named(place: Path) -> None:
@@ -119,9 +122,3 @@ def test_a_plan_is_shown_where_a_step_is_yet_to_make_a_model(place: Path) -> Non
     )
     assert errors(report) == []
     assert [note.step for note in report.notes] == ["first", "second"]
-
-
-def test_a_model_that_cannot_be_seen_from_here_takes_no_note_away() -> None:
-    report = check_recipe(recipe(a=Write(of=(ModelRef("me/away"),))), toy(), deep=False)
-    assert report.errors == ()
-    assert [note.step for note in report.notes] == ["a"]

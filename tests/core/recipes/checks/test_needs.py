@@ -19,10 +19,7 @@ class Hub:
 
     @hookimpl
     def locate_model(
-        self,
-        reference: str,
-        revision: str | None,
-        files: Literal["all", "metadata"],
+        self, reference: str, revision: str | None, files: Literal["all", "metadata"]
     ) -> Path | None:
         if reference == "me/gated":
             raise AccessError("'me/gated' is gated")

@@ -124,14 +124,11 @@ def test_a_step_that_does_not_exist_is_named() -> None:
     assert [str(p) for p in report.errors] == ["toy.yaml:12: there is no step 'nobody'"]
 
 
-def test_what_check_accepts_runs(tmp_path: Path) -> None:
+def test_what_check_accepts_runs_and_equal_problems_are_told_once(tmp_path: Path) -> None:
     made = recipe(a=Write(of=(ModelRef("./m", tmp_path),)))
     (model(tmp_path / "m") / "config.json").write_text(json.dumps({"text": "t"}))
     check_recipe(made, toy()).raise_errors()
     assert (run_recipe(made, tmp_path / "out", toy())["a"].path / "config.json").exists()
-
-
-def test_equal_problems_of_many_instances_are_told_once() -> None:
     import dataclasses
 
     made = recipe(a=Write(word="wrong"), b=Write(word="wrong"))
@@ -263,12 +260,9 @@ steps:
     assert len(faults) == 3
 
 
-def test_a_key_written_twice_hides_no_other_fault(tmp_path: Path) -> None:
+def test_a_key_written_twice_or_misspelt_hides_nothing_and_is_not_missing(tmp_path: Path) -> None:
     text = "seed: 1\nseed: 2\nsteps:\n  a: {write: {of: ./none}}\n"
     assert set(places(text, tmp_path)) == {"2", "4"}
-
-
-def test_a_misspelt_option_is_not_also_missing(tmp_path: Path) -> None:
     from tests.support.reading import faults
 
     text = "steps:\n  a: {fit: {modle: ./m, data: d.jsonl}}\n"

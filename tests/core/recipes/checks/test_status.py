@@ -42,9 +42,7 @@ run_recipe(made, Path(sys.argv[1]), toy())
 
 def test_done_failed_and_blocked_steps_are_told_apart(tmp_path: Path) -> None:
     made = recipe(
-        a=Write(),
-        b=Write(word="b", fail="data"),
-        c=Write(word="c", of=(ModelRef("$b"),)),
+        a=Write(), b=Write(word="b", fail="data"), c=Write(word="c", of=(ModelRef("$b"),))
     )
     with pytest.raises(DataError):
         run_recipe(made, tmp_path, toy())
@@ -65,10 +63,7 @@ def test_done_failed_and_blocked_steps_are_told_apart(tmp_path: Path) -> None:
 
 def test_a_running_step_has_its_progress_and_a_killed_one_is_stopped(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", _SLOW, str(tmp_path)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", _SLOW, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     try:

@@ -122,7 +122,7 @@ def test_a_name_that_two_plugins_give_has_a_page_for_each() -> None:
     assert len(build_component_pages(both, "twin:bag")) == 1
 
 
-def test_a_page_says_what_a_component_does_and_takes() -> None:
+def test_a_page_says_what_a_component_does_and_takes_or_suggests_another() -> None:
     text = describe_component(plugins(), "cut")
     assert text.startswith(
         "cut: a merge transform of acme (acme-tools 1.0)\n\nKeep the largest part"
@@ -130,9 +130,9 @@ def test_a_page_says_what_a_component_does_and_takes() -> None:
     assert "  density: a number that may vary over depth, tensors or models = 0.5\n" in text
     assert "\n      The share kept." in text
     assert describe_component(plugins(), "board").startswith("board: an evaluator of acme")
-
-
-def test_a_component_that_is_not_there_is_suggested() -> None:
+    page = describe_component(plugins(), "fit")
+    assert "`emberge show DataEntry` lists the options inside." in page
+    assert "hub: text" not in page
     with pytest.raises(PluginError, match=r"there is no component 'tyes'; did you mean 'ties'\?"):
         describe_component(plugins(), "tyes")
     with pytest.raises(PluginError, match="`emberge list` names all that are installed"):
@@ -162,12 +162,6 @@ def test_options_that_many_components_take_have_a_page_of_their_own(name: str) -
     assert "One entry of `data`" in page
     assert "\n  hub: text or nothing" in page
     assert page.endswith("Taken by\n  fit: `data`")
-
-
-def test_a_page_refers_to_options_that_many_components_take() -> None:
-    page = describe_component(plugins(), "fit")
-    assert "`emberge show DataEntry` lists the options inside." in page
-    assert "hub: text" not in page
 
 
 def test_the_same_options_are_listed_once_on_a_page() -> None:
@@ -301,10 +295,18 @@ def lines_of(*words: str, **options: object) -> list[str]:
     return list_components(plugins(), words, **options).splitlines()  # type: ignore[arg-type]
 
 
-def test_with_no_plugin_the_table_is_empty() -> None:
+def test_the_table_names_plugins_that_are_not_ours_and_long_their_options() -> None:
     blocked = load_plugins(block=["*"])
     assert list_components(blocked) == ""
     assert json.loads(list_components(blocked, as_json=True)) == []
+    (line,) = [line for line in lines_of() if line.startswith("  ties ")]
+    assert line.endswith("(acme)")
+    installed = list_components(load_plugins(block=()))
+    assert "  slerp " in installed
+    assert not [line for line in installed.splitlines() if line.endswith("(standard)")]
+    text = "\n".join(lines_of("ties", long=True))
+    assert "  ties                   acme (acme-tools 1.0)\n      Cut, then vote.\n" in text
+    assert "density: a number" in text
 
 
 def test_each_component_is_one_line_under_its_kind_and_json_has_all() -> None:
@@ -319,14 +321,6 @@ def test_each_component_is_one_line_under_its_kind_and_json_has_all() -> None:
     assert json.loads(list_components(plugins(), as_json=True)) == list_component_rows(plugins())
 
 
-def test_only_what_is_not_ours_names_its_plugin() -> None:
-    (line,) = [line for line in lines_of() if line.startswith("  ties ")]
-    assert line.endswith("(acme)")
-    installed = list_components(load_plugins(block=()))
-    assert "  slerp " in installed
-    assert not [line for line in installed.splitlines() if line.endswith("(standard)")]
-
-
 def test_lines_fit_the_width_and_are_whole_without_one() -> None:
     rows = list_component_rows(plugins())
     for width in (50, 72, 80):
@@ -335,12 +329,6 @@ def test_lines_fit_the_width_and_are_whole_without_one() -> None:
         assert [line for line in lines if "…" in line], "the longest summary does not fit"
         assert all(line.endswith("(acme)") for line in lines if line.startswith("  "))
     assert max(map(len, lines_of())) > max(len(row["summary"]) for row in rows)
-
-
-def test_long_shows_options_and_where_a_component_comes_from() -> None:
-    text = "\n".join(lines_of("ties", long=True))
-    assert "  ties                   acme (acme-tools 1.0)\n      Cut, then vote.\n" in text
-    assert "density: a number" in text
 
 
 def test_words_keep_what_has_all_of_them_in_name_kind_or_documentation() -> None:
@@ -393,11 +381,8 @@ def contents(folder: Path) -> dict[str, str]:
     return {str(f.relative_to(folder)): f.read_text("utf-8") for f in files}
 
 
-def test_the_example_is_what_a_new_plugin_looks_like(tmp_path: Path) -> None:
+def test_a_new_plugin_is_like_the_example_under_its_own_name(tmp_path: Path) -> None:
     assert contents(write_plugin("acme", tmp_path / "new")) == contents(EXAMPLE)
-
-
-def test_a_new_plugin_bears_its_own_name_everywhere(tmp_path: Path) -> None:
     folder = write_plugin("my_bags", tmp_path / "src" / "bags")
     assert folder == tmp_path / "src" / "bags"
     files = contents(folder)

@@ -197,7 +197,7 @@ def test_in_a_list_a_step_is_all_of_its_instances_with_all_that_an_entry_says() 
     assert [one.text for one in only.not_worse_than] == ["$m.n=1", "$m.n=2", "$m.n=3", "./y"]
 
 
-def test_two_steps_in_one_entry_are_matched_by_their_variables() -> None:
+def test_steps_are_matched_by_their_variables_in_an_entry_and_later() -> None:
     text = members(
         "o: {foreach: {n: [1, 2, 3]}, fit: {model: ./o, data: d, seed: $n}}",
         "s: {rate: {models: ./x, evaluators: board, require: [{model: $m, not_worse_than: [$o]}]}}",
@@ -208,9 +208,6 @@ def test_two_steps_in_one_entry_are_matched_by_their_variables() -> None:
         ("$m.n=2", ["$o.n=2"]),
         ("$m.n=3", ["$o.n=3"]),
     ]
-
-
-def test_a_later_step_with_the_same_variable_sees_the_matching_one() -> None:
     text = members(
         "b: {foreach: {n: [2, 3]}, blend: {models: [$m, ./x], base: $m, strategy: mean}}"
     )

@@ -69,18 +69,15 @@ def test_files_are_looked_for_beside_the_recipe(place: Path) -> None:
     assert loaded.files == (place / "inner" / "mine.py",)
 
 
-def test_a_missing_file_is_the_only_problem_as_its_names_are_not_known(tmp_path: Path) -> None:
-    text = "plugins: none.py\nsteps:\n  a: {unknown: {}}\n"
-    (message,) = refused(text, plugins(), tmp_path / "r.yaml")
-    assert message == "the recipe needs the plugin file none.py, which is missing"
-
-
-def test_an_installed_plugin_is_needed_by_its_name() -> None:
+def test_plugins_are_needed_by_their_names_and_files_first(tmp_path: Path) -> None:
     text = "plugins: [acme, amce, other]\nsteps:\n  a: {fit: {model: ./m, data: d.jsonl}}\n"
     misspelt, missing = refused(text, plugins())
     assert "did you mean 'acme'" in misspelt
     assert "'other', which is not installed; install it" in missing
     assert parse_recipe(text.replace(", amce, other", ""), plugins()).steps
+    text = "plugins: none.py\nsteps:\n  a: {unknown: {}}\n"
+    (message,) = refused(text, plugins(), tmp_path / "r.yaml")
+    assert message == "the recipe needs the plugin file none.py, which is missing"
 
 
 @pytest.mark.parametrize("written", ["[3]", "{a: b}", "[[mine.py]]", "['']"])

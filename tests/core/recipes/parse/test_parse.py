@@ -137,9 +137,7 @@ def test_faults_are_said_once_in_the_order_of_the_file() -> None:
     ]
     text = "steps:\n  a:\n    foreach: {n: [1, 2, 3]}\n    corpus: {limit: $n, limt: 2}\n"
     assert faults(text) == ["4: step 'corpus' has no option 'limt'; did you mean 'limit'?"]
-    assert faults(fit("seed: 1", "seed: 2")) == [
-        f"7: 'seed' is written twice, first at {FILE}:6",
-    ]
+    assert faults(fit("seed: 1", "seed: 2")) == [f"7: 'seed' is written twice, first at {FILE}:6"]
     assert faults("steps: {a: {fit: {}}}") == ["1: step 'fit' needs the options 'model' and 'data'"]
     assert faults("steps: {a: {fit: {model: m}}}") == ["1: step 'fit' needs the option 'data'"]
     text = fit("sampler:", "  - bag:", "      draw: 2", "      ratio: 2", "  - shuffle")

@@ -37,16 +37,7 @@ from emberge.recipes.run import parallel as schedule
 from emberge_local import Local
 
 from tests.support.fixture_types import Capture, Patch
-from tests.support.launched import (
-    LIMIT,
-    PLUGIN,
-    STEPS,
-    gone,
-    losses,
-    until,
-    workers,
-    write_recipe,
-)
+from tests.support.launched import LIMIT, PLUGIN, STEPS, gone, losses, until, workers, write_recipe
 from tests.support.launched_plugin import POISON
 from tests.support.result_folders import folders, read_results
 from tests.support.steps import Listener, Write, recipe, toy

@@ -18,7 +18,8 @@ from emberge.cli.main import main
 from emberge.processes import adopt_launcher, rank_and_size
 
 from tests.support import exact
-from tests.support.launched import LIMIT, TIMED, gone, until
+from tests.support.launched import LIMIT, gone, until
+from tests.support.result_folders import read_results
 from tests.support.tolerance import exactly
 from tests.support.training_data import retrieval
 
@@ -103,16 +104,6 @@ def losses(out: Path) -> list[float]:
     return [row["value"] for row in rows if row["name"] == "loss"]
 
 
-def contents(out: Path) -> dict[str, bytes]:
-    """Every file of both results that says nothing of time."""
-    found = {}
-    for step in ("tuned", "merged"):
-        for path in (out / step).resolve().rglob("*"):
-            if path.is_file() and path.name not in TIMED:
-                found[f"{step}/{path.relative_to((out / step).resolve())}"] = path.read_bytes()
-    return found
-
-
 def reached(out: Path) -> int:
     """The last step that was logged."""
     log = out / "metrics.jsonl"
@@ -156,7 +147,7 @@ def test_two_ranks_give_the_losses_of_one_and_finish(alone: Run, both: Run) -> N
     assert len(losses(both.out)) == STEPS
     assert losses(both.out) == exactly(losses(alone.out))
     assert losses(both.out)[-1] < losses(both.out)[0]
-    assert contents(both.out).keys() == contents(alone.out).keys()
+    assert read_results(both.out).keys() == read_results(alone.out).keys()
 
 
 @pytest.mark.slow
@@ -223,7 +214,7 @@ def test_a_killed_leader_leaves_no_follower(disturbed: Mapping[str, list[int]], 
 def test_the_same_command_ends_in_the_same_bytes(disturbed: Mapping[str, Run], both: Run) -> None:
     last = disturbed["undisturbed"]
     assert last.code == 0, last.said
-    assert contents(last.out) == contents(both.out)
+    assert read_results(last.out) == read_results(both.out)
     assert losses(last.out) == losses(both.out)
 
 
@@ -237,7 +228,7 @@ def test_a_launcher_makes_the_same_bytes(launcher: list[str], recipe: Path, both
         port.append(str(found.getsockname()[1]))
     done = run([*launcher, *port, "-m", "emberge", *words(recipe, out)], out)
     assert done.code == 0, done.said
-    assert contents(out) == contents(both.out)
+    assert read_results(out) == read_results(both.out)
 
 
 @pytest.mark.slow
@@ -255,7 +246,7 @@ def test_processes_that_mpi_starts_make_the_same_bytes(recipe: Path, both: Run) 
         for rank in (0, 1)
     ]
     assert [process.wait(LIMIT) for process in ranks] == [0, 0]
-    assert contents(out) == contents(both.out)
+    assert read_results(out) == read_results(both.out)
 
 
 @pytest.fixture

@@ -103,14 +103,7 @@ def test_out_holds_no_absolute_path(tmp_path: Path) -> None:
             assert str(tmp_path) not in path.read_text(), path
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"a": Write(word="other")},
-        {"seed": 1},
-        {"a": Write(ticks=4)},
-    ],
-)
+@pytest.mark.parametrize("change", [{"a": Write(word="other")}, {"seed": 1}, {"a": Write(ticks=4)}])
 def test_changed_options_run_a_step_and_its_users(
     tmp_path: Path, change: dict[str, object]
 ) -> None:
@@ -184,14 +177,7 @@ def test_an_interrupted_step_goes_on_and_its_numbers_stand_once(tmp_path: Path) 
     assert [row["at"] for row in rows] == [0, 1, 2, 3, 4]
     everything = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert len(everything) > len(rows)  # the run's own file tells what was really done
-    assert set(json.loads(everything[0])) == {
-        "time",
-        "step",
-        "fingerprint",
-        "name",
-        "value",
-        "at",
-    }
+    assert set(json.loads(everything[0])) == {"time", "step", "fingerprint", "name", "value", "at"}
     assert list((tmp_path / ".work").iterdir()) == []
 
 
@@ -296,8 +282,7 @@ def test_each_phase_of_unknown_length_is_told(tmp_path: Path) -> None:
 
 def test_a_reference_to_what_is_no_model_or_no_step_is_named(tmp_path: Path) -> None:
     made = recipe(
-        a=Write(checkpoints=(100, 20, 3)),
-        b=Write(word="b", of=(ModelRef("$a.checkpoints"),)),
+        a=Write(checkpoints=(100, 20, 3)), b=Write(word="b", of=(ModelRef("$a.checkpoints"),))
     )
     results = folders(run_recipe(made, tmp_path, toy()))
     artifact = read_artifact(results["b"])

@@ -24,11 +24,17 @@ def progress(told: list[tuple[Any, ...]]) -> StepProgress:
     return StepProgress(lambda *report: told.append(report))
 
 
-def test_without_parts_reports_are_forwarded_as_they_are(progress: StepProgress, told: Any) -> None:
+def test_parts_are_shares_of_the_outermost_and_reports_else_forwarded(
+    progress: StepProgress, told: Any
+) -> None:
     progress.report(3, 4, "bytes", "a tensor")
     progress.report(1, 4, "bytes")
     progress.report(0, 0, note="loading rows")
     assert told == [(3, 4, "bytes", "a tensor"), (1, 4, "bytes", ""), (0, 0, "", "loading rows")]
+    with progress.part("model", 2, 4, "base"), progress.part("set", 3, 4, "nq"):
+        progress.report(1, 2, "texts")
+        assert told[-1] == (1 + 2.5 / 4, 4, "models", "model 2 of 4: base · set 3 of 4: nq")
+    assert told[-1] == (2, 4, "models", "model 2 of 4: base")
 
 
 def test_a_part_is_named_and_counted_if_there_are_others(progress: StepProgress, told: Any) -> None:
@@ -48,13 +54,6 @@ def test_a_part_is_named_and_counted_if_there_are_others(progress: StepProgress,
     assert (3, 4, "texts", "base · queries") in told
     with progress.part("model", 1, 1, "base"), progress.part("set", 2, 2, "nq"):
         assert told[-1] == (1, 2, "sets", "base · set 2 of 2: nq")
-
-
-def test_nested_parts_are_shares_of_the_outermost(progress: StepProgress, told: Any) -> None:
-    with progress.part("model", 2, 4, "base"), progress.part("set", 3, 4, "nq"):
-        progress.report(1, 2, "texts")
-        assert told[-1] == (1 + 2.5 / 4, 4, "models", "model 2 of 4: base · set 3 of 4: nq")
-    assert told[-1] == (2, 4, "models", "model 2 of 4: base")
 
 
 def test_it_never_decreases_within_parts(progress: StepProgress, told: Any) -> None:
