@@ -189,7 +189,7 @@ def judges(node: ast.AST, local: dict[str, ast.FunctionDef], seen: frozenset[str
         if isinstance(inner, ast.Raise) and "AssertionError" in ast.unparse(inner):
             return True
         if isinstance(inner, ast.Call):
-            name = ast.unparse(inner.func).rpartition(".")[2]
+            name = dotted(inner.func).rpartition(".")[2]
             if name in ("raises", "warns", "fail") or name.startswith(("check_", "assert_")):
                 return True
             if name == "run" and any(ast.unparse(k) == "check=True" for k in inner.keywords):

@@ -12,7 +12,6 @@ from typing import Any
 
 import emberge
 import pytest
-import torch
 from emberge import (
     Artifact,
     EmbergeError,
@@ -234,6 +233,8 @@ def test_a_listener_that_fails_ends_no_run(tmp_path: Path) -> None:
 
 
 def test_the_plugin_of_the_readme_has_thirty_lines_and_takes_the_median(tmp_path: Path) -> None:
+    import torch
+
     code, *others = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
     assert not others
     assert len(code.splitlines()) <= 30

@@ -157,7 +157,7 @@ WRONG = {
     ),
     "an entry that is never reached": (
         changed("{weight: 0.5}", "{weight: [{value: 1}, {filter: mlp, value: 0}]}"),
-        "3: the first filter that fits wins, so a value for all tensors stands last",
+        "3: the first filter that fits wins, so a value for all",
     ),
     "a word for a number": (
         changed("0.5", "half"),
