@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -29,20 +29,26 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 Merged = Callable[..., Path]
 
 
+def merge_with_cards(
+    berts: list[Path], folder: Path, cards: Sequence[str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Merge two models whose cards are given into `soup` in a folder; parents are beside it."""
+    monkeypatch.chdir(folder)
+    names = ("legal", "faq")
+    for name, model, card in zip(names, berts, cards, strict=False):
+        shutil.copytree(model, folder / name)
+        if card is not None:
+            (folder / name / "README.md").write_text(f"---\n{card}\n---\n# {name}\n")
+    words = [f"./{name}" for name, _ in zip(names, cards, strict=False)]
+    assert main(["merge", *words, "--strategy", "linear", "--out", "soup", "--quiet"]) == 0
+
+
 @pytest.fixture
 def merged(berts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Merged:
     """Merge two models whose cards are given, and return the result's folder; parents are beside it."""
 
     def merge(*cards: str | None) -> Path:
-        monkeypatch.chdir(tmp_path)
-        names = ("legal", "faq")
-        for name, folder, card in zip(names, berts, cards, strict=False):
-            shutil.copytree(folder, tmp_path / name)
-            if card is not None:
-                (tmp_path / name / "README.md").write_text(f"---\n{card}\n---\n# {name}\n")
-        words = [f"./{name}" for name, _ in zip(names, cards, strict=False)]
-        code = main(["merge", *words, "--strategy", "linear", "--out", "soup", "--quiet"])
-        assert code == 0
+        merge_with_cards(berts, tmp_path, cards, monkeypatch)
         return tmp_path / "soup"
 
     return merge

@@ -47,27 +47,24 @@ def test_files_hub_names_catalogues_and_folders_of_documents_are_told_apart(
     assert recognise_data(str(tmp_path / "handbook")).kind == "documents"
 
 
-def test_a_misspelt_file_is_named_with_its_neighbour(tmp_path: Path) -> None:
+def test_data_that_is_none_is_named_with_the_remedy(tmp_path: Path) -> None:
     write_pairs(tmp_path / "pairs.csv")
-    with pytest.raises(DataError, match=r"pair\.csv: .*did you mean 'pairs\.csv'"):
-        recognise_data(str(tmp_path / "pair.csv"))
-
-
-def test_a_hub_name_without_its_prefix_is_told_the_prefix() -> None:
-    with pytest.raises(DataError, match="hub:me/faq"):
-        recognise_data("me/faq")
-
-
-def test_a_folder_without_documents_lists_what_it_has(tmp_path: Path) -> None:
-    write_pairs(tmp_path / "pairs.csv")
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "a.txt").write_text("a", "utf-8")
+    write_beir(tmp_path / "library")
+    for data, words in (
+        (str(tmp_path / "pair.csv"), r"pair\.csv: .*did you mean 'pairs\.csv'"),
+        ("me/faq", "hub:me/faq"),
+        (str(tmp_path / "one" / "a.txt"), "name the folder of all documents"),
+        (str(tmp_path / "library"), r"add qrels/train\.tsv"),
+    ):
+        with pytest.raises(DataError, match=words):
+            recognise_data(data)
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    write_pairs(folder / "pairs.csv")
     with pytest.raises(DataError, match=r"no documents.*it has pairs\.csv; name a file"):
-        recognise_data(str(tmp_path))
-
-
-def test_one_document_is_refused_with_the_remedy(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("a", "utf-8")
-    with pytest.raises(DataError, match="name the folder of all documents"):
-        recognise_data(str(tmp_path / "a.txt"))
+        recognise_data(str(folder))
 
 
 def test_columns_are_named_by_the_words_that_people_use() -> None:
@@ -104,38 +101,33 @@ def test_the_preview_shows_counts_columns_and_three_rows(
     assert columns == "columns: anchor = question, positive = answer"
     assert examples[:2] == ["1. file 0", "   → path of name 0"]
     assert len(examples) == 6
+    assert not facts.has_negatives
+    rows = [{"query": f"a {i}", "pos": [f"b {i}"], "neg": [f"c {i}"]} for i in range(60)]  # type: ignore[dict-item]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    assert read_facts(recognise_data(str(tmp_path / "a.jsonl")), bert, plugins).has_negatives
 
 
-def test_lengths_are_those_of_the_models_tokenizer(
+def test_lengths_are_those_of_the_models_tokenizer_and_a_few_long_texts_decide_nothing(
     tmp_path: Path, bert: Path, plugins: Plugins
 ) -> None:
     """The tiny tokenizer makes a token of a word, and adds two."""
     facts = read_facts(recognise_data(str(write_pairs(tmp_path / "a.csv"))), bert, plugins)
     assert (facts.query_tokens.mean, facts.query_tokens.most) == (6, 6)
     assert (facts.document_tokens.mean, facts.document_tokens.most) == (11, 11)
-
-
-def test_a_few_long_texts_do_not_decide_the_length(
-    tmp_path: Path, bert: Path, plugins: Plugins
-) -> None:
-    """Of 60 documents two have 102 tokens: a length of 11 holds 95 % of them whole."""
-    path = write_pairs(tmp_path / "a.csv", 58)
+    # Of 60 documents two have 102 tokens: a length of 11 holds 95 % of them whole.
+    path = write_pairs(tmp_path / "b.csv", 58)
     path.write_text(path.read_text("utf-8") + 2 * f"a file,{100 * 'file '}\n", "utf-8")
     facts = read_facts(recognise_data(str(path)), bert, plugins)
     assert facts.document_tokens.most == 11
     assert facts.document_tokens.mean == (58 * 11 + 2 * 102) / 60
 
 
-def test_named_columns_are_read(tmp_path: Path, bert: Path, plugins: Plugins) -> None:
-    path = write_pairs(tmp_path / "a.csv", heading="frage,antwort")
-    data = recognise_data(str(path), read_columns(["query=frage,document=antwort"]))
-    assert read_facts(data, bert, plugins).rows == 60
-
-
-def test_unknown_columns_are_refused_with_the_option_that_names_them(
+def test_columns_are_read_by_their_names_and_unknown_ones_refused_with_the_option(
     tmp_path: Path, bert: Path, plugins: Plugins
 ) -> None:
     path = write_pairs(tmp_path / "a.csv", heading="frage,antwort")
+    data = recognise_data(str(path), read_columns(["query=frage,document=antwort"]))
+    assert read_facts(data, bert, plugins).rows == 60
     hint = r"no column for the query among frage, antwort; write --columns query=…,document=…"
     with pytest.raises(DataError, match=hint):
         read_facts(recognise_data(str(path)), bert, plugins)
@@ -144,47 +136,26 @@ def test_unknown_columns_are_refused_with_the_option_that_names_them(
         read_facts(recognise_data(str(path), misspelt), bert, plugins)
 
 
-def test_negatives_of_the_rows_are_seen(tmp_path: Path, bert: Path, plugins: Plugins) -> None:
-    rows = [{"query": f"a {i}", "pos": [f"b {i}"], "neg": [f"c {i}"]} for i in range(60)]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    facts = read_facts(recognise_data(str(tmp_path / "a.jsonl")), bert, plugins)
-    assert facts.has_negatives
-
-
-def test_rows_without_a_partner_are_named_by_their_lines(
+def test_rows_that_no_training_can_use_are_named(
     tmp_path: Path, bert: Path, plugins: Plugins
 ) -> None:
-    path = write_pairs(tmp_path / "a.csv")
-    path.write_text(path.read_text("utf-8") + "lonely,\n,lonely\n", "utf-8")
-    with pytest.raises(DataError) as caught:
-        read_facts(recognise_data(str(path)), bert, plugins)
-    assert ":62:" in str(caught.value)
-    assert ":63:" in str(caught.value)
-
-
-def test_one_column_is_refused_with_the_remedy(
-    tmp_path: Path, bert: Path, plugins: Plugins
-) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text("text\n" + "a file\n" * 60, "utf-8")
-    with pytest.raises(DataError, match=r"one column of texts.*folder of documents"):
-        read_facts(recognise_data(str(path)), bert, plugins)
-
-
-def test_a_file_that_is_not_utf_8_is_named_with_its_line(
-    tmp_path: Path, bert: Path, plugins: Plugins
-) -> None:
-    path = write_pairs(tmp_path / "a.csv")
-    path.write_bytes(path.read_bytes() + "für,über\n".encode("latin-1"))
-    with pytest.raises(DataError, match=r"a\.csv:62: .*save the file as UTF-8"):
-        read_facts(recognise_data(str(path)), bert, plugins)
-
-
-def test_a_handful_of_rows_is_refused(tmp_path: Path, bert: Path, plugins: Plugins) -> None:
-    with pytest.raises(DataError, match=r"49 rows.*add some"):
-        read_facts(recognise_data(str(write_pairs(tmp_path / "a.csv", 49))), bert, plugins)
-    enough = recognise_data(str(write_pairs(tmp_path / "b.csv", 50)))
+    whole = write_pairs(tmp_path / "whole.csv").read_bytes()
+    for name, content, words in (
+        ("alone", whole + b"lonely,\n,lonely\n", r"(?s):62:.*:63:"),
+        ("one", b"text\n" + b"a file\n" * 60, r"one column of texts.*folder of documents"),
+        ("latin", whole + "für,über\n".encode("latin-1"), r"csv:62: .*save the file as UTF-8"),
+        ("few", write_pairs(tmp_path / "49.csv", 49).read_bytes(), r"49 rows.*add some"),
+    ):
+        (tmp_path / f"{name}.csv").write_bytes(content)
+        with pytest.raises(DataError, match=words):
+            read_facts(recognise_data(str(tmp_path / f"{name}.csv")), bert, plugins)
+    enough = recognise_data(str(write_pairs(tmp_path / "50.csv", 50)))
     assert read_facts(enough, bert, plugins).rows == 50
+    (tmp_path / "empty").mkdir()
+    for number in range(60):
+        (tmp_path / "empty" / f"{number}.md").write_text("\n", "utf-8")
+    with pytest.raises(DataError):
+        read_facts(recognise_data(str(tmp_path / "empty")), bert, plugins)
 
 
 def write_beir(folder: Path, *parts: str, count: int = 60) -> Path:
@@ -220,11 +191,6 @@ def test_documents_that_were_judged_irrelevant_answer_no_query(
     assert (facts.rows, facts.documents) == (59, 59)
 
 
-def test_a_beir_set_without_judgements_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"add qrels/train\.tsv"):
-        recognise_data(str(write_beir(tmp_path / "library")))
-
-
 def test_documents_are_counted_by_their_passages(
     tmp_path: Path, bert: Path, plugins: Plugins
 ) -> None:
@@ -236,10 +202,3 @@ def test_documents_are_counted_by_their_passages(
     assert facts.sets == ("60 documents",)
     assert "60 passages" in first
     assert shown == "1. Guide 0"
-
-
-def test_documents_without_text_are_refused(tmp_path: Path, bert: Path, plugins: Plugins) -> None:
-    for number in range(60):
-        (tmp_path / f"{number}.md").write_text("\n", "utf-8")
-    with pytest.raises(DataError):
-        read_facts(recognise_data(str(tmp_path)), bert, plugins)

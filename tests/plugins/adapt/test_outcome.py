@@ -66,12 +66,8 @@ def test_the_screen_has_the_gain_with_its_interval_beside_the_best_training(out:
     assert screen["gain"] == (
         "+5.6 [+3.7, +7.7] points of nDCG@10 on 300 queries: base 67.4, model 73.0"
     )
+    assert screen["elsewhere"] == "-0.4 [-1.2, +0.5] points on 1 set of other domains"
     assert screen["single"] == "bag.draw=1 alone 72.1, the model +0.9 [-0.2, +2.1]"
-
-
-def test_what_was_forgotten_is_a_loss_with_its_interval(out: Path) -> None:
-    text = screen_of(outcome_of(out))["elsewhere"]
-    assert text == "-0.4 [-1.2, +0.5] points on 1 set of other domains"
 
 
 def test_weights_are_named_and_it_is_said_if_nothing_tells_others_apart(out: Path) -> None:
@@ -82,10 +78,7 @@ def test_weights_are_named_and_it_is_said_if_nothing_tells_others_apart(out: Pat
     )
     text = "bag.draw=1 1.00 (nothing else is clearly better)"
     assert screen_of(outcome_of(out))["weights"] == text
-
-
-def test_weights_are_shown_as_shares(out: Path) -> None:
-    """Weights need not sum to 1."""
+    # Weights need not sum to 1.
     FoundWeights(
         weights={"a": 1.0, "b": 3.0}, names={"a": FIRST, "b": BASE}, facts={"clear": True}
     ).write(out / "found")

@@ -33,28 +33,29 @@ def evaluated(steps: dict[str, Any]) -> list[Any]:
     return sets
 
 
-def test_equal_plans_are_equal_recipes() -> None:
+def test_equal_plans_are_equal_recipes_with_the_seed_that_was_asked_for() -> None:
     assert write_recipe(PLAN) == write_recipe(replace(PLAN))
-
-
-def test_a_recipe_has_the_seed_that_was_asked_for() -> None:
     assert yaml.safe_load(write_recipe(replace(PLAN, seed=7)))["seed"] == 7
+    assert "small" not in write_recipe(PLAN)
 
 
 @pytest.mark.parametrize("effort", ["quick", "normal", "thorough"])
 def test_every_effort_is_a_sound_recipe_that_merges_with_the_base(effort: Any) -> None:
-    recipe = parse_recipe(write_recipe(replace(PLAN, effort=effort)), load_plugins())
+    """Bags are trained and negatives mined with the largest effort alone."""
+    text, is_large = write_recipe(replace(PLAN, effort=effort)), effort == "thorough"
+    recipe, written = parse_recipe(text, load_plugins()), yaml.safe_load(text)
     trainings = [step for step in recipe.steps if step.kind == "train:train"]
     (merge,) = (step.step for step in recipe.steps if step.kind == "merge:merge")
-    assert len(trainings) == {"quick": 1, "normal": 1, "thorough": 4}[effort]
+    assert len(trainings) == (4 if is_large else 1)
     assert [entry.model.text for entry in merge.models][-1] == "./base"  # type: ignore[attr-defined]
-
-
-def test_bags_are_of_the_largest_effort() -> None:
-    assert "bag" not in steps_of(PLAN)
-    steps = steps_of(replace(PLAN, effort="thorough"))
-    assert steps["bag"]["train"]["sampler"][0] == {"bagging": {"ratio": 0.6, "draw": "$draw"}}
-    assert steps["found"]["find_weights"]["models"] == ["$bag", "$full"]
+    steps, training = written["steps"], written["x-training"]
+    assert ("bag" in steps) == ("mined" in steps) == is_large
+    assert ("$mined" in steps["report"]["report"]["of"]) == is_large
+    assert training["data"] == ("$mined" if is_large else "$clean")
+    assert ("hard_negatives" in training) == is_large
+    if is_large:
+        assert steps["bag"]["train"]["sampler"][0] == {"bagging": {"ratio": 0.6, "draw": "$draw"}}
+        assert steps["found"]["find_weights"]["models"] == ["$bag", "$full"]
 
 
 def test_every_block_has_a_comment() -> None:
@@ -83,12 +84,9 @@ def test_a_test_of_the_users_own_is_judged_and_kept_out_of_the_training() -> Non
     assert entry in steps["scores"]["evaluate"]["evaluators"]["mteb"]["data"]
     mined = steps_of(replace(plan, effort="thorough"))["mined"]
     assert mined["mine_hard_negatives"]["corpus"] == "docs.jsonl"
-
-
-def test_a_test_of_the_users_own_has_the_columns_that_were_named() -> None:
     columns = {"anchor": "frage", "positive": "antwort"}
     steps = steps_of(replace(PLAN, test="real.csv", test_rows=0, columns=columns))
-    entry = {"path": "real.csv", "columns": columns}
+    entry = {"path": "real.csv", "columns": columns}  # type: ignore[dict-item]
     assert evaluated(steps)[0] == entry
     assert steps["clean"]["decontaminate"]["eval_sets"] == ["$parts", entry]
 
@@ -108,25 +106,12 @@ def test_negatives_that_the_rows_have_are_kept() -> None:
     assert recipe["x-training"]["hard_negatives"] == 1
 
 
-@pytest.mark.parametrize("effort", ["quick", "normal", "thorough"])
-def test_negatives_are_mined_with_the_largest_effort(effort: Any) -> None:
-    recipe = yaml.safe_load(write_recipe(replace(PLAN, effort=effort)))
-    is_mined = effort == "thorough"
-    assert ("mined" in recipe["steps"]) == is_mined
-    assert ("$mined" in recipe["steps"]["report"]["report"]["of"]) == is_mined
-    assert recipe["x-training"]["data"] == ("$mined" if is_mined else "$clean")
-    assert ("hard_negatives" in recipe["x-training"]) == is_mined
-
-
-def test_nothing_is_mined_for_scored_pairs_be_they_beside_searches() -> None:
+def test_nothing_is_mined_for_scored_pairs_be_they_beside_searches_or_among_few_rows() -> None:
+    large = replace(PLAN, effort="thorough")
     for tasks in (("sts",), ("retrieval", "sts")):
-        assert "mined" not in steps_of(replace(PLAN, effort="thorough", tasks=tasks))
-    assert "mined" in steps_of(replace(PLAN, effort="thorough", tasks=("retrieval", "reranking")))
-
-
-def test_nothing_is_mined_among_few_rows() -> None:
-    few = replace(PLAN, effort="thorough", rows=150, dev_rows=30, test_rows=30)
-    steps = steps_of(few)
+        assert "mined" not in steps_of(replace(large, tasks=tasks))
+    assert "mined" in steps_of(replace(large, tasks=("retrieval", "reranking")))
+    steps = steps_of(replace(large, rows=150, dev_rows=30, test_rows=30))
     assert "mined" not in steps
     assert "$mined" not in steps["report"]["report"]["of"]
 
@@ -140,20 +125,13 @@ def test_only_scored_pairs_are_kept_near_their_embeddings_by_the_base(tasks: Any
     scored = {"default": pairs, "by_task": {"sts": ["cosent", kept]}}
     assert recipe["x-training"]["loss"] == (scored if "sts" in tasks else pairs)
     assert recipe.get("x-kept") == (kept if "sts" in tasks else None)
+    assert recipe["x-training"]["data"] == "$clean"
 
 
 def test_the_model_is_compared_with_each_training() -> None:
     scores = steps_of(replace(PLAN, effort="thorough"))["scores"]["evaluate"]
     assert scores["models"] == ["./base", "$model", "$bag", "$full"]
     assert scores["compare"] == [["$model", "$bag"], ["$model", "$full"]]
-
-
-def test_scores_of_pairs_are_learned_as_order_and_nothing_is_mined() -> None:
-    plan = replace(PLAN, tasks=("sts",))
-    recipe = yaml.safe_load(write_recipe(plan))
-    assert "mined" not in recipe["steps"]
-    assert recipe["x-training"]["loss"]["by_task"]["sts"][0] == "cosent"
-    assert recipe["x-training"]["data"] == "$clean"
 
 
 def test_documents_get_queries_of_their_own_structure() -> None:
@@ -167,10 +145,7 @@ def test_documents_get_queries_of_their_own_structure() -> None:
     assert "parts" not in steps
     assert steps["clean"]["decontaminate"]["data"] == "$generated"
     assert "documents" not in evaluated(steps)[0]
-
-
-def test_queries_made_of_documents_choose_no_weights() -> None:
-    steps = steps_of(replace(PLAN, data={"path": "handbook"}, data_kind="documents"))
+    # Queries made of documents choose no weights.
     assert "found" not in steps
     assert steps["model"]["merge"]["models"] == ["$trained"]
     assert steps["model"]["merge"]["keep"] == 0.5
@@ -236,10 +211,6 @@ def test_a_student_of_the_model_is_scored_compared_and_held_to_a_share_of_it(eff
     }
     assert "$small" in steps["report"]["report"]["of"]
     assert "$tokens" not in steps["report"]["report"]["of"]
-
-
-def test_without_a_student_the_recipe_has_no_word_of_one() -> None:
-    assert "small" not in write_recipe(PLAN)
 
 
 def test_a_static_student_begins_at_the_vectors_of_the_models_tokens() -> None:
@@ -326,19 +297,13 @@ def test_larger_models_learn_more_slowly() -> None:
     assert rates == [["7e-5", "3e-5", "1e-5"], ["1e-4", "5e-5", "2e-5"]]
 
 
-@pytest.mark.parametrize("effort", ["quick", "normal", "thorough"])
-@pytest.mark.parametrize(
-    ("tasks", "share"),
-    [
-        (("retrieval",), 0.1),
-        (("pair_classification",), 0.1),
-        (("sts",), 0.2),
-        (("retrieval", "sts"), 0.2),
-    ],
-)
-def test_the_base_has_a_larger_share_of_a_model_of_scored_pairs(
-    tasks: tuple[str, ...], effort: Any, share: float
-) -> None:
-    plan = replace(PLAN, tasks=tasks, effort=effort)
-    found = yaml.safe_load(write_recipe(plan))["steps"]["found"]["find_weights"]
-    assert found["base_share"] == share
+def test_the_base_has_a_larger_share_of_a_model_of_scored_pairs() -> None:
+    for effort in ("quick", "normal", "thorough"):
+        for tasks, share in (
+            (("retrieval",), 0.1),
+            (("pair_classification",), 0.1),
+            (("sts",), 0.2),
+            (("retrieval", "sts"), 0.2),
+        ):
+            steps = steps_of(replace(PLAN, tasks=tasks, effort=effort))  # type: ignore[arg-type]
+            assert steps["found"]["find_weights"]["base_share"] == share, (effort, tasks)

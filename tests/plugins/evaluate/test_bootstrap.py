@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from emberge import Units, stable_seed
@@ -77,20 +79,15 @@ def test_models_share_their_draws_so_equal_gains_have_no_spread() -> None:
     np.testing.assert_allclose(samples[1] - samples[0], 0.25, atol=1e-12)
 
 
-def test_groups_are_drawn_apart_and_averaged() -> None:
-    values = [1.0] * 3 + [0.0] * 30
-    units = Units("text", "mean", values, groups=[0] * 3 + [1] * 30)
-    samples = bootstrap.resample([units], resamples=20, seed=0, name="t")
-    np.testing.assert_allclose(samples, 0.5)
-    assert bootstrap.statistic(units) == pytest.approx(0.5)
-
-
 def test_every_group_counts_alike_however_many_units_it_has() -> None:
     """Means of 1, 4 and 10, though the third has three units of six."""
     units = Units("text", "mean", [1, 1, 4, 10, 10, 10], groups=["a", "a", "b", "c", "c", "c"])
     assert bootstrap.statistic(units) == pytest.approx(5.0)
     samples = bootstrap.resample([units], resamples=4, seed=0, name="t")
     np.testing.assert_allclose(samples, 5.0)
+    units = Units("text", "mean", [1.0] * 3 + [0.0] * 30, groups=[0] * 3 + [1] * 30)
+    assert bootstrap.statistic(units) == pytest.approx(0.5)
+    np.testing.assert_allclose(bootstrap.resample([units], resamples=20, seed=0, name="t"), 0.5)
 
 
 @pytest.mark.parametrize(
@@ -152,24 +149,16 @@ def test_tasks_without_units_are_drawn_whole() -> None:
     np.testing.assert_allclose(samples[1] - samples[0], 0.1, atol=1e-12)
 
 
-def test_seed_and_name_say_which_tasks_are_drawn() -> None:
-    scores = RNG.random((1, 9))
+def test_seed_and_name_say_which_units_and_tasks_are_drawn() -> None:
+    scores, units = RNG.random((1, 9)), [Units("query", "mean", RNG.random(9))]
+    for draw, given in ((bootstrap.unitless_mean, scores), (bootstrap.resample, units)):
 
-    def drawn(seed: int, name: str) -> bytes:
-        return bootstrap.unitless_mean(scores, resamples=20, seed=seed, name=name).tobytes()
+        def drawn(seed: int, name: str, draw: Any = draw, given: Any = given) -> bytes:
+            found: bytes = draw(given, resamples=20, seed=seed, name=name).tobytes()
+            return found
 
-    assert drawn(0, "a") == drawn(0, "a")
-    assert len({drawn(0, "a"), drawn(1, "a"), drawn(0, "b")}) == 3
-
-
-def test_seed_and_name_say_which_units_are_drawn() -> None:
-    units = [Units("query", "mean", RNG.random(9))]
-
-    def drawn(seed: int, name: str) -> bytes:
-        return bootstrap.resample(units, resamples=20, seed=seed, name=name).tobytes()
-
-    assert drawn(0, "a") == drawn(0, "a")
-    assert len({drawn(0, "a"), drawn(1, "a"), drawn(0, "b")}) == 3
+        assert drawn(0, "a") == drawn(0, "a")
+        assert len({drawn(0, "a"), drawn(1, "a"), drawn(0, "b")}) == 3
 
 
 def test_units_without_gold_are_refused() -> None:

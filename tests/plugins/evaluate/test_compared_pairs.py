@@ -36,9 +36,11 @@ def scored(tmp_path: Path, *names: str, **options: Any) -> tuple[Any, str]:
     return result, (workspace.folder / "scores.md").read_text()
 
 
-def test_a_pair_is_compared_on_the_draws_of_all_comparisons(tmp_path: Path) -> None:
+def test_a_pair_is_compared_on_the_draws_of_all_comparisons_and_has_its_table(
+    tmp_path: Path,
+) -> None:
     names = ("base", "merged", "worse")
-    result, _ = scored(tmp_path / "pair", *names, compare=PAIR)
+    result, table = scored(tmp_path / "pair", *names, compare=PAIR)
     found = {(c["model"], c["other"], c["tasks"]): c for c in result["comparisons"]}
     pairs = list(dict.fromkeys((c["model"], c["other"]) for c in result["comparisons"]))
     assert pairs == [("merged", "base"), ("worse", "base"), ("worse", "merged")]
@@ -50,6 +52,18 @@ def test_a_pair_is_compared_on_the_draws_of_all_comparisons(tmp_path: Path) -> N
     for other in turned["comparisons"]:
         if other["model"] == "worse":
             assert found["worse", "merged", other["tasks"]] == other
+    first, second = (line for line in table.splitlines() if "Difference from" in line)
+    assert first.startswith("Difference from base")
+    assert second.startswith("Difference from merged in points")
+    lines = table.partition(second)[2].splitlines()
+    (row,) = [line for line in lines if line.startswith("| worse |")]
+    whole = found["worse", "merged", "all"]
+    assert f"| {100 * whole['difference']:+.1f} [{100 * whole['low']:+.1f}" in row
+    scores = read_scores(tmp_path / "pair" / "out")
+    assert scores.further_references == ("merged",)
+    assert scores.compared_with("merged") == ("worse",)
+    assert scores.difference("worse", "task", "merged").interval is not None  # type: ignore[union-attr]
+    assert scores.difference("base", "task", "merged").interval is None  # type: ignore[union-attr]
 
 
 def test_a_pair_that_is_compared_already_is_not_repeated(tmp_path: Path) -> None:
@@ -66,35 +80,6 @@ def test_a_pair_that_is_compared_already_is_not_repeated(tmp_path: Path) -> None
     )
     assert one["difference"] == -other["difference"]
     assert (one["low"], one["high"]) == pytest.approx((-other["high"], -other["low"]))
-
-
-def test_the_table_has_the_differences_of_each_pair(tmp_path: Path) -> None:
-    result, table = scored(tmp_path, "base", "merged", "worse", compare=PAIR)
-    lines = table.splitlines()
-    start = next(n for n, line in enumerate(lines) if "Difference from merged in points" in line)
-    rows = [line for line in lines[start:] if line.startswith("| worse |")]
-    assert len(rows) == 1
-    found = next(
-        c
-        for c in result["comparisons"]
-        if (c["model"], c["other"], c["tasks"]) == ("worse", "merged", "all")
-    )
-    assert f"| {100 * found['difference']:+.1f} [{100 * found['low']:+.1f}" in rows[0]
-    first = next(line for line in lines if "Difference from" in line)
-    assert first.startswith("Difference from base")
-
-
-def test_reports_find_the_pair_again(tmp_path: Path) -> None:
-    workspace = bench(tmp_path, "base", "merged", "worse")
-    evaluate = step("base", "merged", "worse", evaluators=(Given(quality=QUALITY),), compare=PAIR)
-    run(evaluate, workspace)
-    scores = read_scores(workspace.folder)
-    assert scores.further_references == ("merged",)
-    assert scores.compared_with("merged") == ("worse",)
-    difference = scores.difference("worse", "task", "merged")
-    assert difference is not None
-    assert difference.interval is not None
-    assert scores.difference("base", "task", "merged").interval is None  # type: ignore[union-attr]
 
 
 def test_seeds_are_compared_as_arms_and_each_with_its_own(tmp_path: Path) -> None:

@@ -91,22 +91,6 @@ def test_a_score_that_was_kept_is_not_computed_again(given: Given, tmp_path: Pat
     assert second["intervals"]["base"] == first["intervals"]["base"]
 
 
-def test_another_model_of_the_same_name_is_scored_anew(given: Given, tmp_path: Path) -> None:
-    run(step("base", evaluators=(given,)), bench(tmp_path, "base"))
-    workspace = bench(tmp_path, "base")
-    workspace.many["$base"] = [Model("base", tmp_path, "other-hash")]
-    run(step("base", evaluators=(given,)), workspace)
-    assert len(given.asked) == 8
-
-
-def test_a_task_that_changed_is_scored_anew(given: Given, tmp_path: Path) -> None:
-    run(step("base", evaluators=(given,)), bench(tmp_path, "base"))
-    changed = (TaskInfo("code", "retrieval", "ndcg_at_10", fingerprint="new"), *TASKS[1:])
-    again = Given(quality=QUALITY, wanted=changed)
-    run(step("base", evaluators=(again,)), bench(tmp_path, "base"))
-    assert again.asked == [("base", "code")]
-
-
 def test_a_killed_evaluation_goes_on_behind_what_it_had(tmp_path: Path) -> None:
     killed = Given(quality=QUALITY, fails_at="merged papers")
     workspace = bench(tmp_path, "base", "merged")
@@ -121,13 +105,22 @@ def test_a_killed_evaluation_goes_on_behind_what_it_had(tmp_path: Path) -> None:
     assert resumed == whole
 
 
-def test_a_damaged_kept_score_is_computed_again(given: Given, tmp_path: Path) -> None:
+def test_a_score_of_another_model_or_task_or_a_damaged_file_is_computed_again(
+    given: Given, tmp_path: Path
+) -> None:
     workspace = bench(tmp_path, "base")
     run(step("base", evaluators=(given,)), workspace)
-    (kept,) = (workspace.store / "scores" / "hash-base").glob("code-*.json")
+    changed = (TaskInfo("code", "retrieval", "ndcg_at_10", fingerprint="new"), *TASKS[1:])
+    again = Given(quality=QUALITY, wanted=changed)
+    run(step("base", evaluators=(again,)), bench(tmp_path, "base"))
+    assert again.asked == [("base", "code")]
+    (kept,) = (workspace.store / "scores" / "hash-base").glob("papers-*.json")
     kept.write_text(kept.read_text()[:-20])
     run(step("base", evaluators=(given,)), workspace)
-    assert given.asked[4:] == [("base", "code")]
+    assert given.asked[4:] == [("base", "papers")]
+    workspace.many["$base"] = [Model("base", tmp_path, "other-hash")]
+    run(step("base", evaluators=(given,)), workspace)
+    assert len(given.asked) == 9
 
 
 @pytest.mark.parametrize(
@@ -205,16 +198,6 @@ def test_checkpoints_of_one_reference_get_names_of_their_own(given: Given, tmp_p
     assert list(result["scores"]) == ["kept.1", "kept.2", "kept.3"]
 
 
-def test_progress_runs_once_from_start_to_end(given: Given, tmp_path: Path) -> None:
-    workspace = bench(tmp_path, "base", "merged")
-    run(step("base", "merged", evaluators=(given,)), workspace)
-    done = [told[0] for told in workspace.told]
-    assert done == sorted(done)
-    assert workspace.told[0] == (0, 2, "models", "model 1 of 2: base")
-    assert (0.25, 2, "models", "model 1 of 2: base · code") in workspace.told
-    assert workspace.told[-1][:3] == (2.0, 2, "models")
-
-
 def test_two_evaluators_of_one_model_are_its_parts(given: Given, tmp_path: Path) -> None:
     class Other(Given):
         def plan(self, workspace: Any) -> list[TaskInfo]:
@@ -228,37 +211,34 @@ def test_two_evaluators_of_one_model_are_its_parts(given: Given, tmp_path: Path)
     assert done[-1] == 2
 
 
-def test_the_table_shows_models_side_by_side(given: Given, tmp_path: Path) -> None:
+def test_the_table_shows_models_side_by_side_and_progress_runs_once(
+    given: Given, tmp_path: Path
+) -> None:
     workspace = bench(tmp_path, "base", "merged")
     _, result = run(step("base", "merged", evaluators=(given,)), workspace)
+    done = [told[0] for told in workspace.told]
+    assert done == sorted(done)
+    assert workspace.told[0] == (0, 2, "models", "model 1 of 2: base")
+    assert (0.25, 2, "models", "model 1 of 2: base · code") in workspace.told
+    assert workspace.told[-1][:3] == (2.0, 2, "models")
     text = (workspace.folder / "scores.md").read_text()
     lines = text.splitlines()
     assert lines[0] == "| task | base | merged |"
-    best = f"**{100 * result['scores']['merged']['code']:.1f}**"
-    assert (
-        f"| code (ndcg_at_10, in) | {100 * result['scores']['base']['code']:.1f} | {best} |"
-        in lines
-    )
+    first, best = (100 * result["scores"][model]["code"] for model in ("base", "merged"))
+    assert f"| code (ndcg_at_10, in) | {first:.1f} | **{best:.1f}** |" in lines
     for word in ("mean over tasks", "mean over kinds of task", "in domain", "out of domain"):
         assert f"| *{word}* |" in text
     assert "Difference from base in points, with 95% intervals" in text
     assert "- papers: at most 50 queries" in lines
-
-
-def test_each_kind_of_several_tasks_has_its_mean(given: Given, tmp_path: Path) -> None:
-    workspace = bench(tmp_path, "base", "merged")
-    _, result = run(step("base", "merged", evaluators=(given,)), workspace)
+    # Each kind of several tasks has its mean; that of one task is the task's row.
     for model in ("base", "merged"):
         own = result["scores"][model]
         mean = result["means"][model]["kind:retrieval"]
         assert mean == pytest.approx((own["code"] + own["papers"]) / 2)
-    text = (workspace.folder / "scores.md").read_text()
-    low, high = result["mean_intervals"]["base"]["kind:retrieval"]
+    low, high = (100 * one for one in result["mean_intervals"]["base"]["kind:retrieval"])
     mean = result["means"]["base"]["kind:retrieval"]
-    assert (
-        f"| *mean of retrieval (2)* | {100 * mean:.1f} [{100 * low:.1f}, {100 * high:.1f}] " in text
-    )
-    assert "mean of sts" not in text  # it is the row of the one task
+    assert f"| *mean of retrieval (2)* | {100 * mean:.1f} [{low:.1f}, {high:.1f}] " in text
+    assert "mean of sts" not in text
     assert "| out of domain | retrieval (2) |" in text
     assert read_scores(workspace.folder).value("base", "kind:retrieval") == pytest.approx(mean)
 

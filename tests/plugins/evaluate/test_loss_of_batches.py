@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -25,12 +24,11 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.contracts import TaskKind
 from emberge.evaluating import plan_tasks, score_model
 from emberge.results import read_artifact
 from emberge_encoder import TextEncoder
 from emberge_evaluate.mean_loss import MeanLoss
-from emberge_train import BatchShuffle, CoSENT, InfoNCE
+from emberge_train import BatchShuffle, InfoNCE
 from sentence_transformers import SentenceTransformer
 
 from tests.support.bench import Bench, model_at
@@ -95,26 +93,6 @@ def test_a_data_sets_loss_is_that_of_its_batches(
     rows = re.findall(r"^\| (sibling\d) \| ([\d.]+) ", (made / "selection.md").read_text(), re.M)
     shown = {name: float(number) for name, number in rows}
     assert shown == pytest.approx(expected, abs=6e-5), "four digits"
-
-
-def test_progress_names_the_set_before_it_is_scored(bert: Path, place: Path) -> None:
-    tasks: dict[str, TaskKind] = {"alike": "sts", "find": "retrieval"}
-    bench: Any = Bench(place / "bench")
-    evaluator = MeanLoss(
-        data=tuple(
-            DataEntry(path=DataRef(str(place / f"{name}.jsonl")), task=task)
-            for name, task in tasks.items()
-        ),
-        loss=PerDataset(default=(CoSENT(),), by_task={"retrieval": (InfoNCE(),)}),
-        sampler=(BatchShuffle(batch_size=PerDataset(default=8), tail="keep"),),
-        backbone=TextEncoder(),
-    )
-    list(evaluator.evaluate(model_at(bert), evaluator.plan(bench), bench))
-    assert bench.told == [
-        (done, 2, "tasks", f"task {number} of 2: {name}")
-        for number, name in enumerate(tasks, 1)
-        for done in (number - 1, number)
-    ]
 
 
 def test_what_only_whole_sets_show_is_found_before_any_work(

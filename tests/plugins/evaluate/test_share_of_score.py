@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -109,18 +108,6 @@ def test_a_model_without_a_score_has_no_share(tmp_path: Path) -> None:
     (verdict,), (text,) = verdicts(tmp_path, given, 0.5, "small", "large")
     assert verdict["met"] is False
     assert "the score of large may be 0" in text
-
-
-def test_check_finds_a_share_of_losses(tmp_path: Path) -> None:
-    given = Given(values={"small": QUERIES, "large": QUERIES}, less=True)
-    tasks = given.plan(Bench(tmp_path))
-    keeps = Requirement(model=ModelRef("$small"), keeps=0.9, of=ModelRef("$large"))
-    step = Evaluate(models=(), evaluators=(given,), require=(keeps,))
-    context: Any = SimpleNamespace(problem=lambda text, option: (option, text))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("emberge_evaluate.evaluate_step.tasks_ahead", lambda *_: list(tasks))
-        found = list(step._check_tasks(context))
-    assert [option for option, text in found if "these tasks are losses" in text] == ["require"]
 
 
 def test_losses_have_no_share(tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ from emberge import (
 from emberge.results import read_artifact
 from emberge_export.export_step import require_same
 from emberge_export.parity import Parity
-from emberge_export.serving import serving_lines
 
 from tests.support import tiny
 
@@ -170,6 +169,9 @@ def test_a_missing_package_is_an_error_of_the_check(
     assert {"onnx", "onnxscript", "onnxruntime"} == {one.message.split()[2] for one in found}
     assert all("emberge[export]" in one.message for one in found)
     assert all("recipe" in one.where for one in found)
+    openvino = faults(place, "formats: [openvino]", plugins)
+    (error,) = [one for one in openvino if one.severity == "error"]
+    assert error.message.endswith("pip install openvino")
 
 
 @needs_onnx
@@ -188,26 +190,6 @@ def test_a_probe_that_gives_no_judgements_is_found_before_the_run(
     errors = [one for one in faults(place, options, plugins) if one.severity == "error"]
     assert errors
     assert words in errors[0].message
-
-
-def test_what_servers_need_and_do_not_find_is_named(place: Path, bert: Path) -> None:
-    lines, lacking = serving_lines(bert)
-    assert [line.partition(":")[0] for line in lines[:2]] == ["text-embeddings-inference", "vLLM"]
-    assert not lacking, lacking
-    model = place / "model"
-    (model / "tokenizer.json").unlink()
-    config = json.loads((model / "config.json").read_text())
-    config.pop("architectures")
-    (model / "config.json").write_text(json.dumps(config))
-    modules = json.loads((model / "modules.json").read_text())
-    pooling = model / modules[1]["path"]
-    pooling.rename(model / "9_Pooling")
-    modules[1]["path"] = "9_Pooling"
-    (model / "modules.json").write_text(json.dumps(modules))
-    _, lacking = serving_lines(model)
-    text = "\n".join(lacking)
-    for named in ("tokenizer.json", "'architectures'", "1_Pooling"):
-        assert named in text
 
 
 def test_the_check_warns_of_what_servers_lack(place: Path, plugins: Plugins) -> None:
@@ -239,15 +221,3 @@ def test_an_export_of_another_model_is_refused(kind: str, cosine: float) -> None
     with pytest.raises(CheckpointError, match=rf"{kind}.*{cosine}"):
         require_same("acme/small", {kind: one})
     require_same("acme/small", {kind: dataclasses.replace(one, least_cosine=0.99999)})
-
-
-def test_the_check_names_the_package_of_openvino(
-    place: Path, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from emberge_export import export_step
-
-    monkeypatch.setattr(export_step, "find_spec", lambda _: None)
-    (found,) = [
-        one for one in faults(place, "formats: [openvino]", plugins) if one.severity == "error"
-    ]
-    assert found.message.endswith("pip install openvino")

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from emberge import Artifact, CheckpointError, Model, ModelRef
-from emberge_export import export_step, parity, programs, runtimes
-from emberge_export.export_step import Export
+from emberge import CheckpointError, Model
+from emberge_export import parity, programs, runtimes
 from emberge_export.parity import Parity, measured
 from emberge_export.probe import Probe
 from emberge_export.programs import Exporting, quiet
@@ -360,102 +359,3 @@ def test_figures_are_of_all_texts_and_of_256_that_are_timed(
         "int8": Parity("a.onnx", 1.23, 0.8, 0.8, round(gain, 4), 128.0, 256e9),
     }
     assert asked == [("documents", 3), ("queries", 1), ("documents", 256)] * 2
-
-
-# ── the step ────────────────────────────────────────────────────────────────────────────────────────
-
-FIGURES = {
-    "torch": Parity("model.safetensors", 1.0, 1.0, 1.0, 0.9, 2.0, 3.0),
-    "int8": Parity("onnx/model_int8.onnx", 1.0, 0.99, 0.9, 0.8, 2.0, 3.0),
-    "float32": Parity("onnx/model.onnx", 1.0, 1.0, 1.0, None, 2.0, 3.0),
-}
-
-
-def test_a_step_leaves_the_model_its_files_and_their_figures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    asked: list[Any] = []
-    monkeypatch.setattr(
-        export_step, "read_probe", lambda *given: asked.append(given) or Probe("words", {})
-    )
-
-    @contextlib.contextmanager
-    def whole(*given: Any) -> Iterator[Path]:
-        asked.append(given)
-        yield tmp_path / "whole"
-
-    def measure(*given: Any, progress: Any) -> Any:
-        assert not list(out.iterdir())
-        asked.append(given)
-        progress(1, 2, "int8")
-        return FIGURES
-
-    monkeypatch.setattr("emberge.model_folder.copy_model", lambda *given: asked.append(given))
-    monkeypatch.setattr("emberge.merging.require_usable_weights", asked.append)
-    monkeypatch.setattr("emberge_export.parity.measured", measure)
-    model = Model("soup", Path("soup"), "content", Artifact("model", size=5))
-    workspace: Any = SimpleNamespace(
-        folder=out,
-        whole_model=whole,
-        readers="readers",
-        model=lambda reference: model if str(reference) == "$soup" else None,
-        data=lambda reference: ("data", reference),
-        progress=lambda *given: asked.append(given),
-    )
-    probe: Any = "catalogue"
-    step = Export(
-        model=ModelRef("$soup"),
-        formats=("int8", "openvino"),
-        probe=probe,
-        probe_set="words",
-        queries=9,
-    )
-    made = step.run(workspace)
-    files = {"int8": "onnx/model_int8.onnx", "openvino": "openvino/openvino_model.xml"}
-    assert asked == [
-        (("data", "catalogue"), "words", "readers", 9),
-        (model,),
-        tmp_path / "whole",
-        (tmp_path / "whole", out),
-        (out, files, Probe("words", {})),
-        (1, 2, "formats", "int8"),
-    ]
-    assert (out / "export.md").read_text() == parity.parity_table(FIGURES)
-    figures = {"megabytes": 1.0, "texts_per_second": 2.0, "texts_per_cpu_second": 3.0}
-    exact = {**figures, "cosine": 1.0, "least_cosine": 1.0}
-    unmet = (
-        "on words int8 loses 0.1000 nDCG@10 and may lose 0.02 (most_loss); leave int8 out, serve "
-        "float16, or allow more"
-    )
-    details: dict[str, Any] = {
-        "made_by": "exporting",
-        "base": "soup",
-        "base_reference": "$soup",
-        "base_fingerprint": "content",
-        "probe": "words",
-        "exported": {
-            "torch": {**exact, "file": "model.safetensors", "ndcg_at_10": 0.9},
-            "int8": {
-                **figures,
-                "file": "onnx/model_int8.onnx",
-                "cosine": 0.99,
-                "least_cosine": 0.9,
-                "ndcg_at_10": 0.8,
-            },
-            "float32": {**exact, "file": "onnx/model.onnx"},
-        },
-        "table": "export.md",
-        "unmet": [unmet],
-    }
-    assert made == Artifact(kind="model", size=5, parents=("$soup",), details=details)
-    model = Model("soup", Path("soup"), "content")
-    (out / "export.md").unlink()
-    assert Export(model=ModelRef("$soup")).run(workspace).size is None
-    assert asked[6] == (None, None, "readers", 200)
-    assert asked[-2][1] == {
-        "float32": "onnx/model.onnx",
-        "float16": "onnx/model_fp16.onnx",
-        "int8": "onnx/model_int8.onnx",
-    }

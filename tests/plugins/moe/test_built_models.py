@@ -406,30 +406,26 @@ def test_a_dense_model_knows_its_blocks(models: Path) -> None:
 # ── options ─────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"experts": 4, "top_k": 5}, "'top_k' is 5, and there are 4 experts"),
-        ({"router": "uniform"}, "router 'uniform' is neither"),
-        ({"router": "states"}, "router 'states' is neither"),
-    ],
-)
-def test_options_without_sense_are_refused(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        Upcycle(model=ModelRef("m"), **options)
+MODEL = ModelRef("m")
+BAD: list[tuple[type, dict[str, Any], str]] = [
+    (Upcycle, {"model": MODEL, "experts": 4, "top_k": 5}, "'top_k' is 5, and there are 4 experts"),
+    (Upcycle, {"model": MODEL, "router": "uniform"}, "router 'uniform' is neither"),
+    (Upcycle, {"model": MODEL, "router": "states"}, "router 'states' is neither"),
+    (MixExperts, {"models": PAIR[:1]}, "'models' has 1; a router needs at least 2"),
+    (MixExperts, {"models": PAIR, "top_k": 3}, "'top_k' is 3, and there are 2 experts"),
+    (MixExperts, {"models": PAIR, "router": "uniform"}, "router 'uniform' is neither"),
+    (Downcycle, {"model": MODEL, "weights": "load"}, "go together"),
+    (Downcycle, {"model": MODEL, "load_of": StepRef("$a")}, "go together"),
+    (Rope, {"model": MODEL, "rope_theta": 1.0}, "rope_theta"),
+    (Rope, {"model": MODEL, "max_length": 0}, "max_length"),
+    (Routed, {"balance": -1.0}, "balance must be at least 0, not -1"),
+]
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"models": PAIR[:1]}, "'models' has 1; a router needs at least 2"),
-        ({"models": PAIR, "top_k": 3}, "'top_k' is 3, and there are 2 experts"),
-        ({"models": PAIR, "router": "uniform"}, "router 'uniform' is neither"),
-    ],
-)
-def test_experts_come_from_two_models_or_more(options: dict[str, Any], words: str) -> None:
+@pytest.mark.parametrize(("kind", "options", "words"), BAD)
+def test_options_without_sense_are_refused(kind: type, options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        MixExperts(**options)
+        kind(**options)
 
 
 def test_options_at_their_ends_are_taken() -> None:
@@ -437,14 +433,10 @@ def test_options_at_their_ends_are_taken() -> None:
     assert MixExperts(models=PAIR, top_k=2, router="zeros").expert_count == 2
 
 
-@pytest.mark.parametrize("options", [{"weights": "load"}, {"load_of": StepRef("$a")}])
-def test_a_load_is_that_of_a_training(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="go together"):
-        Downcycle(model=ModelRef("m"), **options)
-
-
 def test_layers_and_routers_are_read_from_options() -> None:
-    assert choose_layers((0, 3), 4) == (0, 3)
+    assert choose_layers((3, 0, 3), 4) == (0, 3)
+    assert choose_layers("alternate", 12) == (1, 3, 5, 7, 9, 11)
+    assert choose_layers("all", 3) == (0, 1, 2)
     for layers in ((4,), (-1,)):
         with pytest.raises(ValueError, match=f"layer {layers[0]} does not exist.* 0 to 3"):
             choose_layers(layers, 4)
@@ -533,6 +525,12 @@ def test_health_is_a_whole_table() -> None:
     assert alone["dead_experts/0"] == 0
     edge = torch.tensor([990, 10, 1, 1000], dtype=torch.float64)
     assert RouterHealth((0,), 2, 1).values(edge)["dead_experts/0"] == 0
+    # One dead expert of four is in the values, and is no collapse.
+    one = torch.tensor([1000, 600, 397, 3, 600, 1000], dtype=torch.float64)
+    found = RouterHealth((3,), 4, 2)
+    assert found.warnings(one) == []
+    assert found.values(one)["dead_experts/3"] == 1
+    assert found.values(2 * one) == pytest.approx(found.values(one))
 
 
 @pytest.mark.parametrize("layers", [2, 32, 33])
@@ -594,12 +592,8 @@ def test_the_backbone_refuses_a_model_without_routers(models: Path, tmp_path: Pa
     (problem,) = Routed(inner=TextEncoder()).describe(models / "bert").problems
     assert f"{models / 'bert' / 'config.json'}: a model of type 'bert' has no routers" in problem
     assert ", ".join(ROUTERS) in problem
+    assert "upcycle" in problem
     assert Routed(inner=TextEncoder()).describe(models / "routed").problems == ()
-
-
-def test_a_balance_below_zero_is_refused() -> None:
-    with pytest.raises(ValueError, match="balance must be at least 0, not -1"):
-        Routed(balance=-1.0)
 
 
 class Inner:

@@ -286,16 +286,6 @@ def test_batched_products_on_a_cpu_stop_before_work(tmp_path: Path) -> None:
     assert encoder.describe(model).problems == ()
 
 
-def test_what_the_backbone_cannot_use_is_named(bert: Path, tmp_path: Path) -> None:
-    (dense,) = Routed(inner=TextEncoder()).describe(bert).problems
-    assert str(bert / "config.json") in dense
-    assert "upcycle" in dense
-    model = routed(tmp_path / "model")
-    assert Routed(inner=TextEncoder()).describe(model).problems == ()
-    with pytest.raises(ValueError, match="balance"):
-        Routed(inner=TextEncoder(), balance=-1.0)
-
-
 def test_the_inner_backbone_is_asked_for_what_the_routed_one_is(tmp_path: Path) -> None:
     asked: list[object] = []
 

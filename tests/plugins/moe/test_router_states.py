@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from emberge_moe.balance import RouterHealth
 from emberge_moe.upcycle import probe
 from emberge_moe.upcycle.probe import mean_states, write_routers
 from safetensors.torch import load_file
@@ -36,12 +35,3 @@ def test_a_router_is_centred_over_its_experts(tmp_path: Path) -> None:
     # What all have in common, 10 in the last number, is gone; directions from the common mean are left.
     lines = [[1.0, 0, 0, 0], [0, 1, 0, 0], [-2 / math.sqrt(5), -1 / math.sqrt(5), 0, 0]]
     torch.testing.assert_close(router, torch.tensor(lines) * 0.04, rtol=0, atol=1e-7)
-
-
-def test_an_even_share_of_two_experts_a_token_is_twice_as_large() -> None:
-    tokens, experts = 1000.0, 40
-    # An even share is 5 % of the tokens, so experts with less than 0.5 % are dead.
-    loads = [4.0, 6.0, *[50.0] * (experts - 2)]
-    counts = torch.tensor([*loads, 600.0, tokens], dtype=torch.float64)
-    assert RouterHealth((0,), experts, 2).values(counts)["dead_experts/0"] == 1
-    assert RouterHealth((0,), experts, 1).values(counts)["dead_experts/0"] == 0

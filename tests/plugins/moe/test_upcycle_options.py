@@ -17,12 +17,12 @@ from emberge.results import read_artifact
 from emberge_moe.modeling_emberge_routed import AUTO_MAP, FEED_FORWARD
 from emberge_moe.upcycle.dense_model import BLOCKS
 from emberge_moe.upcycle.expert_tensors import Averaged, Joined, Normal, Transposed
-from emberge_moe.upcycle.routing import choose_layers
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from tests.support import tiny
+from tests.support.result_folders import folders
 from tests.support.routable import dense
 from tests.support.tolerance import exactly
 
@@ -41,13 +41,33 @@ def place(bert: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def ran(place: Path, options: str, step: str = "upcycle") -> Path:
-    """Run one step called `routed` with options, and return its folder."""
+@pytest.fixture(scope="module")
+def made(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """What options make of a dense model, and the folder of the dense one."""
+    place = tmp_path_factory.mktemp("made")
+    (place / "dense").symlink_to(bert)
+    dense(place / "decoder", "qwen3")
+    dense(place / "windowed", "mistral", sliding_window=4)
+    options = {
+        **{"plain": "experts: 4", "zeros": "router: zeros", "one": "seed: 1", "two": "seed: 2"},
+        **{"wide": "seed: 1, router: normal(0.2)", "shrunk": "experts: 4, normalize_gates: false"},
+    }
+    found = ran(
+        place,
+        **{name: f"upcycle: {{model: ./dense, {more}}}" for name, more in options.items()},
+        decoder="upcycle: {model: ./decoder}",
+        windowed="upcycle: {model: ./windowed}",
+        all_windowed="upcycle: {model: ./windowed, layers: all}",
+    )
+    return {**found, "dense": bert}
+
+
+def ran(place: Path, **steps: str) -> dict[str, Path]:
+    """Run steps, each written as `name: kind: {options}`, and return their folders."""
     plugins = load_plugins()
-    text = f"steps:\n  routed:\n    {step}: {{{options}}}\n"
+    text = "steps:\n" + "".join(f"  {name}: {{{step}}}\n" for name, step in steps.items())
     recipe = parse_recipe(text, path=place / "r.yaml", plugins=plugins)
-    run_recipe(recipe, place / "out", plugins=plugins)
-    return place / "out/routed"
+    return folders(run_recipe(recipe, place / "out", plugins=plugins, quiet=True))
 
 
 def refused(place: Path, options: str, step: str = "upcycle") -> str:
@@ -76,8 +96,8 @@ def tensors(folder: Path) -> dict[str, Tensor]:
 # ── what options change ─────────────────────────────────────────────────────────────────────────
 
 
-def test_experts_are_copies_and_routers_are_drawn(place: Path) -> None:
-    found, own = tensors(ran(place, "model: ./dense, experts: 4")), tensors(place / "dense")
+def test_experts_are_copies_and_routers_are_drawn(made: dict[str, Path]) -> None:
+    found, own = tensors(made["plain"]), tensors(made["dense"])
     for number in range(4):
         assert torch.equal(
             found[EXPERT.format(number)], own["encoder.layer.1.intermediate.dense.weight"]
@@ -96,34 +116,32 @@ def test_all_dense_types_that_are_known_can_be_loaded_routed() -> None:
     assert BLOCKS.keys() == FEED_FORWARD.keys()
 
 
-def test_every_second_layer_is_routed_from_the_second() -> None:
-    assert choose_layers("alternate", 12) == (1, 3, 5, 7, 9, 11)
-    assert choose_layers("all", 3) == (0, 1, 2)
-    assert choose_layers((4, 1, 4), 6) == (1, 4)
+def test_routers_may_be_zero_and_seeds_differ(made: dict[str, Path]) -> None:
+    zeros, one, two, wide = (tensors(made[n])[ROUTER] for n in ("zeros", "one", "two", "wide"))
+    assert not zeros.any()
+    assert not torch.equal(one, two)
+    assert torch.allclose(wide, 10 * one, rtol=1e-6)
 
 
-def test_routers_may_be_zero_and_seeds_differ(place: Path, tmp_path: Path) -> None:
-    assert not tensors(ran(place, "model: ./dense, router: zeros"))[ROUTER].any()
-    first = tensors(ran(place, "model: ./dense, seed: 1"))[ROUTER]
-    assert not torch.equal(first, tensors(ran(place, "model: ./dense, seed: 2"))[ROUTER])
-    wide = tensors(ran(place, "model: ./dense, seed: 1, router: normal(0.2)"))[ROUTER]
-    assert torch.allclose(wide, 10 * first, rtol=1e-6)
-
-
-def test_gates_of_the_paper_shrink_a_block(place: Path) -> None:
-    plain = facts(ran(place, "model: ./dense"))
-    shrunk = facts(ran(place, "model: ./dense, normalize_gates: false"))
-    assert shrunk["step_0"]["difference"] > 10 * plain["step_0"]["difference"]
-    config = json.loads((place / "out/routed/config.json").read_text())
+def test_gates_of_the_paper_shrink_a_block(made: dict[str, Path]) -> None:
+    plain, shrunk = (facts(made[name])["step_0"]["difference"] for name in ("plain", "shrunk"))
+    assert shrunk > 10 * plain
+    config = json.loads((made["shrunk"] / "config.json").read_text())
     assert config["normalize_gates"] is False
 
 
-def test_the_card_and_the_check_name_the_way_to_load(place: Path) -> None:
-    card = (ran(place, "model: ./dense") / "README.md").read_text()
+def test_the_card_names_the_way_to_load(made: dict[str, Path]) -> None:
+    card = (made["plain"] / "README.md").read_text()
     assert "trust_remote_code=True" in card
     assert "modeling_emberge_routed.py" in card
-    dense(place / "decoder", "qwen3")
-    assert "trust_remote_code" not in (ran(place, "model: ./decoder") / "README.md").read_text()
+    assert "trust_remote_code" not in (made["decoder"] / "README.md").read_text()
+
+
+def test_a_window_that_flash_attention_would_lose_is_not_given_to_qwen2_moe(
+    made: dict[str, Path],
+) -> None:
+    assert facts(made["windowed"])["format"] == "emberge_routed"
+    assert facts(made["all_windowed"])["format"] == "mixtral"
 
 
 ALONE = """
@@ -139,8 +157,10 @@ np.save(sys.argv[3], model.encode(["open a file", "sort the list"]))
 
 
 @pytest.mark.slow
-def test_others_embed_with_a_folder_that_they_trust_and_only_then(place: Path) -> None:
-    folder = ran(place, "model: ./dense")
+def test_others_embed_with_a_folder_that_they_trust_and_only_then(
+    made: dict[str, Path], place: Path
+) -> None:
+    folder = made["plain"]
     config = json.loads((folder / "config.json").read_text())
     assert config["auto_map"] == AUTO_MAP
     environment = {"HF_HOME": str(place / "hub"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
@@ -167,8 +187,11 @@ def test_others_embed_with_a_folder_that_they_trust_and_only_then(place: Path) -
 MEMBERS = "models: [./a, ./b, ./c], top_k: 1"
 
 
-@pytest.fixture
-def members(place: Path) -> Path:
+@pytest.fixture(scope="module")
+def members(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three models beside a dense one, with texts for each; do not write into them."""
+    place = tmp_path_factory.mktemp("members")
+    (place / "dense").symlink_to(bert)
     for number, name in enumerate("abc"):
         dense(place / name, "bert", seed=number + 1)
         rows = [{"anchor": word, "positive": word} for word in tiny.WORDS[number::3]]
@@ -176,10 +199,27 @@ def members(place: Path) -> Path:
     return place
 
 
-def test_each_member_gives_an_expert_and_the_rest_is_merged(members: Path) -> None:
-    probe = ", ".join(f"{{path: ./{name}.jsonl, task: retrieval}}" for name in "abc")
-    folder = ran(members, f"{MEMBERS}, probe: [{probe}]", "mix_experts")
-    found, own = tensors(folder), [tensors(members / name) for name in "abc"]
+@pytest.fixture(scope="module")
+def mixed(members: Path) -> dict[str, Path]:
+    """Experts of the members by their own texts, by others' and with a base, and a merge with it."""
+    probes = {
+        order: ", ".join(f"{{path: ./{name}.jsonl, task: retrieval}}" for name in order)
+        for order in ("abc", "bca")
+    }
+    ties = "base: ./dense, strategy: {ties: {density: 0.3}}"
+    return ran(
+        members,
+        own=f"mix_experts: {{{MEMBERS}, probe: [{probes['abc']}]}}",
+        others=f"mix_experts: {{{MEMBERS}, probe: [{probes['bca']}]}}",
+        based=f"mix_experts: {{{MEMBERS}, {ties}, router: normal(0.02)}}",
+        merged=f"merge: {{models: [./a, ./b, ./c], {ties}}}",
+    )
+
+
+def test_each_member_gives_an_expert_and_the_rest_is_merged(
+    members: Path, mixed: dict[str, Path]
+) -> None:
+    found, own = tensors(mixed["own"]), [tensors(members / name) for name in "abc"]
     name = "encoder.layer.1.intermediate.dense.weight"
     assert all(torch.equal(found[EXPERT.format(n)], one[name]) for n, one in enumerate(own))
     name = "encoder.layer.0.output.dense.weight"
@@ -188,50 +228,30 @@ def test_each_member_gives_an_expert_and_the_rest_is_merged(members: Path) -> No
     # Rows are the experts' own states without what all share, as long as rows that are drawn.
     lengths = found[ROUTER].norm(dim=1)
     assert torch.allclose(lengths, torch.full((3,), 0.02 * 32**0.5), rtol=1e-5)
-    assert facts(folder)["router"] == "states"
-
-
-def test_routers_follow_the_texts_of_each_member(members: Path) -> None:
-    routers = []
-    for names in ("abc", "bca"):
-        probe = ", ".join(f"{{path: ./{name}.jsonl, task: retrieval}}" for name in names)
-        folder = ran(members, f"{MEMBERS}, probe: [{probe}]", "mix_experts")
-        routers.append(tensors(folder)[ROUTER])
-        shutil.rmtree(members / "out")
-    assert not torch.allclose(*routers, rtol=0.01)
-
-
-def test_the_rest_is_merged_with_the_base(members: Path) -> None:
-    options = "base: ./dense, strategy: {ties: {density: 0.3}}"
-    folder = ran(members, f"{MEMBERS}, {options}, router: normal(0.02)", "mix_experts")
-    found = tensors(folder)
-    shutil.move(folder, members / "mixed")
-    shutil.rmtree(members / "out")
-    merged = tensors(ran(members, f"models: [./a, ./b, ./c], {options}", "merge"))
-    name = "encoder.layer.0.output.dense.weight"
-    assert torch.equal(found[name], merged[name])
+    assert facts(mixed["own"])["router"] == "states"
+    others = tensors(mixed["others"])[ROUTER]
+    assert not torch.allclose(found[ROUTER], others, rtol=0.01), "they follow the texts"
+    # With a base, the rest is what a merge makes of the members.
+    assert torch.equal(tensors(mixed["based"])[name], tensors(mixed["merged"])[name])
 
 
 def test_routers_from_states_need_texts(members: Path) -> None:
     assert "probe" in refused(members, MEMBERS, "mix_experts")
 
 
-def test_members_of_other_shapes_are_refused(members: Path) -> None:
-    dense(members / "wide", "bert", intermediate_size=96)
-    found = refused(members, "models: [./a, ./wide], router: normal(0.02)", "mix_experts")
+def test_members_of_other_shapes_and_vocabularies_are_refused(members: Path, place: Path) -> None:
+    dense(place / "wide", "bert", intermediate_size=96)
+    (place / "a").symlink_to(members / "a")
+    found = refused(place, "models: [./a, ./wide], router: normal(0.02)", "mix_experts")
     assert "r.yaml:3" in found
     assert "intermediate.dense.weight" in found
-
-
-def test_members_of_other_vocabularies_are_refused(members: Path) -> None:
-    path = members / "b" / "tokenizer.json"
+    shutil.copytree(members / "b", place / "b")
+    path = place / "b" / "tokenizer.json"
     content = json.loads(path.read_text())
     vocabulary = content["model"]["vocab"]
     vocabulary["first"], vocabulary["last"] = vocabulary["last"], vocabulary["first"]
     path.write_text(json.dumps(content))
-    assert "vocabulary" in refused(
-        members, "models: [./a, ./b], router: normal(0.02)", "mix_experts"
-    )
+    assert "vocabulary" in refused(place, "models: [./a, ./b], router: normal(0.02)", "mix_experts")
 
 
 # ── what is refused ─────────────────────────────────────────────────────────────────────────────
@@ -243,10 +263,8 @@ def test_members_of_other_vocabularies_are_refused(members: Path) -> None:
         ("model: ./dense, experts: 4, top_k: 5", ("top_k", "4 experts")),
         ("model: ./dense, experts: 1, top_k: 1", ("option 'experts'", "a whole number from 2 ")),
         ("model: ./dense, layers: [1, 3]", ("layer 3", "0 to 2")),
-        ("model: ./dense, router: normal(0)", ("normal(0.02)",)),
         ("model: ./dense, export: nomic_v2", ("rope",)),
         ("experts: 8", ("'model'",)),
-        ("model: ./dense, router: states", ("router 'states'", "normal(0.02)")),
     ],
 )
 def test_bad_options_are_refused_before_work(
@@ -258,9 +276,8 @@ def test_bad_options_are_refused_before_work(
     assert not (place / "out").exists()
 
 
-def test_a_model_that_is_routed_already_is_refused(place: Path) -> None:
-    routed = ran(place, "model: ./dense").resolve()
-    routed.rename(place / "again")
+def test_a_model_that_is_routed_already_is_refused(made: dict[str, Path], place: Path) -> None:
+    (place / "again").symlink_to(made["plain"].resolve())
     found = refused(place, "model: ./again")
     assert "routed already" in found
     assert "downcycle" in found
@@ -277,23 +294,17 @@ def test_blocks_under_other_names_are_not_left_dense_in_silence(place: Path) -> 
     assert "layer 1" in refused(place, "model: ./renamed")
 
 
-def test_a_window_that_flash_attention_would_lose_is_not_given_to_qwen2_moe(place: Path) -> None:
-    dense(place / "windowed", "mistral", sliding_window=4)
-    assert facts(ran(place, "model: ./windowed"))["format"] == "emberge_routed"
-    assert facts(ran(place, "model: ./windowed, layers: all"))["format"] == "mixtral"
-
-
 def test_a_dense_model_has_no_experts_to_average(place: Path) -> None:
     assert "dense already" in refused(place, "model: ./dense", step="downcycle")
 
 
-def test_a_stranger_s_routed_model_has_no_dense_one_to_go_back_to(place: Path) -> None:
-    dense(place / "decoder", "qwen3")
-    folder = ran(place, "model: ./decoder").resolve()
+def test_a_stranger_s_routed_model_has_no_dense_one_to_go_back_to(
+    made: dict[str, Path], place: Path
+) -> None:
+    folder = Path(shutil.copytree(made["decoder"], place / "stranger"))
     config = json.loads((folder / "config.json").read_text())
     del config["upcycled_from"]
     (folder / "config.json").write_text(json.dumps(config))
-    folder.rename(place / "stranger")
     assert "upcycled from" in refused(place, "model: ./stranger", step="downcycle")
 
 

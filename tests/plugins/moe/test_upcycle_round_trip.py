@@ -24,7 +24,7 @@ from tests.support.tolerance import of_pass
 
 TEXTS = [" ".join(tiny.WORDS[start : start + 1 + start % 7]) for start in range(12)]
 PAIRS = [(" ".join(tiny.WORDS[i : i + 3]), " ".join(tiny.WORDS[i + 1 : i + 4])) for i in range(16)]
-RECIPE = """
+THERE_AND_BACK = """
 x-training: &training
   model: $routed
   data: ./pairs.jsonl
@@ -38,6 +38,8 @@ steps:
     upcycle: {model: ./dense, experts: 4, top_k: 2, layers: LAYERS}
   untouched:
     downcycle: {model: $routed}
+"""
+TRAINED = """
   first:
     train: {<<: *training, seed: 1}
   second:
@@ -97,28 +99,46 @@ def tensors(folder: Path) -> dict[str, Tensor]:
     return load_file(folder / "model.safetensors")
 
 
+def made(row: Row, place: Path, text: str) -> tuple[Path, Path]:
+    """Run steps on a row's model, and return its folder and that of the results."""
+    source = dense(place / "dense", row.kind, **row.changes)
+    lines = [json.dumps({"anchor": anchor, "positive": positive}) for anchor, positive in PAIRS]
+    (place / "pairs.jsonl").write_text("\n".join(lines))
+    plugins, out = load_plugins(), place / "out"
+    recipe = parse_recipe(
+        text.replace("LAYERS", row.layers), path=place / "r.yaml", plugins=plugins
+    )
+    run_recipe(recipe, out, plugins=plugins, quiet=True)
+    return source, out
+
+
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_a_dense_model_goes_there_and_back(row: Row, tmp_path: Path) -> None:
-    source = dense(tmp_path / "dense", row.kind, **row.changes)
-    lines = [json.dumps({"anchor": anchor, "positive": positive}) for anchor, positive in PAIRS]
-    (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
-    plugins, out = load_plugins(), tmp_path / "out"
-    text = RECIPE.replace("LAYERS", row.layers)
-    run_recipe(parse_recipe(text, path=tmp_path / "r.yaml", plugins=plugins), out, plugins=plugins)
-    own = json.loads((source / "config.json").read_text())
-
+    source, out = made(row, tmp_path, THERE_AND_BACK)
     # The format is the one of the table, and the artifact has the difference from the dense model.
     artifact = read_artifact(out / "routed")
     assert artifact is not None
     facts = artifact.details["upcycled"]
     assert facts["format"] == row.format
     assert facts["step_0"]["difference"] < of_pass(source)
-    # sentence-transformers makes the same embeddings of both, before a training.
+    # sentence-transformers makes the same embeddings of both.
     assert np.abs(embedded(out / "routed") - embedded(source)).max() < 1e-5
-    # Without a training the dense model comes back: bytes of tensors, and config.
+    # The dense model comes back: bytes of tensors, and config.
     assert_equal(tensors(out / "untouched"), tensors(source))
-    assert json.loads((out / "untouched/config.json").read_text()) == own
+    own, back = ((one / "config.json").read_text() for one in (source, out / "untouched"))
+    assert json.loads(back) == json.loads(own)
 
+
+QUICK = ("qwen3-alternate", "bert-alternate")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [pytest.param(row, marks=[] if str(row) in QUICK else pytest.mark.slow) for row in ROWS],
+    ids=str,
+)
+def test_siblings_are_trained_merged_and_dense_again(row: Row, tmp_path: Path) -> None:
+    source, out = made(row, tmp_path, THERE_AND_BACK + TRAINED)
     # Two steps change experts and routers, and what was saved embeds as it did in the training's encoder.
     routed, first, second = (tensors(out / name) for name in ("routed", "first", "second"))
     moved = {name for name in routed if not torch.equal(routed[name], first[name])}
@@ -133,7 +153,8 @@ def test_a_dense_model_goes_there_and_back(row: Row, tmp_path: Path) -> None:
     assert_equal(tensors(out / "merged"), {n: t.to(first[n].dtype) for n, t in mean.items()})
 
     # The merged model becomes one of the dense class, which loads whole.
-    assert json.loads((out / "back/config.json").read_text()) == own
+    own, back = ((one / "config.json").read_text() for one in (source, out / "back"))
+    assert json.loads(back) == json.loads(own)
     assert tensors(out / "back").keys() == tensors(source).keys()
     TextEncoder().load(out / "back", device="cpu", dtype="float32")
 

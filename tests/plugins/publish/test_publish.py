@@ -44,8 +44,8 @@ def states(text: str) -> dict[str, str]:
     return {row[0]: row[-1] for row in rows}
 
 
-def test_what_is_shown_is_what_is_there_afterwards(
-    hub: Hub, merged: Merged, capsys: Capture
+def test_what_is_shown_is_what_is_there_afterwards_and_the_same_again_sends_nothing(
+    hub: Hub, merged: Merged, tmp_path: Path, capsys: Capture
 ) -> None:
     folder = merged(FREE, "license: mit")
     assert publish("--yes") == 0
@@ -56,6 +56,15 @@ def test_what_is_shown_is_what_is_there_afterwards(
     assert {"model.safetensors", "modules.json", "README.md", "artifact.json"} <= files
     for name in files - {".gitattributes", "README.md", "artifact.json"}:
         assert (there(hub) / name).read_bytes() == (folder / name).read_bytes()
+    for name in files - {"model.safetensors"}:
+        text = (there(hub) / name).read_text()
+        assert TOKEN not in text
+        assert str(tmp_path) not in text
+        assert str(folder.parent) not in text
+    commits = list(hub.commits["me/soup"])
+    assert publish() == 0  # nothing is asked where nothing is done
+    assert set(states(capsys.readouterr().out).values()) == {"same"}
+    assert hub.commits["me/soup"] == commits
 
 
 def test_a_dry_run_shows_files_card_and_licence_without_a_log_in_or_a_network(
@@ -137,16 +146,6 @@ def test_a_model_without_a_card_gets_one(hub: Hub, merged: Merged) -> None:
     text = (there(hub) / "README.md").read_text()
     assert text.startswith("---\nlicense: mit\n---\n")
     assert "# soup\n" in text
-
-
-def test_the_same_again_sends_nothing(hub: Hub, merged: Merged, capsys: Capture) -> None:
-    merged(FREE, "license: mit")
-    assert publish("--yes") == 0
-    commits = list(hub.commits["me/soup"])
-    capsys.readouterr()
-    assert publish() == 0  # nothing is asked where nothing is done
-    assert set(states(capsys.readouterr().out).values()) == {"same"}
-    assert hub.commits["me/soup"] == commits
 
 
 def test_without_a_terminal_it_shows_and_does_nothing(
@@ -240,35 +239,6 @@ def refused(hub: Hub, capsys: Capture, *more: str, name: str = "me/soup") -> str
     return said.err
 
 
-def test_nobody_logged_in(
-    hub: Hub, merged: Merged, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    merged("license: mit", "license: mit")
-    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
-    assert "hf auth login" in refused(hub, capsys)
-
-
-def test_a_token_that_the_hub_does_not_know(hub: Hub, merged: Merged, capsys: Capture) -> None:
-    merged("license: mit", "license: mit")
-    hub.token = "another"
-    said = refused(hub, capsys)
-    assert "401" in said
-    assert "hf auth login" in said
-
-
-def test_a_token_without_the_right(hub: Hub, merged: Merged, capsys: Capture) -> None:
-    merged("license: mit", "license: mit")
-    said = refused(hub, capsys, name="others/soup")
-    assert "others/soup: the hub answered 403" in said
-    assert "write access" in said
-
-
-def test_a_place_that_does_not_exist(hub: Hub, merged: Merged, capsys: Capture) -> None:
-    merged("license: mit", "license: mit")
-    hub.answers["/api/repos/create"] = [404]
-    assert "404" in refused(hub, capsys)
-
-
 def test_what_was_uploaded_before_a_stop_is_not_sent_again(
     hub: Hub, merged: Merged, capsys: Capture
 ) -> None:
@@ -282,25 +252,25 @@ def test_what_was_uploaded_before_a_stop_is_not_sent_again(
     assert sum(hub.received.values()) == sent
 
 
-def test_a_repository_that_changed_meanwhile_is_left_alone(
-    hub: Hub, merged: Merged, capsys: Capture
+def test_a_refusal_of_the_hub_is_said_with_the_remedy(
+    hub: Hub, merged: Merged, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     merged("license: mit", "license: mit")
-    hub.answers["/commit/"] = [412]
+    with monkeypatch.context() as nobody:
+        nobody.setattr("huggingface_hub.get_token", lambda: None)
+        assert "hf auth login" in refused(hub, capsys)
+    hub.token = "another"
     said = refused(hub, capsys)
-    assert "changed meanwhile" in said
-
-
-def test_no_artifact_or_upload_has_a_token_or_a_path_of_this_machine(
-    hub: Hub, merged: Merged, tmp_path: Path
-) -> None:
-    merged("license: mit", "license: mit")
-    assert publish("--yes") == 0
-    for file in there(hub).rglob("*"):
-        if file.is_file() and file.suffix != ".safetensors":
-            text = file.read_text()
-            assert TOKEN not in text
-            assert str(tmp_path) not in text
+    assert "401" in said
+    assert "hf auth login" in said
+    hub.token = TOKEN
+    said = refused(hub, capsys, name="others/soup")
+    assert "others/soup: the hub answered 403" in said
+    assert "write access" in said
+    hub.answers["/api/repos/create"] = [404]
+    assert "404" in refused(hub, capsys)
+    hub.answers["/commit/"] = [412]
+    assert "changed meanwhile" in refused(hub, capsys)
 
 
 # ── the step ────────────────────────────────────────────────────────────────────────────────────────

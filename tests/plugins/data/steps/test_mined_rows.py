@@ -237,8 +237,10 @@ def test_mined_rows_have_new_negatives_and_no_scores_of_old_ones(tmp_path: Path)
 def test_options_decide_which_passages_are_negatives(
     options: dict[str, Any], expected: list[str | None], tmp_path: Path
 ) -> None:
-    found = outcomes(mine(**options), workspace(tmp_path), *ROWS)
+    rows = [{**row, "neg_scores": [0.5] * len(row["neg"])} for row in ROWS]  # type: ignore[arg-type]
+    found = outcomes(mine(**options), workspace(tmp_path), *rows)
     assert [after and after[1] for after, _ in found] == expected
+    assert {after and after[3] for after, _ in found} == {None}
     count = options["count"]
     few = "no negative" if count == 1 else f"fewer than {count} negatives"
     short = [after is None or len(after[1]) < options["count"] for after, _ in found]
