@@ -64,7 +64,7 @@ def few_probes() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def run(bert: Path, few_probes: None, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return adapted(bert, tmp_path_factory.mktemp("adapt"), 150, "--effort", "quick")
+    return adapted(bert, tmp_path_factory.mktemp("adapt"), 300, "--effort", "quick")
 
 
 @pytest.fixture(scope="module")
@@ -90,10 +90,10 @@ def test_it_ends_with_a_model_that_loads_and_a_screen(run: Run) -> None:
 
 def test_what_was_understood_and_what_it_needs_is_told_first(run: Run) -> None:
     lines = run.text.splitlines()
-    assert "150 rows for retrieval" in lines[0]
+    assert "300 rows for retrieval" in lines[0]
     assert "anchor = frage, positive = antwort" in lines[1]
     assert any(line.startswith("needs: ") and line.endswith(" on disk") for line in lines)
-    assert any("warning: with" in line for line in lines) == ("test queries" in run.text)
+    assert any("warning: with" in line for line in lines) == ("90 test queries" in run.text)
 
 
 def test_the_exit_code_is_that_of_the_gate(run: Run) -> None:

@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +23,9 @@ from tests.support.result_folders import folders
 from tests.support.specialists import (
     AUDIO_TOKENS,
     ROWS,
-    STEPS,
     VISION_TOKENS,
     change_config,
     text_model,
-    write_specialists,
 )
 from tests.support.tiny import write_modules
 from tests.support.tolerance import EXACT, assert_same_pass, gamma
@@ -40,26 +37,11 @@ with warnings.catch_warnings():
 
 IMAGE, AUDIO = 262, 266
 START, END, HEAR, HEARD = 260, 261, 264, 265
-MORE = """
-  both: {{compose: {{text: $merged, vision: {root}/vision, audio: {root}/audio}}}}
-  seen: {{compose: {{text: $merged, vision: {root}/vision}}}}
-  heard: {{compose: {{text: $merged, audio: {root}/audio}}}}
-  unmerged: {{compose: {{text: $encoder, vision: {root}/vision, audio: {root}/audio}}}}
-"""
 
 
 @pytest.fixture(scope="module")
 def plugins() -> Plugins:
     return load_plugins()
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, plugins: Plugins) -> dict[str, Path]:
-    """Folders of specialists and of results by name."""
-    root = write_specialists(tmp_path_factory.mktemp("specialists"))
-    recipe = parse_recipe(STEPS.format(root=root, more=MORE.format(root=root)), plugins)
-    results = folders(run_recipe(recipe, root / "out", plugins, quiet=True))
-    return {**results, **{name: root / name for name in ("text", "vision", "audio")}}
 
 
 @functools.cache
@@ -325,62 +307,28 @@ def test_tokens_stay_on_their_ids(name: str, made: dict[str, Path]) -> None:
 # ── configs ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def config_of(folder: Path) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads((folder / "config.json").read_text())
-    return found
+def test_a_composed_model_is_of_a_class_of_transformers(made: dict[str, Path]) -> None:
+    kinds = {"both": "Qwen3OmniMoeThinkerModel", "seen": "Qwen3VLModel", "heard": "Qwen3ASRModel"}
+    for name, kind in kinds.items():
+        model = AutoModel.from_pretrained(made[name])
+        assert type(model).__name__ == kind
+        assert not [one for one, _ in model.named_modules() if "experts" in one]
 
 
-def test_two_specialists_make_a_dense_thinker(made: dict[str, Path]) -> None:
-    model = AutoModel.from_pretrained(made["both"])
-    assert type(model).__name__ == "Qwen3OmniMoeThinkerModel"
-    assert not [name for name, _ in model.named_modules() if "experts" in name]
-    config = config_of(made["both"])
-    text = config["text_config"]
-    assert (text["num_experts"], text["mlp_only_layers"]) == (0, [0, 1, 2])
-    assert text["rope_parameters"] == {
-        **{"rope_type": "default", "rope_theta": 1e6},
-        **{"mrope_interleaved": True, "mrope_section": [2, 1, 1]},
-    }
-    ids = {name: place for name, place in config.items() if name.endswith("_token_id")}
-    assert ids == {
-        **{"image_token_id": IMAGE, "video_token_id": 263},
-        **{"vision_start_token_id": START, "vision_end_token_id": END},
-        **{"audio_token_id": AUDIO, "audio_start_token_id": HEAR, "audio_end_token_id": HEARD},
-    }
-    assert "max_position_embeddings" not in config["audio_config"]
-
-
-@pytest.mark.parametrize(("name", "kind"), [("seen", "Qwen3VLModel"), ("heard", "Qwen3ASRModel")])
-def test_one_specialist_keeps_its_class(name: str, kind: str, made: dict[str, Path]) -> None:
-    assert type(AutoModel.from_pretrained(made[name])).__name__ == kind
-    config = config_of(made[name])
-    assert config["text_config"]["is_causal"] is False
-    assert config["text_config"]["rope_parameters"]["rope_theta"] == 1e6
-    own = config_of(made["vision" if name == "seen" else "audio"])
-    part = "vision_config" if name == "seen" else "audio_config"
-    assert config[part] == own[part]
-
-
-@pytest.mark.parametrize(("name", "reads"), [("both", "images and sound"), ("seen", "images")])
+@pytest.mark.parametrize(
+    ("name", "reads"), [("both", "images and sound"), ("seen", "images"), ("heard", "sound")]
+)
 def test_the_card_says_what_it_reads_and_what_opens_it(
     name: str, reads: str, made: dict[str, Path]
 ) -> None:
     card = (made[name] / "README.md").read_text("utf-8")
     assert f"for text and {reads}" in card
-    assert "needs torchvision" in card
+    assert ("needs torchvision" in card) == (name != "heard")
+    assert ("torchvision" in card) == (name != "heard")
 
 
-def test_sound_alone_needs_no_torchvision(made: dict[str, Path]) -> None:
-    card = (made["heard"] / "README.md").read_text("utf-8")
-    assert "for text and sound" in card
-    assert "torchvision" not in card
-
-
-def test_check_says_what_opens_it(made: dict[str, Path], plugins: Plugins) -> None:
-    root = made["text"].parent
-    report = check_recipe(
-        parse_recipe(STEPS.format(root=root, more=MORE.format(root=root)), plugins), plugins
-    )
+def test_check_says_what_opens_it(composing: Path, plugins: Plugins) -> None:
+    report = check_recipe(parse_recipe(composing.read_text(), plugins), plugins)
     notes = {(note.step, line) for note in report.notes for line in note.lines}
     assert {step for step, line in notes if "torchvision" in line} == {"both", "seen", "unmerged"}
 

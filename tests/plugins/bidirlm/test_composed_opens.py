@@ -8,35 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emberge import join_parts, load_plugins, parse_recipe, run_recipe
+from emberge import join_parts
 from emberge.encoding import TextEmbedder
 from emberge.media import MediaFolder
 from emberge_encoder import TextEncoder
 from sentence_transformers import SentenceTransformer
 
 from tests.support.embed_media import ORDER, PROMPT, TEXTS, clips, images, run_with_torchvision
-from tests.support.result_folders import folders
-from tests.support.specialists import STEPS, write_specialists
 from tests.support.tolerance import assert_same_pass
 
-MORE = """
-  both: {{compose: {{text: $merged, vision: {root}/vision, audio: {root}/audio}}}}
-  seen: {{compose: {{text: $merged, vision: {root}/vision}}}}
-  heard: {{compose: {{text: $merged, audio: {root}/audio}}}}
-"""
 READS = {
     "both": ["text", "image", "audio", "image and text", "all"],
     "seen": ["text", "image", "image and text"],
     "heard": ["text", "audio"],
 }
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    root = write_specialists(tmp_path_factory.mktemp("specialists"))
-    plugins = load_plugins()
-    recipe = parse_recipe(STEPS.format(root=root, more=MORE.format(root=root)), plugins)
-    return folders(run_recipe(recipe, root / "out", plugins, quiet=True))
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +46,7 @@ def test_it_has_the_modalities_of_its_parts(embedded: tuple[str, dict[str, Any]]
     assert found["modalities"] == [*kinds, "message"]
 
 
+@pytest.mark.slow
 def test_embeddings_are_those_of_plain_transformers(
     embedded: tuple[str, dict[str, Any]],
 ) -> None:
@@ -71,6 +57,7 @@ def test_embeddings_are_those_of_plain_transformers(
         assert np.abs(stock[0] - stock[1]).max() > 1e-3, f"{kind}: two inputs are two embeddings"
 
 
+@pytest.mark.slow
 def test_embeddings_are_those_of_emberges_encoder(
     embedded: tuple[str, dict[str, Any]], made: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -89,6 +76,7 @@ def test_embeddings_are_those_of_emberges_encoder(
         assert np.abs(embedder.embed(inputs) - np.array(found["stock"][kind])).max() <= 1e-5, kind
 
 
+@pytest.mark.slow
 def test_text_is_the_trunks_and_prompts_come_first(
     embedded: tuple[str, dict[str, Any]], made: dict[str, Path]
 ) -> None:

@@ -12,7 +12,7 @@ from emberge import CheckpointError, ModelRef
 from emberge.model_folder import Checkpoint
 from emberge_bidirlm.as_encoder import AsEncoder
 from emberge_bidirlm.compose.compose_step import Compose, tower_hash
-from emberge_bidirlm.compose.composition import Composition, RopeFrom, rope_parameters
+from emberge_bidirlm.compose.composition import Composition, RopeFrom
 from emberge_bidirlm.compose.processors import REPLACED
 from emberge_bidirlm.compose.specialist import Kind, Specialist
 from emberge_bidirlm.compose.target import ComposedClass
@@ -154,18 +154,6 @@ def test_a_spectrum_has_the_towers_bands_and_a_mask(place: Path) -> None:
     assert "dither" not in found
 
 
-def test_special_tokens_have_the_names_of_processors(models: Path) -> None:
-    seen, heard = (Specialist(kind, Checkpoint(models / kind)) for kind in BOTH)
-    assert seen.tokens == {
-        **{"image_token": "<|image_pad|>", "video_token": "<|video_pad|>"},
-        **{"vision_bos_token": "<|vision_start|>", "vision_eos_token": "<|vision_end|>"},
-    }
-    assert heard.tokens == {
-        "audio_token": "<|audio_pad|>",
-        **{"audio_bos_token": "<|audio_start|>", "audio_eos_token": "<|audio_end|>"},
-    }
-
-
 @pytest.mark.parametrize("inside", ["extra_special_tokens", "model_specific_special_tokens", ""])
 def test_marks_are_those_that_the_tokenizers_config_names(inside: str, place: Path) -> None:
     path = place / "audio" / "tokenizer_config.json"
@@ -216,12 +204,6 @@ def test_a_thinker_has_names_of_its_own_for_projectors(own: str, both: str, mode
     found: ComposedClass = composition(models).target
     assert found.name(own) == both
     assert composition(models, ["vision"]).target.name(own) == own
-
-
-def test_a_base_that_the_config_leaves_to_the_class_is_refused(place: Path) -> None:
-    change_config(place / "text", rope_parameters={"rope_type": "default"})
-    with pytest.raises(CheckpointError, match=r"text/config\.json: has no rope_theta"):
-        rope_parameters(Checkpoint(place / "text"), None, None)
 
 
 def test_another_shape_is_refused_with_both(place: Path) -> None:

@@ -127,32 +127,18 @@ def found(folder: Path, name: str = "acme_code") -> dict[str, corpus.Definition]
     return {f"{d.name} {d.query}": d for d in corpus.definitions(name, folder)}
 
 
-def test_functions_and_methods_are_taken_with_their_first_paragraph(tmp_path: Path) -> None:
-    folder = package(tmp_path, "acme_code", {"code": SOURCE})
-    assert list(found(folder)) == [
-        "first Return the first of all things.",
-        "Thing.Inner.method Do what the inner thing does.",
-        "Thing.later Wait for the thing to come.",
-        "Thing.empty Nothing stands here to be found.",
-        "branch Taken although it stands in a branch.",
-        "branch Taken although it stands in another branch.",
-    ]
-
-
-def test_documents_are_definitions_without_docstrings_at_the_left_margin(tmp_path: Path) -> None:
-    documents = [
-        d.document for d in found(package(tmp_path, "acme_code", {"code": SOURCE})).values()
-    ]
-    assert documents == [
-        "@functools.cache\ndef first(\n    a,  # the first\n):\n    # A comment that stays.\n"
-        '    text = """\nleft margin\n"""\n    return text, a',
-        'def method(self):\n    def nested():\n        """Nested functions are part of the outer one."""\n'
-        "        return 1\n    return nested",
-        "async def later(self): return 2",
-        "",
-        "def branch():\n    x = 1\n    return x",
-        "def branch():\n    return 5",
-    ]
+def test_functions_have_their_first_paragraph_and_their_code_without_it(tmp_path: Path) -> None:
+    taken = found(package(tmp_path, "acme_code", {"code": SOURCE}))
+    assert {name: one.document for name, one in taken.items()} == {
+        "first Return the first of all things.": "@functools.cache\ndef first(\n    a,  # the first\n):\n"
+        '    # A comment that stays.\n    text = """\nleft margin\n"""\n    return text, a',
+        "Thing.Inner.method Do what the inner thing does.": "def method(self):\n    def nested():\n"
+        '        """Nested functions are part of the outer one."""\n        return 1\n    return nested',
+        "Thing.later Wait for the thing to come.": "async def later(self): return 2",
+        "Thing.empty Nothing stands here to be found.": "",
+        "branch Taken although it stands in a branch.": "def branch():\n    x = 1\n    return x",
+        "branch Taken although it stands in another branch.": "def branch():\n    return 5",
+    }
 
 
 def test_lines_are_counted_as_python_counts_them(tmp_path: Path) -> None:
@@ -241,6 +227,15 @@ def test_the_corpus_is_a_catalogue_with_sets_in_and_out_of_domain(
     assert artifact.size == len(train)
     assert 0 < len(inside) < 240 - len(train)
     assert len(outside) == 240
+    for one in catalogue.eval:
+        data = load_eval_set(one, readers=[JsonLines()])
+        assert isinstance(data, RetrievalData)
+        for query, grades in data.relevant.items():
+            ((document, grade),) = grades.items()
+            number = data.queries[query].split()[2]
+            assert data.corpus[document].rstrip('"').endswith(f" {number}")
+            assert grade == 1
+            assert query not in data.corpus
 
 
 def test_no_module_stands_on_both_sides_of_the_split(two: Path, tmp_path: Path) -> None:
@@ -258,19 +253,6 @@ def test_no_module_stands_on_both_sides_of_the_split(two: Path, tmp_path: Path) 
     assert sum(len(side) for side in sides) == len(set.union(*sides)) == 40
     assert 20 <= len(sides[0]) <= 35
     assert len(dev.corpus) == 6 * (len(sides[1]) + len(sides[2]))
-
-
-def test_every_query_has_its_own_document(two: Path, tmp_path: Path) -> None:
-    run(ALPHA, tmp_path / "out")
-    for one in load_catalogue(tmp_path / "out").eval:
-        data = load_eval_set(one, readers=[JsonLines()])
-        assert isinstance(data, RetrievalData)
-        for query, grades in data.relevant.items():
-            ((document, grade),) = grades.items()
-            number = data.queries[query].split()[2]
-            assert data.corpus[document].rstrip('"').endswith(f" {number}")
-            assert grade == 1
-            assert query not in data.corpus
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -347,7 +329,9 @@ def test_long_documents_are_cut_at_the_end_of_a_line(installed: Path) -> None:
     assert taken.document.splitlines()[-1] == "    x146 = 146"
 
 
-def test_a_package_that_is_not_installed_is_refused_with_the_fix(tmp_path: Path) -> None:
+def test_a_package_that_is_not_installed_is_refused_with_the_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (problem,) = problems(packages=("acme_absent",), out_of_domain=())
     assert problem == Problem(
         "package 'acme_absent' is not installed (or is one file); pip install acme_absent, or leave it out",
@@ -355,9 +339,6 @@ def test_a_package_that_is_not_installed_is_refused_with_the_fix(tmp_path: Path)
     )
     with pytest.raises(DataError, match="package 'acme_absent' is not installed"):
         run(StdlibCorpus(packages=("acme_absent",)), tmp_path / "out")
-
-
-def test_a_missing_demo_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("emberge_demo.stdlib_corpus.locate", lambda _: None)
     (problem,) = problems(packages=("pandas",), out_of_domain=())
     assert 'pip install "emberge[demo]"' in problem.message

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from emberge import Artifact, Model, ModelRef, RecipeError, TaskInfo
@@ -78,17 +77,12 @@ def test_the_base_is_the_model_that_others_were_trained_from(given: Given, tmp_p
     assert not scores.forgetting  # which of two bases is meant is for the recipe to name
 
 
-def test_tasks_out_of_domain_serve_where_none_are_elsewhere(tmp_path: Path) -> None:
+def test_a_recipe_names_the_tasks_elsewhere_or_those_out_of_domain_serve(tmp_path: Path) -> None:
     workspace = bench(tmp_path, "base", "worse")
     near = Given(quality=QUALITY)
     _, scores, text = scores_of(step("base", "worse", base=BASE, evaluators=(near,)), workspace)
     assert {one.on for one in scores.forgetting} == {"out"}
     assert "| *forgetting, out of domain (less is better)* | – | +" in text
-
-
-def test_a_recipe_names_the_tasks_elsewhere(tmp_path: Path) -> None:
-    workspace = bench(tmp_path, "base", "worse")
-    near = Given(quality=QUALITY)
     wanted = step("base", "worse", base=BASE, elsewhere=("papers",), evaluators=(near,))
     _, scores, _ = scores_of(wanted, workspace)
     assert [task.domain for task in scores.tasks] == ["in", "elsewhere", "out", "in"]
@@ -117,14 +111,9 @@ def test_a_requirement_on_forgetting_is_judged_at_the_bound(
     assert verdicts["worse"].lower_bound < verdicts["worse"].difference < 0
     assert artifact.details["unmet"] == ([] if met else [verdicts["worse"].text])
     assert verdicts["worse"].text in text
-
-
-def test_a_requirement_may_be_about_one_model(given: Given, tmp_path: Path) -> None:
-    workspace = bench(tmp_path, "base", "merged", "worse")
-    require = (Requirement(model=ModelRef("$merged"), forgetting=2.0),)
-    wanted = step("base", "merged", "worse", base=BASE, evaluators=(given,), require=require)
-    _, scores, _ = scores_of(wanted, workspace)
-    assert [one.model for one in scores.requirements] == ["merged"]
+    one = (Requirement(model=ModelRef("$merged"), forgetting=2.0),)
+    _, scores, _ = scores_of(replace(wanted, require=one), workspace)
+    assert [verdict.model for verdict in scores.requirements] == ["merged"]
 
 
 def test_a_requirement_needs_a_base_and_tasks_that_would_show_it(tmp_path: Path) -> None:
@@ -132,21 +121,14 @@ def test_a_requirement_needs_a_base_and_tasks_that_would_show_it(tmp_path: Path)
     wanted = step("base", "worse", evaluators=(inside,), require=(Requirement(forgetting=1.0),))
     found = [str(problem) for problem in wanted.check(Glance())]  # type: ignore[arg-type]
     assert any("under 'base'" in one for one in found)
+    (none,) = Requirement().problems()
+    assert "not_worse_than, better_than, forgetting" in none
+    both = Requirement(forgetting=1.0, better_than=(BASE,)).problems()
+    assert any("under 'model'" in one for one in both)
     workspace = bench(tmp_path, "base", "worse")
     with pytest.raises(RecipeError, match="such tasks under 'elsewhere'"):
         run(replace(wanted, base=BASE), workspace)
     assert not inside.asked
-
-
-@pytest.mark.parametrize(
-    ("options", "fix"),
-    [
-        ({}, "not_worse_than, better_than, forgetting"),
-        ({"forgetting": 1.0, "better_than": (BASE,)}, "under 'model'"),
-    ],
-)
-def test_requirements_that_claim_nothing_are_refused(options: dict[str, Any], fix: str) -> None:
-    assert any(fix in one for one in Requirement(**options).problems())
 
 
 def test_of_losses_forgetting_is_more_loss() -> None:

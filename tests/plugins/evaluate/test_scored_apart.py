@@ -89,12 +89,10 @@ def test_each_model_is_scored_in_a_step_of_its_own(
     assert asked == [f"{bert.name} {task.name}" for bert in berts for task in TASKS]
     # What one model alone is scored with is no other than what the parts found.
     together = json.loads((made["scores"] / "scores.json").read_text())
-    for bert in berts:
-        alone = folders(
-            run_recipe(recipe(plugins, [bert]), tmp_path / bert.name, plugins, quiet=True)
-        )
-        own = json.loads((alone["scores"] / "scores.json").read_text())
-        assert together["scores"][bert.name] == own["scores"][bert.name]
+    one = recipe(plugins, berts[1:2])
+    alone = folders(run_recipe(one, tmp_path / "alone", plugins, quiet=True))
+    own = json.loads((alone["scores"] / "scores.json").read_text())
+    assert together["scores"][berts[1].name] == own["scores"][berts[1].name]
     assert list(alone) == ["scores"]
 
 

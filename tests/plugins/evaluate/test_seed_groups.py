@@ -140,6 +140,24 @@ def test_the_table_tells_arms_before_models(tmp_path: Path) -> None:
     assert "Out of domain (2): papers, pairs." in lines
     assert artifact.details["in_domain"] == ["code"]
     assert result["models"][3]["training_cost"] == {"times": 1.8, "rows": 18, "of": 10}
+    # Arms are compared seed by seed: the same gain on every example and seed.
+    compared = [c for c in result["arm_comparisons"] if c["model"] == "boom"]
+    found = {c["tasks"]: c for c in compared}
+    kinds = {"kind:retrieval", "kind:sts"}
+    assert set(found) == {"all", "type", "in", "out", *kinds, *(task.name for task in ARM_TASKS)}
+    assert found["out"]["difference"] == found["out"]["low"] == pytest.approx(0.05)
+    for on in ("kind:retrieval", "out"):
+        assert list(found[on]["by_seed"].values()) == pytest.approx([0.05, 0.05, 0.05])
+    assert "(+5.0, +5.0, +5.0)" in text
+    # The mean over kinds of task weighs papers and code by a quarter, pairs by half.
+    spread = {
+        task.name: np.std(np.random.default_rng(len(task.name)).random(80) * 0.4) / np.sqrt(80)
+        for task in ARM_TASKS
+    }
+    weights = {"code": 0.25, "papers": 0.25, "pairs": 0.5}
+    half = 1.96 * np.sqrt(sum((weights[name] * s) ** 2 for name, s in spread.items()))
+    low, high = result["mean_intervals"]["bls.seed=1"]["type"]
+    assert (high - low) / 2 == pytest.approx(half, rel=0.05)
 
 
 def test_a_training_on_less_data_costs_less_in_the_table(tmp_path: Path) -> None:
@@ -150,18 +168,6 @@ def test_a_training_on_less_data_costs_less_in_the_table(tmp_path: Path) -> None
     result, text, _ = evaluate(made)
     assert "| *training cost* | 0.6 | 1.4 | 0.5 |" in text.splitlines()
     assert result["models"][0]["training_cost"] == {"times": 0.6, "rows": 6, "of": 10}
-
-
-def test_arms_are_compared_seed_by_seed(tmp_path: Path) -> None:
-    result, text, _ = evaluate(bench_of_arms(tmp_path, *SEEDS))
-    found = {c["tasks"]: c for c in result["arm_comparisons"]}
-    kinds = {"kind:retrieval", "kind:sts"}
-    assert set(found) == {"all", "type", "in", "out", *kinds, *(task.name for task in ARM_TASKS)}
-    assert list(found["kind:retrieval"]["by_seed"].values()) == pytest.approx([0.05, 0.05, 0.05])
-    assert found["out"]["difference"] == pytest.approx(0.05)
-    assert list(found["out"]["by_seed"].values()) == pytest.approx([0.05, 0.05, 0.05])
-    assert found["out"]["low"] == pytest.approx(0.05)  # the same gain on every example and seed
-    assert "(+5.0, +5.0, +5.0)" in text
 
 
 def test_a_claim_about_seeds_is_judged_once_of_the_arm(tmp_path: Path) -> None:
@@ -205,27 +211,32 @@ def test_scores_over_a_number_are_a_curve(tmp_path: Path) -> None:
     assert first["means"]["in"]["low"] < first["means"]["in"]["mean"]
 
 
+NUMBERS = (0.2, 0.6, 1.0)
+
+
 @pytest.mark.parametrize(
-    "rows",
+    ("models", "curves"),
     [
-        ["base=0.2,adapted=0.8", "base=0.6,adapted=0.4", "base=1.0,adapted=0.0"],
-        ["base=0.2,kind=mixed", "base=0.6,kind=mixed", "base=1.0,kind=whole"],
+        # What follows the number is neither a curve nor in its name.
+        (["base=0.2,a=0.8", "base=0.6,a=0.4", "base=1.0,a=0.0"], {"bag": "base"}),
+        (["base=0.2,a=mixed", "base=0.6,a=mixed", "base=1.0,a=whole"], {"bag": "base"}),
+        # What is crossed with it has a curve for each value.
+        (
+            [f"of={of},ratio={r}" for of in ("a", "b") for r in NUMBERS],
+            {"bag,of=a": "ratio", "bag,of=b": "ratio"},
+        ),
+        (["ratio=0.2", "ratio=0.6"], {}),  # two places are none
     ],
 )
-def test_what_follows_the_number_is_neither_a_curve_nor_in_its_name(
-    rows: list[str], tmp_path: Path
+def test_a_curve_is_over_the_first_number_of_three_places_or_more(
+    models: list[str], curves: dict[str, str], tmp_path: Path
 ) -> None:
-    models = [f"bag.{row},seed={seed}" for row in rows for seed in (1, 2)]
-    result, _, _ = evaluate(bench_of_arms(tmp_path, *models))
-    (curve,) = result["curves"]
-    assert (curve["name"], curve["variable"]) == ("bag", "base")
-    assert [(p["at"], len(p["models"])) for p in curve["points"]] == [(0.2, 2), (0.6, 2), (1.0, 2)]
-
-
-def test_what_is_crossed_with_the_number_has_a_curve_for_each_value(tmp_path: Path) -> None:
-    models = [f"bag.of={of},ratio={r}" for of in ("a", "b") for r in (0.2, 0.6, 1.0)]
-    result, _, _ = evaluate(bench_of_arms(tmp_path, *models))
-    assert [curve["name"] for curve in result["curves"]] == ["bag,of=a", "bag,of=b"]
+    steps = [f"bag.{model},seed={seed}" for model in models for seed in (1, 2)]
+    result, _, _ = evaluate(bench_of_arms(tmp_path, *steps))
+    assert {one["name"]: one["variable"] for one in result["curves"]} == curves
+    for one in result["curves"]:
+        places = [(place["at"], len(place["models"])) for place in one["points"]]
+        assert places == [(number, 2) for number in NUMBERS]
 
 
 def test_states_of_a_training_are_a_curve_over_its_steps() -> None:
@@ -248,24 +259,6 @@ def test_states_of_a_training_are_a_curve_over_its_steps() -> None:
     assert [(place.at, place.models) for place in found[0].places] == [
         (n, (f"run.share=0.1/step-{n}",)) for n in (1, 2, 3)
     ]
-
-
-def test_two_places_are_no_curve(tmp_path: Path) -> None:
-    result, _, _ = evaluate(bench_of_arms(tmp_path, "bag.ratio=0.2", "bag.ratio=0.6"))
-    assert result["curves"] == []
-
-
-def test_intervals_of_means_cover_the_test_examples(tmp_path: Path) -> None:
-    """By hand: the mean over kinds of task weighs papers and code by a quarter, pairs by half."""
-    result, _, _ = evaluate(bench_of_arms(tmp_path, "bls"))
-    spread = {
-        task.name: np.std(np.random.default_rng(len(task.name)).random(80) * 0.4) / np.sqrt(80)
-        for task in ARM_TASKS
-    }
-    weights = {"code": 0.25, "papers": 0.25, "pairs": 0.5}
-    half = 1.96 * np.sqrt(sum((weights[name] * s) ** 2 for name, s in spread.items()))
-    low, high = result["mean_intervals"]["bls"]["type"]
-    assert (high - low) / 2 == pytest.approx(half, rel=0.05)
 
 
 def test_seeds_of_an_evaluation_are_an_arm_and_no_draws_inside_trainings_seeds() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +177,7 @@ def test_sizes_are_columns_side_by_side(tmp_path: Path) -> None:
     assert scores.at_sizes("new") == ("new@768", "new@256")
 
 
-def test_two_sizes_are_a_curve_of_each_model(tmp_path: Path) -> None:
+def test_two_sizes_are_a_curve_of_each_model_and_seeds_are_pooled_at_each(tmp_path: Path) -> None:
     result, _ = evaluated(tmp_path, "old", "new.seed=1", "new.seed=2")
     curves = {curve["name"]: curve for curve in result["curves"]}
     assert set(curves) == {"old", "new"}
@@ -187,35 +187,22 @@ def test_two_sizes_are_a_curve_of_each_model(tmp_path: Path) -> None:
     assert small["models"] == ["new.seed=1@256", "new.seed=2@256"]
     gap = large["means"]["task"]["mean"] - small["means"]["task"]["mean"]
     assert gap == pytest.approx(0.05)
-
-
-def test_seeds_are_pooled_at_each_size(tmp_path: Path) -> None:
-    result, _ = evaluated(tmp_path, "old", "new.seed=1", "new.seed=2")
     assert [arm["name"] for arm in result["arms"]] == ["old@768", "old@256", "new@768", "new@256"]
     assert result["arms"][3]["models"] == ["new.seed=1@256", "new.seed=2@256"]
 
 
-def test_a_requirement_is_judged_at_each_size(tmp_path: Path) -> None:
-    require = (
-        Requirement(
-            model=ModelRef("$new"), better_than=(ModelRef("$old"),), tasks="code", margin=4
-        ),
-    )
+def test_a_requirement_names_a_task_without_its_size_and_is_judged_at_each(
+    tmp_path: Path,
+) -> None:
+    refs = {"model": ModelRef("$new"), "better_than": (ModelRef("$old"),)}
+    require = (Requirement(**refs, tasks="code", margin=4),)  # type: ignore[arg-type]
     result, bench = evaluated(tmp_path, "old", "new", require=require)
     scores = read_scores(bench.folder)
     assert [one.model for one in scores.requirements_on("new@256")] == ["new@256"]
     judged = [(one["model"], one["other"], one["met"]) for one in result["requirements"]]
     assert judged == [("new@768", "old@768", True), ("new@256", "old@256", True)]
-
-
-def test_a_requirement_names_a_task_without_its_size(tmp_path: Path) -> None:
-    require = (
-        Requirement(
-            model=ModelRef("$new"), better_than=(ModelRef("$old"),), tasks="code@256", margin=4
-        ),
-    )
     with pytest.raises(RecipeError, match="code@256"):
-        evaluated(tmp_path, "old", "new", require=require)
+        evaluated(tmp_path, "old", "new", require=(replace(require[0], tasks="code@256"),))
 
 
 def test_tasks_without_the_sizes_of_others_are_refused() -> None:

@@ -198,6 +198,7 @@ def test_the_check_warns_of_what_servers_lack(place: Path, plugins: Plugins) -> 
     assert any("tokenizer.json" in one.message for one in found if one.severity == "warning")
 
 
+@pytest.mark.slow
 def test_openvino_gives_torchs_embeddings_too_and_tells_nobody(
     place: Path, plugins: Plugins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,7 +27,6 @@ from emberge_moe.balance import Loads, RouterHealth
 from emberge_moe.downcycle_step import Downcycle, RoutedModel, read_load
 from emberge_moe.rope import Rope, rotary_config, rotary_tensors
 from emberge_moe.routed import Routed
-from emberge_moe.routed_encoder import PredictingRoutedEncoder
 from emberge_moe.routers import ROUTERS, RouterTaps
 from emberge_moe.upcycle.dense_model import DenseModel, is_routed
 from emberge_moe.upcycle.expert_tensors import FilledTensor
@@ -45,10 +44,6 @@ from emberge_moe.upcycle.probe import (
 )
 from emberge_moe.upcycle.routed_format import (
     ROUTED,
-    fused_name,
-    loaded_name,
-    split_names,
-    stored_name,
 )
 from emberge_moe.upcycle.routing import LayerRouting, choose_layers, router_deviation
 from emberge_moe.upcycle.upcycle_step import Upcycle
@@ -594,88 +589,6 @@ def test_the_backbone_refuses_a_model_without_routers(models: Path, tmp_path: Pa
     assert ", ".join(ROUTERS) in problem
     assert "upcycle" in problem
     assert Routed(inner=TextEncoder()).describe(models / "routed").problems == ()
-
-
-class Inner:
-    """An encoder that notes what it is asked, and answers with one object for each question."""
-
-    module, dimension, tokenizer_fingerprint = torch.nn.Identity(), "7", 8
-    prompts, mask_id, vocabulary, max_length, logits = {"a": "b"}, 1, "9", 3, len
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        def answer(*given: Any, **named: Any) -> str:
-            self.asked.append((name, given, named))
-            return f"its {name}"
-
-        return answer
-
-
-def test_a_routed_encoder_asks_its_inner_one() -> None:
-    inner: Any = Inner()
-    taps = RouterTaps(torch.nn.Identity(), "router")
-    one: Any = PredictingRoutedEncoder(inner, taps, 1.0)
-    assert one.module is inner.module
-    assert (one.dimension, one.tokenizer_fingerprint, one.prompts) == (7, "8", {"a": "b"})
-    assert (one.mask_id, one.vocabulary, one.max_length) == (1, 9, 3)
-    assert one.logits == inner.logits
-    questions: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
-        ("tokenise", (["t"],), {"prompt": "p", "max_length": 5}),
-        ("collate", (["t"],), {}),
-        ("locate", (["t"], ["s"]), {"more": 1}),
-        ("states", ({"f": 1},), {}),
-        ("stored_names", (), {}),
-        ("pack", ([["t"]],), {}),
-        ("special", ([1],), {}),
-    ]
-    for name, given, named in questions:
-        assert getattr(one, name)(*given, **named) == f"its {name}"
-    assert one.save("folder") is None
-    assert inner.asked == [*questions, ("save", ("folder",), {})]
-    assert one.states_and_auxiliary({"f": 1}) == ("its states", None)
-
-
-@pytest.mark.parametrize(
-    ("kind", "stored", "loaded"),
-    [
-        ("jina_embeddings_v3", "emb_ln.weight", "embeddings.LayerNorm.weight"),
-        (
-            *("jina_embeddings_v3", "encoder.layers.1.mixer.out_proj.bias"),
-            "layers.1.self_attn.o_proj.bias",
-        ),
-        (
-            *("jina_embeddings_v3", "encoder.layers.0.norm1.weight"),
-            "layers.0.post_attention_layernorm.weight",
-        ),
-        ("nomic_bert", "encoder.layers.0.norm2.bias", "layers.0.post_mlp_layernorm.bias"),
-        ("nomic_bert", "encoder.layers.0.attn.out_proj.bias", "layers.0.self_attn.o_proj.bias"),
-        ("nomic_bert", "encoder.layers.0.mlp.fc11.weight", "layers.0.mlp.up_proj.weight"),
-        ("nomic_bert", "encoder.layers.0.mlp.fc12.weight", "layers.0.mlp.gate_proj.weight"),
-        ("nomic_bert", "encoder.layers.0.mlp.fc2.weight", "layers.0.mlp.down_proj.weight"),
-        ("bert", "encoder.layers.0.norm2.bias", "encoder.layers.0.norm2.bias"),
-    ],
-)
-def test_names_on_disk_and_in_memory_go_both_ways(kind: str, stored: str, loaded: str) -> None:
-    assert loaded_name(kind, stored) == loaded
-    assert stored_name(kind, loaded) == stored
-    assert split_names(kind, stored) == []
-    assert fused_name(kind, loaded) == ("", False)
-
-
-@pytest.mark.parametrize(
-    ("kind", "word"), [("jina_embeddings_v3", "mixer"), ("nomic_bert", "attn")]
-)
-def test_query_key_and_value_are_one_matrix_on_disk(kind: str, word: str) -> None:
-    fused = f"encoder.layers.4.{word}.Wqkv.bias"
-    parts = [f"layers.4.self_attn.{one}_proj.bias" for one in "qkv"]
-    assert split_names(kind, fused) == parts
-    assert [fused_name(kind, f"encoder.{part}") for part in parts] == [
-        *((fused, True), (fused, False), (fused, False))
-    ]
-    assert split_names("bert", fused) == []
-    assert fused_name("bert", parts[0]) == ("", False)
 
 
 NOMIC_DEFAULTS = {

@@ -77,10 +77,10 @@ def _gradients(
     return float(passed.loss), {n: p.grad.clone() for n, p in named if p.grad is not None}
 
 
-ROUTED_LAYERS = {"bert": 2, "modernbert": 2, "qwen3_moe": 1}
+ROUTED_LAYERS = {"bert": 2, "qwen3_moe": 1}
 
 
-@pytest.mark.parametrize("kind", ["bert", "modernbert", *NATIVE])
+@pytest.mark.parametrize("kind", ["bert", *NATIVE])
 def test_a_batch_in_chunks_has_the_losses_of_the_whole(kind: str, tmp_path: Path) -> None:
     folder = _write(tmp_path / "model", kind)
     encoder = _load(folder, balance=0.7)

@@ -91,13 +91,24 @@ def test_tasks_say_what_they_are(catalogue: Path, tmp_path: Path) -> None:
     assert plan["retrieval"].languages == ("en",)
 
 
-def test_two_models_in_turn_get_their_own_scores(
-    catalogue: Path, bert: Path, berts: list[Path], tmp_path: Path
+def test_two_models_in_turn_get_their_own_scores_and_tokenise_once(
+    catalogue: Path, bert: Path, berts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from emberge_encoder import TextModel
+
     evaluator, bench = mteb(catalogue, only=("retrieval", "sts")), Bench(tmp_path)
     first = scored(evaluator, model_at(bert), bench)
+    counted: list[str] = []
+    original = TextModel.tokenise
+
+    def tokenise(self: TextModel, texts: Any, **options: Any) -> Any:
+        counted.extend(texts)
+        return original(self, texts, **options)
+
+    monkeypatch.setattr(TextModel, "tokenise", tokenise)
     second = scored(evaluator, model_at(berts[0]), bench)
     again = scored(evaluator, model_at(bert), bench)
+    assert counted == []
     for task in ("retrieval", "sts"):
         assert first[task].units != second[task].units
         assert first[task].units == again[task].units
@@ -139,25 +150,6 @@ def test_a_text_that_comes_again_is_embedded_once(
     assert len(seen) == len(set(seen))
 
 
-def test_other_models_with_the_tokenizer_tokenise_nothing_again(
-    catalogue: Path, bert: Path, berts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from emberge_encoder import TextModel
-
-    evaluator, bench = mteb(catalogue, only=("retrieval", "sts")), Bench(tmp_path)
-    scored(evaluator, model_at(bert), bench)
-    counted: list[str] = []
-    original = TextModel.tokenise
-
-    def tokenise(self: TextModel, texts: Any, **options: Any) -> Any:
-        counted.extend(texts)
-        return original(self, texts, **options)
-
-    monkeypatch.setattr(TextModel, "tokenise", tokenise)
-    scored(evaluator, model_at(berts[1]), bench)
-    assert counted == []
-
-
 def test_a_cut_set_keeps_what_is_relevant_and_says_so(tmp_path: Path, bert: Path) -> None:
     catalogue = write_catalogue(tmp_path / "sets", ["retrieval"])
     write_retrieval(tmp_path / "sets/eval/retrieval", queries=20, documents=60)
@@ -171,36 +163,13 @@ def test_a_cut_set_keeps_what_is_relevant_and_says_so(tmp_path: Path, bert: Path
     assert score.score > 0  # the relevant documents are still there to be found
 
 
-def test_progress_ends_with_every_task_done(catalogue: Path, bert: Path, tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    scored(mteb(catalogue, only=("retrieval", "sts")), model_at(bert), bench)
-    done = [told[0] for told in bench.told]
-    assert done == sorted(done)
-    assert bench.told[-1][:3] == (2, 2, "tasks")
-    notes = list(dict.fromkeys(told[3] for told in bench.told))
-    assert [note.partition(": ")[0] for note in notes] == ["task 1 of 2", "task 2 of 2"]
-    assert any(0 < share < 1 for share in done), "texts that the running task has embedded"
-    assert any(1 < share < 2 for share in done)
-
-
-def test_an_evaluation_leaves_no_trace_in_global_random_numbers(
-    catalogue: Path, bert: Path, tmp_path: Path
+def test_an_evaluation_reports_its_tasks_and_leaves_no_trace_elsewhere(
+    catalogue: Path, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Neither in global random numbers nor in mteb's own cache."""
     import random
 
     import torch
-
-    random.seed(1), np.random.seed(1), torch.manual_seed(1)
-    before = random.getstate(), np.random.get_state()[1].tolist(), torch.random.get_rng_state()
-    scored(mteb(catalogue, only=("clustering",)), model_at(bert), Bench(tmp_path))
-    assert random.getstate() == before[0]
-    assert np.random.get_state()[1].tolist() == before[1]
-    assert torch.equal(torch.random.get_rng_state(), before[2])
-
-
-def test_mteb_writes_nothing_into_its_own_cache(
-    catalogue: Path, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     from mteb.cache import ResultCache
 
     def refuse(*_: Any, **__: Any) -> None:
@@ -208,7 +177,20 @@ def test_mteb_writes_nothing_into_its_own_cache(
 
     monkeypatch.setattr(ResultCache, "save_to_cache", refuse)
     monkeypatch.setattr(ResultCache, "load_task_result", refuse)
-    scored(mteb(catalogue, only=("sts",)), model_at(bert), Bench(tmp_path))
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.random.get_rng_state()
+    bench = Bench(tmp_path)
+    scored(mteb(catalogue, only=("retrieval", "clustering")), model_at(bert), bench)
+    assert random.getstate() == before[0]
+    assert np.random.get_state()[1].tolist() == before[1]
+    assert torch.equal(torch.random.get_rng_state(), before[2])
+    done = [told[0] for told in bench.told]
+    assert done == sorted(done)
+    assert bench.told[-1][:3] == (2, 2, "tasks")
+    notes = list(dict.fromkeys(told[3] for told in bench.told))
+    assert [note.partition(": ")[0] for note in notes] == ["task 1 of 2", "task 2 of 2"]
+    assert any(0 < share < 1 for share in done), "texts that the running task has embedded"
+    assert any(1 < share < 2 for share in done)
 
 
 def test_a_collapsed_model_is_told_and_counts_as_zero(
@@ -247,12 +229,11 @@ def test_prompts_go_before_queries_and_not_before_documents(tmp_path: Path, bert
     assert len(asked["Task: find a file "]) == len(asked["Instruct: find a file\nQuery: "]) == 12
 
 
-def test_an_unknown_set_is_named_with_what_was_meant(catalogue: Path, tmp_path: Path) -> None:
+def test_an_unknown_set_and_one_name_in_two_catalogues_are_refused(
+    catalogue: Path, tmp_path: Path
+) -> None:
     with pytest.raises(DataError, match="no evaluation set 'retrieva'; did you mean 'retrieval'"):
         mteb(catalogue, only=("retrieva",)).plan(Bench(tmp_path))
-
-
-def test_two_catalogues_with_one_name_are_refused(catalogue: Path, tmp_path: Path) -> None:
     entry = EvalEntry(path=DataRef(str(catalogue)), only=("sts",))
     with pytest.raises(DataError, match="task 'sts' is named 2 times"):
         Mteb(data=(entry, entry), backbone=BACKBONE).plan(Bench(tmp_path))

@@ -65,6 +65,9 @@ def test_a_named_task_is_loaded_and_scored(sts12: Path, bert: Path, tmp_path: Pa
     assert score.units is not None
     assert len(score.units.values) == 10
     assert score.result["scores"]["test"][0]["main_score"] == score.score
+    rows = [json.loads(line) for line in (sts12 / "test.jsonl").read_text().splitlines()]
+    expected = {row[side] for row in rows for side in ("sentence1", "sentence2")}
+    assert set(evaluator.texts(task, bench)) == {("query", text) for text in expected}
 
 
 def test_data_that_cannot_be_had_is_one_clear_line(bert: Path, tmp_path: Path) -> None:
@@ -73,19 +76,8 @@ def test_data_that_cannot_be_had_is_one_clear_line(bert: Path, tmp_path: Path) -
         list(evaluator.evaluate(model_at(bert), evaluator.plan(bench), bench))
     assert "run once with a network" in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_check_says_that_the_hub_was_not_looked_at() -> None:
     (line,) = faults(Mteb(tasks=("STS13",)))
     assert line.startswith("unseen: tasks: the data of 1 mteb tasks (STS13) is not on")
-
-
-def test_the_texts_of_a_named_task_are_those_it_is_scored_on(sts12: Path, tmp_path: Path) -> None:
-    evaluator, bench = Mteb(tasks=("STS12",), backbone=BACKBONE), Bench(tmp_path)
-    (task,) = evaluator.plan(bench)
-    rows = [json.loads(line) for line in (sts12 / "test.jsonl").read_text().splitlines()]
-    expected = {row[side] for row in rows for side in ("sentence1", "sentence2")}
-    assert set(evaluator.texts(task, bench)) == {("query", text) for text in expected}
 
 
 def test_check_names_an_unknown_task_and_an_unknown_benchmark() -> None:
@@ -93,6 +85,12 @@ def test_check_names_an_unknown_task_and_an_unknown_benchmark() -> None:
     assert line.startswith("error: tasks: mteb has no task 'STS21'; did you mean 'STS")
     (line,) = faults(Mteb(benchmark="MTEB(eng, v3)"))
     assert "mteb has no benchmark 'MTEB(eng, v3)'; did you mean 'MTEB(" in line
+    found = faults(Mteb(tasks=("NFCorpos", "SciFact", "Banking77Clasification")))
+    assert len(found) == 2, "each at once"
+    assert "'NFCorpus'" in found[0]
+    assert "'Banking77Classification'" in found[1]
+    (line,) = faults(Mteb(benchmark="MTEB(eng, v2)", only=("Banking77Clasification",)))
+    assert "'Banking77Classification'" in line
 
 
 def test_check_refuses_nothing_to_do_and_doubles() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +13,7 @@ from emberge.cli import arguments
 from emberge_publish import publish_verb
 from emberge_publish.hooks import register_verbs
 from emberge_publish.hub_repository import FileOnHub, Remote
-from emberge_publish.publication import Choices, Publication, Published
+from emberge_publish.publication import Choices, Publication
 from emberge_publish.publish_step import Publish
 
 from tests.support.publishing import git_blob
@@ -108,68 +107,23 @@ def test_a_step_warns_before_the_run_where_nobody_is_logged_in(
 # ── the upload ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def remote_of(commit: str, files: Mapping[str, bytes]) -> Remote:
-    return Remote(commit, {p: FileOnHub(len(b), git_blob(b)) for p, b in files.items()})
-
-
 class Hub:
-    """A repository in memory."""
+    """A repository in memory, where somebody else was faster."""
 
     name, url = "me/soup", "https://hub/me/soup"
 
-    def __init__(self, at_creation: Remote | None = None) -> None:
-        self.at_creation = at_creation
-        self.files: dict[str, bytes] = {}
-        self.asked: list[Any] = []
+    def __init__(self) -> None:
+        self.asked: list[str] = []
 
     def create(self, private: bool) -> Remote:
-        self.asked.append(("create", private))
-        return self.at_creation or Remote("first")
-
-    def commit(self, files: Mapping[str, bytes], removed: Sequence[str], parent: str) -> str:
-        self.asked.append(("commit", dict(files), removed, parent))
-        kept = {**self.files, **files}.items()
-        self.files = {path: content for path, content in kept if path not in removed}
-        return "0123456789abcdef"
-
-
-def publication(hub: Hub, **more: Any) -> Publication:
-    files = {"a": b"xyz", "b": b"1234"}
-    choices = Choices(name="me/soup", **more)
-    return Publication(choices, hub, files, "mit", ())  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("private", [False, True])
-def test_a_new_repository_gets_all_files_in_one_commit(private: bool) -> None:
-    hub = Hub()
-    mine = publication(hub, private=private)
-    done = mine.upload(mine.planned(Remote()), Remote())
-    assert done == Published("0123456789abcdef", "https://hub/me/soup", 2, 7)
-    assert hub.asked == [
-        ("create", private),
-        ("commit", {"a": b"xyz", "b": b"1234"}, [], "first"),
-    ]
-
-
-def test_only_what_differs_is_sent_and_removed_on_the_commit_that_was_seen() -> None:
-    hub = Hub()
-    hub.files = {"a": b"abc", "b": b"1234", "gone": b"x"}
-    seen = remote_of("old", hub.files)
-    mine = publication(hub, replace=True)
-    assert mine.upload(mine.planned(seen), seen) == Published("0123456789abcdef", hub.url, 1, 3)
-    assert hub.asked == [("commit", {"a": b"xyz"}, ["gone"], "old")]
-    hub.files["gone"] = b"x"
-    seen, hub.asked = remote_of("more", hub.files), []
-    assert mine.upload(mine.planned(seen), seen) == Published("0123456789abcdef", hub.url, 0, 0)
-    assert hub.asked[0] == ("commit", {}, ["gone"], "more")
-    seen, hub.asked = remote_of("equal", hub.files), []
-    assert mine.upload(mine.planned(seen), seen) == Published("equal", hub.url, 0, 0)
-    assert not hub.asked
+        self.asked.append("create")
+        content = b"other"
+        return Remote("theirs", {"a": FileOnHub(len(content), git_blob(content))})
 
 
 def test_a_repository_of_somebody_faster_is_not_overwritten() -> None:
-    hub = Hub(at_creation=remote_of("theirs", {"a": b"other"}))
-    mine = publication(hub)
+    hub = Hub()
+    mine = Publication(Choices(name="me/soup"), hub, {"a": b"xyz"}, "mit", ())  # type: ignore[arg-type]
     with pytest.raises(RecipeError, match=r"me/soup: .*\(a\).*--replace"):
         mine.upload(mine.planned(Remote()), Remote())
-    assert [kind for kind, *_ in hub.asked] == ["create"]
+    assert hub.asked == ["create"]

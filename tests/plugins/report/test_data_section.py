@@ -48,10 +48,6 @@ def test_counts_and_examples_are_tables(tmp_path: Path) -> None:
     shown = [["".join(cell.itertext()) for cell in row] for row in examples.iter("tr")]
     assert shown[1] == ["7", "too <far>", "anchor A & Bpositive c", "dropped"]
     assert shown[2] == ["1,007", "b", "anchor x", "anchor y"]
-
-
-def test_sentences_are_below_the_counts(tmp_path: Path) -> None:
-    section = read(tmp_path, json.dumps(SETS))
     assert [line.text for line in section.iter("p")] == ["9 groups <joined>"]
 
 

@@ -51,6 +51,12 @@ def test_every_number_has_a_cell_with_its_names_and_a_missing_one_an_empty_cell(
     empty = found["a, z: no number"]
     assert [(e.tag, e.get("class")) for e in empty] == [("title", None), ("rect", "empty")]
     assert words(found["b, y: +5.000"]) == ["+5.00"]
+    svg = drawn(heat_map=MAP)
+    assert not re.search(r"#[0-9a-f]{3,6}|rgb", ElementTree.tostring(svg, "unicode"))
+    assert svg.get("role") == "img"
+    label = str(svg.get("aria-label"))
+    assert "+5.00 (b, y)" in label
+    assert "\N{MINUS SIGN}2.50 (a, y)" in label
 
 
 def opacity(cell: ElementTree.Element) -> float:
@@ -76,18 +82,6 @@ def test_numbers_of_one_sign_go_from_the_lowest_to_the_highest() -> None:
     assert opacity(low) < 0.2 < opacity(high)
     assert {"0.450", "0.550"} <= set(words(svg))
     assert "+" not in "".join(words(svg))
-
-
-def test_the_colours_are_the_pages() -> None:
-    svg = drawn(heat_map=MAP)
-    assert not re.search(r"#[0-9a-f]{3,6}|rgb", ElementTree.tostring(svg, "unicode"))
-    assert svg.get("role") == "img"
-
-
-def test_the_label_has_the_ends() -> None:
-    label = drawn(heat_map=MAP).get("aria-label")
-    assert "+5.00 (b, y)" in str(label)
-    assert "\N{MINUS SIGN}2.50 (a, y)" in str(label)
 
 
 @pytest.mark.parametrize("rows", [1, 3, 40, 150])
@@ -131,6 +125,18 @@ def test_a_table_that_is_given_takes_the_place_of_the_numbers() -> None:
         ["one", "2"],
         ["three", "–"],
     ]
+
+
+def test_a_figure_has_its_heading_its_caption_and_a_table_beside() -> None:
+    rows = [["a + b", "\N{MINUS SIGN}1.5 %", "1: a"], ["c", "2e-05", "2: b, c"]]
+    table = {"title": "Numbers", "head": ["Pair", "Loss", "Who"], "rows": rows}
+    root = section(heat_map=MAP, title="What <it> is", caption="So & so.", table=table)
+    assert next(root.iter("figcaption")).text == "So & so."
+    assert next(root.iter("h3")).text == "What <it> is"
+    assert [cell.text for cell in root.iter("th")] == ["Pair", "Loss", "Who", "a + b", "c"]
+    assert [cell.get("class") for cell in root.iter("td")] == [None, "words"] * 2
+    assert next(root.iter("summary")).text == "Numbers"
+    assert read_figures("study", Artifact("file")) == []
 
 
 numbers = st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.integers(-9, 9)

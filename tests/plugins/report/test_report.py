@@ -32,7 +32,7 @@ def page(run: FinishedRun) -> str:
     return report(run, *STEPS)
 
 
-def test_the_page_loads_nothing(page: str) -> None:
+def test_the_page_loads_nothing_and_is_well_formed_and_light(page: str) -> None:
     root = parsed(page)
     tags = {element.tag for element in root.iter()}
     assert not tags & {"script", "link", "img", "iframe", "object", "embed", "base", "image"}
@@ -41,10 +41,6 @@ def test_the_page_loads_nothing(page: str) -> None:
         assert element.get("href", "#").startswith("#")
         assert not [name for name in element.attrib if name.startswith("on")]
     assert not re.search(r"url\(|@import|https?:", page)
-
-
-def test_the_page_is_well_formed_and_light(page: str) -> None:
-    root = parsed(page)
     assert root.tag == "html"
     assert root.get("lang") == "en"
     ids = [element.get("id") for element in root.iter() if element.get("id")]
@@ -52,6 +48,12 @@ def test_the_page_is_well_formed_and_light(page: str) -> None:
     links = {e.get("href", "").removeprefix("#") for e in root.iter("a")}
     assert links <= set(ids)
     assert len(page) < 150_000
+    pictures = [svg for svg in root.iter("svg") if svg.get("aria-hidden") != "true"]
+    assert len(pictures) > 6
+    assert all(svg.get("role") == "img" and svg.get("aria-label") for svg in pictures)
+    best = [cell for cell in root.iter("td") if cell.get("class") == "best"]
+    assert len(best) == 5, "the highest of each column"
+    assert all("★" in "".join(cell.itertext()) for cell in best)
 
 
 def test_every_model_task_and_step_is_there(page: str) -> None:
@@ -61,12 +63,8 @@ def test_every_model_task_and_step_is_there(page: str) -> None:
     assert "77.81" in text
     assert "multi_slerp" in text
     assert "A <small> recipe & more" in text
-
-
-def test_every_picture_has_words(page: str) -> None:
-    pictures = [svg for svg in parsed(page).iter("svg") if svg.get("aria-hidden") != "true"]
-    assert len(pictures) > 6
-    assert all(svg.get("role") == "img" and svg.get("aria-label") for svg in pictures)
+    assert "Its parents are" in text
+    assert "cosine of their changes" in text
 
 
 def test_the_same_run_gives_the_same_page(run: FinishedRun, page: str) -> None:
@@ -99,17 +97,6 @@ def test_a_difference_whose_interval_holds_zero_is_not_called_better(tmp_path: P
     assert cells[1].endswith("better")
     assert cells[2].endswith("worse")
     assert not [c for c in cells[0:1] if "better" in c]
-
-
-def test_a_merges_parents_are_called_siblings_or_strangers(page: str) -> None:
-    assert "Its parents are" in words(page)
-    assert "cosine of their changes" in words(page)
-
-
-def test_the_highest_score_of_each_column_is_marked(page: str) -> None:
-    best = [cell for cell in parsed(page).iter("td") if cell.get("class") == "best"]
-    assert len(best) == 5
-    assert all("★" in "".join(cell.itertext()) for cell in best)
 
 
 def test_an_unmet_requirement_and_warnings_are_seen(
@@ -199,49 +186,28 @@ def test_smoothing_keeps_a_straight_line_straight_to_its_ends() -> None:
     assert smooth([]) == []
 
 
-def test_a_long_training_is_drawn_with_few_points(
+def test_a_long_training_is_drawn_with_few_points_and_all_that_was_logged(
     berts: list[Path], bert: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    runs.trained(out, "long", berts[0], steps=20_000)
-    page = report(FinishedRun(out, outside={BASE: bert}), "long")
-    assert "20,000" in words(page)
-    assert len(page) < 120_000
-
-
-def test_losses_that_are_not_finite_are_counted(
-    berts: list[Path], bert: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    folder = runs.trained(out, "full", berts[0])
-    row = {"name": "loss", "value": math.inf, "at": 7}
-    with (folder / "metrics.jsonl").open("a") as file:
-        file.write("\n" + json.dumps(row) + "\n")
-    page = report(FinishedRun(out, outside={BASE: bert}), "full")
-    assert "full: 1 logged losses are not finite" in words(page)
-    assert not re.search(r'd="[^"]*(nan|inf)', page)
-
-
-def test_datasets_with_losses_of_their_own_get_a_chart(
-    berts: list[Path], bert: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    folder = runs.trained(out, "full", berts[0])
+    folder = runs.trained(out, "long", berts[0], steps=20_000)
     rows = [
-        {"name": f"loss/{name}", "value": 1.0 / at, "at": at}
-        for name in ("faq", "sts")
-        for at in range(1, 9)
+        {"name": "loss", "value": math.inf, "at": 7},
+        *(
+            {"name": f"loss/{name}", "value": 1.0 / at, "at": at}
+            for name in ("faq", "sts")
+            for at in range(1, 9)
+        ),
     ]
     with (folder / "metrics.jsonl").open("a") as file:
         file.write("\n" + "".join(json.dumps(row) + "\n" for row in rows))
-    summaries = [
-        s.text
-        for s in parsed(report(FinishedRun(out, outside={BASE: bert}), "full")).iter("summary")
-    ]
-    assert "full: loss by data set" in summaries
+    page = report(FinishedRun(out, outside={BASE: bert}), "long")
+    assert "20,000" in words(page)
+    assert len(page) < 120_000
+    assert "long: 1 logged losses are not finite" in words(page)
+    assert not re.search(r'd="[^"]*(nan|inf)', page)
+    assert "long: loss by data set" in [s.text for s in parsed(page).iter("summary")]
 
 
 def test_nothing_to_tell_about_is_a_problem() -> None:

@@ -57,23 +57,22 @@ def test_relevant_documents_are_positives_and_judged_others_negatives(
     folder: Path, tmp_path: Path
 ) -> None:
     """q1 has no relevant document, and d2 no judgement."""
-    (example,) = run(folder, tmp_path)
+    origin = DataOrigin(licence="mit", url="https://acme.org")
+    (example,) = run(folder, tmp_path, source=origin)
+    (listed,) = load_catalogue(next(tmp_path.rglob("datasets.yaml"))).train
+    assert listed.source == origin
     assert example.anchor == "open a file"
     assert list(example.positives) == ["Files Call open."]
     assert list(example.negatives) == ["Call sort."]
-
-
-def test_the_pairs_have_the_stated_origin_of_the_folder(folder: Path, tmp_path: Path) -> None:
-    origin = DataOrigin(licence="mit", url="https://acme.org")
-    run(folder, tmp_path, source=origin)
-    (listed,) = load_catalogue(next(tmp_path.rglob("datasets.yaml"))).train
-    assert listed.source == origin
 
 
 def test_other_judgements_are_read_where_they_are_named(folder: Path, tmp_path: Path) -> None:
     (folder / "qrels" / "dev.tsv").write_text("q1\td1\t1\n", "utf-8")
     (example,) = run(folder, tmp_path, judgements="dev")
     assert example.anchor == "sort a list"
+    (folder / "qrels" / "train.tsv").write_text("q1\td1\t0\n", "utf-8")
+    with pytest.raises(DataError, match="no query of its train judgements"):
+        run(folder, tmp_path)
 
 
 def test_a_check_names_missing_judgements(folder: Path) -> None:
@@ -81,9 +80,3 @@ def test_a_check_names_missing_judgements(folder: Path) -> None:
     assert not [*BeirPairs(path=DataRef(str(folder))).check(context)]
     (problem,) = BeirPairs(path=DataRef(str(folder)), judgements="dev").check(context)
     assert "dev" in problem.message
-
-
-def test_judgements_without_a_relevant_document_are_refused(folder: Path, tmp_path: Path) -> None:
-    (folder / "qrels" / "train.tsv").write_text("q1\td1\t0\n", "utf-8")
-    with pytest.raises(DataError, match="no query of its train judgements"):
-        run(folder, tmp_path)

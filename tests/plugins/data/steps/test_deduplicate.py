@@ -41,42 +41,42 @@ def pair(anchor: str, positive: str, *negatives: str) -> dict[str, Any]:
     return {"query": anchor, "pos": [positive], "neg": list(negatives)}
 
 
-def test_rows_that_differ_in_case_and_punctuation_are_one(tmp_path: Path) -> None:
-    rows = [pair("What is it?", "A thing."), pair("what is IT", "a  thing"), pair("What?", "It.")]
-    assert run(tmp_path, {"a": rows}) == {"a": ["What is it?", "What?"]}
+LABELLED = [
+    *({"text": text, "label": "x"} for text in ("one", "two", "One!")),
+    *({"text": text, "label": "y"} for text in ("one", "three")),
+    *({"text": text, "label": "z"} for text in ("four", "Four.")),
+]
+SCORED = [
+    {"sentence1": "one", "sentence2": "two", "score": 0.4},
+    {"sentence1": "two", "sentence2": "one", "score": 0.4},
+    {"sentence1": "two", "sentence2": "three", "score": 0.1},
+]
 
 
-def test_two_questions_on_one_passage_stay_and_so_do_two_answers(tmp_path: Path) -> None:
-    rows = [pair("One?", "passage"), pair("Two?", "passage"), pair("One?", "other")]
-    assert run(tmp_path, {"a": rows}) == {"a": ["One?", "Two?", "One?"]}
+@pytest.mark.parametrize(
+    ("rows", "left"),
+    [
+        (
+            [pair("What is it?", "A thing."), pair("what is IT", "a  thing"), pair("What?", "It.")],
+            ["What is it?", "What?"],
+        ),
+        (
+            [pair("One?", "passage"), pair("Two?", "passage"), pair("One?", "other")],
+            ["One?", "Two?", "One?"],
+        ),
+        ([pair("q", "p", "n1"), pair("q", "p", "n2"), pair("r", "s", "n1")], ["q", "r"]),
+        (SCORED, ["one", "two"]),
+        (LABELLED, ["one", "two", "one", "three"]),
+    ],
+    ids=["case", "one side", "negatives", "either order", "labels, none of which has one row"],
+)
+def test_rows_that_say_the_same_are_one(tmp_path: Path, rows: Rows, left: list[str]) -> None:
+    assert run(tmp_path, {"a": rows}) == {"a": left}
 
 
 def test_a_row_of_two_sets_stays_in_the_first(tmp_path: Path) -> None:
     sets = {"a": [pair("q", "p"), pair("x", "y")], "b": [pair("Q!", "p"), pair("u", "v")]}
     assert run(tmp_path, sets) == {"a": ["q", "x"], "b": ["u"]}
-
-
-def test_negatives_make_no_difference(tmp_path: Path) -> None:
-    rows = [pair("q", "p", "n1"), pair("q", "p", "n2"), pair("r", "s", "n1")]
-    assert run(tmp_path, {"a": rows}) == {"a": ["q", "r"]}
-
-
-def test_scored_pairs_are_the_same_in_either_order(tmp_path: Path) -> None:
-    rows = [
-        {"sentence1": "one", "sentence2": "two", "score": 0.4},
-        {"sentence1": "two", "sentence2": "one", "score": 0.4},
-        {"sentence1": "two", "sentence2": "three", "score": 0.1},
-    ]
-    assert run(tmp_path, {"a": rows}) == {"a": ["one", "two"]}
-
-
-def test_a_text_of_two_labels_is_two_rows_and_no_label_is_left_with_one(tmp_path: Path) -> None:
-    rows = [
-        *({"text": text, "label": "x"} for text in ("one", "two", "One!")),
-        *({"text": text, "label": "y"} for text in ("one", "three")),
-        *({"text": text, "label": "z"} for text in ("four", "Four.")),
-    ]
-    assert run(tmp_path, {"a": rows}) == {"a": ["one", "two", "one", "three"]}
 
 
 def test_every_near_copy_is_near_a_row_that_stays_and_no_two_that_stay_are_near(

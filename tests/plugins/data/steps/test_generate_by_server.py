@@ -75,8 +75,9 @@ def notes(bench: Bench) -> dict[str, int]:
 def test_each_passage_is_asked_about_once_and_its_lines_are_queries(
     tmp_path: Path, handbook: Path
 ) -> None:
+    source = DataOrigin(licence="mit", written_by=("translator",))
     with serving_chat() as service:
-        bench = run(step(service, handbook), tmp_path / "run")
+        bench = run(step(service, handbook, source=source), tmp_path / "run")
         assert len(service.asked) == len(set(service.asked)) == PASSAGES
         assert service.requests[0]["model"] == "m"
     found = queries(bench)
@@ -86,14 +87,6 @@ def test_each_passage_is_asked_about_once_and_its_lines_are_queries(
     )
     row = json.loads((bench.folder / "train.jsonl").read_text().splitlines()[0])
     assert row["pos"][0].startswith("Care of ")
-
-
-def test_the_set_has_the_origin_of_the_documents_and_the_model_that_wrote(
-    tmp_path: Path, handbook: Path
-) -> None:
-    source = DataOrigin(licence="mit", written_by=("translator",))
-    with serving_chat() as service:
-        bench = run(step(service, handbook, source=source), tmp_path / "run")
     (listed,) = load_catalogue(bench.folder).train
     assert listed.source == replace(source, written_by=("translator", "m"))
 
@@ -112,24 +105,18 @@ def test_a_second_run_asks_for_nothing_and_gives_the_same_bytes(
 
 
 def test_a_changed_request_is_another(tmp_path: Path, handbook: Path) -> None:
+    fields = {"temperature": 0.3, "max_tokens": None, "max_completion_tokens": 99}
     with serving_chat() as service:
         run(step(service, handbook, limit=3), tmp_path / "run")
         run(step(service, handbook, limit=5), tmp_path / "run")
         assert len(service.asked) == 5
-        run(
-            step(service, handbook, limit=3, server={"request": {"temperature": 0.3}}),
-            tmp_path / "run",
-        )
+        run(step(service, handbook, limit=3, server={"request": fields}), tmp_path / "run")
         assert len(service.asked) == 8
-        assert service.requests[-1]["temperature"] == 0.3
-
-
-def test_fields_of_the_request_may_be_added_and_left_out(tmp_path: Path, handbook: Path) -> None:
-    fields = {"max_tokens": None, "max_completion_tokens": 99}
-    with serving_chat() as service:
-        run(step(service, handbook, limit=1, server={"request": fields}), tmp_path / "run")
-        assert "max_tokens" not in service.requests[0]
-        assert service.requests[0]["max_completion_tokens"] == 99
+        assert (
+            service.requests[-1].items()
+            >= {"temperature": 0.3, "max_completion_tokens": 99}.items()
+        )
+        assert "max_tokens" not in service.requests[-1]
 
 
 def test_the_key_is_sent_to_the_server_and_is_nowhere_else(
@@ -147,16 +134,17 @@ def test_the_key_is_sent_to_the_server_and_is_nowhere_else(
     assert not [text for text in texts if KEY in text]
 
 
-@pytest.mark.parametrize("status", [401, 403])
-def test_a_refused_key_ends_the_step_after_one_request_and_is_not_shown(
-    tmp_path: Path, handbook: Path, monkeypatch: pytest.MonkeyPatch, status: int
+@pytest.mark.parametrize(
+    ("status", "said"), [(401, "CHAT_KEY"), (403, "CHAT_KEY"), (404, "the key was")]
+)
+def test_a_refusal_ends_the_step_after_one_request_and_shows_no_key(
+    tmp_path: Path, handbook: Path, monkeypatch: pytest.MonkeyPatch, status: int, said: str
 ) -> None:
     monkeypatch.setenv("CHAT_KEY", KEY)
-    wrong = Wrong(status, f"invalid key {KEY}".encode())
-    with serving_chat(lambda _: wrong) as service, pytest.raises(EmbergeError) as error:
+    wrong = Wrong(status, f"the key was {KEY}".encode())
+    with serving_chat(lambda _: wrong) as service, pytest.raises(EmbergeError, match=said) as error:
         run(step(service, handbook, server={"key": "CHAT_KEY"}), tmp_path / "run")
     assert len(service.asked) == 1
-    assert "CHAT_KEY" in str(error.value)
     assert KEY not in str(error.value)
 
 
@@ -169,19 +157,6 @@ def test_a_key_that_is_none_is_named_by_its_variable_before_any_request(
         run(step(service, handbook, server={"key": "CHAT_KEY"}), tmp_path / "run")
     assert service.asked == []
     assert not value.strip() or value not in str(error.value)
-
-
-def test_an_answer_that_shows_the_key_is_shown_without_it(
-    tmp_path: Path, handbook: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CHAT_KEY", KEY)
-    wrong = Wrong(404, f"no model for {KEY}".encode())
-    with (
-        serving_chat(lambda _: wrong) as service,
-        pytest.raises(EmbergeError, match="no model for") as error,
-    ):
-        run(step(service, handbook, server={"key": "CHAT_KEY"}), tmp_path / "run")
-    assert KEY not in str(error.value)
 
 
 def then(*answers: str | Wrong) -> Callable[[str], str | Wrong]:
@@ -399,16 +374,12 @@ def test_a_judge_is_asked_twice_and_must_say_yes_both_times(tmp_path: Path, hand
     assert found["the judge's answer depends on the order"] == PASSAGES - 3
     assert found["its passage does not answer it, says the judge"] == PASSAGES
 
-
-def test_a_judge_without_an_opinion_ends_the_step(tmp_path: Path, handbook: Path) -> None:
-    def rule(prompt: str) -> str:
+    def perhaps(prompt: str) -> str:
         return "Perhaps." if "one word, yes or" in prompt else queries_by_rule(prompt)
 
-    with (
-        serving_chat(rule) as service,
-        pytest.raises(EmbergeError, match=r"replies are of no use: neither yes nor no \(20\)"),
-    ):
-        run(step(service, handbook, judge=True), tmp_path / "run")
+    words = r"replies are of no use: neither yes nor no \(20\)"
+    with serving_chat(perhaps) as service, pytest.raises(EmbergeError, match=words):
+        run(step(service, handbook, judge=True), tmp_path / "perhaps")
 
 
 def test_kinds_take_turns_over_the_passages(tmp_path: Path, handbook: Path) -> None:
@@ -450,41 +421,31 @@ def test_a_sample_tells_about_how_many_requests_a_large_folder_needs(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("server", "option"),
+    ("server", "option", "severity"),
     [
-        ({"endpoint": "ftp://host/v1"}, "endpoint"),
-        ({"endpoint": "https://me:pw@host/v1"}, "endpoint"),
-        ({"endpoint": "https://example.com/v1", "key": "sk-abcdef"}, "key"),
+        ({"endpoint": "ftp://host/v1"}, "endpoint", "error"),
+        ({"endpoint": "https://me:pw@host/v1"}, "endpoint", "error"),
+        ({"key": "sk-abcdef"}, "key", "error"),
+        ({"key": "CHAT_KEY"}, "key", "warning"),
+        *(
+            ({"request": {"temperature": one}}, "request", "error")
+            for one in (float("nan"), float("inf"), {1, 2})
+        ),
     ],
 )
-def test_options_that_would_give_a_key_away_are_found_by_the_check(
-    handbook: Path, server: dict[str, str], option: str
-) -> None:
-    made = GenerateQueries(documents=DataRef(str(handbook)), by=ChatServer(model="m", **server))  # type: ignore[arg-type]
-    problems = [p for p in made.check(Glance()) if p.severity == "error"]
-    assert [p.where for p in problems] == [f"by.{option}"]
-    assert "sk-abcdef" not in problems[0].message
-
-
-@pytest.mark.parametrize("temperature", [float("nan"), float("inf"), {1, 2}])
-def test_a_field_of_the_request_that_json_does_not_have_is_found_by_the_check(
-    handbook: Path, temperature: object
-) -> None:
-    by = ChatServer(
-        endpoint="https://example.com/v1", model="m", request={"temperature": temperature}
-    )
-    made = GenerateQueries(documents=DataRef(str(handbook)), by=by)
-    problems = [p for p in made.check(Glance()) if p.severity == "error"]
-    assert [p.where for p in problems] == ["by.request"]
-
-
-def test_a_missing_key_is_a_warning_of_the_check(
-    handbook: Path, monkeypatch: pytest.MonkeyPatch
+def test_options_without_sense_or_that_would_give_a_key_away_are_found_by_the_check(
+    handbook: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    server: dict[str, Any],
+    option: str,
+    severity: str,
 ) -> None:
     monkeypatch.delenv("CHAT_KEY", raising=False)
-    by = ChatServer(endpoint="https://example.com/v1", model="m", key="CHAT_KEY")
-    problems = list(GenerateQueries(documents=DataRef(str(handbook)), by=by).check(Glance()))
-    assert [(p.where, p.severity) for p in problems] == [("by.key", "warning")]
+    by = ChatServer(**{"endpoint": "https://example.com/v1", "model": "m", **server})
+    made = GenerateQueries(documents=DataRef(str(handbook)), by=by)
+    (problem,) = [p for p in made.check(Glance()) if p.severity == severity]
+    assert problem.where == f"by.{option}"
+    assert "sk-abcdef" not in problem.message
 
 
 def test_documents_that_leave_the_machine_need_permission(handbook: Path) -> None:

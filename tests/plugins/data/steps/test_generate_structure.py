@@ -47,39 +47,46 @@ def generate(tmp_path: Path, files: Mapping[str, str], **options: Any) -> dict[s
     return queries(run(tmp_path, folder, **{"dev": 0, "test": 0, **options}))
 
 
-def test_titles_and_headings_lead_to_their_text_and_are_taken_out_of_it(tmp_path: Path) -> None:
-    found = generate(
-        tmp_path,
+PAGES: list[tuple[tuple[str, ...], dict[str, str], dict[str, str]]] = [
+    (
+        ("title", "heading"),
         {
             "a.md": f"# Care of the garden\n\nThe care of the garden is work. {BODY}\n\n## Watering in the "
             f"summer\n\nThe pump runs. {BODY[::-1]}\n"
         },
-        kinds=("title", "heading"),
-    )
-    assert set(found) == {"Care of the garden", "Watering in the summer"}
-    assert found["Care of the garden"] == f"The is work. {BODY}"
-    assert found["Watering in the summer"] == f"The pump runs. {BODY[::-1]}"
+        {
+            "Care of the garden": f"The is work. {BODY}",
+            "Watering in the summer": f"The pump runs. {BODY[::-1]}",
+        },
+    ),
+    (  # a short heading stands behind the title
+        ("heading",),
+        {"a.md": f"# The garden\n\nText of it. {BODY}\n\n## Usage\n\nIt is easy. {BODY[::-1]}\n"},
+        {"The garden Usage": f"The garden It is easy. {BODY[::-1]}"},
+    ),
+    (
+        ("sentence",),
+        {"a.txt": f"The hose is kept in the shed. {BODY}"},
+        {"The hose is kept in the shed.": BODY},
+    ),
+    (  # words of a link lead to the section that it names
+        ("link",),
+        {
+            "guide/a.md": "# A\n\nFirst see [how to lay a hose](../b.html#laying-it) and "
+            "[read more](../b.md).\n",
+            "b.md": f"# B\n\nSome opening words. {BODY[::-1]}\n\n## Laying it\n\n"
+            f"So: how to lay a hose. {BODY}\n",
+        },
+        {"how to lay a hose": f"B - Laying it So: . {BODY}"},
+    ),
+]
 
 
-def test_a_short_heading_stands_behind_the_title(tmp_path: Path) -> None:
-    page = f"# The garden\n\nText of it. {BODY}\n\n## Usage\n\nIt is easy. {BODY[::-1]}\n"
-    found = generate(tmp_path, {"a.md": page}, kinds=("heading",))
-    assert found == {"The garden Usage": f"The garden It is easy. {BODY[::-1]}"}
-
-
-def test_a_first_sentence_leads_to_the_rest(tmp_path: Path) -> None:
-    page = f"The hose is kept in the shed. {BODY}"
-    found = generate(tmp_path, {"a.txt": page}, kinds=("sentence",))
-    assert found == {"The hose is kept in the shed.": BODY}
-
-
-def test_words_of_a_link_lead_to_the_section_that_it_names(tmp_path: Path) -> None:
-    files = {
-        "guide/a.md": "# A\n\nFirst see [how to lay a hose](../b.html#laying-it) and [read more](../b.md).\n",
-        "b.md": f"# B\n\nSome opening words. {BODY[::-1]}\n\n## Laying it\n\nSo: how to lay a hose. {BODY}\n",
-    }
-    found = generate(tmp_path, files, kinds=("link",))
-    assert found == {"how to lay a hose": f"B - Laying it So: . {BODY}"}
+@pytest.mark.parametrize(("kinds", "files", "expected"), PAGES)
+def test_queries_lead_to_their_text_and_are_taken_out_of_it(
+    tmp_path: Path, kinds: tuple[str, ...], files: dict[str, str], expected: dict[str, str]
+) -> None:
+    assert generate(tmp_path, files, kinds=kinds) == expected
 
 
 def test_docstrings_lead_to_their_code_without_them(tmp_path: Path) -> None:
@@ -174,12 +181,11 @@ def test_documents_that_are_too_few_for_the_parts_are_an_error(tmp_path: Path) -
     (tmp_path / "a.txt").write_text(BODY)
     with pytest.raises(DataError, match="dev: 0"):
         run(tmp_path, tmp_path / "a.txt")
-
-
-def test_documents_that_offer_nothing_are_an_error(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text(BODY)
     with pytest.raises(DataError, match="no query"):
         run(tmp_path, tmp_path / "a.txt", dev=0, test=0, kinds=("heading",))
+    (tmp_path / "docs").mkdir()
+    problems = list(GenerateQueries(documents=DataRef(str(tmp_path / "docs"))).check(Glance()))
+    assert [(p.where, p.severity) for p in problems] == [("documents", "error")]
 
 
 def test_a_check_shows_passages_and_names_what_is_left_out(tmp_path: Path) -> None:
@@ -196,13 +202,7 @@ def test_a_check_shows_passages_and_names_what_is_left_out(tmp_path: Path) -> No
     assert "passages" in glance.notes["documents"][0]
 
 
-def test_a_folder_that_has_no_text_is_found_by_the_check(tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
-    problems = list(GenerateQueries(documents=DataRef(str(tmp_path / "docs"))).check(Glance()))
-    assert [(p.where, p.severity) for p in problems] == [("documents", "error")]
-
-
-def test_an_evaluation_of_the_test_part_searches_all_passages(tmp_path: Path) -> None:
+def test_a_part_is_trained_on_and_the_others_search_all_passages(tmp_path: Path) -> None:
     bench = run(tmp_path, write_handbook(tmp_path / "docs", documents=40), test=0.25)
     splits: tuple[Literal["dev", "test"], ...] = ("dev", "test")
     for split in splits:
@@ -212,11 +212,7 @@ def test_an_evaluation_of_the_test_part_searches_all_passages(tmp_path: Path) ->
         assert len(data.corpus) == len(rows(bench, "documents")) == 120
         assert len(data.queries) == len({row["query"] for row in rows(bench, split)})
         assert {len(grades) for grades in data.relevant.values()} == {1}
-
-
-def test_a_training_reads_the_training_part(tmp_path: Path) -> None:
-    bench = run(tmp_path, write_handbook(tmp_path / "docs", documents=40))
-    for split in ("train", "dev", "test"):
+    for split in PARTS:
         entry = DataEntry(path=DataRef(str(bench.folder)), split=split)
         (stored,) = load_datasets(
             [entry], readers=bench.readers, resolve=lambda ref: Path(ref.text)

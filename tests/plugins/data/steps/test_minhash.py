@@ -63,9 +63,7 @@ def candidates(minhash: MinHash, texts: list[str]) -> set[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("threshold", [0.55, 0.8])
-def test_recall_and_precision_against_all_pairs(
-    threshold: float, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_recall_and_precision_against_all_pairs(threshold: float) -> None:
     texts, minhash = edited_sentences(ROWS, seed=1), MinHash(threshold, 4)
     true = all_pairs(texts, 4, threshold)
     found = candidates(minhash, texts)
@@ -75,13 +73,6 @@ def test_recall_and_precision_against_all_pairs(
         if jaccard(shingles(texts[a], 4), shingles(texts[b], 4)) >= threshold
     }
     recall = len(verified & true.keys()) / len(true)
-    with capsys.disabled():
-        print(
-            f"\nMinHash at a Jaccard similarity of {threshold}, {ROWS:,} rows: {len(true):,} pairs "
-            "by all-pairs; "
-            f"recall {recall:.4f}; precision {len(found & true.keys()) / len(found):.3f} of "
-            f"{len(found):,} candidates, {len(verified & true.keys()) / len(verified):.3f} after comparison"
-        )
     assert verified <= true.keys()
     # How many are missed on average follows from their similarities.
     missed = [(1 - s**minhash.rows) ** minhash.bands for s in true.values()]

@@ -86,16 +86,10 @@ def test_the_parts_share_no_anchor_and_no_positive_within_and_across_sets(tmp_pa
     assert not own(learned) & every(asked)
     assert not own(asked) & every(learned)
     assert any(row.negatives for row in learned)
-
-
-def test_rows_are_those_that_were_given_but_for_negatives_of_the_other_part(
-    tmp_path: Path,
-) -> None:
-    rows = questions(100, 30)
-    train, dev = split(tmp_path, {"a": rows}, rows=10)
-    given = {row["query"]: row for row in rows}
-    assert {row.anchor for row in (*train["a"], *dev["a"])} == set(given)
-    for here, there in ((train["a"], own(dev["a"])), (dev["a"], own(train["a"]))):
+    # Rows are as they were but for negatives of the other part.
+    given = {row["query"]: row for row in (*first, *second)}
+    assert {row.anchor for row in (*learned, *asked)} == set(given)
+    for here, there in ((learned, own(asked)), (asked, own(learned))):
         for row in here:
             negatives = given[row.anchor]["neg"]
             assert list(row.positives) == given[row.anchor]["pos"]
@@ -127,17 +121,14 @@ def test_rows_that_all_hang_together_cannot_be_split(tmp_path: Path) -> None:
 
 
 def test_groups_that_are_too_large_are_passed_over() -> None:
+    rows, things = np.array([0, 1, 2, 2, 3]), np.array([5, 1, 5, 0, 1])
+    assert group_rows(5, rows, things).tolist() == [0, 1, 0, 1, 2], "by their first rows"
     groups = np.array([0, 0, 0, 1, 1, 2, 3])
     sets = np.zeros(7, dtype=np.int64)
     for seed in range(20):
         chosen = choose_rows(groups, sets, [2], seed)
         assert chosen.sum() == 2
         assert not chosen[:3].any()
-
-
-def test_groups_are_numbered_by_their_first_rows() -> None:
-    rows, things = np.array([0, 1, 2, 2, 3]), np.array([5, 1, 5, 0, 1])
-    assert group_rows(5, rows, things).tolist() == [0, 1, 0, 1, 2]
 
 
 def test_a_catalogue_without_a_development_part_says_how_to_make_one(tmp_path: Path) -> None:
@@ -147,17 +138,13 @@ def test_a_catalogue_without_a_development_part_says_how_to_make_one(tmp_path: P
         part(tmp_path, split="dev")
 
 
-def test_a_share_and_a_count_are_refused_before_work_starts(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.jsonl", [pair("q", "p")])
-    data = (DataEntry(path=DataRef(str(path))),)
-    (problem,) = Split(data=data, share=0.1, rows=5).check(Glance())
-    assert problem.where == "rows"
-    assert "keep one" in problem.message
-
-
 def test_more_rows_than_there_are_leave_none_to_train_on(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="ask for fewer"):
         split(tmp_path, {"a": [pair("q", "p"), pair("r", "s")]}, rows=2)
+    with pytest.raises(DataError, match="6 for development and 4 for test leave none"):
+        split_in_three(tmp_path, questions(10, 10), rows=6, test=4)
+    problems = {one.where: one.message for one in Split(data=(), share=0.1, rows=5).check(Glance())}
+    assert "keep one" in problems["rows"]
 
 
 # ── the test part ───────────────────────────────────────────────────────────────────────────────
@@ -196,11 +183,6 @@ def test_the_test_part_is_an_evaluation_set_and_warned_of_if_it_is_small(tmp_pat
     (warning,) = [text for text in bench.warnings if "test part" in text]
     assert f"set 'a' has {len(rows)} rows" in warning
     assert "about ± 20 points" in warning or len(rows) != 10
-
-
-def test_parts_that_are_too_large_together_leave_none_to_train_on(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="6 for development and 4 for test leave none"):
-        split_in_three(tmp_path, questions(10, 10), rows=6, test=4)
 
 
 def test_a_step_that_reads_a_part_that_will_not_be_made_is_told(tmp_path: Path) -> None:
