@@ -286,6 +286,7 @@ def test_planted_queries_are_found_in_made_up_questions(tmp_path: Path) -> None:
     assert lost <= 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not REAL.is_dir(), reason="needs real questions in ../shared/data")
 def test_planted_queries_are_found_in_real_questions(tmp_path: Path) -> None:
     with gzip.open(REAL / "train" / "squad.jsonl.gz", "rt", encoding="utf-8") as file:

@@ -153,7 +153,7 @@ def test_a_float32_product_is_off_by_less_than_the_bound_and_the_bound_is_no_idl
     dimension: int,
 ) -> None:
     draw = torch.Generator().manual_seed(dimension)
-    vectors = torch.randn(200, dimension, generator=draw)
+    vectors = torch.randn(200 if dimension <= 64 else 30, dimension, generator=draw)
     lengths = squared_lengths(vectors)
     units = unit_rows(vectors, lengths)
     exact = cosines(vectors[:, None], vectors[None], lengths[:, None], lengths[None])

@@ -16,7 +16,7 @@ from emberge_data.steps.text_similarity import (
 )
 from scipy.sparse import csr_array
 
-ROWS = 5000
+ROWS = 2000
 
 
 def edited_sentences(count: int, seed: int) -> list[str]:
