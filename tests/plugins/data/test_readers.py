@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import importlib
 import json
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +61,12 @@ def test_endings_are_those_of_the_docs() -> None:
     [("a.tsv", "\t"), ("A.TSV", "\t"), ("a.tsv.gz", "\t"), ("tsv.csv", ","), ("a.tsv.csv", ",")],
 )
 def test_the_ending_decides_the_delimiter(tmp_path: Path, name: str, mark: str) -> None:
-    content = f"a{mark}b\n1{mark}\n".encode()
+    content = f'a{mark}b\n1{mark}\n"two\nlines{mark}"{mark}0.5\n'.encode()
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
-    assert read(Delimited(), tmp_path / name) == [(2, {"a": "1", "b": None})]
+    assert read(Delimited(), tmp_path / name) == [
+        (2, {"a": "1", "b": None}),
+        (4, {"a": f"two\nlines{mark}", "b": "0.5"}),
+    ]
 
 
 @pytest.mark.parametrize("mark", [";", "\t", "|"])
@@ -73,12 +75,9 @@ def test_the_heading_of_a_csv_file_decides_its_delimiter(tmp_path: Path, mark: s
     path = tmp_path / "a.csv"
     path.write_text(f'"a, b, c"{mark}d{mark}e\nx, y{mark}z{mark}\n', "utf-8")
     assert read(Delimited(), path) == [(2, {"a, b, c": "x, y", "d": "z", "e": None})]
-
-
-def test_a_heading_with_a_comma_and_a_semicolon_is_separated_by_the_comma(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text("a;b,c\n1;2,3\n", "utf-8")
-    assert read(Delimited(), path) == [(2, {"a;b": "1;2", "c": "3"})]
+    if mark == ";":  # a comma outside of quotes is before it
+        path.write_text("a;b,c\n1;2,3\n", "utf-8")
+        assert read(Delimited(), path) == [(2, {"a;b": "1;2", "c": "3"})]
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.ndjson", "a.json", "A.JSONL.GZ"])
@@ -101,6 +100,7 @@ def test_bad_lines_are_told_and_the_next_is_read(tmp_path: Path) -> None:
     path.write_bytes(b'{"a": }\n[1]\n"x"\n\xff\xfe\n' + b"[" * 100_000 + b'\n{"a": 1}\n')
     rows = read(JsonLines(), path)
     assert rows[-1] == (6, {"a": 1})
+    assert next(iter(JsonLines().rows(path)))[0] == 1, "they are streamed"
     told = faults(JsonLines(), path)
     assert [line for line, _ in told] == [1, 2, 3, 4, 5]
     assert told[0][1].startswith("not JSON: Expecting value at column")
@@ -122,17 +122,18 @@ def test_a_document_over_many_lines_is_told_how_to_become_lines(tmp_path: Path) 
 
 @pytest.mark.parametrize("keep", [0.2, 0.9])
 def test_truncated_gzip_ends_with_a_fault(tmp_path: Path, keep: float) -> None:
-    path = tmp_path / "a.jsonl.gz"
-    packed = gzip.compress("".join(f'{{"a": {i}}}\n' for i in range(5000)).encode())
-    path.write_bytes(packed[: int(len(packed) * keep)])
-    rows = read(JsonLines(), path)
-    assert isinstance(rows[-1][1], BadRow)
-    assert "damaged" in rows[-1][1].message
-    assert [line for line, _ in rows] == list(range(1, len(rows) + 1))
-
-
-def test_a_file_that_is_no_gzip_is_told(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl.gz"
+    whole: list[tuple[str, Reader, str]] = [
+        ("a.jsonl.gz", JsonLines(), '{{"a": {}}}\n'),
+        ("a.csv.gz", Delimited(), "{},-{}1\n"),
+    ]
+    for number, (name, reader, line) in enumerate(whole, 1):
+        packed = gzip.compress("".join(line.format(i, i) for i in range(5000)).encode())
+        (tmp_path / name).write_bytes(packed[: int(len(packed) * keep)])
+        rows = read(reader, tmp_path / name)
+        assert isinstance(rows[-1][1], BadRow)
+        assert "damaged" in rows[-1][1].message
+        assert [line for line, _ in rows] == list(range(number, len(rows) + number))
+    path = tmp_path / "no.jsonl.gz"
     path.write_text('{"a": 1}\n')
     assert "damaged" in faults(JsonLines(), path)[0][1]
 
@@ -141,12 +142,6 @@ def test_a_file_that_is_no_gzip_is_told(tmp_path: Path) -> None:
 def test_a_missing_file_is_refused(tmp_path: Path, reader: Reader) -> None:
     with pytest.raises(DataError, match="none"):
         read(reader, tmp_path / f"none{reader.suffixes[0]}")
-
-
-def test_json_lines_are_streamed(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"a": 1}\n' * 3 + "no json\n")
-    assert list(islice(JsonLines().rows(path), 3)) == [(i, {"a": 1}) for i in (1, 2, 3)]
 
 
 def test_parquet_is_read_in_batches(tmp_path: Path) -> None:
@@ -159,24 +154,9 @@ def test_parquet_is_read_in_batches(tmp_path: Path) -> None:
     rows = read(Parquet(), path)
     assert [number for number, _ in rows] == list(range(1, 3001))
     assert rows[2999][1] == {"query": "q2999", "pos": ["a", "b"]}
-
-
-def test_a_damaged_parquet_file_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
     path.write_bytes(b"PAR1 not really")
     with pytest.raises(DataError, match=r"a\.parquet: not a readable Parquet file"):
         read(Parquet(), path)
-
-
-@pytest.mark.parametrize(("suffix", "mark"), [(".csv", ","), (".tsv", "\t"), (".tsv.gz", "\t")])
-def test_tables_are_read_with_their_heading(tmp_path: Path, suffix: str, mark: str) -> None:
-    path = tmp_path / f"a{suffix}"
-    text = f'sentence1{mark}score\n"two\nlines{mark}"{mark}0.5\n{mark}1\n'
-    path.write_bytes(gzip.compress(text.encode()) if suffix.endswith("gz") else text.encode())
-    assert read(Delimited(), path) == [
-        (3, {"sentence1": f"two\nlines{mark}", "score": "0.5"}),
-        (4, {"sentence1": None, "score": "1"}),
-    ]
 
 
 def test_a_table_row_of_another_width_is_told(tmp_path: Path) -> None:
@@ -204,12 +184,3 @@ def test_every_end_of_a_line_ends_a_row(tmp_path: Path, end: str) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(end.join(["\ufeffa,b", '"1', '2",ä', "3,4", ""]).encode())
     assert read(Delimited(), path) == [(3, {"a": f"1{end}2", "b": "ä"}), (4, {"a": "3", "b": "4"})]
-
-
-def test_a_truncated_table_ends_with_a_fault(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv.gz"
-    packed = gzip.compress("".join(f"{i},{-i - 1}\n" for i in range(5000)).encode())
-    path.write_bytes(packed[: len(packed) // 2])
-    rows = read(Delimited(), path)
-    assert "damaged" in rows[-1][1].message
-    assert [line for line, _ in rows] == list(range(2, len(rows) + 2))

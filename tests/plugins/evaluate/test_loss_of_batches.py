@@ -95,53 +95,39 @@ def test_a_data_sets_loss_is_that_of_its_batches(
     assert shown == pytest.approx(expected, abs=6e-5), "four digits"
 
 
-def test_what_only_whole_sets_show_is_found_before_any_work(
+def test_data_models_and_guides_that_do_not_fit_are_found_before_any_work(
     berts: list[Path], plugins: Plugins, place: Path
 ) -> None:
     """A select comes after the trainings that it chooses from."""
 
-    def errors(data: str, loss: str, sampler: str) -> list[str]:
+    def errors(data: str, loss: str, more: str = "") -> list[str]:
         text = (
             f"steps:\n  best:\n    select:\n      models: [{berts[0]}]\n      metric: loss\n      top: 1\n"
-            f"      evaluators: {{mean_loss: {{data: {data}, loss: {loss}, sampler: {sampler}}}}}\n"
+            f"      evaluators: {{mean_loss: {{data: {data}, loss: {loss}{more}}}}}\n"
         )
         recipe = parse_recipe(text, plugins, path=place / "r.yaml")
-        return [str(problem) for problem in check_recipe(recipe, plugins).errors]
+        found = [str(problem) for problem in check_recipe(recipe, plugins).errors]
+        assert all("r.yaml:7" in problem for problem in found)
+        return found
 
     rows = [{"anchor": f"a {i}", "positive": f"the {i}", "score": 0.5} for i in range(150)]
     (place / "flat.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     flat, find = "{path: ./flat.jsonl, task: sts}", "{path: ./find.jsonl, task: retrieval}"
-    assert errors(find, "infonce", "{batch_shuffle: {batch_size: 8}}") == []
-    (scores,) = errors(flat, "cosent", "{batch_shuffle: {batch_size: 8}}")
-    assert "r.yaml:7" in scores
+    eight = ", sampler: {batch_shuffle: {batch_size: 8}}"
+    assert errors(find, "infonce", eight) == []
+    (scores,) = errors(flat, "cosent", eight)
     assert "all scores are 0.5" in scores
-    (size,) = errors(find, "infonce", "{batch_shuffle: {batch_size: 17, tail: drop}}")
-    assert "r.yaml:7" in size
+    more = ", sampler: {batch_shuffle: {batch_size: 17, tail: drop}}"
+    (size,) = errors(find, "infonce", more)
     assert "lower batch_size" in size
-
-
-def test_models_and_guides_that_do_not_fit_are_found_before_any_work(
-    berts: list[Path], plugins: Plugins, place: Path
-) -> None:
-    def errors(loss: str) -> list[str]:
-        held = f"{{mean_loss: {{data: {{path: ./find.jsonl, task: retrieval}}, loss: {loss}}}}}"
-        text = (
-            f"steps:\n  best:\n    select:\n      models: [{berts[0]}]\n      metric: loss\n      top: 1\n"
-            f"      evaluators: {held}\n"
-        )
-        recipe = parse_recipe(text, plugins, path=place / "r.yaml")
-        return [str(problem) for problem in check_recipe(recipe, plugins).errors]
-
-    (wide,) = errors("{matryoshka: {loss: infonce, dims: [9999, 8]}}")
-    assert "r.yaml:7" in wide
+    (wide,) = errors(find, "{matryoshka: {loss: infonce, dims: [9999, 8]}}")
     assert "9999" in wide
     guide = place / "guide"
     shutil.copytree(berts[0], guide)
-    assert errors(f"{{infonce: {{guide: {{model: {guide}}}}}}}") == []
+    assert errors(find, f"{{infonce: {{guide: {{model: {guide}}}}}}}") == []
     config = json.loads((guide / "config.json").read_text())
     (guide / "config.json").write_text(json.dumps({**config, "model_type": "strange"}))
-    (other,) = errors(f"{{infonce: {{guide: {{model: {guide}}}}}}}")
-    assert "r.yaml:7" in other
+    (other,) = errors(find, f"{{infonce: {{guide: {{model: {guide}}}}}}}")
     assert f"{guide}/config.json" in other
 
 

@@ -249,47 +249,24 @@ def test_models_that_read_other_tokens_are_noted_before_and_beside_their_scores(
     assert found.interval is None
 
 
-@pytest.mark.parametrize(
-    ("data", "place_and_fix"),
-    [
-        ("{path: ./empty.jsonl}", r"empty\.jsonl.*no rows"),
-        ("{path: ./pairs.jsonl}", r"r\.yaml:5.*'pairs' is of the task retrieval.*task: text"),
-    ],
-)
-def test_sets_without_single_texts_are_found_before_any_work(
-    data: str, place_and_fix: str, models: list[Path], plugins: Plugins, place: Path
-) -> None:
-    (place / "empty.jsonl").write_text("")
-    (place / "pairs.jsonl").write_text('{"anchor": "a", "positive": "b"}\n')
-    found = "\n".join(faults(recipe(models, data=data), plugins, place))
-    assert re.search(place_and_fix, found), found
-
-
-def test_a_model_without_a_head_is_found_before_any_work(
+def test_sets_losses_and_models_that_do_not_fit_are_found_before_any_work(
     bert: Path, models: list[Path], plugins: Plugins, place: Path
 ) -> None:
-    (found,) = faults(recipe([bert, models[0]]), plugins, place)
-    assert "head" in found
-    assert str(bert) in found
-
-
-def test_losses_of_two_kinds_are_no_one_evaluation(
-    models: list[Path], plugins: Plugins, place: Path
-) -> None:
-    (place / "find.jsonl").write_text('{"anchor": "a", "positive": "b"}\n' * 40)
-    sets = "[{path: ./english.jsonl}, {path: ./find.jsonl, task: retrieval}]"
-    text = recipe(models, data=sets).replace(
-        "loss: {mlm: {share: 0.4}}", "loss: {by_task: {text: mlm, retrieval: infonce}}"
-    )
-    found = "\n".join(faults(text, plugins, place))
-    assert "an evaluation of its own" in found
-    assert "english" in found
-
-
-def test_a_sum_of_losses_over_tokens_is_found_before_any_work(
-    models: list[Path], plugins: Plugins, place: Path
-) -> None:
-    text = recipe(models).replace("loss: {mlm: {share: 0.4}}", "loss: [mlm, {mlm: {share: 0.1}}]")
-    found = "\n".join(faults(text, plugins, place))
-    assert "r.yaml:5" in found
-    assert "'code' has 2 losses over tokens; give it a single one" in found
+    (place / "empty.jsonl").write_text("")
+    (place / "pairs.jsonl").write_text('{"anchor": "a", "positive": "b"}\n' * 40)
+    both = "[{path: ./english.jsonl}, {path: ./pairs.jsonl, task: retrieval}]"
+    loss = "loss: {mlm: {share: 0.4}}"
+    kinds = "loss: {by_task: {text: mlm, retrieval: infonce}}"
+    pair = r"r\.yaml:5.*'pairs' is of the task retrieval.*task: text"
+    for text, words in (
+        (recipe(models, data="{path: ./empty.jsonl}"), r"empty\.jsonl.*no rows"),
+        (recipe(models, data="{path: ./pairs.jsonl}"), pair),
+        (recipe([bert, models[0]]), rf"{bert}.*head"),
+        (recipe(models, data=both).replace(loss, kinds), "(?s)english.*an evaluation of its own"),
+        (
+            recipe(models).replace(loss, "loss: [mlm, {mlm: {share: 0.1}}]"),
+            r"r\.yaml:5.*'code' has 2 losses over tokens; give it a single one",
+        ),
+    ):
+        found = "\n".join(faults(text, plugins, place))
+        assert re.search(words, found), found

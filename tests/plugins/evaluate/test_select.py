@@ -247,7 +247,6 @@ def chosen_of(berts: Sequence[Path], options: str) -> str:
         ("evaluators: given; top: 4", 6, ("top: 4 of 3 models", "lower top")),
         ("evaluators: given; top: 0", 6, ("top", "at least 1")),
         ("evaluators: given; tasks: find", 6, ("find", "did you mean 'find-dev'")),
-        ("evaluators: given; tasks: retrival", 6, ("did you mean 'retrieval'",)),
         ("evaluators: given; tasks: zzz", 6, ("there are all, kinds", "elsewhere", "sts")),
         ("evaluators: given; metric: loss", 6, ("metric: loss", "find-dev", "metric: score")),
     ],

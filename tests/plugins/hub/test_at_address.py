@@ -15,7 +15,6 @@ from emberge import (
     Plugins,
     check_recipe,
     load_plugins,
-    load_recipe,
     parse_recipe,
     run_recipe,
 )
@@ -156,7 +155,10 @@ def test_check_reads_headers_alone(
     assert not report.errors
     assert any("merge plan" in note.title for note in report.notes)  # as for a folder here
     specs = Checkpoint(root / "owner" / "a").specs.values()
-    assert server.sent[f"owner/a/{WEIGHTS}"] == min(spec.offset for spec in specs)
+    sent = server.sent[f"owner/a/{WEIGHTS}"]
+    assert sent == min(spec.offset for spec in specs)
+    check_recipe(recipe, plugins).raise_errors()
+    assert server.sent[f"owner/a/{WEIGHTS}"] == sent, "the notes of a content are kept"
 
 
 def test_text_trunks_out_of_models_with_towers_read_no_tower(
@@ -241,7 +243,7 @@ def test_a_server_that_is_away_is_unseen_by_the_check_and_fails_the_run(
         run_recipe(recipe, tmp_path / "out", plugins, quiet=True)
 
 
-def test_a_folder_without_a_model_and_an_unknown_kind_of_address_are_named(
+def test_addresses_without_a_model_of_an_unknown_kind_or_with_a_secret_are_refused(
     server: RangeServer, tmp_path: Path, plugins: Plugins
 ) -> None:
     for address, remedy in (
@@ -253,11 +255,6 @@ def test_a_folder_without_a_model_and_an_unknown_kind_of_address_are_named(
         (error, *_) = check_recipe(recipe, plugins).errors
         assert remedy in error.message
         assert address in error.message
-
-
-def test_an_address_with_a_secret_is_refused_without_showing_it(
-    tmp_path: Path, plugins: Plugins
-) -> None:
     for address in ("https://me:hunter2@host/m", "https://host/m?token=hunter2"):
         text = f"steps:\n  merged:\n    merge: {{models: ['{address}', '{address}']}}\n"
         recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
@@ -335,14 +332,3 @@ def test_a_bucket_is_read_by_ranges(
         MERGE.format("s3://bucket/owner", "task_arithmetic"), tmp_path / "ranged", plugins
     )
     assert same_tensors(disk["task_arithmetic"], ranged)
-
-
-def test_two_recipes_of_one_content_share_a_mirror(
-    server: RangeServer, tmp_path: Path, plugins: Plugins
-) -> None:
-    (tmp_path / "r.yaml").write_text(MERGE.format(at(server), "task_arithmetic"))
-    recipe = load_recipe(tmp_path / "r.yaml", plugins)
-    check_recipe(recipe, plugins).raise_errors()
-    before = server.sent[f"owner/a/{WEIGHTS}"]
-    check_recipe(recipe, plugins).raise_errors()
-    assert server.sent[f"owner/a/{WEIGHTS}"] == before

@@ -32,9 +32,7 @@ def test_a_folder_with_safetensors_needs_no_pickle() -> None:
     ]
     assert hub._select_files(["a.json", *names], "metadata") == ["a.json"]
     assert hub._select_files(["a.json", "a.bin"], "all") == ["a.json", "a.bin"]
-
-
-def test_names_of_files_are_no_patterns() -> None:
+    # Names of files are no patterns.
     assert hub._escape_patterns(["a.json", "b[1]*?.txt"]) == ["a.json", "b[[]1][*][?].txt"]
 
 
@@ -96,6 +94,11 @@ def test_an_index_names_the_weights_beside_it() -> None:
     wrong: tuple[Any, ...] = ([], {}, {"weight_map": ["1.safetensors"]})
     for content in wrong:
         assert at_address._list_shards(index, content) == set()
+    names = ["a", "a/b.json", "..a/b..", "a b", "a:b"]
+    weights = dict(zip("abcde", names, strict=True))
+    assert at_address._list_shards("i", {"weight_map": weights}) == set(names)
+    for name in names:
+        at_address._require_inside("https://h/m", name)
 
 
 @pytest.mark.parametrize(
@@ -114,14 +117,6 @@ def test_an_index_that_names_no_file_below_the_address_is_refused(shard: str) ->
             at_address._require_inside("https://h/m", name)
     else:
         assert name == "https:/x/y"  # a file below the address
-
-
-def test_names_of_files_below_the_address_are_taken() -> None:
-    names = ["a", "a/b.json", "..a/b..", "a b", "a:b"]
-    weights = {"weight_map": dict(zip("abcde", names, strict=True))}
-    assert at_address._list_shards("i", weights) == set(names)
-    for name in names:
-        at_address._require_inside("https://h/m", name)
 
 
 def test_a_model_has_a_config_and_no_pickle_to_be_read_in_part() -> None:

@@ -129,7 +129,12 @@ def test_a_token_gets_its_experts_by_hand() -> None:
 
 def test_gates_are_the_worked_numbers() -> None:
     """Logits [2, 1, 0, -1]: gates of the best two, renormalised or not."""
-    config = EmbergeRoutedConfig(inner=dense_model("bert").config.to_dict(), num_experts=4)
+    inner = dense_model("bert").config
+    config = EmbergeRoutedConfig(inner=inner.to_dict(), num_experts=4)
+    assert config.get_text_config().hidden_size == inner.hidden_size
+    assert config.get_text_config(decoder=True).hidden_size == inner.hidden_size
+    empty = EmbergeRoutedConfig()
+    assert empty.get_text_config() is empty
     router = Router(config)
     with torch.no_grad():
         router.weight.zero_()
@@ -141,26 +146,13 @@ def test_gates_are_the_worked_numbers() -> None:
     gates = router(token)[1]
     torch.testing.assert_close(gates[0], torch.tensor([0.643914260, 0.236882818]))
     torch.testing.assert_close(gates.sum(), torch.tensor(0.880797078))
-
-
-def test_gates_of_a_router_in_bfloat16_are_computed_in_float32() -> None:
-    config = EmbergeRoutedConfig(inner=dense_model("bert").config.to_dict(), num_experts=4)
+    # Those of a router in bfloat16 are computed in float32.
     router = Router(config).to(torch.bfloat16)
     torch.nn.init.normal_(router.weight)
-    token = torch.randn(5, 16, dtype=torch.bfloat16)
-    logits, gates, _ = router(token)
+    logits, gates, _ = router(torch.randn(5, 16, dtype=torch.bfloat16))
     assert (logits.dtype, gates.dtype) == (torch.bfloat16, torch.float32)
     best = logits.float().softmax(-1).topk(2).values
     torch.testing.assert_close(gates, best / best.sum(-1, keepdim=True), rtol=1e-6, atol=0)
-
-
-def test_sizes_are_those_of_the_dense_models_config() -> None:
-    inner = dense_model("bert").config
-    config = EmbergeRoutedConfig(inner=inner.to_dict(), num_experts=4)
-    assert config.get_text_config().hidden_size == inner.hidden_size
-    assert config.get_text_config(decoder=True).hidden_size == inner.hidden_size
-    empty = EmbergeRoutedConfig()
-    assert empty.get_text_config() is empty
 
 
 @pytest.mark.parametrize("kind", ["bert", "nomic_bert"])

@@ -84,8 +84,9 @@ def test_numbers_of_one_sign_go_from_the_lowest_to_the_highest() -> None:
     assert "+" not in "".join(words(svg))
 
 
-@pytest.mark.parametrize("rows", [1, 3, 40, 150])
-@pytest.mark.parametrize("columns", [1, 30, 60, 300])
+@pytest.mark.parametrize(
+    ("rows", "columns"), [(1, 1), (1, 300), (3, 30), (3, 60), (40, 300), (150, 1), (150, 60)]
+)
 def test_maps_of_any_size_stay_in_their_box_and_names_apart(rows: int, columns: int) -> None:
     names = [f"a rather long name of a dataset {i}" for i in range(columns)]
     values = [[(i * j) % 7 / 7 for j in range(columns)] for i in range(rows)]
