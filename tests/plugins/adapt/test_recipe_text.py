@@ -56,6 +56,9 @@ def test_every_effort_is_a_sound_recipe_that_merges_with_the_base(effort: Any) -
     if is_large:
         assert steps["bag"]["train"]["sampler"][0] == {"bagging": {"ratio": 0.6, "draw": "$draw"}}
         assert steps["found"]["find_weights"]["models"] == ["$bag", "$full"]
+        scores = steps["scores"]["evaluate"]
+        assert scores["models"] == ["./base", "$model", "$bag", "$full"]
+        assert scores["compare"] == [["$model", "$bag"], ["$model", "$full"]]
 
 
 def test_every_block_has_a_comment() -> None:
@@ -126,12 +129,6 @@ def test_only_scored_pairs_are_kept_near_their_embeddings_by_the_base(tasks: Any
     assert recipe["x-training"]["loss"] == (scored if "sts" in tasks else pairs)
     assert recipe.get("x-kept") == (kept if "sts" in tasks else None)
     assert recipe["x-training"]["data"] == "$clean"
-
-
-def test_the_model_is_compared_with_each_training() -> None:
-    scores = steps_of(replace(PLAN, effort="thorough"))["scores"]["evaluate"]
-    assert scores["models"] == ["./base", "$model", "$bag", "$full"]
-    assert scores["compare"] == [["$model", "$bag"], ["$model", "$full"]]
 
 
 def test_documents_get_queries_of_their_own_structure() -> None:

@@ -36,6 +36,11 @@ def test_by_default_it_is_half_of_the_layers(bert: Path) -> None:
     assert (student.layers, student.of_layers) == (1, 3)
     assert plan(2, bert).layers == 2
     assert plan("static", bert).layers is None
+    # The next larger one is smaller than the model.
+    assert [plan(kind, bert).larger for kind in (1, 2)] == ["--small 2", ""]
+    assert "--small" in plan("static", bert).larger
+    with pytest.raises(RecipeError, match=r"me/base has 3 layers.*name fewer"):
+        plan(3, bert)
 
 
 def test_few_texts_are_read_several_times_and_many_documents_up_to_a_limit(bert: Path) -> None:
@@ -45,17 +50,6 @@ def test_few_texts_are_read_several_times_and_many_documents_up_to_a_limit(bert:
     assert plan(1, bert, rows=10**6).epochs == 1
     many = plan(1, bert, documents=10**7)
     assert (many.documents, many.epochs) == (20_000, 1)
-
-
-def test_the_next_larger_student_is_smaller_than_the_model(bert: Path) -> None:
-    assert plan(1, bert).larger == "--small 2"
-    assert plan(2, bert).larger == ""
-    assert "--small" in plan("static", bert).larger
-
-
-def test_a_student_as_large_as_the_model_is_refused(bert: Path) -> None:
-    with pytest.raises(RecipeError, match=r"me/base has 3 layers.*name fewer"):
-        plan(3, bert)
 
 
 @pytest.mark.parametrize("kind", ["half", "static", 1])

@@ -222,18 +222,6 @@ def test_another_shape_is_refused_with_both(place: Path) -> None:
         composition(place)
 
 
-def test_configs_and_tokenizers_are_planned_without_weights(place: Path) -> None:
-    whole = composition(place)
-    for kind in ("text", *BOTH):
-        (place / kind / "model.safetensors").unlink()
-    found = composition(place)
-    assert found.trunks == {}
-    for name in ("processor_config.json", "chat_template.jinja"):
-        assert found.files[name] == whole.files[name]
-    assert found.files["config.json"].keys() == whole.files["config.json"].keys()
-    assert [t.id for t in found.tokens.new_tokens] == [t.id for t in whole.tokens.new_tokens]
-
-
 def test_the_key_changes_with_files_tokens_and_parts(models: Path, place: Path) -> None:
     keys = [composition(models, kinds).key for kinds in (BOTH, BOTH[:1], BOTH[1:])]
     change_config(place / "text", rms_norm_eps=1e-5)

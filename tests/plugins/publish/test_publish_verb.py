@@ -52,28 +52,20 @@ def test_the_options_are_those_of_the_usage_and_have_their_defaults() -> None:
         "usage: emberge publish [-h] [--dry-run] [--private] [--replace] [--licence ID] "
         "[--yes] DIR [OWNER/NAME]"
     )
-    plain = {
-        "folder": Path("soup"),
-        "name": "me/soup",
-        "private": False,
-        "replace": False,
+    names = ("private", "replace", "licence", "yes", "dry_run")
+    plain = vars(parser().parse_args(["soup", "me/soup"]))
+    assert plain == {
+        **{"folder": Path("soup"), "name": "me/soup"},
+        **dict.fromkeys(names, False),
         "licence": None,
-        "yes": False,
-        "dry_run": False,
     }
-    assert vars(parser().parse_args(["soup", "me/soup"])) == plain
     with pytest.raises(SystemExit):
         parser().parse_args(["--dry-run", "--yes", "soup"])
-    dry = {**plain, "name": None, "dry_run": True}
-    assert vars(parser().parse_args(["--dry-run", "soup"])) == dry
-    words = "--private --replace --licence mit --yes"
-    assert vars(parser().parse_args(["soup", "me/soup", *words.split()])) == {
-        **plain,
-        "private": True,
-        "replace": True,
-        "licence": "mit",
-        "yes": True,
-    }
+    dry = vars(parser().parse_args(["--dry-run", "soup"]))
+    assert dry == {**plain, "name": None, "dry_run": True}
+    words = ["soup", "me/soup", "--private", "--replace", "--licence", "mit", "--yes"]
+    given = {**dict.fromkeys(names, True), "licence": "mit", "dry_run": False}
+    assert vars(parser().parse_args(words)) == {**plain, **given}
 
 
 def test_only_a_dry_run_needs_no_name() -> None:

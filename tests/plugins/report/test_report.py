@@ -8,8 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from emberge import Artifact, DataError
-from emberge.evaluating import read_scores
+from emberge import Artifact
 from emberge_report.charts.line_chart import smooth
 from emberge_report.charts.markup import tag
 from emberge_report.charts.svg import ticks
@@ -154,12 +153,6 @@ def test_many_tasks_are_folded_and_turned(tmp_path: Path) -> None:
     assert len(table.findall("thead/tr/th")) == 1 + len(SCORES)
     # Three rows of means, and one of ranks.
     assert len(table.findall("tbody/tr")) == 40 + 3 + 1
-
-
-def test_scores_that_are_none_are_refused_with_a_way_out(tmp_path: Path) -> None:
-    (tmp_path / "scores.json").write_text('{"models": 3}')
-    with pytest.raises(DataError, match="run the evaluation again"):
-        read_scores(tmp_path)
 
 
 def test_curves_outlive_a_kill(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
@@ -144,15 +143,6 @@ def test_without_seeds_or_numbers_nothing_of_them_is_said(tmp_path: Path) -> Non
     text = words(report(run, "scores", base=None))
     for absent in ("Each model by itself", "bag ratio", "seeds (Student", "±"):
         assert absent not in text
-
-
-def test_scores_written_before_arms_were_told_are_still_read(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    runs.scored(out, {"old": (0.70, 0.70, 0.70), "new": (0.71, 0.80, 0.60)})
-    found = read_scores(out / "scores")
-    assert (found.pooled, found.curves, found.costs) == (None, (), {})
-    assert "mean_intervals" not in json.loads((out / "scores" / "scores.json").read_text())
 
 
 def test_a_sweep_over_a_merges_ratio_is_a_curve_of_its_own(

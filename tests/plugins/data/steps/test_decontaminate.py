@@ -369,19 +369,6 @@ def test_test_texts_come_in_blocks_and_each_once_a_block() -> None:
     assert blocks[2].uses == [(("one", "query"), ("two", "document")), (("two", "query"),)]
 
 
-def test_a_run_that_begins_anew_gives_the_same_bytes(tmp_path: Path) -> None:
-    rows = [pair(numbered(10 * i, 9), numbered(10 * i, 20)) for i in range(30)]
-    path = written(tmp_path / "a.jsonl", rows)
-    tests = Tests(given=tuple(("query", numbered(20 * i, 8)) for i in range(5)))
-    step = Decontaminate(data=entry(path), evaluators=(tests,))
-    files = []
-    for name in ("one", "two"):
-        bench = Bench(tmp_path / name)
-        step.run(bench)
-        files.append({f.name: f.read_bytes() for f in bench.folder.iterdir()})
-    assert files[0] == files[1]
-
-
 def test_data_of_nothing_but_test_texts_stops_with_what_was_seen(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", [pair("the query", "p")])
     step = Decontaminate(data=entry(path), evaluators=(Tests(given=(("query", "The query"),)),))
