@@ -10,7 +10,7 @@ from typing import Any
 
 from emberge import StepResult
 
-TIMED_FILES = ("artifact.json", "metrics.jsonl", "README.md")
+_TIMED_FILES = ("artifact.json", "metrics.jsonl", "README.md")
 # Keys of times in the files of results, by emberge and by mteb.
 _TIMES = ("seconds", "cpu_seconds", "evaluation_time", "evaluation_phases", "date")
 
@@ -26,7 +26,7 @@ def read_results(out: Path) -> dict[str, bytes]:
     for link in (path for path in out.iterdir() if path.is_symlink()):
         result = link.resolve()
         for path in result.rglob("*"):
-            if path.is_file() and path.name not in TIMED_FILES:
+            if path.is_file() and path.name not in _TIMED_FILES:
                 content = path.read_bytes()
                 if path.suffix == ".json":
                     content = json.dumps(_drop_times(json.loads(content))).encode()
