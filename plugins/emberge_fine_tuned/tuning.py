@@ -143,7 +143,10 @@ class Tuning(Trainee):
 
     def backward(self, batch: PlannedBatch) -> PassResult:
         self.modules.train()
-        torch.manual_seed(stable_seed(self.seed, "step", batch.step))
+        # On a CPU not by torch.manual_seed, which formats the stack for each accelerator that there might be.
+        on_cpu = self.device.type == "cpu"
+        seed = torch.default_generator.manual_seed if on_cpu else torch.manual_seed
+        seed(stable_seed(self.seed, "step", batch.step))
         read = self._read([self._train[row] for row in batch.parts[0].rows])
         loss = self.kind.loss(read)
         loss.backward()  # type: ignore[no-untyped-call]

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from emberge.encoding import EmbeddingStore, TextEmbedder, embedding_store
 from emberge_encoder import TextEncoder
 
 from tests.support import tiny
+from tests.support.places import ROOT
 from tests.support.tolerance import assert_same_pass
 
 TEXTS = [" ".join(tiny.WORDS[i : i + 1 + i % 5]) for i in range(20)]
@@ -113,3 +116,16 @@ def test_segments_that_were_deleted_are_embedded_again(
 
 def test_no_texts_are_no_vectors(encoder: Any, tmp_path: Path) -> None:
     assert EmbeddingStore(tmp_path, encoder, model="m").embed([])[:].shape == (0, encoder.dimension)
+
+
+@pytest.mark.slow
+def test_a_million_texts_vectors_are_on_disk_and_stay_within_300_mb(tmp_path: Path) -> None:
+    """In memory they would be 1.5 GB."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.million_texts", str(tmp_path), "1000000"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    assert int(done.stdout) < 300e6

@@ -31,7 +31,6 @@ from tests.support.training_data import InMemory, dataset, retrieval, similarity
 
 # A guide is a model of its own, which has its own tests.
 TRIED = {name: loss for name, (loss, _) in LOSSES.items() if loss.guided_by is None}
-FEW = ("infonce, learnable", "angle", "margin_mse")
 # Ranks add gradients in another order than one process. In float64, and with steps that follow gradients
 # rather than their signs, weights stay together as closely as gradients do, which have a length of at most 1.
 LEARNING_RATE, EPSILON = 1e-3, 1e-2
@@ -112,21 +111,9 @@ def _pairs(model: Path, root: Path, names: Iterable[str]) -> Mapping[str, tuple[
     }
 
 
-def _hold(found: tuple[Any, Any, float]) -> None:
-    two, one, apart = found
-    assert len(two) == len(one) == 4
-    assert two == exactly(one, size=1.0)
-    assert apart <= of_adamw(LEARNING_RATE, 4, EPSILON, EXACT)
-
-
 @pytest.fixture(scope="module")
-def few(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
-    return _pairs(bert, tmp_path_factory.mktemp("few"), FEW)
-
-
-@pytest.fixture(scope="module")
-def rest(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
-    return _pairs(bert, tmp_path_factory.mktemp("rest"), [n for n in TRIED if n not in FEW])
+def tried(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
+    return _pairs(bert, tmp_path_factory.mktemp("tried"), TRIED)
 
 
 def _with_cross_rank(loss: Loss, gathers: bool) -> Loss:
@@ -147,18 +134,14 @@ def test_every_registered_loss_is_tried() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["gathering", "local"])
-@pytest.mark.parametrize("name", FEW)
-def test_two_ranks_learn_what_one_does(few: Mapping[str, Any], name: str, how: str) -> None:
-    _hold(few[f"{name}, {how}"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["gathering", "local"])
-@pytest.mark.parametrize("name", [n for n in TRIED if n not in FEW])
+@pytest.mark.parametrize("name", TRIED)
 def test_two_ranks_learn_what_one_does_by_any_loss(
-    rest: Mapping[str, Any], name: str, how: str
+    tried: Mapping[str, Any], name: str, how: str
 ) -> None:
-    _hold(rest[f"{name}, {how}"])
+    two, one, apart = tried[f"{name}, {how}"]
+    assert len(two) == len(one) == 4
+    assert two == exactly(one, size=1.0)
+    assert apart <= of_adamw(LEARNING_RATE, 4, EPSILON, EXACT)
 
 
 @pytest.fixture(scope="module")

@@ -91,6 +91,9 @@ class _Off(Loss):
     def _order_of_rows(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
         return 1 - _mean(e, pull * torch.arange(len(pull))[:, None])
 
+    def _order_of_rows_labelled(self, e: Embeddings, pull: Tensor, more: object) -> Tensor:
+        return 1 - _mean(e, pull) if e.label is None else self._order_of_rows(e, pull, more)
+
     def _order_of_rows_gradient(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
         first = pull[0].sum()
         return 1 - _mean(e, pull) + first - first.detach()

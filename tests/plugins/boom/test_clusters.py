@@ -19,17 +19,19 @@ from emberge import (
     Pool,
     RecipeError,
     check_recipe,
+    hookimpl,
     load_plugins,
     parse_recipe,
     run_recipe,
 )
 from emberge.cli.main import main
+from emberge.recipes import Recipe
 from emberge.testing import check_sampler
 from emberge_boom.samplers.cluster import Cluster
 from emberge_boom.samplers.conflict import Conflict
 from emberge_boom.samplers.keep import Keep
 from emberge_boom.samplers.study_sampler import Members
-from emberge_boom.study.study import Study, read_study, write_study
+from emberge_boom.study.study import FILE, Study, read_study, write_study
 
 from tests.plugins.boom.studied import RECIPE, study_data, worked
 from tests.support.result_folders import folders
@@ -204,10 +206,17 @@ CLUSTERED = (
 )
 
 
+def recipe(text: str, folder: Path) -> Recipe:
+    return parse_recipe(text, load_plugins(), path=folder / "recipe.yaml")
+
+
+def checked(text: str, folder: Path, **options: Any) -> Any:
+    """What `check` says of a recipe."""
+    return check_recipe(recipe(text, folder), load_plugins(), **options)
+
+
 def run(text: str, folder: Path, out: str = "out") -> Mapping[str, Path]:
-    plugins = load_plugins()
-    recipe = parse_recipe(text, plugins, path=folder / "recipe.yaml")
-    return folders(run_recipe(recipe, folder / out, plugins, quiet=True))
+    return folders(run_recipe(recipe(text, folder), folder / out, load_plugins(), quiet=True))
 
 
 @pytest.fixture(scope="module")
@@ -218,6 +227,16 @@ def data(tmp_path_factory: pytest.TempPathFactory, bert: Path) -> Path:
 @pytest.fixture(scope="module")
 def finished(data: Path) -> Mapping[str, Path]:
     return {name: folder.resolve() for name, folder in run(CLUSTERED, data).items()}
+
+
+STUDY = [
+    *(f"study.alone={name}" for name in ("find", "like", "name", "seek")),
+    *(
+        f"study.pair={one},{two}"
+        for one, two in itertools.combinations(("find", "like", "name", "seek"), 2)
+    ),
+    "study",
+]
 
 
 def details(folder: Path) -> dict[str, Any]:
@@ -266,13 +285,11 @@ def test_the_page_shows_the_study(finished: Mapping[str, Path]) -> None:
 def test_a_study_that_is_finished_tells_its_clusters_to_check(
     finished: Mapping[str, Path], data: Path
 ) -> None:
-    plugins = load_plugins()
-    recipe = parse_recipe(CLUSTERED, plugins, path=data / "recipe.yaml")
     (first, second) = read_study(finished["study"]).clusters(count=2)
-    notes = {n.title: n.lines for n in check_recipe(recipe, plugins, out=data / "out").notes}
+    notes = {n.title: n.lines for n in checked(CLUSTERED, data, out=data / "out").notes}
     told = [f"1: {', '.join(first)}", f"2: {', '.join(second)}"]
     assert notes["the study $study"] == ("2 clusters:", *told)
-    before = {n.title for n in check_recipe(recipe, plugins).notes}
+    before = {n.title for n in checked(CLUSTERED, data).notes}
     assert "the study $study" not in before
     assert "datasets by the study $study" in before
     assert "training" not in before
@@ -293,10 +310,8 @@ def test_the_command_line_tells_the_clusters_of_a_finished_study(
 def test_a_study_left_by_other_options_is_doubted_and_stops_nothing(
     finished: Mapping[str, Path], data: Path
 ) -> None:
-    plugins = load_plugins()
     text = CLUSTERED.replace("clusters: 2, number", "threshold: 5, count: 2, number")
-    recipe = parse_recipe(text, plugins, path=data / "recipe.yaml")
-    report = check_recipe(recipe, plugins, out=data / "out")
+    report = checked(text, data, out=data / "out")
     assert report.errors == ()
     doubts = report.of("warning")
     assert "asks for cluster 1 of 2, and the study has 1 cluster at threshold 5" in str(doubts[0])
@@ -305,13 +320,12 @@ def test_a_study_left_by_other_options_is_doubted_and_stops_nothing(
 
 
 def test_a_study_outside_the_recipe_is_held_to(finished: Mapping[str, Path], data: Path) -> None:
-    plugins = load_plugins()
     members = CLUSTERED.partition("  members:")[2]
     text = "steps:\n  members:" + members.replace("of: $study", f"of: {finished['study']}").replace(
         "clusters: 2, number", "threshold: 5, number"
     ).replace("[$study, ", "[")
     with pytest.raises(RecipeError, match="asks for cluster 2 of any number, and the study has 1"):
-        check_recipe(parse_recipe(text, plugins, path=data / "r.yaml"), plugins).raise_errors()
+        checked(text, data).raise_errors()
 
 
 def test_other_clusters_are_another_training(finished: Mapping[str, Path], data: Path) -> None:
@@ -341,16 +355,160 @@ def test_laws() -> None:
     ("options", "said"),
     [
         ("", "either threshold or clusters"),
-        ("threshold: 0.15, clusters: 3, ", "either threshold or clusters"),
         ("threshold: -0.1, ", "threshold"),
         ("threshold: .inf, ", "threshold"),
         ("clusters: 0, ", "clusters"),
-        ("threshold: 0.15, count: 1, ", "number 2 is beyond the 1 cluster"),
     ],
 )
 def test_check_refuses_a_cut_that_no_tree_has(options: str, said: str, data: Path) -> None:
     text = CLUSTERED.replace("clusters: 2, ", options)
     assert text != CLUSTERED
-    plugins = load_plugins()
     with pytest.raises(RecipeError, match=said):
-        check_recipe(parse_recipe(text, plugins, path=data / "r.yaml"), plugins).raise_errors()
+        checked(text, data).raise_errors()
+
+
+# ── the study itself ────────────────────────────────────────────────────────────────────────────
+
+
+def test_each_dataset_and_each_pair_is_a_step_of_its_own(data: Path) -> None:
+    found = recipe(RECIPE, data)
+    assert [step.id for step in found.steps] == STUDY
+    assert found.steps[-1].needs == tuple(STUDY[:-1])
+    assert all(step.needs == () for step in found.steps[:-1])
+
+
+def test_a_study_keeps_losses_and_no_model(finished: Mapping[str, Path]) -> None:
+    for name in STUDY:
+        assert not list(finished[name].rglob("*.safetensors"))
+    assert details(finished["study.pair=find,seek"])["steps"] == 8  # of 4 rows each
+
+
+def test_samples_are_as_large_as_the_smallest_dataset(finished: Mapping[str, Path]) -> None:
+    study = read_study(finished["study"])
+    assert study.rows == 16
+    assert study.sizes == {"find": 40, "like": 24, "name": 16, "seek": 32}
+    alone = details(finished["study.alone=find"])
+    assert alone["datasets"]["find"] == {"task": "retrieval", "rows": 16, "of": 40}
+    assert alone["steps"] == 4
+
+
+def test_the_study_tells_its_clusters_at_the_end(finished: Mapping[str, Path]) -> None:
+    study = read_study(finished["study"])
+    table = (finished["study"] / details(finished["study"])["table"]).read_text()
+    numbered = "; ".join(f"{i}: {', '.join(c)}" for i, c in enumerate(study.clusters(count=2), 1))
+    assert f"| 2 | {numbered} |" in table
+
+
+def test_the_study_is_made_of_the_mean_losses_of_its_trainings(
+    finished: Mapping[str, Path],
+) -> None:
+    study = read_study(finished["study"])
+    like, name, both = (
+        details(finished[f"study.{step}"])["mean_loss"]
+        for step in ("alone=like", "alone=name", "pair=like,name")
+    )
+    assert study.singles["like"] == like
+    (one,) = (one for one in study.interactions if one.pair == ("like", "name"))
+    assert (one.joint, one.apart) == (both, (like + name) / 2)
+
+
+def test_a_training_s_loss_is_the_mean_of_its_steps(
+    finished: Mapping[str, Path], data: Path
+) -> None:
+    """The same rows, batches and loss as a step `train` that logs every step."""
+    text = """
+seed: 3
+steps:
+  plain:
+    train:
+      model: ./model
+      data: {path: data/datasets.yaml, only: [name]}
+      loss: infonce
+      sampler: {batch_shuffle: {batch_size: 4}}
+      learning_rate: 1e-3
+      logging_steps: 1
+"""
+    losses = [loss for _, loss in details(run(text, data, "plain")["plain"])["loss_curve"]]
+    assert len(losses) == 4
+    found = details(finished["study.alone=name"])["mean_loss"]
+    assert found == pytest.approx(sum(losses) / 4, rel=1e-6)
+
+
+SOME = (RECIPE + "      rows: 12\n").replace("[find, seek, like, name]", "[find, like]")
+
+
+def test_the_order_of_datasets_plays_no_part(data: Path) -> None:
+    turned = SOME.replace("[find, like]", "[like, find]")
+    assert turned != SOME
+    one, other = run(SOME, data, "grown"), run(turned, data, "turned")
+    assert [*one] == [*other]
+    assert (one["study"] / FILE).read_bytes() == (other["study"] / FILE).read_bytes()
+
+
+@pytest.mark.slow
+def test_a_study_that_was_stopped_ends_as_one_that_was_not(
+    finished: Mapping[str, Path], data: Path
+) -> None:
+    class Stop:
+        @hookimpl
+        def step_started(self, step: str) -> None:
+            if step == "study.pair=find,name":
+                raise KeyboardInterrupt
+
+    plugins = load_plugins()
+    plugins.manager.register(Stop())
+    with pytest.raises(KeyboardInterrupt):
+        run_recipe(recipe(RECIPE, data), data / "torn", plugins, quiet=True)
+    done = [name for name in STUDY if (data / "torn" / name / "artifact.json").is_file()]
+    assert done == STUDY[:5]
+    again = run(RECIPE, data, "torn")["study"]
+    assert (again / FILE).read_bytes() == (finished["study"] / FILE).read_bytes()
+
+
+def test_with_given_rows_a_further_dataset_costs_only_its_own_trainings(data: Path) -> None:
+    first = run(SOME, data, "grown")
+    made = {name: (folder / "artifact.json").stat().st_mtime_ns for name, folder in first.items()}
+    more = run(SOME.replace("like]", "like, name]"), data, "grown")
+    kept = [n for n in first if (more[n] / "artifact.json").stat().st_mtime_ns == made[n]]
+    assert sorted(kept) == sorted(name for name in first if name != "study")
+    assert read_study(more["study"]).rows == 12
+
+
+def test_options_by_dataset_hold_for_the_trainings_that_have_it(data: Path) -> None:
+    text = RECIPE.replace("[find, seek, like, name]", "[find, like]")
+    text = text.replace("by_task: {sts: cosent}", "by_dataset: {like: cosent}")
+    text = text.replace("batch_size: 4", "batch_size: {default: 4, by_dataset: {find: 8}}")
+    done = run(text, data, "narrow")
+    steps = {name: details(folder)["steps"] for name, folder in done.items() if name != "study"}
+    # 24 rows of each
+    assert steps == {"study.alone=find": 3, "study.alone=like": 6, "study.pair=find,like": 9}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("learning_rate: 1e-3", "rows: 20", "'name' has 16; write rows: 16"),
+        ("learning_rate: 1e-3", "keep_last: 2", "keep_last: a study keeps no model"),
+        ("[find, seek, like, name]", "[find]", "between two datasets, and there is 1"),
+        ("batch_size: 4", "batch_size: 64", "no dataset fills a batch"),
+        ("[find, seek, like, name]", "[find, lik]", "there is no training set 'lik'"),
+        (
+            "default: infonce",
+            "default: {matryoshka: {loss: infonce, dims: [4096]}}",
+            "loss Matryoshka: dims",
+        ),
+        ("cosent}", "{mid_nce: {least_score: 1.5}}}", "least_score"),
+    ],
+)
+def test_what_is_wrong_with_a_study_is_said_before_it_starts(
+    data: Path, old: str, new: str, said: str
+) -> None:
+    assert old in RECIPE
+    with pytest.raises(RecipeError, match=said):
+        checked(RECIPE.replace(old, new), data).raise_errors()
+
+
+def test_check_says_how_many_trainings_a_study_takes(data: Path) -> None:
+    notes = {n.title: n.lines for n in checked(RECIPE, data).notes}
+    assert notes["study"] == ("4 datasets: 4 trainings alone and 6 of pairs",)
+    assert notes["samples"] == ("16 rows of each dataset",)

@@ -19,12 +19,13 @@ def plugins() -> Plugins:
     return load_plugins(block=())
 
 
-@pytest.fixture
-def place(bert: Path, tmp_path: Path) -> Path:
-    """A folder with a model and data."""
-    (tmp_path / "bert").symlink_to(bert)
-    write_data(tmp_path, find=60, alike=24, fresh=30)
-    return tmp_path
+@pytest.fixture(scope="module")
+def place(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model and data; a training in its `out` is run once."""
+    folder = tmp_path_factory.mktemp("place")
+    (folder / "bert").symlink_to(bert)
+    write_data(folder, find=60, alike=24, fresh=30)
+    return folder
 
 
 BAGS = """

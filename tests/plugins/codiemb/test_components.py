@@ -8,12 +8,7 @@ from emberge import Plugins
 
 COMPONENTS = {
     "sampler": {"mixed": "Mixed"},
-    "loss": {
-        "mid_nce": "MidNCE",
-        "pearson": "Pearson",
-        "pro": "PRO",
-        "rank_kl": "RankKL",
-    },
+    "loss": {"mid_nce": "MidNCE", "pearson": "Pearson", "pro": "PRO", "rank_kl": "RankKL"},
     "merge strategy": {"layer_softmax": "LayerSoftmax"},
 }
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from emberge import CheckpointError, Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
@@ -73,37 +74,56 @@ def problems(text: str, place: Path, plugins: Plugins) -> list[str]:
 def test_numbers_of_all_groups_and_layers_are_enough(
     family: Path, tmp_path: Path, plugins: Plugins
 ) -> None:
-    """Others beside them do no harm."""
+    """Others beside them do no harm; without groups the labels are the models' names."""
     base = model_fingerprint(family / "base")
     norms(tmp_path, ("ir", "sts", "other"), (*LAYERS, "head"), base=base)
     assert problems(recipe(family), tmp_path, plugins) == []
-
-
-def test_a_label_that_is_missing_is_named_with_those_that_are_there(
-    family: Path, tmp_path: Path, plugins: Plugins
-) -> None:
-    norms(tmp_path, ("ir", "stss"))
-    (problem,) = problems(recipe(family), tmp_path, plugins)
-    for words in (
-        "recipe.yaml:6",
-        "norms.safetensors",
-        "of 'sts'",
-        "ir, stss",
-        "did you mean 'stss'?",
-    ):
-        assert words in problem
-
-
-def test_without_groups_labels_are_the_models_names(
-    family: Path, tmp_path: Path, plugins: Plugins
-) -> None:
-    norms(tmp_path)
-    found = problems(recipe(family, links=""), tmp_path, plugins)
-    assert len(found) == 2
-    assert "'a'" in found[0]
-    assert "'b'" in found[1]
     norms(tmp_path, ("a", "b"))
     assert problems(recipe(family, links=""), tmp_path, plugins) == []
+
+
+# What the file holds, how the recipe is, and the words of each problem.
+MISFITS: list[tuple[dict[str, Any], dict[str, str], list[tuple[str, ...]]]] = [
+    (
+        {"labels": ("ir", "stss")},
+        {},
+        [("recipe.yaml:6", "norms.safetensors", "of 'sts'", "ir, stss", "did you mean 'stss'?")],
+    ),
+    ({}, {"links": ""}, [("'a'",), ("'b'",)]),
+    ({}, {"group": ""}, [("a' has no group", "group: …")]),
+    ({"base": "0" * 64}, {}, [("another base", "measure it again")]),
+    ({"measure": "fisher"}, {}, [("holds fisher", "measure: delta_norms")]),
+    *(
+        (
+            {"layers": layers},
+            {},
+            [
+                (
+                    f"of '{label}' for {', '.join(layers)}, and none for "
+                    + ", ".join(layer for layer in LAYERS if layer not in layers),
+                    "recipe.yaml:6",
+                )
+                for label in ("ir", "sts")
+            ],
+        )
+        for layers in (LAYERS[:2], LAYERS[1:], ("layers.0",))
+    ),
+]
+
+
+@pytest.mark.parametrize(("held", "changes", "words"), MISFITS)
+def test_numbers_that_do_not_fit_the_merge_are_named(
+    held: dict[str, Any],
+    changes: dict[str, str],
+    words: list[tuple[str, ...]],
+    family: Path,
+    tmp_path: Path,
+    plugins: Plugins,
+) -> None:
+    norms(tmp_path, **held)
+    found = problems(recipe(family, **changes), tmp_path, plugins)
+    for problem, expected in zip(found, words, strict=True):
+        assert [word for word in expected if word not in problem] == []
 
 
 def test_labels_are_looked_at_before_the_models_are_there(
@@ -119,47 +139,6 @@ def test_labels_are_looked_at_before_the_models_are_there(
     ordered = f"{head}  made:{last}{fused}{body}"
     (problem,) = problems(ordered, tmp_path, plugins)
     assert "of 'sts'" in problem
-
-
-@pytest.mark.parametrize("layers", [LAYERS[:2], LAYERS[1:], ("layers.0",)])
-def test_layers_that_are_missing_are_named_once_a_label(
-    layers: tuple[str, ...], family: Path, tmp_path: Path, plugins: Plugins
-) -> None:
-    norms(tmp_path, layers=layers)
-    found = problems(recipe(family), tmp_path, plugins)
-    missing = [layer for layer in LAYERS if layer not in layers]
-    assert len(found) == 2
-    for problem, label in zip(found, ("ir", "sts"), strict=True):
-        assert f"of '{label}' for {', '.join(layers)}, and none for {', '.join(missing)}" in problem
-        assert "recipe.yaml:6" in problem
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"base": "0" * 64}, ("another base", "measure it again")),
-        ({"measure": "fisher"}, ("holds fisher", "measure: delta_norms")),
-    ],
-)
-def test_numbers_of_another_base_or_kind_are_refused(
-    changes: Mapping[str, str],
-    words: tuple[str, ...],
-    family: Path,
-    tmp_path: Path,
-    plugins: Plugins,
-) -> None:
-    norms(tmp_path, labels=("ir", "sts"), **changes)
-    (problem,) = problems(recipe(family), tmp_path, plugins)
-    assert all(word in problem for word in words)
-
-
-def test_a_model_without_a_group_is_one_problem(
-    family: Path, tmp_path: Path, plugins: Plugins
-) -> None:
-    norms(tmp_path)
-    (problem,) = problems(recipe(family, group=""), tmp_path, plugins)
-    assert "a' has no group" in problem
-    assert "group: …" in problem
 
 
 def test_numbers_that_a_step_measured_are_looked_at_before_the_merge(

@@ -104,55 +104,40 @@ def fused(states: Sequence[State], family: Sequence[Path], out: Path, **options:
     return load_file(out / "model.safetensors")
 
 
-def test_norms_may_be_divided_by_their_mean(
-    states: list[State], family: list[Path], tmp_path: Path
-) -> None:
-    models = soups(states)
-    norms = norms_of(models, states[0])
-    mean = sum(sum(n) for n in norms.values()) / sum(len(n) for n in norms.values())
-    shares = {layer: softmax([v / mean for v in n]) for layer, n in norms.items()}
-    assert all(w[1] > 0.6 for layer, w in shares.items() if "layers" in layer)  # sts moved further
-    found = fused(states, family, tmp_path / "out", normalise="mean")
-    assert_exact(found, weighted(models, shares))
-
-
-def test_the_default_is_the_printed_formula_of_norms_as_they_are(
-    states: list[State], family: list[Path], tmp_path: Path
-) -> None:
-    models = soups(states)
-    norms = norms_of(models, states[0])
-    shares = {layer: softmax(n, 0.5) for layer, n in norms.items()}
-    found = fused(states, family, tmp_path / "out", temperature=0.5)
-    assert_exact(found, weighted(models, shares))
-
-
-def test_norms_may_be_relative_to_the_bases_layer(
-    states: list[State], family: list[Path], tmp_path: Path
+@pytest.mark.parametrize(
+    ("deltas", "options"),
+    [
+        ("measured", {"temperature": 0.5}),  # the printed formula of norms as they are
+        ("measured", {"normalise": "mean"}),
+        ("measured", {"normalise": "relative"}),  # to the base's layer
+        ("of a file", {"normalise": "none"}),
+        ("of a file", {"normalise": "relative"}),
+    ],
+)
+def test_weights_are_the_softmax_of_a_layers_norms(
+    deltas: str, options: dict[str, Any], states: list[State], family: list[Path], tmp_path: Path
 ) -> None:
     models, zero = soups(states), {n: torch.zeros_like(t) for n, t in states[0].items()}
-    norms, sizes = norms_of(models, states[0]), norms_of([states[0]], zero)
-    shares = {layer: softmax([v / sizes[layer][0] for v in n]) for layer, n in norms.items()}
-    found = fused(states, family, tmp_path / "out", normalise="relative")
-    assert_exact(found, weighted(models, shares))
-
-
-def test_specialists_norms_come_from_a_file(
-    states: list[State], family: list[Path], tmp_path: Path
-) -> None:
-    norms = {layer: {"ir": 3.0 + i, "sts": 1.0} for i, layer in enumerate(norms_of([], states[0]))}
-    path = Statistics(norms, measure="delta_norms").write(tmp_path)
-    told = FileRef(path.name, tmp_path)
-    found = fused(states, family, tmp_path / "out", deltas=told, normalise="none")
-    shares = {layer: softmax([n["ir"], n["sts"]]) for layer, n in norms.items()}
-    assert_exact(found, weighted(soups(states), shares))
-    relative = fused(states, family, tmp_path / "relative", deltas=told, normalise="relative")
-    zero = {n: torch.zeros_like(t) for n, t in states[0].items()}
-    sizes = norms_of([states[0]], zero)
+    norms = norms_of(models, states[0])
+    if deltas == "measured":
+        assert all(
+            n[1] > n[0] for layer, n in norms.items() if "layers" in layer
+        )  # sts moved further
+    else:
+        norms = {layer: [3.0 + i, 1.0] for i, layer in enumerate(norms)}
+        told = {layer: dict(zip(("ir", "sts"), n, strict=True)) for layer, n in norms.items()}
+        path = Statistics(told, measure="delta_norms").write(tmp_path)
+        options = {**options, "deltas": FileRef(path.name, tmp_path)}
+    sizes = dict.fromkeys(norms, 1.0)
+    if options.get("normalise") == "mean":
+        sizes = dict.fromkeys(norms, sum(map(sum, norms.values())) / (2 * len(norms)))
+    elif options.get("normalise") == "relative":
+        sizes = {layer: size for layer, (size,) in norms_of([states[0]], zero).items()}
     shares = {
-        layer: softmax([n["ir"] / sizes[layer][0], n["sts"] / sizes[layer][0]])
+        layer: softmax([v / sizes[layer] for v in n], options.get("temperature", 1.0))
         for layer, n in norms.items()
     }
-    assert_exact(relative, weighted(soups(states), shares))
+    assert_exact(fused(states, family, tmp_path / "out", **options), weighted(models, shares))
 
 
 def test_a_file_without_a_groups_norm_is_an_error_that_says_so(

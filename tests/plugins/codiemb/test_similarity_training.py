@@ -14,7 +14,6 @@ from emberge import (
     Loss,
     Machine,
     PerDataset,
-    RecipeError,
     check_recipe,
     load_plugins,
     parse_recipe,
@@ -118,24 +117,6 @@ def test_the_layer_comes_first_and_inner_losses_may_be_several() -> None:
     assert step.step.loss.by_task["sts"] == (MidNCE(loss=inner),)
 
 
-@pytest.mark.parametrize(
-    ("losses", "named"),
-    [
-        ("{mid_nce: {layer: 1.5}}", "layer"),
-        ("{mid_nce: {layer: -1}}", "layer"),
-        ("{rank_kl: {temperature: 0}}", "temperature"),
-        ("{pro: {temperature: -0.05}}", "temperature"),
-    ],
-)
-def test_numbers_that_mean_nothing_are_refused_at_their_line(losses: str, named: str) -> None:
-    with pytest.raises(RecipeError) as caught:
-        recipe(Path(), losses)
-    (problem,) = caught.value.problems
-    line = 1 + RECIPE.splitlines().index("          sts: LOSSES")
-    assert problem.where.endswith(f"recipe.yaml:{line}")
-    assert named in problem.message
-
-
 # ── before a training ───────────────────────────────────────────────────────────────────────────
 
 
@@ -143,9 +124,8 @@ def test_the_list_suits_scored_pairs(place: Path) -> None:
     assert faults(place, PAPER) == {}
 
 
-@pytest.mark.parametrize("loss", ["rank_kl", "pro", "mid_nce", "pearson"])
-def test_a_set_without_scores_is_named(loss: str, place: Path) -> None:
-    text = RECIPE.replace("retrieval: infonce", f"retrieval: {loss}").replace("LOSSES", PAPER)
+def test_a_set_without_scores_is_named(place: Path) -> None:
+    text = RECIPE.replace("retrieval: infonce", "retrieval: pearson").replace("LOSSES", PAPER)
     report = check_recipe(parse_recipe(text, PLUGINS, path=place / "recipe.yaml"), PLUGINS)
     (problem,) = report.errors
     assert problem.where.endswith(f"recipe.yaml:{LINE}")
@@ -153,10 +133,9 @@ def test_a_set_without_scores_is_named(loss: str, place: Path) -> None:
     assert "scores" in problem.message
 
 
-@pytest.mark.parametrize("loss", ["rank_kl", "pro", "pearson"])
-def test_a_set_whose_scores_are_all_equal_is_named_with_its_score(loss: str, place: Path) -> None:
+def test_a_set_whose_scores_are_all_equal_is_named_with_its_score(place: Path) -> None:
     write_scores(place, lambda _: 4)
-    ((where, message),) = faults(place, loss).items()
+    ((where, message),) = faults(place, "rank_kl").items()
     assert where == f"recipe.yaml:{LINE}"
     assert "'alike'" in message
     assert "0.8" in message
@@ -227,6 +206,7 @@ def arguments(model: Path, losses: Sequence[Loss], **options: Any) -> dict[str, 
     }
 
 
+@pytest.mark.slow
 def test_two_ranks_and_a_cache_learn_the_stated_mean(bert: Path, tmp_path: Path) -> None:
     """Each rank takes its own rows' loss, and they are averaged by rows; chunks do not matter."""
     by_rank = [on_shards(loss) for loss in SIMILARITY]

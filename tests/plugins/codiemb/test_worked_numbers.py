@@ -137,8 +137,6 @@ def test_the_weighted_sum_of_similarity() -> None:
         (CoSENT(scale=1), Y3, 1.667224165),
         (CoSENT(scale=20), Y4, 2.131330262),
         (CoSENT(scale=20), Y3, 10.693192579),
-        (PRO(temperature=1), Y4, 0.797360511),
-        (PRO(temperature=1), Y3, 1.028888493),
     ],
 )
 def test_baselines(loss: Loss, example: Any, expected: float) -> None:

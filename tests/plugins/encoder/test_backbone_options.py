@@ -89,12 +89,6 @@ def test_a_chain_of_stock_modules_keeps_the_laws(tmp_path: Path) -> None:
     check_backbone(TextEncoder(), source)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "last", "weighted_mean"])
-def test_every_pooling_keeps_the_laws(pooling: Any, tmp_path: Path) -> None:
-    source = tiny.checkpoint(tmp_path / "m")
-    check_backbone(TextEncoder(pooling=pooling), source)
-
-
 @pytest.mark.parametrize(
     ("kind", "message"),
     [

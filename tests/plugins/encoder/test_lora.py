@@ -163,14 +163,18 @@ def test_numbers_that_cannot_be_are_refused(options: dict[str, Any], message: st
         Lora(**options)
 
 
-def test_what_an_adapter_cannot_hold_is_refused_before_training(bert: Path, tmp_path: Path) -> None:
-    (fault,) = TextEncoder(lora=Lora(), pooling="cls").describe(bert).problems
-    assert "its pooling would be lost" in fault
+@pytest.mark.parametrize(
+    ("options", "bare"),
+    [({"pooling": "cls"}, False), ({"pooling": "mean"}, True), ({"include_prompt": False}, False)],
+)
+def test_what_an_adapter_cannot_hold_is_refused_before_training(
+    options: dict[str, Any], bare: bool, tmp_path: Path
+) -> None:
+    folder = tiny.checkpoint(tmp_path / "m", sentence_transformer=not bare)
+    (fault,) = TextEncoder(lora=Lora(), **options).describe(folder).problems
+    assert f"its {next(iter(options))} would be lost" in fault
     assert "fold: true" in fault
-    assert not TextEncoder(lora=Lora(fold=True), pooling="cls").describe(bert).problems
-    bare = tiny.checkpoint(tmp_path / "bare", sentence_transformer=False)
-    (fault,) = TextEncoder(lora=Lora(), pooling="mean").describe(bare).problems
-    assert "its pooling would be lost" in fault
+    assert not TextEncoder(lora=Lora(fold=True), **options).describe(folder).problems
 
 
 @pytest.fixture(scope="module")
@@ -221,6 +225,7 @@ def place(bert: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_two_adapters_are_trained_merged_and_scored(
     place: Path, plugins: Plugins, bert: Path
 ) -> None:

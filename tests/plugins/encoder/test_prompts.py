@@ -12,7 +12,6 @@ import pytest
 import torch
 from emberge import CheckpointError, Encoder
 from emberge.encoding import TextEmbedder
-from emberge_encoder.lora import Lora
 from emberge_encoder.text_encoder import TextEncoder
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoTokenizer
@@ -102,9 +101,10 @@ def test_a_prompt_that_fills_the_length_leaves_the_special_token(tmp_path: Path)
     assert np.isfinite(TextEmbedder(encoder).embed(["weather"], prompt="find " * 99)).all()
 
 
-def test_it_is_written_down_and_sentence_transformers_obeys(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pooling", ["mean", "weighted_mean"])
+def test_it_is_written_down_and_sentence_transformers_obeys(pooling: Any, tmp_path: Path) -> None:
     source = tiny.checkpoint(tmp_path / "m")
-    out, within = (_load(source, include_prompt=given) for given in (False, True))
+    out, within = (_load(source, include_prompt=given, pooling=pooling) for given in (False, True))
     library = _saved(out, tmp_path / "out")
     config = json.loads((tmp_path / "out/1_Pooling/config.json").read_text())
     assert config["include_prompt"] is False
@@ -113,6 +113,13 @@ def test_it_is_written_down_and_sentence_transformers_obeys(tmp_path: Path) -> N
     assert np.abs(ours - TextEmbedder(within).embed(TEXTS, prompt="find the ")).max() > 1e-3
     # Without a prompt there is nothing to leave out.
     assert_same_pass(TextEmbedder(out).embed(TEXTS), TextEmbedder(within).embed(TEXTS), source)
+    # A chunk of training may hold texts with a prompt beside texts without.
+    mixed = out.tokenise(TEXTS[:2], prompt="find the ", max_length=None)
+    mixed += out.tokenise(TEXTS[:2], prompt="", max_length=None)
+    out.module.eval()
+    together = out(out.collate(mixed)).embeddings.detach().numpy()
+    assert_same_pass(together[:2], ours[:2], source)
+    assert_same_pass(together[2:], TextEmbedder(out).embed(TEXTS[:2]), source)
     again = _load(tmp_path / "out", include_prompt=True)
     back = _saved(again, tmp_path / "back")
     assert_same_pass(
@@ -191,13 +198,6 @@ def test_one_token_pools_no_prompt_to_leave_out(pooling: Any, tmp_path: Path) ->
     assert TextEncoder(include_prompt=True, pooling=pooling).describe(source).problems == ()
     with pytest.raises(CheckpointError, match="include_prompt"):
         _load(source, include_prompt=False, pooling=pooling)
-
-
-def test_an_adapter_has_no_place_for_it(tmp_path: Path) -> None:
-    source = tiny.checkpoint(tmp_path / "m")
-    (problem,) = TextEncoder(include_prompt=False, lora=Lora()).describe(source).problems
-    assert "its include_prompt would be lost" in problem
-    assert TextEncoder(include_prompt=False, lora=Lora(fold=True)).describe(source).problems == ()
 
 
 @pytest.mark.parametrize(

@@ -253,20 +253,6 @@ ALONE = (
 BY_TASK = TEMPLATE + "{% if task == 'query' %}?{% endif %}"
 
 
-@pytest.mark.parametrize(
-    ("template", "named"),
-    [(ALONE, ("'find: '", "alone!")), (BY_TASK, ("a query", "`task`"))],
-)
-def test_a_template_that_is_no_format_of_one_text_is_refused(
-    template: str, named: tuple[str, ...], tmp_path: Path
-) -> None:
-    source = _chat(tmp_path / "m", template)
-    (problem,) = TextEncoder().describe(source).problems
-    assert all(part in problem for part in (str(source), *named))
-    with pytest.raises(CheckpointError, match="chat template"):
-        TextEncoder().load(source, device="cpu", dtype="float32")
-
-
 def test_a_prompt_that_a_template_does_not_take_is_named_when_it_comes(tmp_path: Path) -> None:
     source = _chat(tmp_path / "m", ALONE)
     _edit(source, "config_sentence_transformers.json", prompts={})
@@ -276,46 +262,63 @@ def test_a_prompt_that_a_template_does_not_take_is_named_when_it_comes(tmp_path:
         encoder.tokenise(TEXTS, prompt="sort: ", max_length=None)
 
 
-def test_a_messages_prompt_cannot_be_left_out(tmp_path: Path) -> None:
-    (problem,) = TextEncoder(include_prompt=False).describe(_chat(tmp_path / "m")).problems
-    assert "include_prompt: false has no effect on messages" in problem
-
-
-def test_a_missing_template_is_a_problem_of_the_folder(tmp_path: Path) -> None:
-    source = _chat(tmp_path / "m")
-    (source / "chat_template.jinja").unlink()
-    (problem,) = TextEncoder().describe(source).problems
-    assert str(source) in problem
-    assert "chat template" in problem
+MODES = dict.fromkeys(("text", "message", "image"), FORWARD)
+ANOTHER_WAY = {"text": {"method": "get_text_features", "method_output_name": "pooler_output"}}
+SETTINGS = "sentence_bert_config.json"
 
 
 @pytest.mark.parametrize(
-    ("settings", "named"),
+    ("make", "template", "settings", "options", "named"),
     [
-        ({"modality_config": {"text": FORWARD, "message": FORWARD, "image": FORWARD}}, "'message'"),
-        ({"processing_kwargs": {"text": {"add_special_tokens": False}}}, "'add_special_tokens'"),
-        ({"processing_kwargs": {"chat_template": {"max_length": 9}}}, "'max_length'"),
+        (_chat, ALONE, {}, {}, ("chat template", "'find: '", "alone!")),
+        (_chat, BY_TASK, {}, {}, ("chat template", "a query", "`task`")),
+        (_chat, None, {}, {}, ("chat template",)),
+        (
+            _chat,
+            TEMPLATE,
+            {},
+            {"include_prompt": False},
+            ("include_prompt: false has no effect on messages",),
+        ),
+        (_chat, TEMPLATE, {"modality_config": MODES}, {}, (SETTINGS, "'message'")),
+        (
+            _chat,
+            TEMPLATE,
+            {"processing_kwargs": {"text": {"add_special_tokens": False}}},
+            {},
+            (SETTINGS, "'add_special_tokens'"),
+        ),
+        (
+            _chat,
+            TEMPLATE,
+            {"processing_kwargs": {"chat_template": {"max_length": 9}}},
+            {},
+            (SETTINGS, "'max_length'"),
+        ),
+        (
+            _new,
+            TEMPLATE,
+            {"modality_config": ANOTHER_WAY, "module_output_name": "sentence_embedding"},
+            {},
+            (SETTINGS, "get_text_features"),
+        ),
     ],
 )
-def test_settings_of_messages_that_cannot_be_followed_are_refused(
-    settings: dict[str, Any], named: str, tmp_path: Path
+def test_texts_that_cannot_be_read_as_the_folder_says_are_refused(
+    make: Callable[..., Path],
+    template: str | None,
+    settings: dict[str, Any],
+    options: dict[str, Any],
+    named: tuple[str, ...],
+    tmp_path: Path,
 ) -> None:
-    source = _chat(tmp_path / "m")
-    _edit(source, "sentence_bert_config.json", **settings)
-    (problem,) = TextEncoder().describe(source).problems
-    assert f"{source}: sentence_bert_config.json" in problem
-    assert named in problem
-
-
-def test_text_that_goes_another_way_is_refused(tmp_path: Path) -> None:
-    source = _new(tmp_path / "m")
-    config = {"text": {"method": "get_text_features", "method_output_name": "pooler_output"}}
-    _edit(
-        source,
-        "sentence_bert_config.json",
-        modality_config=config,
-        module_output_name="sentence_embedding",
-    )
-    (problem,) = TextEncoder().describe(source).problems
-    assert "get_text_features" in problem
-    assert "sentence_bert_config.json" in problem
+    source = make(tmp_path / "m", template) if template and make is _chat else make(tmp_path / "m")
+    if template is None:
+        (source / "chat_template.jinja").unlink()
+    if settings:
+        _edit(source, SETTINGS, **settings)
+    backbone = TextEncoder(**options)
+    (problem,) = backbone.describe(source).problems
+    assert [word for word in (str(source), *named) if word not in problem] == []
+    with pytest.raises(CheckpointError):
+        backbone.load(source, device="cpu", dtype="float32")

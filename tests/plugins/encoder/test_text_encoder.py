@@ -67,38 +67,38 @@ def test_minilm_is_what_sentence_transformers_makes_of_it(minilm: Path, tmp_path
     assert (saved / "vocab.txt").read_bytes() == (minilm / "vocab.txt").read_bytes()
 
 
-@pytest.mark.parametrize("architecture", ["bert", "xlm-roberta", "modernbert", "qwen3", "gemma3"])
-def test_a_folder_as_it_says(architecture: str, tmp_path: Path) -> None:
-    source = tiny.checkpoint(tmp_path / "m", architecture)
-    saved = _agree(TextEncoder(), source, tmp_path / "saved")
-    AutoModel.from_pretrained(saved)
+BARE = (
+    ("bert", TextEncoder(pooling="cls")),
+    ("bert", TextEncoder(pooling="mean", normalize=False, max_length=7)),
+    ("qwen3", TextEncoder()),
+    ("qwen3", TextEncoder(pooling="weighted_mean")),
+    ("qwen3", TextEncoder(pooling="mean", attention="bidirectional")),
+    ("gemma3", TextEncoder(pooling="mean", attention="bidirectional")),
+    ("qwen3", TextEncoder(pooling="mean", attention="causal")),
+)
+WHOLE = ("bert", "xlm-roberta", "modernbert", "qwen3", "gemma3")
 
 
 @pytest.mark.parametrize(
-    ("architecture", "backbone"),
-    [
-        ("bert", TextEncoder(pooling="cls")),
-        ("bert", TextEncoder(pooling="mean", normalize=False, max_length=7)),
-        ("qwen3", TextEncoder()),
-        ("qwen3", TextEncoder(pooling="weighted_mean")),
-        ("qwen3", TextEncoder(pooling="mean", attention="bidirectional")),
-        ("gemma3", TextEncoder(pooling="mean", attention="bidirectional")),
-        ("qwen3", TextEncoder(pooling="mean", attention="causal")),
-    ],
+    ("architecture", "backbone", "whole"),
+    [*((a, TextEncoder(), True) for a in WHOLE), *((a, one, False) for a, one in BARE)],
 )
-def test_a_bare_folder_becomes_a_whole_one(
-    architecture: str, backbone: TextEncoder, tmp_path: Path
+def test_a_folder_is_read_as_it_says_and_a_bare_one_becomes_whole(
+    architecture: str, backbone: TextEncoder, whole: bool, tmp_path: Path
 ) -> None:
-    source = tiny.checkpoint(tmp_path / "m", architecture, sentence_transformer=False)
+    source = tiny.checkpoint(tmp_path / "m", architecture, sentence_transformer=whole)
     saved = _agree(backbone, source, tmp_path / "saved")
-    modules = [
-        m["type"].rpartition(".")[2] for m in json.loads((saved / "modules.json").read_text())
-    ]
-    assert modules == [
-        "Transformer",
-        "Pooling",
-        *(["Normalize"] if backbone.normalize is None else []),
-    ]
+    AutoModel.from_pretrained(saved)
+    modules = [m["type"].split(".")[-1] for m in json.loads((saved / "modules.json").read_text())]
+    normalised = whole or backbone.normalize is None
+    assert modules == ["Transformer", "Pooling", *["Normalize"] * normalised]
+
+
+@pytest.mark.parametrize("pooling", [None, "mean", "cls", "last", "weighted_mean"])
+def test_every_pooling_keeps_the_laws(pooling: Any, bert: Path, tmp_path: Path) -> None:
+    check_backbone(TextEncoder(pooling=pooling), bert)
+    if pooling is None:
+        check_backbone(TextEncoder(), tiny.checkpoint(tmp_path / "m", "qwen3"))
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "gemma3"])
@@ -207,27 +207,6 @@ def test_prompts_of_folder_and_option_are_saved(bert: Path, tmp_path: Path) -> N
     assert plain.max_seq_length == 9
     theirs = plain.encode(TEXTS, prompt_name="query", show_progress_bar=False)
     assert_same_pass(TextEmbedder(encoder).embed(TEXTS, prompt="find: "), theirs, bert)
-
-
-@pytest.mark.parametrize("mode", ["mean", "weightedmean"])
-def test_pooling_may_leave_the_prompt_out(mode: str, tmp_path: Path) -> None:
-    source = tiny.checkpoint(tmp_path / "m")
-    path = source / "1_Pooling" / "config.json"
-    path.write_text(
-        json.dumps({"embedding_dimension": 32, "pooling_mode": mode, "include_prompt": False})
-    )
-    encoder = _load(TextEncoder(), source)
-    saved = _saved(encoder, tmp_path / "saved")
-    plain = SentenceTransformer(str(saved), device="cpu")
-    theirs = plain.encode(TEXTS, prompt="find the ", show_progress_bar=False)
-    ours = TextEmbedder(encoder).embed(TEXTS, prompt="find the ")
-    assert_same_pass(ours, theirs, source)
-    # A chunk of training may hold texts with a prompt beside texts without.
-    mixed = encoder.tokenise(TEXTS[:2], prompt="find the ", max_length=None)
-    mixed += encoder.tokenise(TEXTS[:2], prompt="", max_length=None)
-    together = encoder(encoder.collate(mixed)).embeddings.detach().numpy()
-    assert_same_pass(together[:2], ours[:2], source)
-    assert_same_pass(together[2:], TextEmbedder(encoder).embed(TEXTS[:2]), source)
 
 
 @pytest.mark.parametrize("architecture", ["bert", "qwen3", "qwen3-vl"])
@@ -345,11 +324,6 @@ def test_token_caches_are_shared_by_tokenizer_and_not_by_length(
     tokenizer["normalizer"]["lowercase"] = False
     (other / "tokenizer.json").write_text(json.dumps(tokenizer))
     assert first != _load(TextEncoder(), other).tokenizer_fingerprint
-
-
-def test_laws(bert: Path, tmp_path: Path) -> None:
-    check_backbone(TextEncoder(), bert)
-    check_backbone(TextEncoder(), tiny.checkpoint(tmp_path / "m", "qwen3"))
 
 
 def test_a_text_has_at_least_two_tokens() -> None:

@@ -122,11 +122,7 @@ def test_a_copy_of_tied_weights_in_the_source_is_renewed(tmp_path: Path) -> None
 
 
 def test_a_mask_token_that_the_recipe_names_is_saved_with_the_model(tmp_path: Path) -> None:
-    source = tiny.transformer(tmp_path / "m", CAUSAL, "qwen3")
-    path = source / "tokenizer_config.json"
-    config = json.loads(path.read_text())
-    del config["mask_token"]
-    path.write_text(json.dumps(config))
+    source = _without_mask(tiny.transformer(tmp_path / "m", CAUSAL, "qwen3"))
     encoder = _load(source, attention="bidirectional", mask_token="vector")
     encoder.save(tmp_path / "out")
     before, after = (
@@ -238,8 +234,13 @@ def test_a_loss_for_other_attention_is_refused(
     assert fix in problem
 
 
-def test_a_mask_without_a_row_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_predict_is_refused(tmp_path: Path) -> None:
+    """A mask without a row of the embeddings, an adapter, and logits that are more than the head's."""
     folder = tiny.transformer(tmp_path / "m", MASKED)
+    folded = TextEncoder(pooling="mean", lora=Lora(fold=True))
+    assert "leave it out" in problems_of(folded, folder)[0]
+    with pytest.raises(CheckpointError, match="leave it out"):
+        folded.load(folder, device="cpu", dtype="float32", predicts=True)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     tokenizer.add_tokens(["<hide>"])
     tokenizer.save_pretrained(folder)
@@ -248,20 +249,9 @@ def test_a_mask_without_a_row_is_refused(tmp_path: Path) -> None:
     assert f"the id {size}, and the model has embeddings of {size} tokens" in problem
     with pytest.raises(CheckpointError, match="<hide>"):
         _load(folder, mask_token="<hide>")
-
-
-def test_an_adapter_has_no_head(tmp_path: Path) -> None:
-    folder = tiny.transformer(tmp_path / "m", MASKED)
-    backbone = TextEncoder(pooling="mean", lora=Lora(fold=True))
-    assert "leave it out" in problems_of(backbone, folder)[0]
-    with pytest.raises(CheckpointError, match="leave it out"):
-        backbone.load(folder, device="cpu", dtype="float32", predicts=True)
-
-
-def test_logits_that_are_more_than_the_heads_are_refused(tmp_path: Path) -> None:
-    folder = tiny.transformer(tmp_path / "m", CAUSAL, "gemma3", final_logit_softcapping=30.0)
+    capped = tiny.transformer(tmp_path / "c", CAUSAL, "gemma3", final_logit_softcapping=30.0)
     with pytest.raises(CheckpointError, match="by more than its head"):
-        _load(folder, attention="bidirectional")
+        _load(capped, attention="bidirectional")
 
 
 def test_all_weights_have_names_on_disk(tmp_path: Path) -> None:

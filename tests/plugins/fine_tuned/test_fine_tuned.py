@@ -320,20 +320,16 @@ def test_a_training_ends_an_epoch_after_its_best_state(
     euro: Path, folder: Path, tmp_path: Path
 ) -> None:
     """An epoch is five steps here; a rate of nearly nothing never betters its first state."""
-    entry = task(folder, metric="accuracy")
-    (short,) = scored(
-        tuner(entry, learning_rate=(1e-9,), eval_steps=2, patience=1.0), euro, tmp_path / "short"
-    )
-    assert [step for step, _, _ in short.result["curve"]] == [2, 4, 6, 8]
-    assert short.result["step"] == 2
-    (half,) = scored(
-        tuner(entry, learning_rate=(1e-9,), eval_steps=2, patience=0.4), euro, tmp_path / "half"
-    )
-    assert [step for step, _, _ in half.result["curve"]] == [2, 4]
-    (long,) = scored(
-        tuner(entry, learning_rate=(1e-9,), eval_steps=8, patience=None), euro, tmp_path / "long"
-    )
-    assert [step for step, _, _ in long.result["curve"]] == [8, 16, 24]
+    for every, patience, steps in (
+        (2, 1.0, [2, 4, 6, 8]),
+        (2, 0.4, [2, 4]),
+        (8, None, [8, 16, 24]),
+    ):
+        options = {"learning_rate": (1e-9,), "eval_steps": every, "patience": patience}
+        evaluator = tuner(task(folder, metric="accuracy"), **options)
+        (found,) = scored(evaluator, euro, tmp_path / f"{patience}")
+        assert [step for step, _, _ in found.result["curve"]] == steps
+        assert found.result["step"] == every
 
 
 def test_the_state_that_was_best_on_development_data_is_tested(
@@ -420,13 +416,13 @@ def test_a_killed_training_goes_on_from_its_state(
 
 
 def test_progress_counts_tasks_settings_and_steps(euro: Path, folder: Path, tmp_path: Path) -> None:
-    evaluator = tuner(task(folder), learning_rate=(1e-3, 1e-4), seeds=(1, 2))
+    evaluator = tuner(task(folder), steps=6, learning_rate=(1e-3, 1e-4), seeds=(1, 2))
     bench = Bench(tmp_path)
     list(evaluator.evaluate(model_at(euro), evaluator.plan(bench), bench))
     done = [told[0] for told in bench.told]
     assert done == sorted(done)
     assert bench.told[-1][:2] == (2, 2)
-    assert len(set(done)) > 4 * STEPS
+    assert len(set(done)) > 4 * 6
     words = [told[3] for told in bench.told]
     assert any("task 2 of 2: subject#2" in one for one in words)
     assert any("setting 2 of 2: subject, seed 2, learning rate 0.0001" in one for one in words)

@@ -110,9 +110,7 @@ def test_more_labels_than_the_head_has_are_named(problems: Callable[..., list[st
     assert "`labels`" in first
 
 
-def test_options_that_contradict_each_other_are_refused(
-    problems: Callable[..., list[str]],
-) -> None:
+def test_options_that_contradict_each_other_are_refused(problems: Callable[..., list[str]]) -> None:
     assert "macro_f1" in problems(metric="spearman")[0]
     assert "`choices`" in problems(head="choice")[0]
     assert "`second`" in problems(head="span", label="answers")[0]

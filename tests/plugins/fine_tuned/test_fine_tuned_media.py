@@ -94,7 +94,10 @@ def scored(model: Path, place: Path, task: TaskEntry, **more: Any) -> Any:
     return found
 
 
-@pytest.mark.parametrize(("family", "kind"), CASES)
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [*CASES[:2], *(pytest.param(*case, marks=pytest.mark.slow) for case in CASES[2:])],
+)
 def test_a_head_learns_from_images_and_clips(
     family: Family, kind: str, models: Callable[[Family], Path], tmp_path: Path
 ) -> None:
@@ -119,13 +122,7 @@ def test_a_text_and_a_clip_are_the_parts_of_one_input(
     model = models("qwen3_asr")
     graded = {"head": "regression", "label": ("grade",), "metric": None}
     pair = scored(model, tmp_path / "a", entry(folder, **graded), steps=4, eval_steps=4)
-    one = scored(
-        model,
-        tmp_path / "b",
-        _alone(joined, graded),
-        steps=4,
-        eval_steps=4,
-    )
+    one = scored(model, tmp_path / "b", _alone(joined, graded), steps=4, eval_steps=4)
     assert one.units.values == pair.units.values
     alone = scored(model, tmp_path / "c", _alone(folder, graded, "premise"), steps=4, eval_steps=4)
     assert alone.units.values != pair.units.values, "the second text counts"

@@ -30,27 +30,31 @@ steps:
       data: %s
       sampler: {batch_shuffle: {batch_size: 8}}
       learning_rate: 0.003
-      epochs: 6
+      epochs: %s
       %s
 """
 TEXTS = "{path: read.jsonl, task: text}"
 PAIRS = "{path: find.jsonl, task: retrieval}"
 
 
-@pytest.fixture
-def place(bert: Path, berts: Sequence[Path], tmp_path: Path) -> Path:
+def _laid_out(root: Path, bert: Path, berts: Sequence[Path]) -> Path:
     """A folder with a teacher, two siblings of it, a narrow model and two files of texts."""
     for name, folder in zip(("teacher", "b", "c"), (bert, *berts), strict=False):
-        (tmp_path / name).symlink_to(folder)
-    tiny.checkpoint(tmp_path / "narrow", "xlm-roberta", seed=5, hidden_size=16)
+        (root / name).symlink_to(folder)
+    tiny.checkpoint(root / "narrow", "xlm-roberta", seed=5, hidden_size=16)
     rows = [{"text": row.anchor} for row in texts(24).rows]
-    (tmp_path / "read.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (root / "read.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     pairs = [
         {"anchor": row.anchor, "positive": row.positives[0], "negative": f"no {row.anchor}"}
         for row in retrieval(16).rows
     ]
-    (tmp_path / "find.jsonl").write_text("".join(json.dumps(row) + "\n" for row in pairs))
-    return tmp_path
+    (root / "find.jsonl").write_text("".join(json.dumps(row) + "\n" for row in pairs))
+    return root
+
+
+@pytest.fixture
+def place(bert: Path, berts: Sequence[Path], tmp_path: Path) -> Path:
+    return _laid_out(tmp_path, bert, berts)
 
 
 @pytest.fixture
@@ -83,8 +87,9 @@ def _student(
     student: str = "{layers: [0, 2]}",
     data: str = TEXTS,
     more: str = "",
+    epochs: int = 6,
 ) -> str:
-    return STUDENT % (teachers, student, data, more)
+    return STUDENT % (teachers, student, data, epochs, more)
 
 
 def _errors(place: Path, text: str) -> str:
@@ -148,7 +153,7 @@ steps:
       epochs: 2
       {train}
 """
-    text = _student(teachers, more=distil).replace("epochs: 6", "epochs: 2")
+    text = _student(teachers, more=distil, epochs=2)
     one, two = _run(place, text), _run(place, by_hand, "hand")
     first, second = (load_file(result / "model.safetensors") for result in (one, two))
     assert first.keys() == second.keys()
@@ -164,11 +169,11 @@ def test_teachers_embed_the_texts_once(place: Path, monkeypatch: pytest.MonkeyPa
         return embed(self, some)
 
     monkeypatch.setattr(TextEmbedder, "embed_tokens", counted)
-    once = _student().replace("epochs: 6", "epochs: 1")
-    _run(place, once, "out")
+    _run(place, _student(epochs=1), "out")
     assert counts == [24]
-    other = _student(student="{layers: 1}").replace("epochs: 6", "epochs: 1")
-    _run(place, other, "out")  # another student, in the same OUT
+    _run(
+        place, _student(student="{layers: 1}", epochs=1), "out"
+    )  # another student, in the same OUT
     assert counts == [24]
 
 
@@ -176,10 +181,9 @@ def test_students_in_one_out_begin_at_layers_of_their_own(place: Path) -> None:
     """Be it other layers of the same number, or a teacher in the place of one of its name."""
 
     def first_layer(layers: str) -> Any:
-        text = _student(student=f"{{layers: {layers}}}").replace("rate: 0.003", "rate: 0")
-        return load_file(_run(place, text.replace("epochs: 6", "epochs: 1")) / "model.safetensors")[
-            "encoder.layer.0.output.dense.weight"
-        ]
+        text = _student(student=f"{{layers: {layers}}}", epochs=1).replace("0.003", "0")
+        weights = load_file(_run(place, text) / "model.safetensors")
+        return weights["encoder.layer.0.output.dense.weight"]
 
     def layer(name: str, number: int) -> Any:
         weights = load_file(place / name / "model.safetensors")
@@ -206,15 +210,19 @@ steps:
       max_steps: 1
 """
     with pytest.raises(CheckpointError, match="thin: is an adapter; merge it"):
-        _run(place, adapter + _student("$thin").removeprefix("\nsteps:"))
+        _run(place, adapter + _student("$thin", epochs=1).removeprefix("\nsteps:"))
 
 
-def test_out_may_be_a_relative_path(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_student_of_layers_is_announced_by_its_own_size_and_out_may_be_relative(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The student's folder is below it, and its path is no name of a model on a hub."""
     monkeypatch.chdir(place)
-    recipe, plugins = _recipe(place, _student())
+    recipe, plugins = _recipe(place, _student(student="{layers: [2]}", epochs=1))
+    (disk,) = check_recipe(recipe, plugins, sizes=True).disk
     run_recipe(recipe, Path("out"), plugins, machine=Machine(), quiet=True)
-    assert (place / "out" / "small" / "model.safetensors").is_file()
+    weights = load_file(place / "out" / "small" / "model.safetensors")
+    assert disk.parameters == sum(weight.numel() for weight in weights.values())
 
 
 def test_an_ensemble_leads_to_the_mean_of_its_vectors(place: Path) -> None:
@@ -250,7 +258,7 @@ def test_a_narrow_student_reads_the_teachers_index_through_a_dense(place: Path) 
     ("loss", "teachers"),
     [
         ("similarity_distillation", "[./teacher, ./narrow]"),
-        ("kl_distillation", "[./teacher, ./narrow]"),
+        pytest.param("kl_distillation", "[./teacher, ./narrow]", marks=pytest.mark.slow),
         ("[embedding_distillation, {kl_distillation: {weight: 0.5}}]", "[./teacher, ./b]"),
         ("{matryoshka: {loss: embedding_distillation, dims: [32, 8]}}", "./deep"),
     ],
@@ -293,7 +301,7 @@ def test_a_student_of_another_model_has_that_models_lineage(place: Path) -> None
     """Its licence and data are those of the model at which it begins, and of its teachers."""
     shutil.copytree(place / "b", place / "own")
     (place / "own" / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n")
-    result = _run(place, _student("[./teacher, ./c]", "{model: ./own}"))
+    result = _run(place, _student("[./teacher, ./c]", "{model: ./own}", epochs=1))
     artifact = read_artifact(result)
     assert artifact is not None
     assert artifact.parents == ("own", "./teacher", "./c")
@@ -304,15 +312,6 @@ def test_a_student_of_another_model_has_that_models_lineage(place: Path) -> None
     assert parents["own"].licence == "cc-by-nc-4.0"
 
 
-def test_a_student_of_layers_is_announced_by_its_own_size(place: Path) -> None:
-    recipe, plugins = _recipe(place, _student(student="{layers: [2]}"))
-    report = check_recipe(recipe, plugins, sizes=True)
-    (disk,) = report.disk
-    result = _run(place, _student(student="{layers: [2]}"))
-    weights = load_file(result / "model.safetensors")
-    assert disk.parameters == sum(weight.numel() for weight in weights.values())
-
-
 def test_a_teachers_problem_is_shown_once(place: Path) -> None:
     """Where the recipe names the teacher, and not also as the guide of a loss."""
     shutil.copytree(place / "b", place / "mute")
@@ -320,6 +319,18 @@ def test_a_teachers_problem_is_shown_once(place: Path) -> None:
     (place / "mute" / "modules.json").write_text(modules)
     errors = _errors(place, _student("./mute", "{model: ./b}"))
     assert errors.count("remote code") == 1
+
+
+@pytest.fixture(scope="module")
+def wrong(bert: Path, berts: Sequence[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with a file of no texts, a folder of no model, and a model without a tokenizer."""
+    root = _laid_out(tmp_path_factory.mktemp("wrong"), bert, berts)
+    (root / "empty.jsonl").write_text("")
+    (root / "data").mkdir()
+    mute = shutil.copytree(root / "b", root / "mute")
+    for path in [*mute.glob("tokenizer*"), *mute.glob("vocab*"), *mute.glob("special_tokens*")]:
+        path.unlink()
+    return root
 
 
 def test_losses_of_single_datasets_read_the_teachers_too(place: Path) -> None:
@@ -350,15 +361,9 @@ def test_losses_of_single_datasets_read_the_teachers_too(place: Path) -> None:
         (_student("./mute"), "has no tokenizer"),
     ],
 )
-def test_mistakes_are_found_before_the_work(place: Path, text: str, message: str) -> None:
-    (place / "empty.jsonl").write_text("")
-    (place / "data").mkdir()
-    mute = place / "mute"
-    shutil.copytree(place / "b", mute)
-    for path in [*mute.glob("tokenizer*"), *mute.glob("vocab*"), *mute.glob("special_tokens*")]:
-        path.unlink()
+def test_mistakes_are_found_before_the_work(wrong: Path, text: str, message: str) -> None:
     try:
-        errors = _errors(place, text)
+        errors = _errors(wrong, text)
     except Exception as error:
         errors = str(error)
     assert message in errors

@@ -48,13 +48,15 @@ def _distil(step: str, student: str, data: str = "read.jsonl") -> str:
 """
 
 
-@pytest.fixture
-def place(bert: Path, tmp_path: Path) -> Path:
-    (tmp_path / "teacher").symlink_to(bert)
+@pytest.fixture(scope="module")
+def place(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a teacher and two files of texts; a step in its `out` is run once."""
+    folder = tmp_path_factory.mktemp("static")
+    (folder / "teacher").symlink_to(bert)
     rows = [json.dumps({"text": text}) + "\n" for text in SOME]
-    (tmp_path / "read.jsonl").write_text("".join(rows))
-    (tmp_path / "half.jsonl").write_text("".join(rows[:12]))
-    return tmp_path
+    (folder / "read.jsonl").write_text("".join(rows))
+    (folder / "half.jsonl").write_text("".join(rows[:12]))
+    return folder
 
 
 def _run(place: Path, steps: str) -> Any:
@@ -191,8 +193,8 @@ def test_unused_tokens_have_no_vector(place: Path, bert: Path) -> None:
     assert table.any(1).sum() == len(list_tokens_of_texts(read_tokenizer(wide)))
 
 
-def test_options_of_transformers_are_refused(place: Path) -> None:
-    folder = _run(place, TOKENS)["tokens"].path
+def test_options_of_transformers_are_refused(place: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(_run(place, TOKENS)["tokens"].path, tmp_path / "tokens")
     (problem,) = TextEncoder(pooling="cls").describe(folder).problems
     assert "has no pooling" in problem
     with pytest.raises(CheckpointError, match="has no pooling"):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,29 @@ def token_texts(folder: Path, texts: Sequence[str]) -> list[list[str]]:
     return [one.tokens for one in tokenizer.encode_batch(texts)]
 
 
+Trimmed = tuple[Path, dict[str, Any], Bench]
+
+
+@pytest.fixture(scope="module")
+def cut(root: Path, wholes: dict[str, Path], corpus: Path) -> Callable[[str], Trimmed]:
+    """Return a model of a kind that is cut to the small corpus, made once; do not write into it."""
+    return functools.cache(lambda kind: trim(wholes[kind], corpus, root / f"cut-{kind}"))
+
+
+# What is the same of all kinds is tried quickly on the first.
+ONE_QUICK = [KINDS[0], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])]
+
+
+def tokens_of(folder: Path) -> dict[str, int]:
+    return Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab()
+
+
+def edit(folder: Path, name: str = "config_sentence_transformers.json", **changes: Any) -> None:
+    """Change settings in a JSON file of a folder."""
+    path = folder / name
+    path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **changes}))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_ten_thousand_covered_texts_keep_their_tokens_and_the_bytes_of_their_embeddings(
@@ -102,7 +126,7 @@ def test_ten_thousand_covered_texts_keep_their_tokens_and_the_bytes_of_their_emb
     assert details["vocabulary"]["after"] < details["vocabulary"]["before"]
     assert details["megabytes"]["after"] < details["megabytes"]["before"]
     # Of other texts those count that have no dropped token, and these read as before.
-    kept = set(Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab())
+    kept = set(tokens_of(folder))
     old = token_texts(wholes[kind], others)
     covered = [text for text, tokens in zip(others, old, strict=True) if kept.issuperset(tokens)]
     assert 0 < len(covered) < len(others)
@@ -112,9 +136,9 @@ def test_ten_thousand_covered_texts_keep_their_tokens_and_the_bytes_of_their_emb
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_plain_libraries_open_the_result(
-    kind: str, wholes: dict[str, Path], corpus: Path, tmp_path: Path
+    kind: str, wholes: dict[str, Path], cut: Callable[[str], Trimmed]
 ) -> None:
-    folder, details, _ = trim(wholes[kind], corpus, tmp_path)
+    folder, details, _ = cut(kind)
     model, report = transformers.AutoModel.from_pretrained(folder, output_loading_info=True)
     assert not any(report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -136,11 +160,11 @@ def test_plain_libraries_open_the_result(
 
 @pytest.mark.slow
 def test_an_exported_file_reads_the_new_ids(
-    wholes: dict[str, Path], corpus: Path, tmp_path: Path
+    wholes: dict[str, Path], cut: Callable[[str], Trimmed], tmp_path: Path
 ) -> None:
     """With onnxruntime and the cut tokenizer alone."""
     onnxruntime = pytest.importorskip("onnxruntime")
-    folder, _, _ = trim(wholes["WordPiece"], corpus, tmp_path / "run")
+    folder, _, _ = cut("WordPiece")
     recipe = {"steps": {"served": {"export": {"model": str(folder), "formats": ["float32"]}}}}
     run_recipe(recipe, tmp_path / "out")
     session = onnxruntime.InferenceSession(str(tmp_path / "out" / "served" / "onnx" / "model.onnx"))
@@ -160,7 +184,9 @@ def test_an_exported_file_reads_the_new_ids(
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", ["WordPiece", "BPE", pytest.param("Unigram", marks=pytest.mark.slow)]
+)
 def test_heads_are_cut_with_the_embedding(kind: str, corpus: Path, tmp_path: Path) -> None:
     tied = kind != "BPE"
     whole = trimmable(tmp_path / "whole", kind, head=True, tie_word_embeddings=tied)
@@ -210,23 +236,25 @@ def cut_to_named(vocabulary: SubwordVocabulary) -> CutTokenizer:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_tokens_around_a_text_get_their_new_ids(
+def test_tokens_around_a_text_and_padding_get_their_new_ids(
     kind: str, wholes: dict[str, Path], tmp_path: Path
 ) -> None:
     tokenizer = Tokenizer.from_file(str(wholes[kind] / "tokenizer.json"))
-    tokenizer.no_padding()
-    tokenizer.add_special_tokens(["<begin>", "<end>"])  # behind the words, so that their ids change
-    names = [(token, tokenizer.token_to_id(token)) for token in ("<begin>", "<end>")]
+    tokens = ["<begin>", "<end>", "<fill>"]
+    tokenizer.add_special_tokens(tokens)  # behind the words, so that their ids change
+    begin, end, fill = ((token, tokenizer.token_to_id(token)) for token in tokens)
     tokenizer.post_processor = (
-        processors.BertProcessing(names[1], names[0])
+        processors.BertProcessing(end, begin)
         if kind == "WordPiece"
-        else processors.TemplateProcessing(single="<begin> $A <end>", special_tokens=names)
+        else processors.TemplateProcessing(single="<begin> $A <end>", special_tokens=[begin, end])
     )
+    tokenizer.enable_padding(pad_id=fill[1], pad_token="<fill>")
     cut = Tokenizer.from_str(cut_to_named(vocabulary_of(tmp_path, tokenizer)).text)
     encoding = cut.encode("a list")
-    assert cut.token_to_id("<end>") < tokenizer.token_to_id("<end>")
+    assert cut.token_to_id("<end>") < end[1]
     assert [cut.token_to_id(token) for token in encoding.tokens] == encoding.ids
     assert (encoding.tokens[0], encoding.tokens[-1]) == ("<begin>", "<end>")
+    assert cut.padding["pad_id"] == cut.token_to_id("<fill>") < fill[1]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -249,36 +277,12 @@ def test_added_tokens_come_after_the_others_though_ids_had_gaps(tmp_path: Path) 
     assert [cut.token_to_id(token) for token in ("[UNK]", "a", "b", "emberge")] == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_padding_gets_its_new_id(kind: str, wholes: dict[str, Path], tmp_path: Path) -> None:
-    tokenizer = Tokenizer.from_file(str(wholes[kind] / "tokenizer.json"))
-    tokenizer.add_special_tokens(["<fill>"])  # behind the words, so that its id changes
-    old = tokenizer.token_to_id("<fill>")
-    tokenizer.enable_padding(pad_id=old, pad_token="<fill>")
-    cut = Tokenizer.from_str(cut_to_named(vocabulary_of(tmp_path, tokenizer)).text)
-    assert cut.padding["pad_id"] == cut.token_to_id("<fill>") < old
-
-
 def test_the_unknown_piece_of_unigram_gets_its_new_id(tmp_path: Path) -> None:
     pieces = [("a", -1.0), ("list", -2.0), ("<unk>", -3.0)]
     tokenizer = Tokenizer(models.Unigram(pieces, unk_id=2, byte_fallback=False))
     cut = cut_to_named(vocabulary_of(tmp_path, tokenizer))
     assert json.loads(cut.text)["model"]["unk_id"] == 1
     assert Tokenizer.from_str(cut.text).encode("aж").ids == [0, 1]
-
-
-def test_added_tokens_are_listed_by_their_new_ids(
-    wholes: dict[str, Path], corpus: Path, tmp_path: Path
-) -> None:
-    whole = shutil.copytree(wholes["WordPiece"], tmp_path / "whole")
-    path = whole / "tokenizer_config.json"
-    listed = {"102": {"content": "[SEP]"}, "99999": {"content": "<no>"}}
-    path.write_text(json.dumps({**json.loads(path.read_text()), "added_tokens_decoder": listed}))
-    folder, _, _ = trim(whole, corpus, tmp_path / "run")
-    new = Tokenizer.from_file(str(folder / "tokenizer.json")).token_to_id("[SEP]")
-    found = json.loads((folder / "tokenizer_config.json").read_text())["added_tokens_decoder"]
-    assert found == {str(new): {"content": "[SEP]"}}
-    assert new != 102
 
 
 def test_older_files_of_bpe_are_cut_as_tokenizer_json_is(
@@ -343,16 +347,14 @@ def test_marks_that_combine_with_letters_of_any_script_are_kept(tmp_path: Path) 
 
 
 def test_siblings_with_other_settings_keep_the_same_tokens_and_those_they_name(
-    wholes: dict[str, Path], corpus: Path, tmp_path: Path
+    wholes: dict[str, Path], corpus: Path, cut: Callable[[str], Trimmed], tmp_path: Path
 ) -> None:
     def trimmed(name: str, **changes: Any) -> set[str]:
         whole = shutil.copytree(wholes["WordPiece"], tmp_path / name)
-        path = whole / "config_sentence_transformers.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-        folder, _, _ = trim(whole, corpus, tmp_path / f"{name}-run")
-        return set(Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab())
+        edit(whole, **changes)
+        return set(tokens_of(trim(whole, corpus, tmp_path / f"{name}-run")[0]))
 
-    expected = trimmed("plain")
+    expected = set(tokens_of(cut("WordPiece")[0]))
     assert trimmed("other", similarity_fn_name="manhattan") == expected
     assert "manhattan" in SubwordVocabulary.read(Checkpoint(wholes["WordPiece"])).ids
     named = {"image_token": {"content": "manhattan"}, "extra_special_tokens": ["ж"]}
@@ -360,43 +362,47 @@ def test_siblings_with_other_settings_keep_the_same_tokens_and_those_they_name(
     assert not expected & {"manhattan", "ж"}
 
 
-def test_ids_and_added_tokens_that_a_tokenizer_lacks(
+def test_added_tokens_have_their_new_ids_and_those_that_a_tokenizer_lacks_are_left_out(
     wholes: dict[str, Path], corpus: Path, tmp_path: Path
 ) -> None:
     whole = shutil.copytree(wholes["WordPiece"], tmp_path / "whole")
-    config = json.loads((whole / "config.json").read_text())
+    listed = {"102": {"content": "[SEP]"}, "99999": {"content": "<no>"}}
+    edit(whole, "tokenizer_config.json", added_tokens_decoder=listed)
     words = {"eos_token_id": [102, 99_999], "bad_words_ids": [[102, 99_999], [102]]}
-    (whole / "config.json").write_text(json.dumps({**config, **words}))
+    edit(whole, "config.json", **words)
     (whole / "added_tokens.json").write_text(json.dumps({"##zt": 5, "[SEP]": 102, "<no>": 99_999}))
     folder, _, _ = trim(whole, corpus, tmp_path / "run")
-    new = Tokenizer.from_file(str(folder / "tokenizer.json")).token_to_id("[SEP]")
-    changed = json.loads((folder / "config.json").read_text())
+    new = tokens_of(folder)["[SEP]"]
+    assert new != 102
+    changed, found = (
+        json.loads((folder / name).read_text()) for name in ("config.json", "tokenizer_config.json")
+    )
     assert (changed["eos_token_id"], changed["bad_words_ids"]) == ([new], [[new]])
+    assert found["added_tokens_decoder"] == {str(new): {"content": "[SEP]"}}
     assert json.loads((folder / "added_tokens.json").read_text()) == {"[SEP]": new}
-    text = (whole / "tokenizer.json").read_text("utf-8")
-    content = json.loads(text)
+    content = json.loads((whole / "tokenizer.json").read_text("utf-8"))
     content["post_processor"]["special_tokens"]["[SEP]"]["ids"] = [99_999]
     (whole / "tokenizer.json").write_text(json.dumps(content))
     refused(whole, corpus, tmp_path / "again", "tokenizer.json.*99999.* get the tokenizer again")
 
 
 def test_kept_tokens_stay_in_their_order(
-    wholes: dict[str, Path], corpus: Path, tmp_path: Path
+    wholes: dict[str, Path], cut: Callable[[str], Trimmed]
 ) -> None:
-    folder, _, _ = trim(wholes["WordPiece"], corpus, tmp_path)
-    old = Tokenizer.from_file(str(wholes["WordPiece"] / "tokenizer.json")).get_vocab()
-    new = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab()
+    folder, _, _ = cut("WordPiece")
+    old, new = tokens_of(wholes["WordPiece"]), tokens_of(folder)
     order = sorted(new, key=lambda token: new[token])
     assert order == sorted(new, key=lambda token: old[token])
     assert (folder / "vocab.txt").read_text("utf-8").split("\n")[:-1] == order
 
 
 def test_scores_of_unigram_keep_all_their_digits(
-    wholes: dict[str, Path], corpus: Path, tmp_path: Path
+    wholes: dict[str, Path], cut: Callable[[str], Trimmed]
 ) -> None:
-    folder, _, _ = trim(wholes["Unigram"], corpus, tmp_path)
-    before = dict(SubwordVocabulary.read(Checkpoint(wholes["Unigram"])).scores)
-    after = dict(SubwordVocabulary.read(Checkpoint(folder)).scores)
+    before, after = (
+        dict(SubwordVocabulary.read(Checkpoint(folder)).scores)
+        for folder in (wholes["Unigram"], cut("Unigram")[0])
+    )
     assert after.items() <= before.items()
     assert min(map(float, after.values())) == min(map(float, before.values()))
 
@@ -411,9 +417,7 @@ def bpe(folder: Path, merges: Sequence[tuple[str, str]], **options: Any) -> Subw
     return SubwordVocabulary.read(Checkpoint(folder))
 
 
-def test_a_kept_token_of_bpe_keeps_each_token_on_the_way_to_it_and_no_other(
-    tmp_path: Path,
-) -> None:
+def test_a_kept_token_of_bpe_keeps_each_token_on_the_way_to_it_and_no_other(tmp_path: Path) -> None:
     merges = [("a", "b"), ("c", "d"), ("b", "c"), ("ab", "cd"), ("a", "d")]
     vocabulary = bpe(tmp_path, merges)
     counts = np.zeros(vocabulary.size, np.int64)
@@ -443,51 +447,38 @@ def test_of_a_merge_that_is_listed_twice_the_last_rank_counts(tmp_path: Path) ->
     assert CutTokenizer(vocabulary, kept).merges == [("b", "c"), ("a", "bc")]
 
 
-@pytest.mark.parametrize("floor", ["scripts", "alphabet", "corpus"])
+@pytest.mark.parametrize(
+    ("floor", "kept"), [("scripts", "ħ₹"), ("alphabet", "ħж₹"), ("corpus", "")]
+)
 def test_single_characters_are_kept_as_the_floor_says(
-    floor: str, wholes: dict[str, Path], corpus: Path, tmp_path: Path
+    floor: str, kept: str, wholes: dict[str, Path], corpus: Path, tmp_path: Path
 ) -> None:
-    folder, _, _ = trim(wholes["WordPiece"], corpus, tmp_path, floor=floor)
-    tokens = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab()
-    # English lines have neither a rare Latin letter nor a Cyrillic one.
-    found = {
-        name: token in tokens for name, token in (("rare", "ħ"), ("other", "ж"), ("sign", "₹"))
-    }
-    assert (
-        found
-        == {
-            "scripts": {"rare": True, "other": False, "sign": True},
-            "alphabet": {"rare": True, "other": True, "sign": True},
-            "corpus": {"rare": False, "other": False, "sign": False},
-        }[floor]
-    )
+    """English lines have neither a rare Latin letter nor a Cyrillic one."""
+    tokens = tokens_of(trim(wholes["WordPiece"], corpus, tmp_path, floor=floor)[0])
+    assert [token for token in "ħж₹" if token in tokens] == [*kept]
     assert {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"} <= tokens.keys()
 
 
 def test_prompts_of_the_model_are_covered_with_each_text(
-    wholes: dict[str, Path], corpus: Path, tmp_path: Path
+    wholes: dict[str, Path], corpus: Path, cut: Callable[[str], Trimmed], tmp_path: Path
 ) -> None:
     prompted = shutil.copytree(wholes["BPE"], tmp_path / "prompted")
-    settings = json.loads((prompted / "config_sentence_transformers.json").read_text())
-    settings["prompts"] = {"query": "zeroconf xylophone: "}
-    (prompted / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    edit(prompted, prompts={"query": "zeroconf xylophone: "})
     folder, _, _ = trim(prompted, corpus, tmp_path / "run")
     texts = ["zeroconf xylophone: " + text for text in library_texts(600)]
     assert token_texts(folder, texts) == token_texts(prompted, texts)
-    plain, _, _ = trim(wholes["BPE"], corpus, tmp_path / "plain")
-    assert token_texts(plain, texts) != token_texts(prompted, texts)
+    assert token_texts(cut("BPE")[0], texts) != token_texts(prompted, texts)
 
 
 def test_tokens_beyond_the_models_length_are_kept_too(
-    wholes: dict[str, Path], corpus: Path, tmp_path: Path
+    wholes: dict[str, Path], cut: Callable[[str], Trimmed], tmp_path: Path
 ) -> None:
     """A model of a larger length may read the same texts."""
     long = " ".join([*["list"] * 80, "manhattan"])
     texts = write_texts(tmp_path / "long.jsonl", [*library_texts(600), long])
     folder, _, _ = trim(wholes["WordPiece"], texts, tmp_path / "run")
     assert token_texts(folder, [long]) == token_texts(wholes["WordPiece"], [long])
-    plain, _, _ = trim(wholes["WordPiece"], corpus, tmp_path / "plain")
-    assert token_texts(plain, [long]) != token_texts(wholes["WordPiece"], [long])
+    assert token_texts(cut("WordPiece")[0], [long]) != token_texts(wholes["WordPiece"], [long])
 
 
 def test_a_text_is_covered_if_it_is_so_alone_and_after_each_prompt(
@@ -495,8 +486,7 @@ def test_a_text_is_covered_if_it_is_so_alone_and_after_each_prompt(
 ) -> None:
     """After a prompt a byte-level word begins with a space, and is another token."""
     prompted = shutil.copytree(wholes["BPE"], tmp_path / "prompted")
-    path = prompted / "config_sentence_transformers.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "prompts": {"query": "find: "}}))
+    edit(prompted, prompts={"query": "find: "})
     encoder = BACKBONE.load(prompted, device="cpu", dtype="float32")
     vocabulary = SubwordVocabulary.read(Checkpoint(prompted))
     tokens = CorpusTokens.write(encoder, ["a list"], tmp_path / "tokens")
@@ -523,13 +513,13 @@ def tensors(folder: Path) -> dict[str, Tensor]:
     return load_file(folder / "model.safetensors")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ONE_QUICK)
 def test_trimmed_siblings_merge_to_the_trim_of_their_merge(
-    kind: str, wholes: dict[str, Path], corpus: Path, tmp_path: Path
+    kind: str, wholes: dict[str, Path], corpus: Path, cut: Callable[[str], Trimmed], tmp_path: Path
 ) -> None:
     sibling = trimmable(tmp_path / "sibling", kind, seed=1)
     both = [wholes[kind], sibling]
-    apart = [trim(one, corpus, tmp_path / f"apart{i}")[0] for i, one in enumerate(both)]
+    apart = [cut(kind)[0], trim(sibling, corpus, tmp_path / "apart")[0]]
     merged = tmp_path / "merged"
     merge_models(
         [MergeInput(one.parent.name, one) for one in apart], strategy=[Linear()], out=merged
@@ -551,7 +541,7 @@ def test_trimmed_siblings_merge_to_the_trim_of_their_merge(
 
 
 def test_an_untrimmed_base_merges_into_trimmed_siblings_by_tokens(
-    wholes: dict[str, Path], corpus: Path, tmp_path: Path
+    wholes: dict[str, Path], corpus: Path, cut: Callable[[str], Trimmed], tmp_path: Path
 ) -> None:
     kind = "WordPiece"
     siblings = [trimmable(tmp_path / f"sibling{i}", kind, seed=i) for i in (1, 2)]
@@ -566,7 +556,7 @@ def test_an_untrimmed_base_merges_into_trimmed_siblings_by_tokens(
         tokens=VocabularyPolicy(policy="union", pad_to=1),
         out=found,
     )
-    trimmed_base, _, _ = trim(wholes[kind], corpus, tmp_path / "base")
+    trimmed_base, _, _ = cut(kind)
     expected = tmp_path / "expected"
     merge_models(
         inputs, base=MergeInput("base", trimmed_base), strategy=[TaskArithmetic()], out=expected
@@ -582,25 +572,22 @@ def refused(folder: Path, data: Path, root: Path, fix: str, **options: Any) -> N
     assert not any((root / "out").glob("*"))
 
 
-def test_a_corpus_that_needs_few_tokens_is_refused_with_their_number(
-    wholes: dict[str, Path], tmp_path: Path
+THAI = [f"{text} {i}" for i in range(50) for text in ("สวัสดีชาวโลก ภาษาไทย", "ราคาเท่าไหร่ครับ")]
+FEW = ["the list of files", "the first list"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts", "fix"),
+    [
+        ("WordPiece", FEW, "needs 5 tokens of 30,522, .* at least 500"),
+        *((kind, THAI, r"\d\d?% of its tokens are unknown") for kind in KINDS),
+        ("WordPiece", [" ", "  "], "text"),
+    ],
+)
+def test_a_corpus_that_makes_no_vocabulary_is_refused(
+    kind: str, texts: Sequence[str], fix: str, wholes: dict[str, Path], tmp_path: Path
 ) -> None:
-    few = write_texts(tmp_path / "few.jsonl", ["the list of files", "the first list"])
-    refused(wholes["WordPiece"], few, tmp_path / "run", "needs 5 tokens of 30,522, .* at least 500")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_corpus_in_another_language_is_refused_with_its_share_of_unknown_tokens(
-    kind: str, wholes: dict[str, Path], tmp_path: Path
-) -> None:
-    thai = ["สวัสดีชาวโลก ภาษาไทย", "ราคาเท่าไหร่ครับ"]
-    foreign = write_texts(tmp_path / "thai.jsonl", [f"{a} {i}" for i in range(50) for a in thai])
-    refused(wholes[kind], foreign, tmp_path / "run", r"\d\d?% of its tokens are unknown")
-
-
-def test_blank_texts_are_refused(wholes: dict[str, Path], tmp_path: Path) -> None:
-    blank = write_texts(tmp_path / "blank.jsonl", [" ", "  "])
-    refused(wholes["WordPiece"], blank, tmp_path / "run", "text")
+    refused(wholes[kind], write_texts(tmp_path / "texts.jsonl", texts), tmp_path / "run", fix)
 
 
 def test_a_model_with_embeddings_that_are_no_numbers_is_refused(

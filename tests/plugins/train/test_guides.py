@@ -48,7 +48,7 @@ steps:
       loss: %s
       learning_rate: 0.01
       dropout: false
-      max_steps: 3
+      max_steps: 6
 """
 
 
@@ -73,22 +73,13 @@ def place(bert: Path, guide: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _trained(place: Path, loss: str, out: str, steps: int = 3) -> dict[str, torch.Tensor]:
+def _trained(place: Path, loss: str, out: str) -> dict[str, torch.Tensor]:
     plugins = load_plugins()
-    text = (RECIPE % loss).replace("max_steps: 3", f"max_steps: {steps}")
-    recipe = parse_recipe(text, plugins, path=place / "recipe.yaml")
+    recipe = parse_recipe(RECIPE % loss, plugins, path=place / "recipe.yaml")
     report = check_recipe(recipe, plugins)
     assert not report.errors, report.errors
     made = run_recipe(recipe, place / out, plugins, machine=Machine(), quiet=True)["guided"].path
     return load_file(made / "model.safetensors")
-
-
-def test_a_guide_changes_what_a_recipe_trains(place: Path) -> None:
-    plain = _trained(place, "{infonce: {temperature: 0.1}}", "plain")
-    guided = "{infonce: {temperature: 0.1, guide: {model: ./guide}, guide_margin: 0.02}}"
-    first, again = (_trained(place, guided, out) for out in ("first", "again"))
-    assert all(torch.equal(first[name], again[name]) for name in first)
-    assert any(not torch.equal(first[name], plain[name]) for name in first)
 
 
 def test_a_guide_that_cannot_be_read_is_said_by_check(place: Path) -> None:
@@ -186,7 +177,7 @@ def test_an_adapter_is_no_guide(bert: Path, guide: Path, tmp_path: Path) -> None
         _seen(bert, adapted, tmp_path, losses)
 
 
-def test_texts_that_come_again_are_embedded_once(
+def test_a_guide_changes_what_a_recipe_trains_and_embeds_texts_that_come_again_once(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[int] = []
@@ -197,11 +188,14 @@ def test_texts_that_come_again_are_embedded_once(
         return embed(self, texts)
 
     monkeypatch.setattr(TextEmbedder, "embed_tokens", counted)
+    plain = _trained(place, "{infonce: {temperature: 0.1}}", "plain")
+    assert calls == []
     guided = "{infonce: {temperature: 0.1, guide: {model: ./guide}, guide_margin: 0.02}}"
-    first = _trained(place, guided, "first", steps=6)
+    first = _trained(place, guided, "first")
     texts = 2 * 24
     assert calls == [texts]
-    again = _trained(place, guided, "again", steps=6)
+    again = _trained(place, guided, "again")
     assert calls == [texts, texts]
     assert all(torch.equal(first[name], again[name]) for name in first)
+    assert any(not torch.equal(first[name], plain[name]) for name in first)
     assert list((place / "first").rglob("embeddings"))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from emberge_train.losses.infonce import InfoNCE
 from emberge_train.losses.kl_distillation import KLDistillation
 from emberge_train.losses.margin_mse import MarginMSE
 from emberge_train.losses.matryoshka import Matryoshka
-from torch import Tensor, nn
+from torch import Tensor
 
 from tests.support import tiny
 from tests.support.losses import GUIDE, Through, as_columns, random_batch
@@ -51,78 +52,86 @@ def _stock(name: str, *arguments: Any, **options: Any) -> Any:
     return getattr(stock, name)(Through(), *arguments, **options)
 
 
-def _labelled(name: str, batch: Embeddings, labels: Tensor, **options: Any) -> Peer:
+def _peer(name: str, labels: Tensor | None = None, **options: Any) -> Peer:
     loss = _stock(name, **options)
     return lambda columns: loss.compute_loss_from_embeddings(columns, labels)  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("negatives", [0, 1, 3])
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        ({}, {}),
-        (
-            {"symmetric": True},
-            {"directions": ("query_to_doc", "doc_to_query"), "partition_mode": "per_direction"},
-        ),
-        (
-            {"contrast_anchors": True},
-            {"directions": ("query_to_doc", "query_to_query")},
-        ),
-    ],
-)
-def test_infonce_is_multiple_negatives_ranking(
-    negatives: int, ours: dict[str, Any], theirs: dict[str, Any]
-) -> None:
+def _ranking(negatives: int, ours: Any = None, **theirs: Any) -> tuple[Loss, Embeddings, Peer]:
+    peer = _peer("MultipleNegativesRankingLoss", scale=20.0, **theirs)
+    return InfoNCE(temperature=0.05, **ours or {}), random_batch(negatives=negatives), peer
+
+
+def _ordering(loss: Loss, rows: int) -> tuple[Loss, Embeddings, Peer]:
+    scores = (torch.arange(rows, dtype=torch.float64) % 7 / 7).roll(3)  # with ties
+    batch = random_batch(rows, negatives=0, positive_score=scores[:, None])
+    return loss, batch, _peer(f"{type(loss).__name__}Loss", scores)
+
+
+def _odd() -> tuple[Loss, Embeddings, Peer]:
+    """AnglE pads embeddings of odd size."""
+    batch = random_batch(9, size=7, negatives=0)
+    assert batch.positive_score is not None
+    return AnglE(), batch, _peer("AnglELoss", batch.positive_score[:, 0])
+
+
+def _taught(loss: Loss, name: str, negatives: int, **options: Any) -> tuple[Loss, Embeddings, Peer]:
     batch = random_batch(negatives=negatives)
-    peer = _stock("MultipleNegativesRankingLoss", scale=20.0, **theirs)
-    _agree(
-        InfoNCE(temperature=0.05, **ours),
-        batch,
-        lambda columns: peer.compute_loss_from_embeddings(columns, None),
+    return loss, batch, _peer(name, batch.scores, **options)
+
+
+def _cut(weights: tuple[float, ...]) -> tuple[Loss, Embeddings, Peer]:
+    inner = _stock("MultipleNegativesRankingLoss", scale=20.0)
+    peer = _stock("MatryoshkaLoss", inner, (16, 8, 3), weights or None)
+    inner.model = peer.model
+    ours = Matryoshka(loss=(InfoNCE(temperature=0.05),), dims=(16, 8, 3), weights=weights)
+    return (
+        ours,
+        random_batch(negatives=1),
+        lambda columns: peer([{"sentence_embedding": column} for column in columns], None),
     )
+
+
+BOTH_WAYS = {"directions": ("query_to_doc", "doc_to_query"), "partition_mode": "per_direction"}
+ANCHORS = {"directions": ("query_to_doc", "query_to_query")}
+MARGIN, KL = (
+    MarginMSE(similarity="dot"),
+    KLDistillation(temperature=2.0, similarity="dot", rescale=True),
+)
+AGREED: Mapping[str, Callable[[], tuple[Loss, Embeddings, Peer]]] = {
+    **{f"infonce, {n}": partial(_ranking, n) for n in (0, 1, 3)},
+    **{
+        f"both ways, {n}": partial(_ranking, n, {"symmetric": True}, **BOTH_WAYS) for n in (0, 1, 3)
+    },
+    **{
+        f"anchors, {n}": partial(_ranking, n, {"contrast_anchors": True}, **ANCHORS)
+        for n in (0, 1, 3)
+    },
+    **{f"cosent, {rows} rows": partial(_ordering, CoSENT(), rows) for rows in (2, 50)},
+    **{f"angle, {rows} rows": partial(_ordering, AnglE(), rows) for rows in (2, 50)},
+    "angle of an odd size": _odd,
+    # Texts of triplets count one and zero.
+    "angle of triplets": lambda: (
+        AnglE(unscored=True),
+        random_batch(positive_score=None, negative_score=None),
+        _peer("AnglELoss"),
+    ),
+    **{f"margin_mse, {n}": partial(_taught, MARGIN, "MarginMSELoss", n) for n in (1, 3)},
+    **{f"kl, {n}": partial(_taught, KL, "DistillKLDivLoss", n, temperature=2.0) for n in (1, 4)},
+    **{f"matryoshka {weights}": partial(_cut, weights) for weights in ((), (1.0, 0.5, 0.25))},
+}
+
+
+@pytest.mark.parametrize("name", AGREED)
+def test_a_loss_is_the_peer_s(name: str) -> None:
+    _agree(*AGREED[name]())
 
 
 def test_blocks_of_a_large_batch_are_the_peer_s_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
     import emberge.numerics.score_tables as vectors
 
     monkeypatch.setattr(vectors, "CELLS", 100)  # blocks of two or three rows
-    peer = _stock("MultipleNegativesRankingLoss", scale=20.0)
-    _agree(
-        InfoNCE(temperature=0.05),
-        random_batch(negatives=2),
-        lambda columns: peer.compute_loss_from_embeddings(columns, None),
-    )
-
-
-@pytest.mark.parametrize("rows", [2, 50])
-@pytest.mark.parametrize(("loss", "name"), [(CoSENT(), "CoSENTLoss"), (AnglE(), "AnglELoss")])
-def test_ordering_losses_on_pairs(loss: Loss, name: str, rows: int) -> None:
-    scores = (torch.arange(rows, dtype=torch.float64) % 7 / 7).roll(3)  # with ties
-    batch = random_batch(rows, negatives=0, positive_score=scores[:, None])
-    _agree(loss, batch, _labelled(name, batch, scores))
-
-
-def test_angle_pads_embeddings_of_odd_size() -> None:
-    batch = random_batch(9, size=7, negatives=0)
-    assert batch.positive_score is not None
-    _agree(AnglE(), batch, _labelled("AnglELoss", batch, batch.positive_score[:, 0]))
-
-
-def test_angle_on_triplets_takes_the_texts_for_one_and_zero() -> None:
-    batch = random_batch(positive_score=None, negative_score=None)
-    peer = _stock("AnglELoss")
-    _agree(
-        AnglE(unscored=True),
-        batch,
-        lambda columns: peer.compute_loss_from_embeddings(columns, None),
-    )
-
-
-@pytest.mark.parametrize("negatives", [1, 3])
-def test_margin_mse(negatives: int) -> None:
-    batch = random_batch(negatives=negatives)
-    _agree(MarginMSE(similarity="dot"), batch, _labelled("MarginMSELoss", batch, batch.scores))
+    _agree(*_ranking(2))
 
 
 def test_margin_mse_weighs_rows_alike_and_the_peer_pairs() -> None:
@@ -138,26 +147,6 @@ def test_margin_mse_weighs_rows_alike_and_the_peer_pairs() -> None:
     second = peer.compute_loss_from_embeddings([c[1:] for c in columns], batch.scores[1:])
     assert float(both) == pytest.approx(float(first + second) / 2, rel=1e-9)
     assert float(both) != pytest.approx(float(first + 2 * second) / 3, rel=1e-3)
-
-
-@pytest.mark.parametrize("negatives", [1, 4])
-def test_kl_distillation(negatives: int) -> None:
-    batch = random_batch(negatives=negatives)
-    peer = _labelled("DistillKLDivLoss", batch, batch.scores, temperature=2.0)
-    _agree(KLDistillation(temperature=2.0, similarity="dot", rescale=True), batch, peer)
-
-
-@pytest.mark.parametrize("weights", [(), (1.0, 0.5, 0.25)])
-def test_matryoshka(weights: tuple[float, ...]) -> None:
-    batch, dims = random_batch(negatives=1), (16, 8, 3)
-    inner = _stock("MultipleNegativesRankingLoss", scale=20.0)
-    peer = _stock("MatryoshkaLoss", inner, dims, weights or None)
-    inner.model = peer.model
-    _agree(
-        Matryoshka(loss=(InfoNCE(temperature=0.05),), dims=dims, weights=weights),
-        batch,
-        lambda columns: peer([{"sentence_embedding": column} for column in columns], None),
-    )
 
 
 @pytest.fixture(scope="module")
@@ -250,7 +239,3 @@ def test_zero_vectors_give_the_peer_a_gradient_of_a_million_millions() -> None:
     assert float(theirs.grad[0].abs().max()) > 1e9
     assert not ours.grad[0].any()
     assert torch.allclose(ours.grad[1:], theirs.grad[1:], rtol=1e-6)
-
-
-def test_the_peer_is_a_module_of_torch() -> None:
-    assert isinstance(_stock("CoSENTLoss"), nn.Module)

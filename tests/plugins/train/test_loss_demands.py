@@ -56,10 +56,7 @@ LOSSES: dict[type[Loss], tuple[set[str], dict[str, Any]]] = {
         {"judgement"},
         {"scale": 1.0, "positive_weight": 1.0, "cross_rank": False},
     ),
-    FLOPS: (
-        set(),
-        {"documents": 3e-5, "queries": 5e-5, "cross_rank": True},
-    ),
+    FLOPS: (set(), {"documents": 3e-5, "queries": 5e-5, "cross_rank": True}),
     Pearson: ({"positive_score"}, {"cross_rank": False}),
     PRO: ({"positive_score"}, RANKS),
     RankKL: ({"positive_score"}, RANKS),

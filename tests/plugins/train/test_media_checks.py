@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -44,58 +44,42 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def faults(place: Path, plugins: Plugins) -> Callable[..., str]:
-    def of(*files: str, change: tuple[str, str] = ("", "")) -> str:
-        kinds = {".png": "image", ".wav": "audio"}
-        rows = [{kinds[Path(file).suffix]: file, "caption": f"one {file}"} for file in files]
-        (place / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-        text = RECIPE.replace(*change)
-        recipe = parse_recipe(text, plugins, path=place / "recipe.yaml")
-        return "\n".join(str(problem) for problem in check_recipe(recipe, plugins).errors)
-
-    return of
-
-
-def test_good_media_pass(faults: Callable[..., str]) -> None:
-    assert not faults("good.png", "good.png")
-    assert not faults("good.wav", "good.wav")
+def _backbone(options: str) -> tuple[str, str]:
+    return "      loss:", f"      backbone: {{text_encoder: {{{options}}}}}\n      loss:"
 
 
 @pytest.mark.parametrize(
-    ("good", "bad", "fix"),
+    ("files", "change", "named"),
     [
-        ("good.png", "broken.png", "replace or remove"),
-        ("good.png", "large.png", "shrink: true"),
-        ("good.wav", "silent.wav", "replace or remove"),
-        ("good.wav", "other.wav", "resample: true"),
+        (("good.png", "good.png"), None, ()),
+        (("good.wav", "good.wav"), None, ()),
+        (("good.png", "broken.png"), None, ("rows.jsonl:2: ", "replace or remove")),
+        (("good.png", "large.png"), None, ("rows.jsonl:2: ", "shrink: true")),
+        (("good.wav", "silent.wav"), None, ("rows.jsonl:2: ", "replace or remove")),
+        (("good.wav", "other.wav"), None, ("rows.jsonl:2: ", "resample: true")),
+        # What the errors advise helps.
+        (("large.png", "large.png"), _backbone("shrink: true"), ()),
+        (("other.wav", "other.wav"), _backbone("resample: true"), ()),
+        (("good.png",), ("./omni", "./bert"), ("rows.jsonl:1: ", "reads text")),
+        (
+            ("good.png",),
+            _backbone("freeze: [visuals]"),
+            ("'visuals'", "did you mean 'visual'", "audio_tower"),
+        ),
     ],
 )
-def test_a_bad_medium_has_its_place_and_its_fix(
-    faults: Callable[..., str], good: str, bad: str, fix: str
+def test_media_that_cannot_be_read_have_their_place_and_a_fix(
+    files: Sequence[str],
+    change: tuple[str, str] | None,
+    named: Sequence[str],
+    place: Path,
+    plugins: Plugins,
 ) -> None:
-    found = faults(good, bad)
-    assert "rows.jsonl:2: " in found
-    assert fix in found
-
-
-@pytest.mark.parametrize(
-    ("bad", "option"), [("large.png", "shrink: true"), ("other.wav", "resample: true")]
-)
-def test_what_the_error_advises_helps(faults: Callable[..., str], bad: str, option: str) -> None:
-    change = ("      loss:", f"      backbone: {{text_encoder: {{{option}}}}}\n      loss:")
-    assert not faults(bad, bad, change=change)
-
-
-def test_a_model_of_text_is_named(faults: Callable[..., str]) -> None:
-    found = faults("good.png", change=("./omni", "./bert"))
-    assert "rows.jsonl:1: " in found
-    assert "reads text" in found
-
-
-def test_an_unknown_part_to_freeze_is_named(faults: Callable[..., str]) -> None:
-    change = ("      loss:", "      backbone: {text_encoder: {freeze: [visuals]}}\n      loss:")
-    found = faults("good.png", change=change)
-    assert "'visuals'" in found
-    assert "did you mean 'visual'" in found
-    assert "audio_tower" in found
+    kinds = {".png": "image", ".wav": "audio"}
+    rows = [{kinds[Path(file).suffix]: file, "caption": f"one {file}"} for file in files]
+    (place / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    text = RECIPE.replace(*change) if change else RECIPE
+    recipe = parse_recipe(text, plugins, path=place / "recipe.yaml")
+    found = "\n".join(str(problem) for problem in check_recipe(recipe, plugins).errors)
+    assert bool(found) == bool(named)
+    assert [word for word in named if word not in found] == []

@@ -104,9 +104,9 @@ def mixtures(draw: st.DrawFn) -> tuple[Pool, dict[str, float], int]:
     named = draw(st.integers(0, count - 1))
     weights = draw(st.lists(st.integers(2, 8), min_size=count, max_size=count))
     shares = {f"set-{n}": weights[n] / sum(weights) for n in range(named)}
-    window = st.integers(1, longest)
+    generator = np.random.default_rng(draw(st.integers(0, 10**6)))
     lengths = {
-        f"set-{n}": draw(st.lists(window, min_size=batch, max_size=batch + 200))
+        f"set-{n}": generator.integers(1, longest, batch + 50 * n, endpoint=True).tolist()
         for n in range(count)
     }
     return texts(**lengths), shares, batch

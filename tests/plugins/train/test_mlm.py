@@ -1,3 +1,5 @@
+"""Losses over tokens: their numbers beside transformers' own, and their laws."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -6,15 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from emberge import Tokens
+from emberge import TokenLoss, Tokens
 from emberge.contracts import LinearHead
 from emberge.testing import check_token_loss
+from emberge_train.losses.causal_lm import CausalLM
 from emberge_train.losses.mlm import MLM
+from emberge_train.losses.mntp import MNTP
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tests.support import tiny
-from tests.support.tolerance import assert_near, near
+from tests.support.exact import in_float64
+from tests.support.tolerance import assert_near, exactly, near
 
 # A state's width in the head's matrix, in its norm and in the table of words; the words; the places.
 SUMMED = 4 * 32 + 140 + 60
@@ -151,6 +156,75 @@ def test_a_linear_head_computes_loss_and_gradients_together(
     assert len(found) == len(expected) == (6 if bias else 5)
     for mine, theirs in zip(found, expected, strict=True):
         assert_near(mine, theirs, addends=500 + 200)
+
+
+# ── a token is predicted from the place before it ───────────────────────────────────────────────
+
+
+def _unspared(size: int = 60, seed: int = 0) -> Tokens:
+    ids = np.random.default_rng(seed).integers(5, 50, size)
+    return Tokens(ids, np.zeros(size, bool), 4, 50)
+
+
+def _qwen(folder: Path, *, tied: bool, causal: bool) -> Any:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    path = tiny.transformer(folder, "AutoModelForCausalLM", "qwen3", tie_word_embeddings=tied)
+    config = AutoConfig.from_pretrained(path)
+    config.is_causal = causal
+    return AutoModelForCausalLM.from_pretrained(path, config=config, dtype=torch.float64).eval()
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(
+    ("loss", "causal"), [(MNTP(share=0.3), False), (MNTP(share=0.9), False), (CausalLM(), True)]
+)
+def test_it_is_transformers_own_shifted_loss(
+    loss: TokenLoss, causal: bool, tied: bool, tmp_path: Path
+) -> None:
+    model = _qwen(tmp_path / "m", tied=tied, causal=causal)
+    texts = [loss.corrupt(_unspared(seed=seed), 3) for seed in (1, 2)]
+    ids, labels = (torch.from_numpy(np.stack(part)) for part in zip(*texts, strict=True))
+    with torch.no_grad(), in_float64():
+        expected = model(input_ids=ids, labels=labels).loss
+        found = loss(model.model(input_ids=ids)[0], labels, model.lm_head)
+    # Their own loss is computed in float32.
+    assert float(found) == pytest.approx(float(expected), abs=1e-6)
+
+
+def test_a_label_is_scored_by_the_state_before_it() -> None:
+    states = torch.eye(4, dtype=torch.float64)[None] * 50
+    labels = torch.tensor([[-100, 0, -100, 2]])
+    for loss in (MNTP(), CausalLM()):
+        assert float(loss(states, labels, lambda state: state)) == exactly(0.0)
+    assert float(MLM()(states, labels, lambda state: state)) > 1
+
+
+def test_a_first_token_is_neither_hidden_nor_scored() -> None:
+    for seed in range(20):
+        text = _unspared(5, seed)
+        ids, labels = MNTP(share=1.0).corrupt(text, seed)
+        assert (ids[0], labels[0]) == (text.ids[0], -100)
+        assert (ids[1:] == 4).all()
+        assert not text.spared.any()
+
+
+def test_all_tokens_but_the_first_are_scored_and_none_is_hidden() -> None:
+    text = _unspared()
+    text.spared[-1] = True
+    ids, labels = CausalLM().corrupt(text, 1)
+    assert ids.tolist() == text.ids.tolist()
+    assert labels.tolist() == [-100, *text.ids[1:].tolist()]
+
+
+def test_it_hides_the_places_that_mlm_hides() -> None:
+    text = _unspared(300)
+    (first, labels), (second, _) = (loss.corrupt(text, 1) for loss in (MLM(), MNTP()))
+    assert labels[0] >= 0 or first[0] == second[0]
+    assert (first[1:] == second[1:]).all()
+
+
+# ── laws ────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _Off(MLM):

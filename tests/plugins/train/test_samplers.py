@@ -261,11 +261,7 @@ def test_dropped_and_wrapped_tails(
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    pools(),
-    st.sampled_from((1.0, 1.7, 4.0)),
-    st.integers(1, 12),
-)
+@given(pools(), st.sampled_from((1.0, 1.7, 4.0)), st.integers(1, 12))
 def test_shares_are_kept_to_a_batch(pool: Pool, heat: float, batch: int) -> None:
     sampler = Temperature(batch_size=size(batch), tail="wrap", temperature=heat)
     datasets = sampler.batches_by_dataset(pool, 0)

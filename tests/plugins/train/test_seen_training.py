@@ -7,6 +7,7 @@ import importlib.util
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -57,14 +58,18 @@ def plugins() -> Plugins:
     return found
 
 
+def _laid_out(root: Path, bert: Path) -> Path:
+    """A folder with a model, two training sets and pairs to score on."""
+    (root / "base").symlink_to(bert)
+    write_training_sets(root)
+    held = (root / "find.jsonl").read_text().splitlines()[:20]
+    (root / "held.jsonl").write_text("\n".join(held) + "\n")
+    return root
+
+
 @pytest.fixture
 def place(bert: Path, tmp_path: Path) -> Path:
-    """A folder with a model, two training sets and pairs to score on."""
-    (tmp_path / "base").symlink_to(bert)
-    write_training_sets(tmp_path)
-    held = (tmp_path / "find.jsonl").read_text().splitlines()[:20]
-    (tmp_path / "held.jsonl").write_text("\n".join(held) + "\n")
-    return tmp_path
+    return _laid_out(tmp_path, bert)
 
 
 def _run(place: Path, text: str, plugins: Plugins, out: str = "out") -> dict[str, Path]:
@@ -106,14 +111,68 @@ def test_numbers_of_every_kind_are_logged_by_step(place: Path, plugins: Plugins)
     assert "gpu_memory_gib" not in last
 
 
-def test_a_training_ends_early_and_leaves_its_best_model(place: Path, plugins: Plugins) -> None:
-    folder = _run(place, EVALUATE, plugins)["member"]
+class Listed(GeneralTracker):  # type: ignore[misc]
+    """A tracker that keeps what it is told."""
+
+    name = "listed"
+    requires_logging_directory = False
+    made: ClassVar[list[Listed]] = []
+
+    def __init__(self, run_name: str) -> None:
+        super().__init__()
+        self.run, self.rows, self.over = run_name, [], False
+        self.made.append(self)
+
+    @property
+    def tracker(self) -> list[Any]:
+        return self.rows
+
+    def log(self, values: dict[str, float], step: int | None = None, **_: Any) -> None:
+        self.rows += [(name, value, step) for name, value in values.items()]
+
+    def finish(self) -> None:
+        self.over = True
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A training that was scored on its way, its scores by a step after it, and what was told of both."""
+
+    place: Path
+    results: dict[str, Path]
+    scored: list[str]
+    tracker: Listed
+
+    @property
+    def scores(self) -> dict[int, float]:
+        return dict(_details(self.results["member"])["scores_on_the_way"])
+
+
+@pytest.fixture(scope="module")
+def seen(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
+    found = load_plugins(block=())
+    found.register(pair_evaluator, "pairs")
+    pair_evaluator.SCORED.clear()
+    Listed.made.clear()
+    register_tracker_class(Listed)
+    place = _laid_out(tmp_path_factory.mktemp("seen"), bert)
+    scores = """
+  scores:
+    evaluate: {models: $member, evaluators: {pairs: {data: ./held.jsonl}}}
+"""
+    results = _run(place, EVALUATE + "      trackers: [listed]" + scores, found)
+    (tracker,) = Listed.made
+    yield Seen(place, results, [*pair_evaluator.SCORED], tracker)
+    del LOGGER_TYPE_TO_CLASS["listed"]
+
+
+def test_a_training_ends_early_and_leaves_its_best_model(seen: Seen, plugins: Plugins) -> None:
+    folder, scores = seen.results["member"], seen.scores
     details = _details(folder)
-    scores = dict(details["scores_on_the_way"])
     best = max(scores, key=lambda step: (scores[step], -step))
     assert details["result_step"] == best
     assert details["steps"] == max(scores)
-    assert [f"member/step-{step}" for step in scores] == pair_evaluator.SCORED
+    assert [f"member/step-{step}" for step in scores] == seen.scored
     logged = {(row["name"], row["at"]): row["value"] for row in _logged(folder)}
     for step, score in scores.items():
         assert logged["score", step] == score
@@ -121,21 +180,21 @@ def test_a_training_ends_early_and_leaves_its_best_model(place: Path, plugins: P
         assert score == pytest.approx(sum(both) / 2)
     assert not list(folder.glob("scored*"))
     text = f"      max_steps: 12\n      save_steps: {best}\n      keep_last: 12\n"
-    plain = _run(place, text, plugins, "plain")["member"]
+    plain = _run(seen.place, text, plugins, "plain")["member"]
     assert _weights(folder) == _weights(plain / f"checkpoints/step-{best}")
 
 
-def test_a_step_evaluate_knows_the_score_of_the_result(place: Path, plugins: Plugins) -> None:
-    more = """
-  scores:
-    evaluate: {models: $member, evaluators: {pairs: {data: ./held.jsonl}}}
-"""
-    found = _run(place, EVALUATE + more, plugins)
-    details = _details(found["member"])
-    assert [f"member/step-{s}" for s, _ in details["scores_on_the_way"]] == pair_evaluator.SCORED
-    written = json.loads((found["scores"] / "scores.json").read_text())["scores"]["member"]
-    best = dict(details["scores_on_the_way"])[details["result_step"]]
+def test_a_step_evaluate_knows_the_score_of_the_result(seen: Seen) -> None:
+    """Nothing was scored but on the way."""
+    written = json.loads((seen.results["scores"] / "scores.json").read_text())["scores"]["member"]
+    best = seen.scores[_details(seen.results["member"])["result_step"]]
     assert sum(written.values()) / 2 == pytest.approx(best)
+
+
+def test_any_tracker_of_accelerate_is_told(seen: Seen) -> None:
+    assert (seen.tracker.run, seen.tracker.over) == ("member", True)
+    rows = [(row["name"], row["value"], row["at"]) for row in _logged(seen.results["member"])]
+    assert seen.tracker.rows == rows
 
 
 def test_one_task_alone_may_decide(place: Path, plugins: Plugins) -> None:
@@ -213,46 +272,6 @@ def test_tensorboard_reads_what_was_logged(place: Path, plugins: Plugins) -> Non
         assert told == pytest.approx(logged[name], rel=1e-6)
     plain = _run(place, EVALUATE, plugins, "plain")["member"]
     assert _weights(folder) == _weights(plain)
-
-
-class Listed(GeneralTracker):  # type: ignore[misc]
-    """A tracker that keeps what it is told."""
-
-    name = "listed"
-    requires_logging_directory = False
-    made: ClassVar[list[Listed]] = []
-
-    def __init__(self, run_name: str) -> None:
-        super().__init__()
-        self.run, self.rows, self.over = run_name, [], False
-        self.made.append(self)
-
-    @property
-    def tracker(self) -> list[Any]:
-        return self.rows
-
-    def log(self, values: dict[str, float], step: int | None = None, **_: Any) -> None:
-        self.rows += [(name, value, step) for name, value in values.items()]
-
-    def finish(self) -> None:
-        self.over = True
-
-
-@pytest.fixture
-def listed() -> Iterator[list[Listed]]:
-    Listed.made.clear()
-    register_tracker_class(Listed)
-    yield Listed.made
-    del LOGGER_TYPE_TO_CLASS["listed"]
-
-
-def test_any_tracker_of_accelerate_is_told(
-    place: Path, plugins: Plugins, listed: list[Listed]
-) -> None:
-    folder = _run(place, EVALUATE + "      trackers: [listed]\n", plugins)["member"]
-    (tracker,) = listed
-    assert (tracker.run, tracker.over) == ("member", True)
-    assert tracker.rows == [(r["name"], r["value"], r["at"]) for r in _logged(folder)]
 
 
 def test_kept_models_are_inputs_of_a_merge(place: Path, plugins: Plugins) -> None:

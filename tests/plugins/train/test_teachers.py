@@ -232,18 +232,6 @@ def test_a_loss_without_its_guide_is_refused(bert: Path, tmp_path: Path) -> None
     assert outer.with_guide(_guide()).guided_by == _guide()
 
 
-def test_pairs_losses_and_sums_with_token_losses_take_no_single_texts(
-    bert: Path, tmp_path: Path
-) -> None:
-    from emberge_train import MLM
-
-    with pytest.raises(DataError, match="InfoNCE compares texts"):
-        _teacher_vectors(_job(bert, {}, InfoNCE()), tmp_path)
-    both: Any = (EmbeddingDistillation(guide=_guide()), MLM())
-    with pytest.raises(DataError, match="losses over tokens and others in one sum"):
-        _teacher_vectors(_job(bert, {"./old": bert}, *both), tmp_path)
-
-
 def test_teachers_embed_each_text_once_for_all_students(
     bert: Path, berts: Sequence[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,6 +298,7 @@ def test_one_text_tells_nothing_of_spaces(
     assert np.allclose(found.norm(dim=-1), 1, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_two_ranks_learn_what_one_does(bert: Path, berts: Sequence[Path], tmp_path: Path) -> None:
     """Also of two teachers with one tokenizer, whose ranks wait for each other twice with the same texts."""
     arguments = []

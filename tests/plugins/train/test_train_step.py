@@ -3,26 +3,12 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge import (
-    Artifact,
-    CheckpointError,
-    DataEntry,
-    DataRef,
-    Expected,
-    Machine,
-    Model,
-    ModelRef,
-    PerDataset,
-    Problem,
-    Reader,
-)
+from emberge import Artifact, CheckpointError, DataEntry, DataRef, Model, ModelRef, PerDataset
 from emberge_boom import Bagging
-from emberge_data import JsonLines
 from emberge_encoder import TextEncoder
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
@@ -34,84 +20,27 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoModelForMaskedLM
 
 from tests.support import tiny
+from tests.support.bench import Bench
+from tests.support.glance import Glance
 from tests.support.training_data import retrieval, similarity, texts
 
 
-@dataclasses.dataclass
-class Room:
-    """A Workspace and a Preflight in one, over real folders."""
-
-    root: Path
-    base: Path
-    id: str = "run"
-    seed: int = 0
-    deep: bool = True
-    machine: Machine = dataclasses.field(default_factory=Machine)
-    readers: Sequence[Reader] = (JsonLines(),)
-    provenance: dict[str, Any] = dataclasses.field(default_factory=dict)
-    adapter: Path | None = None
-    notes: dict[str, Sequence[str]] = dataclasses.field(default_factory=dict)
-    warned: list[str] = dataclasses.field(default_factory=list)
-    metrics: list[str] = dataclasses.field(default_factory=list)
-    told: list[tuple[float, str]] = dataclasses.field(default_factory=list)
-    foreseen: list[Expected] = dataclasses.field(default_factory=list)
-
-    @property
-    def folder(self) -> Path:
-        path = self.root / "out"
-        path.mkdir(exist_ok=True)
-        return path
-
-    @property
-    def work(self) -> Path:
-        return self.root / "work"
-
-    @property
-    def store(self) -> Path:
-        return self.root / "store"
-
-    def model(self, reference: ModelRef) -> Any:
-        return Model("tiny", self.base, "abc", adapter=self.adapter)
-
-    def whole_model(self, reference: ModelRef) -> Any:
-        return self.model(reference)
-
-    def data(self, reference: DataRef) -> Path:
-        return reference.folder / reference.text
-
-    def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
-        self.told.append((total, note))
-
-    def metric(self, name: str, value: float, at: int | None = None) -> None:
-        self.metrics.append(name)
-
-    def warn(self, message: str) -> None:
-        self.warned.append(message)
+def _room(root: Path, base: Path, *, adapter: Path | None = None, **more: Any) -> Bench:
+    model = Model("tiny", base, "abc", adapter=adapter)
+    return Bench(root, id="run", many={"./tiny": [model]}, **more)
 
 
-class Look(Room):
-    """The Preflight's side, where a model is only a folder."""
+class Look(Glance):
+    """A check's side, where every model is one folder."""
 
-    def model(self, reference: ModelRef) -> Any:
+    deep = True
+
+    def __init__(self, base: Path) -> None:
+        super().__init__()
+        self.base = base
+
+    def model(self, reference: ModelRef, *, weights: bool = True) -> Path:
         return self.base
-
-    def where(self, option: str = "") -> str:
-        return f"recipe.yaml:{option}"
-
-    def problem(self, message: str, option: str = "") -> Problem:
-        return Problem(message, self.where(option))
-
-    def note(self, title: str, lines: Sequence[str]) -> None:
-        self.notes[title] = lines
-
-    def expect(self, expected: Expected) -> None:
-        self.foreseen.append(expected)
-
-    def expect_disk(self, model: ModelRef, size: int) -> None:
-        """Nothing is summed up here."""
-
-    def count(self, noun: str, names: Iterable[str]) -> None:
-        """Take what is counted."""
 
 
 @pytest.fixture
@@ -127,7 +56,7 @@ def data(tmp_path: Path) -> tuple[DataEntry, ...]:
                 if example.positive_scores:
                     row["pos_scores"] = list(example.positive_scores)
                 file.write(json.dumps(row) + "\n")
-        found.append(DataEntry(path=DataRef(path.name, tmp_path), task=task))  # type: ignore[arg-type]
+        found.append(DataEntry(path=DataRef(str(path)), task=task))  # type: ignore[arg-type]
     return tuple(found)
 
 
@@ -146,7 +75,7 @@ def _step(data: tuple[DataEntry, ...], **more: Any) -> Train:
 def test_it_leaves_a_model_and_its_story(
     data: tuple[DataEntry, ...], bert: Path, tmp_path: Path
 ) -> None:
-    room = Room(tmp_path, bert, seed=4)
+    room = _room(tmp_path, bert, seed=4)
     artifact = _step(data, max_steps=6, save_steps=3, keep_last=1).run(room)
     assert isinstance(artifact, Artifact)
     assert (artifact.kind, artifact.size, artifact.parents) == ("model", 64, ("tiny",))
@@ -164,7 +93,7 @@ def test_the_rows_of_a_bag_are_counted(
     data: tuple[DataEntry, ...], bert: Path, tmp_path: Path
 ) -> None:
     sampler = (Bagging(ratio=0.5), BatchShuffle(batch_size=PerDataset(default=4)))
-    room = Room(tmp_path, bert)
+    room = _room(tmp_path, bert)
     artifact = _step(data, sampler=sampler, max_steps=2).run(room)
     assert artifact.size == 32
     used = {
@@ -176,17 +105,17 @@ def test_the_rows_of_a_bag_are_counted(
 def test_what_comes_before_the_first_step_is_told(
     data: tuple[DataEntry, ...], bert: Path, tmp_path: Path
 ) -> None:
-    room = Room(tmp_path, bert)
+    room = _room(tmp_path, bert)
     _step(data, max_steps=2).run(room)
-    first_step = next(place for place, (total, _) in enumerate(room.told) if total == 2)
-    phases = [note for total, note in room.told[:first_step] if total == 0]
+    first_step = next(place for place, told in enumerate(room.told) if told[1] == 2)
+    phases = [note for _, total, _, note in room.told[:first_step] if total == 0]
     assert phases == [
         "loading rows",
         "loading the model",
         "tokenising",
         "the first step is measured",
     ]
-    assert room.told[0][1] == "loading rows"
+    assert room.told[0][3] == "loading rows"
 
 
 def test_the_seed_decides_the_weights(
@@ -195,20 +124,20 @@ def test_the_seed_decides_the_weights(
     weights = []
     for name, room_seed in (("a", 3), ("b", 3), ("c", 0)):
         (tmp_path / name).mkdir()
-        room = Room(tmp_path / name, bert, seed=room_seed)
+        room = _room(tmp_path / name, bert, seed=room_seed)
         _step(data, max_steps=2).run(room)
         weights.append((room.folder / "model.safetensors").read_bytes())
     assert weights[0] == weights[1] != weights[2]
 
 
-def _check(step: Train, room: Look) -> list[str]:
+def _check(step: Train, room: Glance) -> list[str]:
     return [str(problem) for problem in step.check(room)]
 
 
 def test_check_shows_what_was_understood(
     data: tuple[DataEntry, ...], bert: Path, tmp_path: Path
 ) -> None:
-    room = Look(tmp_path, bert)
+    room = Look(bert)
     sampler = (Bagging(ratio=0.5), BatchShuffle(batch_size=PerDataset(default=4)))
     assert _check(_step(data, sampler=sampler, epochs=3), room) == []
     assert room.notes["training"] == [
@@ -217,7 +146,7 @@ def test_check_shows_what_was_understood(
         "0.5 of all rows (32 of 64)",
         "24 steps",
     ]
-    foreseen = room.foreseen[-1]
+    foreseen = room.expectations[-1]
     assert foreseen.artifact.parents == ("./tiny",)
     assert foreseen.artifact.details["datasets"]["find"] == {
         "task": "retrieval",
@@ -232,29 +161,29 @@ def test_check_shows_what_was_understood(
 def test_check_names_every_fault_and_its_place(
     data: tuple[DataEntry, ...], bert: Path, tmp_path: Path
 ) -> None:
-    room = Look(tmp_path, bert)
+    room = Look(bert)
     losses: Any = PerDataset(by_task={"sts": (CoSENT(),)})
     (problem,) = _check(_step(data, loss=losses), room)
-    assert problem.startswith("recipe.yaml:loss: dataset 'find' has no loss for its task retrieval")
+    assert problem.startswith("loss: dataset 'find' has no loss for its task retrieval")
     (problem,) = _check(_step(data, loss=PerDataset(default=(CoSENT(),))), room)
-    assert problem.startswith("recipe.yaml:loss: loss CoSENT needs scores, which dataset 'find'")
+    assert problem.startswith("loss: loss CoSENT needs scores, which dataset 'find'")
     (problem,) = _check(_step(data, sampler=(Bagging(ratio=0.5),)), room)
-    assert problem.startswith("recipe.yaml:sampler: Bagging only selects; end the chain")
+    assert problem.startswith("sampler: Bagging only selects; end the chain")
     losses = PerDataset(default=(InfoNCE(),), by_dataset={"fnd": (CoSENT(),)})
     (problem,) = _check(_step(data, loss=losses), room)
-    assert problem.startswith("recipe.yaml:loss: loss: by_dataset names 'fnd', which is no dataset")
+    assert problem.startswith("loss: loss: by_dataset names 'fnd', which is no dataset")
     length = PerDataset(by_dataset={"alik": 8})
     (problem,) = _check(_step(data, max_length=length), room)
-    assert problem.startswith("recipe.yaml:max_length: max_length: by_dataset names 'alik'")
+    assert problem.startswith("max_length: max_length: by_dataset names 'alik'")
     large = (BatchShuffle(batch_size=PerDataset(default=512)),)
     (problem,) = _check(_step(data, sampler=large), room)
-    assert problem.startswith("recipe.yaml:sampler: no dataset fills a batch")
+    assert problem.startswith("sampler: no dataset fills a batch")
     (problem,) = _check(_step(data, model=ModelRef("me/model+./adapter")), room)
     assert "not an adapter" in problem
     (problem,) = _check(_step(()), room)
-    assert problem == "recipe.yaml:data: there is no data to train on"
-    (problem,) = _check(_step(data), Look(tmp_path, tmp_path))
-    assert problem.startswith("recipe.yaml:backbone:")
+    assert problem == "data: there is no data to train on"
+    (problem,) = _check(_step(data), Look(tmp_path))
+    assert problem.startswith("backbone:")
     (tmp_path / "find.jsonl.gz").write_bytes(gzip.compress(b'{"query": 3}\n'))
     assert any("find.jsonl.gz:1" in problem for problem in _check(_step(data), room))
 
@@ -263,9 +192,9 @@ def test_prompts_that_pooling_leaves_out_have_to_be_there(
     data: tuple[DataEntry, ...], bert: Path, tmp_path: Path
 ) -> None:
     backbone = TextEncoder(include_prompt=False)
-    look = Look(tmp_path, bert)
+    look = Look(bert)
     (problem,) = _check(_step(data, backbone=backbone), look)
-    assert problem.startswith("recipe.yaml:backbone: ")
+    assert problem.startswith("backbone: ")
     assert "include_prompt: false" in problem
     assert "query_prompt" in problem
     instructed = PerDataset(default="", by_task={"sts": "Alike: "})
@@ -278,7 +207,7 @@ def test_prompts_that_pooling_leaves_out_have_to_be_there(
         _step(of_data, backbone=backbone),
     ):
         assert _check(step, look) == []
-    room = Room(tmp_path, bert)
+    room = _room(tmp_path, bert)
     _step(data, backbone=backbone, query_prompt=instructed, max_steps=2).run(room)
     pooling = json.loads((room.folder / "1_Pooling/config.json").read_text())
     assert pooling["include_prompt"] is False
@@ -287,43 +216,27 @@ def test_prompts_that_pooling_leaves_out_have_to_be_there(
 def test_check_names_sizes_that_the_models_embeddings_do_not_have(
     data: tuple[DataEntry, ...], bert: Path, tmp_path: Path
 ) -> None:
-    room = Look(tmp_path, bert)
+    room = Look(bert)
     width = TextEncoder().describe(bert).dimension
     assert width is not None
     fits, over = (Matryoshka(loss=(InfoNCE(),), dims=(dims, 4)) for dims in (width, width + 1))
     similar = {"sts": (CoSENT(),)}
     assert _check(_step(data, loss=PerDataset(default=(fits,), by_task=similar)), room) == []
     (problem,) = _check(_step(data, loss=PerDataset(default=(over,), by_task=similar)), room)
-    assert problem.startswith("recipe.yaml:loss:")
+    assert problem.startswith("loss:")
     assert str(width + 1) in problem
     assert str(width) in problem
 
 
-def test_data_of_a_step_that_is_yet_to_run_are_passed_over(bert: Path, tmp_path: Path) -> None:
-    class Ahead(Look):
-        def data(self, reference: DataRef) -> Any:
-            return None
-
-        def expected(self, reference: DataRef) -> None:
-            """Say nothing: the step announced no result."""
-
-    room = Ahead(tmp_path, bert)
+def test_data_of_a_step_that_is_yet_to_run_are_passed_over(bert: Path) -> None:
+    room = Look(bert)
     assert _check(_step((DataEntry(path=DataRef("$corpus")),)), room) == []
     assert not room.notes
 
 
 def test_an_adapter_is_refused(data: tuple[DataEntry, ...], bert: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="not an adapter"):
-        _step(data).run(Room(tmp_path, bert, adapter=tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"epochs": 1, "max_steps": 5}, "not both"), ({"warmup_ratio": 3}, "warmup_ratio")],
-)
-def test_options_that_contradict_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        _step((), **options)
+        _step(data).run(_room(tmp_path, bert, adapter=tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -343,11 +256,11 @@ def test_a_check_knows_how_many_checkpoints_are_kept(
     bert: Path,
     tmp_path: Path,
 ) -> None:
-    look = Look(tmp_path, bert)
+    look = Look(bert)
     assert _check(_step(data, **options), look) == []
-    foreseen = look.foreseen[-1]
+    foreseen = look.expectations[-1]
     assert foreseen.checkpoints == len(steps)
-    room = Room(tmp_path, bert)
+    room = _room(tmp_path, bert)
     artifact = _step(data, **options).run(room)
     assert artifact.details["checkpoints"] == [f"checkpoints/step-{step}" for step in steps]
 
@@ -357,14 +270,14 @@ def read(tmp_path: Path) -> DataEntry:
     path = tmp_path / "read.jsonl"
     rows = [{"text": example.anchor} for example in texts(20).rows]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return DataEntry(path=DataRef(path.name, tmp_path))
+    return DataEntry(path=DataRef(str(path)))
 
 
 def test_a_check_shows_single_texts_and_counts_no_windows(
     data: tuple[DataEntry, ...], read: DataEntry, tmp_path: Path
 ) -> None:
     model = tiny.transformer(tmp_path / "m", "AutoModelForMaskedLM")
-    room = Look(tmp_path, model)
+    room = Look(model)
     losses: Any = PerDataset(
         default=(InfoNCE(),), by_task={"sts": (CoSENT(),), "text": (MLM(share=0.2),)}
     )
@@ -386,20 +299,20 @@ def test_a_check_shows_single_texts_and_counts_no_windows(
 def test_a_check_names_losses_and_models_that_are_not_for_single_texts(
     data: tuple[DataEntry, ...], read: DataEntry, bert: Path, tmp_path: Path
 ) -> None:
-    room = Look(tmp_path, bert)
+    room = Look(bert)
     found = _check(_step((read,), loss=PerDataset(default=(MLM(),))), room)
     assert len(found) == 1
-    assert found[0].startswith(f"recipe.yaml:backbone: {bert}")
+    assert found[0].startswith(f"backbone: {bert}")
     assert "fresh_head: true" in found[0]
     fresh = TextEncoder(fresh_head=True)
     (problem,) = _check(_step((read,), backbone=fresh), room)
-    assert problem.startswith("recipe.yaml:loss: loss InfoNCE compares texts")
+    assert problem.startswith("loss: loss InfoNCE compares texts")
     (problem,) = _check(_step(data[:1], loss=PerDataset(default=(MLM(),))), room)
-    assert problem.startswith("recipe.yaml:loss: loss MLM predicts tokens of single texts")
+    assert problem.startswith("loss: loss MLM predicts tokens of single texts")
 
 
 def test_a_head_is_trained_on_texts_of_a_file(read: DataEntry, bert: Path, tmp_path: Path) -> None:
-    room = Room(tmp_path, bert)
+    room = _room(tmp_path, bert)
     step = _step((read,), loss=PerDataset(default=(MLM(),)), backbone=TextEncoder(fresh_head=True))
     artifact = step.run(room)
     assert artifact.size == 20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -57,63 +58,89 @@ def warnings(place: Path, *data: str, loss: Any = "infonce", **options: Any) -> 
     }
 
 
-def test_a_usual_training_is_not_doubted(place: Path) -> None:
-    assert warnings(place) == {}
-    usual = {"learning_rate": 2e-5, "warmup_ratio": 0.1, "hard_negatives": 3}
-    assert warnings(place, loss={"infonce": {"temperature": 0.05}}, **usual) == {}
-    assert warnings(place, "none") == {}, "the default of hard negatives asks for none"
+HOT, USUAL = {"infonce": {"temperature": 20}}, {"infonce": {"temperature": 0.05}}
+UNSCORED = {"scale": 0.05, "unscored": True}
+# Data, options, the option that is doubted, and words of the warning.
+DOUBTED: list[tuple[str, dict[str, Any], str, str]] = [
+    ("some", {"packing": 256}, "packing", "take it out"),
+    # A rate that leaves nothing of the model, or teaches nothing.
+    *(
+        (
+            "some",
+            {"learning_rate": rate},
+            "learning_rate",
+            f"^learning_rate {rate:g}:.*mean {meant}\\?$",
+        )
+        for rate, meant in ((5e5, "5e-5"), (2e5, "2e-5"), (1.5e4, "1.5e-4"))
+    ),
+    *(
+        (
+            "some",
+            {"learning_rate": rate},
+            "learning_rate",
+            f"^learning_rate {rate:g}:((?!did you).)*$",
+        )
+        for rate in (20.0, 1.0)
+    ),
+    ("some", {"learning_rate": 0}, "learning_rate", ""),
+    # A warm-up that is most of the training.
+    *(("some", {"warmup_ratio": share}, "warmup_ratio", "") for share in (1, 0.9, 0.51)),
+    ("some", {"warmup_steps": 60, "max_steps": 100}, "warmup_steps", ""),
+    # A temperature of twenty, wherever it is.
+    *(
+        ("some", {"loss": loss}, "loss", "temperature 20:.*the temperature 0.05$")
+        for loss in (
+            HOT,
+            [USUAL, HOT],
+            {"default": "infonce", "by_task": {"sts": HOT}},
+            {"default": "infonce", "by_dataset": {"some": HOT}},
+            {"matryoshka": {"dims": [8, 16], "loss": HOT}},
+        )
+    ),
+    ("some", {"loss": {"cosent": UNSCORED}}, "loss", ""),
+    ("some", {"loss": {"angle": UNSCORED}}, "loss", ""),
+    # More hard negatives than any row has.
+    (
+        "some none",
+        {"hard_negatives": 50},
+        "hard_negatives",
+        "^hard_negatives 50:.*hard_negatives: 3",
+    ),
+    ("none", {"hard_negatives": 2}, "hard_negatives", "column"),
+    ("labels", {"hard_negatives": 9}, "hard_negatives", ""),
+]
 
 
-def test_packing_of_pairs_is_doubted(place: Path) -> None:
-    ((option, message),) = warnings(place, packing=256).items()
-    assert option == "packing"
-    assert "take it out" in message
-
-
-@pytest.mark.parametrize(
-    ("rate", "meant"),
-    [(5e5, "5e-5"), (2e5, "2e-5"), (1.5e4, "1.5e-4"), (20.0, None), (1.0, None)],
-)
-def test_a_rate_that_leaves_nothing_of_the_model_is_doubted(
-    place: Path, rate: float, meant: str | None
+@pytest.mark.parametrize(("data", "options", "doubted", "words"), DOUBTED)
+def test_an_odd_option_is_doubted_at_its_line(
+    place: Path, data: str, options: dict[str, Any], doubted: str, words: str
 ) -> None:
-    (message,) = warnings(place, learning_rate=rate).values()
-    assert message.startswith(f"learning_rate {rate:g}:")
-    assert message.endswith(f"did you mean {meant}?") if meant else "did you mean" not in message
-    if meant:
-        assert not list(option_warnings(FitOptions(learning_rate=float(meant))))
-
-
-def test_a_rate_of_nothing_is_doubted(place: Path) -> None:
-    assert set(warnings(place, learning_rate=0)) == {"learning_rate"}
-    assert warnings(place, learning_rate=0.2) == {}, "tables of embeddings are trained with it"
-
-
-def test_a_warm_up_that_is_most_of_the_training_is_doubted(place: Path) -> None:
-    for share in (1, 0.9, 0.51):
-        assert set(warnings(place, warmup_ratio=share)) == {"warmup_ratio"}
-    assert warnings(place, warmup_ratio=0.5) == {}
-    assert set(warnings(place, warmup_steps=60, max_steps=100)) == {"warmup_steps"}
-    assert warnings(place, warmup_steps=50, max_steps=100) == {}
-
-
-INFONCE = {"infonce": {"temperature": 20}}
+    ((option, message),) = warnings(place, *data.split(), **options).items()
+    assert option == doubted
+    assert re.search(words, message), message
 
 
 @pytest.mark.parametrize(
-    "loss",
+    ("data", "options"),
     [
-        INFONCE,
-        [{"infonce": {"temperature": 0.05}}, INFONCE],
-        {"default": "infonce", "by_task": {"sts": INFONCE}},
-        {"default": "infonce", "by_dataset": {"some": INFONCE}},
-        {"matryoshka": {"dims": [8, 16], "loss": INFONCE}},
+        ("some", {}),
+        ("some", {"loss": USUAL, "learning_rate": 2e-5, "warmup_ratio": 0.1, "hard_negatives": 3}),
+        ("none", {}),  # the default of hard negatives asks for none
+        ("some", {"learning_rate": 0.2}),  # tables of embeddings are trained with it
+        ("some", {"warmup_ratio": 0.5}),
+        ("some", {"warmup_steps": 50, "max_steps": 100}),
+        ("some none", {"hard_negatives": 3}),
+        ("none", {"hard_negatives": 0}),
+        ("labels", {"hard_negatives": 3}),  # drawn by label
     ],
 )
-def test_a_temperature_of_twenty_is_doubted_wherever_it_is(place: Path, loss: Any) -> None:
-    (message,) = warnings(place, loss=loss).values()
-    assert "temperature 20:" in message
-    assert message.endswith("the temperature 0.05")
+def test_a_usual_training_is_not_doubted(place: Path, data: str, options: dict[str, Any]) -> None:
+    assert warnings(place, *data.split(), **options) == {}
+
+
+@pytest.mark.parametrize("rate", [5e-5, 2e-5, 1.5e-4])
+def test_what_a_warning_of_a_rate_proposes_is_not_doubted(rate: float) -> None:
+    assert not list(option_warnings(FitOptions(learning_rate=rate)))
 
 
 def test_temperatures_and_scales_are_told_from_one_another() -> None:
@@ -125,10 +152,7 @@ def test_temperatures_and_scales_are_told_from_one_another() -> None:
     assert "the scale 20" in scale_warnings(0.05)[0]
 
 
-def test_losses_that_take_a_scale_or_a_temperature_are_doubted(place: Path) -> None:
-    unscored = {"scale": 0.05, "unscored": True}
-    for loss in ({"cosent": unscored}, {"angle": unscored}):
-        assert set(warnings(place, loss=loss)) == {"loss"}
+def test_temperatures_of_distillation_are_doubted_but_for_scores_of_logits() -> None:
     plugins = load_plugins()
     kl = next(c.type for c in plugins.components if c.name == "kl_distillation")
     assert kl().warnings() == []
@@ -150,21 +174,3 @@ def test_no_loss_doubts_its_own_defaults() -> None:
         assert list(component.type().warnings()) == [], component.name
         tried += 1
     assert tried >= 5
-
-
-def test_more_hard_negatives_than_any_row_has_are_doubted(place: Path) -> None:
-    (message,) = warnings(place, "some", "none", hard_negatives=50).values()
-    assert message.startswith("hard_negatives 50:")
-    assert "hard_negatives: 3" in message
-    assert warnings(place, "some", "none", hard_negatives=3) == {}
-
-
-def test_hard_negatives_of_data_without_any_are_doubted(place: Path) -> None:
-    (message,) = warnings(place, "none", hard_negatives=2).values()
-    assert "column" in message
-    assert warnings(place, "none", hard_negatives=0) == {}
-
-
-def test_negatives_that_are_drawn_by_label_count(place: Path) -> None:
-    assert warnings(place, "labels", hard_negatives=3) == {}
-    assert set(warnings(place, "labels", hard_negatives=9)) == {"hard_negatives"}

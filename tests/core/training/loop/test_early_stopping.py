@@ -58,7 +58,17 @@ def _weights(folder: Path) -> str:
     return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
 
 
-def test_training_stops_when_it_gets_no_better(bert: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def plain(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, FitResult]:
+    """A training that nobody scores, which keeps a model every fourth step."""
+    root = tmp_path_factory.mktemp("plain")
+    kept = dataclasses.replace(OPTIONS, save_steps=4, keep_last=3)
+    return root / "out", _fit(bert, root, None, options=kept)
+
+
+def test_training_stops_when_it_gets_no_better(
+    plain: tuple[Path, FitResult], bert: Path, tmp_path: Path
+) -> None:
     score = _told([0.1, 0.5, 0.5, 0.4, 0.9, 0.9])
     logged: list[tuple[str, float, int]] = []
     watch = EarlyStopping(2, score, "told", patience=2)
@@ -70,25 +80,25 @@ def test_training_stops_when_it_gets_no_better(bert: Path, tmp_path: Path) -> No
     ]
     assert [row[2] for row in logged if row[0] == "loss"] == list(range(1, 9))
     # The best model is the one that a training of four of these steps would have left.
-    kept = dataclasses.replace(OPTIONS, save_steps=4, keep_last=3)
-    plain = _fit(bert, tmp_path / "b", None, options=kept)
-    assert plain.checkpoints[0] == Path("checkpoints/step-4")
-    assert _weights(tmp_path / "a/out") == _weights(tmp_path / "b/out/checkpoints/step-4")
-    assert (plain.scores, plain.result_step) == ((), 12)
+    out, unscored = plain
+    assert unscored.checkpoints[0] == Path("checkpoints/step-4")
+    assert _weights(tmp_path / "a/out") == _weights(out / "checkpoints/step-4")
+    assert (unscored.scores, unscored.result_step) == ((), 12)
 
 
 def test_the_last_model_is_the_result_where_the_best_is_not_asked_for(
-    bert: Path, tmp_path: Path
+    plain: tuple[Path, FitResult], bert: Path, tmp_path: Path
 ) -> None:
     watch = EarlyStopping(5, _told([0.9, 0.5, 0.5], 5), "told", best=False)
     result = _fit(bert, tmp_path / "a", watch)
     assert [step for step, _ in result.scores] == [5, 10, 12]
-    _fit(bert, tmp_path / "b", None)
-    assert _weights(tmp_path / "a/out") == _weights(tmp_path / "b/out")
+    assert _weights(tmp_path / "a/out") == _weights(plain[0])
     assert list((tmp_path / "a/work/scored").iterdir()) == []
 
 
-def test_scoring_changes_nothing_of_the_training(bert: Path, tmp_path: Path) -> None:
+def test_scoring_changes_nothing_of_the_training(
+    plain: tuple[Path, FitResult], bert: Path, tmp_path: Path
+) -> None:
     def score(folder: Path, step: int) -> float:
         torch.manual_seed(step)
         torch.rand(3)
@@ -99,27 +109,35 @@ def test_scoring_changes_nothing_of_the_training(bert: Path, tmp_path: Path) -> 
     result = _fit(bert, tmp_path / "a", EarlyStopping(1, score, "disturbing"))
     assert torch.get_num_threads() == threads
     assert result.result_step == 12
-    _fit(bert, tmp_path / "b", None)
-    assert _weights(tmp_path / "a/out") == _weights(tmp_path / "b/out")
+    assert _weights(tmp_path / "a/out") == _weights(plain[0])
 
 
 class Killed(BaseException):
     pass
 
 
+SCORES = [0.1, 0.5, 0.3, 0.6, 0.2, 0.1]
+
+
+@pytest.fixture(scope="module")
+def scored(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, FitResult]:
+    """A training that nobody kills."""
+    root = tmp_path_factory.mktemp("scored")
+    return root / "out", _fit(bert, root, EarlyStopping(2, _told(SCORES), "told", patience=2))
+
+
 @pytest.mark.parametrize("number", [1, 3, 5])
 @pytest.mark.parametrize("when", ["scoring", "progress"])
 def test_a_killed_training_stops_at_the_same_step_with_the_same_bytes(
-    bert: Path, tmp_path: Path, when: str, number: int
+    scored: tuple[Path, FitResult], bert: Path, tmp_path: Path, when: str, number: int
 ) -> None:
-    scores = [0.1, 0.5, 0.3, 0.6, 0.2, 0.1]
-    whole = _fit(bert, tmp_path / "whole", EarlyStopping(2, _told(scores), "told", patience=2))
+    out, whole = scored
     assert (whole.steps, whole.result_step) == (12, 8)
 
     def killing(folder: Path, step: int) -> float:
         if when == "scoring" and step == 2 * number:
             raise Killed
-        return _told(scores)(folder, step)
+        return _told(SCORES)(folder, step)
 
     def progress(done: float, total: float, unit: str = "", note: str = "") -> None:
         if when == "progress" and (done, unit) == (2 * number + 1, "steps"):
@@ -128,9 +146,9 @@ def test_a_killed_training_stops_at_the_same_step_with_the_same_bytes(
     root = tmp_path / "killed"
     with pytest.raises(Killed):
         _fit(bert, root, EarlyStopping(2, killing, "told", patience=2), progress=progress)
-    again = _fit(bert, root, EarlyStopping(2, _told(scores), "told", patience=2))
+    again = _fit(bert, root, EarlyStopping(2, _told(SCORES), "told", patience=2))
     assert _untimed(again) == _untimed(whole)
-    assert _weights(root / "out") == _weights(tmp_path / "whole/out")
+    assert _weights(root / "out") == _weights(out)
 
 
 def test_a_training_that_was_stopped_stays_so(bert: Path, tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import json
+import dataclasses
 import random
-import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,30 +12,18 @@ import pytest
 import torch
 from emberge import DataError, Embeddings, EmbergeError, Example, Loss, PerDataset, PluginError
 from emberge.training import FitOptions, FitResult
-from emberge_boom import Bagging
 from emberge_encoder import TextEncoder
 from emberge_train import BatchShuffle, CoSENT, InfoNCE
 from safetensors.torch import load_file
 
-from tests.support import tiny
 from tests.support.fitting import run_fit
 from tests.support.killed import killed_when
-from tests.support.training_data import InMemory, dataset, retrieval, similarity
+from tests.support.training_data import dataset, retrieval, similarity
 
 BATCHES = BatchShuffle(batch_size=PerDataset(default=8))
 LOSSES: PerDataset[tuple[Loss, ...]] = PerDataset(
     default=(InfoNCE(temperature=0.1),), by_task={"sts": (CoSENT(),)}
 )
-
-
-@pytest.fixture(scope="module")
-def shaky(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny BERT with dropout, so that random numbers matter."""
-    folder = tmp_path_factory.mktemp("shaky") / "m"
-    tiny.checkpoint(folder)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"hidden_dropout_prob": 0.1}))
-    return folder
 
 
 def _fit(
@@ -63,61 +50,102 @@ def _weights(root: Path) -> bytes:
     return (root / "out" / "model.safetensors").read_bytes()
 
 
-def test_training_learns_and_tells(shaky: Path, tmp_path: Path) -> None:
+@dataclass(frozen=True)
+class Done:
+    """A finished training: its folder, what it returned and what it logged."""
+
+    root: Path
+    result: FitResult
+    metrics: list[tuple[str, float, int]]
+
+    def logged(self, name: str) -> list[float]:
+        return [value for n, value, _ in self.metrics if n == name]
+
+
+def _done(model: Path, root: Path, **given: Any) -> Done:
     metrics: list[tuple[str, float, int]] = []
-    options = FitOptions(learning_rate=2e-3, epochs=12, token_budget=80)
-    result = _fit(shaky, tmp_path, metrics, datasets=[retrieval()], options=options)
-    losses = [value for name, value, _ in metrics if name == "loss"]
+    return Done(root, _fit(model, root, metrics, **given), metrics)
+
+
+@pytest.fixture(scope="module")
+def plain(shaky: Path, tmp_path_factory: pytest.TempPathFactory) -> Done:
+    """A training of two datasets."""
+    return _done(shaky, tmp_path_factory.mktemp("plain"))
+
+
+LEARNING = FitOptions(learning_rate=2e-3, epochs=12, token_budget=80)
+
+
+@pytest.fixture(scope="module")
+def learned(shaky: Path, tmp_path_factory: pytest.TempPathFactory) -> Done:
+    """A training that is long enough to learn."""
+    root = tmp_path_factory.mktemp("learned")
+    return _done(shaky, root, datasets=[retrieval()], options=LEARNING)
+
+
+def test_training_learns_and_tells(learned: Done) -> None:
+    losses, result = learned.logged("loss"), learned.result
     assert sum(losses[-5:]) < 0.5 * sum(losses[:5])
     assert result.steps == 60 == len(losses)
     assert result.examples == 480
     assert result.pool == {"find": 40}
     assert result.losses["find"] == pytest.approx(sum(losses[-6:]) / 6)
     assert result.curve[-1] == (60, losses[-1])
-    names = {name for name, _, _ in metrics}
-    assert names == {
-        "loss",
-        "learning_rate",
-        "grad_norm",
-        "tokens_per_second",
-        "padding_share",
-        "kept_share",
-        "memory_gib",
-        "examples",
+    assert {name for name, _, _ in learned.metrics} == {
+        *("loss", "learning_rate", "grad_norm", "tokens_per_second"),
+        *("padding_share", "kept_share", "memory_gib", "examples"),
     }
-    assert {v for n, v, _ in metrics if n == "kept_share"} == {1.0}
-    assert max(v for n, v, _ in metrics if n == "padding_share") < 0.35
+    assert set(learned.logged("kept_share")) == {1.0}
+    assert max(learned.logged("padding_share")) < 0.35
 
 
-def test_each_dataset_has_its_losses(shaky: Path, tmp_path: Path) -> None:
-    metrics: list[tuple[str, float, int]] = []
-    result = _fit(shaky, tmp_path, metrics)
+def test_bfloat16_learns_too(learned: Done, shaky: Path, tmp_path: Path) -> None:
+    options = dataclasses.replace(LEARNING, precision="bfloat16")
+    halved = _done(shaky, tmp_path, datasets=[retrieval()], options=options)
+    losses = halved.logged("loss")
+    assert sum(losses[-5:]) < 0.5 * sum(losses[:5])
+    whole, half = (load_file(one.root / "out/model.safetensors") for one in (learned, halved))
+    assert {t.dtype for t in half.values() if t.is_floating_point()} == {torch.float32}
+    name = "encoder.layer.0.output.dense.weight"
+    assert not torch.equal(whole[name], half[name])
+
+
+def test_each_dataset_has_its_losses_and_each_step_is_told_with_its_own(plain: Done) -> None:
+    result = plain.result
     assert set(result.losses) == {"find", "alike"}
-    assert {name for name, _, _ in metrics} >= {"loss/find", "loss/alike"}
+    assert {name for name, _, _ in plain.metrics} >= {"loss/find", "loss/alike"}
+    names = [name for name, _ in result.step_losses]
+    assert (names.count("find"), names.count("alike")) == (5, 3)
+    assert [loss for _, loss in result.curve] == [loss for _, loss in result.step_losses]
+    assert len(result.step_losses) == result.steps == 8
 
 
-def test_the_same_arguments_give_the_same_bytes(shaky: Path, tmp_path: Path) -> None:
-    for name, options in {
-        "a": FitOptions(learning_rate=1e-3, token_budget=80),
-        "b": FitOptions(learning_rate=1e-3, token_budget=80, kept_tokens=0),
-    }.items():
-        _fit(shaky, tmp_path / name, options=options)
-    assert _weights(tmp_path / "a") == _weights(tmp_path / "b")
-    _fit(shaky, tmp_path / "c", seed=1)
-    assert _weights(tmp_path / "a") != _weights(tmp_path / "c")
+def test_the_same_arguments_give_the_same_bytes(plain: Done, shaky: Path, tmp_path: Path) -> None:
+    again = FitOptions(learning_rate=1e-3, token_budget=80, kept_tokens=0)
+    _fit(shaky, tmp_path / "again", options=again)
+    assert _weights(tmp_path / "again") == _weights(plain.root)
+    _fit(shaky, tmp_path / "other", seed=1)
+    assert _weights(tmp_path / "other") != _weights(plain.root)
 
 
-def test_the_model_keeps_its_tensors_and_files(shaky: Path, tmp_path: Path) -> None:
-    _fit(shaky, tmp_path)
-    before, after = (load_file(f / "model.safetensors") for f in (shaky, tmp_path / "out"))
+def test_without_a_folder_nothing_is_kept_but_what_is_said(
+    plain: Done, shaky: Path, tmp_path: Path
+) -> None:
+    told = _fit(shaky, tmp_path, folder=None)
+    assert told.step_losses == plain.result.step_losses
+    assert not (tmp_path / "out").exists()
+    assert told.checkpoints == ()
+
+
+def test_the_model_keeps_its_tensors_and_files(plain: Done, shaky: Path) -> None:
+    out = plain.root / "out"
+    before, after = (load_file(f / "model.safetensors") for f in (shaky, out))
     assert before.keys() == after.keys()
     assert torch.equal(before["pooler.dense.weight"], after["pooler.dense.weight"])
     moved = [name for name in before if not torch.equal(before[name], after[name])]
     assert any("encoder.layer.0" in name for name in moved)
-    files = {p.relative_to(shaky) for p in shaky.rglob("*") if p.is_file()}
-    assert files == {
-        p.relative_to(tmp_path / "out") for p in (tmp_path / "out").rglob("*") if p.is_file()
-    }
+    files = [{p.relative_to(f) for p in f.rglob("*") if p.is_file()} for f in (shaky, out)]
+    assert files[0] == files[1]
 
 
 class _Killed(BaseException):
@@ -140,6 +168,7 @@ def test_an_interrupted_training_goes_on_to_the_same_bytes(shaky: Path, tmp_path
     cut = _fit(shaky, tmp_path / "cut", options=options, progress=stop)
     assert _weights(tmp_path / "cut") == _weights(tmp_path / "whole")
     assert (cut.losses, cut.curve, cut.examples) == (whole.losses, whole.curve, whole.examples)
+    assert cut.step_losses == whole.step_losses
     assert [p.name for p in whole.checkpoints] == ["step-20", "step-24"]
     for path in whole.checkpoints:
         first, second = (
@@ -205,58 +234,53 @@ def test_a_kill_while_saving_costs_only_that_state(shaky: Path, tmp_path: Path) 
     assert _weights(tmp_path / "cut") == _weights(tmp_path / "whole")
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (
-            {"options": FitOptions(learning_rate=5e-4, save_steps=2)},
-            r"the options \(learning_rate\)",
-        ),
-        ({"seed": 5}, "the batches"),
-        ({"datasets": [retrieval(48), similarity()]}, r"the data \(find\)"),
-    ],
-)
-def test_a_state_of_another_training_is_refused_with_the_reason(
-    shaky: Path, tmp_path: Path, change: dict[str, Any], reason: str
-) -> None:
-    options = FitOptions(learning_rate=1e-3, save_steps=2)
+@dataclass(frozen=True, kw_only=True)
+class Guided(Loss):
+    """A loss that wants what nobody offers."""
 
-    def stop(done: int, *_: object) -> None:
-        if done == 4:
-            raise _Killed
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"guide"})
 
-    with pytest.raises(_Killed):
-        _fit(shaky, tmp_path, options=options, progress=stop)
-    with pytest.raises(EmbergeError, match=f"{reason}.* changed since; delete the folder"):
-        _fit(shaky, tmp_path, **{"options": options, **change})
+
+@dataclass(frozen=True, kw_only=True)
+class Misspelt(Loss):
+    """A loss that embeds a column that there is not."""
+
+    @property
+    def embeds(self) -> frozenset[str]:
+        return frozenset({"anchors"})
+
+
+BARE = dataset("bare", "retrieval", [Example("a")] * 8)
 
 
 @pytest.mark.parametrize(
     ("data", "losses", "message"),
     [
-        (retrieval(), PerDataset(default=(CoSENT(),)), "'find': row 1 has no score.*CoSENT"),
+        ([retrieval()], (CoSENT(),), "'find': row 1 has no score.*CoSENT"),
         (
-            similarity(),
-            PerDataset(default=(InfoNCE(),)),
+            [similarity()],
+            (InfoNCE(),),
             r"'alike': row 1 has no negative of its own.*\(24 of 24 rows\).*in_batch",
         ),
+        ([similarity()], (), "'alike' .sts. has no loss"),
+        ([BARE], (InfoNCE(),), "'bare': row 1 has no positive"),
+        ([retrieval(), retrieval(24)], (InfoNCE(),), "two datasets are named 'find'"),
+        ([retrieval()], (Guided(),), "'Guided' needs 'guide'"),
         (
-            similarity(),
-            PerDataset(by_task={"retrieval": (InfoNCE(),)}),
-            "'alike' .sts. has no loss",
-        ),
-        (
-            dataset("bare", "retrieval", [Example("a")] * 8),
-            PerDataset(default=(InfoNCE(),)),
-            "'bare': row 1 has no positive",
+            [retrieval()],
+            (Misspelt(),),
+            r"'Misspelt' embeds \['anchors'\]; name some of anchor",
         ),
     ],
 )
-def test_data_that_a_loss_cannot_use_stop_before_training(
-    shaky: Path, tmp_path: Path, data: InMemory, losses: PerDataset[Any], message: str
+def test_data_and_losses_that_do_not_fit_stop_before_training(
+    shaky: Path, tmp_path: Path, data: Any, losses: tuple[Loss, ...], message: str
 ) -> None:
-    with pytest.raises(DataError, match=message):
-        _fit(shaky, tmp_path, datasets=[data], losses=losses)
+    by_data: Any = PerDataset(default=losses) if losses else PerDataset(by_task={"retrieval": ()})
+    with pytest.raises((DataError, PluginError), match=message):
+        _fit(shaky, tmp_path, datasets=data, losses=by_data)
     assert not (tmp_path / "out").exists()
 
 
@@ -322,39 +346,6 @@ def test_what_a_loss_learns_is_trained_and_resumed(shaky: Path, tmp_path: Path) 
     assert _weights(tmp_path / "cut") == _weights(tmp_path / "whole")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Guided(Loss):
-    """A loss that wants what nobody offers."""
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"guide"})
-
-
-def test_a_need_that_nobody_fills_is_named(shaky: Path, tmp_path: Path) -> None:
-    with pytest.raises(PluginError, match="'Guided' needs 'guide'"):
-        _fit(shaky, tmp_path, losses=PerDataset(default=(Guided(),)))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Misspelt(Loss):
-    """A loss that embeds a column that there is not."""
-
-    @property
-    def embeds(self) -> frozenset[str]:
-        return frozenset({"anchors"})
-
-
-def test_columns_that_there_are_not_are_named(shaky: Path, tmp_path: Path) -> None:
-    with pytest.raises(PluginError, match=r"'Misspelt' embeds \['anchors'\]; name some of anchor"):
-        _fit(shaky, tmp_path, losses=PerDataset(default=(Misspelt(),)))
-
-
-def test_a_bag_counts_its_rows(shaky: Path, tmp_path: Path) -> None:
-    result = _fit(shaky, tmp_path, sampler=(Bagging(ratio=0.5), BATCHES))
-    assert result.pool == {"find": 20, "alike": 12}
-
-
 def test_what_the_sampler_has_to_say_is_handed_on(shaky: Path, tmp_path: Path) -> None:
     said: list[str] = []
     _fit(shaky, tmp_path, datasets=[retrieval(), similarity(3)], warn=said.append)
@@ -372,40 +363,3 @@ def test_a_warm_up_as_long_as_the_training_is_warned_about(
     options = FitOptions(learning_rate=1e-3, warmup_steps=warmup, max_steps=5)
     _fit(shaky, tmp_path, options=options, warn=said.append)
     assert ["5 steps and warmup_steps is 5" in one for one in said] == [True] * doubted
-
-
-def test_bfloat16_learns_too(shaky: Path, tmp_path: Path) -> None:
-    found = {}
-    for precision in ("float32", "bfloat16"):
-        options = FitOptions(
-            learning_rate=2e-3, epochs=12, token_budget=80, precision=precision, logging_steps=1
-        )
-        result = _fit(shaky, tmp_path / precision, datasets=[retrieval()], options=options)
-        losses = [loss for _, loss in result.curve]
-        assert sum(losses[-5:]) < 0.5 * sum(losses[:5])
-        found[precision] = load_file(tmp_path / precision / "out/model.safetensors")
-    kinds = {t.dtype for t in found["bfloat16"].values() if t.is_floating_point()}
-    assert kinds == {torch.float32}
-    name = "encoder.layer.0.output.dense.weight"
-    assert not torch.equal(found["float32"][name], found["bfloat16"][name])
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("epochs", 0),
-        ("warmup_ratio", 1.5),
-        ("max_steps", 0),
-        ("max_grad_norm", 0),
-        ("keep_last", -1),
-    ],
-)
-def test_options_out_of_range_are_refused(option: str, value: float) -> None:
-    with pytest.raises(ValueError, match=option):
-        FitOptions(**{option: value})  # type: ignore[arg-type]
-
-
-def test_datasets_of_one_name_are_refused(shaky: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="two datasets are named 'find'"):
-        _fit(shaky, tmp_path, datasets=[retrieval(), retrieval(24)])
-    shutil.rmtree(tmp_path, ignore_errors=True)

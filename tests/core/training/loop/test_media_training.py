@@ -161,6 +161,7 @@ def test_killed_ranks_end_in_the_same_bytes(omni: Path, media: Path, tmp_path: P
     assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_two_ranks_learn_as_one(omni: Path, media: Path, tmp_path: Path) -> None:
     given = arguments(omni, media, backbone=ExactEncoder(freeze=TOWERS))
     losses = []
@@ -172,6 +173,7 @@ def test_two_ranks_learn_as_one(omni: Path, media: Path, tmp_path: Path) -> None
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_ranks_that_split_weights_are_refused(omni: Path, media: Path, tmp_path: Path) -> None:
     training = Training(tmp_path / "t", arguments(omni, media), shard=True)
     path = tmp_path / "t.pkl"

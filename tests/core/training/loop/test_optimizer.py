@@ -135,13 +135,16 @@ def test_a_stable_rate_falls_over_the_last_tenth() -> None:
             {"schedule": "warmup_stable_decay", "warmup_steps": 95, "max_steps": 100},
             "the warm-up and the decay",
         ),
-        (
-            {"schedule": "warmup_stable_decay", "warmup_ratio": 0.95},
-            "the warm-up and the decay",
-        ),
+        ({"schedule": "warmup_stable_decay", "warmup_ratio": 0.95}, "the warm-up and the decay"),
+        ({"epochs": 0}, "epochs"),
+        ({"warmup_ratio": 1.5}, "warmup_ratio"),
+        ({"max_steps": 0}, "max_steps"),
+        ({"max_grad_norm": 0}, "max_grad_norm"),
+        ({"keep_last": -1}, "keep_last"),
+        ({"epochs": 1, "max_steps": 5}, "not both"),
     ],
 )
-def test_impossible_warm_ups_are_refused(options: dict[str, Any], place: str) -> None:
+def test_options_that_cannot_be_are_refused(options: dict[str, Any], place: str) -> None:
     with pytest.raises(ValueError, match=place):
         FitOptions(**options)
 

@@ -105,6 +105,10 @@ BATCHES = r"the batches \(sampler, seed or number of rows\)"
         ({"sampler": (Bagging(ratio=0.9), *_sampler())}, BATCHES),
         ({"seed": 1}, BATCHES),
         ({"options": dataclasses.replace(OPTIONS, epochs=2.0)}, r"the options \(epochs\)"),
+        (
+            {"options": dataclasses.replace(OPTIONS, learning_rate=5e-4)},
+            r"the options \(learning_rate\)",
+        ),
         ({"options": dataclasses.replace(OPTIONS, dropout=False)}, r"the options \(dropout\)"),
         (
             {
@@ -123,6 +127,7 @@ BATCHES = r"the batches \(sampler, seed or number of rows\)"
             r"the options \(query_prompt\)",
         ),
         ({"datasets": [_rewritten(retrieval()), similarity()]}, r"the data \(find\)"),
+        ({"datasets": [retrieval(48), similarity()]}, r"the data \(find\)"),
         ({"datasets": [_renamed(retrieval()), similarity()]}, r"the data \(find, seek\)"),
         ({"datasets": [retrieval()]}, r"the data \(alike\)"),
         ({"datasets": [retrieval(), similarity(), retrieval(name="more")]}, r"the data \(more\)"),

@@ -101,10 +101,9 @@ def test_chunks_change_nothing(tmp_path: Path) -> None:
         _fit(
             folder, tmp_path / str(budget), options=FitOptions(**OPTIONS | {"token_budget": budget})
         )
-        for budget in (64, 100, 100_000)
+        for budget in (64, 100_000)
     ]
-    assert _losses(found[0]) == exactly(_losses(found[2]))
-    assert _losses(found[1]) == exactly(_losses(found[2]))
+    assert _losses(found[0]) == exactly(_losses(found[1]))
 
 
 def test_recomputed_blocks_change_nothing(tmp_path: Path) -> None:
@@ -223,6 +222,7 @@ def test_a_loss_for_another_kind_of_data_is_refused(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_ranks_that_split_weights_are_refused(tmp_path: Path) -> None:
     arguments = _arguments(_model(tmp_path), datasets=[texts(8)])
     path = tmp_path / "t.pkl"

@@ -92,6 +92,13 @@ def _rows(model: Path, root: Path, **given: Any) -> list[list[tuple[str, list[in
         ]
 
 
+@pytest.fixture(scope="module")
+def plain_rows(
+    model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> list[list[tuple[str, list[int]]]]:
+    return _rows(model, tmp_path_factory.mktemp("first"))
+
+
 @pytest.mark.parametrize(
     "arm",
     [
@@ -102,25 +109,24 @@ def _rows(model: Path, root: Path, **given: Any) -> list[list[tuple[str, list[in
     ],
 )
 def test_arms_that_differ_in_loss_model_or_rate_see_the_same_rows_in_the_same_order(
-    arm: dict[str, Any], model: Path, tmp_path: Path
+    arm: dict[str, Any], model: Path, plain_rows: Any, tmp_path: Path
 ) -> None:
-    assert _rows(model, tmp_path / "arm", **arm) == _rows(model, tmp_path / "first")
+    assert _rows(model, tmp_path / "arm", **arm) == plain_rows
 
 
 def test_another_model_with_the_same_tokenizer_sees_the_same_rows(
-    model: Path, tmp_path: Path
+    plain_rows: Any, tmp_path: Path
 ) -> None:
     wider = tiny.transformer(
         tmp_path / "wider", "AutoModelForMaskedLM", "bert", seed=5, hidden_size=64
     )
-    assert _rows(wider, tmp_path / "wide") == _rows(model, tmp_path / "first")
+    assert _rows(wider, tmp_path / "wide") == plain_rows
 
 
-def test_another_seed_or_sampler_sees_others(model: Path, tmp_path: Path) -> None:
-    plain = _rows(model, tmp_path / "first")
-    assert _rows(model, tmp_path / "seed", seed=1) != plain
+def test_another_seed_or_sampler_sees_others(model: Path, plain_rows: Any, tmp_path: Path) -> None:
+    assert _rows(model, tmp_path / "seed", seed=1) != plain_rows
     even = dataclasses.replace(MIXTURE, shares={})
-    assert _rows(model, tmp_path / "even", sampler=(even,)) != plain
+    assert _rows(model, tmp_path / "even", sampler=(even,)) != plain_rows
 
 
 def test_a_larger_share_of_masks_hides_the_same_places_and_more() -> None:
@@ -131,6 +137,7 @@ def test_a_larger_share_of_masks_hides_the_same_places_and_more() -> None:
     assert all(few < more for few, more in itertools.pairwise(hidden))
 
 
+@pytest.mark.slow
 def test_two_ranks_are_one_process(model: Path, tmp_path: Path) -> None:
     arguments = _arguments(model)
     assert_two_ranks_are_one(tmp_path, arguments)

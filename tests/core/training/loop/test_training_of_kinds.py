@@ -22,10 +22,7 @@ from tests.support.training_data import dataset, retrieval
 
 KINDS: Mapping[str, tuple[Backbone, tuple[Loss, ...]]] = {
     "colbert": (MultiVector(), (InfoNCE(temperature=1),)),
-    "splade": (
-        Splade(),
-        (InfoNCE(temperature=1), FLOPS(documents=0.05, queries=0.05)),
-    ),
+    "splade": (Splade(), (InfoNCE(temperature=1), FLOPS(documents=0.05, queries=0.05))),
     "static": (
         Splade(query="static"),
         (InfoNCE(temperature=0.3), FLOPS(documents=0.01, queries=0)),
@@ -51,7 +48,7 @@ def arguments(folders: Mapping[str, Path], name: str, **more: Any) -> dict[str, 
         **{"epochs": 2, "learning_rate": 1e-3, "token_budget": 64, "save_steps": 2},
         **{"hard_negatives": 1, "logging_steps": 1, "dropout": False},
     }
-    options |= {key: more.pop(key) for key in [*more] if key in ("kept_tokens", "negatives")}
+    options |= {key: more.pop(key) for key in [*more] if key == "kept_tokens"}
     return {
         "backbone": backbone,
         "checkpoint": folders["splade" if name == "static" else name],
@@ -114,6 +111,7 @@ def test_recomputed_chunks_change_no_bit(
     assert contents(tmp_path / "kept") == contents(tmp_path / "again")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_two_ranks_learn_as_one(folders: Mapping[str, Path], name: str, tmp_path: Path) -> None:
     losses = []
@@ -134,13 +132,6 @@ def test_killed_trainings_end_in_the_same_bytes(
     assert ranked_fit.codes(ranked_fit.start([cut], tmp_path / "cut.pkl", 1)) == [-9]
     ranked_fit.run([Training(tmp_path / "cut", given)], tmp_path / "last.pkl", 1)
     assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
-
-
-def test_pairs_take_no_texts_of_other_rows(folders: Mapping[str, Path], tmp_path: Path) -> None:
-    given = arguments(folders, "reranker", negatives=PerDataset(default="in_batch"))
-    with pytest.raises(DataError, match=r"no scores of other rows' texts.*hard_only"):
-        run_fit(**given, folder=tmp_path / "out", work=tmp_path / "work")
-    assert not (tmp_path / "out").exists()
 
 
 def test_rows_without_anything_that_does_not_fit_are_refused(

@@ -7,18 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from emberge import DataError, Embeddings, Loss, PerDataset
+from emberge import Embeddings, Loss, PerDataset
 from emberge.encoding import BatchEmbeddings
 from emberge.ranks import Ranks
 from emberge.training import FitOptions
 from emberge.training.objective import Objective
 from emberge.training.plan.batch_plan import PlannedBatch, PlannedPart
-from emberge.training.plan.lazy_rows import (
-    RowSubset,
-    in_pieces,
-    take_rows,
-)
-from emberge.training.plan.plan_fingerprint import refuse_unknown_names
+from emberge.training.plan.lazy_rows import RowSubset, in_pieces, take_rows
 from emberge.training.tables.batch_texts import DrawnBatch, TextSampling, draw_batch
 from emberge.training.tables.example_table import TextSide, build_tables, sides
 from emberge_encoder import TextEncoder
@@ -75,17 +70,7 @@ def test_the_nearest_prompt_is_taken() -> None:
     assert silent[0].prompt == ""
 
 
-def test_options_name_datasets_that_are_there() -> None:
-    infos = [retrieval().info, similarity().info]
-    refuse_unknown_names(vars(FitOptions(max_length=PerDataset(by_dataset={"find": 8}))), infos)
-    options = FitOptions(query_length=PerDataset(by_dataset={"finds": 8}))
-    with pytest.raises(DataError, match=r"query_length: by_dataset names 'finds'.*mean 'find'"):
-        refuse_unknown_names(vars(options), infos)
-
-
 def test_rows_that_are_computed_are_like_arrays() -> None:
-    import numpy as np
-
     for rows in (range(3, 300, 3), np.arange(3, 300, 3), list(range(3, 300, 3))):
         chosen = RowSubset(rows, 7, 10, 30)
         array = np.asarray(chosen)
