@@ -11,6 +11,7 @@ from emberge import PerDataset, PerModel, PerTensor
 from emberge.contracts import default_component
 from emberge.contracts.option import component
 from emberge.contracts.schedule import FilteredValue
+from emberge_train import BatchShuffle
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,10 +35,7 @@ def test_a_list_of_one_number_is_that_number() -> None:
     assert PerTensor([0.7]).at(NAME, 0.9) == 0.7
 
 
-@given(
-    st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=6),
-    st.floats(0, 1),
-)
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=6), st.floats(0, 1))
 def test_interpolation_stays_between_its_ends(values: list[float], depth: float) -> None:
     found = PerTensor(values).at(NAME, depth)
     slack = 1e-9 * max(map(abs, values))
@@ -128,3 +126,10 @@ def test_what_nothing_covers_is_none() -> None:
 
 def test_a_field_knows_the_component_behind_it() -> None:
     assert default_component(component("text_encoder")) == "text_encoder"
+
+
+def test_options_for_other_datasets_are_left_out() -> None:
+    size = PerDataset(default=8, by_dataset={"a": 2, "b": 4}, by_task={"sts": 16})
+    found = PerDataset.narrow(BatchShuffle(batch_size=size, tail="keep"), {"b", "c"})
+    assert found.batch_size == PerDataset(default=8, by_dataset={"b": 4}, by_task={"sts": 16})
+    assert found.tail == "keep"

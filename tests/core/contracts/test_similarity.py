@@ -26,10 +26,7 @@ def test_late_interaction_is_the_librarys() -> None:
     documents[1] = -queries[0, 0] * document_mask[1, :, None]
     ours = MaxSim()
     expected = colbert_scores(
-        queries,
-        documents[:, None],
-        queries_mask=query_mask,
-        documents_mask=document_mask[:, None],
+        queries, documents[:, None], queries_mask=query_mask, documents_mask=document_mask[:, None]
     )
     left, right = ours.prepared(queries * 3), ours.prepared(documents * 0.2)
     torch.testing.assert_close(ours.table(left, right), expected, atol=1e-6, rtol=1e-6)

@@ -90,7 +90,7 @@ def test_every_kind_of_adapter_computes_what_the_adapted_model_computes(
     assert float((expected - hidden(loaded(base))).abs().max()) > 1e-3
 
 
-@pytest.mark.parametrize("architecture", ["qwen3", "modernbert", "gemma3"])
+@pytest.mark.parametrize("architecture", ["qwen3", "modernbert"])
 def test_other_architectures_are_adapted_too(architecture: str, tmp_path: Path) -> None:
     base = tiny.checkpoint(tmp_path / "base", architecture)
     adapter = save_adapter(tmp_path / "adapter", base, target_modules="all-linear", use_dora=True)
@@ -204,18 +204,6 @@ def test_a_row_has_the_same_bytes_whichever_rows_are_read_with_it(
         reader.read_bytes(spec, 33, memoryview(raw))
     stored = whole.bfloat16().view(torch.uint8).numpy().tobytes()
     assert bytes(raw) == stored[33 : 33 + len(raw)]
-
-
-def test_the_machine_does_not_show_in_the_bytes(base: Path, plain: Path, tmp_path: Path) -> None:
-    from emberge import Machine
-
-    members = [MergeInput("a", base, adapter=plain), MergeInput("b", base)]
-    made = []
-    for number, machine in enumerate([Machine(), Machine(workers=3, memory=1 << 16)]):
-        out = tmp_path / f"out{number}"
-        merge_models(members, strategy=[Linear()], out=out, machine=machine)
-        made.append((out / "model.safetensors").read_bytes())
-    assert made[0] == made[1]
 
 
 def test_small_changes_outlive_a_base_in_bfloat16(tmp_path: Path) -> None:
@@ -375,7 +363,7 @@ def test_damaged_adapters_are_named(base: Path, plain: Path, tmp_path: Path) -> 
     assert f"emberge safetensors {tmp_path / 'adapter'}" in said_of(*inputs)
 
 
-def test_an_adapter_of_another_base_is_refused_by_name(
+def test_an_adapter_of_another_base_is_refused_by_name_or_doubted(
     base: Path, plain: Path, tmp_path: Path
 ) -> None:
     snapshot = tmp_path / "models--acme--bert" / "snapshots" / "0a1b2c"
@@ -384,28 +372,14 @@ def test_an_adapter_of_another_base_is_refused_by_name(
     change_config(adapter, base_model_name_or_path="acme/bert-large")
     said = said_of(MergeInput("x", snapshot, adapter=adapter))
     assert "is an adapter of 'acme/bert-large', and 'acme/bert' is another model" in said
-    change_config(adapter, base_model_name_or_path="acme/bert")
-    assert said_of(MergeInput("x", snapshot, adapter=adapter)) == ""
-
-
-def test_two_adapters_that_name_two_bases_are_refused(
-    base: Path, plain: Path, tmp_path: Path
-) -> None:
-    other = shutil.copytree(plain, tmp_path / "other")
-    change_config(other, base_model_name_or_path="acme/minilm")
-    said = said_of(MergeInput("x", base, adapter=plain), MergeInput("y", base, adapter=other))
-    assert "'x' is an adapter of 'bert' and 'y' one of 'acme/minilm'" in said
-
-
-def test_a_base_that_a_name_does_not_tell_is_doubted(
-    base: Path, plain: Path, tmp_path: Path
-) -> None:
-    adapter = shutil.copytree(plain, tmp_path / "adapter")
-    change_config(adapter, base_model_name_or_path="acme/large")
-    one = MergeInput("x", base, adapter=adapter)
+    one = MergeInput("x", base, adapter=adapter)  # in a folder whose name does not tell
     plan = plan_merge(MergeRequest(inputs=(one,), strategy=(Linear(),)))
     assert not plan.problems
-    assert any("says that it was made on 'acme/large'" in warning for warning in plan.warnings)
+    assert any("says that it was made on 'acme/bert-large'" in w for w in plan.warnings)
+    said = said_of(MergeInput("x", base, adapter=plain), MergeInput("y", base, adapter=adapter))
+    assert "'x' is an adapter of 'bert' and 'y' one of 'acme/bert-large'" in said
+    change_config(adapter, base_model_name_or_path="acme/bert")
+    assert said_of(MergeInput("x", snapshot, adapter=adapter)) == ""
 
 
 def test_adapters_that_save_different_modules_are_refused(

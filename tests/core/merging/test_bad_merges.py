@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
 
@@ -225,18 +224,6 @@ def test_what_is_broken_is_named(case: str, place: Path, refused: Callable[..., 
     damage, words, says = BROKEN[case]
     damage(place)
     assert re.search(says, refused("a", "b", *words.split()))
-
-
-# ── the machine ─────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_disk_too_small_is_refused_before_the_start(
-    refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**6, 10**6 - 10, 10))
-    line = refused("a", "b")
-    assert "and the disk has 10 bytes free; make room or" in line
 
 
 def test_a_place_that_is_taken_is_left_alone(

@@ -142,8 +142,7 @@ class StoppedError(Exception):
     """The end of a merge before its time."""
 
 
-@pytest.mark.parametrize("name", CHAINS)
-@pytest.mark.parametrize("share", [0.5, 1.0])
+@pytest.mark.parametrize(("name", "share"), [*((name, 0.5) for name in CHAINS), ("by tensor", 1.0)])
 def test_a_continued_merge_reports_what_it_does_not_compute_again(
     name: str, share: float, family: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

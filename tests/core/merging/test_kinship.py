@@ -73,6 +73,9 @@ def test_a_model_that_did_not_change_has_no_cosine(bert: Path, tmp_path: Path) -
     same = Path(shutil.copytree(bert, tmp_path / "same"))
     other = changed(bert, tmp_path / "other", 1.0, 3)
     assert planned(bert, same, other)[0] == ()
+    third = changed(bert, tmp_path / "third", 1.0, 4)
+    (cosine,), _ = planned(bert, same, other, third)
+    assert 0 < cosine < 1
 
 
 @pytest.mark.parametrize(
@@ -82,7 +85,4 @@ def test_a_model_that_did_not_change_has_no_cosine(bert: Path, tmp_path: Path) -
 def test_the_words_follow_the_mean(cosines: tuple[float, ...], word: str) -> None:
     assert kinship_words(cosines).startswith(word)
     assert f"{min(cosines):.2f} to {max(cosines):.2f}" in kinship_words(cosines)
-
-
-def test_without_pairs_there_are_no_words() -> None:
     assert kinship_words(()) == ""

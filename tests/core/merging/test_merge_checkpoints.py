@@ -17,7 +17,7 @@ from emberge import Machine, PerModel, PerTensor
 from emberge.merging import MergeInput, Rule
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files.write_queue import BUFFERS
-from emberge_merge import Linear, MultiSlerp, Passthrough, SignConsensus, TaskArithmetic, Trim
+from emberge_merge import Linear, MultiSlerp, SignConsensus, TaskArithmetic, Trim
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
@@ -181,31 +181,6 @@ def test_a_whole_sentence_transformer_comes_out(dense: list[Path], tmp_path: Pat
     assert not (out / "README.md").exists()
 
 
-def test_one_model_passed_through_embeds_as_before(dense: list[Path], tmp_path: Path) -> None:
-    from sentence_transformers import SentenceTransformer
-
-    out = tmp_path / "out"
-    merge_models(inputs(dense[:1]), strategy=[Passthrough()], out=out)
-    texts = ["read the file", "sort a list of numbers"]
-    one, other = (
-        SentenceTransformer(str(f), device="cpu").encode(texts, prompt_name="query")
-        for f in (dense[0], out)
-    )
-    assert abs(one - other).max() == 0
-
-
-def test_a_plain_transformers_folder_stays_plain(tmp_path: Path) -> None:
-    from transformers import AutoModel
-
-    base = tiny.checkpoint(tmp_path / "a", "modernbert", sentence_transformer=False)
-    other = tiny.checkpoint(tmp_path / "b", "modernbert", like=base, sentence_transformer=False)
-    merge_models(inputs([base, other]), strategy=[Linear()], out=tmp_path / "out")
-    assert not (tmp_path / "out" / "modules.json").exists()
-    _, info = AutoModel.from_pretrained(tmp_path / "out", output_loading_info=True)
-    assert not info["missing_keys"]
-    assert not info["unexpected_keys"]
-
-
 def test_a_lost_empty_module_folder_is_made_again(berts: list[Path], tmp_path: Path) -> None:
     one = shutil.copytree(berts[0], tmp_path / "one")
     shutil.rmtree(one / "2_Normalize")
@@ -238,27 +213,6 @@ def test_rules_own_their_tensors(berts: list[Path], bert: Path, tmp_path: Path) 
             assert_combined(tensor, [s[name] for s in states], [1 / 3] * 3)
         else:
             assert torch.equal(tensor, base[name])
-
-
-def test_less_padding_is_filled_up(tmp_path: Path) -> None:
-    folders = []
-    for name, rows in (("long", 8), ("short", 6)):
-        folder = tmp_path / name
-        folder.mkdir()
-        (folder / "vocab.txt").write_text("\n".join("abcde"))
-        (folder / "config.json").write_text('{"model_type": "acme"}')
-        save_file(
-            {"embed_tokens.weight": torch.full((rows, 2), float(rows))},
-            folder / "model.safetensors",
-        )
-        folders.append(folder)
-    report = merge_models(inputs(folders), strategy=[Linear()], out=tmp_path / "out")
-    found = load_file(tmp_path / "out" / "model.safetensors")["embed_tokens.weight"]
-    assert found[:, 0].tolist() == [7.0] * 6 + [8.0] * 2
-    assert "padding" in report.warnings[0]
-    merge_models(inputs(folders[::-1]), strategy=[Linear()], out=tmp_path / "short_out")
-    found = load_file(tmp_path / "short_out" / "model.safetensors")["embed_tokens.weight"]
-    assert found[:, 0].tolist() == [7.0] * 6
 
 
 def test_directions_that_cancel_are_reported(tmp_path: Path) -> None:

@@ -6,14 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emberge.numerics import (
-    ndcg,
-    nearest_rows,
-    rank_discounts,
-    row_cosines,
-    top_k,
-    unit_rows,
-)
+from emberge.numerics import ndcg, nearest_rows, rank_discounts, row_cosines, top_k, unit_rows
 from numpy.typing import NDArray
 
 
@@ -64,15 +57,18 @@ def test_nearest_of_equals_is_the_earlier() -> None:
     assert nearest_rows(rows[:2], rows[:4], 10).shape == (2, 4)
 
 
+@pytest.mark.parametrize("cells", [1, 90, 900, 36 * 90, 37 * 90, 4 << 20])
 def test_queries_are_compared_in_pieces_with_the_same_result(
-    monkeypatch: pytest.MonkeyPatch,
+    cells: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of 37 queries: one at a time, two pieces of which the second is a single one, or all at once."""
     queries, rows = random_rows(37, 1), random_rows(90, 2)
-    whole = nearest_rows(queries, rows, 5)
     exact = unit_rows(queries.astype(np.float64)) @ unit_rows(rows.astype(np.float64)).T
-    assert whole.tolist() == np.argsort(-exact, axis=1)[:, :5].tolist()
-    monkeypatch.setattr("emberge.numerics.nearest._CELLS", 900)
-    assert nearest_rows(queries, rows, 5).tolist() == whole.tolist()
+    monkeypatch.setattr("emberge.numerics.nearest._CELLS", cells)
+    for count in (5, 90, 200):
+        found = nearest_rows(queries, rows, count)
+        assert found.shape == (37, min(count, 90))
+        assert found.tolist() == np.argsort(-exact, axis=1)[:, :count].tolist()
 
 
 def test_ndcg_counts_grades_by_rank_against_the_best_order() -> None:

@@ -9,12 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from emberge.tensor_files import (
-    FileContent,
-    contents_of,
-    noting_contents,
-    read_header,
-)
+from emberge.tensor_files import FileContent, contents_of, noting_contents, read_header
 from emberge.tensor_files.content_hashes import (
     MOST_EARLY_PIECES,
     ContentNotes,

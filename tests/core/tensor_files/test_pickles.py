@@ -11,13 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 from emberge import CheckpointError
-from emberge.merging import MergeInput
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import convert_pickles
-from emberge_merge import Passthrough
 from safetensors.torch import load_file
 
-from tests.support.merges import merge_models
 from tests.support.peft_adapters import save_adapter
 
 
@@ -76,20 +73,6 @@ def test_an_adapter_beside_whole_weights_is_converted(bert: Path, tmp_path: Path
     assert all(torch.equal(found[name], tensors[name]) for name in tensors)
     with pytest.raises(CheckpointError, match="has no pickled weights"):
         convert_pickles(folder)
-
-
-def test_a_converted_adapter_is_merged_as_the_one_it_was(bert: Path, tmp_path: Path) -> None:
-    adapter = save_adapter(tmp_path / "adapter", bert)
-    old = shutil.copytree(adapter, tmp_path / "old")
-    (old / "adapter_model.safetensors").unlink()
-    torch.save(load_file(adapter / "adapter_model.safetensors"), old / "adapter_model.bin")
-    convert_pickles(old)
-    made = []
-    for name in ("adapter", "old"):
-        one = [MergeInput("one", bert, adapter=tmp_path / name, fingerprint="same")]
-        merge_models(one, strategy=[Passthrough()], out=tmp_path / f"{name}-out")
-        made.append((tmp_path / f"{name}-out" / "model.safetensors").read_bytes())
-    assert made[0] == made[1]
 
 
 def test_folders_at_any_depth_are_converted(tmp_path: Path) -> None:

@@ -10,13 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from emberge import CheckpointError
-from emberge.tensor_files import (
-    RemoteFile,
-    ServerFile,
-    TensorSpec,
-    read_header,
-    tensor_fetcher,
-)
+from emberge.tensor_files import RemoteFile, ServerFile, TensorSpec, read_header, tensor_fetcher
 from emberge.tensor_files.remote_file import server_cache
 from emberge.tensor_files.tensor_fetcher import TensorFetcher, _plan_blocks
 from safetensors.numpy import save_file

@@ -132,23 +132,27 @@ def test_a_range_that_was_set_aside_is_full_of_zeros_and_no_longer_than_the_file
 # ── where it cannot be ──────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("number", [errno.EINVAL, errno.EOPNOTSUPP])
-def test_a_file_system_that_refuses_to_open_direct_gets_all_through_the_cache(
-    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("refusal", [errno.EINVAL, errno.EOPNOTSUPP, "darwin"])
+def test_where_nothing_opens_direct_all_goes_through_the_cache(
+    refusal: int | str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """On a file system that refuses it, and on other systems."""
     real = os.open
 
     def opened(path: Any, flags: int, *rest: Any) -> int:
-        if flags & os.O_DIRECT:
-            raise OSError(number, os.strerror(number))
+        if isinstance(refusal, int) and flags & os.O_DIRECT:
+            raise OSError(refusal, os.strerror(refusal))
         return real(path, flags, *rest)
 
     monkeypatch.setattr(os, "open", opened)
+    if isinstance(refusal, str):
+        monkeypatch.setattr(sys, "platform", refusal)
     plain = DirectFile(tmp_path / "g")
     assert not plain.direct
     plain.reserve(0, SIZE)
     data = aligned(SIZE, 0)
     plain.write_direct(data, 0)
+    plain.sync()
     assert content(plain) == bytes(data)
     plain.close()
 
@@ -192,19 +196,6 @@ def test_any_other_error_is_raised(file: DirectFile, monkeypatch: pytest.MonkeyP
     with pytest.raises(OSError, match="No space"):
         file.write_direct(aligned(SIZE, 0), 0)
     assert file.direct
-
-
-def test_other_systems_write_through_the_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "platform", "darwin")
-    plain = DirectFile(tmp_path / "g")
-    assert not plain.direct
-    data = aligned(SIZE, 0)
-    plain.write_direct(data, 0)
-    plain.sync()
-    assert content(plain) == bytes(data)
-    plain.close()
 
 
 class Disk:

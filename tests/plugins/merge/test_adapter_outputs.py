@@ -150,20 +150,13 @@ def test_a_rank_cuts_to_what_is_said(
     worst = found["worst"]
     assert worst["error"] == max(found["errors"].values()) == found["errors"][worst["tensor"]]
     assert worst["tensor"] in (made["small"] / "truncation.md").read_text()
-    assert_same_pass(hidden(adapted(base, made["small"])), hidden(loaded(made["again"])), base)
-
-
-def test_the_card_says_what_the_adapter_lies_on_and_what_is_left_out(
-    place: Path, plugins: Plugins
-) -> None:
-    made = run(place, f"  small: {{merge_adapters: {{models: {MODELS}, rank: 2}}}}\n", plugins)
     card = (made["small"] / "README.md").read_text()
     assert "library_name: peft" in card
     assert "A LoRA adapter of ./bert, made with emberge by merging 3 adapters." in card
     assert 'PeftModel.from_pretrained(base, "small")' in card
-    worst = details(made["small"])["worst"]
     assert f"| `{worst['tensor']}` | {worst['error']:.3g} |" in card
-    assert "| ./bert+./a0 | 0.2941 |" in card  # 0.5 of 0.5 + 0.2 + 1
+    assert strategy != "linear" or "| ./bert+./a0 | 0.2941 |" in card  # 0.5 of 0.5 + 0.2 + 1
+    assert_same_pass(hidden(adapted(base, made["small"])), hidden(loaded(made["again"])), base)
 
 
 def test_modules_that_are_saved_whole_are_merged_and_saved_whole(
@@ -193,7 +186,7 @@ def test_modules_that_are_saved_whole_are_merged_and_saved_whole(
 
 
 FULL_RANK = 32
-FINE_TUNED = ("bert", "xlm-roberta", "modernbert", "qwen3", "gemma3")
+FINE_TUNED = ("bert", "modernbert", "gemma3")
 
 
 @pytest.mark.parametrize("architecture", FINE_TUNED)
@@ -298,32 +291,14 @@ def test_an_adapter_of_ours_knows_its_base_by_content(
 
 
 REFUSED = {
-    "ties without a rank": (
-        f"merge_adapters: {{models: {MODELS}, strategy: ties}}",
-        "no sum of the adapters' factors; give a 'rank'",
-    ),
-    "a rank of nothing": (
-        f"merge_adapters: {{models: {MODELS}, rank: 0}}",
-        "recipe.yaml:2: option 'rank' .* of at least 1",
-    ),
-    "no rank": ("extract_lora: {model: ./tuned, base: ./bert}", "needs the option 'rank'"),
-    "a base that is an adapter": (
-        "extract_lora: {model: ./tuned, base: ./bert+./a0, rank: 2}",
-        "the base must be a whole model",
-    ),
-    "dora without a rank": (
-        "merge_adapters: {models: [./bert+./a0, ./bert+./dora]}",
-        "factors .DoRA or trained tokens.; give a rank",
-    ),
-    "another base": (
-        "merge_adapters: {models: [./bert+./a0, ./tuned+./a1]}",
-        "'./tuned.*' lies on another base than './bert'; only",
-    ),
-    "another shape": (
-        "extract_lora: {model: ./wide, base: ./bert, rank: 2}",
-        r"shape is \[64\] and in the base \[32\]; an adapter",
-    ),
-    "a deeper model": ("extract_lora: {model: ./deep, base: ./bert, rank: 2}", "the base lacks it"),
+    "no sum of the adapters' factors; give a 'rank'": f"merge_adapters: {{models: {MODELS}, strategy: ties}}",
+    "recipe.yaml:2: option 'rank' .* of at least 1": f"merge_adapters: {{models: {MODELS}, rank: 0}}",
+    "needs the option 'rank'": "extract_lora: {model: ./tuned, base: ./bert}",
+    "the base must be a whole model": "extract_lora: {model: ./tuned, base: ./bert+./a0, rank: 2}",
+    "factors .DoRA or trained tokens.; give a rank": "merge_adapters: {models: [./bert+./a0, ./bert+./dora]}",
+    "'./tuned.*' lies on another base than './bert'": "merge_adapters: {models: [./bert+./a0, ./tuned+./a1]}",
+    r"shape is \[64\] and in the base \[32\]": "extract_lora: {model: ./wide, base: ./bert, rank: 2}",
+    "the base lacks it": "extract_lora: {model: ./deep, base: ./bert, rank: 2}",
 }
 
 
@@ -337,19 +312,18 @@ def others(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("said", REFUSED)
 def test_what_cannot_be_an_adapter_is_refused_before_work(
-    case: str, place: Path, others: Path, plugins: Plugins
+    said: str, place: Path, others: Path, plugins: Plugins
 ) -> None:
     from emberge import check_recipe
 
     for other in others.iterdir():
         (place / other.name).symlink_to(other)
-    step, said = REFUSED[case]
+    step = REFUSED[said]
     with pytest.raises(EmbergeError, match=said):
         check_recipe(
-            parse_recipe(f"steps:\n  x: {{{step}}}\n", plugins, path=place / "recipe.yaml"),
-            plugins,
+            parse_recipe(f"steps:\n  x: {{{step}}}\n", plugins, path=place / "recipe.yaml"), plugins
         ).raise_errors()
 
 
@@ -380,16 +354,10 @@ def test_factors_of_a_product_are_those_of_the_full_matrix() -> None:
         assert full.error == near(best, addends=7, size=1.0)
     exact = factorise_product(b, a, Truncation())
     assert exact.rank == 7
+    squares = exact.b.double().square().sum(0)  # B = U√S
+    assert_near(squares, values[:7], addends=60)
     # Balanced: both factors carry the square roots of the singular values.
     assert_near(exact.a.norm(dim=1), exact.b.norm(dim=0), addends=60)
-
-
-def test_the_small_decomposition_has_the_singular_values_of_the_dense_one() -> None:
-    torch.manual_seed(1)
-    b, a = torch.randn(30, 4, dtype=torch.float64), torch.randn(4, 20, dtype=torch.float64)
-    found = factorise_product(b, a, Truncation())
-    squares = found.b.double().square().sum(0)  # B = U√S
-    assert_near(squares, torch.linalg.svdvals(b @ a)[:4], addends=30)
 
 
 def factors(folder: Path) -> tuple[Tensor, Tensor]:
@@ -413,14 +381,14 @@ def with_factors(
     return out
 
 
-def peft_merged(base: Path, members: Sequence[Path], kind: str, **more: Any) -> Any:
+def peft_merged(base: Path, members: Sequence[Path], kind: str) -> Any:
     """peft's own merge of the members with weights of a half."""
     model = adapted(base, members[0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.load_adapter(members[1], "other")
         model.add_weighted_adapter(
-            ["default", "other"], [0.5, 0.5], "merged", combination_type=kind, **more
+            ["default", "other"], [0.5, 0.5], "merged", combination_type=kind
         )
         model.set_adapter("merged")
     return model.eval()
@@ -456,9 +424,8 @@ def test_routes_by_hand(base: Path, tmp_path: Path, plugins: Plugins) -> None:  
     assert_near(corner(peft), torch.full((2, 2), 0.5), addends=4)
 
 
-@pytest.mark.parametrize("kind", ["cat", "svd"])
 def test_peft_scales_rank_stabilised_merges_wrongly_and_we_do_not(
-    kind: str, base: Path, tmp_path: Path, plugins: Plugins
+    base: Path, tmp_path: Path, plugins: Plugins
 ) -> None:
     members = [
         save_adapter(tmp_path / f"a{seed}", base, seed=seed, r=3, use_rslora=True)
@@ -477,7 +444,7 @@ def test_peft_scales_rank_stabilised_merges_wrongly_and_we_do_not(
     assert_near(b @ a, right, addends=6)
     config = json.loads((made["exact"] / "adapter_config.json").read_text())
     assert (config["use_rslora"], config["lora_alpha"]) == (False, config["r"])
-    peft = peft_merged(base, members, kind, **({"svd_rank": 6} if kind == "svd" else {}))
+    peft = peft_merged(base, members, "cat")
     layer = peft.get_submodule(f"base_model.model.{LAYER}")
     wrong = layer.get_delta_weight("merged").detach().double()
     # The merged adapter has rank 6 and plain scaling under a rank-stabilised config: √6 times too much.
@@ -497,35 +464,5 @@ def test_peft_leaves_magnitudes_out_and_we_do_not(
     peft = peft_merged(base, [member, member], "cat")
     assert float((hidden(peft) - expected).abs().max()) > 1e-3
     assert_same_pass(hidden(loaded(tmp_path / "whole")), expected, base)
-    made = run(
-        tmp_path,
-        "  cut: {merge_adapters: {models: [./bert+./a0], rank: 64}}\n",
-        plugins,
-    )
+    made = run(tmp_path, "  cut: {merge_adapters: {models: [./bert+./a0], rank: 64}}\n", plugins)
     assert_same_pass(hidden(adapted(base, made["cut"])), expected, base)
-
-
-def test_random_adapters_lose_what_each_route_loses(
-    base: Path, tmp_path: Path, plugins: Plugins
-) -> None:
-    members = [
-        save_adapter(tmp_path / f"a{seed}", base, seed=seed, lora_alpha=4) for seed in (0, 1)
-    ]
-    (tmp_path / "bert").symlink_to(base)
-    models = "models: [./bert+./a0, ./bert+./a1]"
-    made = run(
-        tmp_path,
-        f"  exact: {{merge_adapters: {{{models}}}}}\n"
-        f"  cut: {{merge_adapters: {{{models}, rank: 4}}}}\n",
-        plugins,
-    )
-    right = sum(0.5 * b @ a for a, b in map(factors, members))
-
-    def error(found: Tensor) -> float:
-        return float((found - right).norm() / right.norm())
-
-    products = {name: factors(folder) for name, folder in made.items()}
-    assert error(products["exact"][1] @ products["exact"][0]) < gamma(8)
-    assert 0.2 < error(products["cut"][1] @ products["cut"][0]) < 0.6
-    layer = peft_merged(base, members, "linear").get_submodule(f"base_model.model.{LAYER}")
-    assert error(layer.get_delta_weight("merged").detach().double()) > 0.6

@@ -10,13 +10,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError, FileRef
-from emberge.merging import (
-    MergeInput,
-    MergeRequest,
-    Statistics,
-    merge_state_dicts,
-    plan_merge,
-)
+from emberge.merging import MergeInput, MergeRequest, Statistics, merge_state_dicts, plan_merge
 from emberge.merging.statistics_file import read_statistics
 from emberge.model_folder import Checkpoint, model_fingerprint
 from emberge.tensor_files import read_header
@@ -259,44 +253,33 @@ def test_a_model_without_a_fingerprint_cannot_be_held_against_a_file(
         merge_models(unknown, strategy=[stage], out=tmp_path / "out")
 
 
-def test_a_file_of_other_numbers_is_refused(berts: list[Path], tmp_path: Path) -> None:
-    Statistics({"layers.0": {"a": 1.0}}, measure="delta_norms").write(tmp_path)
-    stage = Fisher(statistics=(FileRef(str(tmp_path)),))
-    assert "holds delta_norms, and 'fisher' needs fisher" in problems(berts[:2], stage)
-    stage = Fisher(statistics=(FileRef(str(tmp_path / "absent")),))
-    assert "there is no such statistics file" in problems(berts[:2], stage)
-
-
-def test_a_model_measured_twice_needs_a_choice(berts: list[Path], tmp_path: Path) -> None:
-    stage = Fisher(statistics=files([berts[0], berts[1], berts[0]], tmp_path))
-    assert "'sibling1' was measured 2 times" in problems(berts[:2], stage)
-
-
-def test_a_tensor_that_was_not_measured_is_named_before_work(
-    berts: list[Path], tmp_path: Path
-) -> None:
-    name = "encoder.layer.1.output.dense.weight"
-    told = files([berts[0]], tmp_path)
-    lacking = tmp_path / "lacking"
-    lacking.mkdir()
-    measure(berts[1], without=(name,)).write(lacking)
-    told += (FileRef(str(lacking)),)
-    said = problems(berts[:2], Fisher(statistics=told))
-    assert said == (
-        f"{name}: 'fisher': nothing was measured of it in 'sibling2'; give it another strategy by a rule"
-    )
-
-
-def test_information_of_another_shape_is_refused(berts: list[Path], tmp_path: Path) -> None:
-    told = files([berts[0]], tmp_path)
+def test_files_that_do_not_fit_are_named_before_work(berts: list[Path], tmp_path: Path) -> None:
+    """Of other numbers, absent, of one model twice, without a tensor, and with one of another shape."""
+    told = files([berts[0], berts[1], berts[0]], tmp_path)
+    folders = {name: tmp_path / name for name in ("norms", "lacking", "bent", "absent")}
+    for name in ("norms", "lacking", "bent"):
+        folders[name].mkdir()
+    Statistics({"layers.0": {"a": 1.0}}, measure="delta_norms").write(folders["norms"])
+    tensor = "encoder.layer.1.output.dense.weight"
+    measure(berts[1], without=(tensor,)).write(folders["lacking"])
     values = {**measure(berts[1]).values, "embeddings.LayerNorm.bias": {"m": torch.rand(5)}}
-    statistics = Statistics(values, models={"m": model_fingerprint(berts[1])}, measure="fisher")
-    (tmp_path / "bent").mkdir()
-    statistics.write(tmp_path / "bent")
-    stage = Fisher(statistics=(*told, FileRef(str(tmp_path / "bent"))))
-    assert "the Fisher information of 'sibling2' has shape [5], not [32]" in problems(
-        berts[:2], stage
-    )
+    models = {"m": model_fingerprint(berts[1])}
+    Statistics(values, models=models, measure="fisher").write(folders["bent"])
+    refs = {name: FileRef(str(folder)) for name, folder in folders.items()}
+    for chosen, said in (
+        ([refs["norms"]], "holds delta_norms, and 'fisher' needs fisher"),
+        ([refs["absent"]], "there is no such statistics file"),
+        (told, "'sibling1' was measured 2 times"),
+        (
+            [told[0], refs["lacking"]],
+            f"{tensor}: 'fisher': nothing was measured of it in 'sibling2'; give it another strategy "
+            "by a rule",
+        ),
+        ([told[0], refs["bent"]], "the Fisher information of 'sibling2' has shape [5], not [32]"),
+    ):
+        found = problems(berts[:2], Fisher(statistics=tuple(chosen)))
+        assert said in found
+        assert "\n" not in found
 
 
 def test_a_damaged_file_is_refused(berts: list[Path], tmp_path: Path) -> None:

@@ -96,10 +96,7 @@ def test_one_line_keeps_half_of_the_base(place: Path, plugins: Plugins) -> None:
     assert header["base"]["weight"] == pytest.approx(0.5)
 
 
-def test_what_no_model_changed_comes_out_as_it_was(place: Path, plugins: Plugins) -> None:
-    options = "merge: {models: [./base], base: ./base, keep: 0.3, strategy: linear}"
-    text = faults(place, options, plugins)
-    assert "./base" in text  # a base among the models is refused wherever changes count
+def test_what_no_model_changed_comes_out_as_it_was() -> None:
     same = torch.rand(7, 3)
     kept = merge_state_dicts(
         [{"w": same}, {"w": same}], keep_base(CHAINS["slerp"][0], 0.3), {"w": same}

@@ -175,15 +175,3 @@ def test_drops_by_rank_are_those_of_a_sort(kind: str, density: float, width: int
     base = {"w": torch.zeros(3, width)}
     wanted = merged(links, base, [model])
     assert merged(links, base, [model], compiled=True) == wanted
-
-
-@pytest.mark.parametrize("name", ["linear", "ties", "dare_ties", "sce", "della", "multi_slerp"])
-@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
-def test_a_number_that_is_none_is_refused_with_its_model(name: str, number: float) -> None:
-    links = TRIED[name]
-    base, models = Case(((3, CHUNK + 1),), torch.bfloat16, 2, 0, False, (1.0, 1.0)).states()
-    models[1]["layers.0.w"][2, 5] = number
-    for compiled in (False, True):
-        message = merged(links, base, models, compiled=compiled)
-        assert "layers.0.w" in message
-        assert "'model 2'" in message

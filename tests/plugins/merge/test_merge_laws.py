@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from emberge import Block, CheckpointError, Measures, MergeStrategy, Stats
+from emberge import Block, CheckpointError, Measures, MergeStrategy, Stats, load_plugins
 from emberge.merging import merge_state_dicts
 from emberge.testing import check_strategy
 from emberge_merge.methods import strategies, transforms
@@ -25,8 +25,11 @@ def test_the_strategies_keep_the_laws(name: str) -> None:
 
 def test_no_strategy_is_left_out() -> None:
     tried = {name.partition(",")[0].partition(" ")[0] for name in CHAINS}
-    # What statistics make of fisher is in its own tests; without a file it refuses.
-    assert {*strategies(), "layer_softmax"} - {"fisher"} <= tried
+    components = load_plugins(block=()).components
+    registered = {one.name for one in components if one.kind == "merge strategy"}
+    # What statistics make of fisher is in its own tests, as is mergekit's own; without a file it refuses.
+    assert {*strategies(), "layer_softmax"} <= registered
+    assert registered - {"fisher", "mergekit"} <= tried
     used = {link.name_in_recipes for links, _ in CHAINS.values() for link in links}
     assert set(transforms()) <= used
 

@@ -93,16 +93,8 @@ def test_a_recipe_becomes_a_model(
 
 def test_a_chain_by_its_name_is_its_links(place: Path, plugins: Plugins) -> None:
     named = RECIPE.replace("[{trim: {density: 0.5}}, sign_consensus]", "{ties: {density: 0.5}}")
-    first = (run(place, RECIPE, plugins) / "model.safetensors").read_bytes()
-    shutil.rmtree(place / "out")
-    second = run(place, named, plugins)
-    a, b = (load_file(p) for p in _two(place, first, second))
+    a, b = (load_file(run(place, one, plugins) / "model.safetensors") for one in (RECIPE, named))
     assert all(torch.equal(a[n], b[n]) for n in a)
-
-
-def _two(place: Path, first: bytes, second: Path) -> tuple[Path, Path]:
-    (place / "first.safetensors").write_bytes(first)
-    return place / "first.safetensors", second / "model.safetensors"
 
 
 def test_the_plan_is_shown_before_the_run(place: Path, plugins: Plugins) -> None:

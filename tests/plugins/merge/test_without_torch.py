@@ -106,20 +106,20 @@ def test_all_merges_of_one_process_load_no_torch_and_have_its_bytes(
         assert all(tensor.equal(wanted[name]) for name, tensor in found.items()), steps[number]
 
 
+LINKS = [
+    {"drop": {"density": 0.5}},
+    {"rescale": {"rescale_mode": "inverse_density"}},
+    "task_arithmetic",
+]
+NEEDS: list[dict[str, Any]] = [
+    {"strategy": LINKS},
+    {"strategy": "task_arithmetic", "dtype": "float64"},
+    {"strategy": "task_arithmetic", "keep": 0.5},
+]
+
+
 @pytest.mark.parametrize(
-    "needs",
-    [
-        {
-            "strategy": [
-                {"drop": {"density": 0.5}},
-                {"rescale": {"rescale_mode": "inverse_density"}},
-                "task_arithmetic",
-            ]
-        },
-        {"strategy": "task_arithmetic", "dtype": "float64"},
-        {"strategy": "task_arithmetic", "keep": 0.5},
-    ],
-    ids=["inverse density", "float64", "keep"],
+    "needs", [NEEDS[0], *(pytest.param(one, marks=pytest.mark.slow) for one in NEEDS[1:])]
 )
 def test_what_needs_tensors_loads_torch(
     needs: dict[str, Any], models: Sequence[Path], tmp_path: Path

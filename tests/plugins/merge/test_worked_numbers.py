@@ -215,26 +215,19 @@ def test_multi_slerp_of_deltas_inflates_what_linear_shrinks() -> None:  # T-A8
     weights = (0.4, 0.3, 0.2, 0.1)
     zero = torch.zeros(20_000).tolist()
     inflated = merge(
-        deltas.tolist(),
-        MultiSlerp(mode="projected", space="deltas"),
-        base=zero,
-        weights=weights,
+        deltas.tolist(), MultiSlerp(mode="projected", space="deltas"), base=zero, weights=weights
     ).norm()
     plain = merge(deltas.tolist(), Linear(), weights=weights).norm()
     assert (inflated / plain).item() == pytest.approx(1.8257, abs=0.02)
 
 
 def test_model_stock_at_sixty_degrees() -> None:  # T-A10
+    """There c = 1/2 and t = 2/3, which is reported."""
     vectors = [[1.0, 0.0], [0.5, math.sqrt(3) / 2]]
     close(merge(vectors, ModelStock(), base=[0.0, 0.0]), [0.5, 0.2886751])
-
-
-def test_model_stock_reports_its_ratio() -> None:
-    """At sixty degrees c = 1/2 and t = 2/3."""
-    models = [torch.tensor(v).double() for v in ([[1.0, 0.0]], [[0.5, math.sqrt(3) / 2]])]
+    models = [torch.tensor([vector]).double() for vector in vectors]
     (block,) = blocks_of("w", models, torch.zeros(1, 2).double())
-    stage = ModelStock()
-    found = stage.conclude(block, [stage.measure(block, [])])["findings"]
+    found = ModelStock().conclude(block, [ModelStock().measure(block, [])])["findings"]
     assert list(found.values()) == [pytest.approx(2 / 3)]
 
 

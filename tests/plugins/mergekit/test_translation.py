@@ -75,6 +75,10 @@ def test_convert_prints_a_recipe_that_makes_the_same_bytes(
         assert main(["run", str(folder / name), "--out", str(out), "--quiet"]) == 0
         files.append((out / "merged" / "model.safetensors").read_bytes())
     assert files[0] == files[1]
+    kept = [p.read_text() for p in (tmp_path / "config.yml").glob("*.yaml")]
+    assert RECIPE in kept, "what stands in a result is our recipe"
+    artifact = (tmp_path / "config.yml" / "merged" / "artifact.json").read_text()
+    assert json.loads(artifact)["details"]["base"] == "./base"
 
 
 def test_each_line_knows_the_line_that_it_comes_from(folder: Path) -> None:
@@ -125,15 +129,6 @@ def test_what_is_no_config_is_left_alone(text: str) -> None:
     assert translate(text, None) is None
 
 
-def test_a_config_is_read_without_importing_mergekit() -> None:
-    code = (
-        "import sys; from pathlib import Path; import emberge_mergekit.hooks;"
-        f"assert emberge_mergekit.hooks.read_recipe({CONFIG!r}, Path('config.yml'));"
-        "assert not {'mergekit', 'torch', 'transformers'} & set(sys.modules)"
-    )
-    assert python("-c", code).returncode == 0
-
-
 def test_the_table_of_methods_is_mergekits_own() -> None:
     from emberge_mergekit.library import registered_method, registered_names
 
@@ -170,16 +165,7 @@ def test_the_plugin_adds_its_strategy_and_its_step() -> None:
     assert added == {("merge strategy", "mergekit"), ("step", "mergekit_vocabulary")}
 
 
-def test_what_stands_in_a_result_is_our_recipe(folder: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    assert main(["run", str(folder / "config.yml"), "--out", str(out), "--quiet"]) == 0
-    kept = [p.read_text() for p in out.glob("*.yaml")]
-    assert RECIPE in kept
-    details = json.loads((out / "merged" / "artifact.json").read_text())["details"]
-    assert details["base"] == "./base"
-
-
-def test_a_recipe_of_ours_is_known_without_importing_the_translator() -> None:
+def test_a_recipe_needs_no_translator_and_a_config_no_mergekit_to_be_read() -> None:
     code = (
         "import sys; from emberge_mergekit.hooks import read_recipe\n"
         "ours = 'seed: 1\\nsteps:\\n  merged:\\n    merge:\\n      models: [./a, ./b]\\n'\n"
@@ -187,6 +173,7 @@ def test_a_recipe_of_ours_is_known_without_importing_the_translator() -> None:
         "print('emberge_mergekit.recipe.translate' in sys.modules)\n"
         "theirs = 'merge_method: passthrough\\nmodels: [{model: ./a}]\\n'\n"
         "assert read_recipe(theirs, None) is not None\n"
-        "print('emberge_mergekit.recipe.translate' in sys.modules)"
+        "print('emberge_mergekit.recipe.translate' in sys.modules)\n"
+        "assert not {'mergekit', 'torch', 'transformers'} & set(sys.modules)"
     )
     assert python("-c", code).stdout.split() == ["False", "True"]

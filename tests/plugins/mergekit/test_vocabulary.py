@@ -92,13 +92,7 @@ def check_against_mergekit(text: str, folder: Path) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize(
-    "setting",
-    [
-        "tokenizer_source: union",
-        "tokenizer_source: base",
-        "tokenizer_source: B",
-        "tokenizer: {source: union}",
-    ],
+    "setting", ["tokenizer_source: union", "tokenizer_source: base", "tokenizer_source: B"]
 )
 def test_a_vocabulary_is_mergekits(setting: str, models: dict[str, Path], tmp_path: Path) -> None:
     text = UNION.replace("tokenizer_source: union", setting)

@@ -25,12 +25,7 @@ from emberge_weights.candidates import (
     search,
 )
 from emberge_weights.members import SideVectors
-from emberge_weights.real_merges import (
-    RealMerges,
-    merge_and_embed,
-    pick_merges,
-    score_merges,
-)
+from emberge_weights.real_merges import RealMerges, merge_and_embed, pick_merges, score_merges
 from emberge_weights.set_scores import (
     first_documents,
     quadratic,
@@ -261,6 +256,10 @@ def test_random_candidates_leave_a_member_out_or_have_a_share_of_the_base_in_tur
     fixed = len(fixed_candidates(3, True))
     random = draw_candidates(3, True, fixed + 600, 2)[fixed:]
     assert len(random) == 600
+    again = draw_candidates(3, True, fixed + 600, 2)
+    np.testing.assert_array_equal(again[fixed:], random)
+    np.testing.assert_array_equal(again[:fixed], fixed_candidates(3, True))
+    assert len(draw_candidates(2, False, 1, 0)) == 3
     kinds = (np.arange(600) // len(CONCENTRATIONS)) % 3
     assert (random[kinds == 0] > 0).all()
     assert ((random[kinds == 1] == 0).sum(1) == 1).all()

@@ -12,7 +12,6 @@ from emberge_mteb import EvalEntry, Mteb
 from emberge_weights.members import SetEmbedder, SideVectors
 from emberge_weights.set_scores import first_documents, score_set
 from emberge_weights.weight_sets import SetEntry, WeightSet, read_sets
-from numpy.typing import NDArray
 
 from tests.plugins.weights.places import write_sets
 from tests.support.bench import Bench, model_at
@@ -53,62 +52,6 @@ def test_a_member_alone_has_the_score_that_mteb_gives_it(
             ours = score_set(one, sides, np.eye(3), np.eye(3)).contributions()[number].mean()
             # mteb rounds to five digits; two similarities of equal float32 may be ranked either way.
             assert ours == pytest.approx(theirs[one.name], abs=2e-4), one.name
-
-
-class Mixed:
-    """Vectors of an ensemble, mixed text by text."""
-
-    def __init__(self, parts: list[NDArray[np.float32]], weights: NDArray[np.float64]) -> None:
-        rows = sum(w * part.astype(np.float64) for w, part in zip(weights, parts, strict=True))
-        self.rows = np.asarray(rows, np.float32)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, places: object) -> NDArray[np.float32]:
-        return self.rows[places]  # type: ignore[index]
-
-
-def test_a_weighting_has_the_score_of_the_embeddings_mixed_by_it(
-    catalogue: Path, berts: list[Path], tmp_path: Path
-) -> None:
-    bench = Bench(tmp_path)
-    sets = read(catalogue, bench, only=LABELLED)
-    members = [sides_of(sets, folder, bench) for folder in berts]
-    weights = np.array([[1 / 3, 1 / 3, 1 / 3], [0.7, 0.3, 0.0], [0.1, 0.2, 0.7]])
-    each = np.eye(3)
-    for place, one in enumerate(sets):
-        sides = [member[place] for member in members]
-        found = score_set(one, sides, weights, each)
-        mixed = [
-            SideVectors(
-                *(
-                    Mixed([getattr(s, side)[:] for s in sides], w)
-                    for side in ("queries", "documents")
-                )
-            )
-            for w in weights
-        ]
-        everyone = np.eye(6)
-        direct = score_set(one, [*sides, *mixed], everyone[3:], everyone)
-        if one.gold:
-            np.testing.assert_allclose(found.values, direct.values, atol=2e-5)
-        # A rank that float32 leaves open moves one query.
-        ours, theirs = found.contributions().mean(1), direct.contributions().mean(1)
-        np.testing.assert_allclose(ours, theirs, atol=1.5 / len(one.queries))
-
-
-def test_a_wide_corpus_is_cut_to_the_documents_that_belong_and_some_others(
-    catalogue: Path, tmp_path: Path
-) -> None:
-    bench = Bench(tmp_path)
-    (whole,) = read(catalogue, bench, only=("asked",), limit_documents=None)
-    (cut,) = read(catalogue, bench, only=("asked",), limit_documents=10)
-    assert len(cut.documents) == len(cut.queries) * 2 + 10 < len(whole.documents) == 180
-    for wide, narrow in zip(whole.relevant, cut.relevant, strict=True):
-        assert {(whole.documents[d], g) for d, g in wide.items()} == {
-            (cut.documents[d], g) for d, g in narrow.items()
-        }
 
 
 def test_first_documents_are_found_beyond_those_that_are_searched_at_once(

@@ -23,6 +23,7 @@ steps:
       data: {path: ./sets, only: [likeness]}
 """
 MODELS, DATA, MORE = 5, 8, 9
+JUDGED = "elsewhere: {path: ./sets, only: [likeness], split: test}"
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +59,7 @@ def told(report: CheckReport) -> list[tuple[str, int]]:
 
 def test_a_sound_search_has_no_problems(place: Path, plugins: Plugins) -> None:
     assert told(checked(place, plugins)) == []
+    assert told(checked(place, plugins, more=JUDGED)) == []
 
 
 @pytest.mark.parametrize(
@@ -68,6 +70,9 @@ def test_a_sound_search_has_no_problems(place: Path, plugins: Plugins) -> None:
         ("[likeness]", "[topics], split: test", "", DATA, "'topics' is of kind clustering"),
         ("[likeness]}", "[likeness], limit_queries: 49}", "", DATA, "49 pairs"),
         ("[likeness]}", "[asked], limit_queries: 16}", "", DATA, "below about 5 points"),
+        ("[likeness]}", "[asked], limit_queries: 36}", "", DATA, "has 36 queries"),
+        ("[likeness]", "[likeness], split: test", JUDGED, DATA, "'likeness' of elsewhere"),
+        ("./c]", "./wide]", "", MODELS, "embeddings.LayerNorm.bias: './wide' has shape [64]"),
         ("", "", "elsewhere: {path: ./sets, only: [topics], split: test}", MORE, "kind clustering"),
         ("", "", "elsewhere: {path: ./sets, only: [likeness]}", DATA, "60 of 60 queries"),
     ],
@@ -75,6 +80,8 @@ def test_a_sound_search_has_no_problems(place: Path, plugins: Plugins) -> None:
 def test_a_problem_is_named_at_its_line(
     place: Path, plugins: Plugins, old: str, new: str, more: str, line: int, fix: str
 ) -> None:
+    if "wide" in new:
+        tiny.checkpoint(place / "wide", hidden_size=64)
     report = checked(place, plugins, old, new, more)
     found = [str(one) for one in report.errors if fix in str(one)]
     assert len(found) == 1

@@ -14,12 +14,7 @@ from emberge import CheckpointError, DataError, DataRef, EvalSet, PerTensor
 from emberge_data import JsonLines
 from emberge_encoder import TextEncoder
 from emberge_merge import Linear
-from emberge_weights.members import (
-    before_length_one,
-    find_prompt,
-    member_inputs,
-    require_members,
-)
+from emberge_weights.members import before_length_one, find_prompt, member_inputs, require_members
 from emberge_weights.weight_sets import SetEntry, WeightSet, read_sets, unusable
 
 from tests.support import tiny

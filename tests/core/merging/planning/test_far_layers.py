@@ -109,16 +109,3 @@ def test_numbers_of_a_changed_file_are_read_again(
     (warning,) = warnings(bert, sibling)
     assert "'other'" in warning
     assert counted.readings == 2 * readings
-
-
-def test_a_model_that_did_not_change_has_no_cosine_of_changes(
-    bert: Path, berts: list[Path], tmp_path: Path
-) -> None:
-    same = Path(shutil.copytree(bert, tmp_path / "same"))
-    inputs = tuple(MergeInput(folder.name, folder) for folder in (same, *berts[:2]))
-    plan = plan_merge(
-        MergeRequest(inputs=inputs, strategy=ARITHMETIC, base=MergeInput("base", bert))
-    )
-    assert not plan.problems
-    (cosine,) = plan.change_cosines
-    assert -1 <= cosine <= 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from emberge.merging.streaming.jobs import MergeJob
 from emberge.merging.streaming.scheduler import SchedulerLimits
 from emberge.merging.streaming.stream import stream
 from emberge.model_folder import Checkpoint
-from emberge.tensor_files import FileSource, MemorySource, TensorReader, TensorSpec, TensorWriter
+from emberge.tensor_files import FileSource, MemorySource, TensorReader, TensorSpec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
@@ -96,9 +96,7 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 
 @settings(max_examples=15, deadline=None)
 @given(
-    block=st.integers(1, 200),
-    workers=st.integers(1, 4),
-    scope=st.sampled_from(["tensor", "model"]),
+    block=st.integers(1, 200), workers=st.integers(1, 4), scope=st.sampled_from(["tensor", "model"])
 )
 def test_blocks_and_workers_do_not_matter(block: int, workers: int, scope: Scope) -> None:
     links = [Halve(), Centre(over=scope)]
@@ -124,10 +122,7 @@ def test_the_runner_does_what_merge_blocks_says(scope: Scope) -> None:
 
 def test_a_scope_unites_what_it_says() -> None:
     states = models(1)
-    for scope, groups in {
-        "tensor": [[n] for n in SHAPES],
-        "model": [list(SHAPES)],
-    }.items():
+    for scope, groups in {"tensor": [[n] for n in SHAPES], "model": [list(SHAPES)]}.items():
         found = merge_state_dicts(states, [Centre(over=scope)])  # type: ignore[arg-type]
         for names in groups:
             total = sum(float(found[n].double().sum()) for n in names)
@@ -304,14 +299,6 @@ def test_blocks_in_memory_are_measured_without_rows_too() -> None:
     assert [t.unique().tolist() for t in merge_blocks([Named()], full)] == [[2], [3]]
 
 
-def test_nan_names_the_tensor_and_the_model() -> None:
-    states = models(2)
-    states[1]["layers.1.w"][6, 4] = float("nan")
-    for links in ([Centre()], [Halve(), Centre()]):
-        with pytest.raises(CheckpointError, match=r"layers\.1\.w: 'two' has values that are NaN"):
-            merge_state_dicts(states, links, names=["one", "two"])
-
-
 def test_numbers_whose_sum_overflows_pass_the_guard() -> None:
     big = {"w": torch.full((4, 4), 1.8e19)}
 
@@ -323,20 +310,6 @@ def test_numbers_whose_sum_overflows_pass_the_guard() -> None:
             return block.tensors[0]
 
     assert torch.equal(merge_state_dicts([big], [Keep()])["w"], big["w"])
-
-
-def test_a_result_its_dtype_cannot_hold_is_an_error() -> None:
-    states = [{"w": torch.full((2, 2), 60000.0).half()}] * 2
-
-    @dataclass(frozen=True, kw_only=True)
-    class Total(MergeStrategy):
-        """Add the models."""
-
-        def merge(self, block: Block, stats: Stats) -> Tensor:
-            return block.tensors.sum(0)
-
-    with pytest.raises(CheckpointError, match="w: merging gives values that float16 cannot hold"):
-        merge_state_dicts(states, [Total()])
 
 
 def test_whole_numbers_are_moved_and_must_be_equal() -> None:
@@ -419,71 +392,34 @@ class Failing(Rows):
         return Rows.produce(self, rows, stats, device)
 
 
+def damage_weights(out: Path) -> None:
+    (out / "model.safetensors").write_bytes(b"short")
+
+
+# What happens before the work goes on, and which of the tensors v, w and x are done again.
+STOPS: dict[str, tuple[Callable[[Path], None], list[bool]]] = {
+    "nothing": (lambda _: None, [False, False, True]),
+    "a damaged part": (damage_weights, [True, True, True]),
+}
+
+
+@pytest.mark.parametrize("case", STOPS)
 def test_what_was_finished_is_not_done_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("emberge.merging.streaming.stream.INTERVAL", 0.0)
-    good = [Rows(TensorSpec(f"w{i}", (8, 3), "float32")) for i in range(3)]
-    bad = Failing(TensorSpec("x", (8, 3), "float32"), at=4)
+    happens, done_again = STOPS[case]
+    v, w, x = (TensorSpec(name, (8, 3), "float32") for name in "vwx")
     out = tmp_path / "out"
     with pytest.raises(CheckpointError, match="x: no"):
-        stream([*good, bad], out, key="k")
+        stream([Rows(v), Rows(w), Failing(x, at=4)], out)
     assert out.is_dir()
-    again = [Rows(job.spec) for job in [*good, bad]]
-    stream(again, out, key="k")
-    assert [bool(job.lengths) for job in again] == [False, False, False, True]
+    happens(out)
+    again = [Rows(v), Rows(w), Rows(x)]
+    stream(again, out)
+    assert [bool(job.lengths) for job in again] == done_again
     found = load_file(out / "model.safetensors")
-    assert all(t[:, 0].tolist() == list(range(8)) for t in found.values())
-
-
-def test_another_key_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emberge.merging.streaming.stream.INTERVAL", 0.0)
-    spec, bad = TensorSpec("w", (8, 3), "float32"), TensorSpec("x", (8, 3), "float32")
-    with pytest.raises(CheckpointError):
-        stream([Rows(spec), Failing(bad)], tmp_path / "out", key="one")
-    again = [Rows(spec), Rows(bad)]
-    stream(again, tmp_path / "out", key="two")
-    assert all(job.lengths for job in again)
-
-
-def test_a_cut_journal_line_counts_for_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("emberge.merging.streaming.stream.INTERVAL", 0.0)
-    specs = [TensorSpec(n, (8, 3), "float32") for n in ("v", "w", "x")]
-    out = tmp_path / "out"
-    with pytest.raises(CheckpointError):
-        stream([Rows(specs[0]), Rows(specs[1]), Failing(specs[2])], out)
-    journal = out / "journal.jsonl"
-    journal.write_bytes(journal.read_bytes()[:-4])
-    again = [Rows(spec) for spec in specs]
-    stream(again, out)
-    assert [bool(job.lengths) for job in again] == [False, True, True]
-
-
-def test_a_damaged_part_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emberge.merging.streaming.stream.INTERVAL", 0.0)
-    specs = [TensorSpec(n, (8, 3), "float32") for n in ("v", "x")]
-    out = tmp_path / "out"
-    with pytest.raises(CheckpointError):
-        stream([Rows(specs[0]), Failing(specs[1])], out)
-    (out / "model.safetensors").write_bytes(b"short")
-    again = [Rows(spec) for spec in specs]
-    stream(again, out)
-    assert all(job.lengths for job in again)
-
-
-def test_a_full_disk_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> int:
-        raise OSError(28, "No space left on device")
-
-    job = Rows(TensorSpec("w", (8, 3), "float32"))
-    writer = TensorWriter(tmp_path, [job.spec], {})
-    writer.begin()
-    monkeypatch.setattr("os.pwrite", full)
-    writer.write("w", 0, torch.zeros(24))
-    with pytest.raises(CheckpointError, match=r"w could not be written .No space left on device"):
-        writer.finish()
+    assert all(tensor[:, 0].tolist() == list(range(8)) for tensor in found.values())
 
 
 def test_a_memory_source_gives_any_rows() -> None:

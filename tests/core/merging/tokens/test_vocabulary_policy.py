@@ -9,14 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import (
-    CheckpointError,
-    Machine,
-    PerTensor,
-    RecipeError,
-    load_plugins,
-    parse_recipe,
-)
+from emberge import CheckpointError, Machine, PerTensor, RecipeError, load_plugins, parse_recipe
 from emberge.cli.main import main
 from emberge.merging import (
     MergeInput,
@@ -144,6 +137,10 @@ def test_rows_of_no_token_are_whatever_they_are(tmp_path: Path) -> None:
     a = write(tmp_path / "a", ["u", "cat"], [(0, 2), (4, 4), (1, 3), (7, 9)])
     b = write(tmp_path / "b", ["u", "cat"], [(2, 0), (0, 8), (3, 1), (9, 7)])
     assert merged(tmp_path / "out", a, b)[2:] == [[2, 2], [8, 8]]
+    c = write(tmp_path / "c", ["u", "cat"], [(2, 0), (0, 8), (3, 1)])
+    assert merged(tmp_path / "long", a, c)[2:] == [[2, 2], [7, 9]]
+    assert merged(tmp_path / "short", c, a)[2:] == [[2, 2]]
+    assert "padding" in planned(a, c).warnings[0]
 
 
 @pytest.mark.parametrize("policy", ["token_aware", "union"])
