@@ -290,15 +290,29 @@ def test_an_adapter_of_ours_knows_its_base_by_content(
     assert "\n" not in str(caught.value)
 
 
+def extract(model: str, base: str = "./bert") -> str:
+    return f"extract_lora: {{model: {model}, base: {base}, rank: 2}}"
+
+
+def adapters_of(*models: str) -> str:
+    return f"merge_adapters: {{models: [{', '.join(models)}]}}"
+
+
 REFUSED = {
-    "no sum of the adapters' factors; give a 'rank'": f"merge_adapters: {{models: {MODELS}, strategy: ties}}",
+    "makes no sum of the adapters' factors; give a 'rank'": (
+        f"merge_adapters: {{models: {MODELS}, strategy: ties}}"
+    ),
     "recipe.yaml:2: option 'rank' .* of at least 1": f"merge_adapters: {{models: {MODELS}, rank: 0}}",
     "needs the option 'rank'": "extract_lora: {model: ./tuned, base: ./bert}",
-    "the base must be a whole model": "extract_lora: {model: ./tuned, base: ./bert+./a0, rank: 2}",
-    "factors .DoRA or trained tokens.; give a rank": "merge_adapters: {models: [./bert+./a0, ./bert+./dora]}",
-    "'./tuned.*' lies on another base than './bert'": "merge_adapters: {models: [./bert+./a0, ./tuned+./a1]}",
-    r"shape is \[64\] and in the base \[32\]": "extract_lora: {model: ./wide, base: ./bert, rank: 2}",
-    "the base lacks it": "extract_lora: {model: ./deep, base: ./bert, rank: 2}",
+    "the base must be a whole model": extract("./tuned", "./bert+./a0"),
+    "no sum of products of thin factors .DoRA or trained tokens.; give a rank": adapters_of(
+        "./bert+./a0", "./bert+./dora"
+    ),
+    "'./tuned.*' lies on another base than './bert'; only adapters of one base": adapters_of(
+        "./bert+./a0", "./tuned+./a1"
+    ),
+    r"its shape is \[64\] and in the base \[32\]; an adapter changes none": extract("./wide"),
+    "the base lacks it": extract("./deep"),
 }
 
 

@@ -112,7 +112,7 @@ WRONG = {
         base_model: me/c
         parameters: {weight: 1}
         """,
-    "3: the first filter that fits wins, so a value for all": changed(
+    "3: the first filter that fits wins, so a value for all tensors stands last": changed(
         "{weight: 0.5}", "{weight: [{value: 1}, {filter: mlp, value: 0}]}"
     ),
     "3: 'weight' takes a number, not 'half'": changed("0.5", "half"),
