@@ -129,4 +129,4 @@ def test_what_is_there_or_cannot_be_imported_is_left_alone(slow: str, tmp_path: 
     assert slow in sys.modules
     frozen = gc.get_freeze_count()
     import_modules(["json"])
-    assert gc.get_freeze_count() == frozen
+    assert gc.get_freeze_count() <= frozen, "nothing more is frozen"
