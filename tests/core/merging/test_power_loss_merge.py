@@ -136,9 +136,9 @@ MANY = {"draws": 10, "everywhere": True}
 @pytest.mark.parametrize(
     ("work", "direct", "how"),
     [
-        (merge, False, {"draws": 2, "most": 120}),
-        (merge, True, {"draws": 1, "most": 40}),
-        (build, False, {"draws": 1, "most": 40}),
+        (merge, False, {"draws": 2, "most": 80}),
+        (merge, True, {"draws": 1, "most": 30}),
+        (build, False, {"draws": 1, "most": 30}),
         pytest.param(merge, False, MANY, marks=pytest.mark.slow),
         pytest.param(merge, True, MANY, marks=pytest.mark.slow),
         pytest.param(build, False, MANY, marks=pytest.mark.slow),

@@ -54,8 +54,8 @@ def test_killed_ranks_stop_at_the_same_step_with_the_same_bytes(bert: Path, tmp_
     found = {}
     for name, deaths in (
         ("whole", ()),
-        # A step after one that was scored, and in the third state that is saved.
-        ("cut", (Death(1, "step", 5), Death(0, "half", 2))),
+        # A step after one that was scored, and in the midst of saving a state.
+        ("cut", (Death(1, "step", 5), Death(0, "flush", 5))),
     ):
         root = tmp_path / name
         arguments = _arguments(bert, root)
