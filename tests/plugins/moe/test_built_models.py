@@ -525,6 +525,9 @@ def test_health_is_a_whole_table() -> None:
     found = RouterHealth((3,), 4, 2)
     assert found.warnings(one) == []
     assert found.values(one)["dead_experts/3"] == 1
+    parts = [0.5, 0.3, 0.1985, 0.0015]
+    entropy = -sum(part * math.log(part) for part in parts) / math.log(4)
+    assert found.values(one)["load_entropy/3"] == pytest.approx(entropy)
     assert found.values(2 * one) == pytest.approx(found.values(one))
 
 
