@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from emberge.contracts import Embedded, Similarity, TokenisedText
+from emberge.contracts import Embedded, TokenisedText
 from emberge.encoding import EmbeddingStore, Ragged
 from emberge.testing import LetterEncoder
 from torch import Tensor
@@ -23,8 +23,9 @@ WIDTH = 384
 class WideEncoder(LetterEncoder):
     """Vectors of 384 numbers, that of a text its first token in all places."""
 
-    dimension = WIDTH
-    similarity = Similarity()
+    def __init__(self) -> None:
+        super().__init__()
+        self.dimension = WIDTH
 
     def forward(self, features: Mapping[str, Tensor], layers: Sequence[float] = ()) -> Embedded:
         """Return the first token's number, as often as there are dimensions."""
@@ -54,7 +55,7 @@ def main(store: Path, count: int) -> None:
         while not ended.wait(0.02):
             peak[0] = max(peak[0], anonymous())
 
-    watcher = threading.Thread(target=watch)
+    watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     vectors = EmbeddingStore(store, WideEncoder(), model="wide").embed_tokens(some)
     draw = np.random.default_rng(0)

@@ -130,7 +130,7 @@ def done(tree: Tree) -> int:
     return content.count(b"\n") - 1 if content else 0
 
 
-MANY = {"draws": 10, "everywhere": True}
+MANY = {"draws": 10, "everywhere": True, "most": 600}
 
 
 @pytest.mark.parametrize(
