@@ -1,4 +1,4 @@
-"""Vectors of a million texts, embedded and then read in batches: `python million_texts.py STORE COUNT`.
+"""Vectors of many texts, embedded and then read in batches: `python many_texts.py STORE COUNT`.
 
 Prints the bytes of anonymous memory (RssAnon) that this took at its peak beside what the imports take.
 """
