@@ -63,11 +63,6 @@ class Trial:
     def close(self) -> None:
         """Remove the copy."""
         shutil.rmtree(self.copy, ignore_errors=True)
-        shutil.rmtree(self._scratch(), ignore_errors=True)
-
-    def _scratch(self) -> Path:
-        """Return the place of temporary files: beside the copy, as messages shorten paths inside it."""
-        return self.copy.with_name(f"{self.copy.name}-tmp")
 
     def find(self, path: Path, code: str, files: Sequence[str], timeout: float) -> str:
         """Return the test that fails with `code` in the place of the file, or an empty text.
@@ -103,9 +98,9 @@ class Trial:
 
     def fork(self, work: Callable[[], int], *, timeout: float) -> tuple[int, str]:
         """Run `work` in a fork with the copy in the place of the project; return its code and output."""
-        log, scratch = self.copy / ".log", self._scratch()
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir()
+        log = self.copy / ".log"
+        # Beside the copy, as messages shorten paths inside it.
+        scratch = Path(tempfile.mkdtemp(prefix=f"{self.copy.name}-"))
         sys.stdout.flush()
         child = os.fork()
         if child == 0:
@@ -116,6 +111,7 @@ class Trial:
             finally:
                 os._exit(code)
         code = _awaited(child, timeout)
+        shutil.rmtree(scratch, ignore_errors=True)
         return code, log.read_text(errors="replace")
 
 
