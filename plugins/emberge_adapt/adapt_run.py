@@ -22,7 +22,7 @@ from emberge import (
 )
 from emberge.data import describe_small_set, load_eval_set, pick_eval_sets, read_document_rows
 from emberge.files import UnsoundFileError, disk_space_problems, read_regular
-from emberge.model_folder import Checkpoint, count_parameters, read_trunk_settings
+from emberge.model_folder import Checkpoint, TextLimit, count_parameters
 from emberge.recipes import is_folder, locate_model
 from emberge.wording import count_noun, human_size
 
@@ -130,7 +130,7 @@ def prepare(request: AdaptRequest, plugins: Plugins) -> Adaptation:
     if request.documents is not None:
         _require_documents(request.documents, data, plugins)
     parameters = count_parameters(Checkpoint(folder)).total
-    plan = _build_plan(request, data, facts, parameters, _read_length_limit(folder))
+    plan = _build_plan(request, data, facts, parameters, TextLimit.read(folder).longest)
     if request.small is not None:
         small = _plan_small(request.small, plan, folder, plugins)
         plan = replace(plan, small=small)
@@ -263,11 +263,6 @@ def _locate_encoder(model: str, plugins: Plugins) -> Path:
             f"{model}: {problem}; --model needs an encoder of texts, such as {DEFAULT_MODEL}"
         )
     return folder
-
-
-def _read_length_limit(folder: Path) -> int | None:
-    length = read_trunk_settings(Checkpoint(folder).trunk).get("max_seq_length")
-    return length if isinstance(length, int) else None
 
 
 def require_free_out(out: Path, recipe_text: str) -> None:

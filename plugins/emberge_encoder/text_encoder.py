@@ -24,6 +24,7 @@ from emberge.model_folder import (
     Checkpoint,
     Layout,
     ModuleFolder,
+    TextLimit,
     declared_attention,
     expert_count,
     is_causal,
@@ -83,7 +84,8 @@ class TextEncoder(Backbone):
     with convolutions or linear attention cannot be switched, and are refused. Mean pooling over causal
     attention is refused too, unless `attention: causal` asks for it. `prompts` are texts by name (`query`,
     `document`), `max_length` counts tokens, and `dtype` is the dtype of the weights. Saved models load
-    without remote code.
+    without remote code. By default a text is cut at the folder's limit, and never beyond the model's
+    positions; padding comes after it, whatever the tokenizer's side.
 
     With `include_prompt: false` the transformer reads a prompt, but pooling excludes its tokens, as CoDiEmb
     (arXiv:2508.11442) does with instructions. The saved folder makes sentence-transformers do the same. A
@@ -313,10 +315,10 @@ class TextEncoder(Backbone):
         from emberge_encoder.features import media_problems, media_readers
 
         readers = media_readers(support, resample=self.resample, shrink=self.shrink)
-        return media_problems(media, readers, self.max_length or layout.max_length)
+        return media_problems(media, readers, layout.max_length)
 
     def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
-        from emberge_encoder.text_model import TextModel, with_length_limit
+        from emberge_encoder.text_model import TextModel
 
         if is_static_model(checkpoint):
             return self._load_static(checkpoint, device)
@@ -329,10 +331,8 @@ class TextEncoder(Backbone):
         adapter = self.lora.insert_into(trunk, checkpoint) if self.lora is not None else None
         tokenizer = load_tokenizer(layout)
         chat = chat_format(layout, config)
-        positions = getattr(trunk.config.get_text_config(), "max_position_embeddings", None)
         if self.gradient_checkpointing:
             _recompute_activations(trunk, checkpoint)
-        layout = with_length_limit(layout, tokenizer, positions)
         if self.freeze:
             from emberge_encoder.trunk_weights import freeze
 
@@ -421,10 +421,12 @@ class TextEncoder(Backbone):
             raise CheckpointError(f"{path}: {error}") from error
         self._require_own_layout(layout)
         layout = self._set_pooling(layout, config)
+        limit = TextLimit.read(layout.trunk_folder)
+        limit.require(self.max_length)
         return (
             dataclasses.replace(
                 layout,
-                max_length=self.max_length or layout.max_length,
+                max_length=self.max_length or limit.longest,
                 prompts={**layout.prompts, **self.prompts},
             ),
             config,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from emberge.model_folder import (
     Checkpoint,
     Layout,
     ModuleFolder,
+    TextLimit,
     copy_template,
 )
 from torch import Tensor, nn
@@ -34,8 +34,6 @@ from emberge_encoder.stock_modules import (
 from emberge_encoder.tokenizer import ChatFormat, prompt_lengths
 from emberge_encoder.trunk_weights import save_trunk
 
-# A tokenizer without a limit has 1e30.
-NO_LIMIT = 1_000_000
 # Features that the transformer reads.
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 # What transformers sets on the layers whose activations are computed again.
@@ -79,6 +77,7 @@ class TextModel:
         self._chain.tail.requires_grad_(adapter is None)
         self._recomputed = [m for m in trunk.modules() if getattr(m, CHECKPOINTED, False)]
         self._fingerprint: str | None = None
+        self._limit = TextLimit.read(layout.trunk_folder)
 
     @property
     def module(self) -> nn.Module:
@@ -178,20 +177,18 @@ class TextModel:
         lengths = [len(text.ids) for text in texts]
         longest = max(lengths)
         ids = np.full((len(texts), longest), self._pad_id, np.int64)
-        pads_left = getattr(self._tokenizer, "padding_side", "right") == "left"
+        self._limit.require(longest)
+        # Padding after a text changes no vector, whatever the tokenizer's side: positions begin at the text.
         for row, text in enumerate(texts):
-            ids[row, longest - lengths[row] if pads_left else 0 :][: lengths[row]] = text.ids
+            ids[row, : lengths[row]] = text.ids
         features = {"input_ids": torch.from_numpy(ids)}
         if min(lengths) < longest:
-            positions = np.arange(longest)[None]
-            size = np.asarray(lengths)[:, None]
-            mask = positions >= longest - size if pads_left else positions < size
+            mask = np.arange(longest)[None] < np.asarray(lengths)[:, None]
             features["attention_mask"] = torch.from_numpy(mask.astype(np.int64))
         if any(text.types is not None for text in texts):
             types = np.zeros_like(ids)
             for row, text in enumerate(texts):
-                begin = longest - lengths[row] if pads_left else 0
-                types[row, begin:][: lengths[row]] = text.types or 0
+                types[row, : lengths[row]] = text.types or 0
             features["token_type_ids"] = torch.from_numpy(types)
         if not self.layout.include_prompt and any(text.prompt_length for text in texts):
             features["prompt_length"] = torch.tensor([text.prompt_length for text in texts])
@@ -290,14 +287,6 @@ def _pool_states(
     if prompt is not None:
         features["prompt_length"] = prompt
     return run_modules(modules, features)
-
-
-def with_length_limit(layout: Layout, tokenizer: Any, positions: int | None) -> Layout:
-    """Return the layout with a length limit: its own, or the limit of the tokenizer and the positions."""
-    limits = [n for n in (tokenizer.model_max_length, positions) if n and n < NO_LIMIT]
-    if layout.max_length is not None or not limits:
-        return layout
-    return dataclasses.replace(layout, max_length=min(limits))
 
 
 def _load_tail(layout: Layout, width: int, dense: int | None) -> list[nn.Module]:

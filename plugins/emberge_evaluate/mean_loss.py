@@ -41,6 +41,7 @@ from emberge.contracts import (
     prediction_problems,
 )
 from emberge.evaluating import safe_file_name
+from emberge.model_folder import TextLimit
 from emberge.training import BatchOptions
 
 if TYPE_CHECKING:
@@ -126,7 +127,8 @@ class MeanLoss(BatchOptions, Evaluator):
         if harm := facts.problems or facts.training_problems:
             return harm
         token_losses = prediction_problems(self._list_losses(), self.backbone, checkpoint)
-        return [*embedding_problems(self.loss, facts), *token_losses]
+        too_long = TextLimit.read(checkpoint).problems(*self.lengths)
+        return [*embedding_problems(self.loss, facts), *token_losses, *too_long]
 
     def check_together(self, checkpoints: Sequence[Path]) -> Iterable[str]:
         if not self.data:
@@ -223,7 +225,8 @@ class MeanLoss(BatchOptions, Evaluator):
         guides = (loss.guided_by for loss in self._list_losses() if isinstance(loss, Loss))
         for guide in (guide for guide in guides if guide is not None):
             for folder in filter(None, map(context.model, guide.models)):
-                for message in guide.choose_backbone(self.backbone).describe(folder).problems:
+                problems = guide.choose_backbone(self.backbone).describe(folder).problems
+                for message in problems or TextLimit.read(folder).problems(guide.max_length):
                     yield context.problem(f"guide: {message}", "evaluators")
 
     def _find_loss_problems(self, info: DatasetInfo, *, scored: bool) -> Iterator[str]:

@@ -19,6 +19,7 @@ from emberge import (
     TaskScore,
     Workspace,
 )
+from emberge.model_folder import TextLimit
 
 from emberge_fine_tuned.hub_tasks import hub_tasks
 from emberge_fine_tuned.options import TaskEntry, TuningOptions
@@ -91,7 +92,8 @@ class FineTuned(TuningOptions, Evaluator):
                     yield context.problem(line, "data")
 
     def check_model(self, checkpoint: Path, context: Preflight) -> Iterable[str]:
-        return self.backbone.describe(checkpoint).problems
+        problems = self.backbone.describe(checkpoint).problems
+        return problems or TextLimit.read(checkpoint).problems(self.max_length)
 
     def preview(self, context: Preflight) -> Sequence[TaskInfo]:
         return [info for entry in self.entries() for info in self._list_tasks(entry)]

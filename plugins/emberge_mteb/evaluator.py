@@ -33,6 +33,7 @@ from emberge import (
 )
 from emberge.contracts import Side
 from emberge.data import check_eval_sets, describe_small_sets, eval_texts, in_domain_tasks
+from emberge.model_folder import TextLimit
 
 from emberge_mteb.hub_tasks import check_domains, show_domains
 from emberge_mteb.kind_search import KindSearch, PairSearch, TaskTexts, find_untrained, kind_faults
@@ -190,6 +191,7 @@ class Mteb(Evaluator):
         facts = self.backbone.describe(checkpoint)
         if facts.problems:
             return  # they may be mended by the training that is evaluated, such as a missing pooling
+        yield from TextLimit.read(checkpoint).problems(self.max_length)
         yield from self._check_widths(facts.dimension)
         if self.tasks or self.benchmark:
             yield from self._check_media(self.backbone, checkpoint)

@@ -11,6 +11,7 @@ from typing import Any
 from emberge import CheckpointError
 from emberge.model_folder import (
     Layout,
+    TextLimit,
     code_of_class,
     is_static_model,
     read_modules,
@@ -119,6 +120,7 @@ def anatomy(folder: Path) -> Anatomy:
         if is_static_model(folder):
             return _describe_static(folder)
         layout = Layout.read(folder)
+        longest = TextLimit.read(layout.trunk_folder).longest
     except CheckpointError:
         config = _read_json(folder / "config.json")
         return Anatomy(architecture=_name_architecture(config), purpose=purpose_of(folder))
@@ -128,7 +130,7 @@ def anatomy(folder: Path) -> Anatomy:
     return Anatomy(
         architecture=_name_architecture(config),
         dimension=_find_dimension(folder, [module.path for module in layout.modules], config),
-        max_length=layout.max_length,
+        max_length=longest,
         pooling=layout.pooling,
         normalised="Normalize" in kinds,
         prompts=dict(layout.prompts),

@@ -26,6 +26,7 @@ from emberge import (
     component,
 )
 from emberge.contracts import ParameterCount
+from emberge.model_folder import TextLimit
 from emberge.training import FitOptions
 
 from emberge_smaller.student import Student
@@ -132,7 +133,8 @@ class Distil(FitOptions, Step):
             if folder is not None:
                 facts = self.teacher_backbone.describe(folder)
                 widths.append(facts.dimension)
-                for message in facts.problems:
+                longest = self.max_length.default
+                for message in facts.problems or TextLimit.read(folder).problems(longest):
                     yield context.problem(f"{teacher}: {message}", "teachers")
         yield from self._check_spaces(context, widths)
 

@@ -36,6 +36,7 @@ from emberge.contracts import (
     loss_problems,
     prediction_problems,
 )
+from emberge.model_folder import TextLimit
 from emberge.training import FitOptions, FitResult, choose_negatives
 
 from emberge_train.evaluate_during_training import EvaluateDuringTraining
@@ -151,6 +152,8 @@ class Train(FitOptions, Step):
                 yield context.problem(message, "backbone")
             for message in embedding_problems(self.loss, facts):
                 yield context.problem(message, "loss")
+            for message in TextLimit.read(folder).problems(*self.lengths):
+                yield context.problem(message, "max_length")
             if facts.changes:
                 context.note("not native", facts.changes)
 
@@ -168,10 +171,12 @@ class Train(FitOptions, Step):
                 )
                 continue
             folders = [context.model(model) for model in loss.guided_by.models]
-            for folder in folders:
-                if folder is not None:
-                    for message in backbone.describe(folder).problems:
-                        yield context.problem(f"guide: {message}", "loss")
+            for folder in filter(None, folders):
+                problems = backbone.describe(folder).problems
+                for message in problems or TextLimit.read(folder).problems(
+                    loss.guided_by.max_length
+                ):
+                    yield context.problem(f"guide: {message}", "loss")
             if loss.compares_with_guide and folders[0] is not None:
                 yield from self._check_width(context, loss, folders[0])
 
@@ -239,7 +244,7 @@ class Train(FitOptions, Step):
         folder = context.model(self.model)
         prompts = [head.prompt for head in checked.heads]
         for option in (self.query_prompt, self.document_prompt):
-            prompts += [option.default or "", *option.by_task.values(), *option.by_dataset.values()]
+            prompts += [text or "" for text in option.values]
         if any(prompts) or checked.problems or folder is None:
             return
         for message in self.backbone.describe(folder).prompt_problems:

@@ -31,7 +31,7 @@ from emberge import (
 )
 from emberge.data import check_eval_sets, lacking_half, pick_eval_sets
 from emberge.merging import MergeInput
-from emberge.model_folder import read_settings
+from emberge.model_folder import TextLimit, read_settings
 
 from emberge_weights.members import plan_of, plan_problems
 from emberge_weights.weight_sets import (
@@ -224,7 +224,8 @@ def _check_model(
     step: SearchOptions, reference: ModelRef, folder: Path, context: Preflight
 ) -> Iterator[Problem]:
     """Yield problems of one model."""
-    for fault in step.backbone.describe(folder).problems:
+    problems = step.backbone.describe(folder).problems
+    for fault in problems or TextLimit.read(folder).problems(step.max_length):
         yield context.problem(f"{reference}: {fault}", "models")
     similarity = read_settings(folder).get("similarity_fn_name") or "cosine"
     if similarity != "cosine":

@@ -167,6 +167,11 @@ class PerDataset(Generic[T]):
             return self.by_dataset[dataset]
         return self.by_task.get(task, self.default)
 
+    @property
+    def values(self) -> tuple[T | None, ...]:
+        """All values, the default first."""
+        return (self.default, *self.by_task.values(), *self.by_dataset.values())
+
     def find_unknown(self, label: str, datasets: Sequence[str]) -> Iterator[str]:
         """Yield a problem of the option `label` for each name in `by_dataset` that is no dataset."""
         for name in self.by_dataset:

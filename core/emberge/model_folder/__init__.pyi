@@ -24,6 +24,7 @@ from .folder_files import read_json as read_json
 from .folder_files import read_object as read_object
 from .folder_files import read_text as read_text
 from .layer_config import LayerConfig as LayerConfig
+from .longest_text import TextLimit as TextLimit
 from .model_card import read_front_matter as read_front_matter
 from .model_card import split_card as split_card
 from .model_card import stated_licence as stated_licence

@@ -92,13 +92,19 @@ class BatchOptions:
         if self.epochs is not None and self.epochs <= 0:
             raise ValueError(f"epochs must be above 0, not {self.epochs:g}")
 
+    @property
+    def lengths(self) -> tuple[int | None, ...]:
+        """All largest numbers of tokens that the options name."""
+        options = (self.max_length, self.query_length, self.document_length)
+        return tuple(length for option in options for length in option.values)
+
     def _check_length(self, name: str) -> None:
         length = getattr(self, name)
         if not isinstance(length, PerDataset):
             # A bare number is the default, in Python as well as in a recipe.
             length = PerDataset(default=length)
             object.__setattr__(self, name, length)
-        for value in (length.default, *length.by_task.values(), *length.by_dataset.values()):
+        for value in length.values:
             if value is not None and value < 2:
                 raise ValueError(f"{name} must be at least 2, not {value}")
 

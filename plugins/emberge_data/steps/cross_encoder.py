@@ -10,6 +10,7 @@ from emberge import CheckpointError
 from emberge.architectures import quiet_transformers
 from emberge.model_folder import (
     Checkpoint,
+    TextLimit,
     read_modules,
     read_object,
     read_settings,
@@ -94,8 +95,13 @@ class CrossEncoderModel:
             )
         require_vocabulary(self._model.tokenizer, folder)
         self._plain = _read_architecture(_read_config(folder)).endswith(_CLASSIFIER)
-        self.limit: int | None = self._model.max_seq_length
+        own = TextLimit.read(folder)
+        own.require(max_length)
+        self.limit: int | None = max_length or own.longest
         if self._plain:
+            # Padding after a pair changes no score; other heads take the last token of a row.
+            self._model.tokenizer.padding_side = "right"
+            self._model.max_seq_length = self.limit
             self._require_head(folder)
 
     def _require_head(self, folder: Path) -> None:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from emberge import Artifact, DataError, Preflight, Problem, Workspace
+from emberge.model_folder import TextLimit
 
 from emberge_data.steps.cross_encoder import (
     CrossEncoderModel,
@@ -68,7 +69,8 @@ class ScorePairs(DataStep):
                 )
         folder = context.model(self.teacher.model)
         if folder is not None and is_cross_encoder(folder):
-            for message in cross_encoder_problems(folder):
+            lengths = TextLimit.read(folder).problems(self.teacher.max_length)
+            for message in [*cross_encoder_problems(folder), *lengths]:
                 yield context.problem(message, "teacher")
         else:
             yield from self.teacher.check(context)

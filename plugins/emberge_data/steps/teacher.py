@@ -22,6 +22,7 @@ from emberge import (
     component,
 )
 from emberge.data import open_data_file
+from emberge.model_folder import TextLimit
 
 if TYPE_CHECKING:
     from emberge.encoding import EmbeddingStore, TextSearch, Vectors
@@ -75,7 +76,8 @@ class Teacher:
         folder = context.whole_model(self.model)
         if folder is None:
             return
-        for message in self.backbone.describe(folder).problems:
+        problems = self.backbone.describe(folder).problems
+        for message in problems or TextLimit.read(folder).problems(self.max_length):
             yield context.problem(f"{self.model}: {message}", option)
         unused = self._list_unused_prompts(folder)
         if unused and self.query_prompt is None:

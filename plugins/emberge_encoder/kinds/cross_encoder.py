@@ -16,6 +16,7 @@ from emberge import (
     Similarity,
     TextLength,
 )
+from emberge.model_folder import TextLimit
 
 from emberge_encoder.kinds.stock_loading import (
     find_trunk,
@@ -61,7 +62,9 @@ class CrossEncoder(Backbone):
 
     def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
         try:
-            config = read_trunk_config(find_trunk(checkpoint))
+            trunk = find_trunk(checkpoint)
+            config = read_trunk_config(trunk)
+            TextLimit.read(trunk).require(self.max_length)
         except CheckpointError as error:
             return EncoderFacts(problems=(str(error),))
         named = config.get("id2label")

@@ -17,7 +17,12 @@ from emberge import (
     TextLength,
 )
 from emberge.contracts import MaxSim
-from emberge.model_folder import read_modules, read_object, read_settings
+from emberge.model_folder import (
+    TextLimit,
+    read_modules,
+    read_object,
+    read_settings,
+)
 
 from emberge_encoder.kinds.stock_loading import (
     find_trunk,
@@ -66,7 +71,9 @@ class MultiVector(Backbone):
 
     def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
         try:
-            config = read_trunk_config(find_trunk(checkpoint))
+            trunk = find_trunk(checkpoint)
+            config = read_trunk_config(trunk)
+            TextLimit.read(trunk).require(self.max_length)
             stored = _read_stored_dimension(checkpoint, config)
         except CheckpointError as error:
             return EncoderFacts(problems=(str(error),))

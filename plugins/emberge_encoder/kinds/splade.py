@@ -18,7 +18,12 @@ from emberge import (
     TextLength,
 )
 from emberge.architectures import quiet_transformers
-from emberge.model_folder import read_routes, read_settings, read_trunk_settings
+from emberge.model_folder import (
+    TextLimit,
+    read_routes,
+    read_settings,
+    read_trunk_settings,
+)
 
 from emberge_encoder.kinds.stock_loading import (
     find_trunk,
@@ -80,6 +85,7 @@ class Splade(Backbone):
             trunk = find_trunk(checkpoint)
             config = read_trunk_config(trunk)
             size = require_size(trunk / "config.json", "vocab_size", config.get("vocab_size"))
+            TextLimit.read(trunk).require(self.max_length)
             problems = head_problems(trunk, config)
         except CheckpointError as error:
             return EncoderFacts(problems=(str(error),))

@@ -11,6 +11,7 @@ from emberge.architectures import quiet_transformers
 from emberge.model_folder import (
     Checkpoint,
     ModuleFolder,
+    TextLimit,
     read_modules,
     read_object,
     read_routes,
@@ -115,6 +116,10 @@ def load_stock_model(
         raise CheckpointError(f"{folder}: cannot be loaded: {error}") from error
     require_vocabulary(model.tokenizer, folder)
     _require_weights(model, folder, fresh)
+    longest = TextLimit.read(find_trunk(folder)).longest
+    for one in model.modules():
+        if longest is not None and hasattr(one, "auto_model"):
+            one.max_seq_length = min(one.max_seq_length or longest, longest)
     return model
 
 

@@ -11,8 +11,10 @@ import numpy as np
 import torch
 from emberge import CheckpointError, Similarity, TokenisedText
 from emberge.contracts import Embedded
+from emberge.model_folder import TextLimit
 from torch import Tensor, nn
 
+from emberge_encoder.kinds.stock_loading import find_trunk
 from emberge_encoder.text_model import refuse_media
 
 if TYPE_CHECKING:
@@ -49,7 +51,10 @@ class StockModel:
         self._output = output
         self._max_length = max_length
         self._tokenizer = model.tokenizer
+        # LogitScore takes the last token of a row; else padding after a text changes no vector.
+        self._pads_left = any(type(one).__name__ == "LogitScore" for one in model.modules())
         # Modules that change their input in place where they are not trained.
+        self._limit = TextLimit.read(find_trunk(folder))
         self._in_place = [one for one in model.modules() if type(one).__name__ == "SpladePooling"]
 
     @property
@@ -113,13 +118,12 @@ class StockModel:
     def collate(self, texts: Sequence[TokenisedText]) -> Mapping[str, Tensor]:
         lengths = np.fromiter((len(text.ids) for text in texts), np.int64, len(texts))
         longest = int(lengths.max())
+        self._limit.require(longest)
         ids = np.full((len(texts), longest), self._tokenizer.pad_token_id or 0, np.int64)
         types = np.zeros_like(ids)
         positions = np.arange(longest)[None]
-        pads_left = self._tokenizer.padding_side == "left"
-        mask = (
-            positions >= longest - lengths[:, None] if pads_left else positions < lengths[:, None]
-        )
+        start = longest - lengths[:, None] if self._pads_left else 0
+        mask = (positions >= start) & (positions < start + lengths[:, None])
         for row, text in enumerate(texts):
             ids[row, mask[row]] = text.ids
             if text.types is not None:

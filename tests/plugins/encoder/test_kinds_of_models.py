@@ -385,20 +385,20 @@ def test_new_weights_are_the_same_whatever_was_drawn_before(folders: Mapping[str
     assert all(torch.equal(weight, heads[1][name]) for name, weight in heads[0].items())
 
 
-def test_texts_are_padded_on_the_tokenizers_side(
-    folders: Mapping[str, Path], tmp_path: Path
+@pytest.mark.parametrize("name", ["splade", "reranker", "colbert"])
+def test_what_shares_a_batch_changes_no_embedding_where_the_tokenizer_pads_on_the_left(
+    folders: Mapping[str, Path], tmp_path: Path, name: str
 ) -> None:
-    folder = shutil.copytree(folders["splade"], tmp_path / "left")
+    folder = shutil.copytree(folders[name], tmp_path / "left")
     path = folder / "tokenizer_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "padding_side": "left"}))
-    encoder = Splade().load(folder, device="cpu", dtype="float32")
-    short, long = encoder.tokenise(["a list", "rows of text"], prompt="", max_length=None)
-    features = encoder.collate([short, long])
-    ids, mask = features["input_ids"].tolist(), features["attention_mask"].tolist()
-    fewer = len(long.ids) - len(short.ids)
-    assert fewer > 0
-    assert mask == [[0] * fewer + [1] * len(short.ids), [1] * len(long.ids)]
-    assert (ids[0][fewer:], ids[1]) == (list(short.ids), list(long.ids))
+    backbone = {"splade": Splade(), "reranker": CrossEncoder(), "colbert": MultiVector()}[name]
+    together = embed(backbone, folder, [QUERIES, POSITIVES])
+    alone = [embed(backbone, folder, [[q], [p]]) for q, p in zip(QUERIES, POSITIVES, strict=True)]
+    for place, vectors in enumerate(alone):
+        for row, expected in enumerate(vectors):
+            got = together[place + row * len(QUERIES)]
+            torch.testing.assert_close(got[: len(expected)], expected, atol=1e-6, rtol=0)
 
 
 def gradients(

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from emberge import CheckpointError, Encoder
@@ -207,6 +208,33 @@ def test_prompts_of_folder_and_option_are_saved(bert: Path, tmp_path: Path) -> N
     assert plain.max_seq_length == 9
     theirs = plain.encode(TEXTS, prompt_name="query", show_progress_bar=False)
     assert_same_pass(TextEmbedder(encoder).embed(TEXTS, prompt="find: "), theirs, bert)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "last", "weighted_mean"])
+def test_texts_have_the_vectors_that_they_have_alone_where_the_tokenizer_pads_on_the_left(
+    pooling: Any, tmp_path: Path
+) -> None:
+    source = tiny.checkpoint(tmp_path / "m")
+    _edit(source, "tokenizer_config.json", padding_side="left")
+    encoder = _load(TextEncoder(pooling=pooling), source)
+    together = TextEmbedder(encoder).embed(TEXTS)
+    stock = SentenceTransformer(str(_saved(encoder, tmp_path / "saved")), device="cpu")
+    alone = stock.encode(TEXTS, batch_size=1, show_progress_bar=False)
+    assert_same_pass(together, alone, source)
+
+
+def test_xlm_roberta_reads_as_many_tokens_as_it_has_positions(tmp_path: Path) -> None:
+    source = tiny.checkpoint(
+        tmp_path / "m", "xlm-roberta", max_position_embeddings=34, pad_token_id=1
+    )
+    encoder = _load(TextEncoder(), source)
+    (long,) = encoder.tokenise(["a " * 300], prompt="", max_length=None)
+    assert len(long.ids) == 32
+    assert np.isfinite(TextEmbedder(encoder).embed(["a " * 300])).all()
+    with pytest.raises(CheckpointError, match="at most 32"):  # no option of the recipe was checked
+        TextEmbedder(encoder).embed(["a " * 300], max_length=33)
+    (problem,) = TextEncoder(max_length=33).describe(source).problems
+    assert "at most 32" in problem
 
 
 @pytest.mark.parametrize("architecture", ["bert", "qwen3", "qwen3-vl"])
