@@ -83,6 +83,15 @@ def test_models_are_adapted_merged_and_trained_as_printed() -> None:
         assert adapted.save_steps == SHORT_TOKENS // STEP_TOKENS
         assert hub_model(recipe, trained.model) == model
         assert_pairs(trained, model, sum(PAIRS.values()))
+    # Section 5 and figure 6; appendix D: XTREME without question answering, and two tasks more.
+    found = steps_of(recipe)
+    (tuned,), (english,) = found["tuned"].evaluators, found["english"].evaluators
+    tasks = {"xnli", "paws_x", "pan_x", "udpos", "math_shepherd", "code_complexity"}
+    assert ({*tuned.tasks}, tuned.steps, english.benchmark) == (tasks, 10_000, "MTEB(eng, v2)")
+    for step in ("english", "tuned", "scores"):
+        assert {f"trained_{size}" for size in ("270m", "600m", "1b", "1700m")} <= {
+            str(one.model.step).partition(".")[0] for one in found[step].models
+        }
     for one in group(recipe, "merged"):
         assert [entry.weight.at("norm.weight", 0.0) for entry in one.models] == [0.5, 0.5]
 

@@ -95,17 +95,23 @@ def test_models_are_scored_on_the_printed_tasks(recipe: str) -> None:
         assert len(tasks) == COUNTS[benchmark]
 
 
-def test_table_1_has_nine_merges_of_four_tasks() -> None:
+def test_table_1_has_nine_merges_of_four_tasks_and_sce_in_both_readings() -> None:
     ways = {
         **{"SequentialSlerp": ["slerp_n"], "MultiSlerp": ["tasks_merged", "tasks_merged_s"]},
-        **{"Karcher": ["karcher_s"], "TaskArithmetic": ["arithmetic_n", "arithmetic_s", "sce_n"]},
-        **{"SignConsensus": ["ties_n"], "ModelStock": ["stock"]},
+        **{"Karcher": ["karcher_s"], "ModelStock": ["stock"], "SignConsensus": ["ties_n", "sce"]},
+        "TaskArithmetic": ["arithmetic_n", "arithmetic_s", "sce_printed"],
     }
+    found = steps_of(PAPER_4B)
     for strategy, names in ways.items():
         for name in names:
-            weights = "equal" if name.endswith("_s") or name == "stock" else "size"
-            assert way(steps_of(PAPER_4B)[name]) == (strategy, weights), name
+            equal = name.endswith("_s") or name in ("stock", "sce")
+            assert way(found[name]) == (strategy, "equal" if equal else "size"), name
             assert members(PAPER_4B, name) == members(PAPER_4B, "tasks_merged")
+    assert not found["stock"].strategy[-1].clamp, "t of eq. 9 has no bound"
+    assert type(found["sce_printed"].strategy[0]).__name__ == "Unanimous"  # eq. 7
+    assert type(found["sce"].strategy[1]).__name__ == "EnergyWeights"  # as mergekit has it
+    scored = {entry.model.step for entry in found["english"].models}
+    assert {name for names in ways.values() for name in names} <= scored
 
 
 def test_table_3_has_the_printed_clusters_and_figure_3_three_pairs() -> None:

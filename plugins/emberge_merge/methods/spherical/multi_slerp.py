@@ -20,7 +20,8 @@ class MultiSlerp(GramStrategy):
     """Average the models' directions on the sphere, at their mean length (BOOM's Multi-SLERP).
 
     With uᵢ = Wᵢ/‖Wᵢ‖ and M the normalised Σ αᵢ uᵢ, the result is (Σ αᵢ ‖Wᵢ‖) · exp_M(Σ αᵢ log_M(uᵢ))
-    (arXiv:2602.05787, eqs. 2 and 3).
+    (arXiv:2602.05787, eqs. 2 and 3). Each tensor is a W of its own, as in mergekit; the equations can be read
+    of the whole model as one vector too.
 
     Example:
         merged:
