@@ -34,8 +34,8 @@ class ModelStock(GramStrategy):
     """
 
     clamp: bool = True
-    """Keep t within 0 and 1: where models disagree (c < 0) the formula leads away from them. BOOM's equation 9
-    (arXiv:2602.05787) and mergekit have no bound."""
+    """Keep t within 0 and 1: where models disagree (c < 0) the formula leads away from them. Equation 9 of
+    BOOM (arXiv:2602.05787) and mergekit have no bound."""
 
     arity = range(2, 1_000_000)
     base_policy = "required"
