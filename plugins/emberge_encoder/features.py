@@ -282,9 +282,9 @@ def media_problems(
     problems: list[str | None] = []
     if isinstance(images, ImageReader) and facts.largest_image is not None:
         width, height, where = facts.largest_image
-        problems.append(images.problem(width, height, where))
         problems.append(
-            _check_length(images.count_tokens(width, height), limit, f"{where}: an image")
+            images.problem(width, height, where)
+            or _check_length(images.count_tokens(width, height), limit, f"{where}: an image")
         )
     if isinstance(clips, ClipReader):
         problems += [clips.problem(rate, where) for rate, where in facts.rates]

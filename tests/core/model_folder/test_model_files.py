@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from emberge.errors import CheckpointError
 from emberge.model_folder import (
     Checkpoint,
     hashed_files,
@@ -15,7 +16,7 @@ from emberge.model_folder import (
     stated_licence,
 )
 from emberge.model_folder.copies import copied_files
-from emberge.model_folder.folder_files import FILES, TOKENIZER_FILES
+from emberge.model_folder.folder_files import FILES, TOKENIZER_FILES, read_text
 
 # Name: (comes into a result, decides embeddings).
 KNOWN = {
@@ -105,3 +106,12 @@ def test_a_card_in_whatever_state_states_nothing(tmp_path: Path) -> None:
     ]
     (tmp_path / "README.md").write_text("\n".join(["---", *nested, "license: *h", "---"]))
     assert read_licence(tmp_path) is None, "lists in lists are no licence, and none is written out"
+
+
+@pytest.mark.parametrize("content", [b"a\xff", None], ids=["not UTF-8", "no file"])
+def test_a_text_that_cannot_be_read_is_named(content: bytes | None, tmp_path: Path) -> None:
+    path = tmp_path / "vocab.txt"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"vocab\.txt: cannot be read as text"):
+        read_text(path)

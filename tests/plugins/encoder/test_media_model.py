@@ -305,6 +305,14 @@ def test_checks_know_the_model_s_limits(models: dict[str, Path], tmp_path: Path)
     assert problem.startswith("a:3: ")
     assert "shrink" in problem
     assert not TextEncoder(shrink=True).check_media(path, large)
+    narrow, wide = (
+        MediaFacts("image-text", ("image",), "a:1", largest_image=(width, 4, "a:3"))
+        for width in (804, 800)
+    )
+    (problem,) = TextEncoder().check_media(path, narrow)
+    assert problem.startswith("a:3: ")
+    assert "cut or replace" in problem
+    assert not TextEncoder().check_media(path, wide)  # 200 times as wide as high
     other = MediaFacts("audio-text", ("audio",), "a:1", rates=((RATE, "a:1"), (8000, "a:4")))
     (problem,) = TextEncoder().check_media(path, other)
     assert problem.startswith("a:4: ")

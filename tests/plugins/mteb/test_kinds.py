@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from emberge import Backbone, DataError, DataRef, check_recipe, load_plugins, parse_recipe
 from emberge.encoding import TextEmbedder, TextSearch
-from emberge_encoder import CrossEncoder, MultiVector, Splade
+from emberge_encoder import CrossEncoder, MultiVector, Splade, TextEncoder
 from emberge_mteb import EvalEntry, Mteb
 from sentence_transformers import CrossEncoder as StockCrossEncoder
 from sentence_transformers import MultiVectorEncoder, SparseEncoder
@@ -233,3 +233,17 @@ def test_tasks_that_are_known_only_in_the_run_are_refused_there(
         scored(mteb(catalogue, Splade(), "sts"), folders["splade"], bench)
     with pytest.raises(DataError, match=r"^reranker: is a reranker"):
         scored(mteb(catalogue, CrossEncoder(), "retrieval"), folders["reranker"], bench)
+
+
+def test_a_similarity_that_tasks_do_not_rank_by_is_the_cosine(
+    catalogue: Path, tmp_path: Path
+) -> None:
+    folders = [tiny.checkpoint(tmp_path / name) for name in ("cosine", "manhattan")]
+    path = folders[1] / "config_sentence_transformers.json"
+    settings = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps({**settings, "similarity_fn_name": "manhattan"}))
+    found = [
+        scored(mteb(catalogue, TextEncoder()), folder, Bench(tmp_path / f"{folder.name}-run"))
+        for folder in folders
+    ]
+    assert found[0] == found[1]
