@@ -74,6 +74,11 @@ _KNOWN_HEADS = frozenset(
     }
 )
 POOLER = "pooler"
+_DECODER = "decoder"
+# Heads whose numbers no embedding depends on: poolers, language heads, and an encoder's decoder.
+_UNUSED_HEADS = _KNOWN_HEADS - {"classifier", "pre_classifier", "score", "qa_outputs", "linear"} | {
+    *("cls.predictions", "cls.seq_relationship", POOLER, _DECODER),
+}
 # Words in names of parts that models with more than text have; a complete model has all of them.
 _TOWERS = (
     "tower",
@@ -217,12 +222,15 @@ def head_of(name: str) -> str:
 
 
 def heads_in(outside: Iterable[str], inside: Iterable[str], *, wrapped: bool) -> frozenset[str]:
-    """Return the canonical names of the tensors of task heads.
+    """Return the canonical names of the tensors of task heads, and of the decoder beside an encoder.
 
     `outside` are names without the backbone's prefix, and `inside` are names with it. If the backbone has no
     prefix (`wrapped` is False), all names are in `inside`.
     """
+    inside = list(inside)
     heads = {name for name in inside if head_of(name) == POOLER}
+    if any(name.startswith("encoder.") for name in inside):
+        heads |= {name for name in inside if head_of(name) == _DECODER}
     if not wrapped:
         heads |= {name for name in inside if head_of(name).partition(".")[0] in _KNOWN_HEADS}
         return frozenset(heads)
@@ -380,6 +388,11 @@ def _remove_prefix(name: str, prefix: str, outer: str) -> str:
     # If the trunk is `model.language_model.…`, then `model.visual.…` is the same tensor as
     # `visual.…` of another class.
     return short.removeprefix("model.") if prefix.startswith(f"{outer}model.") else short
+
+
+def is_unused_by_encoders(name: str) -> bool:
+    """Return whether no embedding depends on the tensor of this canonical name: a pooler, a decoder."""
+    return head_of(name) in _UNUSED_HEADS
 
 
 def is_buffer(name: str) -> bool:

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from emberge.merging import MergeInput
+from emberge_merge import TaskArithmetic
 from safetensors.torch import load_file, save_file
 
 from tests.support import tiny
-from tests.support.tolerance import assert_combined, assert_same_pass
+from tests.support.tolerance import assert_combined, assert_near, assert_same_pass
 from tests.support.whole import edit, embed, forward, merge, plan, problems, tensors
 
 HEADED = ["AutoModelForMaskedLM", "AutoModelForSequenceClassification"]
@@ -51,9 +53,9 @@ def test_what_becomes_of_a_head_stands_in_the_plan(tmp_path: Path) -> None:
     )
     masked = tiny.transformer(tmp_path / "masked", "AutoModelForMaskedLM", seed=3)
     said = "\n".join(plan(plain, reranker).warnings)
-    assert "the head 'classifier' of 'reranker' is left out, as 'plain' has none" in said
+    assert "the head 'classifier' of 'reranker': left out, as 'plain' has none" in said
     said = "\n".join(plan(reranker, plain).warnings)
-    assert "'plain' has no head 'classifier' for the task of 'reranker'" in said
+    assert "'plain': without the head 'classifier' of 'reranker'" in said
     # Two heads of one name for two tasks are two things.
     one = tiny.transformer(
         tmp_path / "one", "AutoModelForSequenceClassification", "modernbert", num_labels=1
@@ -63,7 +65,62 @@ def test_what_becomes_of_a_head_stands_in_the_plan(tmp_path: Path) -> None:
     assert not found.problems
     assert "head.dense.weight" in found.copied
     assert "head.dense.weight" in plan(one, shutil.copytree(one, tmp_path / "three")).merged
-    assert "has no head 'cls.predictions'" in "\n".join(plan(masked, reranker).warnings)
+    assert "without the head 'cls.predictions'" in "\n".join(plan(masked, reranker).warnings)
+
+
+def t5(folder: Path, cls: str, seed: int) -> Path:
+    import transformers
+
+    words = tiny.write_tokenizer(folder)
+    sizes = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2}
+    return tiny.save_random(
+        folder, transformers.T5Config(vocab_size=words, **sizes), cls, seed=seed
+    )
+
+
+def test_what_no_text_encoder_uses_is_left_out_or_taken_from_those_that_have_it(
+    tmp_path: Path,
+) -> None:
+    encoders = [t5(tmp_path / name, "T5EncoderModel", seed=i) for i, name in enumerate("ab")]
+    full = [
+        t5(tmp_path / name, "T5ForConditionalGeneration", seed=i) for i, name in enumerate("cd")
+    ]
+    kept = {n for n in tensors(encoders[0]) if n.startswith("encoder")}
+    for models, left in ([encoders[0], full[0]], 1), ([full[0], encoders[0]], 0):
+        found = plan(*models)
+        assert (len(found.problems), sum("decoder" in line for line in found.warnings)) == (0, 1)
+        merged = tensors(merge(tmp_path / f"{models[0].name}-merged", *models))
+        for name in kept:
+            mean = (tensors(encoders[0])[name] + tensors(full[0])[name]) / 2
+            assert_near(merged[name], mean, 2)
+        decoder = {n: t for n, t in tensors(full[0]).items() if "decoder.block" in n}
+        assert all(torch.equal(merged[n], t) for n, t in decoder.items() if not left)
+        assert left or decoder.keys() <= merged.keys()
+    two = plan(full[0], encoders[0], full[1])
+    assert {t.action for t in two.tensors if "decoder.block" in t.name} == {"merge"}
+
+
+def test_what_no_text_encoder_uses_needs_no_base(tmp_path: Path) -> None:
+    base = tiny.transformer(tmp_path / "base", "AutoModelForMaskedLM", "xlm-roberta", seed=1)
+    a, b = (
+        tiny.transformer(tmp_path / n, architecture="xlm-roberta", seed=i)
+        for i, n in enumerate("ab", start=2)
+    )
+    given = {"base": MergeInput("base", base), "strategy": (TaskArithmetic(),)}
+    found = plan(a, b, **given)
+    assert sum("the base lacks 'pooler'" in line for line in found.warnings) == 1
+    merged = tensors(merge(tmp_path / "out", a, b, **given))
+    for name, one in tensors(a).items():
+        total = one + tensors(b)[name]
+        old = tensors(base).get(name.replace("./", "./roberta."))
+        assert_near(merged[name], total / 2 if old is None else total - old, 8, name=name)
+    classifiers = [
+        tiny.transformer(tmp_path / n, "AutoModelForSequenceClassification", "xlm-roberta", seed=i)
+        for i, n in enumerate("cd", start=4)
+    ]
+    said = problems(*classifiers, **given)
+    assert "rules=[{filter: classifier, strategy: linear}]" in said
+    assert "\n" not in said, "one line for all of a head"
 
 
 def test_half_a_head_is_a_damaged_model(tmp_path: Path) -> None:

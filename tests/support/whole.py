@@ -20,14 +20,14 @@ TEXTS = ["read the first file", "sort a list of names", "bank card"]
 def merge(out: Path, *folders: Path, **settings: Any) -> Path:
     """The mean of models."""
     inputs = [MergeInput(f.name, f) for f in folders]
-    merge_models(inputs, strategy=[Linear()], out=out, **settings)
+    merge_models(inputs, out=out, **{"strategy": [Linear()], **settings})
     return out
 
 
 def plan(*folders: Path, **settings: Any) -> MergePlan:
     """The plan of their mean."""
     inputs = tuple(MergeInput(f.name, f) for f in folders)
-    return plan_merge(MergeRequest(inputs=inputs, strategy=(Linear(),), **settings))
+    return plan_merge(MergeRequest(**{"inputs": inputs, "strategy": (Linear(),), **settings}))
 
 
 def problems(*folders: Path, **settings: Any) -> str:

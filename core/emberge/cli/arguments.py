@@ -56,6 +56,7 @@ VERBS = {
         "merge models into one folder, or as a mergekit YAML asks",
         "emberge merge ./a ./b --strategy linear --out merged\n"
         "emberge merge ./a ./b --strategy slerp --set t=0.3 --out merged\n"
+        "emberge merge ./a ./b --set missing=average_present --out merged\n"
         "emberge merge me/legal me/faq --base me/base --strategy ties --set density=0.5 --out merged\n"
         "emberge merge ./a ./b ./c --strategy linear --weight 0.5,0.3,0.2 --out merged\n"
         "emberge merge mergekit.yml --out merged",
@@ -116,6 +117,11 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(*args, **options)
         self.color = False  # Python 3.14 on: True writes escapes, which are shown as text
         self._is_intermixing = False
+        self.more_help: Callable[[], str] = str
+
+    def format_help(self) -> str:
+        """Return the help, followed by what only plugins know."""
+        return super().format_help() + self.more_help()
 
     def error(self, message: str) -> NoReturn:
         raise RecipeError(f"{message} (see `{self.prog} --help`)")
@@ -329,10 +335,37 @@ def _add_clean(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="do not ask")
 
 
+# How the command line gives the options of the step `merge` that have a word of their own.
+_MERGE_WORDS = {
+    "models": "MODEL …, --set models=…",
+    "strategy": "--strategy",
+    "base": "--base",
+    "weights": "--weight, --set weights=size",
+    "out_dtype": "--dtype",
+    "template": "--template",
+}
+
+
+def _list_merge_options() -> str:
+    """Return how each option of the step `merge` is given, with its values."""
+    from emberge.plugins import load_plugins
+    from emberge.recipes import list_step_options
+
+    ways = {
+        f"{_MERGE_WORDS.get(name, f'--set {name}=…')}": values
+        for name, values in list_step_options(load_plugins(), "merge").items()
+    }
+    lines = (f"  {way:<29} {values}" for way, values in ways.items())
+    heading = "every option of the step, which `emberge show merge` explains; values are YAML:"
+    return "\n".join(("", heading, *lines, ""))
+
+
 def _add_merge(parser: argparse.ArgumentParser) -> None:
+    assert isinstance(parser, _Parser)
+    parser.more_help = _list_merge_options
     parser.add_argument(
         "models",
-        nargs="+",
+        nargs="*",
         metavar="MODEL",
         help="./folder, owner/name@revision or pkg:module; or one mergekit YAML",
     )
@@ -345,7 +378,9 @@ def _add_merge(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--weight", action="append", default=[], metavar="W", help="one a model: 0.5,0.3,0.2"
     )
-    _add_overrides(parser, "option=value", "an option of the strategy; may be given several times")
+    _add_overrides(
+        parser, "option=value", "of the strategy or of the step; may be given several times"
+    )
     parser.add_argument("--dtype", metavar="NAME", help="of the merged weights")
     _add_machine(parser)
 

@@ -19,19 +19,24 @@ def read_merge(options: argparse.Namespace, plugins: Plugins) -> Recipe:
     Raises:
         RecipeError: if an option has no value, an option is given beside a file, or the recipe has a problem.
     """
-    config = Path(options.models[0])
-    if config.is_file():
+    config = Path(options.models[0]) if options.models else None
+    if config is not None and config.is_file():
         _refuse_options_beside(config, options)
         return read_merge_file(config, plugins, options.overrides)
+    problems: list[Problem] = []
+    strategy = options.strategy and _read_value(options.strategy, "--strategy", problems)
+    settings = _read_settings(options.overrides, problems)
+    if problems:
+        raise RecipeError(problems)
     merge_options: dict[str, Any] = {
-        "strategy": _read_strategy(options.strategy, options.overrides),
+        "strategy": strategy,
         "weights": _read_weights(options.weight) or None,
         "base": options.base,
         "template": options.template,
         "out_dtype": options.dtype,
     }
     merge_options = {name: value for name, value in merge_options.items() if value is not None}
-    return describe_merge(options.models, merge_options, plugins, "command line")
+    return describe_merge(options.models, merge_options, plugins, "command line", settings)
 
 
 def _refuse_options_beside(config: Path, options: argparse.Namespace) -> None:
@@ -66,31 +71,18 @@ def _read_weights(texts: Iterable[str]) -> tuple[float, ...]:
         raise RecipeError(f"--weight {','.join(words)}: weights are numbers: 0.5,0.3") from None
 
 
-def _read_strategy(written: str | None, settings: Sequence[str]) -> Any:
-    """Return the strategy in the form of a recipe's option: a name, a chain, or a name with options.
-
-    `settings` are the strategy's options, `name=value` with YAML values. Without both, return None.
-    """
-    problems: list[Problem] = []
-    options: dict[str, Any] = {}
-    for setting in settings:
-        where = f"--set {setting}"
-        name, equals, value = (part.strip() for part in setting.partition("="))
+def _read_settings(texts: Sequence[str], problems: list[Problem]) -> dict[str, Any]:
+    """Return the options that are given as `name=value`, with YAML values."""
+    settings: dict[str, Any] = {}
+    for text in texts:
+        where = f"--set {text}"
+        name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not name or not value:
             raise RecipeError(f"{where}: write it as option=value")
-        if name in options:
+        if name in settings:
             raise RecipeError(f"{where}: '{name}' is set twice; leave one out")
-        options[name] = _read_value(value, where, problems)
-    if written is None and not settings:
-        return None
-    if written is None:
-        raise RecipeError(f"--set {settings[0]}: name the --strategy that has this option")
-    strategy = _read_value(written, "--strategy", problems)
-    if problems:
-        raise RecipeError(problems)
-    if options and not isinstance(strategy, str):
-        raise RecipeError("--set goes with the name of a strategy; a chain has its own options")
-    return {strategy: options} if options else strategy
+        settings[name] = _read_value(value, where, problems)
+    return settings
 
 
 def _read_value(text: str, where: str, problems: list[Problem]) -> Any:

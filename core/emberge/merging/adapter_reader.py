@@ -323,6 +323,8 @@ class AdapterNames:
         self._known = {usual_name(spec.name): name for name, spec in names.specs.items()}
         self._known.update({name: name for name in names.specs})
         self._leads: dict[str, str] = {}
+        self.prefix = ""
+        """The longest text before canonical names in those that were looked up."""
 
     def find_name(self, name: str) -> str | None:
         """Return the canonical name of a tensor; None if the base has no such tensor."""
@@ -332,6 +334,8 @@ class AdapterNames:
             base_name = self._known.get(".".join(words[start:]))
             if base_name is not None:
                 self._leads.setdefault("".join(f"{w}." for w in words[:start]), name)
+                if name.endswith(f".{base_name}"):
+                    self.prefix = max(self.prefix, name.removesuffix(base_name), key=len)
                 return base_name
         return None
 
@@ -365,6 +369,40 @@ class AdapterNames:
             if number == 0
             else f"{self._modules[number].path}.{name[len(match[1]) + 1 :]}"
         )
+
+
+@dataclass(frozen=True)
+class AdaptedClass:
+    """The class that an adapter fits: its `prefix` before the names of the backbone, and peft's task type."""
+
+    prefix: str = ""
+    task: str | None = "FEATURE_EXTRACTION"
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def has_head(self) -> bool:
+        """True for a class with a head, such as one for causal language models."""
+        return bool(self.prefix) or self.task not in (None, "FEATURE_EXTRACTION")
+
+
+def common_class(models: Iterable[MergeInput]) -> AdaptedClass:
+    """Return the class that all adapters of a merge fit: that of each, or the backbone if they differ."""
+    found: dict[AdaptedClass, str] = {}
+    for model in models:
+        adapter = _read_adapter(model.adapter, whole=False) if model.adapter else None
+        if adapter is not None and model.folder is not None:
+            checkpoint = Checkpoint(model.folder)
+            if checkpoint.has_weights:
+                places = AdapterNames(checkpoint.names, checkpoint, "")
+                for name in (*adapter.whole_tensors, *(f"{m}.weight" for m in adapter.modules)):
+                    places.find_name(name)
+                task = adapter.config.task or (None if places.prefix else AdaptedClass.task)
+                found.setdefault(AdaptedClass(places.prefix, task), model.name)
+    if len(found) < 2:
+        return next(iter(found), AdaptedClass())
+    names = " and ".join(f"'{name}' for {one.task}" for one, name in found.items())
+    remark = f"{names}: adapters of different classes; the result fits the backbone (AutoModel)"
+    return AdaptedClass(remarks=(remark,))
 
 
 def compare_adapters(models: Iterable[MergeInput]) -> tuple[list[Problem], list[str]]:

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from emberge.contracts import Machine
-from emberge.errors import RecipeError, is_temporary
+from emberge.errors import PluginError, RecipeError, is_temporary, suggest
 from emberge.files import OutInUseError, lock_holder, publish, sync
 from emberge.plugins import Plugins, load_plugins
 from emberge.recipes.checked_run import warn_or_raise
 from emberge.recipes.checks.preflight import CheckReport, check_recipe
+from emberge.recipes.docs.describe import STAGES
+from emberge.recipes.docs.option_docs import document_options
+from emberge.recipes.options.option_forms import options_of
 from emberge.recipes.parse.parse import build_recipe, load_recipe, read_text, translate
 from emberge.recipes.parse.python_data import path_text, to_yaml_data
 from emberge.recipes.recipe import Recipe
@@ -24,7 +27,7 @@ from emberge.recipes.run.run_steps import run_steps
 from emberge.recipes.run.step_result import StepResult
 from emberge.yaml_nodes import Fields, node_of, write_yaml
 
-STEP = "merged"
+STEP, STEP_KIND = "merged", "merge"
 
 
 def merge(
@@ -69,16 +72,19 @@ def describe_merge(
     options: Mapping[str, Any],
     plugins: Plugins,
     place: str = "",
+    settings: Mapping[str, Any] | None = None,
 ) -> Recipe:
     """Build the recipe of one step `merge` with these options; relative folders start at the current folder.
 
-    All problems name the `place`; without a place, each names its own option: `merge.strategy`.
+    All problems name the `place`; without a place, each names its own option: `merge.strategy`. The
+    `settings` are options of the strategy, if it has one of the name, or else of the step.
 
     Raises:
-        RecipeError: if the numbers of weights and models differ, or the recipe has a problem.
+        RecipeError: if the numbers of weights and models differ, an option is given twice, or the recipe has
+            a problem.
     """
-    options = dict(options)
-    members: list[Any] = [_name_model(model) for model in models]
+    options = _place_settings(settings or {}, {"models": models, **options}, plugins)
+    members = [_name_member(model) for model in options.pop("models")]
     weights = options.get("weights")
     if weights is not None and not isinstance(weights, str | os.PathLike):
         weights = list(options.pop("weights"))
@@ -93,7 +99,7 @@ def describe_merge(
     for name in ("base", "template", "tokenizer"):
         if options.get(name) is not None:
             options[name] = _name_model(options[name])
-    step = to_yaml_data({"models": members, **options}, place or "merge")
+    step = to_yaml_data({"models": members, **options} if members else options, place or "merge")
     node = node_of(step, place or "merge", deep_places=not place)
     assert node is not None
     root = Fields({"merge": node}, place or "merge")
@@ -102,6 +108,43 @@ def describe_merge(
     recipe = build_recipe(root, plugins, Path()).require_sound()
     text = write_yaml({"steps": {STEP: {"merge": step}}})
     return replace(recipe, path=Path(place or "merge"), text=text)
+
+
+def _place_settings(
+    settings: Mapping[str, Any], options: Mapping[str, Any], plugins: Plugins
+) -> dict[str, Any]:
+    """Return the options of the step with the settings, each at the strategy or at the step that has it.
+
+    Raises:
+        RecipeError: if neither has it, or an option is given twice.
+    """
+    options = {name: value for name, value in options.items() if name != "models" or value}
+    known = options_of(plugins.find(STEP_KIND, "step").type) if settings else {}
+    strategy = options.get("strategy", settings.get("strategy"))
+    own = _list_own_options(strategy, plugins) if settings else set[str]()
+    inside: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name not in own and name in known:
+            if name in options:
+                raise RecipeError(f"--set {name}: '{name}' is given twice; leave one out")
+            options[name] = value
+        elif strategy is None:
+            hint = suggest(name, known) or "; name the --strategy that has it"
+            raise RecipeError(f"--set {name}: the step `merge` has no option '{name}'{hint}")
+        else:
+            inside[name] = value
+    if inside and not isinstance(strategy, str):
+        raise RecipeError("--set goes with the name of a strategy; a chain has its own options")
+    return {"models": (), **options, **({"strategy": {strategy: inside}} if inside else {})}
+
+
+def _list_own_options(strategy: Any, plugins: Plugins) -> set[str]:
+    """Return the names of a strategy's options; none of a chain, or of a strategy that does not exist."""
+    try:
+        component = plugins.find(strategy, *STAGES) if isinstance(strategy, str) else None
+    except PluginError:
+        return set()
+    return {o.name for o in document_options(component, plugins)} if component else set()
 
 
 def read_merge_file(path: Path, plugins: Plugins, overrides: Sequence[str] = ()) -> Recipe:
@@ -184,6 +227,13 @@ def _is_worth_keeping(error: Exception) -> bool:
 
 def _is_under_way(beside: Path) -> bool:
     return lock_holder(beside / ".lock") is not None or any(beside.glob(".work/*/*"))
+
+
+def _name_member(member: Any) -> Any:
+    """Return an entry of `models`, its model named as `_name_model` does."""
+    if isinstance(member, Mapping) and isinstance(member.get("model"), str | os.PathLike):
+        return {**member, "model": _name_model(member["model"])}
+    return _name_model(member) if isinstance(member, str | os.PathLike) else member
 
 
 def _name_model(model: str | os.PathLike[str]) -> str:

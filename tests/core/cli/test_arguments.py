@@ -74,3 +74,77 @@ def test_an_option_is_refused_beside_a_file_that_has_its_methods_options(tmp_pat
         with pytest.raises(EmbergeError) as caught:  # no plugin reads the file here
             read_merge(given, load_plugins(block=["*"]))
         assert "methods itself" not in str(caught.value)
+
+
+SET: dict[str, dict[str, object]] = {
+    "./a ./b --set missing=average_present --set rules=[{filter:~pooler,strategy:~linear}]": {
+        "missing": "average_present",
+        "rules": [{"filter": "pooler", "strategy": "linear"}],
+    },
+    "./a ./b --strategy slerp --set t=0.3 --set dtype=float64": {
+        "strategy": {"slerp": {"t": 0.3}},
+        "dtype": "float64",
+    },
+    # Both have an option of this name, and the strategy was named.
+    "./a ./b --base ./c --strategy {keep_base:~{by:~linear,keep:~0.5}} --set max_shard_size=1GB": {
+        "base": "./c",
+        "strategy": {"keep_base": {"by": "linear", "keep": 0.5}},
+        "max_shard_size": "1GB",
+    },
+    "--set models=[{model:~./a,part:~text},./b] --set tokenizer=./b": {
+        "models": [{"model": "./a", "part": "text"}, "./b"],
+        "tokenizer": "./b",
+    },
+    "./a ./b --set strategy=slerp --set t=0.5 --weight 1,2": {
+        "models": [{"model": "./a", "weight": 1.0}, {"model": "./b", "weight": 2.0}],
+        "strategy": {"slerp": {"t": 0.5}},
+    },
+}
+
+
+@pytest.mark.parametrize("words", SET)
+def test_every_option_of_the_step_can_be_set(words: str) -> None:
+    import yaml
+    from emberge import load_plugins
+    from emberge.cli.merge_arguments import read_merge
+
+    given = parse(["merge", *(w.replace("~", " ") for w in words.split()), "--out", "m"], {})
+    recipe = yaml.safe_load(read_merge(given, load_plugins()).text)
+    options = recipe["steps"]["merged"]["merge"]
+    assert options == {"models": ["./a", "./b"], **SET[words]}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    {
+        "--set mising=strict": "did you mean 'missing'",
+        "--set t=0.3": "name the --strategy that has it",
+        "--dtype float32 --set out_dtype=float16": "'out_dtype' is given twice",
+        "--set models=[./c]": "'models' is given twice",
+        "--strategy slerp --set tt=0.3": "'slerp' has no option 'tt'",
+        "--strategy [trim,linear] --set density=0.3": "a chain has its own options",
+    }.items(),
+)
+def test_an_option_that_neither_has_or_given_twice_is_refused(words: str, said: str) -> None:
+    from emberge import load_plugins
+    from emberge.cli.merge_arguments import read_merge
+
+    with pytest.raises(RecipeError, match=said):
+        read_merge(parse(["merge", "./a", "./b", *words.split(), "--out", "m"], {}), load_plugins())
+
+
+def test_help_shows_how_each_option_of_the_step_is_given(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    import dataclasses
+
+    from emberge import load_plugins
+
+    step = load_plugins().find("merge", "step").type
+    with pytest.raises(SystemExit):
+        main(["merge", "--help"])
+    shown = capsys.readouterr().out
+    words = {"models": "MODEL …", "out_dtype": "--dtype", "weights": "--weight"}
+    words |= {name: f"--{name}" for name in ("strategy", "base", "template")}
+    for option in dataclasses.fields(step):
+        assert f"\n  {words.get(option.name, f'--set {option.name}=…')}" in shown

@@ -107,6 +107,60 @@ def test_adapters_side_by_side_are_the_exact_merge(
     assert set(found["errors"].values()) == {0.0}
 
 
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing")
+def test_adapters_of_a_class_with_a_head_stay_of_that_class(
+    tmp_path: Path, plugins: Plugins
+) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+
+    sizes = {"num_hidden_layers": 2, "tie_word_embeddings": False}
+    base = tiny.transformer(tmp_path / "base", "AutoModelForCausalLM", "qwen3", **sizes)
+    plain = tiny.transformer(tmp_path / "plain")
+    causal: dict[str, Any] = {"model": AutoModelForCausalLM, "task_type": "CAUSAL_LM"}
+    reader: dict[str, Any] = {"model": AutoModelForSequenceClassification, "task_type": "SEQ_CLS"}
+    for seed in (1, 2):
+        where = ["q_proj", "lm_head"]
+        save_adapter(tmp_path / f"c{seed}", base, seed=seed, target_modules=where, **causal)
+        save_adapter(tmp_path / f"r{seed}", plain, seed=seed, **reader)
+    save_adapter(tmp_path / "bare", base, target_modules=["q_proj"])
+    made = run(
+        tmp_path,
+        "  lm: {merge_adapters: {models: [./base+./c1, ./base+./c2]}}\n"
+        "  mixed: {merge_adapters: {models: [./base+./c1, ./base+./bare]}}\n",
+        plugins,
+    )
+    for cls, folder, names, step in ((AutoModelForCausalLM, base, ("c1", "c2"), "lm"),):
+        found, *whole = (
+            PeftModel.from_pretrained(cls.from_pretrained(folder), one).merge_and_unload()
+            for one in (made[step], *(tmp_path / name for name in names))
+        )
+        own = cls.from_pretrained(folder).state_dict()
+        for name, tensor in found.state_dict().items():
+            mean = sum(model.state_dict()[name] for model in whole) / 2
+            assert_near(tensor, mean, 16, name=name)
+        moved = {name for name in own if not found.state_dict()[name].equal(own[name])}
+        assert any("layer" in name for name in moved)
+        assert any(name.startswith(("lm_head", "classifier")) for name in moved)
+    kept = json.loads((made["mixed"] / "adapter_config.json").read_text())
+    assert kept["task_type"] == "FEATURE_EXTRACTION"
+    said = "\n".join(read_artifact(made["mixed"]).warnings)  # type: ignore[union-attr]
+    assert "different classes" in said
+    assert "the head lm_head" in said
+
+
+def test_a_pooler_that_the_base_lacks_is_named_and_no_change(
+    tmp_path: Path, plugins: Plugins
+) -> None:
+    base = tiny.transformer(tmp_path / "base", "AutoModelForMaskedLM", "xlm-roberta", seed=1)
+    tuned = tiny.transformer(tmp_path / "tuned", architecture="xlm-roberta", seed=2)
+    step = "extract_lora: {model: ./tuned, base: ./base, rank: 64}"
+    folder = run(tmp_path, f"  x: {{{step}}}\n", plugins)["x"]
+    assert not any("pooler" in name for name in load_file(folder / "adapter_model.safetensors"))
+    assert "pooler" in "\n".join(read_artifact(folder).warnings)  # type: ignore[union-attr]
+    assert_same_pass(hidden(adapted(base, folder)), hidden(loaded(tuned)), base)
+
+
 def test_task_arithmetic_adds_the_scaled_changes(place: Path, base: Path, plugins: Plugins) -> None:
     strategy = "strategy: {task_arithmetic: {scale: 0.7}}"
     made = run(

@@ -8,11 +8,12 @@ from pathlib import Path
 from emberge.errors import Problem
 from emberge.merging.adapter_config import origin_hash
 from emberge.merging.adapter_output.low_rank import Combination, LowRankProducts, Truncation
+from emberge.merging.adapter_reader import AdaptedClass, common_class
 from emberge.merging.merge_plan import MergePlan, TensorPlan
 from emberge.merging.request import MergeInput
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorSpec
-from emberge.tensor_names import POOLER, head_of
+from emberge.tensor_names import POOLER, Names, head_of
 
 
 def adapter_problems(
@@ -31,7 +32,7 @@ def adapter_problems(
     products = LowRankProducts(plan, names, combination, truncation)
     if combination is not None:
         yield from _check_other_bases(plan, base, origin_hash(names, checkpoint))
-    merged = [t for t in plan.tensors if t.action == "merge" and not _is_of_head(t.name, plan)]
+    merged = list(_list_changes(plan, names))
     for tensor in merged:
         if fault := _find_shape_fault(tensor, names.specs.get(tensor.name)):
             yield Problem(fault, tensor.name)
@@ -46,6 +47,16 @@ def adapter_problems(
             )
             yield Problem(f"its change {why}; give a rank to cut it to", tensor.name)
             return
+
+
+def _list_changes(plan: MergePlan, base: Names) -> Iterator[TensorPlan]:
+    """Yield the tensors that an adapter holds as changes; a head that the base lacks is kept whole."""
+    trained_on, heads = common_class(plan.request.inputs), list_heads(plan, base)
+    for tensor in plan.tensors:
+        is_fresh_head = tensor.name in heads and tensor.name not in base.specs
+        is_change = tensor.action == "merge" and not is_fresh_head
+        if is_change and not is_left_out(tensor.name, plan, base, trained_on):
+            yield tensor
 
 
 def _find_shape_fault(tensor: TensorPlan, own: TensorSpec | None) -> str | None:
@@ -74,7 +85,17 @@ def _check_other_bases(plan: MergePlan, base: MergeInput, ours: str) -> Iterator
             )
 
 
-def _is_of_head(name: str, plan: MergePlan) -> bool:
-    """Return whether a tensor belongs to a head, which a plain backbone does not have."""
+def is_left_out(name: str, plan: MergePlan, base: Names, trained_on: AdaptedClass) -> bool:
+    """Return whether an adapter of the class has no place for a tensor: one of a head that it lacks.
+
+    A class without a head has the base's pooler, if there is one.
+    """
+    if trained_on.has_head or name not in list_heads(plan, base):
+        return False
+    return head_of(name) != POOLER or name not in base.specs
+
+
+def list_heads(plan: MergePlan, base: Names) -> frozenset[str]:
+    """Return the names of all tensors in heads of the base or of the result."""
     assert plan.template is not None
-    return name in plan.template.names.heads and head_of(name) != POOLER
+    return base.heads | plan.template.names.heads

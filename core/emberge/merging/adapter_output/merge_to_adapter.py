@@ -18,7 +18,7 @@ from emberge.contracts import Machine
 from emberge.errors import CheckpointError
 from emberge.files import publish, working_in, writing
 from emberge.merging.adapter_config import base_provenance, name_of_base
-from emberge.merging.adapter_output.adapter_checks import adapter_problems
+from emberge.merging.adapter_output.adapter_checks import adapter_problems, is_left_out, list_heads
 from emberge.merging.adapter_output.adapter_writer import AdapterParts
 from emberge.merging.adapter_output.low_rank import (
     Combination,
@@ -26,6 +26,7 @@ from emberge.merging.adapter_output.low_rank import (
     Truncation,
     factorise,
 )
+from emberge.merging.adapter_reader import common_class
 from emberge.merging.merge_plan import MergePlan, TensorPlan, raise_problems
 from emberge.merging.merge_to_folder import header_of
 from emberge.merging.planning.plan_merge import plan_merge
@@ -143,7 +144,9 @@ class _AdapterBuilder:
         self.modules = tuple(part for part in self.checkpoint.parts if part)
         kind = self.checkpoint.config.get("model_type")
         trunk = {n for n in self.names.specs if not (self.modules and n.startswith(self.modules))}
-        self.parts = AdapterParts(frozenset(trunk), transposed=kind in _CONV1D)
+        self.trained_on = common_class(self.plan.request.inputs)
+        heads = frozenset(n for n in list_heads(self.plan, self.names) if head_of(n) != POOLER)
+        self.parts = AdapterParts(frozenset(trunk), self.trained_on, heads, kind in _CONV1D)
         self._pieces: dict[int, Tensor] = {}
         self._whole: dict[str, Tensor] = {}
         self._lock = threading.Lock()
@@ -171,6 +174,7 @@ class _AdapterBuilder:
         return {name: self._whole.get(name, self._read_base(name, reader)) for name in names}
 
     def warnings(self) -> Iterator[str]:
+        yield from self.trained_on.remarks
         if self.left:
             heads = ", ".join(sorted({head_of(name) for name in self.left}))
             yield f"the changes of the head {heads} are left out: an adapter here is the trunk's"
@@ -193,6 +197,13 @@ class _AdapterBuilder:
         if merged is None:
             return
         merged = merged.view(job.spec.shape)
+        if is_left_out(name, self.plan, self.names, self.trained_on):
+            self.left.add(name)
+            return
+        if name not in self.names.specs:
+            self.parts.changed_names.add(name)
+            self._whole[name] = merged.float()
+            return
         base = self._read_base(name, reader)
         if float((merged - base).abs().max()) > _ROUNDING * float(base.abs().max()):
             self._sort_change(name, merged, base)
@@ -204,9 +215,7 @@ class _AdapterBuilder:
                 f"{name}: changed, and is a module after the trunk, which an adapter cannot hold; keep the "
                 "whole model"
             )
-        if name in self.names.heads and head_of(name) != POOLER:
-            self.left.add(name)
-        elif self._is_matrix(name, merged):
+        if self._is_matrix(name, merged):
             product = factorise(merged - own.to(merged.dtype), self.truncation)
             self.parts.factors[name.removesuffix(".weight")] = product
         else:
@@ -219,7 +228,9 @@ class _AdapterBuilder:
 
     def _take_product(self, tensor: TensorPlan, reader: TensorReader) -> None:
         product = self.products.factors(tensor, reader)
-        if product is not None:
+        if product is not None and is_left_out(tensor.name, self.plan, self.names, self.trained_on):
+            self.left.add(tensor.name)
+        elif product is not None:
             self.parts.factors[tensor.name.removesuffix(".weight")] = product
 
     def _read_base(self, name: str, reader: TensorReader) -> Tensor:

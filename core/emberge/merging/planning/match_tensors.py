@@ -5,13 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from emberge.errors import Problem
 from emberge.merging.merge_plan import TensorPlan
 from emberge.merging.request import MergeRequest
 from emberge.model_folder import Checkpoint
-from emberge.tensor_files import TensorSpec
-from emberge.tensor_names import HEAD, Names, head_of, is_buffer, is_vocabulary
+from emberge.tensor_files import DerivedTensor, TensorSpec
+from emberge.tensor_names import (
+    HEAD,
+    Names,
+    head_of,
+    is_buffer,
+    is_unused_by_encoders,
+    is_vocabulary,
+)
+from emberge.wording import join_some
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from emberge.tensor_files import RowReader
 
 
 @dataclass
@@ -53,6 +67,9 @@ class _TensorMatcher:
         # By head, the models that lack one the template has, and those that have one it lacks.
         self.headless: dict[str, set[str]] = {}
         self.left: dict[str, set[str]] = {}
+        # Heads that the base lacks, and messages of problems with the tensors that have them.
+        self.baseless: dict[str, None] = {}
+        self.problems: dict[str, list[str]] = {}
 
     def match(self) -> MatchedTensors:
         """Return every tensor of the output, with problems and warnings."""
@@ -60,7 +77,10 @@ class _TensorMatcher:
             plan = self._plan_tensor(name)
             if plan is not None:
                 self.found.tensors.append(plan)
-        self._warn_of_heads()
+        self.found.warnings += self._warn_of_heads()
+        self.found.problems += (
+            Problem(message, join_some(names, 1)) for message, names in self.problems.items()
+        )
         output_names = {plan.name: plan.out.name for plan in self.found.tensors}
         for model in self.names.values():
             for name, spec in model.specs.items():
@@ -85,19 +105,17 @@ class _TensorMatcher:
         if self.base is not None:
             self.found.dropped += [n for n in self.base.specs if n not in all_names]
 
-    def _warn_of_heads(self) -> None:
+    def _warn_of_heads(self) -> Iterator[str]:
+        """Yield a line for each set of heads that the same models have, lack or have alone."""
         template = self._find_template_name()
-        for head, models in self.left.items():
-            self.found.warnings.append(
-                f"the head '{head}' of {_quote_names(models)} is left out, as '{template}' has none"
-            )
-        for head, models in self.headless.items():
-            if not models:
-                continue
-            has = "has" if len(models) == 1 else "have"
-            self.found.warnings.append(
-                f"{_quote_names(models)} {has} no head '{head}' for the task of '{template}'; it "
-                "comes from the models that have it"
+        for models, heads in _group_heads(self.left):
+            yield f"{heads} of {models}: left out, as '{template}' has none"
+        for models, heads in _group_heads(self.headless):
+            yield f"{models}: without {heads} of '{template}', which comes from the models that have it"
+        if self.baseless:
+            yield (
+                f"the base lacks {_quote_names(self.baseless)}, which no text encoder uses: the result has "
+                "the models' mean there, and the strategy merges all else"
             )
 
     def _find_head_owners(self, name: str) -> set[str]:
@@ -174,7 +192,7 @@ class _TensorMatcher:
         self.headless.setdefault(head_of(plan.name), set()).update(lacking_models - trunks)
         plan = replace(plan, sources=sources)
         if len(present_specs) > 1 or len(self.names) < len(models):
-            return plan if self._require_base(plan) else None
+            return self._require_base(plan)
         from_template = self.pattern.specs[plan.name]
         origin = present_specs[0] if present_specs else from_template
         if origin.shape != from_template.shape:
@@ -208,7 +226,7 @@ class _TensorMatcher:
                 )
             self._add_problem(plan.name, self._describe_lack(plan, lacking_names))
             return None
-        return plan if self._require_base(plan) else None
+        return self._require_base(plan)
 
     def _plan_present(self, plan: TensorPlan) -> TensorPlan | None:
         """Return the plan of a tensor from the models that have it: a copy if there is only one."""
@@ -217,29 +235,42 @@ class _TensorMatcher:
         if len(present_specs) not in chain[0].arity and len(present_specs) == 1:
             out = TensorSpec(plan.out.name, present_specs[0].shape, present_specs[0].dtype)
             return replace(plan, action="copy", sources=(), origin=present_specs[0], out=out)
-        return plan if self._require_base(plan) else None
+        return self._require_base(plan)
 
     def _describe_lack(self, plan: TensorPlan, lacking: list[str]) -> str:
         if not lacking:
             return f"the template {self.template.folder.name} lacks it; choose another template"
         quoted_names = ", ".join(f"'{name}'" for name in lacking)
-        hint = "set missing: average_present or copy_base, or merge models of one architecture"
+        hint = (
+            "set missing: average_present or copy_base (`--set missing=average_present`), or merge models "
+            "of one architecture"
+        )
         if self.request.missing == "copy_base":
             hint = "the base lacks it too" if self.request.base else "copy_base needs a base"
         return f"{quoted_names} {'lacks' if len(lacking) == 1 else 'lack'} it; {hint}"
 
-    def _require_base(self, plan: TensorPlan) -> bool:
-        """Return whether the base has the tensor, if the strategy needs it; note a problem if not."""
+    def _require_base(self, plan: TensorPlan) -> TensorPlan | None:
+        """Return the plan of a tensor that the base has, if the strategy needs it; else note a problem.
+
+        A tensor that no text encoder uses needs no base: it is the mean of the models.
+        """
         chain = self.request.chains[self.request.chain_of(plan.name)]
         needs_base = any(link.base_policy == "required" for link in chain)
-        if plan.base is None and self.base is not None and needs_base:
-            head = f" (filter: {head_of(plan.name)})"
-            hint = head if plan.name in self.pattern.heads else ""
-            self._add_problem(
-                plan.name, f"the base lacks it; merge it by a rule that needs no base{hint}"
-            )
-            return False
-        return True
+        if plan.base is not None or self.base is None or not needs_base:
+            return plan
+        present_specs = tuple(spec for spec in plan.sources if spec is not None)
+        same_shape = all(spec.shape == plan.out.shape for spec in present_specs)
+        if same_shape and is_unused_by_encoders(plan.name):
+            self.baseless[head_of(plan.name)] = None
+            mean = _Mean(plan.out.name, plan.out.shape, plan.out.dtype, origins=present_specs)
+            return replace(plan, action="copy", sources=(), origin=mean)
+        part = head_of(plan.name) if plan.name in self.pattern.heads else plan.out.name
+        self._add_problem(
+            plan.name,
+            "the base lacks it; merge it by a rule that needs no base "
+            f"(`--set 'rules=[{{filter: {part}, strategy: linear}}]'`)",
+        )
+        return None
 
     def _check_shapes(self, plan: TensorPlan) -> TensorPlan | None:
         """Return the plan, marked `padded` if a vocabulary has padding rows; None if a shape does not fit."""
@@ -304,7 +335,34 @@ class _TensorMatcher:
         return self.template.folder.name
 
     def _add_problem(self, name: str, message: str) -> None:
-        self.found.problems.append(Problem(message, name))
+        self.problems.setdefault(message, []).append(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mean(DerivedTensor):
+    """The mean of several models' tensors of one shape."""
+
+    origins: tuple[TensorSpec, ...]
+
+    def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
+        import torch
+
+        row = torch.empty_like(into)
+        into.zero_()
+        for origin in self.origins:
+            reader.read(origin, rows.start * self.row_width, row.view(-1))
+            into.add_(row)
+        into.div_(len(self.origins))
+
+
+def _group_heads(models_by_head: Mapping[str, set[str]]) -> Iterator[tuple[str, str]]:
+    """Yield (models, heads), each quoted: the heads that the same models have or lack."""
+    heads_by_models: dict[str, list[str]] = {}
+    for head, models in models_by_head.items():
+        if models:
+            heads_by_models.setdefault(_quote_names(models), []).append(head)
+    for quoted_models, heads in heads_by_models.items():
+        yield quoted_models, f"the {'head' if len(heads) == 1 else 'heads'} {_quote_names(heads)}"
 
 
 def _quote_names(names: Iterable[str]) -> str:

@@ -21,7 +21,7 @@ from emberge.recipes.options import option_forms as forms
 from emberge.recipes.options.phrases import article
 from emberge.wording import count_noun
 
-_STAGES = ("merge transform", "merge strategy")
+STAGES = ("merge transform", "merge strategy")
 _FEW = 5  # options inside an option that every page of a component can list
 
 
@@ -96,7 +96,7 @@ def _find_record(form: Any) -> type | None:
 
 
 def _has_name_twice(component: Component, plugins: Plugins) -> str:
-    kinds = _STAGES if component.kind in _STAGES else (component.kind,)
+    kinds = STAGES if component.kind in STAGES else (component.kind,)
     try:
         plugins.find(component.name, *kinds)
     except PluginError as error:
@@ -195,6 +195,16 @@ def describe_component(plugins: Plugins, name: str) -> str:
     return "\n\n\n".join(
         "\n".join(_build_page(page)) for page in build_component_pages(plugins, name)
     )
+
+
+def list_step_options(plugins: Plugins, step: str) -> dict[str, str]:
+    """Map the name of each option of a step to its type and default in words.
+
+    Raises:
+        PluginError: if there is no such step.
+    """
+    rows = _build_component_row(plugins.find(step, "step"), plugins)["options"]
+    return {row["name"]: option_line(row).partition(": ")[2] for row in rows}
 
 
 def _build_page(page: dict[str, Any]) -> Iterator[str]:
