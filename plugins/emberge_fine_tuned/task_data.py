@@ -17,7 +17,6 @@ from emberge.wording import join_some
 
 from emberge_fine_tuned.options import TaskEntry, TaskRowSource
 
-_SHOWN = 20  # bad rows that an error lists
 # Share and largest number of training rows that are held out to choose settings on.
 _DEV_SHARE, _MOST_DEV = 0.1, 2000
 
@@ -72,16 +71,13 @@ def parse_rows(entry: TaskEntry, source: TaskRowSource, plain_rows: PlainRows) -
         )
     entry = entry.with_columns_of(source)
     rows: list[TaskRow] = []
-    problems: list[str] = []
+    faults: list[tuple[int, str]] = []
     for number, row in plain_rows.rows:
         try:
             rows.append(_PARSERS[entry.head](_StoredRow(row, entry, source.labels, plain_rows)))
         except _UnfitError as error:
-            problems.append(f"{plain_rows.at(number)}: {error}")
-    if len(problems) > _SHOWN:
-        problems[_SHOWN:] = [f"{plain_rows.place}: … and {len(problems) - _SHOWN} more"]
-    if problems:
-        raise DataError("\n".join(problems))
+            faults.append((number, str(error)))
+    plain_rows.refuse(faults)
     return rows
 
 

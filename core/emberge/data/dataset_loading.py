@@ -45,8 +45,8 @@ def load_datasets(
     each decision that an entry leaves open.
 
     Raises:
-        DataError: if a file is missing or cannot be understood, or rows are bad; has one line for each bad
-            row of any dataset (twenty for a file, then a count).
+        DataError: if a file is missing or cannot be understood, or rows are bad; has one line for each
+            fault of rows of any dataset (twenty for a file, then a count).
     """
 
     def load(source: DataSource) -> StoredDataset:
@@ -138,8 +138,8 @@ def count_datasets(
     An unchanged file is read only once, even if several trainings use different shares of it.
 
     Raises:
-        DataError: if a file is missing or cannot be understood, or rows are bad; has one line for each bad
-            row of any dataset (twenty for a file, then a count).
+        DataError: if a file is missing or cannot be understood, or rows are bad; has one line for each
+            fault of rows of any dataset (twenty for a file, then a count).
     """
     return _read_sources(entries, readers, resolve, _count_source)
 

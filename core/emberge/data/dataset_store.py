@@ -76,7 +76,7 @@ def open_rows(
     is_stored = False
     try:
         summary = write(folder)
-        if summary.bad_row_count or not summary.rows:
+        if summary.bad_rows.count or not summary.rows:
             return None, summary
         if stored_folder is not None:
             publish(folder, stored_folder, once=True)
@@ -118,9 +118,9 @@ def write_rows(folder: Path, rows: Iterable[Row], summary: FileSummary) -> FileS
     with (folder / "rows.jsonl").open("wb") as file:
         writer = _RowWriter(file)
         for row in rows:
-            if not summary.bad_row_count:
+            if not summary.bad_rows.count:
                 writer.write(row, has_media=bool(summary.media))
-    if not summary.bad_row_count and summary.rows:
+    if not summary.bad_rows.count and summary.rows:
         writer.finish(folder, summary)
     return summary
 

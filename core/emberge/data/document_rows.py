@@ -9,6 +9,7 @@ from typing import Any
 
 from emberge.contracts import BadRow, Reader
 from emberge.data.data_sources import find_reader
+from emberge.data.rows.columns import small_headings
 from emberge.errors import DataError
 
 _IDS = ("_id", "id")
@@ -38,7 +39,7 @@ def read_document_rows(path: Path, readers: Sequence[Reader]) -> Iterator[Docume
         where = f"{path.name}:{number}"
         if isinstance(row, BadRow):
             raise DataError(f"{where}: {row.message}")
-        yield _parse_row(row, number, where)
+        yield _parse_row(small_headings(row), number, where)
 
 
 def _parse_row(row: Mapping[str, Any], number: int, where: str) -> DocumentRow:

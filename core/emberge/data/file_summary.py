@@ -22,10 +22,10 @@ from emberge.contracts import (
 from emberge.data.entry import DataEntry
 from emberge.data.rows.columns import LayoutError
 from emberge.data.rows.media_values import MediaProperties, MediaValues
+from emberge.data.rows.row_faults import RowFaults
 from emberge.data.rows.row_parser import Row, RowError, RowParser
 from emberge.errors import DataError, Problem
 
-SHOWN_BAD_ROWS = 20
 # Names of task kinds in records of other tools.
 _TASK_BY_KIND: Mapping[str, TaskKind] = {
     **{kind: kind for kind in TASK_KINDS},
@@ -60,14 +60,13 @@ class FileSummary:
     kinds: list[str | None] = field(default_factory=list)
     columns: str = ""
     digest: str = ""
-    bad_rows: list[tuple[int, str]] = field(default_factory=list)
-    bad_row_count: int = 0
     pairs: dict[str, int] = field(default_factory=dict)
     media: dict[str, int] = field(default_factory=dict)
     rates: dict[str, int] = field(default_factory=dict)
     largest: tuple[int, int, int] | None = None
     longest: tuple[float, int] | None = None
     stored: str = ""
+    bad_rows: RowFaults = field(default_factory=RowFaults, compare=False)
 
     def add(self, line: int, row: Row) -> None:
         """Count a row that can be used."""
@@ -127,23 +126,14 @@ class FileSummary:
             paths_hash=self.stored,
         )
 
-    def refuse(self, line: int, message: str) -> None:
-        """Count a row that cannot be used; keep the messages of the first twenty."""
-        self.bad_row_count += 1
-        if len(self.bad_rows) < SHOWN_BAD_ROWS:
-            self.bad_rows.append((line, str(message)))
-
     def problems(self) -> list[Problem]:
-        """Return the bad rows as problems: the first twenty, then a count."""
-        problems = [Problem(message, f"{self.place}:{line}") for line, message in self.bad_rows]
-        omitted_count = self.bad_row_count - len(problems)
-        if omitted_count:
-            problems.append(Problem(f"{omitted_count} more rows cannot be used", self.place))
-        return problems
+        """Return the problems of rows that cannot be used, one for each fault of a column."""
+        self.bad_rows.read = self.rows + self.bad_rows.count
+        return self.bad_rows.problems(self.place)
 
     def plain(self) -> dict[str, Any]:
-        """Return the summary as JSON values."""
-        return asdict(self)
+        """Return the counts as JSON values."""
+        return {key: value for key, value in asdict(self).items() if key != "bad_rows"}
 
 
 def parse_rows(
@@ -164,13 +154,14 @@ def parse_rows(
     for line, row in rows:
         try:
             if isinstance(row, BadRow):
-                raise RowError(row.message)
+                summary.bad_rows.add(line, row.message)
+                continue
             understood_row = understand(row)
             _require_within(understood_row, entry.score_range)
         except LayoutError as error:
             raise DataError(f"{summary.place}:{line}: {error}") from None
         except RowError as error:
-            summary.refuse(line, str(error))
+            summary.bad_rows.add(line, str(error), of_column=True)
             continue
         if understand.layout is not None and not summary.rows:
             summary.columns = understand.layout.describe()
@@ -223,10 +214,10 @@ def decide_data(summary: FileSummary, entry: DataEntry) -> DataDecisions:
     """Return the dataset's task, prompt and scale of scores: the entry's, or decided from the counts.
 
     Raises:
-        DataError: if there are bad rows (lists the first twenty and a count) or no rows, or if the rows
+        DataError: if there are bad rows (lists twenty faults and a count) or no rows, or if the rows
             disagree.
     """
-    if summary.bad_row_count:
+    if summary.bad_rows.count:
         raise DataError("\n".join(str(problem) for problem in summary.problems()))
     if not summary.rows:
         raise DataError(f"{summary.place}: there are no rows; give a file with examples")

@@ -174,7 +174,7 @@ def _check_first_rows(
             count += 1
             anchors.add(row.anchor)
             other_texts.update(row.positives, row.negatives)
-        if summary.bad_row_count:
+        if summary.bad_rows.count:
             return summary.problems(), None
         decisions = decide_data(summary, source.entry)
     except ConnectionError as error:

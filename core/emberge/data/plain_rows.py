@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,12 @@ from typing import Any
 from emberge.contracts import BadRow, DataRef, Reader
 from emberge.data.data_sources import DataSource, expand
 from emberge.data.entry import DataEntry
+from emberge.data.rows.columns import small_headings
 from emberge.data.rows.media_values import MediaValues
+from emberge.data.rows.row_faults import RowFaults
 from emberge.data.sampling import sample_rows
 from emberge.errors import DataError
 from emberge.media import MediaFolder
-
-_MOST_SHOWN_ROWS = 20  # largest number of bad rows that an error lists
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,14 @@ class PlainRows:
         """Return the place of a row for messages: `file:line`."""
         return f"{self.place}:{number}"
 
+    def refuse(self, faults: Iterable[tuple[int, str]]) -> None:
+        """Require that there is no fault of a row; each is (number of the row, message).
+
+        Raises:
+            DataError: if there is one; has a line for each fault, with its rows.
+        """
+        _refuse(self.place, faults)
+
 
 def read_plain_rows(
     entry: DataEntry,
@@ -48,7 +56,7 @@ def read_plain_rows(
     Media that rows have as bytes are written to the folder `store`, or to a temporary one.
 
     Raises:
-        DataError: if the entry is not one file or hub dataset, or rows are bad; has a line for each bad row.
+        DataError: if the entry is not one file or hub dataset, or rows are bad; has a line for each fault.
         ConnectionError: if the hub cannot be reached.
     """
     sources = expand(entry, readers=readers, resolve=resolve)
@@ -60,7 +68,8 @@ def read_plain_rows(
     folder = MediaFolder(store, beside=source.path and source.path.parent)
     media = MediaValues(folder)
     rows = list(_read_rows(source, media))
-    _refuse_bad_rows(source, rows)
+    bad = ((number, row.message) for number, row in rows if isinstance(row, BadRow))
+    _refuse(source.place, bad)
     row_numbers = sample_rows(len(rows), entry.limit, source.name)
     chosen_rows = [rows[row] for row in row_numbers]
     return PlainRows(source.name, source.place, source.key(), chosen_rows, media)  # type: ignore[arg-type]
@@ -75,22 +84,14 @@ def _read_rows(
             yield number, row
             continue
         try:
-            yield number, media.without_bytes(row)
+            yield number, media.without_bytes(small_headings(row))
         except DataError as error:
             yield number, BadRow(str(error))
 
 
-def _refuse_bad_rows(
-    source: DataSource, rows: Sequence[tuple[int, Mapping[str, Any] | BadRow]]
-) -> None:
-    bad_rows = [(number, row.message) for number, row in rows if isinstance(row, BadRow)]
-    if bad_rows:
-        lines = [
-            f"{source.place}:{number}: {message}" for number, message in bad_rows[:_MOST_SHOWN_ROWS]
-        ]
-        count_line = (
-            [f"{source.place}: … and {len(bad_rows) - _MOST_SHOWN_ROWS} more"]
-            if len(bad_rows) > _MOST_SHOWN_ROWS
-            else []
-        )
-        raise DataError("\n".join([*lines, *count_line]))
+def _refuse(place: str, faults: Iterable[tuple[int, str]]) -> None:
+    bad_rows = RowFaults()
+    for number, message in faults:
+        bad_rows.add(number, message)
+    if bad_rows.count:
+        raise DataError("\n".join(map(str, bad_rows.problems(place))))

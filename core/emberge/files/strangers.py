@@ -19,6 +19,7 @@ from emberge.wording import human_size
 # JSON's escapes of surrogates: a character beyond 16 bits is written as two of them.
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
+_POINTER = b"version https://git-lfs"
 JSON_LIMIT = 64 << 20
 """Largest size in bytes of a model's or result's JSON file; the largest known tokenizer.json has 33 MB."""
 
@@ -32,13 +33,18 @@ def open_regular(path: Path, *, limit: int | None = None) -> IO[bytes]:
 
     Raises:
         UnsoundFileError: if the path is a FIFO, a device, a socket or a folder, or the file has more than
-            `limit` bytes.
+            `limit` bytes, or is a pointer of Git LFS.
         OSError: if the file is missing or may not be read.
     """
     # Without O_NONBLOCK the opening of a FIFO waits for a writer.
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         require_regular(path, os.fstat(handle), limit=limit)
+        if os.pread(handle, len(_POINTER), 0) == _POINTER:
+            raise UnsoundFileError(
+                f"{path}: a pointer of Git LFS is in the place of the file; run `git lfs pull` where "
+                "it comes from, or get the file again"
+            )
         return os.fdopen(handle, "rb")
     except BaseException:
         os.close(handle)

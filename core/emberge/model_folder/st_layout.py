@@ -215,19 +215,23 @@ def read_routes(folder: Path) -> Mapping[str, tuple[ModuleFolder, ...]] | None:
 def read_settings(folder: Path) -> dict[str, Any]:
     """Return config_sentence_transformers.json: prompts, similarity, versions; empty without one.
 
+    A prompt of null is none, which is an empty text.
+
     Raises:
         CheckpointError: if prompts are not texts by name, or the default is none of them.
     """
     path = folder / _SETTINGS
     settings = read_object(path) if path.is_file() else {}
-    prompts, default = settings.get("prompts", {}), settings.get("default_prompt_name")
+    prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
+    if isinstance(prompts, dict):
+        prompts = {name: "" if text is None else text for name, text in prompts.items()}
     if not (isinstance(prompts, dict) and all(isinstance(one, str) for one in prompts.values())):
         raise CheckpointError(f"{path}: prompts is no object of texts by name; get the file again")
     if default is not None and default not in [*prompts]:
         raise CheckpointError(
             f"{path}: default_prompt_name '{default}' is no name of a prompt; write null"
         )
-    return settings
+    return settings | {"prompts": prompts} if "prompts" in settings else settings
 
 
 def read_trunk_settings(trunk: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge.errors import CheckpointError
-from emberge.files import find_half_surrogate
+from emberge.files import find_half_surrogate, open_regular
 from emberge.tensor_files.remote_file import RemoteFile
 
 HEADER = "emberge"
@@ -156,9 +156,7 @@ def header_size(path: Path | str, opening: bytes, size: int) -> int:
 def _read_raw_header(path: Path) -> tuple[bytes, int]:
     """Return the unparsed header of a file, and the file's size."""
     try:
-        if not path.is_file():  # a pipe would be waited for
-            raise CheckpointError(f"{path}: is no file; {_AGAIN}")
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             return file.read(_read_length(path, file.read(8), size)), size
     except (OSError, ValueError) as error:  # a name with a NUL is no name of a file

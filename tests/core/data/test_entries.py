@@ -21,6 +21,7 @@ from emberge.data import (
     load_catalogue,
     load_datasets,
     one_by_one,
+    read_document_rows,
     read_plain_rows,
 )
 from emberge.data.entry import Catalogue
@@ -454,7 +455,28 @@ def test_every_usual_name_of_an_image_is_known(name: str) -> None:
 @pytest.mark.parametrize("name", ["audio", "audio_path", "audio_file"])
 def test_every_usual_name_of_a_clip_is_known(name: str) -> None:
     assert column_kind(name) == "audio"
-    assert column_kind(name.upper()) is None
+    assert column_kind(name.upper()) == "audio"
+
+
+@pytest.mark.parametrize(
+    ("names", "layout"),
+    [
+        (["QUESTION", "Answer"], ColumnLayout("QUESTION", ("Answer",))),
+        (
+            ["Query", " POSITIVE", "Negative 1"],
+            ColumnLayout("Query", (" POSITIVE",), ("Negative 1",)),
+        ),
+        (["Text", "Label"], ColumnLayout("Text", label="Label")),
+        (
+            ["Sentence1", "SENTENCE2", "Label"],
+            ColumnLayout("Sentence1", ("SENTENCE2",), score="Label", unit_score=True),
+        ),
+        (["query", "Query", "pos"], ColumnLayout("query", ("pos",))),
+        (["TEXT"], ColumnLayout("TEXT", single=True)),
+    ],
+)
+def test_headings_are_read_in_any_case(names: list[str], layout: ColumnLayout) -> None:
+    assert find_layout(names, Columns()) == layout
 
 
 def test_a_degree_beside_two_sentences_is_a_unit_score() -> None:
@@ -613,19 +635,27 @@ def test_plain_rows_are_those_of_one_file(tmp_path: Path, two_lists: Path) -> No
         read_plain_rows(DataEntry(path=DataRef(str(two_lists))), readers=READERS, resolve=resolve)
 
 
-def test_bad_plain_rows_are_listed_up_to_twenty(tmp_path: Path) -> None:
+def test_one_fault_of_plain_rows_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    path.write_text("x\n" * 21)
+    path.write_text("x\n" * 21 + '{"a": 1,\n')
     with pytest.raises(DataError) as caught:
         read_plain_rows(DataEntry(path=DataRef(str(path))), readers=READERS, resolve=resolve)
-    lines = str(caught.value).splitlines()
-    assert len(lines) == 21
-    assert lines[-1].endswith("… and 1 more")
-    path.write_text("x\n" * 20)
-    with pytest.raises(DataError) as caught:
-        read_plain_rows(DataEntry(path=DataRef(str(path))), readers=READERS, resolve=resolve)
-    assert "more" not in str(caught.value).splitlines()[-1].rpartition(":")[2]
-    assert len(str(caught.value).splitlines()) == 20
+    first, second = str(caught.value).splitlines()
+    assert f"{path}:1: " in first
+    assert "(21 rows: 1, 2, 3, 4, 5, …)" in first
+    assert f"{path}:22: " in second
+    assert "at column 9" in second  # behind the comma, where the line ends
+
+
+def test_capital_headings_of_plain_rows_and_documents_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"ID": 7, "Title": "T", "TEXT": "x"}\n')
+    entry = DataEntry(path=DataRef(str(path)))
+    found = read_plain_rows(entry, readers=READERS, resolve=resolve)
+    assert found is not None
+    assert found.rows[0][1]["text"] == "x"
+    (document,) = read_document_rows(path, READERS)
+    assert (document.name, document.title, document.text) == ("7", "T", "x")
 
 
 def preview(path: Path, **options: Any) -> Any:

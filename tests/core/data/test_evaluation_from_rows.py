@@ -10,7 +10,7 @@ import pytest
 from emberge import Columns, DataError, DataRef, EvalSource, RetrievalData
 from emberge.data import (
     check_eval_sets,
-    describe_small_sets,
+    describe_odd_sets,
     eval_texts,
     lacking_half,
     load_datasets,
@@ -356,7 +356,7 @@ def test_check_shows_the_first_row_as_it_was_understood(tmp_path: Path) -> None:
 
 def warnings_of(path: Path, split: Any = "test") -> list[str]:
     sets = pick_eval_sets(path, readers=READERS, split=split)
-    return list(describe_small_sets(sets, split, READERS))
+    return list(describe_odd_sets(sets, split, READERS))
 
 
 def write_questions(path: Path, count: int, answers: int = 1) -> Path:

@@ -13,6 +13,7 @@ import pytest
 from emberge import DataError, DataRef, EvalSet, EvalSource, RetrievalData
 from emberge.data import (
     check_eval_sets,
+    describe_odd_sets,
     eval_texts,
     lacking_half,
     load_eval_set,
@@ -158,8 +159,8 @@ def test_a_query_without_a_grade_above_0_is_refused_in_scored_halves(tmp_path: P
         half(tmp_path, "retrieval")
     assert list(half(tmp_path, "retrieval", "train").relevant) == ["q", "r"]
     context: Any = Announced(None)
-    _, (fault,) = check_eval_sets(context, EvalSource(path=DataRef(str(tmp_path))))
-    assert "qrels.tsv:2:" in fault
+    _, faults = check_eval_sets(context, EvalSource(path=DataRef(str(tmp_path))))
+    assert ["qrels.tsv:2:" in fault for fault in faults] == [True]
 
 
 @pytest.mark.parametrize("name", ["queries", "corpus"])
@@ -179,6 +180,54 @@ def test_faults_of_retrieval_sets_have_lines(
     retrieval(tmp_path, **texts, qrels={"qrels.tsv": "q\td\t1\n"})
     with pytest.raises(DataError, match=rf"{name}\.jsonl:2: {said}"):
         half(tmp_path, "retrieval")
+
+
+def test_all_faults_of_all_sets_are_told_before_a_run(tmp_path: Path) -> None:
+    texts = [{"_id": "a", "text": "A"}, {"_id": "b", "text": "B"}]
+    qrels = "Query-ID\tCorpus-ID\tScore\na\tz\t1\ny\tb\t1\na\ta\t1\na\ta\t2\nb\tb\n"
+    retrieval(tmp_path / "r", texts, [*texts, {"_id": "a", "text": "C"}], {"qrels.tsv": qrels})
+    pairs = [{"query": "a", "pos": "b", "score": 1}, {"query": "a", "pos": ["b", "c"], "score": 1}]
+    rows_file(tmp_path / "p" / "test.jsonl", *pairs[:1], {"query": 3, "pos": "b", "score": 1})
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "train.jsonl").write_text('{"text": "A", "label": "x"}\n' * 2)
+    (tmp_path / "c" / "test.jsonl").write_text('{"Text": "B", "LABEL": "y"}\n' * 2)
+    listed = [
+        *("eval:", "- {name: r, dir: r, task: retrieval}", "- {name: p, dir: p, task: sts}"),
+        "- {name: c, dir: c, task: classification}",
+    ]
+    (tmp_path / "datasets.yaml").write_text("\n".join(listed))
+    context: Any = Announced(None)
+    source = EvalSource(path=DataRef(str(tmp_path / "datasets.yaml")))
+    _, faults = check_eval_sets(context, source)
+    assert [fault.removeprefix(f"{tmp_path}/").split(" ")[0] for fault in faults] == [
+        *("r/qrels.tsv:6:", "r/corpus.jsonl:3:", "r/qrels.tsv:2:", "r/qrels.tsv:3:"),
+        *("r/qrels.tsv:5:", "p/test.jsonl:2:", "c/test.jsonl:"),
+    ]
+    for fault, word in zip(
+        faults, ("number", "'a'", "'z'", "'y'", "grade", "text", "'y'"), strict=True
+    ):
+        assert word in fault
+    with pytest.raises(DataError) as caught:
+        half(tmp_path / "r", "retrieval")
+    assert str(caught.value).splitlines() == faults[:5]
+
+
+@pytest.mark.parametrize(
+    ("task", "rows"),
+    [
+        ("sts", [{"query": "a", "pos": "b", "score": score} for score in (0, 0.5, 1)]),
+        ("clustering", [{"text": "a", "label": label} for label in "xyz"]),
+        (
+            "reranking",
+            [{"query": "a", "pos": pair[0], "neg": pair[1]} for pair in ("bc", "cd", "eb")],
+        ),
+    ],
+)
+def test_rows_that_contradict_others_are_told(tmp_path: Path, task: str, rows: list[Any]) -> None:
+    rows_file(tmp_path / "test.jsonl", *rows)
+    odd, _ = describe_odd_sets([one_set(tmp_path, task)], "test", READERS)
+    assert f"{tmp_path / 'test.jsonl'}:2: " in odd
+    assert "(2 such rows in 'exam')" in odd
 
 
 def test_a_heading_is_one_in_the_first_line_alone(tmp_path: Path) -> None:

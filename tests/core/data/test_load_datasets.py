@@ -116,7 +116,17 @@ def test_a_bad_row_is_named_with_its_line(tmp_path: Path, row: Any, said: str) -
 
 
 def test_bad_rows_are_told_of_all_datasets_and_up_to_twenty(tmp_path: Path) -> None:
-    lines = refusal(tmp_path, [GOOD, *[{**GOOD, "query": ""}] * 25]).splitlines()
+    (line,) = refusal(tmp_path, [GOOD, *[{**GOOD, "query": n} for n in range(25)]]).splitlines()
+    assert ":2: 'query' " in line
+    assert "(25 rows of the 26 that were read: 2, 3, 4, 5, 6, …)" in line
+    bad_lists = [{**GOOD, "pos": ["a", 3]}, {**GOOD, "pos": [None]}, {**GOOD, "pos": [5]}]
+    assert [len(refusal(tmp_path, rows).splitlines()) for rows in (bad_lists, bad_lists[::2])] == [
+        2,
+        1,
+    ]
+    lines = refusal(tmp_path, [GOOD, *(f"{'x' * n} [" for n in range(1, 26))]).splitlines()
+    assert len(lines) == 1
+    lines = refusal(tmp_path, [GOOD, *(" " * n + "]" for n in range(25))]).splitlines()
     assert len(lines) == 21
     assert ":2: " in lines[0]
     assert ":21: " in lines[19]

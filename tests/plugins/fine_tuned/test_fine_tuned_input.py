@@ -56,10 +56,10 @@ def test_a_sound_task_has_no_problems(problems: Callable[..., list[str]]) -> Non
 def test_rows_that_do_not_fit_are_named_with_their_line(
     problems: Callable[..., list[str]], tmp_path: Path
 ) -> None:
-    (first, *others) = problems(text="sentence")
+    (first,) = problems(text="sentence")
     assert "train.jsonl:1: " in first
     assert "`text`" in first
-    assert len(others) == 20, "twenty rows and a count"
+    assert " rows: 1, 2, 3, 4, 5, …" in first
     (short, *_) = problems(
         head="tokens", text="words", label="tags", test=write(tmp_path, "a.jsonl", {"tags": ["O"]})
     )

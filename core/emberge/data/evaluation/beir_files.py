@@ -10,6 +10,7 @@ from typing import Any, get_args
 from emberge.contracts import MEDIA_KINDS, Split, plain_text
 from emberge.data.entry import EvalSet
 from emberge.data.evaluation.eval_data import RetrievalData
+from emberge.data.evaluation.set_faults import SetFaults
 from emberge.data.file_summary import format_path
 from emberge.data.rows.line_files import read_text_lines
 from emberge.data.rows.media_values import MediaValues
@@ -29,6 +30,7 @@ def read_retrieval(
     split: str,
     limit: int | None,
     media: MediaValues,
+    faults: SetFaults,
 ) -> RetrievalData:
     """Join documents, the queries with a judgement in this half, and the judgements.
 
@@ -36,21 +38,24 @@ def read_retrieval(
         DataError: if a row has no id or text, an id occurs twice, a judgement names an unknown id, or a query
             has no relevant document.
     """
-    path, judgements = read_judgements(eval_set, split)
-    texts = _read_texts(queries, media, titled=False)
-    documents = _read_texts(corpus, media, titled=True)
+    path, judgements = read_judgements(eval_set, split, faults)
+    texts = _read_texts(queries, media, faults, titled=False)
+    documents = _read_texts(corpus, media, faults, titled=True)
     relevant: dict[str, dict[str, int]] = {}
     for line, (query, document, grade) in judgements:
-        for kind, texts_by_id, name in (("query", texts, query), ("document", documents, document)):
-            if name not in texts_by_id:
-                raise DataError(
-                    f"{format_path(path)}:{line}: there is no {kind} '{name}'; remove the line"
-                )
-        if relevant.setdefault(query, {}).setdefault(document, grade) != grade:
-            raise DataError(
-                f"{format_path(path)}:{line}: '{document}' was given another grade for "
-                f"'{query}' before; keep one of the lines"
+        where = f"{format_path(path)}:{line}"
+        if query not in texts and not faults.hidden:
+            faults.add(f"{where}: there is no query '{query}'; remove the line, or add the query")
+        if document not in documents and not faults.hidden:
+            faults.add(
+                f"{where}: there is no document '{document}'; remove the line, or add the document"
             )
+        if relevant.setdefault(query, {}).setdefault(document, grade) != grade:
+            faults.add(
+                f"{where}: '{document}' was given another grade for '{query}' before; keep one of "
+                "the lines"
+            )
+    faults.require_none()
     names = list(relevant)
     names = [names[i] for i in sample_rows(len(names), limit, eval_set.name)]
     relevant = {name: relevant[name] for name in names}
@@ -86,64 +91,88 @@ def _find_judgement_file(eval_set: EvalSet, split: str) -> Path:
     )
 
 
-def read_judgements(eval_set: EvalSet, split: str) -> tuple[Path, list[Judgement]]:
+def read_judgements(
+    eval_set: EvalSet, split: str, faults: SetFaults
+) -> tuple[Path, list[Judgement]]:
     """Return the file with the judgements of one half, and its judgements: line, (query, document, grade).
 
+    Faults are lines that cannot be read, and queries of the test or dev half without a grade above 0, so that
+    each model's score would be 0.
+
     Raises:
-        DataError: if there is no such file, a line cannot be read, or a query of the test or dev half has no
-            grade above 0, so that each model's score would be 0.
+        DataError: if there is no such file, or no judgement in it.
     """
     path = _find_judgement_file(eval_set, split)
     judgements = []
     for line, text in read_text_lines(path):
         cells = text.split("\t")
-        if not text.strip() or (line == 1 and cells[-1] == "score"):
+        if not text.strip() or (line == 1 and cells[-1].strip().lower() == "score"):
             continue
         if len(cells) != 3 or not _GRADE.fullmatch(cells[2].strip()):
-            raise DataError(
+            faults.add(
                 f"{format_path(path)}:{line}: expected query, document and a whole number between tabs"
             )
+            continue
         judgements.append((line, (cells[0], cells[1], int(cells[2]))))
     if not judgements:
+        faults.require_none()
         raise DataError(f"{format_path(path)}: there are no judgements")
     if split in get_args(Split):
-        _require_relevant(path, judgements)
+        _find_unanswered(path, judgements, faults)
     return path, judgements
 
 
-def _require_relevant(path: Path, judgements: Sequence[Judgement]) -> None:
-    answered = {query for _, (query, _, grade) in judgements if grade > 0}
+def _find_unanswered(path: Path, judgements: Sequence[Judgement], faults: SetFaults) -> None:
+    seen = {query for _, (query, _, grade) in judgements if grade > 0}
     for line, (query, _, _) in judgements:
-        if query not in answered:
-            raise DataError(
+        if query not in seen:
+            seen.add(query)
+            faults.add(
                 f"{format_path(path)}:{line}: no document has a grade above 0 for the query "
                 f"'{query}', so that nothing could be right; remove its lines, or correct them"
             )
 
 
-def _read_texts(rows: PlacedRows, media: MediaValues, *, titled: bool) -> dict[str, str]:
+def _read_texts(
+    rows: PlacedRows, media: MediaValues, faults: SetFaults, *, titled: bool
+) -> dict[str, str]:
+    """Return texts by id."""
     texts: dict[str, str] = {}
     for where, row in rows:
-        name, text = row.get("_id"), read_text(where, row, media)
-        title = row.get("title") if titled else None
-        title = "" if title is None else title
-        if not isinstance(text, str) or not isinstance(title, str):
-            columns = ", ".join(row)
-            raise DataError(
-                f"{where}: expected _id and text (columns: {columns}); image or audio may be in "
-                "the text's place"
-            )
+        name = row.get("_id")
         if isinstance(name, bool) or not isinstance(name, str | int):
-            raise DataError(
-                f"{where}: the row needs an _id that is text or a whole number, not {name}"
+            faults.add(
+                f"{where}: expected _id and text (columns: {', '.join(row)}); an _id is text or a "
+                "whole number",
+                hides=True,
             )
+            continue
         if str(name) in texts:
-            raise DataError(f"{where}: the id '{name}' was given before; ids are unique")
-        joined_text = f"{plain_text(title)} {text}".strip()
-        if not joined_text:
-            raise DataError(f"{where}: the text is empty or only white space; fill or remove it")
-        texts[str(name)] = joined_text
+            faults.add(f"{where}: the id '{name}' was given before; ids are unique")
+        texts.setdefault(str(name), "")
+        with faults.collect():
+            texts[str(name)] = _join_text(where, row, media, titled=titled)
     return texts
+
+
+def _join_text(where: str, row: Mapping[str, Any], media: MediaValues, *, titled: bool) -> str:
+    """Return the title and text of a row.
+
+    Raises:
+        DataError: if it has none that can be read.
+    """
+    text = read_text(where, row, media)
+    title = row.get("title") if titled else None
+    title = "" if title is None else title
+    if not isinstance(text, str) or not isinstance(title, str):
+        raise DataError(
+            f"{where}: expected _id and text (columns: {', '.join(row)}); image or audio may be in "
+            "the text's place"
+        )
+    joined_text = f"{plain_text(title)} {text}".strip()
+    if not joined_text:
+        raise DataError(f"{where}: the text is empty or only white space; fill or remove it")
+    return joined_text
 
 
 def read_text(where: str, row: Mapping[str, Any], media: MediaValues) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +25,7 @@ from emberge.data.evaluation.searched_documents import (
     read_placed_rows,
     read_searched_documents,
 )
+from emberge.data.evaluation.set_faults import SetFaults
 from emberge.data.file_summary import (
     DataDecisions,
     FileSummary,
@@ -36,7 +38,7 @@ from emberge.data.rows.row_parser import Row
 from emberge.data.sampling import even_place, sample_labelled, sample_rows
 from emberge.errors import DataError
 from emberge.media import MediaFolder
-from emberge.wording import join_some
+from emberge.wording import count_noun, join_some
 
 T = TypeVar("T")
 
@@ -57,14 +59,22 @@ def load_eval_set(
     within the texts; their bytes are kept in `store` or, if it is None, until the process ends.
 
     Raises:
-        DataError: if a file is missing, a row cannot be used, or no document is relevant to a query; names
-            file and line.
+        DataError: if a file is missing, a row cannot be used, no document is relevant to a query, or ids,
+            grades or rows contradict each other; has a line with `file:line` for each fault.
     """
     if not eval_set.folder.is_dir():
         raise DataError(
             f"{_describe_place(eval_set)}{format_path(eval_set.folder)}: there is no such folder"
         )
     return _LOADERS[eval_set.task](_HalfReader(eval_set, readers, split, limit, store))
+
+
+def read_whole_set(eval_set: EvalSet, split: str, readers: Sequence[Reader]) -> SetFaults:
+    """Read one half of an evaluation set, and return its faults and oddities."""
+    half = _HalfReader(eval_set, readers, split, None, None)
+    with half.faults.collect():
+        _LOADERS[eval_set.task](half)
+    return half.faults
 
 
 def _describe_place(eval_set: EvalSet) -> str:
@@ -106,6 +116,7 @@ class _HalfReader:
         store: Path | None,
     ) -> None:
         self.eval_set, self.readers, self.split, self.limit = eval_set, readers, split, limit
+        self.faults = SetFaults()
         self.media = MediaValues(MediaFolder(store, eval_set.folder))
 
     def file(self, stem: str) -> Path:
@@ -114,7 +125,7 @@ class _HalfReader:
 
     def plain(self, stem: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Return an iterator over `file:line` and each row of a file."""
-        return read_placed_rows(self.file(stem), self.readers)
+        return read_placed_rows(self.file(stem), self.readers, self.faults)
 
     def rows(self, stem: str, task: TaskKind) -> tuple[list[Row], DataDecisions]:
         """Read rows in the format of training files, with the same checks."""
@@ -136,14 +147,42 @@ class _HalfReader:
         for row, (where, _) in zip(rows, self.plain(self.split), strict=True):
             yield where, row
 
-    def labelled(self, stem: str) -> tuple[list[str], list[str]]:
-        """Read the texts and labels of a file."""
-        rows, _ = self.rows(stem, "classification")
-        if not rows or rows[0].label is None:
-            raise DataError(
-                f"{format_path(self.file(stem))}: the rows need the columns text and label"
+    def labelled_pairs(self, stem: str) -> list[tuple[str, str]]:
+        """Read the (text, label) pairs of a file; none if it has faults."""
+        rows: list[Row] = []
+        with self.faults.collect():
+            rows, _ = self.rows(stem, "classification")
+            if not rows or rows[0].label is None:
+                raise DataError(
+                    f"{format_path(self.file(stem))}: the rows need the columns text and label"
+                )
+        labelled = ((number, row.anchor, row.label) for number, row in enumerate(rows))
+        self.find_other_values(stem, labelled, "label")
+        return [(row.anchor, str(row.label)) for row in rows]
+
+    def find_other_values(
+        self, stem: str, values: Iterable[tuple[int, Hashable, object]], noun: str
+    ) -> None:
+        """Add the oddity of rows that repeat a key with another value: (number of the row, key, value)."""
+        first: dict[Hashable, object] = {}
+        odd = {row for row, key, value in values if first.setdefault(key, value) != value}
+        if odd:
+            where, _ = next(islice(self.plain(stem), min(odd), None))
+            self.faults.oddities.append(
+                f"{where}: the {noun} of this row contradicts that of an equal text "
+                f"({count_noun(len(odd), 'such row')} in '{self.eval_set.name}'), so that no model "
+                "can be right in both; keep one"
             )
-        return self.sample_labelled([(row.anchor, str(row.label)) for row in rows])
+
+    def find_judged_twice(self, rows: Sequence[Row]) -> None:
+        """Add the oddity of texts that are both positive and negative for a query."""
+        judged = (
+            (number, (row.anchor, text), is_positive)
+            for number, row in enumerate(rows)
+            for texts, is_positive in ((row.positives, True), (row.negatives, False))
+            for text in texts
+        )
+        self.find_other_values(self.split, judged, "judgement")
 
     def sample_labelled(self, pairs: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
         """Return the texts and the labels of the (text, label) pairs that the limit keeps."""
@@ -158,10 +197,13 @@ def _load_pairs(half: _HalfReader) -> PairData:
     for row, (where, fields) in zip(rows, half.plain(half.split), strict=True):
         subset = fields.get("subset")
         if isinstance(subset, bool) or not isinstance(subset, str | int | None):
-            raise DataError(f"{where}: 'subset' is a word, not a {type(subset).__name__}")
+            half.faults.add(f"{where}: 'subset' is a word, not a {type(subset).__name__}")
         subsets.append(subset)
         if len(row.positives) != 1 or row.positive_scores is None:
-            raise DataError(f"{where}: a pair needs one other text and one score")
+            half.faults.add(f"{where}: a pair needs one other text and one score")
+    half.faults.require_none()
+    scored = ((n, (row.anchor, *row.positives), row.positive_scores) for n, row in enumerate(rows))
+    half.find_other_values(half.split, scored, "score")
     examples = half.sample([decisions.example(row) for row in rows])
     sample = half.sample(subsets)
     return PairData(
@@ -174,18 +216,36 @@ def _load_pairs(half: _HalfReader) -> PairData:
 
 def _load_classification(half: _HalfReader) -> ClassificationData:
     if half.eval_set.rows is None or half.eval_set.rows.fitted is not None:
-        return ClassificationData(*half.labelled("train"), *half.labelled(half.split))
-    rows, _ = half.rows(half.split, "classification")
-    pairs = [*dict.fromkeys((row.anchor, str(row.label)) for row in rows)]
+        fitted, scored = half.labelled_pairs("train"), half.labelled_pairs(half.split)
+        half.faults.require_none()
+        _find_unfitted(half, fitted, scored)
+        return ClassificationData(*half.sample_labelled(fitted), *half.sample_labelled(scored))
+    labelled = half.labelled_pairs(half.split)
+    half.faults.require_none()
+    pairs = [*dict.fromkeys(labelled)]
     fitted, scored = _halve_labels(pairs, half.eval_set.name)
     for label, count in Counter(label for _, label in pairs).items():
         if count < 2:
-            raise DataError(
+            half.faults.add(
                 f"{format_path(half.file(half.split))}: there is only one text of label "
                 f"'{label}', and a classifier needs one to be fitted on and one to be scored "
                 "on; remove it, or add texts"
             )
+    half.faults.require_none()
     return ClassificationData(*half.sample_labelled(fitted), *half.sample_labelled(scored))
+
+
+def _find_unfitted(
+    half: _HalfReader, fitted: Sequence[tuple[str, str]], scored: Sequence[tuple[str, str]]
+) -> None:
+    """Require that each scored label has a text that a classifier is fitted on."""
+    labels = {label for _, label in fitted}
+    for label in dict.fromkeys(label for _, label in scored if label not in labels):
+        half.faults.add(
+            f"{format_path(half.file(half.split))}: no text of {format_path(half.file('train'))} has "
+            f"the label '{label}', so that no classifier can give it; correct it, or add texts"
+        )
+    half.faults.require_none()
 
 
 def _halve_labels(
@@ -202,14 +262,18 @@ def _halve_labels(
 
 
 def _load_clustering(half: _HalfReader) -> ClusteringData:
-    return ClusteringData(*half.labelled(half.split))
+    pairs = half.labelled_pairs(half.split)
+    half.faults.require_none()
+    return ClusteringData(*half.sample_labelled(pairs))
 
 
 def _load_reranking(half: _HalfReader) -> RerankingData:
     rows, _ = half.rows(half.split, "reranking")
     for row, (where, _) in zip(rows, half.plain(half.split), strict=True):
         if not row.negatives:
-            raise DataError(f"{where}: a row to rerank needs negatives; add them or remove the row")
+            half.faults.add(f"{where}: a row to rerank needs negatives; add them or remove the row")
+    half.faults.require_none()
+    half.find_judged_twice(rows)
     rows = half.sample(rows)
     return RerankingData(
         [row.anchor for row in rows],
@@ -220,12 +284,23 @@ def _load_reranking(half: _HalfReader) -> RerankingData:
 
 def _load_retrieval(half: _HalfReader) -> EvalData:
     if (source := half.eval_set.rows) is not None:
-        rows, _ = half.rows(half.split, "retrieval")
         documents = SearchedDocuments("")
-        if source.documents is not None:
-            documents = read_searched_documents(source.documents, half.readers, half.media)
-        placed_rows = half.placed(rows)
-        return join_rows(placed_rows, documents, name=half.eval_set.name, limit=half.limit)
+        with half.faults.collect():
+            if source.documents is not None:
+                documents = read_searched_documents(
+                    source.documents, half.readers, half.media, half.faults
+                )
+        with half.faults.collect():
+            rows, _ = half.rows(half.split, "retrieval")
+        half.faults.require_none()
+        half.find_judged_twice(rows)
+        return join_rows(
+            half.placed(rows),
+            documents,
+            half.faults,
+            name=half.eval_set.name,
+            limit=half.limit,
+        )
     return read_retrieval(
         half.eval_set,
         corpus=half.plain("corpus"),
@@ -233,6 +308,7 @@ def _load_retrieval(half: _HalfReader) -> EvalData:
         media=half.media,
         split=half.split,
         limit=half.limit,
+        faults=half.faults,
     )
 
 

@@ -7,13 +7,19 @@ from collections.abc import Iterable, Mapping
 from emberge.data.evaluation.beir_files import reduce_corpus
 from emberge.data.evaluation.eval_data import RetrievalData
 from emberge.data.evaluation.searched_documents import SearchedDocuments
+from emberge.data.evaluation.set_faults import SetFaults
 from emberge.data.rows.row_parser import Row
 from emberge.data.sampling import sample_rows
 from emberge.errors import DataError
 
 
 def join_rows(
-    rows: Iterable[tuple[str, Row]], documents: SearchedDocuments, *, name: str, limit: int | None
+    rows: Iterable[tuple[str, Row]],
+    documents: SearchedDocuments,
+    faults: SetFaults,
+    *,
+    name: str,
+    limit: int | None,
 ) -> RetrievalData:
     """Return the retrieval set of rows, each after its `file:line`, and of further documents.
 
@@ -21,17 +27,21 @@ def join_rows(
     the queries, which depends on the set's `name`, the documents that belong to them, and as many others.
 
     Raises:
-        DataError: if there is no document of an id; names file and line.
+        DataError: if there is no document of an id; has a line for each fault.
     """
     queries: dict[str, dict[int, int]] = {}
     by_id: bool | None = None
     for where, row in rows:
         if by_id is None:
             by_id = row.positives[0] in documents.number_by_id
-        positives = [_find_document(documents, text, by_id, where) for text in row.positives]
+        judged = queries.setdefault(row.anchor, {})
+        for text in row.positives:
+            with faults.collect():
+                judged[_find_document(documents, text, by_id, where)] = 1
         for text in row.negatives:
-            _find_document(documents, text, by_id, where)
-        queries.setdefault(row.anchor, {}).update(dict.fromkeys(positives, 1))
+            with faults.collect():
+                _find_document(documents, text, by_id, where)
+    faults.require_none()
     corpus = {f"d{number}": text for number, text in enumerate(documents.texts)}
     anchors = list(queries)
     kept_numbers = sample_rows(len(anchors), limit, name)

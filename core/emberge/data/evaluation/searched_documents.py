@@ -11,7 +11,9 @@ from typing import Any
 from emberge.contracts import BadRow, Reader, plain_text
 from emberge.data.data_sources import find_reader
 from emberge.data.evaluation.beir_files import read_text
+from emberge.data.evaluation.set_faults import SetFaults
 from emberge.data.file_summary import format_path
+from emberge.data.rows.columns import small_headings
 from emberge.data.rows.line_files import read_text_lines
 from emberge.data.rows.media_values import MediaValues
 from emberge.errors import DataError
@@ -48,12 +50,18 @@ class SearchedDocuments:
 
 
 def read_searched_documents(
-    path: Path, readers: Sequence[Reader], media: MediaValues, limit: int | None = None
+    path: Path,
+    readers: Sequence[Reader],
+    media: MediaValues,
+    faults: SetFaults,
+    limit: int | None = None,
 ) -> SearchedDocuments:
     """Read the documents of a file, or of each file of a folder; at most the first `limit` of each file.
 
+    Faults are documents without a text, and ids that occur twice.
+
     Raises:
-        DataError: if there is no document, one has no text, or an id occurs twice; names file and line.
+        DataError: if there is no file, or no document in it.
     """
     documents = SearchedDocuments(format_path(path))
     for file in _list_document_files(path, readers):
@@ -62,9 +70,11 @@ def read_searched_documents(
                 if line.strip():
                     documents.add(plain_text(line))
             continue
-        for where, row in islice(read_placed_rows(file, readers), limit):
-            _add_row(documents, where, row, media)
+        for where, row in islice(read_placed_rows(file, readers, faults), limit):
+            with faults.collect():
+                _add_row(documents, where, row, media)
     if not documents.texts:
+        faults.require_none()
         raise DataError(f"{documents.place}: there are no documents; give a file with texts")
     return documents
 
@@ -90,18 +100,15 @@ def _list_document_files(path: Path, readers: Sequence[Reader]) -> list[Path]:
 
 
 def read_placed_rows(
-    file: Path, readers: Sequence[Reader]
+    file: Path, readers: Sequence[Reader], faults: SetFaults
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield `file:line` and each row of a file.
-
-    Raises:
-        DataError: if a row cannot be read; names file and line.
-    """
+    """Yield `file:line` and each row of a file; rows that cannot be read are faults."""
     for line, row in find_reader(file, readers).rows(file):
         where = f"{format_path(file)}:{line}"
         if isinstance(row, BadRow):
-            raise DataError(f"{where}: {row.message}")
-        yield where, row
+            faults.add(f"{where}: {row.message}", hides=True)
+            continue
+        yield where, small_headings(row)
 
 
 def _add_row(

@@ -1,28 +1,28 @@
-"""Checks of evaluation sets before a run: missing files, unusable first rows and unusable judgements."""
+"""Checks of evaluation sets before a run: missing files, and all faults of sets that are not huge."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
-from emberge.contracts import DataRef, Preflight, Split
+from emberge.contracts import DataRef, Preflight, Reader, Split
 from emberge.data.data_sources import PARTS
 from emberge.data.entry import DataEntry, EvalRows, EvalSet, EvalSource
-from emberge.data.evaluation.beir_files import read_judgements
+from emberge.data.evaluation.eval_sets import read_whole_set
 from emberge.data.evaluation.eval_source import pick_eval_sets, pick_named
-from emberge.data.evaluation.searched_documents import read_searched_documents
 from emberge.data.first_rows import check_entries
-from emberge.data.rows.media_values import MediaValues
 from emberge.errors import DataError
-from emberge.media import MediaFolder
 
-_FIRST_DOCUMENTS = 100
+_WHOLE = 256 << 20  # bytes of files that are read whole before a run
 
 
 def check_eval_sets(
     context: Preflight, source: EvalSource, split: Split = "test"
 ) -> tuple[list[EvalSet], list[str]]:
-    """Return the evaluation sets that a step will read, and their problems; of rows, read only the first.
+    """Return the evaluation sets that a step will read, and their problems.
+
+    A set is read whole, unless its files have more than _WHOLE bytes; of larger ones, only the first rows.
 
     If an earlier step has not made the sets yet, the sets that it announces are returned, if any.
     """
@@ -57,16 +57,14 @@ def _find_faults(eval_set: EvalSet, split: Split, context: Preflight) -> Iterato
     missing = lacking_half(eval_set, split)
     if missing is not None:
         yield missing
-    elif eval_set.rows is not None:
-        yield from _find_row_faults(eval_set, eval_set.rows, context)
-    elif eval_set.task == "retrieval":
-        try:
-            read_judgements(eval_set, split)
-        except DataError as error:
-            yield str(error)
+        return
+    faults = look_at_set(eval_set, split, tuple(context.readers))
+    problems = () if eval_set.rows is None else _show_first_rows(eval_set, eval_set.rows, context)
+    yield from problems if faults is None else faults[0]
 
 
-def _find_row_faults(eval_set: EvalSet, rows: EvalRows, context: Preflight) -> Iterator[str]:
+def _show_first_rows(eval_set: EvalSet, rows: EvalRows, context: Preflight) -> list[str]:
+    """Note the first example of a set of rows, and return the problems of the first rows."""
     entry = DataEntry(
         path=DataRef(str(rows.path)),
         name=eval_set.name,
@@ -75,15 +73,44 @@ def _find_row_faults(eval_set: EvalSet, rows: EvalRows, context: Preflight) -> I
         score_range=eval_set.score_range,
     )
     checked = check_entries([entry], readers=context.readers, resolve=_locate)
-    yield from (str(problem) for problem in checked.problems)
     for head in checked.heads:
         context.note(f"evaluation: {head.title}", head.lines)
-    if rows.documents is not None:
-        media = MediaValues(MediaFolder(beside=rows.path.parent))
-        try:
-            read_searched_documents(rows.documents, context.readers, media, _FIRST_DOCUMENTS)
-        except DataError as error:
-            yield str(error)
+    return [str(problem) for problem in checked.problems]
+
+
+def look_at_set(
+    eval_set: EvalSet, split: Split, readers: tuple[Reader, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """Return (faults, oddities) of one half, all of it read; None if it is larger than _WHOLE bytes."""
+    statuses = [(str(file), file.stat()) for file in _list_files(eval_set)]
+    if sum(status.st_size for _, status in statuses) > _WHOLE:
+        return None
+    stamps = tuple((name, status.st_size, status.st_mtime_ns) for name, status in statuses)
+    return _read_whole(eval_set, split, readers, stamps)
+
+
+@functools.lru_cache(maxsize=256)
+def _read_whole(
+    eval_set: EvalSet,
+    split: Split,
+    readers: tuple[Reader, ...],
+    stamps: tuple[tuple[str, int, int], ...],  # noqa: ARG001 - it ages the memory
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    faults = read_whole_set(eval_set, split, readers)
+    try:
+        faults.require_none()
+    except DataError as error:
+        return tuple(str(error).splitlines()), ()
+    return (), tuple(faults.oddities)
+
+
+def _list_files(eval_set: EvalSet) -> list[Path]:
+    if eval_set.rows is not None:
+        return [file for _, file in eval_set.files()]
+    # Only these two folders are listed, as others below them may contain anything.
+    folders = (eval_set.folder, eval_set.folder / "qrels")
+    listed = (file for folder in folders if folder.is_dir() for file in sorted(folder.iterdir()))
+    return [file for file in listed if file.is_file()]
 
 
 def _locate(reference: DataRef) -> Path:
@@ -96,12 +123,7 @@ def lacking_half(one: EvalSet, split: Split) -> str | None:
         return None if one.rows.path.is_file() else f"{one.name}: there is no {one.rows.path}"
     if not one.folder.is_dir():
         return f"{one.where}: there is no folder {one.folder}"
-    # Only these two folders are listed, as others below them may contain anything.
-    file_names = [
-        file.relative_to(one.folder).as_posix()
-        for folder in (one.folder, one.folder / "qrels")
-        for file in (folder.iterdir() if folder.is_dir() else ())
-    ]
+    file_names = [file.relative_to(one.folder).as_posix() for file in _list_files(one)]
     judgements = ("qrels." if split == "test" else f"qrels_{split}.", f"qrels/{split}.")
     starts_by_file: dict[str, tuple[str, ...]] = {f"{split} file": (f"{split}.",)}
     if one.task == "classification":

@@ -1,4 +1,4 @@
-"""Warnings of evaluation sets with too few queries to compare models, with the width of intervals."""
+"""Warnings of evaluation sets: too few queries to compare models, and rows that contradict each other."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from emberge.data.data_sources import find_reader
 from emberge.data.entry import EvalSet
 from emberge.data.evaluation.beir_files import read_judgements
 from emberge.data.evaluation.eval_sets import find_half_file
+from emberge.data.evaluation.set_checks import look_at_set
+from emberge.data.evaluation.set_faults import SetFaults
 from emberge.data.rows.columns import LayoutError
 from emberge.data.rows.media_values import MediaValues
 from emberge.data.rows.row_parser import RowError, RowParser
@@ -27,15 +29,17 @@ _SCORE_SPREAD = 33.0
 _DIFFERENCE_SPREAD = 12.0
 
 
-def describe_small_sets(
+def describe_odd_sets(
     sets: Sequence[EvalSet], split: Split, readers: Sequence[Reader]
 ) -> Iterator[str]:
-    """Yield a warning for each set with fewer than _ENOUGH queries: the width of intervals with so few.
+    """Yield warnings: the width of intervals of a set with fewer than _ENOUGH queries, and contradictions.
 
     A set whose files cannot be read, which is a problem of its own, is left out.
     """
     for eval_set in sets:
         try:
+            looked = look_at_set(eval_set, split, tuple(readers))
+            yield from looked[1] if looked else ()
             count = _count_units(eval_set, split, readers)
         except (EmbergeError, LayoutError, RowError, OSError):
             continue
@@ -63,7 +67,7 @@ def describe_small_set(name: str, count: int, noun: str = "query") -> str | None
 def _count_units(eval_set: EvalSet, split: Split, readers: Sequence[Reader]) -> int:
     """Return the number of queries or rows of a half; _ENOUGH or more if they are not all counted."""
     if eval_set.rows is None and eval_set.task == "retrieval":
-        _, judgements = read_judgements(eval_set, split)
+        _, judgements = read_judgements(eval_set, split, SetFaults())
         return len({query for _, (query, _, _) in judgements})
     path = find_half_file(eval_set, split, readers)
     rows = (row for _, row in find_reader(path, readers).rows(path))

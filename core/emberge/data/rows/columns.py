@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from emberge.contracts import MediaKind, TaskKind
 from emberge.data.entry import Columns
@@ -38,6 +40,18 @@ UNDECIDED = frozenset(
     }
 )
 _HINT = "write columns: {anchor: …, positive: …} (and negative, score or label) in the entry"
+
+
+@functools.lru_cache(maxsize=1024)
+def fold_heading(name: str) -> str:
+    """Return a heading in small letters, with `_` between words, as the usual names are written."""
+    return "_".join(name.lower().replace("-", " ").split())
+
+
+def small_headings(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a row with its values under small headings too; of two equal ones the first counts."""
+    folded = {fold_heading(name): value for name, value in reversed(row.items())}
+    return row if folded.keys() <= row.keys() else {**folded, **row}
 
 
 class LayoutError(Exception):
@@ -96,7 +110,7 @@ def find_layout(
                 f"columns: {part} names '{name}', which is not there{suggest(name, names)} "
                 f"(columns: {', '.join(names)})"
             )
-    if task == "text" or (task is None and len(names) == 1 and names[0] in TEXTS):
+    if task == "text" or (task is None and len(names) == 1 and fold_heading(names[0]) in TEXTS):
         return ColumnLayout(columns.anchor or _find_text_column(names), single=True)
     unused = [name for name in names if name not in named_columns.values()]
     anchor = columns.anchor or _find_one(unused, ANCHORS, "anchor", names)
@@ -114,7 +128,7 @@ def find_layout(
             label=_find_one(unused, LABELS, "label", names),
             positive_scores=_find_one(unused, ("pos_scores", "positive_scores"), "score", names),
             negative_scores=_find_one(unused, ("neg_scores", "negative_scores"), "score", names),
-            prompt="prompt" if "prompt" in unused else None,
+            prompt=_find_one(unused, ("prompt",), "prompt", names),
             kind=_find_one(unused, ("type", "task_type"), "task", names),
         )
         negative = _find_one(unused, NEGATIVES, "negative", names) or _find_first_numbered(
@@ -134,7 +148,7 @@ def find_layout(
 
 def column_kind(name: str) -> MediaKind | None:
     """Return the kind of media in a column of this name, by the usual names; None for text."""
-    return MEDIA.get(name)
+    return MEDIA.get(fold_heading(name))
 
 
 def _place_media(
@@ -149,7 +163,7 @@ def _place_media(
     if medium is None:
         return anchor, positive
     caption = _find_one(unused, CAPTIONS, "caption", names)
-    if positive is None and any(name in LABELS for name in unused):
+    if positive is None and any(fold_heading(name) in LABELS for name in unused):
         return anchor or (None if caption else medium), None
     return (anchor, medium) if anchor else (medium, positive or caption)
 
@@ -179,13 +193,14 @@ def _place_label(layout: ColumnLayout, positive: str) -> ColumnLayout:
     """Return the layout with the label as the score, if the label grades the similarity of two texts."""
     if layout.label is None or layout.score is not None:
         return layout
-    if layout.anchor == "premise" and positive == "hypothesis":
+    anchor, other = fold_heading(layout.anchor), fold_heading(positive)
+    if (anchor, other) == ("premise", "hypothesis"):
         raise LayoutError(
             f"'{layout.label}' beside premise and hypothesis may be a class or a score; keep only the "
             "pairs that follow (contradictions as negative) and leave the column out, or write columns: "
-            f"{{anchor: premise, positive: hypothesis, score: {layout.label}}} if higher is closer"
+            f"{{anchor: {layout.anchor}, positive: {positive}, score: {layout.label}}} if higher is closer"
         )
-    if layout.anchor in UNDECIDED and positive in UNDECIDED:
+    if anchor in UNDECIDED and other in UNDECIDED:
         return replace(layout, score=layout.label, label=None, unit_score=True)
     return layout
 
@@ -193,7 +208,9 @@ def _place_label(layout: ColumnLayout, positive: str) -> ColumnLayout:
 def _find_one(
     unused: Iterable[str], usual: Sequence[str], part: str, names: Sequence[str]
 ) -> str | None:
+    unused = list(unused)
     matches = [name for name in unused if name in usual]
+    matches = matches or [name for name in unused if fold_heading(name) in usual]
     if len(matches) > 1:
         raise LayoutError(
             f"{' and '.join(matches)} could both be the {part} (columns: {', '.join(names)}); {_HINT}"
@@ -202,8 +219,9 @@ def _find_one(
 
 
 def _find_numbered(name: str, names: Iterable[str]) -> list[str]:
-    pattern = re.compile(rf"{re.escape(name)}_?(\d+)")
-    numbered_names = [(int(match[1]), n) for n in names if (match := pattern.fullmatch(n))]
+    pattern = re.compile(rf"{re.escape(fold_heading(name))}_?(\d+)")
+    matches = ((pattern.fullmatch(fold_heading(n)), n) for n in names)
+    numbered_names = [(int(match[1]), n) for match, n in matches if match]
     return [n for _, n in sorted(numbered_names)]
 
 

@@ -91,7 +91,8 @@ def read_text_lines(path: Path) -> Iterator[tuple[int, str]]:
 def parse_json_row(line: bytes, number: int) -> Mapping[str, Any] | BadRow:
     """Return the JSON object in a line as a row, or the reason why the line is not such an object."""
     try:
-        row = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+        text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        row = json.loads(text.rstrip("\r\n"))
     except UnicodeDecodeError:
         return BadRow("the line is not UTF-8; save the file as UTF-8")
     except RecursionError:
@@ -106,7 +107,7 @@ def parse_json_row(line: bytes, number: int) -> Mapping[str, Any] | BadRow:
             else ""
         )
         return BadRow(
-            f"not JSON: {error.msg} at column {error.colno}{hint or '; correct the line'}"
+            f"not JSON: {error.msg} at column {error.pos + 1}{hint or '; correct the line'}"
         )
     except ValueError:  # raised for a whole number of more than 4,300 digits
         return BadRow("the line has a number of thousands of digits; correct the line")
