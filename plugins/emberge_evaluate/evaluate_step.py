@@ -27,6 +27,7 @@ from emberge import (
 from emberge.evaluating import (
     SCORES_FILE,
     Scores,
+    note_scores,
     plan_tasks,
     safe_file_name,
     score_model,
@@ -242,7 +243,7 @@ class Evaluate(Step):
         faults += [*self._check_forgetting(tasks), *self._check_shares(tasks)]
         for fault in (*_check_one_table(tasks), *faults):
             raise RecipeError(fault)
-        scores: TaskScores = {}
+        scores: dict[str, dict[str, TaskScore]] = {}
         for place, (name, (entry, model)) in enumerate(models.items()):
             part = self._parts.get(entry.reference.text)
             scores[name] = scores_of_part(part, model, tasks, workspace) or score_model(
@@ -251,10 +252,15 @@ class Evaluate(Step):
                 place=place,
                 of=len(models),
             )
-            # A model's own backbone is part of its tasks' fingerprints, and columns have one task each.
-            scores[name] = {
-                task.name: replace(scores[name][task.name], task=task) for task in tasks
-            }
+        tasks = [
+            note_scores(task, {m: mine[task.name] for m, mine in scores.items()}, workspace)
+            for task in tasks
+        ]
+        # A model's own backbone is part of its tasks' fingerprints, and columns have one task each.
+        scores = {
+            name: {task.name: replace(mine[task.name], task=task) for task in tasks}
+            for name, mine in scores.items()
+        }
         columns = columns_by_seed(columns_by_size(models, tasks, scores))
         result = scores_of(
             columns,

@@ -26,7 +26,7 @@ from emberge import (
     TaskScore,
     Workspace,
 )
-from emberge.evaluating import GROUP_OF, plan_tasks, safe_file_name, score_model
+from emberge.evaluating import GROUP_OF, note_scores, plan_tasks, safe_file_name, score_model
 from emberge.model_folder import copy_model
 from emberge.wording import count_noun, join_some
 
@@ -190,6 +190,8 @@ class Select(Step):
             scores[name] = scores_of_part(part, model, tasks, workspace) or score_model(
                 model, plans, workspace, name=name, place=place, of=len(candidates)
             )
+        for task in tasks:
+            note_scores(task, {m: mine[task.name] for m, mine in scores.items()}, workspace)
         group = GROUP_OF.get(self.tasks, self.tasks)
         choice = choose(
             {name: value_of(tasks, mine, group) for name, mine in scores.items()},

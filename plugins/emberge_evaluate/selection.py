@@ -113,6 +113,8 @@ class Selection:
         interval_text = ""
         if self.interval is not None:
             interval_text = f" (95 % interval {self.interval[0]:+.2f} to {self.interval[1]:+.2f})"
+        if second.behind == 0:
+            return f"{text}, which {second.name} has too; of equal models the first named is taken."
         return f"{text}, {second.behind:.2f} points ahead of {second.name}{interval_text}."
 
     def reason(self, ranked: Ranked) -> str:

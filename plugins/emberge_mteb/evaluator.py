@@ -274,14 +274,14 @@ class Mteb(Evaluator):
                         mteb_task, texts = source.make()
                         searched_model = choose_model(task, source.asked)
                     progress.begin(texts)
-                    score, units, result = score_task(mteb_task, searched_model)
+                    score, units, tied, result = score_task(mteb_task, searched_model)
                 if not math.isfinite(score):
                     workspace.warn(
                         f"{model.name} on {task.name}: mteb gives no defined {task.metric} "
                         "(all similarities are equal); counted as 0"
                     )
                     score = 0.0
-                yield TaskScore(task, score, units, result)
+                yield TaskScore(task, score, units, result, tied, f"mteb {version('mteb')}")
 
     def _require_read(self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace) -> None:
         """Check, before loading a model, that it reads the media of all local sets.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from emberge import (
     RetrievalData,
     TaskKind,
 )
+from emberge.hashes import text_keys
 
 from emberge_mteb.task_media import Sides, find_media_sides
 
@@ -184,39 +186,50 @@ def _build_task_content(
 
 
 def _build_retrieval_content(
-    data: RetrievalData,
-    top_ranked: Mapping[str, list[str]] | None = None,
-    *,
-    sides: Sides | None = None,
+    data: RetrievalData, *, sides: Sides | None = None, rerank: bool = False
 ) -> Any:
+    """Return a retrieval dataset, or one to `rerank` what is judged.
+
+    mteb orders documents with equal scores by their ids and by their order, so both are hashes here: ids and
+    orders of files often tell what is relevant.
+    """
     from datasets import Dataset
 
+    ids = _hash_documents(data.corpus)
+    corpus = dict(sorted((ids[name], text) for name, text in data.corpus.items()))
+    relevant = {
+        query: {ids[name]: grade for name, grade in data.relevant[query].items()}
+        for query in data.queries
+    }
     queries, documents = (["text"], ["text"]) if sides is None else sides
     return {
-        "corpus": Dataset.from_dict(_build_media_columns(data.corpus, documents)),
+        "corpus": Dataset.from_dict(_build_media_columns(corpus, documents)),
         "queries": Dataset.from_dict(_build_media_columns(data.queries, queries)),
-        "relevant_docs": {query: dict(data.relevant[query]) for query in data.queries},
-        "top_ranked": top_ranked,
+        "relevant_docs": relevant,
+        "top_ranked": {q: sorted(grades) for q, grades in relevant.items()} if rerank else None,
     }
+
+
+def _hash_documents(corpus: Mapping[str, str]) -> dict[str, str]:
+    """Return a hash of each document's text by id; of a text that several have, with the id."""
+    count = Counter(corpus.values())
+    keyed = (text if count[text] == 1 else f"{text}\0{name}" for name, text in corpus.items())
+    hashes = text_keys(keyed)
+    return {name: hashes[16 * n : 16 * (n + 1)].hex() for n, name in enumerate(corpus)}
 
 
 def _build_reranking_content(data: RerankingData, sides: Sides | None) -> Any:
     """Return a reranking dataset: equal texts are one document, and candidates are ranked per query."""
-    corpus: dict[str, str] = {}
-    for text in (t for texts in (*data.positives, *data.negatives) for t in texts):
-        corpus.setdefault(text, f"d{len(corpus)}")
-    relevant: dict[str, dict[str, int]] = {}
-    candidates: dict[str, list[str]] = {}
-    for row, (positives, negatives) in enumerate(zip(data.positives, data.negatives, strict=True)):
-        grades = dict.fromkeys((corpus[text] for text in negatives), 0)
-        grades.update(dict.fromkeys((corpus[text] for text in positives), 1))
-        relevant[f"q{row}"] = grades
-        candidates[f"q{row}"] = sorted(grades, key=lambda document: int(document[1:]))
+    relevant = {
+        f"q{row}": dict.fromkeys(negatives, 0) | dict.fromkeys(positives, 1)
+        for row, (positives, negatives) in enumerate(
+            zip(data.positives, data.negatives, strict=True)
+        )
+    }
     queries = {f"q{row}": text for row, text in enumerate(data.queries)}
-    by_id = {document: text for text, document in corpus.items()}
-    return _build_retrieval_content(
-        RetrievalData(by_id, queries, relevant), candidates, sides=sides
-    )
+    corpus = {text: text for judged in relevant.values() for text in judged}
+    judged = RetrievalData(corpus, queries, relevant)
+    return _build_retrieval_content(judged, sides=sides, rerank=True)
 
 
 def _build_media_columns(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +35,13 @@ TASKS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Given(Evaluator):
-    """Scores by the model's name: `quality` is added to queries' and pairs' difficulty."""
+    """Scores by the model's name: `quality` is added to queries' and pairs' difficulty.
+
+    `facts` are further fields of a model's scores.
+    """
 
     quality: dict[str, float] = field(default_factory=dict, hash=False)
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False)
     asked: list[tuple[str, str]] = field(default_factory=list, hash=False)
     fails_at: str = ""
     wanted: tuple[TaskInfo, ...] = TASKS
@@ -55,7 +59,7 @@ class Given(Evaluator):
             if f"{model.name} {task.name}" == self.fails_at:
                 raise KeyboardInterrupt
             self.asked.append((model.name, task.name))
-            yield self._score(model, task)
+            yield replace(self._score(model, task), **self.facts.get(model.name, {}))
             workspace.progress(number + 1, len(tasks), "tasks", task.name)
 
     def _score(self, model: Model, task: TaskInfo) -> TaskScore:

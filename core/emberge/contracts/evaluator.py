@@ -105,13 +105,16 @@ class TaskScore:
     """A model's main score on one task, and the evaluator's own full result.
 
     The score is a share (0 to 1), and higher is better. If the metric is in `LESS_IS_BETTER`, the score is
-    the loss.
+    the loss. `tied` is the share of the task's scores of texts that are equal, so that chance orders the
+    texts; `release` names the library that scored, and its release.
     """
 
     task: TaskInfo
     score: float
     units: Units | None = None
     result: Mapping[str, Any] = field(default_factory=dict)
+    tied: float = 0.0
+    release: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from .scores import Scores as Scores
 from .scores import Task as Task
 from .scores import TrainingCost as TrainingCost
 from .scores import Verdict as Verdict
+from .scoring import note_scores as note_scores
 from .scoring import plan_tasks as plan_tasks
 from .scoring import read_score as read_score
 from .scoring import safe_file_name as safe_file_name

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -17,6 +17,7 @@ from emberge.errors import RecipeError
 from emberge.evaluating.task_groups import required_tasks
 from emberge.files import write_text
 
+_MANY_TIES = 0.1  # share of tied scores from which a score is in part one of chance
 Plans = Sequence[tuple[Evaluator, Sequence[TaskInfo]]]
 
 
@@ -55,6 +56,25 @@ def score_model(
     for task, score in scores.items():
         workspace.metric(f"score/{task}/{name}", score.score)
     return scores
+
+
+def note_scores(task: TaskInfo, scores: Mapping[str, TaskScore], workspace: Workspace) -> TaskInfo:
+    """Return a task with notes on the scores of models by name, and warn of them: ties, several releases."""
+    notes = [
+        f"{score.tied:.0%} of the scores that {name} gives to texts are tied, and chance orders tied "
+        "texts; the model does not tell them apart"
+        for name, score in scores.items()
+        if score.tied > _MANY_TIES
+    ]
+    releases: dict[str, list[str]] = {}
+    for name, score in scores.items():
+        releases.setdefault(score.release, []).append(name)
+    if len(releases) > 1:
+        by = (f"{', '.join(names)} by {release}" for release, names in releases.items())
+        notes.append(f"scored {'; '.join(by)}, whose scores may differ; score all by one release")
+    for note in notes:
+        workspace.warn(f"{task.name}: {note}")
+    return replace(task, note="; ".join(filter(None, [task.note, *notes])))
 
 
 def score_tasks(
@@ -121,7 +141,11 @@ def read_score(path: Path, task: TaskInfo) -> TaskScore | None:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         units = Units(**record["units"]) if record["units"] else None
-        return TaskScore(task, float(record["score"]), units, record["result"])
+        return TaskScore(
+            *(task, float(record["score"]), units, record["result"]),
+            tied=float(record["tied"]),
+            release=str(record["release"]),
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None  # the score is computed again
 
@@ -135,6 +159,8 @@ def write_score(path: Path, model: Model, score: TaskScore) -> None:
         "score": score.score,
         "units": dataclasses.asdict(score.units) if score.units else None,
         "result": score.result,
+        "tied": score.tied,
+        "release": score.release,
     }
     write_text(path, json.dumps(record), shared=True)
 

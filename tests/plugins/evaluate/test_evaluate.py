@@ -211,6 +211,27 @@ def test_two_evaluators_of_one_model_are_its_parts(given: Given, tmp_path: Path)
     assert done[-1] == 2
 
 
+def test_ties_and_releases_of_scores_are_notes_of_the_table(given: Given, tmp_path: Path) -> None:
+    facts = {
+        "base": {"tied": 0.1, "release": "mteb 2"},
+        "merged": {"tied": 0.11, "release": "mteb 3"},
+    }
+    workspace = bench(tmp_path, "base", "merged")
+    for evaluator in (replace(given, facts=facts), replace(given, fails_at="base code")):
+        run(step("base", "merged", evaluators=(evaluator,)), workspace)  # the second from the store
+        (line,) = [
+            line
+            for line in (workspace.folder / "scores.md").read_text().splitlines()
+            if line.startswith("- papers: at most 50 queries; ")
+        ]
+        assert "11% of the scores that merged " in line
+        assert "base by mteb 2; merged by mteb 3" in line
+        assert "base gives" not in line
+    plain = bench(tmp_path / "plain", "base", "worse")
+    run(step("base", "worse", evaluators=(given,)), plain)
+    assert "- papers: at most 50 queries\n" in (plain.folder / "scores.md").read_text()
+
+
 def test_the_table_shows_models_side_by_side_and_progress_runs_once(
     given: Given, tmp_path: Path
 ) -> None:

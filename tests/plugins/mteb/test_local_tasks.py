@@ -8,10 +8,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emberge import Columns, DataError, DataRef, Model, TaskScore
+from emberge import (
+    Columns,
+    DataError,
+    DataRef,
+    EvalSet,
+    Model,
+    RerankingData,
+    RetrievalData,
+    TaskScore,
+)
 from emberge_evaluate import statistic
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.local_sets import EvalEntry
+from emberge_mteb.local_tasks import local_task
+from emberge_mteb.model import MtebModel, Prompts
+from emberge_mteb.scoring import score_task
 
 from tests.support.bench import (
     BACKBONE,
@@ -80,6 +92,52 @@ def test_the_units_make_up_the_score(kind: str, scores: dict[str, TaskScore]) ->
     assert units is not None
     # mteb rounds to five digits.
     assert statistic(units) == pytest.approx(scores[kind].score, rel=0, abs=5.01e-6)
+
+
+def reranking_rows(order: int) -> RerankingData:
+    rows = range(100)[::order]
+    negatives = [[f"text {row} {n}" for n in range(5)] for row in rows]
+    return RerankingData([f"Q{row}" for row in rows], [[f"text {row}"] for row in rows], negatives)
+
+
+def retrieval_rows(order: int) -> RetrievalData:
+    rows = range(400)[::order]
+    queries = {f"q{row}": f"Q{row}" for row in rows if row < 100}
+    # Relevant documents have the ids that mteb puts first, or last.
+    ids = {row: f"{'z' if (row < 100) == (order > 0) else 'a'}{row}" for row in rows}
+    relevant = {query: {ids[int(query[1:])]: 1} for query in queries}
+    return RetrievalData({ids[row]: f"text {row}" for row in rows}, queries, relevant)
+
+
+@pytest.mark.parametrize(
+    ("task", "rows", "neutral"),
+    [
+        # the means over all orders: of 1 / rank among 6, and of 1 / log2(1 + rank) in the first 10 of 400
+        ("reranking", reranking_rows, sum(1 / rank for rank in range(1, 7)) / 6),
+        ("retrieval", retrieval_rows, sum(1 / np.log2(1 + rank) for rank in range(1, 11)) / 400),
+    ],
+)
+def test_tied_texts_are_ordered_by_what_they_say(
+    task: Any, rows: Any, neutral: float, tmp_path: Path
+) -> None:
+    def score(order: int, embed: Any) -> Any:
+        model = MtebModel(
+            embed,
+            name="m",
+            fingerprint="0",
+            prompts=Prompts(),
+            count=lambda _: None,
+            media=tmp_path,
+        )
+        model.prepare({})
+        one = EvalSet(name="ties", folder=tmp_path, task=task)
+        return score_task(local_task(one, rows(order), split="test", revision="0"), model)
+
+    collapsed = [score(order, lambda texts, _: np.ones((len(texts), 4))) for order in (1, -1)]
+    assert collapsed[0].score == collapsed[1].score == pytest.approx(neutral, abs=0.1)
+    assert [one.tied for one in collapsed] == [1, 1]
+    apart = score(1, lambda texts, _: np.random.default_rng(0).normal(size=(len(texts), 64)))
+    assert apart.tied == 0
 
 
 def test_tasks_say_what_they_are(catalogue: Path, tmp_path: Path) -> None:

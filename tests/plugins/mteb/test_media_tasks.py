@@ -180,7 +180,7 @@ def test_mtebs_own_zero_shot_task_of_images_is_scored(omni: Path, tmp_path: Path
     task.dataset, task.data_loaded = DatasetDict({"test": rows}), True
     model = mteb_model(omni, tmp_path)
     model.prepare({})
-    score, _, _ = score_task(task, model)
+    score = score_task(task, model).score
     embedder = TextEmbedder(BACKBONE.load(omni, device="cpu", dtype="float32"))
     images = [join_parts([MediaFolder(tmp_path / "again").add_image(drawing(i))]) for i in range(8)]
     guessed = (embedder.embed(images) @ embedder.embed(task.get_candidate_labels()).T).argmax(1)
@@ -199,7 +199,7 @@ def test_mtebs_own_task_of_sound_is_scored(omni: Path, tmp_path: Path) -> None:
     task.dataset, task.data_loaded = DatasetDict({"train": rows}), True
     model = mteb_model(omni, tmp_path / "media")
     model.prepare({})
-    score, _, _ = score_task(task, model)
+    score = score_task(task, model).score
     assert score > 0.8
     assert list((tmp_path / "media").iterdir())
     model.prepare({})  # the next task

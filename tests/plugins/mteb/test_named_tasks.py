@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import emberge_data.hooks
 import mteb
 import pytest
 from emberge import (
@@ -126,7 +127,7 @@ class Scored(Step):
 def faults_in_recipe(entry: EvalEntry, **sets: TaskKind) -> list[str]:
     """Faults of scoring on an entry, after a step `corpus` that makes sets, by the check of a recipe."""
     made = recipe(corpus=MakesSets(sets=sets), scores=Scored(evaluator=Mteb(data=(entry,))))
-    problems = check_recipe(made, toy()).problems
+    problems = check_recipe(made, toy(emberge_data.hooks)).problems
     return [str(problem) for problem in problems if problem.severity != "warning"]
 
 

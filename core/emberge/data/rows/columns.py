@@ -50,7 +50,7 @@ def fold_heading(name: str) -> str:
 
 def small_headings(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a row with its values under small headings too; of two equal ones the first counts."""
-    folded = {fold_heading(name): value for name, value in reversed(row.items())}
+    folded = {fold_heading(name): value for name, value in reversed([*row.items()])}
     return row if folded.keys() <= row.keys() else {**folded, **row}
 
 
