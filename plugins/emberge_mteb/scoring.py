@@ -41,7 +41,7 @@ _PAIRS = {
 }
 
 
-class Scored(NamedTuple):
+class TaskFigures(NamedTuple):
     """Main score on a task, its units, the share of its scores that are tied, and mteb's result as JSON."""
 
     score: float
@@ -50,7 +50,7 @@ class Scored(NamedTuple):
     result: dict[str, Any]
 
 
-def score_task(task: Any, model: Any) -> Scored:
+def score_task(task: Any, model: Any) -> TaskFigures:
     """Run mteb's evaluator and return the score; the task's data is loaded and serves this one model.
 
     `model` is a `MtebModel`, or a model that searches another model's index. The score is NaN if mteb could
@@ -85,7 +85,7 @@ def score_task(task: Any, model: Any) -> Scored:
         ties.append(_count_equal(units.values))
     tied = sum(count for count, _ in ties) / max(1, sum(total for _, total in ties))
     kept_units = units if math.isfinite(score) else None
-    return Scored(score, kept_units, tied, json.loads(result.model_dump_json()))
+    return TaskFigures(score, kept_units, tied, json.loads(result.model_dump_json()))
 
 
 def _read_labels_at_once(task: Any) -> None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import emberge_data.hooks
 import mteb
 import pytest
 from emberge import (
@@ -23,7 +22,9 @@ from emberge import (
     Step,
     TaskKind,
     check_recipe,
+    hookimpl,
 )
+from emberge_data import JsonLines
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.hub_tasks import hub_tasks, kind_of, split_of
 from emberge_mteb.local_sets import EvalEntry
@@ -124,10 +125,18 @@ class Scored(Step):
         return self.evaluator.check(context)
 
 
+class Readers:
+    """A plugin with the reader that sets need."""
+
+    @hookimpl
+    def register_readers(self) -> dict[str, type[JsonLines]]:
+        return {"json_lines": JsonLines}
+
+
 def faults_in_recipe(entry: EvalEntry, **sets: TaskKind) -> list[str]:
     """Faults of scoring on an entry, after a step `corpus` that makes sets, by the check of a recipe."""
     made = recipe(corpus=MakesSets(sets=sets), scores=Scored(evaluator=Mteb(data=(entry,))))
-    problems = check_recipe(made, toy(emberge_data.hooks)).problems
+    problems = check_recipe(made, toy(Readers())).problems
     return [str(problem) for problem in problems if problem.severity != "warning"]
 
 
