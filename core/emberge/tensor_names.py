@@ -252,6 +252,7 @@ class Names:
     unknown). `tied` is True if the language head is the input embedding, None if the config does not say.
     `left` has the names of tensors that were left out because only the text trunk is used. `modules` are the
     prefixes of further modules' tensors (`2_Dense.`), and `folder` is the model's folder, for messages.
+    `apart` names copies (`TIED`) that are stored with other numbers, which classes then do not tie.
     """
 
     prefix: str
@@ -263,6 +264,12 @@ class Names:
     left: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
     folder: Path = Path()
+    apart: frozenset[str] = frozenset()
+
+    @property
+    def has_own_head(self) -> bool:
+        """True if the model stores a language head that is no copy of its embedding."""
+        return HEAD in self.specs and (self.tied is False or HEAD in self.apart)
 
     @classmethod
     def of(
@@ -339,6 +346,8 @@ class Names:
 
     def is_tied_copy(self, name: str) -> bool:
         """Return whether a tied model derives this tensor itself, or only other models have this head."""
+        if name in self.apart:
+            return False
         if name == HEAD:
             return self.tied is True or name not in self.specs
         has_copy = self.original(name) is not None

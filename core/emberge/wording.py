@@ -57,6 +57,12 @@ def count_by_first_word(names: Iterable[str]) -> str:
     return ", ".join(f"{word} ({count_noun(n, 'tensor')})" for word, n in counted.items())
 
 
+def join_numbered(names: Iterable[str]) -> str:
+    """Return all names, those that differ in numbers as one: `layers.*.bias (12), lm_head.weight`."""
+    counted = Counter(re.sub(r"(?<![^.])\d+(?=\.)", "*", name) for name in names)
+    return ", ".join(name if "*" not in name else f"{name} ({n})" for name, n in counted.items())
+
+
 def plural(noun: str) -> str:
     """Return the regular plural of an English noun: `steps`, `strategies`, `losses`."""
     for ending, instead in _ENDINGS:

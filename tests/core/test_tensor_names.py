@@ -107,7 +107,9 @@ def test_depth_runs_from_the_first_layer_to_the_last_of_each_tower() -> None:
 
 def test_a_wrapped_model_merges_with_a_bare_one(tmp_path: Path) -> None:
     bare = {"embed_tokens.weight": torch.zeros(4, 2), "layers.0.w": torch.zeros(2)}
-    wrapped = {f"model.{n}": t + 2 for n, t in bare.items()} | {"lm_head.weight": torch.ones(4, 2)}
+    wrapped = {f"model.{n}": t + 2 for n, t in bare.items()} | {
+        "lm_head.weight": torch.ones(4, 2) * 2
+    }
     a = model(tmp_path / "a", bare)
     b = model(tmp_path / "b", wrapped, tie_word_embeddings=True)
     found = plan(a, b)

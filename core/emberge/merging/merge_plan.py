@@ -16,7 +16,7 @@ from emberge.merging.request import (
     Resolver,
     slice_of,
 )
-from emberge.model_folder import Checkpoint
+from emberge.model_folder import Checkpoint, JoinedFacts
 from emberge.tensor_files import TensorSpec, main_dtype
 from emberge.tensor_names import layer_number, shift_layer
 
@@ -96,7 +96,7 @@ class MergePlan:
     differ only in their weights. `omitted` maps each model of which only the text trunk is used to the names
     of its omitted tensors. `change_cosines` are estimated cosines of the models' changes from the base, by
     pair. `token_plan` is None if all tokenizers are equal byte for byte. `slice_plans` are the plans of the
-    slices, if there are slices.
+    slices, if there are slices. `stated` are the facts of the members' other files.
     """
 
     request: MergeRequest
@@ -117,6 +117,7 @@ class MergePlan:
     change_cosines: tuple[float, ...] = ()
     token_plan: TokenPlan | None = None
     slice_plans: tuple[MergePlan, ...] = ()
+    stated: JoinedFacts = field(default_factory=JoinedFacts)
 
     @property
     def bytes(self) -> int:

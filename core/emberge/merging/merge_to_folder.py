@@ -29,8 +29,9 @@ class MergeReport:
 
     `planned_warnings` are the warnings that were already in the plan. `findings` are numbers that strategies
     computed, such as weights, by layer and label: means over the layer's elements. `omitted` maps each model
-    of which only the text trunk was used to its omitted tensors. `fetched` are the files that were read from
-    servers.
+    of which only the text trunk was used to its omitted tensors; `left_files` maps each model to its files
+    that are left out, and `heads` are files of heads that are copied unopened. `fetched` are the files that
+    were read from servers.
     """
 
     merged: tuple[str, ...]
@@ -46,6 +47,8 @@ class MergeReport:
     shares: Mapping[str, EffectiveWeight] = field(default_factory=dict)
     findings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     omitted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    left_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    heads: tuple[str, ...] = ()
     fetched: tuple[FetchedFile, ...] = ()
 
 
@@ -97,7 +100,7 @@ def merge_checkpoints(
 def _finish_folder(
     plan: MergePlan, reader: TensorReader, fetched: list[FetchedFile], out: Path
 ) -> None:
-    """Write the result's layer and token counts into its configs, and new tokens into its tokenizer.
+    """Write what other members state, layer and token counts, and new tokens into the result's files.
 
     Tensors from servers are compared with the servers' hashes; if one does not agree, the folder is removed.
     """
@@ -109,6 +112,7 @@ def _finish_folder(
     request, template = plan.request, plan.template
     assert template is not None
     trunk = out / template.trunk.relative_to(template.folder)
+    plan.stated.write(out, template)
     if plan.token_plan is not None:
         plan.token_plan.write(out, trunk)
     if request.slices:
@@ -136,6 +140,8 @@ def _build_report(
         shares=plan.shares,
         findings=findings_of(jobs),
         omitted=plan.omitted,
+        left_files=plan.stated.left_files,
+        heads=plan.stated.heads,
         fetched=tuple(fetched),
     )
 

@@ -190,14 +190,15 @@ class Rule:
 class MergeRequest:
     """A request for a merge, with all that decides its bytes.
 
-    `template` (default: the first model) gives names, stored dtypes and everything that is not weights;
-    `tokenizer` is a folder whose tokenizer is taken instead. `dtype` is the dtype of the computation,
-    `out_dtype` that of the stored weights. `statistics` maps the text of a reference in a strategy's options
-    to the path of a statistics file that an earlier step made. With `slices`, which stack layers, the slices
-    have the inputs and bases, and the request has none. A supplied `vocabulary` replaces the models'
-    vocabularies and has a tokenizer. Without it, `tokens` is the policy for matching the rows of different
-    tokenizers. `part` is set for the merge of one slice. `weights_by` is only set for a plan whose weights
-    are not known yet, and says what will give them: `step found`.
+    `template` gives names, stored dtypes and everything that is not weights; by default it is the first model
+    that has modules, or a head of its own, else the first. `tokenizer` is a folder whose tokenizer is taken
+    instead. `dtype` is the dtype of the computation, `out_dtype` that of the stored weights. `statistics`
+    maps the text of a reference in a strategy's options to the path of a statistics file that an earlier step
+    made. With `slices`, which stack layers, the slices have the inputs and bases, and the request has none. A
+    supplied `vocabulary` replaces the models' vocabularies and has a tokenizer. Without it, `tokens` is the
+    policy for matching the rows of different tokenizers. `part` is set for the merge of one slice.
+    `weights_by` is only set for a plan whose weights are not known yet, and says what will give them: `step
+    found`. With `as_adapter`, the result has no file but weights.
     """
 
     inputs: tuple[MergeInput, ...]
@@ -217,6 +218,7 @@ class MergeRequest:
     vocabulary: SuppliedVocabulary | None = None
     tokens: VocabularyPolicy = field(default_factory=VocabularyPolicy)
     weights_by: str = ""
+    as_adapter: bool = False
 
     @property
     def all_inputs(self) -> tuple[MergeInput, ...]:

@@ -40,6 +40,8 @@ from .st_layout import read_trunk_settings as read_trunk_settings
 from .st_layout import require_stock_modules as require_stock_modules
 from .st_layout import write_modalities as write_modalities
 from .st_layout import write_static_model as write_static_model
+from .stated_facts import JoinedFacts as JoinedFacts
+from .stated_facts import join_facts as join_facts
 from .static_folders import is_static_model as is_static_model
 from .static_folders import read_static_dimension as read_static_dimension
 from .template_checks import size_faults as size_faults

@@ -32,7 +32,7 @@ from emberge.tensor_files import (
     parse_json,
     read_header,
 )
-from emberge.tensor_names import Names
+from emberge.tensor_names import TIED, Names
 
 if TYPE_CHECKING:
     from emberge.tensor_files import TensorReader
@@ -49,6 +49,8 @@ _EXPORT_PATTERNS = (
     ("Flax", ("flax_model*.msgpack",)),
     ("Rust", ("rust_model.ot",)),
 )
+# Bytes compared in each of as many places of two tensors that may be copies.
+_SAMPLED_BYTES, _SAMPLES = 4096, 64
 _TOKENIZERS = tuple(name for name in TOKENIZER_FILES if not name.startswith("chat_template"))
 _OTHER_TOKENIZERS = (
     "*.tiktoken",
@@ -221,8 +223,10 @@ class Checkpoint:
         Raises:
             CheckpointError: as for `specs`; also if two tensors have one name.
         """
+        # Only where a copy of a tied model is stored, samples of its numbers are read.
         modules = tuple(prefix for prefix in self.parts if prefix)
-        return Names.of(self.specs, modules=modules, config=self.config, folder=self.folder)
+        names = Names.of(self.specs, modules=modules, config=self.config, folder=self.folder)
+        return replace(names, apart=frozenset(n for n in TIED if _is_apart(names, n)))
 
     def names_by_template(self, template: Checkpoint, names: Names | None = None) -> Names:
         """Return the tensors with modules named as in the template, matched by kind and number.
@@ -348,6 +352,30 @@ def _find_weight_file(path: Path) -> Path | None:
         return RemoteFile.find(path)
     except OSError:  # too long a name
         return None
+
+
+def _is_apart(names: Names, name: str) -> bool:
+    """Return whether a tied model stores a copy with other numbers than its original, by a sample."""
+    spec, original = names.specs.get(name), names.original(name)
+    if names.tied is False or spec is None or original is None or original.name == spec.name:
+        return False
+    pair = spec, original
+    if any(type(one) is not TensorSpec or RemoteFile.is_note(one.file) for one in pair):
+        return False
+    return spec.dtype == original.dtype and not _have_same_sample(spec, original)
+
+
+def _have_same_sample(first: TensorSpec, second: TensorSpec) -> bool:
+    """Return whether two tensors of one size have equal bytes in places that are spread over them."""
+    size = min(_SAMPLED_BYTES, first.nbytes)
+    step = max(1, (first.nbytes - size) // (_SAMPLES - 1))
+    with first.file.open("rb") as one, second.file.open("rb") as other:
+        for start in range(0, first.nbytes - size + 1, step):
+            one.seek(first.offset + start)
+            other.seek(second.offset + start)
+            if one.read(size) != other.read(size):
+                return False
+    return True
 
 
 def _is_transformer(folder: Path) -> bool:

@@ -7,14 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.classic_names import pooling_modes
-from emberge.model_folder.folder_files import TOKENIZER_FILES, read_object_if_any
-from emberge.model_folder.st_layout import (
-    ModuleFolder,
-    module_config,
-    read_settings,
-    read_trunk_settings,
-)
+from emberge.model_folder.folder_files import TOKENIZER_FILES
+from emberge.model_folder.st_layout import module_config
 
 _MUST_AGREE = (
     "model_type",
@@ -30,23 +24,13 @@ _NESTED_CONFIGS = ("thinker_config", "text_config", "language_config", "llm_conf
 _SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", *_MUST_AGREE[1:])
 # Keys that only place images among positions; text has the same position on every axis.
 _IMAGE_ROPE_KEYS = frozenset({"mrope_section", "mrope_interleaved", "type"})
-_SHOULD_AGREE = (
-    *("rope_theta", "rope_parameters", "rope_scaling", "sliding_window", "is_causal"),
-    # Routing: experts of a token, and how their gates are scaled.
-    *("num_experts_per_tok", "top_k", "norm_topk_prob", "normalize_gates"),
-)
-_MODULE_SIZES = (
+MODULE_SIZES = (
     "in_features",
     "out_features",
     "dimension",
     "input_dim",
     "hidden_dim",
     "out_channels",
-)
-_COLBERT = "artifact.metadata"
-_COLBERT_KEYS = (
-    *("query_maxlen", "doc_maxlen", "query_token_id", "doc_token_id", "mask_punctuation"),
-    *("attend_to_mask_tokens", "similarity", "dim"),
 )
 _SHOWN_CHARACTERS = 60
 
@@ -80,10 +64,12 @@ class ModelPair:
         if kinds[0] != kinds[1]:
             yield f"the modules are {kinds[0]} in one and {kinds[1]} in the other (modules.json)"
             return
-        for module, first_config, second_config in self._pair_modules():
-            for key in _MODULE_SIZES:
-                file = f" ({module.path}/config.json)"
-                yield from _compare_key(key, first_config, second_config, f"{module.kind}'s ", file)
+        for first, second in zip(self.first.chain, self.second.chain, strict=True):
+            one = module_config(self.first.folder, first)
+            other = module_config(self.second.folder, second)
+            file = f" ({first.path}/config.json)"
+            for key in MODULE_SIZES if first.path else ():
+                yield from _compare_key(key, one, other, f"{first.kind}'s ", file)
 
     def incomparable_trunks(self, *, positions: bool = True) -> Iterator[str]:
         """Yield differences that make the two text trunks incomparable: family, sizes, RoPE bases.
@@ -109,32 +95,10 @@ class ModelPair:
             sorted(rope_options_pair[0].keys() | rope_options_pair[1].keys()) if positions else ()
         ):
             a, b = (
-                _shorten_value(rope[key]) if key in rope else "missing"
-                for rope in rope_options_pair
+                shorten_value(rope[key]) if key in rope else "missing" for rope in rope_options_pair
             )
             if a != b:
                 yield f"the text config's {key} is {a} in one and {b} in the other"
-
-    def choices(self) -> Iterator[str]:
-        """Yield differences that a user has to decide: pooling, prompts, lengths."""
-        kinds = [[module.kind for module in c.chain] for c in (self.first, self.second)]
-        if self.first.modules and self.second.modules and kinds[0] == kinds[1]:
-            for module, first_config, second_config in self._pair_modules():
-                for key in sorted(
-                    (first_config.keys() & second_config.keys()) - set(_MODULE_SIZES)
-                ):
-                    file = f" ({module.path}/config.json)"
-                    yield from _compare_key(
-                        key, first_config, second_config, f"{module.kind}'s ", file
-                    )
-        first_choices, second_choices = _read_choices(self.first), _read_choices(self.second)
-        for key in sorted(first_choices.keys() & second_choices.keys()):
-            yield from _compare_key(key, first_choices, second_choices)
-
-    def smaller_differences(self) -> Iterator[str]:
-        """Yield the remaining differences, for which a merged result gets the template's value."""
-        for key in _SHOULD_AGREE:
-            yield from _compare_key(key, self.first.config, self.second.config, "config.json's ")
 
     @property
     def same_tokenizer(self) -> bool:
@@ -144,14 +108,6 @@ class ModelPair:
             if a.is_file() != b.is_file() or (a.is_file() and a.read_bytes() != b.read_bytes()):
                 return False
         return True
-
-    def _pair_modules(
-        self,
-    ) -> Iterator[tuple[ModuleFolder, Mapping[str, Any], Mapping[str, Any]]]:
-        """Yield the modules of two chains of equal kinds in pairs, with both configs in classic names."""
-        for a, b in zip(self.first.chain, self.second.chain, strict=True):
-            if a.path and not (a.kind.endswith("Transformer") or a.kind in ("Router", "Asym")):
-                yield a, _read_options(self.first, a), _read_options(self.second, b)
 
 
 def trunk_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -188,67 +144,17 @@ def _compare_key(
 ) -> Iterator[str]:
     a, b = first.get(key), second.get(key)
     if a is not None and b is not None and a != b:
-        yield f"{of}{key} is {_shorten_value(a)} in one and {_shorten_value(b)} in the other{file}"
+        yield describe_difference(f"{of}{key}", a, b, file)
 
 
-def _shorten_value(value: Any) -> str:
+def describe_difference(label: str, first: Any, second: Any, file: str = "") -> str:
+    """Return a text on two values: `label is a in one and b in the other`, and the file that has them."""
+    return (
+        f"{label} is {shorten_value(first)} in one and {shorten_value(second)} in the other{file}"
+    )
+
+
+def shorten_value(value: Any) -> str:
+    """Return a value as Python writes it, cut to a length that a message can have."""
     text = repr(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
-
-
-def _read_options(checkpoint: Checkpoint, module: ModuleFolder) -> Mapping[str, Any]:
-    config = module_config(checkpoint.folder, module)
-    if module.kind == "Pooling":
-        prompt = config.get("include_prompt", True)
-        return {"mode": " + ".join(pooling_modes(config)), "prompt": prompt}
-    return config
-
-
-def _read_choices(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return a folder's prompts, similarity, lengths and labels in a form that is equal for all releases."""
-    settings: dict[str, Any] = {}
-    stored = read_settings(checkpoint.folder)
-    if stored:
-        settings |= {k: v for k, v in stored.items() if k != "__version__" and v is not None}
-        prompts = settings.get("prompts") or {}
-        settings["prompts"] = {name: text for name, text in prompts.items() if text}
-    if checkpoint.modules:
-        settings |= _read_lengths(checkpoint)
-    metadata = read_object_if_any(checkpoint.folder / _COLBERT)
-    settings |= {key: metadata[key] for key in _COLBERT_KEYS if key in metadata}
-    return settings | _find_labels(checkpoint.config, settings)
-
-
-def _read_lengths(checkpoint: Checkpoint) -> dict[str, Any]:
-    stored = read_trunk_settings(checkpoint.trunk)
-    tokenizer = read_object_if_any(checkpoint.trunk / "tokenizer_config.json")
-    settings = {"do_lower_case": False, **stored}
-    length = stored.get("max_seq_length") or tokenizer.get("model_max_length")
-    # A tokenizer without a limit has a number beyond all bounds.
-    settings["max_seq_length"] = length if length and length < 1e9 else None
-    names = (
-        "do_lower_case",
-        "max_seq_length",
-        "query_length",
-        "document_length",
-        "query_expansion",
-    )
-    return {key: settings[key] for key in names if settings.get(key) is not None}
-
-
-def _find_labels(config: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return labels and activation of a classifier's outputs, from the files and keys of any release."""
-    block = config.get("sentence_transformers")
-    block = block if isinstance(block, dict) else {}
-    activation = (
-        settings.get("activation_fn")
-        or block.get("activation_fn")
-        or config.get("sbert_ce_default_activation_function")
-    )
-    label_facts: dict[str, Any] = {}
-    if activation:
-        label_facts["activation_fn"] = str(activation).rpartition(".")[2]
-    labels = config.get("id2label")
-    if isinstance(labels, dict) and not all(str(v).startswith("LABEL_") for v in labels.values()):
-        label_facts["id2label"] = {str(k): v for k, v in labels.items()}
-    return label_facts

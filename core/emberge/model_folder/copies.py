@@ -22,6 +22,7 @@ from emberge.files import link_or_copy, write_json
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.fingerprints import hashed_files
 from emberge.model_folder.folder_files import (
+    CARD,
     FILES,
     FOLDERS,
     PLACE,
@@ -72,7 +73,7 @@ def copied_files(checkpoint: Checkpoint) -> Iterator[Path]:
                 yield path
 
 
-def _copy_file(path: Path, out: Path, folder: Path, *, link: bool = False) -> None:
+def copy_file(path: Path, out: Path, folder: Path, *, link: bool = False) -> None:
     """Copy a file of the model in `folder` to `out`, or with `link` create a hard link.
 
     Raises:
@@ -109,6 +110,12 @@ def files_not_copied(checkpoint: Checkpoint) -> dict[str, list[str]]:
         reason: sorted(files_by_reason[reason], key=_sort_by_depth)
         for reason in sorted(files_by_reason, key=_rank_reason)
     }
+
+
+def list_left_out(checkpoint: Checkpoint) -> list[str]:
+    """Return the paths of a model, but of no card, repository or training, that no result gets."""
+    reasons = files_not_copied(checkpoint).items()
+    return [n for why, names in reasons if why not in (PLACE, CARD, STATE, RECORD) for n in names]
 
 
 def published_files(folder: Path) -> Iterator[Path]:
@@ -197,7 +204,7 @@ def _drop_code(template: Checkpoint, out: Path) -> None:
         if (stripped := _strip_code(content)) != content:
             write_json(path, stripped, durable=False)
     if class_code is not None and class_code.file is not None:
-        _copy_file(class_code.file, trunk / class_code.file.name, class_code.file.parent)
+        copy_file(class_code.file, trunk / class_code.file.name, class_code.file.parent)
 
 
 def _find_json_files(template: Checkpoint, out: Path) -> Iterator[Path]:
@@ -242,7 +249,7 @@ def copy_model(folder: Path, out: Path, *, link: bool = False) -> None:
         (out / module.path).mkdir(parents=True, exist_ok=True)  # some have no file
     for path in dict.fromkeys([*hashed_files(folder), *copied_files(checkpoint)]):
         if path.suffix != ".py":
-            _copy_file(path, out / path.relative_to(folder), folder, link=link)
+            copy_file(path, out / path.relative_to(folder), folder, link=link)
     _drop_code(checkpoint, out)
 
 
@@ -265,7 +272,7 @@ def copy_template(
         UnsoundFileError: if a link leads out of the template's folder.
     """
     for path in copied_files(template):
-        _copy_file(path, out / path.relative_to(template.folder), template.folder)
+        copy_file(path, out / path.relative_to(template.folder), template.folder)
     trunk = out / template.trunk.relative_to(template.folder)
     trunk.mkdir(parents=True, exist_ok=True)
     if tokenizer is not None:
@@ -287,7 +294,7 @@ def _copy_tokenizer(source: Checkpoint, trunk: Path) -> None:
     for name in TOKENIZER_FILES:
         (trunk / name).unlink(missing_ok=True)
         if (tokenizer_folder / name).is_file():
-            _copy_file(tokenizer_folder / name, trunk / name, source.folder)
+            copy_file(tokenizer_folder / name, trunk / name, source.folder)
 
 
 def _set_dtype(config: dict[str, Any], dtype: str) -> dict[str, Any]:

@@ -52,19 +52,20 @@ class FileRule:
 
 
 PLACE = "of the repository, not of the model"
-_CARD = "a card of its own is written"
+CARD = "a card of its own is written"
 STATE = "a training's state"
 RECORD = "a training's record"
 _ADAPTER = "an adapter beside the weights"
 _WEIGHTS = "the weights"
 _OTHER_WEIGHTS = "weights in another format"
+HEAD_FILE = "a head beside the weights, which nothing opens"
 _LICENCE = "terms that bind whoever has a copy"
 _MODEL = "what the model is made of beside its weights"
 _CODE = "code, which a result never has"
 
 FILES = (
     FileRule((".*",), False, "no", PLACE),
-    FileRule(("README*", "artifact.json", "model_card*"), False, "no", _CARD),
+    FileRule(("README*", "artifact.json", "model_card*"), False, "no", CARD),
     FileRule(("optimizer*", "scheduler*", "rng_state*", "scaler*"), False, "no", STATE),
     FileRule(("training_args.*", "zero_to_fp32.py", "latest"), False, "no", STATE),
     FileRule(("checkpoint-*/", "checkpoints/", "global_step*/"), False, "no", STATE),
@@ -77,7 +78,9 @@ FILES = (
     FileRule(("adapter_*",), False, "yes", _ADAPTER),
     FileRule(("*.safetensors", "*.safetensors.index.json"), False, "yes", _WEIGHTS),
     FileRule(("*.safetensors.remote",), False, "yes", _WEIGHTS),
-    FileRule(("*.bin", "*.pt", "*.pth", "*.index.json"), False, "alone", _OTHER_WEIGHTS),
+    FileRule(("pytorch_model*", "model*.bin", "model*.pt*"), False, "alone", _OTHER_WEIGHTS),
+    FileRule(("consolidated*", "*.index.json"), False, "alone", _OTHER_WEIGHTS),
+    FileRule(("*.bin", "*.pt", "*.pth"), True, "alone", HEAD_FILE),
     FileRule(("quantize_config.json",), False, "yes", _OTHER_WEIGHTS),
     FileRule(("*.ckpt", "*.h5", "*.msgpack", "*.ot"), False, "no", _OTHER_WEIGHTS),
     FileRule(("*.onnx", "*.onnx_data", "*.gguf", "*.mlmodel"), False, "no", _OTHER_WEIGHTS),

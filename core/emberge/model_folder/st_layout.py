@@ -164,7 +164,7 @@ def read_modules(folder: Path) -> tuple[ModuleFolder, ...]:
     if not path.is_file():
         return ()
     modules = []
-    for entry in _read_entries(path):
+    for entry in read_entries(path):
         type_, module_path = str(entry.get("type", "")), str(entry.get("path", ""))
         _require_place(path, module_path)
         modules.append(ModuleFolder(type_.rpartition(".")[2], module_path, type_))
@@ -192,7 +192,7 @@ def read_routes(folder: Path) -> Mapping[str, tuple[ModuleFolder, ...]] | None:
     if router is None or router.kind not in ROUTERS:
         return None
     module_by_path = {module.path: module for module in _read_routes(folder, router)}
-    path, content = _read_router_config(folder, router)
+    path, content = read_router_config(folder, router)
     structure, parameters = content.get("structure"), content.get("parameters") or {}
     if not isinstance(structure, dict) or not structure or not isinstance(parameters, dict):
         raise CheckpointError(f"{path}: has no structure of routes; get the file again")
@@ -281,7 +281,12 @@ def _require_place(source: Path, name: str) -> None:
         require_sound(folder, source.parent)
 
 
-def _read_entries(path: Path) -> list[dict[str, Any]]:
+def read_entries(path: Path) -> list[dict[str, Any]]:
+    """Return the entries of a modules.json.
+
+    Raises:
+        CheckpointError: if it is not a list of modules with names, paths and types.
+    """
     listed = read_json(path)
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
         raise CheckpointError(f"{path}: modules.json must be a list of modules")
@@ -299,7 +304,7 @@ def _read_entries(path: Path) -> list[dict[str, Any]]:
 
 def _read_routes(folder: Path, router: ModuleFolder) -> Iterator[ModuleFolder]:
     """Yield the modules that a router (or `Asym`, its predecessor) leads to."""
-    path, content = _read_router_config(folder, router)
+    path, content = read_router_config(folder, router)
     types = content.get("types")
     for name, type_ in types.items() if isinstance(types, dict) else ():
         inside = _join(router.path, name)
@@ -308,7 +313,18 @@ def _read_routes(folder: Path, router: ModuleFolder) -> Iterator[ModuleFolder]:
         yield ModuleFolder(str(type_).rpartition(".")[2], inside, str(type_))
 
 
-def _read_router_config(folder: Path, router: ModuleFolder) -> tuple[Path, dict[str, Any]]:
+def layout_files(folder: Path, chain: Sequence[ModuleFolder]) -> Iterator[str]:
+    """Yield the paths, in the model folder, of the files that say how its modules are built."""
+    yield from (_MODULES, _SETTINGS)
+    for module in chain:
+        yield module_config_path(folder, module)
+        yield from (
+            f"{module.path}/{name}".removeprefix("/")
+            for name in (*_ROUTER_CONFIGS, *_TRUNK_SETTINGS, *_MODULE_CONFIGS)
+        )
+
+
+def read_router_config(folder: Path, router: ModuleFolder) -> tuple[Path, dict[str, Any]]:
     """Return the path and content of a router's config; the content is empty if it has no object."""
     paths = [folder / router.path / name for name in _ROUTER_CONFIGS]
     path = next((p for p in paths if p.is_file()), paths[0])
@@ -396,7 +412,7 @@ def classic_files(folder: Path) -> dict[str, Any]:
         types[module.path, module.type], config = classic
         if config != stored:
             changed_files[path] = config
-    listed = _read_entries(folder / _MODULES)
+    listed = read_entries(folder / _MODULES)
     entries = [
         {**entry, "type": types[str(entry.get("path", "")), str(entry.get("type", ""))]}
         for entry in listed
@@ -410,7 +426,7 @@ def write_modalities(target: Path, modalities: Sequence[str]) -> None:
     Releases of SentenceTransformers before 6 have no such models, so modules get the names of release 6.
     """
     path = target / _MODULES
-    entries = [{**e, "type": find_new_type(str(e.get("type", "")))} for e in _read_entries(path)]
+    entries = [{**e, "type": find_new_type(str(e.get("type", "")))} for e in read_entries(path)]
     write_json(path, entries, durable=False)
     settings = trunk_settings_path(target / read_modules(target)[0].path)
     input_method = {"method": "forward", "method_output_name": "last_hidden_state"}
@@ -464,7 +480,7 @@ def _write_modules(layout: Layout, before: Layout, target: Path) -> None:
     if not before.bare and places(layout) == places(before):
         return
     path = target / _MODULES
-    listed = {str(e.get("path", "")): e for e in (() if before.bare else _read_entries(path))}
+    listed = {str(e.get("path", "")): e for e in (() if before.bare else read_entries(path))}
     modules = (ModuleFolder("Transformer", layout.trunk), *layout.modules)
     entries = [
         listed.get(module.path, {"path": module.path, "type": CLASSIC + module.kind})

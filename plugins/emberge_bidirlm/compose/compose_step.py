@@ -95,6 +95,11 @@ class Compose(Step):
         """The models' names in messages, by option."""
         return {option: reference.text for option, reference in self.models.items()}
 
+    @property
+    def _has_steps(self) -> bool:
+        """True if a step makes one of the models, so that `check` cannot compare them."""
+        return any(reference.step for reference in self.models.values())
+
     # ── before work ─────────────────────────────────────────────────────────────────────────────
 
     def check(self, context: Preflight) -> Iterator[Problem]:
@@ -123,6 +128,7 @@ class Compose(Step):
         except EmbergeError as error:
             yield context.problem(str(error), "text")
             return
+        yield from (context.warning(warning, "text") for warning in plan.warnings)
         if all(checkpoint.has_weights for checkpoint in plan.checkpoints.values()):
             context.note("composition", _summarise(plan))
         elif plan.tokens.lines:
@@ -139,6 +145,8 @@ class Compose(Step):
             }
             specialists = {k: Specialist(k, Checkpoint(folders[k])) for k in self.specialists}
             plan = Composition(Checkpoint(folders["text"]), specialists, self.rope_from, self.names)
+            for warning in plan.warnings if self._has_steps else ():
+                workspace.warn(warning)
             _build(plan, [model.fingerprint for model in models.values()], workspace)
             details = _describe_result(plan, workspace.folder)
         return Artifact(
@@ -146,6 +154,7 @@ class Compose(Step):
             size=models["text"].size,
             parents=tuple(dict.fromkeys(self.names.values())),
             details={"made_by": "composing", "composed": details},
+            warnings=() if self._has_steps else plan.warnings,
         )
 
 

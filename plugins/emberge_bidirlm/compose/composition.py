@@ -18,6 +18,7 @@ from emberge.model_folder import (
     Layout,
     ModelPair,
     is_causal,
+    join_facts,
     rope_options,
     write_modalities,
 )
@@ -103,6 +104,11 @@ class Composition:
                 f"{names}the projector of one gives vectors of {specialist.width} numbers, and the trunk "
                 f"of the other has {width}; get the models again"
             )
+
+    @cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """A line for each fact that a specialist states, and the text model does not or differently."""
+        return join_facts(self.text, self.checkpoints, chosen=True, towers=True).warnings
 
     @cached_property
     def target(self) -> ComposedClass:

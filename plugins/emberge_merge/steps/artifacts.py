@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from emberge import Artifact, Workspace
 from emberge.contracts import total_size
-from emberge.wording import count_by_first_word, table_lines
+from emberge.wording import count_by_first_word, join_numbered, table_lines
 
 from emberge_merge.steps.training_cost import cost_details
 
 if TYPE_CHECKING:
     from emberge import Model
-    from emberge.merging import AdapterReport, MergeReport, MergeRequest
+    from emberge.merging import AdapterReport, MergeInput, MergeReport, MergeRequest
 
     from emberge_merge.steps.merge_options import ModelEntry
 
@@ -56,12 +56,7 @@ def merged_artifact(
     varied = {parent: share.variation for parent, share in shares if share.variation}
     if varied:
         details["varied_weights"] = varied
-    if report.omitted:
-        details["left_out"] = {
-            parent: count_by_first_word(report.omitted[model.name])
-            for parent, model in zip(parents, inputs, strict=True)
-            if model.name in report.omitted
-        }
+    details |= {key: value for key, value in _name_left_out(parents, inputs, report) if value}
     if report.fetched:
         details["fetched"] = [asdict(one) for one in report.fetched]
     if report.findings:
@@ -80,6 +75,21 @@ def merged_artifact(
         details=details,
         warnings=tuple(known_warnings),
     )
+
+
+def _name_left_out(
+    parents: Sequence[str], inputs: Sequence[MergeInput], report: MergeReport
+) -> Iterator[tuple[str, Any]]:
+    """Yield what of the models' tensors and files the result does not have, and heads that it copied."""
+    names = [(parent, model.name) for parent, model in zip(parents, inputs, strict=True)]
+    omitted = {p: count_by_first_word(report.omitted[n]) for p, n in names if n in report.omitted}
+    yield "left_out", omitted
+    yield "left_out_tensors", join_numbered(report.dropped)
+    yield (
+        "left_out_files",
+        {p: list(report.left_files[n]) for p, n in names if n in report.left_files},
+    )
+    yield "copied_heads", list(report.heads)
 
 
 def _count_tensors(report: MergeReport) -> dict[str, int]:

@@ -105,6 +105,8 @@ class MergeAdapters(Step):
         plan = plan_merge(request)
         for problem in plan.problems:
             yield context.problem(str(problem), "models")
+        for warning in () if plan.problems else plan.warnings:
+            yield context.warning(warning, "models")
         if plan.problems:
             return
         truncation = Truncation(self.rank)
@@ -175,6 +177,7 @@ class MergeAdapters(Step):
             base=base if any(_can_use_base(link) for link in self.strategy) else None,
             seed=seed,
             statistics=statistics_paths([self.strategy], data) if data is not None else {},
+            as_adapter=True,
         )
 
     def _build_artifact(

@@ -105,6 +105,8 @@ class MixExperts(RoutingStep):
         plan = plan_merge(self._make_request(inputs, base))
         for problem in plan.problems:
             yield context.problem(str(problem), "models")
+        for warning in () if plan.problems else plan.warnings:
+            yield context.warning(warning, "models")
         if plan.token_plan is not None and not plan.problems:
             yield context.problem(
                 "the models' tokenizers differ; experts need models of one vocabulary", "models"
@@ -172,12 +174,14 @@ class MixExperts(RoutingStep):
                 base = MergeInput(
                     base_model.name, base_model.folder, fingerprint=base_model.fingerprint
                 )
-            merge_checkpoints(
+            report = merge_checkpoints(
                 self._make_request(inputs, base, workspace.seed),
                 out,
                 machine=workspace.machine,
                 side=workspace.work / "merging",
             )
+            for warning in report.warnings if any(m.step for m in self.models) else ():
+                workspace.warn(warning)
         return out
 
     def _make_request(

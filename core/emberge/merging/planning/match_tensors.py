@@ -97,6 +97,8 @@ class _TensorMatcher:
             in_template = name in self.pattern.specs
             if self.pattern.is_tied_copy(name) or (is_buffer(name) and not in_template):
                 self.found.dropped.append(name)
+                if whose := self._find_untied(name):
+                    self.left.setdefault(head_of(name), set()).update(whose)
             elif not in_template and (whose := self._find_head_owners(name)):
                 self.found.dropped.append(name)
                 self.left.setdefault(head_of(name), set()).update(whose)
@@ -109,7 +111,10 @@ class _TensorMatcher:
         """Yield a line for each set of heads that the same models have, lack or have alone."""
         template = self._find_template_name()
         for models, heads in _group_heads(self.left):
-            yield f"{heads} of {models}: left out, as '{template}' has none"
+            yield (
+                f"{heads} of {models}: left out, as '{template}' has none of its own; to keep it, name one that "
+                "has it as 'template'"
+            )
         for models, heads in _group_heads(self.headless):
             yield f"{models}: without {heads} of '{template}', which comes from the models that have it"
         if self.baseless:
@@ -117,6 +122,14 @@ class _TensorMatcher:
                 f"the base lacks {_quote_names(self.baseless)}, which no text encoder uses: the result has "
                 "the models' mean there, and the strategy merges all else"
             )
+
+    def _find_untied(self, name: str) -> set[str]:
+        """Return the models that store numbers of their own in a copy that the template ties."""
+        return {
+            model
+            for model, names in self.names.items()
+            if name in names.apart or (name == HEAD and names.has_own_head)
+        }
 
     def _find_head_owners(self, name: str) -> set[str]:
         """Return the models that have the tensor in a head; no models if any has it outside a head."""
@@ -167,8 +180,8 @@ class _TensorMatcher:
         return TensorPlan(name, self._build_copied_spec(pattern), "copy", sources, origin=pattern)
 
     def _is_optional(self, name: str) -> bool:
-        """Return whether models may lack a template tensor: one in a head or outside the text trunk."""
-        if name in self.pattern.heads:
+        """Return whether models may lack a template tensor: one in a head or module, or outside the trunk."""
+        if name in self.pattern.heads or name.startswith(self.pattern.modules):
             return True
         trunks = any(model.part == "text" for model in self.request.inputs)
         return trunks and self.pattern.is_outside_trunk(name)
@@ -203,6 +216,8 @@ class _TensorMatcher:
     def _is_lacking(self, name: str, names: Names, trunk: bool) -> bool:
         if trunk:
             return name not in names.specs
+        if name.startswith(self.pattern.modules):
+            return not names.modules  # a plain transformers folder
         return name in self.pattern.heads and not names.shares_head(self.pattern, name)
 
     def _apply_policy(self, plan: TensorPlan, in_template: bool) -> TensorPlan | None:

@@ -27,7 +27,14 @@ from emberge.merging.planning.validate import (
 )
 from emberge.merging.planning.warn import plan_warnings
 from emberge.merging.request import MergeInput, MergeRequest
-from emberge.model_folder import Checkpoint, ModelPair, expert_count, other_format, size_faults
+from emberge.model_folder import (
+    Checkpoint,
+    ModelPair,
+    expert_count,
+    join_facts,
+    other_format,
+    size_faults,
+)
 from emberge.tensor_names import Names, depths, layer_of
 
 if TYPE_CHECKING:
@@ -116,8 +123,17 @@ def _find_template(
     if request.template is not None:
         checkpoint = Checkpoint(request.template)
         return checkpoint, checkpoint.names if checkpoint.has_weights else None
-    first = next((m.name for m in request.inputs if m.name in names), None)
-    return (checkpoints[first], names[first]) if first else (None, None)
+    seen = [m for m in request.inputs if m.name in names]
+    if not seen:
+        return None, None
+    first = seen[0]
+    if first.part == "whole" and request.part is None and not request.as_adapter:
+        # Who has modules, or a head that is tied to nothing, has more to say than the others.
+        whole = [m.name for m in seen if m.part == "whole"]
+        rank = {n: (not checkpoints[n].modules, not names[n].has_own_head) for n in whole}
+        name = min(whole, key=lambda n: rank[n])
+        return checkpoints[name], names[name]
+    return checkpoints[first.name], names[first.name]
 
 
 def _plan_from_folders(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> MergePlan:
@@ -128,7 +144,8 @@ def _plan_from_folders(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -
         return plan
     plan = replace(plan, template=template)
     plan = _add_tokens(plan, _match_tokens(plan.request, template, checkpoints, {}, None))
-    problems, warnings = compare_folders(plan.request, template, checkpoints)
+    problems, warnings, stated = compare_folders(plan.request, template, checkpoints)
+    plan = replace(plan, stated=stated)
     more_warnings = plan_warnings(plan, checkpoints)
     return replace(
         plan,
@@ -158,7 +175,7 @@ def _add_tensors(
         from emberge.merging.tokens.token_rows import move_token_rows
 
         names, pattern = move_token_rows(names, pattern, tokens)
-    problems, warnings = compare_folders(request, template, checkpoints)
+    problems, warnings, stated = compare_folders(request, template, checkpoints)
     warnings += plan.warnings
     if any(model.adapter is not None for model in request.inputs):
         from emberge.merging.adapter_reader import compare_adapters
@@ -183,6 +200,7 @@ def _add_tensors(
         renamed=matched.renamed,
         layers=layers,
         depths=_compute_depths(request, layers),
+        stated=stated,
     )
     problems += tensor_problems(plan)
     if not problems and expert_count(template.config):
@@ -269,6 +287,23 @@ def _plan_slices(request: MergeRequest, out: Path | None, part: Path | None) -> 
         plan = replace(plan, problems=(*plan.problems, *filter_problems(plan)))
     if not plan.problems:
         plan = _add_weights(plan)
-    plan = replace(plan, only_weights_differ=all(one.only_weights_differ for one in plans))
+    plan = _join_slice_facts(plan, all(one.only_weights_differ for one in plans))
     space_problems = disk_space_problems(plan.bytes, out, part) if out is not None else ()
     return replace(plan, problems=tuple(dict.fromkeys((*plan.problems, *space_problems))))
+
+
+def _join_slice_facts(plan: MergePlan, alike: bool) -> MergePlan:
+    """Complete a plan of slices, whose models `alike` agree within each slice, with the facts of all."""
+    request, template = plan.request, plan.template
+    if template is None:
+        return plan
+    folders = {m.name: m.folder for m in request.inputs if m.folder and m.folder.is_dir()}
+    members = {name: Checkpoint(folder) for name, folder in folders.items()}
+    stated = join_facts(template, members, chosen=request.template is not None)
+    return replace(
+        plan,
+        stated=stated,
+        problems=tuple(dict.fromkeys((*plan.problems, *stated.problems))),
+        warnings=tuple(dict.fromkeys((*plan.warnings, *stated.warnings))),
+        only_weights_differ=alike and stated.agree,
+    )

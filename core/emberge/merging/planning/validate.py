@@ -17,7 +17,9 @@ from emberge.merging.merge_plan import (
 from emberge.merging.request import MergeInput, MergeRequest, all_stages, option_faults
 from emberge.model_folder import (
     Checkpoint,
+    JoinedFacts,
     ModelPair,
+    join_facts,
     remarks,
     template_faults,
     tokenizer_faults,
@@ -132,17 +134,35 @@ def _check_base(request: MergeRequest) -> Iterator[Problem]:
 
 def compare_folders(
     request: MergeRequest, template: Checkpoint, checkpoints: Mapping[str, Checkpoint]
-) -> tuple[list[Problem], list[str]]:
-    """Compare module chains and configs of all models with the template's; return (problems, warnings)."""
+) -> tuple[list[Problem], list[str], JoinedFacts]:
+    """Compare architectures and stated facts of all models with the template's.
+
+    Returns problems, warnings, and the facts of the result.
+    """
     problems: list[Problem] = []
     warnings = list(remarks(template))
+    members = {m.name: checkpoints[m.name] for m in request.inputs if m.name in checkpoints}
     for model in request.inputs:
-        other = checkpoints.get(model.name)
-        if other is None or other.folder == template.folder:
-            continue
-        faults, small_differences = _compare_settings(request, template, other, model)
-        problems += faults
-        warnings += small_differences
+        other = members.get(model.name)
+        if other is not None and other.folder != template.folder:
+            differences = _compare_architectures(template, other, model, request.template is None)
+            if request.template is not None:
+                warnings += [
+                    f"{difference}; the template is followed" for difference in differences
+                ]
+            else:
+                problems += [Problem(f"{one}; {_TEMPLATE_REMEDY}") for one in differences]
+    warnings += _name_template(request, template, members)
+    facts = join_facts(
+        template,
+        members,
+        chosen=request.template is not None,
+        trunks=[m.name for m in request.inputs if m.part == "text"],
+        adapter=request.as_adapter,
+    )
+    # What follows from another architecture would only repeat it.
+    problems = problems or list(facts.problems)
+    warnings += facts.warnings
     base = checkpoints.get(request.base.name) if request.base is not None else None
     if base is not None:
         pair = f"'{template.folder.name}' and the base: "
@@ -151,7 +171,27 @@ def compare_folders(
             for u in ModelPair(template, base).incomparable(modules=False)
         ]
         problems += map(Problem, differences)
-    return problems, warnings
+    return problems, warnings, facts
+
+
+def _name_template(
+    request: MergeRequest, template: Checkpoint, members: Mapping[str, Checkpoint]
+) -> Iterator[str]:
+    """Yield a line if the result has the files of a model that is not the first."""
+    names = [name for name, one in members.items() if one.folder == template.folder]
+    first = next(iter(members), None)
+    if request.template is None and names and first is not None and first not in names:
+        lacks = "head of its own" if members[first].modules else "modules, and so no pooling"
+        yield f"'{first}' has no {lacks}; names, configs and modules come from '{names[0]}'"
+
+
+def _compare_architectures(
+    template: Checkpoint, other: Checkpoint, model: MergeInput, modules: bool
+) -> list[str]:
+    """Return the differences by which the tensors of two models are incomparable."""
+    pair, is_trunk = ModelPair(template, other), model.part == "text"
+    listed = pair.incomparable_trunks() if is_trunk else pair.incomparable(modules=modules)
+    return [f"'{template.folder.name}' and '{model.name}': {text}" for text in listed]
 
 
 def architectures_differ(
@@ -183,29 +223,6 @@ def template_problems(
             f"of '{first.name}' only the text trunk is taken, and its config describes more than that; put a "
             "model of text alone first, or name one as 'template'"
         )
-
-
-def _compare_settings(
-    request: MergeRequest, template: Checkpoint, other: Checkpoint, model: MergeInput
-) -> tuple[list[Problem], list[str]]:
-    """Compare two folders except weights and tokenizers; return (problems, warnings)."""
-    names, pair = f"'{template.folder.name}' and '{model.name}': ", ModelPair(template, other)
-    if model.part == "text":
-        warnings, small_differences = [], []
-        other_thing = list(pair.incomparable_trunks())
-    else:
-        warnings = [f"{names}{n}; the first is kept" for n in pair.smaller_differences()]
-        other_thing = list(pair.incomparable())
-        small_differences = list(pair.choices())
-    if request.template is not None:
-        notes = [
-            f"{names}{f}; the template is followed" for f in (*other_thing, *small_differences)
-        ]
-        return [], [*notes, *warnings]
-    faults = [f"{names}{f}; {_TEMPLATE_REMEDY}" for f in other_thing]
-    if not other_thing:
-        faults += [f"{names}{f}; choose one with 'template'" for f in small_differences]
-    return [Problem(fault) for fault in faults], warnings
 
 
 def tensor_problems(plan: MergePlan) -> list[Problem]:

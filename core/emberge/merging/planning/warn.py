@@ -117,16 +117,11 @@ def _have_same_files(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> 
     template = plan.template
     if any(model.part == "text" for model in plan.request.inputs):
         return False  # what else is in their folders was not compared
-    return template is not None and not any(
-        True
-        for pair in (
-            ModelPair(template, other) for _, other in _list_other_models(plan, checkpoints)
-        )
-        for _ in (
-            *pair.choices(),
-            *pair.smaller_differences(),
-            *_compare_tokens(template, pair.second),
-        )
+    if template is None or not plan.stated.agree:
+        return False
+    return not any(
+        any(True for _ in _compare_tokens(template, other))
+        for _, other in _list_other_models(plan, checkpoints)
     )
 
 
