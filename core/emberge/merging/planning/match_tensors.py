@@ -112,8 +112,8 @@ class _TensorMatcher:
         template = self._find_template_name()
         for models, heads in _group_heads(self.left):
             yield (
-                f"{heads} of {models}: left out, as '{template}' has none of its own; to keep it, name one that "
-                "has it as 'template'"
+                f"{heads} of {models}: left out, as '{template}' has none of its own; "
+                "'template' may name a model that has it"
             )
         for models, heads in _group_heads(self.headless):
             yield f"{models}: without {heads} of '{template}', which comes from the models that have it"
