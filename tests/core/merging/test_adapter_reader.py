@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from emberge.merging import MergeInput, MergeRequest, plan_merge
-from emberge.merging.adapter_config import read_adapter_config
+from emberge.merging.adapter_config import origin_hash, read_adapter_config
 from emberge.merging.adapter_reader import adapted_names
 from emberge.merging.apply_adapter import AdaptedSpec, LowRank, MagnitudeScale
 from emberge.model_folder import Checkpoint
@@ -431,3 +431,16 @@ def test_a_folder_of_metadata_alone_is_checked_as_far_as_it_goes(
     assert plan.future_models == {"x"}
     change_config(adapter, peft_type="IA3")
     assert "type IA3" in said_of(*members)
+
+
+def test_a_base_is_known_by_its_trunk_and_not_by_the_modules_after_it(tmp_path: Path) -> None:
+    def hash_of(folder: Path) -> str:
+        checkpoint = Checkpoint(folder)
+        return origin_hash(checkpoint.names, checkpoint)
+
+    one, other = (tiny.projected(tmp_path / str(seed), seed=seed) for seed in (0, 1))
+    assert hash_of(one) != hash_of(other)
+    dense = one / "2_Dense" / "model.safetensors"
+    before = hash_of(one)
+    save_file({n: t + 1 for n, t in load_file(dense).items()}, dense, {"format": "pt"})
+    assert hash_of(one) == before

@@ -96,6 +96,7 @@ def written(path: Path, content: Any) -> Path:
     ("model", "kind", "unknown"),
     [
         ({"type": "BPE", "vocab": {"a": 0}}, "BPE", None),
+        ({"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}, "WordLevel", 0),
         ({"vocab": [["a", -1.0], ["?", 0]], "unk_id": 1, "unk_token": "a"}, "Unigram", 1),
         ({"vocab": {"a": 0}, "merges": [], "unk_token": "a"}, "BPE", 0),
         ({"vocab": {"a": 0}, "unk_token": "[UNK]"}, "WordPiece", 7),
