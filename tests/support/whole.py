@@ -73,3 +73,20 @@ def forward(folder: Path) -> Tensor:
             torch.arange(2, 12)[None]
         ).last_hidden_state
     return found
+
+
+def state_prompts(state: str, one: Path, two: Path) -> None:
+    """Let both, either or neither of two models state prompts: "equal", "only first", "differ", …."""
+    prompts = {"one": {"query": "find: "}, "two": {"query": "q: "}}
+    stated = {
+        one: None if state == "only second" else prompts["one"],
+        two: {"only first": None, "differ": prompts["two"]}.get(state, prompts["one"]),
+    }
+    for folder, value in stated.items():
+        path = folder / "config_sentence_transformers.json"
+        path.unlink(missing_ok=True)
+        if value is not None:
+            path.write_text(json.dumps({"prompts": value}))
+
+
+STATES = ("equal", "only first", "only second", "differ")

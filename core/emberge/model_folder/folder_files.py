@@ -56,7 +56,7 @@ CARD = "a card of its own is written"
 STATE = "a training's state"
 RECORD = "a training's record"
 _ADAPTER = "an adapter beside the weights"
-_WEIGHTS = "the weights"
+WEIGHTS = "the weights"
 _OTHER_WEIGHTS = "weights in another format"
 HEAD_FILE = "a head beside the weights, which nothing opens"
 _LICENCE = "terms that bind whoever has a copy"
@@ -76,8 +76,8 @@ FILES = (
     FileRule(("LICENSE*", "LICENCE*", "NOTICE*", "COPYING*", "USE_POLICY*"), True, "no", _LICENCE),
     FileRule(("adapter_*.bin",), False, "alone", _ADAPTER),
     FileRule(("adapter_*",), False, "yes", _ADAPTER),
-    FileRule(("*.safetensors", "*.safetensors.index.json"), False, "yes", _WEIGHTS),
-    FileRule(("*.safetensors.remote",), False, "yes", _WEIGHTS),
+    FileRule(("*.safetensors", "*.safetensors.index.json"), False, "yes", WEIGHTS),
+    FileRule(("*.safetensors.remote",), False, "yes", WEIGHTS),
     FileRule(("pytorch_model*", "model*.bin", "model*.pt*"), False, "alone", _OTHER_WEIGHTS),
     FileRule(("consolidated*", "*.index.json"), False, "alone", _OTHER_WEIGHTS),
     FileRule(("*.bin", "*.pt", "*.pth"), True, "alone", HEAD_FILE),

@@ -28,10 +28,16 @@ from emberge.model_folder.compare_models import (
     with_trunk_config,
 )
 from emberge.model_folder.config_fields import declared_defaults
-from emberge.model_folder.copies import copied_files, copy_file, list_left_out
+from emberge.model_folder.copies import (
+    copied_files,
+    copy_file,
+    files_not_copied,
+    list_left_out,
+)
 from emberge.model_folder.folder_files import (
     HEAD_FILE,
     TOKENIZER_FILES,
+    WEIGHTS,
     read_json,
     read_object_if_any,
     rule_of,
@@ -48,6 +54,7 @@ from emberge.model_folder.st_layout import (
     read_trunk_settings,
     trunk_settings_path,
 )
+from emberge.wording import join_some
 
 _COLBERT = "artifact.metadata"
 _COLBERT_KEYS = (
@@ -179,10 +186,11 @@ def join_facts(
     joiner = _Joiner(template_name, stated, chosen, adapter, frozenset(trunks))
     joiner.join()
     joiner.join_modules(template, {n: c for n, c in others.items() if n not in trunks})
+    left_files = {} if adapter else joiner.list_left(members, trunks)
     return JoinedFacts(
         tuple(joiner.problems),
         (*joiner.warnings, *joiner.describe_added()),
-        joiner.list_left(members, trunks),
+        left_files,
         tuple(joiner.heads),
         tuple(() if adapter else joiner.added),
         tuple(joiner.removed),
@@ -203,6 +211,8 @@ class _Joiner:
     ) -> None:
         self.template, self.stated = template, stated
         self.chosen, self.adapter, self.trunks = chosen, adapter, trunks
+        # The option of a step that chooses whose facts are followed.
+        self.option = "base" if adapter else "template"
         self.problems: list[Problem] = []
         self.warnings: list[str] = []
         self.added: list[_HeldFact] = []
@@ -226,7 +236,7 @@ class _Joiner:
         for name, fact in holders.items():
             if own is None and self.chosen and fact.store and not fact.is_trivial:
                 self.warnings.append(
-                    f"'{name}' states {_describe(fact)}, and '{first}' none; the template is followed"
+                    f"'{name}' states {_describe(fact)}, and '{first}' none; the {self.option} is followed"
                 )
             elif first in holders and fact.value != holders[first].value:
                 self._add_difference(first, name, holders[first], fact)
@@ -239,9 +249,9 @@ class _Joiner:
         text = describe_difference(a.label, a.value, b.value, a.place)
         pair = f"'{first}' and '{second}': {text}"
         if self.chosen:
-            self.warnings.append(f"{pair}; the template is followed")
+            self.warnings.append(f"{pair}; the {self.option} is followed")
         else:
-            self.problems.append(Problem(f"{pair}; choose one with 'template'"))
+            self.problems.append(Problem(f"{pair}; choose one with '{self.option}'"))
 
     def _find_silent(self, fact: Fact) -> list[str]:
         """Return the whole members that do not state a fact."""
@@ -289,11 +299,13 @@ class _Joiner:
             if self.chosen:
                 self.warnings.append(f"{text}; the template is followed")
             elif not own:
-                self.problems.append(Problem(f"{text}; choose one with 'template'"))
+                self.problems.append(Problem(f"{text}; choose one with '{self.option}'"))
 
     def describe_added(self) -> Iterator[str]:
         """Yield one line for each member whose facts only some members state."""
-        ending = "the result has it" if not self.adapter else "an adapter has none of it"
+        ending = "the result has it"
+        if self.adapter:
+            ending = "an adapter has none of it, and 'base' names the model that it lies on"
         for group in (self.added, self.kept):
             shown = [held for held in group if not held.fact.is_trivial or _is_direction(held.fact)]
             for name in dict.fromkeys(held.member for held in shown):
@@ -313,6 +325,12 @@ class _Joiner:
             for n, c in members.items()
             if n not in trunks
         }
+        for name in lists:
+            heads = files_not_copied(members[name]).get(WEIGHTS)
+            if heads:
+                self.warnings.append(
+                    f"{join_some(heads)} of '{name}' is left out: beside the weights that its classes read"
+                )
         return {name: tuple(dict.fromkeys(files)) for name, files in lists.items() if files}
 
 

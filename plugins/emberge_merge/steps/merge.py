@@ -65,10 +65,10 @@ class Merge(Step):
     give another strategy to tensors whose name contains a text. `weights: size` multiplies each weight by the
     number of examples that the model was trained on, and `weights: $found` by the weight that `find_weights`
     found for a model with the same content. `keep: 0.5` averages the merged weights with the base's, half and
-    half, whatever the strategy and the rules. `template` (default: the first model) gives everything that is
-    not merged, and `tokenizer` gives the tokenizer. `missing` decides about a tensor that some model lacks.
-    `dtype` is the dtype of the computation, `out_dtype` that of the stored weights, by default the
-    template's.
+    half, whatever the strategy and the rules. What is not merged (modules, prompts, lengths) must be stated
+    alike, or by one model alone; else `template` decides. `tokenizer` gives the tokenizer. `missing` decides
+    about a tensor that some model lacks. `dtype` is the dtype of the computation, `out_dtype` that of the
+    stored weights, by default the template's.
 
     For models that steps of the recipe train, `check` shows the cost of training them, compared to one
     training on all their rows. After the run, the cost is `training_cost` in the artifact's details.
@@ -83,7 +83,7 @@ class Merge(Step):
     produces = "model"
 
     models: tuple[ModelEntry, ...] = ()
-    """The models; the first gives the output its configs, modules and tokenizer."""
+    """The models; the first that has modules gives names of tensors, and the order of tokens."""
     slices: tuple[SliceEntry, ...] = ()
     """In place of models: layers of models, stacked; each slice is merged by itself."""
     strategy: tuple[Stage, ...] = (Linear(),)

@@ -177,6 +177,7 @@ class MergeAdapters(Step):
             base=base if any(_can_use_base(link) for link in self.strategy) else None,
             seed=seed,
             statistics=statistics_paths([self.strategy], data) if data is not None else {},
+            template=base.folder if self.base is not None else None,
             as_adapter=True,
         )
 

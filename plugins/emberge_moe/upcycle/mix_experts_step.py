@@ -65,6 +65,8 @@ class MixExperts(RoutingStep):
     """Merge method of all tensors that are not of experts."""
     base: ModelRef | None = None
     """The models' common ancestor, where the strategy works on deltas."""
+    template: ModelRef | None = None
+    """The model that decides where others state other prompts, lengths, pooling or similarity."""
     probe: tuple[DataEntry, ...] = ()
     """Texts whose states make the routers."""
 
@@ -102,7 +104,8 @@ class MixExperts(RoutingStep):
         base = None
         if self.base is not None:
             base = MergeInput(self.base.text, context.model(self.base))
-        plan = plan_merge(self._make_request(inputs, base))
+        template = context.model(self.template) if self.template is not None else None
+        plan = plan_merge(self._make_request(inputs, base, template))
         for problem in plan.problems:
             yield context.problem(str(problem), "models")
         for warning in () if plan.problems else plan.warnings:
@@ -174,8 +177,9 @@ class MixExperts(RoutingStep):
                 base = MergeInput(
                     base_model.name, base_model.folder, fingerprint=base_model.fingerprint
                 )
+            template = workspace.model(self.template).folder if self.template is not None else None
             report = merge_checkpoints(
-                self._make_request(inputs, base, workspace.seed),
+                self._make_request(inputs, base, template, workspace.seed),
                 out,
                 machine=workspace.machine,
                 side=workspace.work / "merging",
@@ -185,6 +189,12 @@ class MixExperts(RoutingStep):
         return out
 
     def _make_request(
-        self, inputs: Sequence[MergeInput], base: MergeInput | None, seed: int = 0
+        self,
+        inputs: Sequence[MergeInput],
+        base: MergeInput | None,
+        template: Path | None,
+        seed: int = 0,
     ) -> MergeRequest:
-        return MergeRequest(inputs=tuple(inputs), strategy=self.strategy, base=base, seed=seed)
+        return MergeRequest(
+            inputs=tuple(inputs), strategy=self.strategy, base=base, template=template, seed=seed
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from tests.support.specialists import (
     change_config,
 )
 from tests.support.watched import assert_built_as_promised
+from tests.support.whole import STATES, state_prompts
 
 BOTH: tuple[Kind, ...] = ("vision", "audio")
 VISION = {
@@ -344,3 +346,19 @@ def test_a_tokenizer_with_another_id_of_the_mask_token_is_refused(models: Path) 
         MaskToken("<|repo_name|>", 7).require(models / "text")
     for word in (str(models / "text"), "'<|repo_name|>'", "in place of 7", "mask_token"):
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_what_a_specialist_states_is_followed_in_no_case_and_said(
+    state: str, models: Path, tmp_path: Path
+) -> None:
+    """The text model gives prompts by its role; heads and prompts of a specialist are named."""
+    folders = {kind: shutil.copytree(models / kind, tmp_path / kind) for kind in ("text", *BOTH)}
+    state_prompts(state, folders["text"], folders["vision"])
+    (folders["audio"] / "colbert_linear.pt").write_bytes(b"head")
+    refs: dict[str, Any] = {kind: ModelRef(str(folder)) for kind, folder in folders.items()}
+    found = list(Compose(**refs).check(Glance()))
+    assert {problem.severity for problem in found} == {"warning"}
+    lines = [str(problem) for problem in found]
+    assert any("{'query'" in line for line in lines) == (state in ("only second", "differ"))
+    assert any("colbert_linear.pt" in line and "audio" in line for line in lines)

@@ -11,7 +11,14 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import EmbergeError, Plugins, load_plugins, parse_recipe, run_recipe
+from emberge import (
+    EmbergeError,
+    Plugins,
+    check_recipe,
+    load_plugins,
+    parse_recipe,
+    run_recipe,
+)
 from emberge.merging import MergeInput, Truncation
 from emberge.merging.adapter_output.low_rank import factorise, factorise_product
 from emberge.results import read_artifact
@@ -23,6 +30,7 @@ from tests.support import tiny
 from tests.support.merges import merge_models
 from tests.support.peft_adapters import adapted, save_adapter
 from tests.support.tolerance import assert_near, assert_same_pass, gamma, near
+from tests.support.whole import STATES, state_prompts
 
 IDS = torch.arange(5, 25)[None]
 LAYER = "encoder.layer.0.attention.self.query"
@@ -534,3 +542,24 @@ def test_peft_leaves_magnitudes_out_and_we_do_not(
     assert_same_pass(hidden(loaded(tmp_path / "whole")), expected, base)
     made = run(tmp_path, "  cut: {merge_adapters: {models: [./bert+./a0], rank: 64}}\n", plugins)
     assert_same_pass(hidden(adapted(base, made["cut"])), expected, base)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_prompts_of_the_bases_agree_or_the_base_is_chosen(
+    state: str, base: Path, adapters: list[Path], tmp_path: Path, plugins: Plugins
+) -> None:
+    """An adapter states nothing: what its bases state differently is said, and `base` decides."""
+    one, two = (shutil.copytree(base, tmp_path / name) for name in ("one", "two"))
+    state_prompts(state, one, two)
+
+    def find(more: str = "") -> list[Any]:
+        models = ", ".join(f"{f}+{a}" for f, a in zip((one, two), adapters, strict=False))
+        text = f"steps: {{m: {{merge_adapters: {{models: [{models}]{more}}}}}}}"
+        recipe = parse_recipe(text, path=tmp_path / "r.yaml", plugins=plugins)
+        return list(check_recipe(recipe, out=tmp_path / "out", plugins=plugins).problems)
+
+    found = [problem for problem in find() if "{'query'" in str(problem)]
+    severity = {"only second": ["warning"], "differ": ["error"]}.get(state, [])
+    assert [problem.severity for problem in found] == severity
+    assert all("'base'" in str(problem) for problem in found)
+    assert not [p for p in find(f", base: {two}") if p.severity == "error"]

@@ -123,23 +123,37 @@ def _find_template(
     if request.template is not None:
         checkpoint = Checkpoint(request.template)
         return checkpoint, checkpoint.names if checkpoint.has_weights else None
-    seen = [m for m in request.inputs if m.name in names]
-    if not seen:
-        return None, None
-    first = seen[0]
-    if first.part == "whole" and request.part is None and not request.as_adapter:
-        # Who has modules, or a head that is tied to nothing, has more to say than the others.
-        whole = [m.name for m in seen if m.part == "whole"]
-        rank = {n: (not checkpoints[n].modules, not names[n].has_own_head) for n in whole}
-        name = min(whole, key=lambda n: rank[n])
-        return checkpoints[name], names[name]
-    return checkpoints[first.name], names[first.name]
+    name = _choose_template(request, checkpoints, names)
+    return (checkpoints[name], names[name]) if name in names else (None, None)
+
+
+def _choose_template(
+    request: MergeRequest, checkpoints: Mapping[str, Checkpoint], names: Mapping[str, Names]
+) -> str:
+    """Return the model that has more to say than the others; the first of equal ones, "" if none exists.
+
+    That is who has modules, then weights, then a head that is tied to nothing. Of models of which only the
+    trunk is used, of slices, and for an adapter, it is the first.
+    """
+    models = [m for m in request.inputs if m.name in checkpoints]
+    free = bool(models) and models[0].part == "whole" and request.part is None
+    rank = {
+        m.name: (
+            m.part != "whole" or not checkpoints[m.name].modules if free else False,
+            m.name not in names,
+            not (free and m.name in names and names[m.name].has_own_head),
+        )
+        for m in models
+    }
+    if request.as_adapter:
+        rank = {name: (False, name not in names, False) for name in rank}
+    return min(rank, key=lambda name: rank[name], default="")
 
 
 def _plan_from_folders(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> MergePlan:
     """Complete a plan from configs and tokenizers alone, as the template has no weights yet."""
-    existing = (checkpoints[m.name] for m in plan.request.inputs if m.name in checkpoints)
-    template = plan.template or next(existing, None)
+    name = _choose_template(plan.request, checkpoints, {})
+    template = plan.template or checkpoints.get(name)
     if template is None:
         return plan
     plan = replace(plan, template=template)
