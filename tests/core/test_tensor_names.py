@@ -105,6 +105,31 @@ def test_depth_runs_from_the_first_layer_to_the_last_of_each_tower() -> None:
     assert found["embed_tokens.weight"] == found["visual.blocks.0.w"] == 0
 
 
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("second_tied", [True, False])
+def test_a_head_of_its_own_is_merged_in_any_order(
+    order: int, second_tied: bool, tmp_path: Path
+) -> None:
+    """A stored head with other numbers is no copy, whatever the config says of it."""
+    trunk = {"model.embed_tokens.weight": torch.zeros(4, 2), "model.layers.0.w": torch.zeros(2)}
+    own = model(
+        tmp_path / "own",
+        {**trunk, "lm_head.weight": torch.ones(4, 2)},
+        tie_word_embeddings=second_tied,
+        architectures=["Qwen3ForCausalLM"],
+    )
+    tied = model(
+        tmp_path / "tied", trunk, tie_word_embeddings=True, architectures=["Qwen3ForCausalLM"]
+    )
+    found = plan(*[own, tied][::order])
+    assert not found.problems
+    assert "lm_head.weight" in found.merged
+    assert any("head of its own" in line for line in found.warnings) == (order == -1)
+    # Where the template has none, the head is named.
+    assert "lm_head.weight" in plan(own, tied, template=tied).dropped
+    assert any("lm_head" in line for line in plan(own, tied, template=tied).warnings)
+
+
 def test_a_wrapped_model_merges_with_a_bare_one(tmp_path: Path) -> None:
     bare = {"embed_tokens.weight": torch.zeros(4, 2), "layers.0.w": torch.zeros(2)}
     wrapped = {f"model.{n}": t + 2 for n, t in bare.items()} | {

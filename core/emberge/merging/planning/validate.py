@@ -181,7 +181,8 @@ def _name_template(
     names = [name for name, one in members.items() if one.folder == template.folder]
     first = next(iter(members), None)
     if request.template is None and names and first is not None and first not in names:
-        lacks = "head of its own" if members[first].modules else "modules, and so no pooling"
+        has_fewer = template.modules and not members[first].modules
+        lacks = "modules, and so no pooling" if has_fewer else "head of its own"
         yield f"'{first}' has no {lacks}; names, configs and modules come from '{names[0]}'"
 
 
