@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 from emberge.errors import RecipeError
@@ -35,6 +36,9 @@ _ENDINGS = ((r"(?<![aeiou])y$", "ies"), (r"(s|x|z|ch|sh)$", r"\1es"))
 # Markdown's special characters, and beginnings of a line that make it a list item or a rule.
 _SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;))")
 _OPENING = re.compile(r"([-+=](?=[-=\s]|$))|(\d+)([.)](?=\s|$))")
+# Absolute paths: a whole text, or one of at least two names within a text that is no address.
+_PATH = re.compile(r"~?/[^\n:;,+]*[^\n:;,+/]/?")
+_PATH_IN_TEXT = re.compile(r"(?:file://|(?<![\w.~/:<]))~?(?:/[^\s/'\"`|,;:()<>\[\]{}+]+){2,}/?")
 _URL_CHARACTERS = "/:?&=+,;@%~!$-._"  # kept in an address; brackets and spaces would end a link
 _ALIGNMENT_RULES = {"l": "---", "r": "---:"}
 
@@ -90,6 +94,19 @@ def parse_size(size: str | int) -> int:
     if match is None or match[2] not in _UNITS or float(match[1]) <= 0:
         raise RecipeError(f"'{size}' is no size; write it as 512MB or 2GiB")
     return int(float(match[1]) * _UNITS[match[2]])
+
+
+def hide_places(value: Any) -> Any:
+    """Return text, or the values and keys of JSON, with the last name of each absolute path in its place."""
+    if isinstance(value, str):
+        pattern = _PATH if _PATH.fullmatch(value) else _PATH_IN_TEXT
+        return pattern.sub(lambda found: found[0].rstrip("/").rpartition("/")[2], value)
+    if isinstance(value, Mapping):
+        keys = [hide_places(key) for key in value]
+        counts = Counter(keys)
+        names = [f"{key} ({n})" if counts[key] > 1 else key for n, key in enumerate(keys, 1)]
+        return dict(zip(names, map(hide_places, value.values()), strict=True))
+    return [hide_places(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def shorten(text: str, most: int) -> str:

@@ -259,8 +259,9 @@ def _locate_encoder(model: str, plugins: Plugins) -> Path:
         ) from error
     facts = plugins.find("text_encoder", "backbone").type().describe(folder)
     for problem in (*facts.problems, *facts.training_problems):
+        what, _, _ = problem.partition(";")  # the remedy after it is one of recipes
         raise CheckpointError(
-            f"{model}: {problem}; --model needs an encoder of texts, such as {DEFAULT_MODEL}"
+            f"{model}: {what}; --model needs an encoder of texts, such as {DEFAULT_MODEL}"
         )
     return folder
 

@@ -11,7 +11,12 @@ from typing import Any
 
 from emberge import CheckpointError
 from emberge.architectures import find_config_class
-from emberge.model_folder import Layout, read_modules, read_object, read_trunk_settings
+from emberge.model_folder import (
+    Layout,
+    read_modules,
+    read_object,
+    read_trunk_settings,
+)
 from emberge.wording import join_some
 
 _FORWARD = {"method": "forward", "method_output_name": "last_hidden_state"}

@@ -22,6 +22,7 @@ from emberge.contracts import PredictionFacts
 from emberge.model_folder import (
     Attention,
     Checkpoint,
+    CrossEncoderFacts,
     Layout,
     ModuleFolder,
     TextLimit,
@@ -29,6 +30,7 @@ from emberge.model_folder import (
     expert_count,
     is_causal,
     is_static_model,
+    read_modules,
     read_object,
     read_static_dimension,
     with_attention,
@@ -68,6 +70,10 @@ _NO_MASK = (
 _NO_PROMPT = (
     "include_prompt: false has no effect without a prompt; give prompts `query` or `document` here, or "
     "query_prompt or document_prompt beside, or a prompt in the data"
+)
+_NO_EMBEDDER = (
+    "take the encoder that it came from; evaluate and train take rerankers with backbone: cross_encoder, and "
+    "score_pairs as its teacher"
 )
 _LORA_HAS_NO_HEAD = "lora trains no head that predicts tokens; leave it out for losses over tokens"
 
@@ -243,6 +249,7 @@ class TextEncoder(Backbone):
             training_problems=_check_routers(layout, built),
             prompt_problems=self._prompt_problems(layout),
             changes=self._list_changes(checkpoint),
+            warnings=_warn_of_cross_encoder(checkpoint),
             dimension=_find_embedding_size(
                 layout, int(built.get_text_config().hidden_size), self.dense
             ),
@@ -406,6 +413,7 @@ class TextEncoder(Backbone):
         Raises:
             CheckpointError: if the pooling is unknown or does not fit the attention.
         """
+        self._refuse_cross_encoder(checkpoint)
         layout = Layout.read(checkpoint)
         path = layout.trunk_folder / "config.json"
         if not path.is_file():
@@ -431,6 +439,12 @@ class TextEncoder(Backbone):
             ),
             config,
         )
+
+    def _refuse_cross_encoder(self, checkpoint: Path) -> None:
+        """Refuse a cross-encoder, except a bare one for which the options name the pooling."""
+        facts = CrossEncoderFacts.read(checkpoint)
+        if facts.is_one and (self.pooling is None or read_modules(checkpoint)):
+            raise CheckpointError(f"{checkpoint}: is {facts.noun}; {_NO_EMBEDDER}")
 
     def _require_own_layout(self, layout: Layout) -> None:
         """Refuse options that change more than weights, as an adapter cannot store such changes."""
@@ -545,6 +559,13 @@ class TextEncoder(Backbone):
                 )
         elif not all(mixer.later for mixer in mixers):
             _refuse_blind_pooling(layout, config)
+
+
+def _warn_of_cross_encoder(checkpoint: Path) -> tuple[str, ...]:
+    """Return the warning of a cross-encoder that is read as an encoder of texts."""
+    facts = CrossEncoderFacts.read(checkpoint)
+    warning = f"{checkpoint}: is {facts.noun}, and is read as an embedder; {_NO_EMBEDDER}"
+    return (warning,) if facts.is_one else ()
 
 
 def _find_embedding_size(layout: Layout, hidden_size: int, dense: int | None) -> int:

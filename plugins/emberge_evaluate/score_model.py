@@ -59,6 +59,9 @@ class ScoreModel(Step):
             for evaluator in self.evaluators:
                 for fault in evaluator.check_model(folder, context):
                     yield context.problem(f"{self.model}: {fault}", "evaluators")
+                backbone = getattr(evaluator, "backbone", None)
+                for warning in backbone.describe(folder).warnings if backbone else ():
+                    yield context.warning(warning, "evaluators")
 
     def run(self, workspace: Workspace) -> Artifact:
         plans = plan_tasks(self.evaluators, workspace, about=self.about)

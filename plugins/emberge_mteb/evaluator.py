@@ -370,8 +370,11 @@ class Mteb(Evaluator):
             raise CheckpointError(
                 f"{model.name}: an adapter is scored on its base; open it with whole_model first"
             )
-        if problems := self.backbone.describe(model.folder).problems:
-            raise CheckpointError("\n".join(problems))
+        facts = self.backbone.describe(model.folder)
+        if facts.problems:
+            raise CheckpointError("\n".join(facts.problems))
+        for warning in facts.warnings:
+            workspace.warn(warning)
         encoder = self.backbone.load(
             model.folder, device=workspace.machine.device, dtype=self.dtype
         )

@@ -27,7 +27,7 @@ from emberge.results import (
     results_in,
     with_contents,
 )
-from emberge.wording import join_some
+from emberge.wording import hide_places, join_some
 
 from emberge_publish.hub_repository import Content, Repository
 from emberge_publish.publication import CARD, Choices, Publication
@@ -51,7 +51,7 @@ def prepare(folder: Path, choices: Choices) -> Publication:
     chosen = choose_files(result.resolve(), record)
     card = complete_card(_read_card(chosen.files), str(record.get("step")), choices).encode()
     files: dict[str, Content] = {**chosen.files, CARD: card}
-    files[RECORD] = record_text(with_contents(record, {CARD: card})).encode()
+    files[RECORD] = record_text(hide_places(with_contents(record, {CARD: card}))).encode()
     licence = choices.licence or stated_licence(read_front_matter(result))
     notes = [f"NOT MET: {requirement}" for requirement in _find_unmet(result)]
     notes += [] if licence else [_NO_LICENCE]

@@ -10,6 +10,7 @@ from typing import Any
 
 from emberge import CheckpointError
 from emberge.model_folder import (
+    CrossEncoderFacts,
     Layout,
     TextLimit,
     code_of_class,
@@ -210,19 +211,15 @@ def purpose_of(folder: Path) -> ModelKind:
     try:
         named = read_settings(folder).get("model_type")
         types = [module.type for module in read_modules(folder)]
+        ranks = CrossEncoderFacts.read(folder).is_one
     except CheckpointError:
-        named, types = None, []
+        named, types, ranks = None, [], False
     architectures = _read_json(folder / "config.json").get("architectures") or [""]
     by_module = [_BY_MODULE.get(type_.rpartition(".")[2]) for type_ in types]
     if isinstance(named, str) and named in _KINDS:
         return _KINDS[named]
     if named == "ColBERT" or "HF_ColBERT" in architectures or any("pylate." in t for t in types):
         return _KINDS["MultiVectorEncoder"]
-    kind_name = next((kind for kind in by_module if kind is not None), None)
-    if (
-        kind_name is None
-        and not types
-        and str(architectures[0]).endswith("ForSequenceClassification")
-    ):
-        kind_name = "CrossEncoder"
+    default = "CrossEncoder" if ranks else None
+    kind_name = next((kind for kind in by_module if kind is not None), default)
     return _KINDS[kind_name] if kind_name is not None else EMBEDDER

@@ -154,6 +154,8 @@ class Train(FitOptions, Step):
                 yield context.problem(message, "loss")
             for message in TextLimit.read(folder).problems(*self.lengths):
                 yield context.problem(message, "max_length")
+            for message in facts.warnings:
+                yield context.warning(message, "backbone")
             if facts.changes:
                 context.note("not native", facts.changes)
 

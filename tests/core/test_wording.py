@@ -7,6 +7,7 @@ from emberge import RecipeError
 from emberge.wording import (
     count_by_first_word,
     count_noun,
+    hide_places,
     human_size,
     join_some,
     parse_size,
@@ -80,6 +81,28 @@ def test_numbers_and_lists_are_short_and_nouns_follow_their_number() -> None:
 )
 def test_plain_text_begins_no_list_and_no_rule(text: str, markdown: str) -> None:
     assert prose(text) == markdown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("/srv/me/models/A", "A"),
+        ("/A/", "A"),
+        ("/srv/my models/A", "A"),
+        ("/srv/me/A+/srv/me/ad", "A+ad"),
+        ("~/models/A", "A"),
+        ("see /srv/me/r.yaml:3; '/srv/x/B' differs", "see r.yaml:3; 'B' differs"),
+        ("file:///srv/me/d.jsonl", "d.jsonl"),
+        *[(text, text) for text in ("https://hf.co/a/b", "a/b and ./c/d", "</s>", "3 / 4", "$m/3")],
+    ],
+)
+def test_an_absolute_path_is_its_last_name_and_other_text_stays(text: str, shown: str) -> None:
+    assert hide_places(text) == shown
+    assert hide_places({text: [text, 3]}) == {shown: [shown, 3]}
+
+
+def test_names_that_become_equal_are_kept_apart() -> None:
+    assert hide_places({"/x/m": 1, "/y/m": 2, "k": 3}) == {"m (1)": 1, "m (2)": 2, "k": 3}
 
 
 def test_text_from_outside_cannot_steer_a_terminal() -> None:

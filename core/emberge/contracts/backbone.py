@@ -301,6 +301,8 @@ class EncoderFacts:
     """Modules of the encoder that the checkpoint lacks, so that `load` begins them with random weights."""
     changes: tuple[str, ...] = ()
     """Settings that differ from the checkpoint's own, such as its attention, as lines for the terminal."""
+    warnings: tuple[str, ...] = ()
+    """What makes embeddings worse than a user may expect."""
     dimension: int | None = None
     """Size of an embedding, or of a token's vector; None if unknown."""
     similarity: Similarity = COSINE

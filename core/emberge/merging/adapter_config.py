@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import xxhash
 
 from emberge.errors import CheckpointError
-from emberge.model_folder import Checkpoint, read_json
+from emberge.model_folder import Checkpoint, name_of_model, read_json
 from emberge.tensor_files import HEADER, TensorSpec, read_provenance
 from emberge.tensor_names import Names, is_buffer
 
@@ -25,7 +25,6 @@ KEY = "adapter_of"
 # training moves all of a tensor, and a look at a base takes no longer than reading its header.
 _WHOLE_HASH_BYTES = 64 << 10
 _PAGES, _PAGE = 16, 4 << 10
-_SNAPSHOT = re.compile(r"models--(.+?)--(.+)$")
 # Initialisations after which the trained factors alone determine the layer. The rest (PiSSA, OLoRA, CorDA,
 # LoftQ, LoRA-GA) take something out of the base's weights, which the adapter does not record.
 _PLAIN_STARTS = (True, False, None, "gaussian", "eva", "orthogonal", "mica")
@@ -200,7 +199,7 @@ def adapter_origin(base: Path) -> tuple[str, dict[str, str]]:
         CheckpointError: if the folder has no checkpoint.
     """
     checkpoint = Checkpoint(base)
-    name = name_of_base(base)
+    name = name_of_model(base)
     provenance = base_provenance(checkpoint.names, checkpoint, name)
     return name, {HEADER: json.dumps(provenance)}
 
@@ -227,7 +226,7 @@ def require_base(
                 f"{checkpoint.folder}; name the base that it was made on"
             )
         return
-    folder_base, adapter_base = name_of_base(checkpoint.folder), config.base
+    folder_base, adapter_base = name_of_model(checkpoint.folder), config.base
     if (
         adapter_base
         and _is_hub_id(folder_base)
@@ -241,19 +240,11 @@ def require_base(
         )
 
 
-def name_of_base(folder: Path) -> str:
-    """Return the usual name of a model: its hub id if it is in the hub's cache, else its folder's name."""
-    snapshot = _SNAPSHOT.match(folder.resolve().parent.parent.name)
-    if snapshot and folder.resolve().parent.name == "snapshots":
-        return f"{snapshot[1]}/{snapshot[2]}"
-    return folder.name
-
-
 def base_warning(config: AdapterConfig, metadata: Mapping[str, str], base: Path) -> str | None:
     """Return a warning if only the base's recorded name could be compared and it differs; else None."""
     record = (read_provenance(metadata) or {}).get(KEY)
     recorded_name = (config.base or "").rstrip("/").rpartition("/")[2]
-    if record or not recorded_name or recorded_name == name_of_base(base).rpartition("/")[2]:
+    if record or not recorded_name or recorded_name == name_of_model(base).rpartition("/")[2]:
         return None
     return (
         f"{config.path.parent.name} says that it was made on '{config.base}'; whether '{base.name}' is the "

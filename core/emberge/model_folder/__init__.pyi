@@ -17,6 +17,7 @@ from .copies import copy_template as copy_template
 from .copies import origin_line as origin_line
 from .copies import published_files as published_files
 from .copies import remarks as remarks
+from .cross_encoder_facts import CrossEncoderFacts as CrossEncoderFacts
 from .fingerprints import hashed_files as hashed_files
 from .fingerprints import model_fingerprint as model_fingerprint
 from .folder_files import TOKENIZER_FILES as TOKENIZER_FILES
@@ -25,6 +26,7 @@ from .folder_files import read_object as read_object
 from .folder_files import read_text as read_text
 from .layer_config import LayerConfig as LayerConfig
 from .longest_text import TextLimit as TextLimit
+from .model_card import name_of_model as name_of_model
 from .model_card import read_front_matter as read_front_matter
 from .model_card import split_card as split_card
 from .model_card import stated_licence as stated_licence

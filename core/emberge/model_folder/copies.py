@@ -37,7 +37,7 @@ from emberge.model_folder.folder_files import (
     rule_of,
 )
 from emberge.model_folder.st_layout import classic_files
-from emberge.wording import join_some
+from emberge.wording import hide_places, join_some
 
 _NOT_OF_MODEL = "no file of a model"
 # Keys that name code, or that trust it, and the type of their values.
@@ -48,6 +48,8 @@ _CODE_KEYS: Mapping[str, type] = {
 }
 # Mixtures of experts that transformers has no class for, and the model on the hub with their code.
 _CODE_ON_HUB = {"nomic_bert": "nomic-ai/nomic-bert-2048"}
+# Keys under which libraries store where a model lay, which may be a path of somebody's machine.
+_PLACE_KEYS = ("_name_or_path", "name_or_path", "tokenizer_file", "cache_dir")
 # Long files of a tokenizer, from which no library reads such keys.
 _BAG_OF_WORDS_FILES = (
     "tokenizer.json",
@@ -224,7 +226,10 @@ def _strip_code(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     without_code = {
-        k: v for k, v in value.items() if not (k in _CODE_KEYS and isinstance(v, _CODE_KEYS[k]))
+        k: v
+        for k, v in value.items()
+        if not (k in _CODE_KEYS and isinstance(v, _CODE_KEYS[k]))
+        and not (k in _PLACE_KEYS and hide_places(v) != v)
     }
     return {key: _strip_code(inner) for key, inner in without_code.items()}
 

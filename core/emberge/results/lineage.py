@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,10 +12,12 @@ from typing import Any, NamedTuple
 
 from emberge.contracts import Artifact, DataOrigin
 from emberge.errors import CheckpointError
-from emberge.model_folder import in_package, read_front_matter, stated_licence
+from emberge.model_folder import in_package, name_of_model, read_front_matter, stated_licence
 from emberge.results.run_folder import ARTIFACT, OutFolder, read_artifact
 
 README = "README.md"
+# Beginnings of references to folders.
+_PATHS = (".", "/", "~")
 _HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 _HUB_NAME = re.compile(r"(?:[\w][\w.-]*/)?[\w][\w.-]*")  # names of old models have no owner
 
@@ -101,7 +105,7 @@ def _find_base(name: str, reference: str, weight: Any, out: Path, origin: Path |
 
 
 def _find_parent(text: str, weight: Any, out: Path, origin: Path | None) -> Parent:
-    if _find_result_link(text, out).is_dir():
+    if not text.startswith(_PATHS) and _find_result_link(text, out).is_dir():
         return Parent(text, weight, step=True)
     return _find_model_outside(text, origin, weight)
 
@@ -120,7 +124,26 @@ def _find_model_outside(text: str, origin: Path | None, weight: Any) -> Parent:
     if _HUB_ID.fullmatch(name) and not adapter:
         link = f"https://huggingface.co/{name}" + (f"/tree/{revision}" if revision else "")
         return _add_card(Parent(name, weight, revision or None, link, bases=(name,)), folder)
-    return _add_card(Parent(text, weight), folder)
+    own = _name_path(name, origin) + (f"+{_name_path(adapter, origin)}" if adapter else "")
+    reference = text if text.startswith(_PATHS) or own != text else ""
+    return _add_card(Parent(own if reference else text, weight, reference=reference), folder)
+
+
+def _name_path(text: str, origin: Path | None) -> str:
+    """Return the name of a model's folder for readers; other references stay as they are."""
+    folder = _find_folder(text, None, origin) if text.startswith(_PATHS) else None
+    return text if folder is None else name_of_model(Path(os.path.abspath(folder)), by_card=True)
+
+
+def _tell_apart(parents: tuple[Parent, ...]) -> tuple[Parent, ...]:
+    """Return parents of which those of one name, such as checkpoint-100, have their folder's parent in it."""
+    counts = Counter(parent.name for parent in parents)
+    return tuple(
+        replace(parent, name="/".join(Path(parent.reference).parts[-2:]).lstrip("/."))
+        if counts[parent.name] > 1 and parent.reference.startswith(_PATHS)
+        else parent
+        for parent in parents
+    )
 
 
 def _add_card(parent: Parent, folder: Path | None) -> Parent:
@@ -143,7 +166,7 @@ def _find_folder(name: str, revision: str | None, origin: Path | None) -> Path |
             return in_package(name.removeprefix("pkg:"))
         except CheckpointError:
             return None
-    if name.startswith((".", "/", "~")):
+    if name.startswith(_PATHS):
         return (origin or Path()) / Path(name).expanduser()
     if not _HUB_ID.fullmatch(name):
         return None
@@ -174,7 +197,7 @@ def ancestry(artifact: Artifact, folder: Path, origin: Path | None) -> Ancestry:
     found, _ = _follow(artifact, folder, origin)
     _, roots = _follow(artifact, folder, origin, lambda parent: parent.licence is not None)
     parents = _find_parents(artifact, folder.parent, origin)
-    return Ancestry(parents, roots, _join_training_data(found))
+    return Ancestry(_tell_apart(parents), _tell_apart(roots), _join_training_data(found))
 
 
 _Result = tuple[Artifact, Path]
@@ -195,10 +218,10 @@ def _follow(
     for current, place in results:  # which grows
         for parent in _find_parents(current, place.parent, origin):
             adapter = _find_adapter(parent, place.parent, origin, is_end)
-            main = replace(parent, name=parent.name.partition("+")[0]) if adapter else parent
+            main = _without_adapter(parent) if adapter else parent
             found = _find_result(main, place.parent, origin, is_end)
             if found is None:
-                ends.setdefault(main.name, main)
+                ends.setdefault(main.reference or main.name, main)
             for result in (found, adapter):
                 if result is not None and result[1].resolve() not in met:
                     met.add(result[1].resolve())
@@ -206,11 +229,16 @@ def _follow(
     return results, tuple(ends.values())
 
 
+def _without_adapter(parent: Parent) -> Parent:
+    name, _, _ = parent.name.partition("+")
+    return replace(parent, name=name, reference=parent.reference.partition("+")[0])
+
+
 def _find_adapter(
     parent: Parent, out: Path, origin: Path | None, is_end: Callable[[Parent], bool]
 ) -> _Result | None:
     """Return the result of the step that made the adapter on a parent; None if there is none."""
-    adapter = parent.name.partition("+")[2]
+    adapter = (parent.reference or parent.name).partition("+")[2]
     if not adapter:
         return None
     return _find_result(_find_parent(adapter, None, out, origin), out, origin, is_end)
@@ -231,7 +259,7 @@ def _find_result(
 def _find_other_result(parent: Parent, origin: Path | None) -> Path | None:
     """Return the folder of a model that another run made; None for others."""
     text = parent.reference or parent.name
-    if not text.startswith((".", "/", "~")) or "+" in text:
+    if not text.startswith(_PATHS) or "+" in text:
         return None
     folder = _find_folder(text, None, origin)
     return folder if folder is not None and (folder / ARTIFACT).is_file() else None

@@ -2,61 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from emberge import CheckpointError
 from emberge.architectures import quiet_transformers
 from emberge.model_folder import (
     Checkpoint,
+    CrossEncoderFacts,
     TextLimit,
-    read_modules,
-    read_object,
-    read_settings,
     require_vocabulary,
 )
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-
-_CLASSIFIER = "ForSequenceClassification"
-# A class of transformers has so many outputs unless its config names them.
-_LABELS = 2
-
-
-def is_cross_encoder(folder: Path) -> bool:
-    """Return whether a model folder is a cross-encoder, from its configs alone.
-
-    It is one if sentence-transformers' CrossEncoder saved it, or if it is a bare folder of a
-    sequence-classification class of transformers.
-    """
-    if read_modules(folder):
-        return bool(read_settings(folder).get("model_type") == "CrossEncoder")
-    return _read_architecture(_read_config(folder)).endswith(_CLASSIFIER)
-
-
-def cross_encoder_problems(folder: Path) -> list[str]:
-    """Return reasons why a cross-encoder cannot score pairs, from its configs alone."""
-    path, config = folder / "config.json", _read_config(folder)
-    outputs = len(config.get("id2label") or range(_LABELS))
-    if _read_architecture(config).endswith(_CLASSIFIER) and outputs != 1:
-        return [
-            f"{path}: the model has {outputs} outputs, which are classes; a cross-encoder that scores pairs "
-            "has one (id2label), so choose such a model"
-        ]
-    return []
-
-
-def _read_config(folder: Path) -> Mapping[str, Any]:
-    path = folder / "config.json"
-    return read_object(path) if path.is_file() else {}
-
-
-def _read_architecture(config: Mapping[str, Any]) -> str:
-    return str(next(iter(config.get("architectures") or ()), ""))
 
 
 _PAIRS_AT_ONCE = 32
@@ -82,7 +43,8 @@ class CrossEncoderModel:
         import torch
         from sentence_transformers import CrossEncoder
 
-        for problem in cross_encoder_problems(folder):
+        facts = CrossEncoderFacts.read(folder)
+        for problem in facts.problems:
             raise CheckpointError(problem)
         with quiet_transformers():
             self._model = CrossEncoder(
@@ -94,7 +56,7 @@ class CrossEncoderModel:
                 model_kwargs={"dtype": torch.float32, "use_safetensors": True},
             )
         require_vocabulary(self._model.tokenizer, folder)
-        self._plain = _read_architecture(_read_config(folder)).endswith(_CLASSIFIER)
+        self._plain = facts.classifies
         own = TextLimit.read(folder)
         own.require(max_length)
         self.limit: int | None = max_length or own.longest

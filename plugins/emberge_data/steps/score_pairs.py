@@ -11,12 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from emberge import Artifact, DataError, Preflight, Problem, Workspace
-from emberge.model_folder import TextLimit
+from emberge.model_folder import CrossEncoderFacts, TextLimit
 
 from emberge_data.steps.cross_encoder import (
     CrossEncoderModel,
-    cross_encoder_problems,
-    is_cross_encoder,
 )
 from emberge_data.steps.data_step import DataStep
 from emberge_data.steps.listed_set import without_positives
@@ -68,9 +66,10 @@ class ScorePairs(DataStep):
                     f"{head.info.name}: it has scores, which are replaced by the teacher's", "data"
                 )
         folder = context.model(self.teacher.model)
-        if folder is not None and is_cross_encoder(folder):
-            lengths = TextLimit.read(folder).problems(self.teacher.max_length)
-            for message in [*cross_encoder_problems(folder), *lengths]:
+        facts = None if folder is None else CrossEncoderFacts.read(folder)
+        if facts is not None and facts.is_one:
+            lengths = TextLimit.read(facts.folder).problems(self.teacher.max_length)
+            for message in [*facts.problems, *lengths]:
                 yield context.problem(message, "teacher")
         else:
             yield from self.teacher.check(context)
@@ -134,7 +133,7 @@ class ScorePairs(DataStep):
     ) -> Iterator[tuple[Callable[[float], float], Callable[[StoredDataset], Score]]]:
         """Load the teacher; return the scale of its scores, and a function that scores a set's segments."""
         model = workspace.model(self.teacher.model)
-        if not is_cross_encoder(model.folder):
+        if not CrossEncoderFacts.read(model.folder).is_one:
             with self.teacher.opened(workspace) as teacher:
                 yield _score_half, partial(pair_cosines, teacher, workspace=workspace)
             return

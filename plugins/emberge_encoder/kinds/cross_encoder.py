@@ -16,7 +16,7 @@ from emberge import (
     Similarity,
     TextLength,
 )
-from emberge.model_folder import TextLimit
+from emberge.model_folder import CrossEncoderFacts, TextLimit
 
 from emberge_encoder.kinds.stock_loading import (
     find_trunk,
@@ -67,16 +67,8 @@ class CrossEncoder(Backbone):
             TextLimit.read(trunk).require(self.max_length)
         except CheckpointError as error:
             return EncoderFacts(problems=(str(error),))
-        named = config.get("id2label")
-        # A config without names has two labels for transformers.
-        labels = len(named) if isinstance(named, dict) and named else 2
-        if _has_head(config) and labels != 1:
-            return EncoderFacts(
-                problems=(
-                    f"{checkpoint}/config.json: the model has {labels} outputs, which are classes; a "
-                    "reranker has one (id2label), so take such a model, or the encoder that it came from",
-                )
-            )
+        if problems := CrossEncoderFacts.read(trunk).problems:
+            return EncoderFacts(problems=tuple(problems))
         untrained = () if _has_head(config) else ("head with one output",)
         changes = tuple(f"a new {name}" for name in untrained)
         return EncoderFacts(dimension=1, similarity=_SCORE, untrained=untrained, changes=changes)

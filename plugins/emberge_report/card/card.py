@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from emberge.documents import NAME_REMARK, BulletList, Card, CodeLines, Section, TextTable
 from emberge.evaluating import Scores
 from emberge.results import Parent, Trained
-from emberge.wording import Markdown, code_span, prose, web_link
+from emberge.wording import Markdown, code_span, hide_places, prose, web_link
 
 from emberge_report.card.card_scores import forgetting_sentence, results_of, score_section
 from emberge_report.card.card_text import options_as_yaml, python_text, usage_section
@@ -270,7 +270,7 @@ def _build_data_section(facts: CardFacts) -> Section | None:
 
 def _list_authors(data: Trained) -> str:
     models = dict.fromkeys((*data.origin.written_by, *data.origin.scored_by))
-    return ", ".join(model.removeprefix("$") for model in models)
+    return ", ".join(hide_places(model).removeprefix("$") for model in models)
 
 
 def _count_rows(data: Trained) -> str:

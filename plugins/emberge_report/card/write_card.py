@@ -6,6 +6,7 @@ A card is a function of the files in OUT, so writing it twice changes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,14 +59,16 @@ def _write_card(out: Path, name: str, folder: Path, artifact: Artifact) -> None:
     from emberge.documents import draw_card
     from emberge.files import read_json
     from emberge.results import ancestry, write_with_record
+    from emberge.wording import hide_places
 
     from emberge_report.card.card import CardFacts, model_card
     from emberge_report.model_facts import anatomy
 
     parents, roots, data = ancestry(artifact, folder, _ORIGINS.get(out.resolve()))
+    told = hide_places({"details": artifact.details, "warnings": artifact.warnings})
     facts = CardFacts(
         name=name,
-        artifact=artifact,
+        artifact=replace(artifact, **told),
         anatomy=anatomy(folder),
         parents=parents,
         roots=roots,

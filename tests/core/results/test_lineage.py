@@ -24,10 +24,35 @@ def test_a_folder_is_looked_for_from_where_its_recipe_is(tmp_path: Path) -> None
     (tmp_path / "small").mkdir()
     (tmp_path / "small" / "README.md").write_text("---\nlicense: mit\nlanguage: [de, no]\n---\n")
     found = find_parent(tmp_path / "made", "./small", tmp_path)
-    assert (found.name, found.licence, found.languages) == ("./small", "mit", ("de", "no"))
+    assert (found.name, found.licence, found.languages) == ("small", "mit", ("de", "no"))
     elsewhere = find_parent(tmp_path / "again", "./small", tmp_path / "elsewhere")
     assert elsewhere.licence is None
     assert find_parent(tmp_path / "third", "pkg:no_such_module", tmp_path).licence is None
+
+
+def test_a_folder_is_named_by_hub_card_or_last_name_and_is_no_step(tmp_path: Path) -> None:
+    snapshot = tmp_path / "models--acme--small" / "snapshots" / "0a1b"
+    carded, plain, adapter = (tmp_path / "hidden" / name for name in ("a", "plain", "ad"))
+    for folder in (snapshot, carded, plain, adapter, tmp_path / "other" / "plain"):
+        folder.mkdir(parents=True)
+    (carded / "README.md").write_text("---\nmodel-index: [{name: Fine Name}]\n---\n")
+    names = {
+        f"{snapshot}": "acme/small",
+        f"{carded}": "Fine Name",
+        f"{plain}": "plain",
+        "./hidden/plain/": "plain",
+        f"{plain}+{adapter}": "plain+ad",
+        "../hidden/ad": "ad",
+    }
+    for place, (text, name) in enumerate(names.items()):
+        found = find_parent(tmp_path / "runs" / str(place), text, tmp_path / "recipes")
+        assert (found.name, found.step) == (name, False)
+    record = {"kind": "model", "parents": [f"{plain}", f"{tmp_path}/other/plain"], "details": {}}
+    (tmp_path / "soup").mkdir()
+    (tmp_path / "soup" / "artifact.json").write_text(json.dumps(record))
+    both = find_ancestry(tmp_path / "soup", tmp_path)
+    for parents in (both.parents, both.roots):
+        assert [one.name for one in parents] == ["hidden/plain", "other/plain"]
 
 
 def test_a_model_that_another_run_made_goes_back_to_what_its_record_names(tmp_path: Path) -> None:
@@ -39,10 +64,10 @@ def test_a_model_that_another_run_made_goes_back_to_what_its_record_names(tmp_pa
     soup = write_result(tmp_path / "soup", "./earlier/tuned", {})
     assert [one.bases for one in find_ancestry(soup, tmp_path).roots] == [("acme/small",)]
     unseen = find_ancestry(soup, tmp_path / "elsewhere").roots
-    assert [one.name for one in unseen] == ["./earlier/tuned"]
+    assert [one.name for one in unseen] == ["tuned"]
     (made / "README.md").write_text("---\nlicense: mit\n---\n")
     licensed = find_ancestry(soup, tmp_path).roots
-    assert [(one.name, one.licence) for one in licensed] == [("./earlier/tuned", "mit")]
+    assert [(one.name, one.licence) for one in licensed] == [("tuned", "mit")]
 
 
 def write_result(folder: Path, parent: str, datasets: dict[str, Any], **details: Any) -> Path:

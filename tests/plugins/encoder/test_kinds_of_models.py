@@ -14,7 +14,7 @@ import torch
 from emberge import Backbone, CheckpointError, Embeddings, Encoder, Loss, TokenisedText
 from emberge.contracts import PairEncoder, SidedEncoder
 from emberge.encoding import BatchEmbeddings, EncodePlan, encode_and_backward, forward
-from emberge_encoder import CrossEncoder, MultiVector, Splade
+from emberge_encoder import CrossEncoder, MultiVector, Splade, TextEncoder
 from emberge_train import FLOPS, BinaryCrossEntropy, InfoNCE, KLDistillation, MarginMSE
 from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder as StockCrossEncoder
@@ -597,6 +597,35 @@ def test_losses_of_pairs_are_the_librarys(folders: Mapping[str, Path], name: str
         entropy = -(shares * shares.log()).sum(1).mean()
         found = (found[0] + float(entropy), found[1])
     require_equal(found, (float(value.detach()), expected))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "stock", "labels", "kind"),
+    [
+        ("bert", False, 1, "is a reranker"),
+        ("qwen3", False, 1, "is a reranker"),
+        ("bert", True, 1, "is a reranker"),
+        ("bert", False, 3, "is a classifier with 3 outputs"),
+    ],
+)
+def test_a_cross_encoder_is_no_encoder_of_texts(
+    tmp_path: Path, architecture: str, stock: bool, labels: int, kind: str
+) -> None:
+    folder = tmp_path / "m"
+    if stock:
+        tiny.reranker(folder)
+    else:
+        cls = "AutoModelForSequenceClassification"
+        tiny.transformer(folder, cls, architecture, num_labels=labels)
+    (problem,) = TextEncoder().describe(folder).problems
+    assert kind in problem
+    assert "backbone: cross_encoder" in problem
+    with pytest.raises(CheckpointError, match=kind):
+        TextEncoder().load(folder, device="cpu", dtype="float32")
+    facts = TextEncoder(pooling="last").describe(folder)
+    assert [*facts.problems, *facts.warnings][0].startswith(f"{folder}: {kind}")
+    assert bool(facts.problems) == stock  # its own modules make no embedding, whatever the pooling
+    assert bool(CrossEncoder().describe(folder).problems) == (labels != 1)
 
 
 def test_what_a_stranger_wrote_into_a_folder_is_refused(

@@ -174,7 +174,9 @@ def test_queries_are_read_as_queries(
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def problems(catalogue: Path, model: str, backbone: str, *only: str, **options: Any) -> list[str]:
+def problems(
+    catalogue: Path, model: str, backbone: Any, *only: str, severity: str = "error", **options: Any
+) -> list[str]:
     evaluator = {
         "data": [{"path": str(catalogue), "only": list(only or SEARCHED)}],
         "backbone": backbone,
@@ -184,7 +186,7 @@ def problems(catalogue: Path, model: str, backbone: str, *only: str, **options: 
         "steps": {"scores": {"evaluate": {"models": [model], "evaluators": {"mteb": evaluator}}}}
     }
     found = check_recipe(parse_recipe(recipe, plugins=load_plugins()), deep=False)
-    return [problem.message for problem in found.errors]
+    return [one.message for one in found.problems if one.severity == severity]
 
 
 def test_what_a_kind_cannot_be_scored_on_is_found_before_the_run(
@@ -212,6 +214,7 @@ def test_what_a_kind_cannot_be_scored_on_is_found_before_the_run(
         ("plain", "multi_vector", "has no linear layer for vectors of tokens"),
         ("plain", "splade", "has no head that predicts tokens"),
         ("splade", "text_encoder", "module 'SpladePooling'"),
+        ("reranker", "text_encoder", "is a reranker"),
         ("colbert", "text_encoder", "that is a multi-vector model"),
     ],
 )
@@ -220,6 +223,18 @@ def test_a_model_of_another_kind_is_not_scored_by_chance(
 ) -> None:
     (problem,) = problems(catalogue, str(folders[name]), backbone, "reranking")
     assert lacks in problem
+
+
+def test_a_reranker_that_is_scored_as_an_embedder_is_named(catalogue: Path, tmp_path: Path) -> None:
+    cls = "AutoModelForSequenceClassification"
+    bare = tiny.transformer(tmp_path / "bare", cls, num_labels=1)
+    backbone = {"text_encoder": {"pooling": "mean"}}
+    assert problems(catalogue, str(bare), backbone) == []
+    warnings = problems(catalogue, str(bare), backbone, severity="warning")
+    bench = Bench(tmp_path)
+    scored(mteb(catalogue, TextEncoder(pooling="mean"), "sts"), bare, bench)
+    for told in (warnings, bench.warnings):
+        assert sum("is a reranker" in text for text in told) == 1
 
 
 def test_tasks_that_are_known_only_in_the_run_are_refused_there(

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from emberge import Machine, load_plugins, parse_recipe, run_recipe
 from emberge.cli.main import main
 from emberge.tensor_files import contents_of
+from emberge_publish.prepare import prepare
+from emberge_publish.publication import Choices
 
 from tests.support.loopback_hub import Hub
 from tests.support.publishing import TOKEN, Merged
@@ -85,7 +89,7 @@ def test_a_dry_run_shows_files_card_and_licence_without_a_log_in_or_a_network(
     card, end = rest.rsplit("\n\n", 1)
     assert re.search(r"^  model\.safetensors +[\d.]+ [kM]?B$", files, re.MULTILINE)
     assert licence == "licence mit"
-    assert "  | ./legal | 0.5 | – | mit |\n" in card
+    assert "  | legal | 0.5 | – | mit |\n" in card
     assert 'SentenceTransformer("your-name/soup")' in card
     assert "nothing was uploaded" in end
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
@@ -103,6 +107,30 @@ def test_the_card_is_that_of_the_run_with_the_name_on_the_hub(hub: Hub, merged: 
     before = (folder / "README.md").read_text().splitlines()
     changed = [line for line in card.read_text().splitlines() if line not in before]
     assert changed == ["# soup", 'model = SentenceTransformer("me/soup")']
+
+
+def test_no_path_of_this_machine_is_in_a_published_file(
+    tmp_path: Path, berts: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, source in zip(("one", "two"), berts, strict=False):
+        shutil.copytree(source, tmp_path / "secret" / name)
+    config = tmp_path / "secret" / "one" / "config.json"
+    config.write_text(
+        json.dumps({**json.loads(config.read_text()), "_name_or_path": str(tmp_path)})
+    )
+    members = [f"{tmp_path}/secret/{name}" for name in ("one", "two")]
+    options = {"models": members, "strategy": "linear"}
+    recipe = parse_recipe({"steps": {"soup": {"merge": options}}}, load_plugins())
+    run_recipe(recipe, tmp_path / "out", load_plugins(), machine=Machine(), quiet=True)
+    publication = prepare(tmp_path / "out" / "soup", Choices(name="me/soup"))
+    for name, content in publication.files.items():
+        data = content if isinstance(content, bytes) else content.read_bytes()
+        assert str(tmp_path).encode() not in data, name
+    card = publication.files["README.md"]
+    assert isinstance(card, bytes)
+    assert b"| one | " in card
+    assert b"a step of the same run" not in card
 
 
 def test_a_licence_of_the_publisher_is_in_the_card_in_place_of_another(

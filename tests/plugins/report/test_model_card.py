@@ -207,7 +207,7 @@ def test_a_member_of_weight_zero_is_not_counted_and_empty_options_are_left_out(
     finish(out, "soup")
     text = card(out, "soup").text
     assert "by merging 2 models." in text
-    assert "| ./news | 0 |" in text
+    assert "| news | 0 |" in text
     assert "dtype: bfloat16\nk: 0\n" in text
     assert not any(f"{name}:" in text for name in ("backbone", "stages", "keep"))
 

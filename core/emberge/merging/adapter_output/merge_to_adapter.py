@@ -17,7 +17,7 @@ from torch import Tensor
 from emberge.contracts import Machine
 from emberge.errors import CheckpointError
 from emberge.files import publish, working_in, writing
-from emberge.merging.adapter_config import base_provenance, name_of_base
+from emberge.merging.adapter_config import base_provenance
 from emberge.merging.adapter_output.adapter_checks import adapter_problems, is_left_out, list_heads
 from emberge.merging.adapter_output.adapter_writer import AdapterParts
 from emberge.merging.adapter_output.low_rank import (
@@ -35,7 +35,7 @@ from emberge.merging.streaming.build_jobs import findings_of, merge_jobs, warnin
 from emberge.merging.streaming.jobs import MergeJob, TensorJob, piece_as_tensor
 from emberge.merging.streaming.scheduler import Progress, SchedulerLimits, run_jobs
 from emberge.merging.streaming.stream import require_free
-from emberge.model_folder import Checkpoint
+from emberge.model_folder import Checkpoint, name_of_model
 from emberge.tensor_files import HEADER, TensorReader
 from emberge.tensor_names import POOLER, head_of
 
@@ -140,7 +140,7 @@ class _AdapterBuilder:
             t for t in self.plan.tensors if t.action == "merge"
         ]  # what is copied has one source
         self.saved = {t.name for t in merged if self.products.is_saved_whole(t)}
-        self.base_name = name_of_base(self.base.folder)
+        self.base_name = name_of_model(self.base.folder)
         self.modules = tuple(part for part in self.checkpoint.parts if part)
         kind = self.checkpoint.config.get("model_type")
         trunk = {n for n in self.names.specs if not (self.modules and n.startswith(self.modules))}

@@ -12,13 +12,10 @@ import numpy as np
 import pytest
 from emberge import DataEntry, DataRef, Example, ModelRef
 from emberge.data import load_datasets
+from emberge.model_folder import CrossEncoderFacts
 from emberge_data.json_lines import JsonLines
 from emberge_data.steps import pair_scores
-from emberge_data.steps.cross_encoder import (
-    CrossEncoderModel,
-    cross_encoder_problems,
-    is_cross_encoder,
-)
+from emberge_data.steps.cross_encoder import CrossEncoderModel
 from emberge_data.steps.pair_scores import PairScores, Segment, list_pairs, pair_cosines
 from emberge_data.steps.score_pairs import ScorePairs, _apply_sigmoid, _Figures, _yield_outcomes
 from emberge_data.steps.teacher import OpenTeacher, Teacher
@@ -163,8 +160,8 @@ def test_a_bare_folder_is_a_cross_encoder_by_its_first_class(
 ) -> None:
     if config is not None:
         (tmp_path / "config.json").write_text(json.dumps(config))
-    assert is_cross_encoder(tmp_path) is cross
-    found = cross_encoder_problems(tmp_path)
+    assert CrossEncoderFacts.read(tmp_path).is_one is cross
+    found = CrossEncoderFacts.read(tmp_path).problems
     assert len(found) == (outputs is not None)
     assert all(f"config.json: the model has {outputs} outputs" in message for message in found)
 

@@ -24,14 +24,11 @@ from emberge import (
 )
 from emberge.contracts import DataOrigin
 from emberge.data import load_catalogue, load_datasets
+from emberge.model_folder import CrossEncoderFacts
 from emberge.results import read_artifact
 from emberge_data.json_lines import JsonLines
 from emberge_data.steps import pair_scores
-from emberge_data.steps.cross_encoder import (
-    CrossEncoderModel,
-    cross_encoder_problems,
-    is_cross_encoder,
-)
+from emberge_data.steps.cross_encoder import CrossEncoderModel
 from emberge_data.steps.pair_scores import PairScores, Segment, list_pairs
 
 from tests.support import tiny
@@ -317,9 +314,9 @@ def test_sets_without_pairs_are_refused(
 
 def test_a_classifier_is_no_teacher(place: Path, plugins: Plugins) -> None:
     tiny.transformer(place / "classes", "AutoModelForSequenceClassification", num_labels=3)
-    assert [is_cross_encoder(place / n) for n in ("classes", "cross", "bare", "encoder")] == [
-        *(True, True, True, False)
-    ]
+    assert [
+        CrossEncoderFacts.read(place / n).is_one for n in ("classes", "cross", "bare", "encoder")
+    ] == [*(True, True, True, False)]
     (found,) = problems(place, plugins, "{model: ./classes}")
     assert "3 outputs" in found.message
     assert str(place / "classes" / "config.json") in found.message
@@ -334,7 +331,7 @@ def test_a_head_without_weights_is_refused(place: Path) -> None:
     path = folder / "model.safetensors"
     trunk = {n: t for n, t in load_file(path).items() if not n.startswith("classifier.")}
     save_file(trunk, path, metadata={"format": "pt"})
-    assert not cross_encoder_problems(folder)
+    assert not CrossEncoderFacts.read(folder).problems
     with pytest.raises(EmbergeError, match=r"classifier\.") as found:
         CrossEncoderModel(folder, device="cpu")
     assert str(folder) in str(found.value)

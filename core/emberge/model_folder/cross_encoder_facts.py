@@ -1,0 +1,65 @@
+"""Cross-encoders, which read two texts together and embed none, by the files of their folders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from emberge.model_folder.folder_files import read_object_if_any
+from emberge.model_folder.st_layout import read_modules, read_settings
+
+_CLASSIFIER = "ForSequenceClassification"
+# A class of transformers has so many outputs unless its config names them.
+_LABELS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class CrossEncoderFacts:
+    """Facts of a folder that may be a cross-encoder; `outputs` is the number of its scores or classes.
+
+    It `is_one` if sentence-transformers' CrossEncoder saved it, or if it is a bare folder of a
+    sequence-classification class of transformers. `classifies` is true for such a class in any folder.
+    """
+
+    folder: Path
+    is_one: bool
+    classifies: bool
+    outputs: int
+
+    @classmethod
+    def read(cls, folder: Path) -> CrossEncoderFacts:
+        """Return the facts of a model folder, from its configs alone.
+
+        Raises:
+            CheckpointError: if a file cannot be read.
+        """
+        config = read_object_if_any(folder / "config.json")
+        names, labels = config.get("architectures"), config.get("id2label")
+        first = str(next(iter(names), "")) if isinstance(names, list) else ""
+        classifies = first.endswith(_CLASSIFIER)
+        is_saved = read_settings(folder).get("model_type") == "CrossEncoder"
+        outputs = len(labels) if isinstance(labels, dict) and labels else _LABELS
+        return cls(
+            folder,
+            is_saved if read_modules(folder) else classifies,
+            classifies,
+            outputs if classifies else 1,
+        )
+
+    @property
+    def noun(self) -> str:
+        """What a cross-encoder is, as a part of a sentence."""
+        if self.outputs != 1:
+            return f"a classifier with {self.outputs} outputs, which embeds no text"
+        return "a reranker (cross-encoder), which scores pairs of texts and embeds none"
+
+    @property
+    def problems(self) -> list[str]:
+        """Reasons why it cannot score pairs."""
+        if self.outputs == 1:
+            return []
+        return [
+            f"{self.folder / 'config.json'}: the model has {self.outputs} outputs, which are classes; a "
+            "cross-encoder that scores pairs has one (id2label), so choose such a model, or the encoder that "
+            "it came from"
+        ]
