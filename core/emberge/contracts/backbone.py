@@ -302,7 +302,7 @@ class EncoderFacts:
     changes: tuple[str, ...] = ()
     """Settings that differ from the checkpoint's own, such as its attention, as lines for the terminal."""
     warnings: tuple[str, ...] = ()
-    """What makes embeddings worse than a user may expect."""
+    """Reasons why embeddings are worse than a user may expect."""
     dimension: int | None = None
     """Size of an embedding, or of a token's vector; None if unknown."""
     similarity: Similarity = COSINE

@@ -48,7 +48,7 @@ class CrossEncoderFacts:
 
     @property
     def noun(self) -> str:
-        """What a cross-encoder is, as a part of a sentence."""
+        """Phrase for its kind: a reranker or a classifier."""
         if self.outputs != 1:
             return f"a classifier with {self.outputs} outputs, which embeds no text"
         return "a reranker (cross-encoder), which scores pairs of texts and embeds none"
