@@ -204,10 +204,31 @@ def _read_gains(
     return torch.from_numpy(gains), torch.from_numpy(ideal)
 
 
+# Decimals of cosines beyond which float32 cannot tell documents apart.
+_DECIMALS = 6
+
+
 def _compute_ndcg(cosines: Tensor, gains: Tensor, ideal: Tensor) -> Tensor:
-    """Return nDCG@10 with linear gains (Järvelin and Kekäläinen, 2002), [weightings, queries]."""
+    """Return nDCG@10 with linear gains (Järvelin and Kekäläinen, 2002), [weightings, queries].
+
+    Documents with equal cosines have the mean of their gains, as in the mean over all of their orders.
+    """
     depth = min(TOP, cosines.shape[2])
-    order = cosines.topk(depth, dim=2).indices
-    top_gains = gains.expand(len(cosines), -1, -1).gather(2, order)
+    rounded, expanded = cosines.round(decimals=_DECIMALS), gains.expand(len(cosines), -1, -1)
+    best, order = rounded.topk(min(depth + 1, cosines.shape[2]), dim=2)
+    top_gains = expanded.gather(2, order)
+    if bool((best.diff(dim=2) == 0).any()):
+        best, order = rounded.sort(dim=2, descending=True)
+        top_gains = _average_ties(best, expanded.gather(2, order))
+    top_gains = top_gains[..., :depth]
     discounts = torch.arange(2, depth + 2).float().log2().reciprocal()
     return (top_gains @ discounts) / ideal.clamp_min(1e-9)
+
+
+def _average_ties(ordered: Tensor, gains: Tensor) -> Tensor:
+    """Return gains of documents in the order of their cosines, each the mean over equal cosines."""
+    is_new = torch.nn.functional.pad(ordered.diff(dim=2) != 0, (1, 0))
+    run = is_new.long().cumsum(dim=2)
+    sums = torch.zeros_like(gains).scatter_add(2, run, gains)
+    counts = torch.zeros_like(gains).scatter_add(2, run, torch.ones_like(gains))
+    return (sums / counts.clamp_min(1)).gather(2, run)

@@ -83,18 +83,33 @@ def _split_correlation(values: NDArray[np.float32], gold: Array) -> Array:
     return np.asarray(products - correlation * (x * x + y * y) / 2 + correlation)
 
 
+def _find_ties(ordered: NDArray[np.float32]) -> tuple[Places, Places]:
+    """Return for sorted values [weightings, units] the first and the last place of an equal one."""
+    places = np.arange(ordered.shape[1])
+    differs = np.diff(ordered, axis=1) != 0
+    starts = np.where(np.pad(differs, ((0, 0), (1, 0)), constant_values=True), places, 0)
+    ends = np.where(np.pad(differs, ((0, 0), (0, 1)), constant_values=True), places, places[-1])
+    last = np.minimum.accumulate(ends[:, ::-1], axis=1)[:, ::-1]
+    return np.maximum.accumulate(starts, axis=1), last
+
+
 def _split_precision(values: NDArray[np.float32], gold: Array) -> Array:
-    """Return each unit's contribution to average precision, including its effect on later positives."""
+    """Return each unit's contribution to average precision, including its effect on later positives.
+
+    Units with equal values have one rank, the last of theirs.
+    """
     order = np.argsort(-values, axis=1, kind="stable")
     units = values.shape[1]
     hit = gold[order]
-    rank = np.arange(1, units + 1)
-    precision = np.cumsum(hit, axis=1) / rank
+    first, last = _find_ties(np.take_along_axis(values, order, axis=1))
+    rank = last + 1
+    precision = np.take_along_axis(np.cumsum(hit, axis=1), last, axis=1) / rank
     positives = max(1.0, float(gold.sum()))
     average = (hit * precision).sum(1, keepdims=True) / positives
     # Σ over positives i at this rank or later of (hit − precision_i) / rank_i
     effects_on_later = [
-        np.cumsum((hit * part / rank)[:, ::-1], axis=1)[:, ::-1] for part in (1.0, precision)
+        np.take_along_axis(np.cumsum((hit * part / rank)[:, ::-1], axis=1)[:, ::-1], first, axis=1)
+        for part in (1.0, precision)
     ]
     direct = hit * (precision - average)
     influence = units / positives * (direct + hit * effects_on_later[0] - effects_on_later[1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from emberge import (
@@ -44,12 +45,13 @@ class ConsistencyFilter(TaughtStep):
     """Filter that keeps pairs whose positive an encoder finds for the query among many documents.
 
     The rows of each set (a set has one language) are shuffled and cut into shards. A pair is kept if its
-    positive is among the `top_k` documents of the shard by exact cosine with the query: its rank is 1 + the
-    number of documents that score strictly higher (Nomic Embed v2, 2025, arXiv:2502.07972; after E5, 2022,
-    arXiv:2212.03533). A document that several rows have counts once, and the other positives of its row do
-    not count against a positive. If the last shard has less than 10 % of `shard_size` rows, it is joined to
-    the shard before it. With several teachers, a pair is kept only if it passes with each of them. Positives
-    that do not pass are removed from their rows, and rows without any positive left are dropped.
+    positive is among the `top_k` documents of the shard by exact cosine with the query: its rank is 1 +
+    the number of documents that score higher, and half of those that score the same (Nomic Embed v2,
+    2025, arXiv:2502.07972; after E5, 2022, arXiv:2212.03533). A document that several rows have counts
+    once, and the other positives of its row do not count against a positive. If the last shard has less
+    than 10 % of `shard_size` rows, it is joined to the shard before it. With several teachers, a pair is
+    kept only if it passes with each of them. Positives that do not pass are removed from their rows, and
+    rows without any positive left are dropped.
 
     Example:
         consistent:
@@ -140,7 +142,7 @@ def shards(size: int, shard_size: int, seed: int, name: str) -> list[NDArray[np.
 
 def _count_shard(
     arranged: ArrangedSet, space: Space, rows: NDArray[np.int64], limits: SearchMemory
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return a shard's (row, positive) pairs, and for each the number of documents that score higher."""
     import numpy as np
 
@@ -154,7 +156,7 @@ def _count_shard(
     documents = arranged.document_of[positives.places[pairs]]
     row_positives = Lists.of_pairs(row_of, documents, len(arranged.dataset))
     searched = np.unique(documents)
-    higher = np.empty(len(pairs), dtype=np.int64)
+    higher = np.empty(len(pairs))
     size = limits.queries(space.queries.dimension)
     for first in range(0, len(pairs), size):
         part = slice(first, first + size)
@@ -192,9 +194,10 @@ def count_higher(
     *,
     spared_by_pair: Lists | None = None,
     limits: SearchMemory | None = None,
-) -> NDArray[np.int64]:
+) -> NDArray[np.float64]:
     """Return for each pair the number of documents in `searched` that score above the pair's document.
 
+    Of documents with an equal score one half counts, as in the mean over all orders of equal scores.
     `searched` are sorted, distinct document numbers. Documents in `spared_by_pair[i]` are not counted for the
     i-th pair. Float32 products decide if their difference exceeds the bound on their error; otherwise exact
     cosines do.
@@ -206,7 +209,8 @@ def count_higher(
     scores = space.scores(queries, documents)
     highest = round_up(scores + space.slack, space.device)
     lowest = round_down(scores - space.slack, space.device)
-    counts = np.zeros(len(queries), dtype=np.int64)
+    counts = np.zeros(len(queries))
+    count_exactly = partial(_count_exactly, space, queries, searched, documents, scores)
     rows, columns = limits.tile(space.device, len(queries))
     units = space.queries.units(queries)
     buffer = torch.empty(
@@ -226,9 +230,9 @@ def count_higher(
                 counts[part] += (sure_counts := _count_true(tile > highest[part, None]))
                 undecided_rows = np.flatnonzero(candidate_counts > sure_counts)
                 near, at = _find_undecided(tile, undecided_rows, lowest[part], highest[part])
-                counts += _count_exactly(space, queries, searched, scores, near + row, at + first)
+                counts += count_exactly(near + row, at + first)
     if spared_by_pair is not None:
-        counts -= _subtract_spared(space, queries, scores, searched, spared_by_pair)
+        counts -= count_exactly(*_find_spared(searched, spared_by_pair, len(queries)))
     return counts
 
 
@@ -258,27 +262,30 @@ def _count_exactly(
     space: Space,
     queries: NDArray[np.int64],
     searched: NDArray[np.int64],
+    documents: NDArray[np.int64],
     scores: NDArray[np.float64],
     rows: NDArray[np.int64],
     columns: NDArray[np.int64],
-) -> NDArray[np.int64]:
-    """Return the number of each query's pairs (row, column of `searched`) with a higher exact cosine."""
+) -> NDArray[np.float64]:
+    """Return the number of each query's pairs (row, column of `searched`) with a higher exact cosine.
+
+    A pair with an equal cosine of another document counts as half.
+    """
     import numpy as np
 
-    exact_scores = space.scores(queries[rows], searched[columns])
-    return np.bincount(rows[exact_scores > scores[rows]], minlength=len(queries))
+    exact_scores, others = space.scores(queries[rows], searched[columns]), searched[columns]
+    ties = (exact_scores == scores[rows]) & (others != documents[rows])
+    counted = (exact_scores > scores[rows]) + ties / 2
+    return np.asarray(np.bincount(rows, counted, minlength=len(queries)), np.float64)
 
 
-def _subtract_spared(
-    space: Space,
-    queries: NDArray[np.int64],
-    scores: NDArray[np.float64],
-    searched: NDArray[np.int64],
-    spared_by_pair: Lists,
-) -> NDArray[np.int64]:
+def _find_spared(
+    searched: NDArray[np.int64], spared_by_pair: Lists, pairs: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the (pair, column of `searched`) of each spared document that is searched."""
     import numpy as np
 
-    rows, places = spared_by_pair.pairs(np.arange(len(queries)))
+    rows, places = spared_by_pair.pairs(np.arange(pairs))
     at = np.searchsorted(searched, places)
     is_counted = searched[np.minimum(at, len(searched) - 1)] == places
-    return _count_exactly(space, queries, searched, scores, rows[is_counted], at[is_counted])
+    return rows[is_counted], at[is_counted]

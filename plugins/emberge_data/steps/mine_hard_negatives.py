@@ -71,7 +71,8 @@ class MineHardNegatives(TaughtStep):
 
     `changes.md` has the number of negatives, in all and per row, quantiles of their cosines beside those of
     the positives, how many queries find a positive among as many passages, the share of the nearest
-    passages that `margin` left out, and three queries with their nearest negatives.
+    passages that `margin` left out, whether more than a tenth of the scores are tied, and
+    three queries with their nearest negatives.
 
     Example:
         mined:
@@ -226,11 +227,17 @@ class MineHardNegatives(TaughtStep):
             )
             yield Outcome(row, example, mined_example, note)
         teachers = [str(teacher.model) for teacher in self.teachers]
-        return self._describe_set(MinedSet(arranged, spaces, teachers, passages, blocks), limits)
+        mined = MinedSet(arranged, spaces, teachers, passages, blocks)
+        return self._describe_set(mined, limits, workspace)
 
-    def _describe_set(self, mined: MinedSet, limits: SearchMemory) -> SetDescription:
+    def _describe_set(
+        self, mined: MinedSet, limits: SearchMemory, workspace: Workspace
+    ) -> SetDescription:
         """Return the counts of mined negatives as sentences, and their cosines and examples as Markdown."""
-        sentences = [mined.count_sentence(), *mined.describe_ranks(self._choice, limits)]
+        sentences = [
+            mined.count_sentence(),
+            *mined.describe_ranks(self._choice, limits, workspace.warn),
+        ]
         lines = [
             f"## {prose(mined.arranged.name)}",
             "",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -37,7 +37,19 @@ LOOKED_AT = 1000
 SHOWN_QUERIES, SHOWN_NEGATIVES = 3, 3
 # Queries whose cosines are computed at once.
 _BLOCK = 4096
+# Share of tied scores that is worth a warning.
+_MANY_TIES = 0.1
 _QUANTILES = {"lowest": 0.0, "5 %": 0.05, "median": 0.5, "95 %": 0.95, "highest": 1.0}
+
+
+def _measure_ties(documents: NearestDocuments) -> float:
+    """Return the share of the found scores that equal another of the same query."""
+    import numpy as np
+
+    found = documents.places != EMPTY
+    equal = (documents.scores[:, 1:] == documents.scores[:, :-1]) & found[:, 1:]
+    tied = np.pad(equal, ((0, 0), (0, 1))) | np.pad(equal, ((0, 0), (1, 0)))
+    return float(tied.sum() / max(1, found.sum()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +86,12 @@ class MinedSet:
             f"{int(counts.sum()):,} in all, {each}."
         )
 
-    def describe_ranks(self, choice: ChoiceOptions, limits: SearchMemory) -> list[str]:
+    def describe_ranks(
+        self, choice: ChoiceOptions, limits: SearchMemory, warn: Callable[[str], None]
+    ) -> list[str]:
         """Return how many queries have a positive among the first passages, and what `margin` left out.
+
+        `warn` gets the sentence on teachers of which more than a tenth of the scores are tied.
 
         Where there are more than `LOOKED_AT` queries, so many of them are searched.
         """
@@ -91,6 +107,14 @@ class MinedSet:
         sentences = [self._describe_reach(found, queries, last)]
         if choice.margin is not None:
             sentences.append(self._describe_margin(found, queries, choice, last, seen))
+        for documents, teacher in zip(found, self.teachers, strict=True):
+            if (tied := _measure_ties(documents)) > _MANY_TIES:
+                sentences.append(
+                    f"{self.arranged.name}: {tied:.0%} of the scores of nearest passages by {teacher} are "
+                    "tied, and the order of the file decides among them; the teacher does not tell "
+                    "these passages apart."
+                )
+                warn(sentences[-1])
         return sentences
 
     def _describe_reach(
@@ -103,7 +127,8 @@ class MinedSet:
         counts = []
         for space, documents, teacher in zip(self.spaces, found, self.teachers, strict=True):
             best = highest_positives(space, queries, self.passages.positives)
-            count = int(((documents.scores > best[:, None]).sum(axis=1) < last).sum())
+            # Equal scores count against the positive, as there may be more of them than were listed.
+            count = int(((documents.scores >= best[:, None]).sum(axis=1) < last).sum())
             by = f" by {teacher}" if len(self.teachers) > 1 else ""
             counts.append(f"{count:,} ({count / len(queries):.1%}){by}")
         listed = ", ".join(counts)

@@ -2,6 +2,8 @@ import os
 from pathlib import Path
 
 import pytest
+from emberge import EmbergeError
+from emberge.data import open_data_file
 from emberge.files import UnsoundFileError, open_regular, read_json, read_regular, require_inside
 
 
@@ -23,6 +25,16 @@ def test_the_limit_counts_in_bytes_also_of_a_file_that_grows(tmp_path: Path) -> 
     # The kernel gives its own files a length of 0, whatever is in them.
     with pytest.raises(UnsoundFileError, match="at most 3 bytes"):
         read_regular(Path("/proc/self/status"), limit=3)
+
+
+@pytest.mark.parametrize("name", ["config.json", "rows.jsonl.gz", "rows.csv", "rows.parquet"])
+def test_a_pointer_of_git_lfs_is_called_one(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:abc\nsize 101304\n")
+    with pytest.raises(EmbergeError, match=rf"{name}: a pointer of Git LFS .*`git lfs pull`"):
+        read_json(path) if name == "config.json" else open_data_file(path)
+    path.write_text("version of something else")
+    open_regular(path).close()
 
 
 @pytest.mark.parametrize("content", [b"{", b"\xff", b"[" * 100_000])

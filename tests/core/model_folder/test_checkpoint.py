@@ -87,8 +87,15 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.safetensors")
     os.symlink("loop.safetensors", tmp_path / "loop.safetensors")
     for name in ("folder", "pipe", "loop", "gone", "nul\0", "long" * 100):
-        with pytest.raises(CheckpointError, match=r"is no file|cannot be read"):
+        with pytest.raises(CheckpointError, match=r"not a regular file|cannot be (opened|read)"):
             read_header(tmp_path / f"{name}.safetensors")
+
+
+def test_a_pointer_of_git_lfs_in_the_place_of_weights_is_called_one(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:abc\nsize 101304\n")
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: a pointer of Git LFS"):
+        read_header(path)
 
 
 def test_a_truncated_file_is_refused(bert: Path, tmp_path: Path) -> None:

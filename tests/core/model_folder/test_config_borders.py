@@ -88,6 +88,20 @@ def test_texts_are_no_longer_than_the_table_of_positions(length: int, tmp_path: 
     assert [f"max_seq_length is {length:,}, and" in one for one in found] == [True] * (length > 8)
 
 
+@pytest.mark.parametrize(
+    ("stored", "read"),
+    [
+        ({"query": None, "d": "x "}, {"query": "", "d": "x "}),
+        (None, {}),
+        ({"query": None}, {"query": ""}),
+    ],
+)
+def test_a_prompt_of_null_is_none(stored: Any, read: dict[str, str], tmp_path: Path) -> None:
+    settings = {"prompts": stored, "default_prompt_name": "query" if read else None}
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    assert read_settings(tmp_path) == {**settings, "prompts": read}
+
+
 def test_the_default_is_one_of_the_prompts(tmp_path: Path) -> None:
     for settings in ({"prompts": {"q": "q: "}, "default_prompt_name": "q"}, {"prompts": {}}):
         (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(settings))

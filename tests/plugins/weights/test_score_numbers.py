@@ -190,7 +190,7 @@ def test_contributions_of_some_units_are_those_of_a_set_of_these() -> None:
 def test_average_precision_of_worked_numbers() -> None:
     values = np.array([[0.9, 0.1, 0.8, 0.4], [0.2, 0.2, 0.2, 0.2]], np.float32)
     one = UnitScores("s", "average_precision", "pair", values, np.array([1.0, 1, 0, 0]))
-    assert one.contributions().mean(1).tolist() == pytest.approx([(1 + 2 / 4) / 2, 1])
+    assert one.contributions().mean(1).tolist() == pytest.approx([(1 + 2 / 4) / 2, 2 / 4])
     none = UnitScores("s", "average_precision", "pair", values, np.zeros(4))
     assert none.contributions().tolist() == [[0] * 4] * 2
     flat = UnitScores("s", "spearman", "pair", values, np.array([1.0, 2, 3, 4]))

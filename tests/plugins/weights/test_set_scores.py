@@ -68,3 +68,16 @@ def test_first_documents_are_found_beyond_those_that_are_searched_at_once(
     cosines = queries @ (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).T
     np.testing.assert_array_equal(found, np.argsort(-cosines, axis=1)[:, :5])
     assert (found >= 14).any()
+
+
+def test_equal_cosines_are_ranked_as_in_the_mean_over_their_orders() -> None:
+    texts = [f"text {number}" for number in range(24)]
+    relevant = [{0: 1}, {0: 1, 3: 2}]
+    one = WeightSet("set", "mean", texts[:2], texts, relevant)
+    vectors = np.ones((24, 4), np.float32)
+    vectors[12:, 0] = -1  # the others come last
+    sides = SideVectors(np.ones((2, 4), np.float32), vectors)
+    discounts = 1 / np.log2(np.arange(2, 12))
+    mean = discounts.sum() / 12
+    found = score_set(one, [sides], np.ones((1, 1)), np.ones((1, 1))).values[0]
+    assert found == pytest.approx([mean, 3 * mean / (2 + discounts[1])], abs=1e-5)

@@ -53,6 +53,7 @@ def workspace(folder: Path, **more: Any) -> Any:
         data=lambda reference: folder / reference.text,
         progress=lambda *words: seen.append(words),
         seen=seen,
+        warn=lambda message: seen.append(message),
         **{**given, **more},
     )
 

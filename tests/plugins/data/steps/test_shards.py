@@ -26,11 +26,11 @@ def test_a_pair_stays_if_its_document_is_among_the_nearest(top_k: int, kept: lis
     assert (higher < top_k).tolist() == kept
 
 
-def test_a_document_with_an_equal_score_does_not_count() -> None:
+def test_a_document_with_an_equal_score_counts_half() -> None:
     documents = np.array([[1, 0], [1, 0], [2, 0], [1, 1]], np.float32)
     space = Space(np.array([[3, 1]], np.float32), documents)
     higher = count_higher(space, np.zeros(3, int), np.arange(3), np.arange(4))
-    assert higher.tolist() == [0, 0, 0]
+    assert higher.tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize(
