@@ -11,7 +11,7 @@ from emberge.documents import Page
 from emberge.files import write_json, write_text
 from emberge.merging import compare_weights
 from emberge.plugins import Plugins
-from emberge.recipes import is_folder, locate_model
+from emberge.recipes import locate_model, name_here
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,7 @@ def _list_references(request: DiffRequest) -> list[str]:
 
 def _find_model(text: str, plugins: Plugins) -> Model:
     """Find a model by its reference; a bare name that is a folder here means the folder."""
-    names_local_folder = not is_folder(text) and Path(text).is_dir()
-    located = locate_model(ModelRef(f"./{text}" if names_local_folder else text), plugins)
+    located = locate_model(ModelRef(name_here(text)), plugins)
     return Model(located.name, located.folder, "", adapter=located.adapter)
 
 

@@ -84,8 +84,10 @@ class AdapterConfig:
         """Return the indices of an embedding table's rows that the adapter trained."""
         if not isinstance(self.tokens, Mapping):
             return self.tokens
-        rows = (v for name, v in self.tokens.items() if f".{module}".endswith(f".{name}"))
-        return next(rows, ())
+        rows = [v for name, v in self.tokens.items() if f".{module}".endswith(f".{name}")]
+        # A head that is tied to the table is saved with its rows and not named.
+        tied_rows = self.tokens.values() if module.endswith("lm_head") else ()
+        return next(iter([*rows, *tied_rows]), ())
 
 
 def read_adapter_config(folder: Path) -> AdapterConfig:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from emberge.contracts import rows_of
 from emberge.errors import CheckpointError, EmbergeError, Problem
@@ -26,8 +29,8 @@ from emberge.merging.apply_adapter import (
     RowReplacement,
 )
 from emberge.merging.request import MergeInput
-from emberge.model_folder import Checkpoint
-from emberge.tensor_files import TensorSpec, read_header
+from emberge.model_folder import Checkpoint, with_trunk_config
+from emberge.tensor_files import DerivedTensor, TensorSpec, read_header
 from emberge.tensor_names import HEAD, Names, usual_name
 
 WEIGHTS = "adapter_model.safetensors"
@@ -38,11 +41,13 @@ _PART = re.compile(
     r"(?:\.(?!(?:weight|bias)$)\w+)?(?:\.(?P<kind>weight|bias))?"
 )
 _TOKENS = re.compile(r"(?P<module>.+)\.token_adapter\.trainable_tokens_delta(?:\.\w+)?")
-_COPY = re.compile(r"\.(?:base_layer|modules_to_save\.\w+)(?=\.)")
+_COPY = re.compile(r"\.(?:(?:token_adapter\.)?base_layer|modules_to_save\.\w+)(?=\.)")
 # Parts of names of unchanged copies of the base's tensors that peft saves with the trained ones.
 _UNUSED_COPY_PARTS = (".original_module.", ".trainable_tokens_original")
 _EMBEDS = {"lora_embedding_A": "lora_A", "lora_embedding_B": "lora_B"}
-_HEADED = ("CAUSAL_LM", "SEQ_2_SEQ_LM")
+# Classes with a head for words: peft's task types, and the tasks of a base whose adapter has no type.
+_LANGUAGE_TYPES = ("CAUSAL_LM", "SEQ_2_SEQ_LM")
+_LANGUAGE_TASKS = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")
 
 
 @dataclass
@@ -122,33 +127,119 @@ def _sort_tensor(
             full[plain_name] = spec
 
 
-def adapted_names(
-    names: Names, checkpoint: Checkpoint, folder: Path | None, *, whole: bool = True
-) -> Names | None:
-    """Return the base's tensors by name, with the adapter's changes; without an adapter, unchanged.
+class AdaptedCheckpoint(Checkpoint):
+    """A base with an adapter, as one model folder.
 
-    The result is None if the adapter's weights are missing, unless `whole` requires them.
+    A folder that sentence-transformers saved with an adapter inside has its own modules, prompts and
+    tokenizer, and takes weights and config from the base. Any other adapter brings a tokenizer at most. The
+    config follows the adapted tensors: the rows of the embedding, and whether the head is tied to it.
+    """
+
+    def __init__(self, base: Path, adapter: Path) -> None:
+        self.base: Checkpoint = Checkpoint(base)
+        self.adapter = Checkpoint(adapter)
+        super().__init__(adapter if self.adapter.modules else base)
+
+    @functools.cached_property
+    def specs(self) -> Mapping[str, TensorSpec]:
+        if self.folder == self.base.folder:
+            return self.base.specs
+        modules = tuple(part for part in self.base.parts if part)
+        trunk = {n: s for n, s in self.base.specs.items() if not n.startswith(modules or ("\0",))}
+        return trunk | self.read_modules()
+
+    @property
+    def has_weights(self) -> bool:
+        return self.base.has_weights
+
+    @property
+    def weight_bytes(self) -> int:
+        file = self.adapter.trunk / WEIGHTS
+        return self.base.weight_bytes + (file.stat().st_size if file.is_file() else 0)
+
+    @functools.cached_property
+    def metadata(self) -> Mapping[str, str]:
+        return self.base.metadata
+
+    @property
+    def tokenizer_folder(self) -> Path:
+        folder = self.adapter.tokenizer_folder
+        return folder if self.adapter.has_tokenizer else self.base.tokenizer_folder
+
+    @property
+    def has_tokenizer(self) -> bool:
+        return self.adapter.has_tokenizer or self.base.has_tokenizer
+
+    @functools.cached_property
+    def config(self) -> Mapping[str, Any]:
+        config, names = self.base.config, None
+        with suppress(EmbergeError):  # whoever reads the names gets it
+            names = self.read_names(whole=False) if self.has_weights else None
+        if names is None or not config:
+            return config
+        rows = [_count_rows(one) for one in (self.base.names, names)]
+        changed = (
+            config if rows[0] == rows[1] else with_trunk_config(config, {"vocab_size": rows[1]})
+        )
+        untied = names.tied is False and self.base.names.tied is not False
+        return {**changed, "tie_word_embeddings": False} if untied else changed
+
+    @functools.cached_property
+    def names(self) -> Names:
+        names = self.read_names()
+        assert names is not None  # only an adapter without weights has none, which is refused
+        return names
+
+    def read_names(self, *, whole: bool = True) -> Names | None:
+        """Return the base's tensors by name, with the adapter's changes.
+
+        The result is None if the adapter's weights are missing, unless `whole` requires them.
+
+        Raises:
+            CheckpointError: if the adapter has another base, or cannot be merged.
+        """
+        if self._adapted is None and whole:
+            _read_adapter(self.adapter.trunk)  # raises what is missing
+        return self._adapted
+
+    @functools.cached_property
+    def _adapted(self) -> Names | None:
+        adapter = _read_adapter(self.adapter.trunk, whole=False)
+        if adapter is None:
+            return None
+        require_base(adapter.config, adapter.metadata, self.base.names, self.base)
+        modules = tuple(part for part in self.parts if part)
+        names = Names.of(self.specs, modules=modules, config=self.base.config, folder=self.folder)
+        names = dataclasses.replace(names, apart=self.base.names.apart)
+        return _AdapterApplier(names, self, adapter).apply()
+
+
+def _count_rows(names: Names) -> int:
+    embedding = names.embedding()
+    return embedding.shape[0] if embedding is not None else 0
+
+
+def open_model(folder: Path, adapter: Path | None = None) -> Checkpoint:
+    """Open a model's folder, with an adapter on it if there is one.
 
     Raises:
-        CheckpointError: if the adapter has another base, or cannot be merged.
+        CheckpointError: if a folder is missing.
     """
-    if folder is None:
-        return names
-    adapter = _read_adapter(folder, whole=whole)
-    if adapter is None:
-        return None
-    require_base(adapter.config, adapter.metadata, names, checkpoint)
-    return _AdapterApplier(names, checkpoint, adapter).apply()
+    return Checkpoint(folder) if adapter is None else AdaptedCheckpoint(folder, adapter)
 
 
 class _AdapterApplier:
     """A builder of the adapted model: it applies an adapter's changes to the tensors of its base."""
 
-    def __init__(self, names: Names, checkpoint: Checkpoint, adapter: Adapter) -> None:
-        self.names, self.checkpoint, self.adapter = names, checkpoint, adapter
-        self.label = adapter.folder.name
-        self.places = AdapterNames(names, checkpoint, self.label)
+    def __init__(self, names: Names, checkpoint: AdaptedCheckpoint, adapter: Adapter) -> None:
+        self.names, self.base, self.adapter = names, checkpoint.base.folder, adapter
         self.specs = dict(names.specs)
+        # A tied head is the embedding, and may be changed like any tensor.
+        tied_head = names.stands_for(HEAD)
+        if tied_head is not None:
+            self.specs.setdefault(HEAD, tied_head.renamed(HEAD))
+        known = dataclasses.replace(names, specs=dict(self.specs))
+        self.places = AdapterNames(known, checkpoint, adapter.folder.name, self.base.name)
         self.fresh: set[str] = set()
 
     def apply(self) -> Names:
@@ -156,9 +247,17 @@ class _AdapterApplier:
         for name, module in self.adapter.modules.items():
             self._adapt_module(name, module)
         self.places.require_one_prefix()
-        self._require_tied()
+        tied = self.names.tied
+        if self.names.stands_for(HEAD) is not None:
+            if self._has_own_head():
+                self.fresh.add(HEAD)
+                tied = False
+            elif HEAD in self.names.specs:
+                self.specs[HEAD] = self.names.specs[HEAD]
+            else:
+                del self.specs[HEAD]
         heads = self.names.heads | self.fresh
-        return dataclasses.replace(self.names, specs=self.specs, heads=heads)
+        return dataclasses.replace(self.names, specs=self.specs, heads=heads, tied=tied)
 
     def _place_whole(self) -> None:
         for name, spec in self.adapter.whole_tensors.items():
@@ -259,37 +358,56 @@ class _AdapterApplier:
         shift = BiasShift(bias, self.adapter.config.scale_of(name, rank))
         self.specs[base_name] = _derive_tensor(self.specs[base_name], [shift])
 
-    def _require_tied(self) -> None:
-        """Refuse an adapter that unties a head and an embedding that are one tensor in the base."""
-        if self.names.tied is not True or self.adapter.config.task not in _HEADED:
-            return
-        saved = {
-            self.places.find_name(name) or name: spec
-            for name, spec in self.adapter.whole_tensors.items()
-        }
+    def _has_own_head(self) -> bool:
+        """Return whether the adapter unties the head from the embedding, as the class it was trained on does.
+
+        It does if it changes the head, or saves the embedding of a class with a head, and the two differ.
+        """
         embedding = self.names.embedding()
-        embedding_name = next((n for n, s in self.names.specs.items() if s is embedding), "")
-        head = next((spec for name, spec in saved.items() if name.endswith(HEAD)), None)
-        if embedding_name not in saved and head is None:
-            return
-        if (
-            embedding_name not in saved
-            or head is None
-            or not same_bytes(saved[embedding_name], head)
-        ):
-            raise self._build_error(
-                "it saves the input embedding or the head that its base ties to it, and the two have drifted "
-                "apart; train it again with neither in modules_to_save, or with both and ensure_weight_tying"
-            )
+        name = next(n for n, spec in self.names.specs.items() if spec is embedding)
+        before = self.names.specs.get(HEAD) or embedding
+        changes_head = self.specs[HEAD] != before.renamed(HEAD) if before is not None else False
+        return (changes_head or self._frees_embedding(name)) and not _are_same(
+            self.specs[HEAD], self.specs[name]
+        )
+
+    def _frees_embedding(self, embedding: str) -> bool:
+        """Return whether the adapter saves an embedding of its own, which the class's head does not share."""
+        saved = any(
+            self.places.find_name(name) == embedding and self.adapter.config.saves_whole(name)
+            for name in self.adapter.whole_tensors
+        )
+        task = self.adapter.config.task
+        of_class = self.names.task in _LANGUAGE_TASKS and bool(self.places.prefix)
+        return saved and (task in _LANGUAGE_TYPES if task is not None else of_class)
 
     def _build_unknown_name_error(self, name: str) -> CheckpointError:
         return self._build_error(
-            f"it changes '{name}', which {self.checkpoint.folder.name} does not have; name the base that it "
+            f"it changes '{name}', which {self.base.name} does not have; name the base that it "
             "was trained on" + (f", {self.adapter.config.base}" if self.adapter.config.base else "")
         )
 
     def _build_error(self, message: str) -> CheckpointError:
         return CheckpointError(f"{self.adapter.folder}: {message}")
+
+
+def _are_same(first: TensorSpec, second: TensorSpec) -> bool:
+    """Return whether two tensors, with an adapter's changes, are equal byte for byte."""
+    if isinstance(first, AdaptedSpec) and isinstance(second, AdaptedSpec):
+        pairs = list(zip(first.changes, second.changes, strict=False))
+        return (
+            len(first.changes) == len(second.changes)
+            and _are_same(first.origin, second.origin)
+            and all(_are_same_changes(*pair) for pair in pairs)
+        )
+    is_derived = isinstance(first, DerivedTensor) or isinstance(second, DerivedTensor)
+    return first == second.renamed(first.name) or (not is_derived and same_bytes(first, second))
+
+
+def _are_same_changes(first: Change, second: Change) -> bool:
+    if isinstance(first, RowReplacement) and isinstance(second, RowReplacement):
+        return first.indices == second.indices and same_bytes(first.values, second.values)
+    return first == second
 
 
 def _derive_tensor(origin: TensorSpec, changes: list[Change]) -> TensorSpec:
@@ -317,8 +435,8 @@ class AdapterNames:
     is removed if it is the same in all names.
     """
 
-    def __init__(self, names: Names, checkpoint: Checkpoint, label: str) -> None:
-        self._label, self._base = label, checkpoint.folder.name
+    def __init__(self, names: Names, checkpoint: Checkpoint, label: str, base: str) -> None:
+        self._label, self._base = label, base
         self._modules = checkpoint.modules
         self._known = {usual_name(spec.name): name for name, spec in names.specs.items()}
         self._known.update({name: name for name in names.specs})
@@ -371,6 +489,13 @@ class AdapterNames:
         )
 
 
+def _find_adapter(model: MergeInput) -> Adapter | None:
+    """Return the adapter of a model; None if it has none, or one without weights yet."""
+    if model.adapter is None:
+        return None
+    return _read_adapter(Checkpoint(model.adapter).trunk, whole=False)
+
+
 @dataclass(frozen=True)
 class AdaptedClass:
     """The class that an adapter fits: its `prefix` before the names of the backbone, and peft's task type."""
@@ -389,11 +514,11 @@ def common_class(models: Iterable[MergeInput]) -> AdaptedClass:
     """Return the class that all adapters of a merge fit: that of each, or the backbone if they differ."""
     found: dict[AdaptedClass, str] = {}
     for model in models:
-        adapter = _read_adapter(model.adapter, whole=False) if model.adapter else None
+        adapter = _find_adapter(model)
         if adapter is not None and model.folder is not None:
             checkpoint = Checkpoint(model.folder)
             if checkpoint.has_weights:
-                places = AdapterNames(checkpoint.names, checkpoint, "")
+                places = AdapterNames(checkpoint.names, checkpoint, "", "")
                 for name in (*adapter.whole_tensors, *(f"{m}.weight" for m in adapter.modules)):
                     places.find_name(name)
                 task = adapter.config.task or (None if places.prefix else AdaptedClass.task)
@@ -410,18 +535,35 @@ def compare_adapters(models: Iterable[MergeInput]) -> tuple[list[Problem], list[
     adapters: list[tuple[MergeInput, Adapter]] = []
     for model in models:
         try:
-            adapter = _read_adapter(model.adapter, whole=False) if model.adapter else None
+            adapter = _find_adapter(model)
         except EmbergeError:
             continue
-        if adapter is not None:
+        if adapter is not None and model.folder is not None:
             adapters.append((model, adapter))
     warnings = [
         base_warning(adapter.config, adapter.metadata, model.folder)
         for model, adapter in adapters
         if model.folder is not None
     ]
+    warnings += [_warn_of_rows(model) for model, _ in adapters]
     faults = [*_check_saved_modules(adapters), *_check_bases(adapters)]
     return faults, list(dict.fromkeys(warning for warning in warnings if warning))
+
+
+def _warn_of_rows(model: MergeInput) -> str | None:
+    """Return a warning of an adapter that adds rows to the embedding and brings no tokenizer for them."""
+    assert model.folder is not None
+    assert model.adapter is not None
+    checkpoint = AdaptedCheckpoint(model.folder, model.adapter)
+    if not checkpoint.has_weights or checkpoint.adapter.has_tokenizer:
+        return None
+    old, new = (_count_rows(one) for one in (checkpoint.base.names, checkpoint.names))
+    if new <= old:
+        return None
+    return (
+        f"'{model.name}' has {new} rows of the embedding and its base {old}; if the others are trained "
+        f"tokens, put the tokenizer that has them into {model.adapter}"
+    )
 
 
 def _check_saved_modules(found: list[tuple[MergeInput, Adapter]]) -> Iterator[Problem]:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from emberge.contracts import Machine, Model
 from emberge.errors import CheckpointError, EmbergeError
-from emberge.merging.adapter_reader import adapted_names
+from emberge.merging.adapter_reader import open_model
 from emberge.merging.apply_adapter import AdaptedSpec
 from emberge.merging.request import MergeInput
 from emberge.model_folder import Checkpoint, other_format, size_faults, template_faults
 from emberge.tensor_files import DerivedTensor, TensorSpec
-from emberge.tensor_names import is_buffer
+from emberge.tensor_names import Names, is_buffer
 from emberge.wording import count_noun, join_some
 
 if TYPE_CHECKING:
@@ -34,13 +34,11 @@ def whole_faults(folder: Path, adapter: Path | None) -> Sequence[str]:
     Only headers and configs are read. For a folder without weights only the files are checked.
     """
     try:
-        checkpoint = Checkpoint(folder)
+        checkpoint = open_model(folder, adapter)
         faults = list(template_faults(checkpoint, code=False))
         if checkpoint.has_weights:
-            names = checkpoint.names
-            faults += size_faults(checkpoint, names)
-            if adapter is not None:
-                adapted_names(names, checkpoint, adapter, whole=False)
+            names = checkpoint.read_names(whole=False)
+            faults += size_faults(checkpoint, names) if names is not None else ()
         elif adapter is not None and other_format(checkpoint.trunk):
             _ = checkpoint.specs  # raises what the folder contains instead
     except EmbergeError as error:
@@ -78,21 +76,19 @@ def _build_whole(model: Model, adapter: Path, out: Path, machine: Machine | None
     from emberge.merging.streaming.stream import build_checkpoint
     from emberge.tensor_files import FileSource, TensorReader
 
-    base = Checkpoint(model.folder)
-    specs = _list_adapted_specs(base, adapter)
+    adapted = open_model(model.folder, adapter)
+    specs = _list_adapted_specs(adapted.names)
     content = content_of(
         MergeInput(model.name, model.folder, fingerprint=model.fingerprint, adapter=adapter)
     )
     with TensorReader() as reader:
         jobs = [CopyJob(spec, FileSource(model.name, spec, reader)) for spec in specs]
         key = hashlib.sha256(json.dumps(content).encode()).hexdigest()
-        build_checkpoint(jobs, out, template=base, key=key, machine=machine)
+        build_checkpoint(jobs, out, template=adapted, key=key, machine=machine)
 
 
-def _list_adapted_specs(base: Checkpoint, adapter: Path) -> list[TensorSpec]:
+def _list_adapted_specs(names: Names) -> list[TensorSpec]:
     """Return the adapted model's tensors: in their stored dtype if unchanged, else in float32."""
-    names = adapted_names(base.names, base, adapter)
-    assert names is not None  # only an adapter without weights has none, which is refused
     stored_specs = {n: spec for n, spec in names.specs.items() if not names.is_tied_copy(n)}
     return [
         (spec if is_buffer(name) else _convert_to_float32(spec)).renamed(names.out_name(spec))

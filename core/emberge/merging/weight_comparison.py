@@ -17,7 +17,7 @@ from emberge.merging.streaming.jobs import MeasuringPass, TensorJob
 from emberge.merging.streaming.scheduler import SchedulerLimits, run_jobs
 from emberge.model_folder import Checkpoint, ModelPair
 from emberge.tensor_files import FileSource, TensorReader, TensorSource, TensorSpec, scratch
-from emberge.tensor_names import Names, Part, is_buffer, is_vocabulary, layer_of, part_of
+from emberge.tensor_names import Part, is_buffer, is_vocabulary, layer_of, part_of
 from emberge.wording import count_by_first_word, count_noun, join_some
 
 # Elements summed in float32, before sums are added in float64: squares of 2^18 were wrong by up to 2e-6.
@@ -99,11 +99,8 @@ def _measure_pairs(found: _MatchedPairs, machine: Machine) -> list[CompareJob]:
 
 
 def _match_tensors(models: Sequence[Model]) -> _MatchedPairs:
-    checkpoints = [Checkpoint(model.folder) for model in models]
-    names = [
-        checkpoint.names_by_template(checkpoints[0], _read_names(model, checkpoint))
-        for model, checkpoint in zip(models, checkpoints, strict=True)
-    ]
+    checkpoints = [_open(model) for model in models]
+    names = [checkpoint.names_by_template(checkpoints[0]) for checkpoint in checkpoints]
     matched = _MatchedPairs([model.name for model in models])
     names_by_side: dict[int, list[str]] = {0: [], 1: [], 2: []}
     unmatched_names: list[str] = []
@@ -138,15 +135,12 @@ def _match_tensors(models: Sequence[Model]) -> _MatchedPairs:
     return matched
 
 
-def _read_names(model: Model, checkpoint: Checkpoint) -> Names:
-    names = checkpoint.names
+def _open(model: Model) -> Checkpoint:
     if model.adapter is None:
-        return names
-    from emberge.merging.adapter_reader import adapted_names
+        return Checkpoint(model.folder)
+    from emberge.merging.adapter_reader import open_model
 
-    adapted = adapted_names(names, checkpoint, model.adapter)
-    assert adapted is not None  # as all of it was asked for
-    return adapted
+    return open_model(model.folder, model.adapter)
 
 
 def _have_same_shape(name: str, first: TensorSpec, second: TensorSpec) -> bool:

@@ -72,10 +72,12 @@ def _find_pickles(folder: Path) -> Iterator[Path]:
 def other_format(folder: Path) -> str | None:
     """Return an error that names a folder's unsupported format and the remedy; None if it is supported."""
     if (folder / "adapter_config.json").is_file():
-        base = _read_base_name(folder / "adapter_config.json") or "BASE"
+        base = _read_base_name(folder / "adapter_config.json")
+        own_words = f" of '{base}', which is not here" if base else ""
+        place = folder if folder.is_absolute() else f"./{folder}"
         return (
-            f"{folder}: is an adapter (adapter_config.json), not a whole model; name it with its base, "
-            f"as {base}+{folder}"
+            f"{folder}: is an adapter{own_words} (adapter_config.json); name it with its base, as "
+            f"./BASE+{place}"
         )
     for kind, patterns in _EXPORT_PATTERNS:
         export = next((path for p in patterns for path in sorted(folder.glob(p))), None)
@@ -110,6 +112,9 @@ class Checkpoint:
     Raises:
         CheckpointError: if the folder is missing.
     """
+
+    base: Checkpoint | None = None
+    """The checkpoint that an adapter changes; None for a model without an adapter."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
@@ -195,12 +200,11 @@ class Checkpoint:
                 another way.
         """
         spec_by_name: dict[str, TensorSpec] = {}
-        for prefix, part in self.parts.items():
-            if not prefix and self._is_bag_of_words():
-                continue
-            for name, spec in self._read_specs(self.folder / part).items():
-                _require_distinct(prefix + name, spec, spec_by_name)
-                spec_by_name[prefix + name] = spec.renamed(prefix + name)
+        if not self._is_bag_of_words():
+            spec_by_name |= self._read_specs(self.folder / self.parts[""])
+        for name, spec in self.read_modules().items():
+            _require_distinct(name, spec, spec_by_name)
+            spec_by_name[name] = spec
         for module in self.chain:
             if module.path and not _list_weight_files(self.folder / module.path):
                 _refuse_pickle(self.folder, self.folder / module.path)
@@ -209,6 +213,18 @@ class Checkpoint:
         from emberge.tensor_files import dequantised
 
         return dequantised(spec_by_name, self.config, self.folder)
+
+    def read_modules(self) -> dict[str, TensorSpec]:
+        """Return the tensors of the modules after the trunk, by name, from headers.
+
+        Raises:
+            CheckpointError: if files are missing, pickled or damaged.
+        """
+        return {
+            prefix + name: spec.renamed(prefix + name)
+            for prefix, part in self.parts.items()
+            for name, spec in (self._read_specs(self.folder / part) if prefix else {}).items()
+        }
 
     @property
     def weight_bytes(self) -> int:
@@ -227,6 +243,10 @@ class Checkpoint:
         modules = tuple(prefix for prefix in self.parts if prefix)
         names = Names.of(self.specs, modules=modules, config=self.config, folder=self.folder)
         return replace(names, apart=frozenset(n for n in TIED if _is_apart(names, n)))
+
+    def read_names(self, *, whole: bool = True) -> Names | None:
+        """Return `names`; of a model with an adapter None without `whole`, if its weights are missing."""
+        return self.names
 
     def names_by_template(self, template: Checkpoint, names: Names | None = None) -> Names:
         """Return the tensors with modules named as in the template, matched by kind and number.

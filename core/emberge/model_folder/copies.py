@@ -280,11 +280,10 @@ def copy_template(
         copy_file(path, out / path.relative_to(template.folder), template.folder)
     trunk = out / template.trunk.relative_to(template.folder)
     trunk.mkdir(parents=True, exist_ok=True)
-    if tokenizer is not None:
-        _copy_tokenizer(Checkpoint(tokenizer), trunk)
+    _copy_others(template, tokenizer, trunk)
     if template.config:
         new_config = _set_dtype(dict(template.config if config is None else config), dtype)
-        if new_config != template.config:
+        if new_config != read_object_if_any(trunk / "config.json"):
             write_json(trunk / "config.json", new_config, durable=False)
     for module in template.chain:
         # An installed package may have lost folders that have no file, such as `2_Normalize`.
@@ -294,12 +293,32 @@ def copy_template(
     _drop_code(template, out)
 
 
-def _copy_tokenizer(source: Checkpoint, trunk: Path) -> None:
-    tokenizer_folder = source.tokenizer_folder
+def _copy_others(template: Checkpoint, tokenizer: Path | None, trunk: Path) -> None:
+    """Copy what the template's own folder lacks: files of a base with an adapter, another tokenizer."""
+    for path in _list_files_of_base(template):
+        if not (trunk / path.name).exists():
+            copy_file(path, trunk / path.name, path.parent)
+    source = template if tokenizer is None else Checkpoint(tokenizer)
+    if source.tokenizer_folder not in (template.trunk, template.folder):
+        _copy_tokenizer(source.tokenizer_folder, trunk)
+
+
+def _list_files_of_base(template: Checkpoint) -> Iterator[Path]:
+    """Yield the files of a base for a folder with an adapter that has modules of its own."""
+    base = template.base
+    if base is not None and base.folder != template.folder:
+        places = (base.trunk, base.folder)
+        tokenizer = TOKENIZER_FILES if template.tokenizer_folder != base.tokenizer_folder else ()
+        for path in copied_files(base):
+            if path.parent in places and path.name not in tokenizer:
+                yield path
+
+
+def _copy_tokenizer(source: Path, trunk: Path) -> None:
     for name in TOKENIZER_FILES:
         (trunk / name).unlink(missing_ok=True)
-        if (tokenizer_folder / name).is_file():
-            copy_file(tokenizer_folder / name, trunk / name, source.folder)
+        if (source / name).is_file():
+            copy_file(source / name, trunk / name, source)
 
 
 def _set_dtype(config: dict[str, Any], dtype: str) -> dict[str, Any]:

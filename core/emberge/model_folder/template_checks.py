@@ -87,7 +87,7 @@ def _requires_config(template: Checkpoint) -> bool:
 
 def _check_config(template: Checkpoint) -> Iterator[str]:
     path = template.folder / template.in_trunk("config.json")
-    if not path.is_file():
+    if not template.config and not path.is_file():
         yield (
             f"{template.folder}: has no {template.in_trunk('config.json')}, without which nothing opens the "
             "model; get the whole model"

@@ -21,7 +21,7 @@ from emberge.recipes.options.option_forms import options_of
 from emberge.recipes.parse.parse import build_recipe, load_recipe, read_text, translate
 from emberge.recipes.parse.python_data import path_text, to_yaml_data
 from emberge.recipes.recipe import Recipe
-from emberge.recipes.references import is_folder
+from emberge.recipes.references import name_here
 from emberge.recipes.run.run_state import StepsFailedError
 from emberge.recipes.run.run_steps import run_steps
 from emberge.recipes.run.step_result import StepResult
@@ -246,5 +246,4 @@ def _name_model(model: str | os.PathLike[str]) -> str:
         return path_text(model)
     if Path(model).suffix in (".yaml", ".yml") and not Path(model).exists():
         raise RecipeError(f"{model}: there is no such file")
-    is_bare_folder = not is_folder(model) and Path(model).is_dir()
-    return path_text(Path(model)) if is_bare_folder else model.replace("$", "$$")
+    return name_here(model).replace("$", "$$")

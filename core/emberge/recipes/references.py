@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from emberge.contracts import Artifact, DataRef, FileRef, Model, ModelRef, Refer
 from emberge.data import DataEntry, locate_package
 from emberge.errors import CheckpointError, DataError, EmbergeError, RecipeError
 from emberge.hashes import HashCache, stable_hash
-from emberge.model_folder import model_fingerprint
+from emberge.model_folder import Checkpoint, model_fingerprint, read_json
 from emberge.network import KINDS
 from emberge.plugins import Plugins
 from emberge.results import Input, read_artifact
@@ -38,6 +38,25 @@ def is_folder(text: str) -> bool:
     return text in (".", "..", "~") or text.startswith(("./", "../", "/", "~/"))
 
 
+def name_here(text: str) -> str:
+    """Return a reference given on a command line; a bare name of a folder here means the folder: `./x`.
+
+    In `model+adapter` each may be a bare name.
+    """
+    if (is_folder(text) and Path(text).is_dir()) or not text:
+        return text
+    if Path(text).is_dir():
+        return f"./{text}"
+    places = [i for i, letter in enumerate(text) if letter == "+"]
+    for place in places:
+        main, adapter = text[:place], text[place + 1 :]
+        if Path(adapter).expanduser().is_dir():
+            return f"{name_here(main)}+{adapter if is_folder(adapter) else f'./{adapter}'}"
+    reference = ModelRef(text)
+    bare = reference.adapter is not None and not is_folder(text) and Path(reference.main).is_dir()
+    return f"./{text}" if bare else text
+
+
 def locate_model(reference: ModelRef, plugins: Plugins, files: Files = "all") -> LocatedModel:
     """Find a model outside the recipe.
 
@@ -49,13 +68,36 @@ def locate_model(reference: ModelRef, plugins: Plugins, files: Files = "all") ->
         resolve_outside_path(reference.text, reference) if is_folder(reference.text) else None
     )
     if whole_path is not None and whole_path.is_dir():  # even if its name contains a plus sign
-        return LocatedModel(whole_path.name, _require_model(whole_path, reference.text))
+        folder = _require_model(whole_path, reference.text)
+        return _put_on_base(LocatedModel(whole_path.name, folder), reference, plugins, files)
     folder = _locate_folder(reference.main, reference, plugins, files)
     name = folder.name if is_folder(reference.main) else reference.main
     if reference.adapter is None:
-        return LocatedModel(name, folder)
+        return _put_on_base(LocatedModel(name, folder), reference, plugins, files)
     adapter = locate_adapter(reference, plugins, files)
     return LocatedModel(f"{name}+{adapter.name}", folder, adapter)
+
+
+def _put_on_base(
+    found: LocatedModel, reference: ModelRef, plugins: Plugins, files: Files
+) -> LocatedModel:
+    """Return a model; of a folder with an adapter alone, the base that its config names with the adapter.
+
+    The base is a folder, from the recipe's or the adapter's on, or a model that a plugin knows. If it is
+    nowhere, the adapter's folder remains, which whoever reads weights refuses with the remedy.
+    """
+    checkpoint = Checkpoint(found.folder)
+    config = checkpoint.trunk / "adapter_config.json"
+    if checkpoint.has_weights or checkpoint.config or not config.is_file():
+        return found
+    content = read_json(config)
+    name = str(content.get("base_model_name_or_path") or "") if isinstance(content, dict) else ""
+    paths = (place / name for place in (reference.folder, found.folder.parent, found.folder))
+    base = next((path for path in paths if name and path.is_dir()), None)
+    if base is None and name and not is_folder(name):
+        with suppress(CheckpointError, ConnectionError):
+            base = _locate_folder(name, reference, plugins, files)
+    return found if base is None else replace(found, folder=base, adapter=found.folder)
 
 
 def locate_adapter(reference: ModelRef, plugins: Plugins, files: Files = "all") -> Path:
@@ -67,7 +109,7 @@ def locate_adapter(reference: ModelRef, plugins: Plugins, files: Files = "all") 
     """
     text = reference.adapter or ""
     adapter = _locate_folder(text, reference, plugins, files)
-    if not (adapter / "adapter_config.json").is_file():
+    if not (Checkpoint(adapter).trunk / "adapter_config.json").is_file():
         raise CheckpointError(f"'{text}' is no adapter: it has no adapter_config.json")
     return adapter
 

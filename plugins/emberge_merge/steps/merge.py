@@ -27,6 +27,7 @@ from emberge.merging import (
     plan_merge,
     summary,
 )
+from emberge.model_folder import Checkpoint
 
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.steps.artifacts import merged_artifact
@@ -215,13 +216,23 @@ class Merge(Step):
             seed=seed,
             max_shard_size=self.max_shard_size,
             template=_find_folder(self.template, find),
-            tokenizer=_find_folder(self.tokenizer, find),
+            tokenizer=self._find_tokenizer(find),
             missing=self.missing,
             statistics=statistics_paths(self._list_strategies(), data) if data is not None else {},
             slices=merge_slices(self.slices, find),
             vocabulary=self._open_vocabulary(data),
             tokens=token_policy(self.vocabulary, entries, inputs),
         )
+
+    def _find_tokenizer(self, find: Find) -> Path | None:
+        """Return the folder of the tokenizer that the recipe names, or that the template's adapter has."""
+        reference = self.tokenizer or self.template
+        if reference is None:
+            return None
+        model = one_model(find, reference)
+        if model.adapter is None or model.folder is None:
+            return model.folder if self.tokenizer is not None else None
+        return model.adapter if Checkpoint(model.adapter).has_tokenizer else model.folder
 
     def _read_weights(self, data: Callable[[FileRef], Path]) -> Weights | FoundWeights:
         if not isinstance(self.weights, FileRef):

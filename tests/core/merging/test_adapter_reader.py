@@ -12,7 +12,7 @@ import pytest
 import torch
 from emberge.merging import MergeInput, MergeRequest, plan_merge
 from emberge.merging.adapter_config import origin_hash, read_adapter_config
-from emberge.merging.adapter_reader import adapted_names
+from emberge.merging.adapter_reader import open_model
 from emberge.merging.apply_adapter import AdaptedSpec, LowRank, MagnitudeScale
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorReader, TensorSpec, read_header
@@ -250,7 +250,7 @@ def test_names_of_other_classes_and_wrappers_lead_to_the_bases(
     kind: str, base: Path, tmp_path: Path
 ) -> None:
     adapter = wrapped(kind, base, tmp_path / "adapter")
-    names = adapted_names(Checkpoint(base).names, Checkpoint(base), adapter)
+    names = open_model(base, adapter).names
     assert names is not None
     made = {name for name, spec in names.specs.items() if isinstance(spec, AdaptedSpec)}
     layers = [f"encoder.layer.{n}.attention.self" for n in (0, 1)]
@@ -392,31 +392,120 @@ def test_adapters_that_save_different_modules_are_refused(
     assert said_of(members[1], MergeInput("z", base, adapter=again)) == ""
 
 
-def test_a_head_and_an_embedding_that_were_one_may_not_drift_apart(tmp_path: Path) -> None:
+class Grown:
+    """A causal model with three more tokens than its base."""
+
+    @staticmethod
+    def from_pretrained(base: Path) -> Any:
+        from transformers import AutoModelForCausalLM
+
+        model = AutoModelForCausalLM.from_pretrained(base)
+        model.resize_token_embeddings(model.config.vocab_size + 3)
+        return model
+
+
+# What an adapter of a model whose head is its embedding trains, and whether the two are one afterwards.
+HEADS: dict[str, tuple[dict[str, Any], bool]] = {
+    "both": ({"modules_to_save": ["embed_tokens", "lm_head"]}, False),
+    "embedding": ({"modules_to_save": ["embed_tokens"]}, False),
+    "embedding, untyped": ({"modules_to_save": ["embed_tokens"], "task_type": None}, False),
+    "head": ({"modules_to_save": ["lm_head"]}, False),
+    "factors of the head": ({"target_modules": ["lm_head"]}, False),
+    "tied": ({"modules_to_save": ["embed_tokens"], "ensure_weight_tying": True}, True),
+    "grown": ({"model": Grown}, True),
+    "rows": ({"model": Grown, "trainable_token_indices": {"embed_tokens": [5, 130]}}, True),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", HEADS)
+def test_a_head_is_tied_to_the_embedding_as_in_the_model_that_was_trained(
+    kind: str, tmp_path: Path
+) -> None:
+    from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    base = tiny.checkpoint(tmp_path / "qwen", "qwen3", tie_word_embeddings=True)
-    table = torch.randn(load_file(base / "model.safetensors")["embed_tokens.weight"].shape)
-    adapter = save_adapter(
-        tmp_path / "adapter",
-        base,
-        model=AutoModelForCausalLM,
-        target_modules=["q_proj"],
-        task_type="CAUSAL_LM",
-    )
-    change_config(adapter, modules_to_save=["embed_tokens", "lm_head"])
-    embed, head = (f"base_model.model.{n}.weight" for n in ("model.embed_tokens", "lm_head"))
-    for saved, expected in (
-        ({embed: table}, "have drifted apart"),
-        ({head: table}, "have drifted apart"),
-        ({embed: table, head: table + 1}, "have drifted apart"),
-        ({embed: table, head: table.clone()}, ""),
-    ):
-        change_tensors(adapter, lambda tensors, saved=saved: tensors.update(saved))  # type: ignore[misc]
-        said = said_of(MergeInput("x", base, adapter=adapter))
-        assert expected in said
-        assert bool(expected) == bool(said)
-        change_tensors(adapter, lambda t, saved=saved: [t.pop(k) for k in saved])  # type: ignore[misc]
+    settings, is_tied = HEADS[kind]
+    sizes = {"num_hidden_layers": 1, "tie_word_embeddings": True}
+    base = tiny.transformer(tmp_path / "base", "AutoModelForCausalLM", "qwen3", **sizes)
+    settings = {"model": AutoModelForCausalLM, "task_type": "CAUSAL_LM", **settings}
+    settings["name"] = str(base)  # by which peft learns that the embedding has grown
+    adapter = save_adapter(tmp_path / "a", base, **{"target_modules": ["q_proj"], **settings})
+    made = materialised(base, adapter, tmp_path / "made")
+    trained = PeftModel.from_pretrained(settings["model"].from_pretrained(base), adapter)
+    found = AutoModelForCausalLM.from_pretrained(made)
+    assert found.config.tie_word_embeddings == is_tied
+    with torch.no_grad():
+        assert_same_pass(found(IDS).logits, trained(IDS).logits, base)
+    other = tiny.transformer(tmp_path / "b", "AutoModelForCausalLM", "qwen3", seed=2, **sizes)
+    members = MergeInput("b", other), MergeInput("a", base, adapter=adapter)
+    for order in (members, members[::-1]):
+        plan = plan_merge(MergeRequest(inputs=order, strategy=(Linear(),)))
+        assert ("lm_head.weight" in plan.merged) != is_tied
+
+
+def test_new_tokens_come_with_their_rows_and_their_tokenizer(base: Path, tmp_path: Path) -> None:
+    from transformers import AutoModel, AutoTokenizer
+
+    class GrownEncoder:
+        @staticmethod
+        def from_pretrained(folder: Path) -> Any:
+            model = AutoModel.from_pretrained(folder)
+            model.resize_token_embeddings(model.config.vocab_size + 2)
+            return model
+
+    old = len(load_file(base / "model.safetensors")["embeddings.word_embeddings.weight"])
+    adapters = {}
+    for kind, settings in {
+        "grown": {},
+        "saved": {"modules_to_save": ["word_embeddings"]},
+        "rows": {"trainable_token_indices": {"word_embeddings": [old, old + 1]}},
+    }.items():
+        folder = save_adapter(tmp_path / kind, base, model=GrownEncoder, name=str(base), **settings)  # type: ignore[arg-type]
+        adapters[kind] = folder
+        tokenizer = AutoTokenizer.from_pretrained(base)
+        tokenizer.add_tokens(["<x>", "<y>"])
+        tokenizer.save_pretrained(folder)
+    other = tiny.checkpoint(tmp_path / "other", num_hidden_layers=2, seed=1)
+    for kind, adapter in adapters.items():
+        whole = loaded(materialised(base, adapter, tmp_path / f"{kind}-whole"))
+        rows = whole.get_input_embeddings().weight[old:]
+        assert len(rows) == whole.config.vocab_size - old == 2
+        members = MergeInput("a", base, adapter=adapter), MergeInput("b", other)
+        for number, order in enumerate((members, members[::-1])):
+            out = tmp_path / f"{kind}{number}"
+            merge_models(order, strategy=[Linear()], out=out)
+            assert loaded(out).get_input_embeddings().weight[old:].equal(rows)
+            words = AutoTokenizer.from_pretrained(out).convert_tokens_to_ids(["<x>", "<y>"])
+            assert words == [old, old + 1]
+    (adapters["saved"] / "tokenizer.json").unlink()
+    (adapters["saved"] / "tokenizer_config.json").unlink()
+    lonely = MergeInput("a", base, adapter=adapters["saved"]), MergeInput("b", other)
+    for order in (lonely, lonely[::-1]):
+        plan = plan_merge(MergeRequest(inputs=order, strategy=(Linear(),)))
+        assert any(
+            f"has {old + 2} rows of the embedding" in line and "put the tokenizer" in line
+            for line in plan.warnings
+        )
+
+
+def test_an_adapter_saved_with_its_modules_brings_them(tmp_path: Path) -> None:
+    from peft import LoraConfig
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    base = tiny.transformer(tmp_path / "base")
+    (base / "LICENSE").write_text("terms")
+    parts = [Transformer(str(base)), Pooling(32, "cls")]
+    model = SentenceTransformer(modules=parts, prompts={"query": "q: "}, device="cpu")
+    model.add_adapter(LoraConfig(r=2, target_modules=["query"], init_lora_weights=False))
+    model.save(str(tmp_path / "ad"))
+    made = materialised(base, tmp_path / "ad", tmp_path / "made")
+    found = SentenceTransformer(str(made), device="cpu")
+    assert (found[1].pooling_mode, found.prompts["query"]) == ("cls", "q: ")
+    assert_same_pass(found.encode("a list"), model.encode("a list"), base)
+    assert (made / "LICENSE").read_text() == "terms"
+    assert not list(made.glob("adapter_*"))
 
 
 def test_a_folder_of_metadata_alone_is_checked_as_far_as_it_goes(

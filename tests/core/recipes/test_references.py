@@ -13,6 +13,7 @@ from emberge.model_folder import model_fingerprint
 from emberge.recipes import locate_model
 from emberge.recipes.references import Targets, list_kept_checkpoints, locate_file
 
+from tests.support import tiny
 from tests.support.fixture_types import Patch
 
 
@@ -211,3 +212,41 @@ def test_only_the_named_sets_of_a_catalogue_decide(tmp_path: Path) -> None:
     assert results.fingerprint_value(path) != whole
     (tmp_path / "one.jsonl").write_text("other")
     assert results.fingerprint_value(entry) != part
+
+
+def test_an_adapters_folder_is_put_on_the_base_that_its_config_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from emberge import load_plugins
+    from emberge.cli.main import main
+    from emberge.recipes.references import locate_model, name_here
+
+    from tests.support.peft_adapters import save_adapter
+
+    base = tiny.checkpoint(tmp_path / "base")
+    monkeypatch.chdir(tmp_path)
+    plugins = load_plugins()
+    for number, name in enumerate((str(base), "base", "./base")):
+        adapter = save_adapter(tmp_path / f"a{number}", base, name=name)
+        found = locate_model(ModelRef(f"./a{number}", tmp_path), plugins)
+        assert (found.name, found.adapter) == (adapter.name, adapter)
+        assert found.folder.samefile(base)
+    shutil.copytree(tmp_path / "a0", tmp_path / "more/a0")
+    spellings = {
+        "a0": "./a0",
+        "base+./a0": "./base+./a0",
+        "base+a0": "./base+./a0",
+        "./base+more/a0": "./base+./more/a0",
+        "me/base+a0": "me/base+./a0",
+        "me/base+me/ad": "me/base+me/ad",
+        "me/base": "me/base",
+    }
+    assert {text: name_here(text) for text in spellings} == spellings
+    save_adapter(tmp_path / "lost", base, name="/gone/base")
+    assert main(["merge", "./lost", "./base", "--out", "m", "--quiet"]) == 2
+    said = capsys.readouterr().err
+    assert "an adapter of '/gone/base', which is not here" in said
+    proposed = said.split("as ")[-1].strip()
+    assert proposed == "./BASE+./lost"
+    words = ["merge", proposed.replace("BASE", "base"), "base", "--out", "m", "--quiet"]
+    assert main(words) == 0

@@ -256,11 +256,3 @@ def test_two_adapters_are_trained_merged_and_scored(
     assert all(0 < own["sts"] <= 1 for own in scores.values())
     signs = load_file(made["signs"] / "model.safetensors")
     assert any(not torch.equal(signs[name], tensor) for name, tensor in soup.items())
-
-
-def test_stored_names_are_those_of_the_weights_without_the_adapter(bert: Path) -> None:
-    with_adapter, plain = (
-        _load(TextEncoder(lora=lora), bert).stored_names()  # type: ignore[attr-defined]
-        for lora in (Lora(rank=2), None)
-    )
-    assert sorted(with_adapter.values()) == sorted(plain.values())

@@ -135,10 +135,14 @@ def test_adapters_of_a_class_with_a_head_stay_of_that_class(
     made = run(
         tmp_path,
         "  lm: {merge_adapters: {models: [./base+./c1, ./base+./c2]}}\n"
+        "  cls: {merge_adapters: {models: [./plain+./r1, ./plain+./r2]}}\n"
         "  mixed: {merge_adapters: {models: [./base+./c1, ./base+./bare]}}\n",
         plugins,
     )
-    for cls, folder, names, step in ((AutoModelForCausalLM, base, ("c1", "c2"), "lm"),):
+    for cls, folder, names, step in (
+        (AutoModelForCausalLM, base, ("c1", "c2"), "lm"),
+        (AutoModelForSequenceClassification, plain, ("r1", "r2"), "cls"),
+    ):
         found, *whole = (
             PeftModel.from_pretrained(cls.from_pretrained(folder), one).merge_and_unload()
             for one in (made[step], *(tmp_path / name for name in names))

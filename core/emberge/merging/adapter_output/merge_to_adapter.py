@@ -171,7 +171,9 @@ class _AdapterBuilder:
                 if self.products.is_product_change(tensor):
                     self._take_product(tensor, reader)
         names = self.parts.whole_names()
-        return {name: self._whole.get(name, self._read_base(name, reader)) for name in names}
+        return {
+            n: self._whole[n] if n in self._whole else self._read_base(n, reader) for n in names
+        }
 
     def warnings(self) -> Iterator[str]:
         yield from self.trained_on.remarks

@@ -89,7 +89,7 @@ def _read_headers(
     checkpoints: dict[str, Checkpoint] = {}
     for model in models:
         try:
-            checkpoint = Checkpoint(model.folder or Path())
+            checkpoint = _open_model(model)
             checkpoints[model.name] = checkpoint
             if checkpoint.has_weights:
                 model_names = _read_names(model, checkpoint, request, whole)
@@ -101,15 +101,19 @@ def _read_headers(
     return names, checkpoints, problems
 
 
+def _open_model(model: MergeInput) -> Checkpoint:
+    if model.adapter is None:
+        return Checkpoint(model.folder or Path())
+    from emberge.merging.adapter_reader import open_model
+
+    return open_model(model.folder or Path(), model.adapter)
+
+
 def _read_names(
     model: MergeInput, checkpoint: Checkpoint, request: MergeRequest, whole: bool
 ) -> Names | None:
     """Return a model's tensor names with adapter and vocabulary applied; None if weights do not exist yet."""
-    names: Names | None = checkpoint.names
-    if names is not None and model.adapter is not None:
-        from emberge.merging.adapter_reader import adapted_names
-
-        names = adapted_names(names, checkpoint, model.adapter, whole=whole)
+    names = checkpoint.read_names(whole=whole)
     if names is not None and model.part == "text":
         names = names.text_trunk()
     if names is not None and request.vocabulary is not None:
@@ -251,11 +255,10 @@ def _match_tokens(
     """Match the tokens of all models; None if their tokenizers are equal byte for byte, or replaced."""
     models = [m.name for m in request.inputs]
     bases = [request.base.name] if request.base is not None else []
-    tokenizer_folder = request.tokenizer or template.folder
+    source = template if request.tokenizer is None else Checkpoint(request.tokenizer)
     other_checkpoints = [checkpoints[name] for name in (*models, *bases) if name in checkpoints]
-    all_equal = tokenizer_folder.is_dir() and all(
-        ModelPair(Checkpoint(tokenizer_folder), checkpoint).same_tokenizer
-        for checkpoint in other_checkpoints
+    all_equal = all(
+        ModelPair(source, checkpoint).same_tokenizer for checkpoint in other_checkpoints
     )
     if request.vocabulary is not None or all_equal:
         return None
@@ -311,8 +314,8 @@ def _join_slice_facts(plan: MergePlan, alike: bool) -> MergePlan:
     request, template = plan.request, plan.template
     if template is None:
         return plan
-    folders = {m.name: m.folder for m in request.inputs if m.folder and m.folder.is_dir()}
-    members = {name: Checkpoint(folder) for name, folder in folders.items()}
+    existing = (m for m in request.inputs if m.folder and m.folder.is_dir())
+    members = {model.name: _open_model(model) for model in existing}
     stated = join_facts(template, members, chosen=request.template is not None)
     return replace(
         plan,

@@ -349,7 +349,7 @@ class _StepCheck:
         return folder
 
     def adapter(self, reference: ModelRef) -> Path | None:
-        if reference.adapter is None:
+        if reference.adapter is None and reference.step is not None:
             return None
         located = self._lookup.model(reference)
         return located.adapter if isinstance(located, LocatedModel) else None
@@ -496,10 +496,11 @@ def find_missing_weights(reference: ModelRef, found: LocatedModel) -> str | None
     model = (
         _describe_missing_model(reference.main, found.folder) if is_folder(reference.main) else None
     )
-    text = reference.adapter
-    if model is not None or text is None or found.adapter is None or not is_folder(text):
+    text = reference.adapter or reference.main
+    if model is not None or found.adapter is None or not is_folder(text):
         return model
-    has_weights = any(found.adapter.glob(f"{Path(ADAPTER_WEIGHTS).stem}.*"))
+    trunk = Checkpoint(found.adapter).trunk
+    has_weights = any(trunk.glob(f"{Path(ADAPTER_WEIGHTS).stem}.*"))
     return None if has_weights else _describe_missing_weights(text, ADAPTER_WEIGHTS, found.adapter)
 
 
