@@ -92,7 +92,7 @@ class Rope(Step):
             raise ValueError(f"'max_length' is {self.max_length}; it must be at least 1")
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        if self.model.adapter is not None:
+        if context.adapter(self.model) is not None:
             yield context.problem("it takes a whole model, not an adapter; merge it first", "model")
             return
         context.expect(Expected(Artifact(kind="model", parents=(self.model.text,))))

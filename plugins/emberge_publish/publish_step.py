@@ -80,7 +80,7 @@ class Publish(Step):
         choices = Choices(
             name=self.name, private=self.private, replace=self.replace, licence=self.licence
         )
-        publication = prepare(model.folder, choices)
+        publication = prepare(model.adapter or model.folder, choices)
         for note in publication.notes:
             workspace.warn(note)
         details: dict[str, Any] = {
@@ -115,10 +115,9 @@ class Publish(Step):
 
         Its paths are relative to the run's folder, which may be copied and be run in from any shell.
         """
-        link = (
-            model.folder.parent / model.name
-        )  # of a step's result: shorter, and still there later
-        folder = link if link.is_dir() else model.folder
+        own = model.adapter or model.folder
+        link = own.parent / model.name  # of a step's result: shorter, and still there later
+        folder = link if link.is_dir() else own
         place = os.path.relpath(folder, workspace.store.parent)
         words = ["emberge", "publish", "--dry-run", place, self.name]
         words += ["--private"] * self.private + ["--replace"] * self.replace

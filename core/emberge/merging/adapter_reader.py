@@ -5,17 +5,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from emberge.contracts import rows_of
-from emberge.errors import CheckpointError, EmbergeError, Problem
+from emberge.errors import CheckpointError, EmbergeError
 from emberge.merging.adapter_config import (
     AdapterConfig,
-    base_warning,
     read_adapter_config,
     require_base,
     same_bytes,
@@ -28,7 +27,6 @@ from emberge.merging.apply_adapter import (
     MagnitudeScale,
     RowReplacement,
 )
-from emberge.merging.request import MergeInput
 from emberge.model_folder import Checkpoint, with_trunk_config
 from emberge.tensor_files import DerivedTensor, TensorSpec, read_header
 from emberge.tensor_names import HEAD, Names, usual_name
@@ -74,7 +72,7 @@ class Adapter:
     whole_tensors: Mapping[str, TensorSpec]
 
 
-def _read_adapter(folder: Path, *, whole: bool = True) -> Adapter | None:
+def read_adapter(folder: Path, *, whole: bool = True) -> Adapter | None:
     """Read an adapter's config and header.
 
     The result is None for a folder without the adapter's weights, unless `whole` requires them.
@@ -177,7 +175,7 @@ class AdaptedCheckpoint(Checkpoint):
             names = self.read_names(whole=False) if self.has_weights else None
         if names is None or not config:
             return config
-        rows = [_count_rows(one) for one in (self.base.names, names)]
+        rows = [count_rows(one) for one in (self.base.names, names)]
         changed = (
             config if rows[0] == rows[1] else with_trunk_config(config, {"vocab_size": rows[1]})
         )
@@ -199,12 +197,12 @@ class AdaptedCheckpoint(Checkpoint):
             CheckpointError: if the adapter has another base, or cannot be merged.
         """
         if self._adapted is None and whole:
-            _read_adapter(self.adapter.trunk)  # raises what is missing
+            read_adapter(self.adapter.trunk)  # raises what is missing
         return self._adapted
 
     @functools.cached_property
     def _adapted(self) -> Names | None:
-        adapter = _read_adapter(self.adapter.trunk, whole=False)
+        adapter = read_adapter(self.adapter.trunk, whole=False)
         if adapter is None:
             return None
         require_base(adapter.config, adapter.metadata, self.base.names, self.base)
@@ -214,7 +212,8 @@ class AdaptedCheckpoint(Checkpoint):
         return _AdapterApplier(names, self, adapter).apply()
 
 
-def _count_rows(names: Names) -> int:
+def count_rows(names: Names) -> int:
+    """Return the number of rows of the input embedding; 0 without one."""
     embedding = names.embedding()
     return embedding.shape[0] if embedding is not None else 0
 
@@ -487,114 +486,3 @@ class AdapterNames:
             if number == 0
             else f"{self._modules[number].path}.{name[len(match[1]) + 1 :]}"
         )
-
-
-def _find_adapter(model: MergeInput) -> Adapter | None:
-    """Return the adapter of a model; None if it has none, or one without weights yet."""
-    if model.adapter is None:
-        return None
-    return _read_adapter(Checkpoint(model.adapter).trunk, whole=False)
-
-
-@dataclass(frozen=True)
-class AdaptedClass:
-    """The class that an adapter fits: its `prefix` before the names of the backbone, and peft's task type."""
-
-    prefix: str = ""
-    task: str | None = "FEATURE_EXTRACTION"
-    remarks: tuple[str, ...] = ()
-
-    @property
-    def has_head(self) -> bool:
-        """True for a class with a head, such as one for causal language models."""
-        return bool(self.prefix) or self.task not in (None, "FEATURE_EXTRACTION")
-
-
-def common_class(models: Iterable[MergeInput]) -> AdaptedClass:
-    """Return the class that all adapters of a merge fit: that of each, or the backbone if they differ."""
-    found: dict[AdaptedClass, str] = {}
-    for model in models:
-        adapter = _find_adapter(model)
-        if adapter is not None and model.folder is not None:
-            checkpoint = Checkpoint(model.folder)
-            if checkpoint.has_weights:
-                places = AdapterNames(checkpoint.names, checkpoint, "", "")
-                for name in (*adapter.whole_tensors, *(f"{m}.weight" for m in adapter.modules)):
-                    places.find_name(name)
-                task = adapter.config.task or (None if places.prefix else AdaptedClass.task)
-                found.setdefault(AdaptedClass(places.prefix, task), model.name)
-    if len(found) < 2:
-        return next(iter(found), AdaptedClass())
-    names = " and ".join(f"'{name}' for {one.task}" for one, name in found.items())
-    remark = f"{names}: adapters of different classes; the result fits the backbone (AutoModel)"
-    return AdaptedClass(remarks=(remark,))
-
-
-def compare_adapters(models: Iterable[MergeInput]) -> tuple[list[Problem], list[str]]:
-    """Return (problems, warnings) from comparing the adapters of a merge with one another."""
-    adapters: list[tuple[MergeInput, Adapter]] = []
-    for model in models:
-        try:
-            adapter = _find_adapter(model)
-        except EmbergeError:
-            continue
-        if adapter is not None and model.folder is not None:
-            adapters.append((model, adapter))
-    warnings = [
-        base_warning(adapter.config, adapter.metadata, model.folder)
-        for model, adapter in adapters
-        if model.folder is not None
-    ]
-    warnings += [_warn_of_rows(model) for model, _ in adapters]
-    faults = [*_check_saved_modules(adapters), *_check_bases(adapters)]
-    return faults, list(dict.fromkeys(warning for warning in warnings if warning))
-
-
-def _warn_of_rows(model: MergeInput) -> str | None:
-    """Return a warning of an adapter that adds rows to the embedding and brings no tokenizer for them."""
-    assert model.folder is not None
-    assert model.adapter is not None
-    checkpoint = AdaptedCheckpoint(model.folder, model.adapter)
-    if not checkpoint.has_weights or checkpoint.adapter.has_tokenizer:
-        return None
-    old, new = (_count_rows(one) for one in (checkpoint.base.names, checkpoint.names))
-    if new <= old:
-        return None
-    return (
-        f"'{model.name}' has {new} rows of the embedding and its base {old}; if the others are trained "
-        f"tokens, put the tokenizer that has them into {model.adapter}"
-    )
-
-
-def _check_saved_modules(found: list[tuple[MergeInput, Adapter]]) -> Iterator[Problem]:
-    saved = {model.name: set(adapter.config.saved_modules) for model, adapter in found}
-    first = next(iter(saved), "")
-    for name, modules in saved.items():
-        if modules != saved[first]:
-            ours, theirs = _list_modules(saved[first]), _list_modules(modules)
-            yield Problem(
-                f"'{first}' saves {ours} whole (modules_to_save) and '{name}' {theirs}; train them alike, or "
-                "fold each into its base by a merge of its own and merge the results"
-            )
-            return
-
-
-def _check_bases(found: list[tuple[MergeInput, Adapter]]) -> Iterator[Problem]:
-    """Yield a problem for adapters applied to one base folder whose configs name different bases."""
-    bases: dict[object, tuple[str, str]] = {}
-    for model, adapter in found:
-        base = adapter.config.base
-        if not base or model.folder is None:
-            continue
-        key = model.folder.resolve()
-        first, theirs = bases.setdefault(key, (model.name, base))
-        if base.rpartition("/")[2].lower() != theirs.rpartition("/")[2].lower():
-            yield Problem(
-                f"'{first}' is an adapter of '{theirs}' and '{model.name}' one of '{base}', and both are put "
-                f"on {model.folder.name}; name for each the base that it was trained on"
-            )
-            return
-
-
-def _list_modules(modules: set[str]) -> str:
-    return ", ".join(sorted(modules)) or "no module"

@@ -8,7 +8,7 @@ from pathlib import Path
 from emberge.errors import Problem
 from emberge.merging.adapter_config import origin_hash
 from emberge.merging.adapter_output.low_rank import Combination, LowRankProducts, Truncation
-from emberge.merging.adapter_reader import AdaptedClass, common_class
+from emberge.merging.compare_adapters import AdaptedClass, common_class
 from emberge.merging.merge_plan import MergePlan, TensorPlan
 from emberge.merging.request import MergeInput
 from emberge.model_folder import Checkpoint

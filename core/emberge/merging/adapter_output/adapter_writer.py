@@ -16,7 +16,8 @@ from emberge.errors import CheckpointError
 from emberge.files import writing
 from emberge.merging.adapter_config import CONFIG
 from emberge.merging.adapter_output.low_rank import LowRankFactors
-from emberge.merging.adapter_reader import WEIGHTS, AdaptedClass
+from emberge.merging.adapter_reader import WEIGHTS
+from emberge.merging.compare_adapters import AdaptedClass
 
 _PEFT_PREFIX = "base_model.model."
 _TABLE = re.compile(r"(?:embeddings?|embed_tokens|embed_in|wte|wpe|shared)$")

@@ -26,7 +26,7 @@ from emberge.merging.adapter_output.low_rank import (
     Truncation,
     factorise,
 )
-from emberge.merging.adapter_reader import common_class
+from emberge.merging.compare_adapters import common_class
 from emberge.merging.merge_plan import MergePlan, TensorPlan, raise_problems
 from emberge.merging.merge_to_folder import header_of
 from emberge.merging.planning.plan_merge import plan_merge

@@ -196,7 +196,7 @@ def _add_tensors(
     problems, warnings, stated = compare_folders(request, template, checkpoints)
     warnings += plan.warnings
     if any(model.adapter is not None for model in request.inputs):
-        from emberge.merging.adapter_reader import compare_adapters
+        from emberge.merging.compare_adapters import compare_adapters
 
         more_problems, more_warnings = compare_adapters(request.inputs)
         problems, warnings = problems + more_problems, warnings + more_warnings
