@@ -419,7 +419,6 @@ def test_a_longest_text_that_is_no_number_of_tokens_is_refused(model: Path, leng
     [
         {"prompts": ["query: "]},
         {"prompts": {"query": 3}},
-        {"prompts": None},
         {"default_prompt_name": "gone"},
     ],
     ids=str,

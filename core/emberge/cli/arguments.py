@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from emberge.contracts import Count
-from emberge.errors import PluginError, RecipeError, suggest
+from emberge.errors import EmbergeError, PluginError, RecipeError, suggest
 from emberge.plugin_verbs import Verb, number_option, output_file
 
 _DESCRIPTION = (
@@ -347,13 +347,16 @@ _MERGE_WORDS = {
 
 
 def _list_merge_options() -> str:
-    """Return how each option of the step `merge` is given, with its values."""
+    """Return how each option of the step `merge` is given, with its values; nothing without the step."""
     from emberge.plugins import load_plugins
     from emberge.recipes import list_step_options
 
+    try:
+        options = list_step_options(load_plugins(), "merge")
+    except EmbergeError:
+        return ""  # its plugin is blocked, or one cannot be loaded: `emberge doctor` says which
     ways = {
-        f"{_MERGE_WORDS.get(name, f'--set {name}=…')}": values
-        for name, values in list_step_options(load_plugins(), "merge").items()
+        f"{_MERGE_WORDS.get(name, f'--set {name}=…')}": values for name, values in options.items()
     }
     lines = (f"  {way:<29} {values}" for way, values in ways.items())
     heading = "every option of the step, which `emberge show merge` explains; values are YAML:"

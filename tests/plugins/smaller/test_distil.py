@@ -308,7 +308,7 @@ def test_a_student_of_another_model_has_that_models_lineage(place: Path) -> None
     assert artifact.details["base_reference"] == "./own"
     assert artifact.details["backbone"] == {}
     parents = {parent.name: parent for parent in ancestry(artifact, result, place).parents}
-    assert [*parents] == ["own", "./teacher", "./c"]
+    assert [*parents] == ["own", "teacher", "c"]
     assert parents["own"].licence == "cc-by-nc-4.0"
 
 
