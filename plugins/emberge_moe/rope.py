@@ -92,7 +92,7 @@ class Rope(Step):
             raise ValueError(f"'max_length' is {self.max_length}; it must be at least 1")
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        if context.adapter(self.model) is not None:
+        if self.model.adapter or context.adapter(self.model):
             yield context.problem("it takes a whole model, not an adapter; merge it first", "model")
             return
         context.expect(Expected(Artifact(kind="model", parents=(self.model.text,))))

@@ -144,7 +144,7 @@ class Train(FitOptions, Step):
 
     def _check_model(self, context: Preflight) -> Iterator[Problem]:
         folder = context.whole_model(self.model)
-        if context.adapter(self.model) is not None:
+        if self.model.adapter or context.adapter(self.model):
             yield context.problem("training starts from a whole model, not an adapter", "model")
         elif folder is not None:
             facts = self.backbone.describe(folder)

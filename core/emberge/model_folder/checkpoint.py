@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -51,6 +52,7 @@ _EXPORT_PATTERNS = (
 )
 # Bytes compared in each of as many places of two tensors that may be copies.
 _SAMPLED_BYTES, _SAMPLES = 4096, 64
+_HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
 _TOKENIZERS = tuple(name for name in TOKENIZER_FILES if not name.startswith("chat_template"))
 _OTHER_TOKENIZERS = (
     "*.tiktoken",
@@ -75,9 +77,10 @@ def other_format(folder: Path) -> str | None:
         base = _read_base_name(folder / "adapter_config.json")
         own_words = f" of '{base}', which is not here" if base else ""
         place = folder if folder.is_absolute() else f"./{folder}"
+        named = base if base is not None and _HUB_ID.fullmatch(base) else "./BASE"
         return (
             f"{folder}: is an adapter{own_words} (adapter_config.json); name it with its base, as "
-            f"./BASE+{place}"
+            f"{named}+{place}"
         )
     for kind, patterns in _EXPORT_PATTERNS:
         export = next((path for p in patterns for path in sorted(folder.glob(p))), None)

@@ -27,7 +27,7 @@ def check_training(study: StudyOptions, context: Preflight) -> Iterator[Problem]
 
 def _check_model(study: StudyOptions, context: Preflight) -> Iterator[Problem]:
     folder = context.whole_model(study.model)
-    if context.adapter(study.model) is not None:
+    if study.model.adapter or context.adapter(study.model):
         yield context.problem("a study starts from a whole model, not an adapter", "model")
     elif folder is not None:
         facts = study.backbone.describe(folder)

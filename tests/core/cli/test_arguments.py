@@ -85,11 +85,10 @@ SET: dict[str, dict[str, object]] = {
         "strategy": {"slerp": {"t": 0.3}},
         "dtype": "float64",
     },
-    # Both have an option of this name, and the strategy was named.
-    "./a ./b --base ./c --strategy {keep_base:~{by:~linear,keep:~0.5}} --set max_shard_size=1GB": {
+    # Both have the option `keep`, and the strategy was named.
+    "./a ./b --base ./c --strategy keep_base --set by=linear --set keep=0.5": {
         "base": "./c",
         "strategy": {"keep_base": {"by": "linear", "keep": 0.5}},
-        "max_shard_size": "1GB",
     },
     "--set models=[{model:~./a,part:~text},./b] --set tokenizer=./b": {
         "models": [{"model": "./a", "part": "text"}, "./b"],

@@ -33,7 +33,7 @@ def inside(folder: Path, name: str, content: bytes = b"x") -> None:
         ("onnx/model.onnx", "has only an export to ONNX (onnx/model.onnx)"),
         ("openvino/openvino_model.xml", "has only an export to OpenVINO (openvino/openvino_model"),
         ("tf_model.h5", "has only an export to TensorFlow"),
-        ("adapter_config.json", "is an adapter (adapter_config.json), not a whole model; name"),
+        ("adapter_config.json", "name it with its base, as me/base+/"),
         ("best.safetensors", "has best.safetensors, but neither"),
     ],
 )
