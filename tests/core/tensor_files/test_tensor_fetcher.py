@@ -58,9 +58,12 @@ def noted(url: str, folder: Path) -> dict[str, TensorSpec]:
     return read_header(note)[0]
 
 
-def test_many_threads_read_what_is_there_and_each_byte_comes_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("drops", [0, 10])
+def test_many_threads_read_what_is_there_and_each_byte_comes_once(
+    drops: int, tmp_path: Path
+) -> None:
     root, tensors = served(tmp_path / "root")
-    with serving_ranges(root, Faults(drops=10)) as server:
+    with serving_ranges(root, Faults(drops=drops)) as server:
         specs = noted(server.url, server_cache())
         header = server.sent["owner/m/model.safetensors"]
         fetcher = TensorFetcher()
@@ -86,8 +89,12 @@ def test_many_threads_read_what_is_there_and_each_byte_comes_once(tmp_path: Path
         with pytest.raises(RuntimeError):
             fetcher._pool.submit(int)
         sent = server.sent["owner/m/model.safetensors"] - header
-    assert sent == sum(spec.nbytes for name, spec in specs.items() if name != "t5")
-    assert account.fetched == sent + min(spec.offset for spec in specs.values())
+    once = sum(spec.nbytes for name, spec in specs.items() if name != "t5")
+    if drops:  # what a dropped connection had under way is sent again
+        assert sent >= once
+    else:
+        assert sent == once
+        assert account.fetched == sent + min(spec.offset for spec in specs.values())
     assert account.checked == ""
     assert sorted(p.name for p in server_cache().iterdir()) == ["model.safetensors.remote"]
 
