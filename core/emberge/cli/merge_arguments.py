@@ -72,7 +72,7 @@ def _read_weights(texts: Iterable[str]) -> tuple[float, ...]:
 
 
 def _read_settings(texts: Sequence[str], problems: list[Problem]) -> dict[str, Any]:
-    """Return the options that are given as `name=value`, with YAML values."""
+    """Return the options in `texts` by name; each text is `name=value`, its value in YAML."""
     settings: dict[str, Any] = {}
     for text in texts:
         where = f"--set {text}"

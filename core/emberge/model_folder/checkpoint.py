@@ -389,7 +389,7 @@ def _is_apart(names: Names, name: str) -> bool:
 
 
 def _have_same_sample(first: TensorSpec, second: TensorSpec) -> bool:
-    """Return whether two tensors of one size have equal bytes in places that are spread over them."""
+    """Return whether samples of two tensors of one size, taken at even distances, have equal bytes."""
     size = min(_SAMPLED_BYTES, first.nbytes)
     step = max(1, (first.nbytes - size) // (_SAMPLES - 1))
     with first.file.open("rb") as one, second.file.open("rb") as other:

@@ -1,4 +1,4 @@
-"""Facts that model folders state beside their weights, and the one rule by which a result gets them.
+"""The settings that model folders state apart from weights, and the rule that gives them to a result.
 
 A fact is a choice that somebody made for a model: modules and pooling, prompts, lengths, similarity, the
 direction of attention, labels, files of heads. `read_facts` is the table of all of them. Members that state
@@ -319,7 +319,7 @@ class _Joiner:
     def list_left(
         self, members: Mapping[str, Checkpoint], trunks: Sequence[str]
     ) -> dict[str, tuple[str, ...]]:
-        """Return the files beside the weights of each member that are not part of the result."""
+        """Return, for each member, its files other than weights that the result does not have."""
         lists = {
             n: [*self.left.get(n, ()), *list_left_out(c)]
             for n, c in members.items()
@@ -366,7 +366,7 @@ def read_facts(checkpoint: Checkpoint) -> dict[_FactId, Fact]:
 
 
 def _read_modules(checkpoint: Checkpoint) -> Iterator[Fact]:
-    """Yield options of modules in classic names, and what modules.json says of a module beside its type."""
+    """Yield the options of each module, by classic names, and its extra keys in modules.json."""
     for number, module in enumerate(checkpoint.chain):
         path = module_config_path(checkpoint.folder, module)
         if module.path and not (module.kind.endswith("Transformer") or module.kind in ROUTERS):

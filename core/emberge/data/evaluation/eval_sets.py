@@ -175,7 +175,7 @@ class _HalfReader:
             )
 
     def find_judged_twice(self, rows: Sequence[Row]) -> None:
-        """Add the oddity of texts that are both positive and negative for a query."""
+        """Add a warning for texts that are both a positive and a negative of one query."""
         judged = (
             (number, (row.anchor, text), is_positive)
             for number, row in enumerate(rows)

@@ -1,4 +1,4 @@
-"""Checks of evaluation sets before a run: missing files, and all faults of sets that are not huge."""
+"""Checks of evaluation sets before a run: missing files, and every fault of sets up to 256 MB."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ _SHOWN = 20
 
 
 class SetFaults:
-    """Messages with `file:line`, of which the first twenty are shown.
+    """Messages with `file:line`; the first twenty are shown.
 
     `hidden` is True if a row could not be read, so that not every id is known. `oddities` are messages on
     what can be scored and is hardly meant.
