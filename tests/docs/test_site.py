@@ -37,6 +37,7 @@ def test_every_page_is_there(site: Path) -> None:
         assert (site / page.relative_to(ROOT / "docs")).with_suffix(".html").is_file()
 
 
+@pytest.mark.slow
 def test_the_reference_has_every_component_option_and_verb(site: Path) -> None:
     text = "".join(file.read_text("utf-8") for file in (site / "reference").glob("*.html"))
     found = set(re.findall(r'<h2 id="([\w:.-]+)"', text))

@@ -53,6 +53,7 @@ def drawn(plugins: Plugins, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return ran(tmp_path_factory.mktemp("drawn"), plugins, steps)
 
 
+@pytest.mark.slow
 def test_drawn_bytes_are_those_of_every_machine(drawn: Path) -> None:
     found = [
         hashlib.sha256((drawn / "drawn/train" / name).read_bytes()).hexdigest()[:16]

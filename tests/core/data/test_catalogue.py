@@ -184,6 +184,7 @@ def test_a_classification_set_has_two_halves_with_the_same_labels(tmp_path: Path
     )
 
 
+@pytest.mark.slow
 def test_every_real_set_is_as_its_catalogue_counts_it(shared_data: Path, tmp_path: Path) -> None:
     import yaml
 
@@ -203,6 +204,7 @@ def test_every_real_set_is_as_its_catalogue_counts_it(shared_data: Path, tmp_pat
         assert scores is None or all(0 <= score <= 1 for score in scores)
 
 
+@pytest.mark.slow
 def test_every_real_evaluation_set_is_read_as_its_catalogue_counts_it(shared_data: Path) -> None:
     import yaml
 

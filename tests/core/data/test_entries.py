@@ -737,6 +737,7 @@ def test_entries_go_by_their_names_or_numbers(tmp_path: Path) -> None:
     assert list(one_by_one(given)) == ["x-0", "x-1"]
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(max_size=5), max_size=30))
 @settings(
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

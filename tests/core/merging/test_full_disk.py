@@ -164,6 +164,7 @@ def direct(tmp_path_factory: pytest.TempPathFactory) -> list[MergeInput]:
     return [MergeInput(path.name, path) for path in sorted(root.iterdir())]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("which", "limit"), [("large", 100), ("large", 500_000), ("direct", 6 * MEGABYTE + 5000)]
 )

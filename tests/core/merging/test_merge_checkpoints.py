@@ -285,6 +285,7 @@ def child(bert: Path, berts: list[Path], out: Path, stop: int) -> subprocess.Com
     )
 
 
+@pytest.mark.slow
 def test_a_killed_merge_goes_on_to_the_same_bytes(
     bert: Path, berts: list[Path], tmp_path: Path
 ) -> None:

@@ -137,8 +137,6 @@ MANY = {"draws": 10, "everywhere": True, "most": 600}
     ("work", "direct", "how"),
     [
         (merge, False, {"draws": 2, "most": 80}),
-        (merge, True, {"draws": 1, "most": 30}),
-        (build, False, {"draws": 1, "most": 30}),
         pytest.param(merge, False, MANY, marks=pytest.mark.slow),
         pytest.param(merge, True, MANY, marks=pytest.mark.slow),
         pytest.param(build, False, MANY, marks=pytest.mark.slow),
@@ -166,6 +164,7 @@ def test_work_that_dies_anywhere_ends_in_the_same_bytes(
     assert {"out" in cut.tree for cut in cuts} == {True, False}
 
 
+@pytest.mark.slow
 def test_a_merge_whose_power_is_cut_twice_does_nothing_again(models: Path, tmp_path: Path) -> None:
     """The second run takes away what the first left of a torn line, or a third could not read its own."""
     judge = Undisturbed(partial(merge, models), tmp_path)

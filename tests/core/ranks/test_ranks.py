@@ -176,6 +176,7 @@ def mixed(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, 
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", ["three", "split"])
 def test_shards_of_any_size_are_one_batch(mixed: Mapping[str, Any], ranks: str) -> None:
     one, many = mixed["one"], mixed[ranks]

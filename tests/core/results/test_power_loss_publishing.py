@@ -178,6 +178,7 @@ def test_a_run_whose_power_is_cut_publishes_whole_results(
     assert not faults, faults
 
 
+@pytest.mark.slow
 @WAYS
 def test_a_result_that_takes_the_place_of_an_older_one_leaves_that_or_is_whole(
     tmp_path: Path, more: dict[str, Any]

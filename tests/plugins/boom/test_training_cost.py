@@ -144,6 +144,7 @@ def made(place: Path, plugins: Plugins) -> Mapping[str, Path]:
     return run(place, MERGES, plugins)
 
 
+@pytest.mark.slow
 def test_what_was_foretold_is_what_was_measured(made: Mapping[str, Path]) -> None:
     cost = details(made["boom"])["training_cost"]
     assert cost["times"] == 3.0

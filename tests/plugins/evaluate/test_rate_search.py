@@ -70,6 +70,7 @@ def details(made: Path) -> Any:
     return artifact.details
 
 
+@pytest.mark.slow
 def test_the_training_of_the_least_loss_is_chosen(place: Path, plugins: Plugins) -> None:
     recipe = parse_recipe(RECIPE, plugins, path=place / "r.yaml")
     assert not check_recipe(recipe, plugins).errors

@@ -108,7 +108,11 @@ FAULTS = {
 
 @pytest.mark.parametrize(
     ("strategy", "faults"),
-    [("task_arithmetic", "none"), *(("ties", name) for name in FAULTS if name != "none")],
+    [
+        ("task_arithmetic", "none"),
+        ("ties", "all at once"),
+        *(pytest.param("ties", name, marks=pytest.mark.slow) for name in [*FAULTS][1:-1]),
+    ],
 )
 def test_a_merge_from_a_server_has_the_bytes_of_one_from_the_disk(
     strategy: str,

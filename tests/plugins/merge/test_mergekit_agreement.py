@@ -200,8 +200,17 @@ METHODS: dict[str, tuple[dict[str, Any], dict[str, Any], float]] = {
 }
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [
+        # All kinds are written alike: one row and one column of the table are quick.
+        pytest.param(
+            k, m, marks=[] if k == "SentenceTransformer" or m == "ties" else pytest.mark.slow
+        )
+        for k in KINDS
+        for m in METHODS
+    ],
+)
 def test_the_merge_of_sentence_transformers_gives_the_same_tensors(
     kind: str, method: str, tmp_path: Path
 ) -> None:

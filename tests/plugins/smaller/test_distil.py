@@ -270,6 +270,7 @@ def test_losses_of_scores_and_of_prefixes_get_the_teachers(
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.slow
 def test_a_student_continues_after_a_kill_with_the_same_bytes(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

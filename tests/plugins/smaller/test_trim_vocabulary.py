@@ -134,6 +134,7 @@ def test_ten_thousand_covered_texts_keep_their_tokens_and_the_bytes_of_their_emb
     assert token_texts(folder, covered) == token_texts(wholes[kind], covered)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_plain_libraries_open_the_result(
     kind: str, wholes: dict[str, Path], cut: Callable[[str], Trimmed]

@@ -126,6 +126,7 @@ def test_only_the_datasets_of_such_losses_are_spared(job: FitJob, tmp_path: Path
             assert (len(drawn.texts) < len(session.texts(batch))) == spared
 
 
+@pytest.mark.slow
 def test_the_guides_texts_are_stored_and_the_guide_leaves_memory(
     job: FitJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

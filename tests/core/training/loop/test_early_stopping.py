@@ -126,6 +126,7 @@ def scored(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
     return root / "out", _fit(bert, root, EarlyStopping(2, _told(SCORES), "told", patience=2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 3, 5])
 @pytest.mark.parametrize("when", ["scoring", "progress"])
 def test_a_killed_training_stops_at_the_same_step_with_the_same_bytes(

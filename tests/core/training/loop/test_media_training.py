@@ -151,6 +151,7 @@ def test_recomputed_chunks_change_no_bit(omni: Path, media: Path, tmp_path: Path
     assert contents(tmp_path / "kept") == contents(tmp_path / "again")
 
 
+@pytest.mark.slow
 def test_killed_ranks_end_in_the_same_bytes(omni: Path, media: Path, tmp_path: Path) -> None:
     given = arguments(omni, media, epochs=2)
     ranked_fit.run([Training(tmp_path / "whole", given)], tmp_path / "whole.pkl", 2)

@@ -137,6 +137,7 @@ def test_two_ranks_are_one_process(tmp_path: Path) -> None:
     assert_two_ranks_are_one(tmp_path, arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_killed_training_ends_in_the_same_bytes(ranks: int, tmp_path: Path) -> None:
     """With dropout, whose random numbers a row draws together."""

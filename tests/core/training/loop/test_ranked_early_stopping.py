@@ -50,6 +50,7 @@ def test_the_first_rank_scores_and_all_stop(bert: Path, tmp_path: Path, shard: b
     assert result.scores == ((2, 0.1), (4, 0.5), (6, 0.4), (8, 0.5))
 
 
+@pytest.mark.slow
 def test_killed_ranks_stop_at_the_same_step_with_the_same_bytes(bert: Path, tmp_path: Path) -> None:
     found = {}
     for name, deaths in (

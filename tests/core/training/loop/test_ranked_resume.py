@@ -72,6 +72,7 @@ def _killed(root: Path, arguments: dict[str, Any], deaths: Sequence[tuple[Death,
     return met
 
 
+@pytest.mark.slow
 def test_killed_ranks_end_in_the_same_bytes(shaky: Path, tmp_path: Path) -> None:
     arguments = _arguments(shaky, epochs=2)
     ranked_fit.run([Training(tmp_path / "whole", arguments)], tmp_path / "whole.pkl", 2)
@@ -114,6 +115,7 @@ def _exact_arguments(bert: Path, **options: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_another_number_of_ranks_goes_on_with_the_same_batches(bert: Path, tmp_path: Path) -> None:
     arguments = _exact_arguments(bert)
     whole = Training(tmp_path / "whole", arguments, exact=True)

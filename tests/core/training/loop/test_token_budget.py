@@ -116,6 +116,7 @@ def test_short_memory_makes_smaller_chunks_that_learn_the_same(
     assert found[SHORT][1] == exactly(found[PLENTY][1])
 
 
+@pytest.mark.slow
 def test_memory_that_comes_or_goes_changes_no_byte_of_a_resumed_training(
     shaky: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

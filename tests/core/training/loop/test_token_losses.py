@@ -123,6 +123,7 @@ def test_two_ranks_are_one_process(tmp_path: Path) -> None:
     assert_two_ranks_are_one(tmp_path, arguments)
 
 
+@pytest.mark.slow
 def test_a_killed_training_ends_in_the_same_bytes(tmp_path: Path) -> None:
     options = FitOptions(**OPTIONS | {"dropout": True, "save_steps": 2, "epochs": 3})
     arguments = _arguments(_shaky(tmp_path), options=options)

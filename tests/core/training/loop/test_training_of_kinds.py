@@ -122,6 +122,7 @@ def test_two_ranks_learn_as_one(folders: Mapping[str, Path], name: str, tmp_path
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_killed_trainings_end_in_the_same_bytes(
     folders: Mapping[str, Path], name: str, tmp_path: Path

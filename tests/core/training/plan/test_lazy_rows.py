@@ -50,7 +50,7 @@ def test_places_beyond_the_end_are_none() -> None:
     assert len(Permutation(LARGE, 0).part(LARGE - 2, LARGE + 9)) == 2
 
 
-@pytest.mark.parametrize("size", [2, 3, 4, 5])
+@pytest.mark.parametrize("size", [2, 3, 4])
 def test_all_orders_of_a_few_are_as_likely(size: int) -> None:
     """Chi-square over all orders, odd and even ones; 1 of 10,000 fair generators would fail it."""
     draws = 30 * math.factorial(size) + 300
