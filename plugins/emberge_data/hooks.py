@@ -21,8 +21,8 @@ def register_steps() -> Mapping[str, str]:
     return {
         "beir_pairs": "emberge_data.steps.beir_pairs:BeirPairs",
         "consistency_filter": "emberge_data.steps.consistency_filter:ConsistencyFilter",
-        "decontaminate": "emberge_data.steps.decontaminate.decontaminate_step:Decontaminate",
-        "deduplicate": "emberge_data.steps.deduplicate.deduplicate_step:Deduplicate",
+        "decontaminate": "emberge_data.steps.decontaminate_step:Decontaminate",
+        "deduplicate": "emberge_data.steps.deduplicate_step:Deduplicate",
         "filter_negatives": "emberge_data.steps.filter_negatives:FilterNegatives",
         "generate_queries": "emberge_data.steps.generate.generate_step:GenerateQueries",
         "mine_hard_negatives": "emberge_data.steps.mine_hard_negatives:MineHardNegatives",

@@ -14,8 +14,8 @@ BEYOND = {
         "forgetting",
     ),
     "a jaccard above 1": ("deduplicate: {data: [a.jsonl], jaccard: 1.5}", "jaccard"),
-    "a jaccard of a set above 1": (
-        "decontaminate: {data: [a.jsonl], eval_sets: [{path: ./e}], jaccard: {by_dataset: {a: 2.0}}}",
+    "a jaccard of tests above 1": (
+        "decontaminate: {data: [a.jsonl], eval_sets: [{path: ./e}], jaccard: 2.0}",
         "jaccard",
     ),
     "a share of all rows": ("split: {data: [a.jsonl], share: 1.0}", "share"),

@@ -219,7 +219,7 @@ class Split(DataStep):
         """Return each row's group [rows] after near copies are counted as one text."""
         import numpy as np
 
-        from emberge_data.steps.deduplicate.text_copies import join_near_texts
+        from emberge_data.steps.text_copies import join_near_texts
 
         workspace.progress(0, 0, note="near copies")
         assert self.jaccard is not None

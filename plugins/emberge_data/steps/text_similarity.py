@@ -37,6 +37,14 @@ HASHES = 128
 MISSED = 0.01
 
 
+@dataclass(frozen=True, slots=True)
+class ComparedTexts:
+    """Normalised texts of a row. Copies have equal tags, and their texts are compared in order."""
+
+    tag: str
+    parts: tuple[str, ...]
+
+
 class _Comparable(dict[int, str]):
     """Map of character codes to the characters that are compared, filled on first use."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import random
@@ -17,7 +18,6 @@ from emberge import (
     DataError,
     DataRef,
     Evaluator,
-    PerDataset,
     TaskInfo,
     Workspace,
     check_recipe,
@@ -27,8 +27,8 @@ from emberge import (
 from emberge.contracts import Side
 from emberge.data import load_datasets
 from emberge_data.json_lines import JsonLines
-from emberge_data.steps.decontaminate.decontaminate_step import Decontaminate
-from emberge_data.steps.decontaminate.test_texts import EvalSets, gather_blocks
+from emberge_data.steps.decontaminate_step import Decontaminate
+from emberge_data.steps.test_texts import EvalSets, gather_blocks
 from emberge_mteb import EvalEntry, Mteb
 
 from tests.plugins.data.steps.steps import written
@@ -58,15 +58,15 @@ def entry(path: Path) -> tuple[DataEntry, ...]:
     return (DataEntry(path=DataRef(str(path))),)
 
 
-def cleaned(step: Decontaminate, bench: Bench) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The rows that are left, and the counts by test."""
+def cleaned(step: Decontaminate, bench: Bench) -> tuple[list[dict[str, Any]], list[str]]:
+    """The rows that are left, and the sentences on the tests."""
     artifact = step.run(bench)
     (left,) = load_datasets(
         entry(bench.folder), readers=[JsonLines()], resolve=lambda ref: Path(ref.text)
     )
     rows = [left[row] for row in range(len(left))]
     plain = [{"query": r.anchor, "pos": list(r.positives), "neg": list(r.negatives)} for r in rows]
-    return plain, artifact.details["contamination"]["tests"]
+    return plain, artifact.details["sentences"]
 
 
 def pair(anchor: str, positive: str, *negatives: str) -> dict[str, Any]:
@@ -88,35 +88,30 @@ def test_a_row_goes_for_its_anchor_or_positive_and_loses_negatives(tmp_path: Pat
     ]
     path = written(tmp_path / "a.jsonl", rows)
     tests = Tests(given=(("query", "Who wrote it"), ("document", "The document of the test.")))
-    left, counts = cleaned(
-        Decontaminate(data=entry(path), evaluators=(tests,), jaccard=PerDataset(default=1.0)),
-        Bench(tmp_path),
-    )
+    bench = Bench(tmp_path)
+    left, told = cleaned(Decontaminate(data=entry(path), evaluators=(tests,), jaccard=1.0), bench)
     assert [row["query"] for row in left] == ["A third question", "A fourth question"]
     assert left[0]["neg"] == ["something else"]
-    assert counts["exam"] == {
-        "queries": 1,
-        "queries_found": 1,
-        "documents": 1,
-        "documents_found": 1,
-        "rows_before": 4,
-        "rows_dropped": 3,
-        "rows_changed": 1,
-        "rows_after": 0,
+    assert told == ["exam: 1 of 1 queries, 1 of 1 documents are in the data."]
+    changes = json.loads((bench.folder / "changes.json").read_text("utf-8"))["a"]
+    assert changes["notes"] == {
+        "equal to a query of exam": 2,
+        "equal to a document of exam": 1,
+        "a negative is equal to a document of exam": 1,
     }
 
 
-def test_rows_for_documents_alone_are_counted_and_stay_if_queries_are_asked_for(
+def test_rows_for_documents_alone_stay_if_queries_are_asked_for(
     tmp_path: Path,
 ) -> None:
     rows = [pair("Its question", "The document"), pair("The query", "An answer"), pair("a", "b")]
     path = written(tmp_path / "a.jsonl", rows)
     tests = Tests(given=(("query", "The query"), ("document", "The document")))
-    left, counts = cleaned(
+    left, told = cleaned(
         Decontaminate(data=entry(path), evaluators=(tests,), drop=("queries",)), Bench(tmp_path)
     )
     assert [row["query"] for row in left] == ["Its question", "a"]
-    assert (counts["exam"]["rows_before"], counts["exam"]["rows_after"]) == (2, 1)
+    assert told == ["exam: 1 of 1 queries, 1 of 1 documents are in the data."]
 
 
 @pytest.mark.parametrize(("common", "dropped"), [(13, True), (12, False)])
@@ -147,15 +142,15 @@ def test_a_phrase_of_many_texts_or_of_many_tests_is_no_copy(tmp_path: Path) -> N
         path = written(tmp_path / "a.jsonl", [rows[0], rows[-1]])
         tests = Tests(given=tuple(("document", text) for text in texts))
         step = Decontaminate(data=entry(path), evaluators=(tests,))
-        left, counts = cleaned(step, Bench(tmp_path / f"tests {count}"))
+        left, told = cleaned(step, Bench(tmp_path / f"tests {count}"))
         assert [row["query"] for row in left] == (["r"] if dropped else ["q0", "r"])
-        assert counts["exam"]["documents_found"] == dropped
+        assert told == [f"exam: {dropped} of {count} documents are in the data."]
 
 
 @pytest.fixture
 def single_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short texts are compared by their characters, so that their similarity is known."""
-    monkeypatch.setattr("emberge_data.steps.decontaminate.test_index.SHINGLE", 1)
+    monkeypatch.setattr("emberge_data.steps.test_index.SHINGLE", 1)
 
 
 # Texts of single characters that share three of five, four of eight, or all but the last: 3/5, 4/8, 9/11.
@@ -172,7 +167,7 @@ def test_a_text_exactly_at_the_threshold_is_a_copy(
         step = Decontaminate(
             data=entry(path),
             evaluators=(tests,),
-            jaccard=PerDataset(default=threshold),
+            jaccard=threshold,
         )
         left, _ = cleaned(step, Bench(tmp_path / str(threshold)))
         assert [row["query"] for row in left] == left_of_rows
@@ -187,7 +182,7 @@ def test_a_set_that_loses_more_than_a_twentieth_to_likeness_is_named(
     step = Decontaminate(
         data=entry(path),
         evaluators=(Tests(given=(("query", "abce"),)),),
-        jaccard=PerDataset(default=0.6),
+        jaccard=0.6,
     )
     bench = Bench(tmp_path / "run")
     left, _ = cleaned(step, bench)
@@ -196,24 +191,23 @@ def test_a_set_that_loses_more_than_a_twentieth_to_likeness_is_named(
     assert bool(found) == warned
 
 
-@pytest.mark.parametrize(("first", "second"), [(0.5, 0.9), (0.9, 0.5)])
 @pytest.mark.parametrize("is_shared", [False, True])
-def test_each_set_has_its_own_threshold_and_a_text_of_two_the_lower(
-    tmp_path: Path, first: float, second: float, is_shared: bool, single_characters: None
+def test_short_texts_have_a_higher_threshold_and_a_text_of_two_sets_the_lower(
+    tmp_path: Path, is_shared: bool, single_characters: None
 ) -> None:
+    """The texts share three of five characters: 0.6."""
     tests = Tests(given=(("query", "abcd"), ("query", "ghij")))
-    texts = ("abce", "abce") if is_shared else ("abce", "ghik")
+    texts = {"a": "abce", "b": "abce" if is_shared else "ghik"}
     data = [
-        one
-        for name, text in zip("ab", texts, strict=True)
-        for one in entry(written(tmp_path / f"{name}.jsonl", [pair(text, name), pair("1", "2")]))
+        dataclasses.replace(entry(written(tmp_path / f"{name}.jsonl", rows))[0], task=task)
+        for (name, text), task in zip(texts.items(), ("retrieval", "clustering"), strict=True)
+        for rows in [[pair(text, name), pair("1", "2")]]
     ]
-    given = PerDataset(by_dataset={"a": first, "b": second})
-    step = Decontaminate(data=tuple(data), evaluators=(tests,), jaccard=given)
-    details = step.run(Bench(tmp_path / "run")).details
-    assert details["contamination"]["jaccard"] == {"a": first, "b": second}
+    details = (
+        Decontaminate(data=tuple(data), evaluators=(tests,)).run(Bench(tmp_path / "run")).details
+    )
     dropped = {name: counts["dropped"] for name, counts in details["changes"].items()}
-    assert dropped == {"a": int(is_shared or first == 0.5), "b": int(is_shared or second == 0.5)}
+    assert dropped == {"a": 1, "b": int(is_shared)}
 
 
 def exactly(text: str, rng: random.Random, vocabulary: Sequence[str]) -> str:
@@ -312,17 +306,17 @@ def test_both_halves_of_a_local_set_are_tests_and_mteb_gives_the_half_it_scores(
     (tmp_path / "datasets.yaml").write_text(yaml.safe_dump({"eval": [exam]}))
     path = written(tmp_path / "a.jsonl", [pair(t, "p") for t in ("one of them", "another one")])
     local = {"path": DataRef(str(tmp_path / "datasets.yaml"))}
-    _, counts = cleaned(
+    _, told = cleaned(
         Decontaminate(data=entry(path), eval_sets=(EvalSets(**local),), drop=("documents",)),
         Bench(tmp_path / "both"),
     )
-    assert (counts["exam"]["queries"], counts["exam"]["rows_before"]) == (2, 2)
+    assert told == ["exam: 2 of 2 queries are in the data."]
     evaluator = Mteb(data=(EvalEntry(**local),), backbone=BACKBONE)
-    left, counts = cleaned(
+    left, told = cleaned(
         Decontaminate(data=entry(path), evaluators=(evaluator,)), Bench(tmp_path / "half")
     )
     assert [row["query"] for row in left] == ["another one"]
-    assert counts["exam"]["queries"] == 1
+    assert told == ["exam: 1 of 1 queries are in the data."]
     (tmp_path / "exam" / "test.jsonl").unlink()
     with pytest.raises(DataError, match="test"):
         Decontaminate(data=entry(path), eval_sets=(EvalSets(**local),)).run(Bench(tmp_path / "no"))
@@ -387,11 +381,6 @@ def bad_steps(folder: Path) -> dict[str, tuple[dict[str, Any], str, str]]:
     return {
         "no test": ({}, "", "name evaluators or eval_sets"),
         "no texts": ({"evaluators": (Silent(),)}, "evaluators", "Silent does not give the texts"),
-        "stray set": (
-            {**tests, "jaccard": PerDataset(by_dataset={"b": 0.5})},
-            "jaccard",
-            "there are a",
-        ),
         "drop": ({**tests, "drop": ()}, "drop", "queries, documents or both"),
         "no task": (
             {"evaluators": (Mteb(tasks=("STSBenchmrk",), backbone=BACKBONE),)},

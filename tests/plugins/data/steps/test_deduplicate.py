@@ -12,7 +12,7 @@ import pytest
 from emberge import Artifact, DataEntry, DataRef
 from emberge.data import load_datasets
 from emberge_data.json_lines import JsonLines
-from emberge_data.steps.deduplicate.deduplicate_step import Deduplicate
+from emberge_data.steps.deduplicate_step import Deduplicate
 from emberge_data.steps.text_similarity import jaccard, normalise, shingles
 
 from tests.plugins.data.steps.steps import written
@@ -117,7 +117,7 @@ def test_both_sides_of_a_near_copy_are_near(tmp_path: Path) -> None:
 def test_rows_exactly_at_the_threshold_are_copies(
     tmp_path: Path, one: str, other: str, similarity: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("emberge_data.steps.deduplicate.deduplicate_step.SHINGLE", 1)
+    monkeypatch.setattr("emberge_data.steps.deduplicate_step.SHINGLE", 1)
     rows = {"a": [pair(one, "0"), pair(other, "0")]}
     assert run(tmp_path / "at", rows, jaccard=similarity) == {"a": [one]}
     above = run(tmp_path / "above", rows, jaccard=similarity + 1e-9)

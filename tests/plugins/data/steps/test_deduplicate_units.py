@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from emberge import DatasetInfo, Example
-from emberge_data.steps.deduplicate.units import ComparedTexts, RowsInOrder, unit_of
+from emberge_data.steps.deduplicate_step import RowsInOrder, list_compared
 from emberge_data.steps.outcome import Outcome, drop_lonely
 from emberge_data.steps.row_texts import RowTexts
+from emberge_data.steps.text_similarity import ComparedTexts
 
 from tests.support.training_data import InMemory
 
@@ -45,7 +46,7 @@ LABELLED = Example("t", ("u",), ("v",), label="one")
 def test_the_unit_of_a_row_is_what_is_compared(
     example: Example, options: dict[str, Any], unit: ComparedTexts
 ) -> None:
-    assert unit_of(dataset("a", example, **options), example) == unit
+    assert list_compared(dataset("a", example, **options), example) == unit
 
 
 def test_rows_of_all_sets_are_numbered_in_order() -> None:
@@ -55,9 +56,8 @@ def test_rows_of_all_sets_are_numbered_in_order() -> None:
     assert [rows.place(row) for row in range(3)] == [(one, 0), (one, 1), (two, 0)]
     both = ComparedTexts("", ("b", "a\nc"))
     units = [both, ComparedTexts("\0one", ("t",)), both]
-    assert [rows.unit(row) for row in range(3)] == units
-    kept = np.array([True, False, True])
-    assert list(rows.every_unit(kept)) == [(0, units[0]), (2, units[2])]
+    assert [rows.texts(row) for row in range(3)] == units
+    assert rows.find_equal().tolist() == [-1, -1, 0]
 
 
 def test_texts_of_all_sets_know_their_rows(tmp_path: Path) -> None:

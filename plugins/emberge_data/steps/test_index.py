@@ -1,0 +1,179 @@
+"""Index of test texts, searched for texts that are equal, nearly equal, or share a run of words."""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from emberge_data.steps.text_similarity import (
+    HASHES,
+    SHINGLE,
+    WORDS,
+    MinHash,
+    jaccard,
+    shingles,
+    word_hashes,
+    words,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Pairs = NDArray[np.int64]
+
+
+Way = Literal["equal", "overlap", "near"]
+# Standard deviations of an estimated similarity below the threshold at which a candidate is let go.
+_DEVIATIONS = 4
+_AT_ONCE = 4096
+# A run of words that is in more texts than this is a set phrase.
+COMMON = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Match of a text with a test text that it contains: both indices, the kind of match, the similarity."""
+
+    text: int
+    test: int
+    way: Way
+    similarity: float = 1.0
+
+
+class TestIndex:
+    """Index of one block of normalised test texts, which is searched for one block of texts after another."""
+
+    __test__ = False  # for pytest: the name is a noun
+
+    def __init__(self, tests: Sequence[str], threshold: float) -> None:
+        self._place = {test: number for number, test in enumerate(tests)}
+        self._runs = _Runs(tests)
+        self._near = _Near(tests, MinHash(threshold, SHINGLE))
+
+    def find_matches(self, texts: Sequence[str], first: int = 0) -> Iterator[Match]:
+        """Yield matches with equal or similar tests for normalised texts, numbered from `first`."""
+        for number, text in enumerate(texts):
+            if (test := self._place.get(text)) is not None:
+                yield Match(first + number, test, "equal")
+        for number, test, similarity in self._near.list_pairs(texts):
+            yield Match(first + number, test, "near", similarity)
+        self._runs.record_shared(texts, first)
+
+    def overlaps(self) -> Iterator[Match]:
+        """Yield matches of texts and tests that share a run of words, once all texts are searched."""
+        return (Match(text, test, "overlap") for text, test in self._runs.list_pairs())
+
+
+class _Runs:
+    """Runs of words in test texts, and the training texts that share them.
+
+    A run that is in more than COMMON test texts or training texts is a set phrase and no sign of a copy (as
+    in GPT-3's filter, Brown et al., 2020, arXiv:2005.14165, which ignores 13 words that are in more than ten
+    documents).
+    """
+
+    def __init__(self, tests: Sequence[str]) -> None:
+        owners, hashes = _hash_runs(tests)
+        order = np.argsort(hashes, kind="stable")
+        self._hashes, self._starts, tests_of = np.unique(
+            hashes[order], return_index=True, return_counts=True
+        )
+        self._owners = owners[order]
+        self._tests_of = tests_of
+        self._texts_of = np.zeros(len(self._hashes), dtype=np.int64)
+        self._texts: dict[int, list[int]] = defaultdict(list)
+
+    def record_shared(self, texts: Sequence[str], first: int) -> None:
+        """Record the runs that this block of texts shares with test texts."""
+        if not len(self._hashes):
+            return
+        places, hashes = _hash_runs(texts)
+        runs = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
+        is_test_run = (self._hashes[runs] == hashes) & (self._tests_of[runs] <= COMMON)
+        for text, run in zip(places[is_test_run].tolist(), runs[is_test_run].tolist(), strict=True):
+            self._texts_of[run] += 1
+            if self._texts_of[run] <= COMMON:
+                self._texts[run].append(first + text)
+
+    def list_pairs(self) -> list[tuple[int, int]]:
+        """Return the (text, test) pairs that share a run."""
+        pairs = {
+            (text, test)
+            for run, texts in self._texts.items()
+            if self._texts_of[run] <= COMMON
+            for test in self._owners[self._starts[run] :][: self._tests_of[run]].tolist()
+            for text in texts
+        }
+        return sorted(pairs)
+
+
+def _hash_runs(texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """Return (text numbers, hashes) of the distinct runs of each text."""
+    hashes, counts = word_hashes([words(text) for text in texts], WORDS)
+    places = np.repeat(np.arange(len(texts)), counts)
+    order = np.lexsort((hashes, places))
+    places, hashes = places[order], hashes[order]
+    new = np.ones(len(places), dtype=bool)
+    new[1:] = (places[1:] != places[:-1]) | (hashes[1:] != hashes[:-1])
+    return places[new], hashes[new]
+
+
+class _Near:
+    """MinHash signatures of test texts, and the sort order of their keys in each band."""
+
+    def __init__(self, tests: Sequence[str], minhash: MinHash) -> None:
+        self._minhash = minhash
+        self._signatures = np.concatenate(
+            [minhash.signatures(tests[i : i + 256]) for i in range(0, len(tests), 256)]
+        )
+        keys = minhash.keys(self._signatures)
+        self._order = np.argsort(keys, axis=1, kind="stable")
+        self._keys = np.take_along_axis(keys, self._order, axis=1)
+        self._shingles = functools.lru_cache(maxsize=4096)(
+            lambda test: shingles(tests[test], minhash.size)
+        )
+        deviation = (minhash.threshold * (1 - minhash.threshold) / HASHES) ** 0.5
+        self._least = minhash.threshold - _DEVIATIONS * deviation
+
+    def list_pairs(self, texts: Sequence[str]) -> Iterator[tuple[int, int, float]]:
+        """Yield (text, test, similarity) of all pairs at or above the threshold, computed exactly."""
+        signatures = self._minhash.signatures(texts)
+        text_numbers = np.arange(len(texts))
+        bands = zip(self._minhash.keys(signatures), self._keys, self._order, strict=True)
+        pairs = np.concatenate(
+            [_pair_equal_keys(text_numbers, keys, *sorted_tests) for keys, *sorted_tests in bands]
+        )
+        candidates = np.unique(pairs, axis=0)
+        mine = functools.cache(lambda text: shingles(texts[text], self._minhash.size))
+        for text, test in candidates[self._mark_likely_pairs(candidates, signatures)].tolist():
+            similarity = jaccard(mine(text), self._shingles(test))
+            if similarity >= self._minhash.threshold:
+                yield text, test, similarity
+
+    def _mark_likely_pairs(self, pairs: Pairs, signatures: NDArray[np.uint32]) -> NDArray[np.bool_]:
+        """Return whether each pair may reach the threshold, judged by its signatures."""
+        is_likely = np.zeros(len(pairs), dtype=bool)
+        for start in range(0, len(pairs), _AT_ONCE):
+            texts, tests = pairs[start : start + _AT_ONCE].T
+            agree = (signatures[texts] == self._signatures[tests]).mean(axis=1)
+            is_likely[start : start + _AT_ONCE] = agree >= self._least
+        return is_likely
+
+
+def _pair_equal_keys(
+    texts: NDArray[np.int64],
+    keys: NDArray[np.uint64],
+    test_keys: NDArray[np.uint64],
+    tests: NDArray[np.int64],
+) -> Pairs:
+    """Return the (text, test) pairs [pairs, 2] with equal keys; `test_keys` are sorted."""
+    left = np.searchsorted(test_keys, keys, side="left")
+    counts = np.searchsorted(test_keys, keys, side="right") - left
+    pairs_before = np.cumsum(counts) - counts
+    places = np.arange(counts.sum()) + np.repeat(left - pairs_before, counts)
+    return np.stack([np.repeat(texts, counts), tests[places]], axis=1)
