@@ -202,14 +202,10 @@ def _read_judged_rows(data: AdaptData, readers: Sequence[Reader]) -> _AdaptRows:
 
 
 def _read_passages(data: AdaptData, readers: Sequence[Reader]) -> _AdaptRows:
-    from emberge.passages import PassageSize, cut_document, read_documents
+    from emberge_data import cut_document, read_documents
 
     reading = read_documents(Path(data.entry["path"]), readers)
-    passages = [
-        passage
-        for document in reading.documents
-        for passage in cut_document(document, PassageSize())
-    ]
+    passages = [passage for document in reading.documents for passage in cut_document(document)]
     return _AdaptRows(
         count=len(passages),
         examples=(Example(passage.context, (passage.text,)) for passage in passages),

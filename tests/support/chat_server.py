@@ -34,9 +34,7 @@ class Wrong:
 
 
 def queries_by_rule(prompt: str) -> str:
-    """Two queries that depend on the passage alone, or yes for a query in its passage's words."""
-    if "one word, yes or" in prompt:
-        return "Yes."
+    """Two queries that depend on the passage alone."""
     passage = prompt.partition("<<<")[2]
     mark = hashlib.sha256(passage.encode()).hexdigest()[:6]
     word = max(re.findall(r"[a-z]+", passage) or ["nothing"], key=len)

@@ -5,7 +5,6 @@ from .addresses import is_address as is_address
 from .addresses import require_scheme as require_scheme
 from .request_errors import UnreachableError as UnreachableError
 from .request_errors import UnsoundAnswerError as UnsoundAnswerError
-from .request_errors import explain_failure as explain_failure
 from .retries import call_again as call_again
 from .retries import request_threads as request_threads
 from .web_client import WebClient as WebClient

@@ -1,47 +1,51 @@
-"""Servers with the interface of OpenAI's chat: the options of one, and requests to it."""
+"""Servers with the interface of OpenAI's chat: the options of one, and requests to it.
+
+Requests are sent by urllib: `InferenceClient` of huggingface_hub refuses a server of this machine where the
+hub is switched off (HF_HUB_OFFLINE), and sends the hub's token to a server without a key.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from typing import Any
+from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
 
-from emberge import Count, EmbergeError, NonNegative
-from emberge.network import UnsoundAnswerError, call_again
+from emberge import Count, EmbergeError
+from emberge.wording import shorten
 
-from emberge_data.steps.generate.json_posts import PostAnswer, post_json
-from emberge_data.steps.generate.kept_replies import ModelReply
-from emberge_data.steps.generate.web_service import BusyServiceError, WebService
+from emberge_data.steps.generate.model_reply import ModelReply, NoReplyError
 
-_ANSWER_BYTES = 4 << 20
-_TRIES, _SLOW_TRIES, _BUSY_TRIES = 5, 2, 10
+_TRIES, _BUSY_TRIES = 5, 10
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 30.0
 _TEMPORARY = (408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529)
 _TOO_MANY = 429  # requests in a minute
-_MILLION = 1_000_000
-_TIMEOUT = 120.0
+_REFUSED_KEY = (401, 403, 407)
+_TIMEOUT, _ANSWER_BYTES = 120.0, 4 << 20
 # Tokens of a reply.
 MAX_TOKENS = 400
+_KEY_NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
+_KEY = re.compile(r"[!-~]{1,4096}")
 
 
-class NoReplyError(Exception):
-    """The error for one request that gets no reply; others may get theirs."""
+class ServiceError(EmbergeError):
+    """The error for a service that answers no request: it is not there, or refuses the key or the model."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TokenPrice:
-    """The price of a million tokens, in any currency: `input` is read by the model, `output` written."""
+class _PassingError(Exception):
+    """A failure after which a request is repeated when `wait` seconds have passed; it has `tries` in all."""
 
-    input: NonNegative
-    output: NonNegative
-
-    def of(self, tokens_read: int, tokens_written: int) -> float:
-        """Return the price of so many tokens."""
-        return (tokens_read * self.input + tokens_written * self.output) / _MILLION
+    def __init__(self, message: str, tries: int = _TRIES, wait: float = 0.0) -> None:
+        super().__init__(message)
+        self.tries, self.wait = tries, wait
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +55,7 @@ class ChatServer:
     `key` is the name of the environment variable that has the key; the key itself is only sent to the server.
     `requests_per_minute` and `parallel` limit the requests. A request waits at most two minutes for its
     answer, and is repeated after failures that may pass. `request` has further fields of each request, such
-    as `{temperature: 0.3}`, where null removes a field. `price` is that of a million tokens.
+    as `{temperature: 0.3}`, where null removes a field.
     """
 
     endpoint: str
@@ -60,7 +64,6 @@ class ChatServer:
     requests_per_minute: Count | None = None
     parallel: Count = 4
     request: Mapping[str, object] = field(default_factory=dict)
-    price: TokenPrice | None = None
 
     @property
     def url(self) -> str:
@@ -73,9 +76,9 @@ class ChatServer:
         return urlsplit(self.url).hostname not in ("localhost", "127.0.0.1", "::1")
 
     @property
-    def service(self) -> WebService:
-        """The service at the address of requests, with the name of its key."""
-        return WebService(self.url, self.key)
+    def lacks_key(self) -> bool:
+        """True if the environment has no key under the name of `key`."""
+        return self.key is not None and not os.environ.get(self.key, "").strip()
 
     def list_faults(self) -> Iterator[tuple[str, str]]:
         """Yield (option, fault) of options that are wrong, without a request."""
@@ -83,7 +86,34 @@ class ChatServer:
             json.dumps(self.request, allow_nan=False)
         except (TypeError, ValueError) as error:
             yield "request", f"a field has a value that JSON does not have ({error})"
-        yield from self.service.list_faults()
+        if not self.url.startswith(("https://", "http://")) or not urlsplit(self.url).hostname:
+            yield "endpoint", f"{self.url}: no address of a web server; write https://host/path"
+        if "@" in self.url or "?" in self.url:
+            yield "endpoint", "the address has a name or a query in it; give the key by `key`"
+        if self.key is not None and not _KEY_NAME.fullmatch(self.key):
+            yield (
+                "key",
+                "key is the name of an environment variable, such as OPENAI_API_KEY, never the key itself",
+            )
+
+    def read_key(self) -> str | None:
+        """Return the key from the environment.
+
+        Raises:
+            ServiceError: if the variable is not set, or has what cannot be a key; never shows the value.
+        """
+        if self.key is None:
+            return None
+        if self.lacks_key:
+            raise ServiceError(
+                f"{self.url}: the environment variable {self.key} has no key; set it"
+            )
+        value = os.environ[self.key].strip()
+        if not _KEY.fullmatch(value):
+            raise ServiceError(
+                f"{self.key}: its value is no key, as it has spaces or other characters; set it again"
+            )
+        return value
 
     def build_request(self, prompt: str) -> dict[str, Any]:
         """Return the JSON of the request with a prompt."""
@@ -101,105 +131,94 @@ class ChatServer:
 
 
 class ChatClient:
-    """A client of a server, for any number of threads, which repeats requests and keeps to the rate."""
+    """A client of a server, for any number of threads, which repeats requests and keeps to the rate.
 
-    def __init__(self, server: ChatServer, stop: threading.Event) -> None:
-        self._server, self._stop = server, stop
-        self._key = server.service.read_key()
-        self._pace = _RequestPace(server.requests_per_minute)
+    When `stop` is set, no request is sent or repeated any more.
+    """
+
+    def __init__(self, server: ChatServer) -> None:
+        self.stop = threading.Event()
+        self._server, self._key = server, server.read_key()
+        self._gap = 60.0 / server.requests_per_minute if server.requests_per_minute else 0.0
+        self._lock, self._next = threading.Lock(), 0.0
 
     def ask(self, prompt: str) -> ModelReply:
         """Return the server's reply to a prompt.
 
         Raises:
-            ServiceError: if the server refuses the key or the model, or is not there.
+            ServiceError: if the server refuses the key, or is not there.
             NoReplyError: if this request gets no reply, also when it is repeated.
-            RequestStoppedError: if the work has ended before the request was repeated.
         """
-        content = json.dumps(self._server.build_request(prompt), ensure_ascii=False).encode(
-            "utf-8", "replace"
-        )
+        number = 0
+        while True:
+            self._wait(self._take_turn())
+            try:
+                return self._post(prompt)
+            except _PassingError as error:
+                number += 1
+                if number >= error.tries:
+                    raise NoReplyError(self._hide(f"{error} ({number} times)")) from None
+                self._wait(max(error.wait, min(_FIRST_WAIT * 2.0 ** (number - 1), _LONGEST_WAIT)))
 
-        def call() -> ModelReply:
-            self._pace.wait(self._stop)
-            answer = post_json(
-                self._server.url,
-                content,
-                self._key.headers,
-                seconds=_TIMEOUT,
-                most=_ANSWER_BYTES,
-            )
-            return self._read_answer(answer)
-
-        return call_again(self._server.url, call, self._wait_after, self._stop)
-
-    def _wait_after(self, error: Exception, number: int) -> float:
-        """Return the seconds to wait before a request is repeated; raise what ends it."""
-        if isinstance(error, UnsoundAnswerError):
-            raise NoReplyError(self._key.hide(str(error))) from None
-        if not isinstance(error, BusyServiceError | OSError) or isinstance(error, EmbergeError):
-            raise error
-        tries = error.tries if isinstance(error, BusyServiceError) else _TRIES
-        if number < (_SLOW_TRIES if isinstance(error, TimeoutError) else tries):
-            asked = error.wait if isinstance(error, BusyServiceError) else 0.0
-            return max(asked, min(_FIRST_WAIT * 2.0 ** (number - 1), _LONGEST_WAIT))
-        raise NoReplyError(self._key.hide(f"{error} ({number} times)")) from None
-
-    def _read_answer(self, answer: PostAnswer) -> ModelReply:
-        status = answer.status
-        self._key.require_accepted(answer)
-        if status in _TEMPORARY:
-            raise BusyServiceError(
-                f"the server answers {status}{self._key.quote(answer)}",
-                answer.wait,
-                _BUSY_TRIES if status == _TOO_MANY else _TRIES,
-            )
-        if status != 200:
-            raise NoReplyError(f"the server answers {status}{self._key.quote(answer)}")
-        reply = _parse_reply(answer.body)
-        if reply is None:
-            raise BusyServiceError(
-                f"the answer is no chat completion{self._key.quote(answer)}", 0.0, _TRIES
-            )
-        if self._key.is_in(reply.text):
-            raise NoReplyError("the reply has the key in it")
-        return reply
-
-
-class _RequestPace:
-    """The times at which requests may begin, evenly spaced within a minute."""
-
-    def __init__(self, per_minute: int | None) -> None:
-        self._gap = 0.0 if per_minute is None else 60.0 / per_minute
-        self._lock = threading.Lock()
-        self._next = 0.0
-
-    def wait(self, stop: threading.Event) -> None:
-        """Wait until the next request may begin; raise NoReplyError if the work has ended before."""
-        if not self._gap:
-            return
+    def _take_turn(self) -> float:
+        """Return the seconds until a request may begin; they are evenly spaced within a minute."""
         with self._lock:
             now = time.monotonic()
             begin = max(now, self._next)
             self._next = begin + self._gap
-        if begin > now and stop.wait(begin - now):
+        return begin - now
+
+    def _wait(self, seconds: float) -> None:
+        if self.stop.wait(seconds) if seconds > 0 else self.stop.is_set():
             raise NoReplyError("the work has ended")
 
+    def _post(self, prompt: str) -> ModelReply:
+        content = json.dumps(self._server.build_request(prompt)).encode()
+        request = Request(self._server.url, content, {"Content-Type": "application/json"})
+        if self._key is not None:
+            request.add_unredirected_header("Authorization", f"Bearer {self._key}")
+        try:
+            with urlopen(request, timeout=_TIMEOUT) as answer:
+                choice = json.loads(answer.read(_ANSWER_BYTES))["choices"][0]
+            text = choice["message"]["content"] or ""
+            reply = ModelReply(*map(_make_encodable, (text, choice.get("finish_reason") or "")))
+        except HTTPError as error:
+            with error:
+                raise self._read_failure(error) from None
+        except (URLError, TimeoutError) as error:
+            if isinstance(getattr(error, "reason", error), TimeoutError):
+                raise _PassingError(f"no answer within {_TIMEOUT:g} s", tries=2) from None
+            raise ServiceError(f"{self._server.url}: no connection ({error})") from None
+        except (OSError, HTTPException) as error:
+            raise _PassingError(f"the connection broke ({error})") from None
+        except (LookupError, TypeError, ValueError, AttributeError):
+            raise _PassingError("the answer is no chat completion") from None
+        if self._key is not None and self._key in reply.text:
+            raise NoReplyError("the reply has the key in it")
+        return reply
 
-def _parse_reply(body: bytes) -> ModelReply | None:
-    """Return the reply of a chat completion; None if the answer is none."""
-    try:
-        answer = json.loads(body.decode("utf-8"))
-        choice = answer["choices"][0]
-        content = choice["message"]["content"]
-        ended = str(choice.get("finish_reason") or "")[:40]
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
-        return None
-    if not isinstance(content, str | None):
-        return None
-    # Half of a surrogate pair, which JSON can have, cannot be written.
-    return ModelReply(_make_encodable(content or ""), _make_encodable(ended))
+    def _read_failure(self, answer: HTTPError) -> Exception:
+        """Return the error for an answer that is none."""
+        if answer.code in _REFUSED_KEY:
+            place = f"see to the key in {self._server.key}" if self._key else "give one by `key`"
+            return ServiceError(
+                f"{self._server.url}: the server refuses the key ({answer.code}); {place}"
+            )
+        quote = shorten(self._hide(answer.read(4000).decode("utf-8", "replace")), 200)
+        message = f"the server answers {answer.code}" + (f": {quote}" if quote else "")
+        if answer.code not in _TEMPORARY:
+            return NoReplyError(message)
+        wait = answer.headers.get("Retry-After", "")
+        return _PassingError(
+            message,
+            _BUSY_TRIES if answer.code == _TOO_MANY else _TRIES,
+            min(60.0, float(wait)) if wait.isdecimal() else 0.0,
+        )
+
+    def _hide(self, text: str) -> str:
+        return text if self._key is None else text.replace(self._key, "…")
 
 
 def _make_encodable(text: str) -> str:
+    """Return a text without halves of surrogate pairs, which JSON can have and no file."""
     return text.encode("utf-8", "replace").decode()

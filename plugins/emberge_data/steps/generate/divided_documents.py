@@ -8,13 +8,14 @@ from typing import Literal
 
 from emberge import DataError
 from emberge.data import even_place
-from emberge.passages import SourceDocument, TextPassage
 
+from emberge_data.documents.cutting import TextPassage
+from emberge_data.documents.source_document import SourceDocument
 from emberge_data.steps.text_similarity import normalise
 
 DataPart = Literal["train", "dev", "test"]
 FEW = 20
-"""Number of documents below which chapters are divided, or else runs of passages."""
+"""Number of documents below which runs of passages are divided."""
 RUN = 5
 SHINGLE = 24
 """Characters of the runs by which documents are compared: shorter ones are common to most long texts."""
@@ -28,7 +29,7 @@ def find_copies(documents: Sequence[SourceDocument], folder: Path, threshold: fl
     """
     import numpy as np
 
-    from emberge_data.steps.deduplicate.text_copies import join_near_texts
+    from emberge_data.steps.text_copies import join_near_texts
 
     texts = [
         normalise("\n".join(section.text for section in document.sections))
@@ -40,25 +41,20 @@ def find_copies(documents: Sequence[SourceDocument], folder: Path, threshold: fl
 
 
 def divide_passages(
-    documents: Sequence[SourceDocument],
-    passages: Sequence[Sequence[TextPassage]],
-    *,
-    dev: float,
-    test: float,
-    seed: int,
-) -> tuple[list[DataPart], str]:
-    """Return the part of each passage, in order, and what was divided: documents, chapters or runs.
+    passages: Sequence[Sequence[TextPassage]], *, dev: float, test: float, seed: int
+) -> list[DataPart]:
+    """Return the part of each passage, in order; `passages` has those of each document.
 
-    With fewer than FEW documents, chapters (the highest headings) are divided; with fewer than FEW chapters,
-    runs of RUN passages.
+    Documents are divided, and with fewer than FEW of them runs of RUN passages.
 
     Raises:
         DataError: if there are too few passages for all parts.
     """
-    for noun, units in _list_units(documents, passages):
-        distinct = list(dict.fromkeys(units))
-        if len(distinct) >= FEW or noun == "run of passages":
-            break
+    flat = [passage.id for group in passages for passage in group]
+    units = [group[0].id for group in passages for _ in group]
+    if len(set(units)) < FEW:
+        units = [flat[place - place % RUN] for place in range(len(flat))]
+    distinct = list(dict.fromkeys(units))
     needed = 1 + (dev > 0) + (test > 0)
     if len(distinct) < needed:
         raise DataError(
@@ -66,23 +62,7 @@ def divide_passages(
             "dev: 0 or test: 0"
         )
     part_by_unit = _assign_parts(distinct, dev, test, seed)
-    return [part_by_unit[unit] for unit in units], noun
-
-
-def _list_units(
-    documents: Sequence[SourceDocument], passages: Sequence[Sequence[TextPassage]]
-) -> list[tuple[str, list[str]]]:
-    """Return the noun and each passage's unit of every way to divide, the best first."""
-    named = [
-        (document.name, passage)
-        for document, group in zip(documents, passages, strict=True)
-        for passage in group
-    ]
-    return [
-        ("document", [name for name, _ in named]),
-        ("chapter", [f"{name}\n{(*passage.headings, '')[0]}" for name, passage in named]),
-        ("run of passages", [str(place // RUN) for place in range(len(named))]),
-    ]
+    return [part_by_unit[unit] for unit in units]
 
 
 def _assign_parts(units: Sequence[str], dev: float, test: float, seed: int) -> dict[str, DataPart]:

@@ -26,6 +26,8 @@ from emberge import (
 from emberge.contracts import DataOrigin, Expected, Split
 from emberge.wording import count_noun, join_some
 
+from emberge_data.documents.cutting import TextPassage, cut_document
+from emberge_data.documents.document_files import read_documents
 from emberge_data.steps.data_step import CHANGES, TABLE
 from emberge_data.steps.generate.chat_server import ChatServer
 from emberge_data.steps.generate.local_author import LocalAuthor
@@ -34,8 +36,7 @@ from emberge_data.steps.generate.structure_queries import STRUCTURE_KINDS, Struc
 from emberge_data.steps.outcome import Outcome, SetChanges, changes_table
 
 if TYPE_CHECKING:
-    from emberge.passages import DocumentReading, PassageSize, SourceDocument, TextPassage
-
+    from emberge_data.documents.source_document import SourceDocument
     from emberge_data.steps.generate.divided_documents import DataPart
     from emberge_data.steps.generate.written_query import WrittenQuery
 
@@ -48,9 +49,8 @@ _PARTS: tuple[DataPart, ...] = ("train", "dev", "test")
 _PartShare = Annotated[float, NumberRange(least=0, below=1)]
 
 
-# Similarity to an earlier document at which a document is left out; words of a passage, and its characters,
-# for scripts without spaces and for long lines.
-_NEAR_COPY, _MOST_WORDS, _MOST_CHARACTERS = 0.6, 200, 2000
+# Similarity to an earlier document at which a document is left out.
+_NEAR_COPY = 0.6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,22 +61,19 @@ class GenerateQueries(Step):
     PDF files, or one such file, or a file of rows with `text` (and `title`, `id`), as BEIR's corpora. The
     documents are cut into passages at headings and between sentences; a passage is at most 200 words long.
 
-    With `by: structure` no model is needed: queries are titles, headings, words of links from other
-    documents, first paragraphs of docstrings, and first sentences. A query's text is then taken out of the
+    With `by: structure` no model is needed: queries are titles, headings, first paragraphs of
+    docstrings, and first sentences. A query's text is then taken out of the
     passages of its document, also out of the titles and headings, so that no passage contains its query.
 
     With `by: {endpoint: …, model: …}` a server with OpenAI's interface writes the queries, with `by: {model:
     …}` a model of transformers on this machine. Every reply is kept in OUT by the content of its request, so
-    a run that was killed, or that is run again with other options, asks for no reply twice. A check tells the
-    number of requests and tokens, and the price if one is given. A reply is no query if it is empty, too
-    long, quotes its passage, or is of another language. A `judge`, which is such a model too, is asked for
-    each query whether its passage answers it, twice, with the order of the two texts swapped; queries with
-    two yes are kept.
+    a run that was killed, or that is run again with other options, asks for no reply twice. A reply is no
+    query if it is empty, too long, or quotes its passage.
 
     Of documents that are nearly copies, such as versions of one page, only the first is used. Documents are
     divided into the parts train, dev and test before any query is written, so no part asks for a document of
-    another part; with fewer than 20 documents chapters are divided, or runs of passages. A
-    query that is written for several passages is dropped.
+    another part; with fewer than 20 documents runs of passages are divided. A query that is written for
+    several passages is dropped.
 
     The result names the training part, `data: $generated`; the other parts are `{path: $generated, split:
     dev}` and `{path: $generated, split: test}`. It also has all passages in `documents.jsonl` (`id`, `title`,
@@ -91,7 +88,6 @@ class GenerateQueries(Step):
               model: gpt-4o-mini
               key: OPENAI_API_KEY
               requests_per_minute: 300
-              price: {input: 0.15, output: 0.6}
     """
 
     produces: ClassVar[ArtifactKind] = "data"
@@ -103,12 +99,10 @@ class GenerateQueries(Step):
     per_document: Count = 2
     """Largest number of queries for a passage."""
     kinds: tuple[str, ...] = ()
-    """Kinds of query, by default all: of the structure title, heading, link, docstring, sentence, in order of
+    """Kinds of query, by default all: of the structure title, heading, docstring, sentence, in order of
     preference; of a model question, keywords, claim, in turns."""
     limit: Count | None = None
     """Largest number of passages that get queries, an even sample; by default all."""
-    judge: ChatServer | LocalAuthor | None = None
-    """Model that judges whether a passage answers its query, a server or one on this machine."""
     dev: _PartShare = 0.1
     """Share of the documents whose queries are for development."""
     test: _PartShare = 0.1
@@ -119,30 +113,23 @@ class GenerateQueries(Step):
     """Origin of the documents, which the result's sets name beside the model that wrote their queries."""
 
     def uploads_to(self) -> Sequence[str]:
-        servers = [author for author in (self.by, self.judge) if isinstance(author, ChatServer)]
-        return tuple(
-            dict.fromkeys(
-                server.url
-                for server in servers
-                if not any(server.list_faults()) and server.leaves_machine
-            )
-        )
+        server = self.by
+        if not isinstance(server, ChatServer) or any(server.list_faults()):
+            return ()
+        return (server.url,) if server.leaves_machine else ()
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         shares: Mapping[Split, float] = {"dev": self.dev, "test": self.test}
         halves = tuple(part for part, share in shares.items() if share)
         context.expect(Expected(Artifact(kind="data"), halves=halves))
         yield from self._check_kinds(context)
-        for author, option in ((self.by, "by"), (self.judge, "judge")):
-            if isinstance(author, ChatServer | LocalAuthor):
-                yield from self._check_author(author, context, option)
+        if not isinstance(self.by, str):
+            yield from self._check_author(self.by, context)
         if self.dev + self.test >= 1:
             yield context.problem("dev and test together leave nothing to train on", "test")
         path = context.data(self.documents)
         if path is None:
             return
-        from emberge.passages import read_documents
-
         try:
             reading = read_documents(path, context.readers, first=_CHECKED)
         except DataError as error:
@@ -150,7 +137,10 @@ class GenerateQueries(Step):
             return
         for warning in reading.warnings:
             yield context.warning(warning, "documents")
-        context.note("documents", self._describe(reading))
+        passages = [passage for one in reading.documents for passage in cut_document(one)]
+        about = "" if reading.is_whole else f" of the first {len(reading.documents)} documents"
+        lines = (f"{passage.id}: {passage.full_text[:100]}" for passage in passages[:_SHOWN])
+        context.note("documents", [f"{len(passages):,} passages{about}, such as:", *lines])
 
     def _check_kinds(self, context: Preflight) -> Iterator[Problem]:
         known: Sequence[str] = STRUCTURE_KINDS if self.by == "structure" else MODEL_KINDS
@@ -160,46 +150,19 @@ class GenerateQueries(Step):
                 yield context.problem(f"there is no kind '{kind}' of query{hint}", "kinds")
 
     def _check_author(
-        self, author: ChatServer | LocalAuthor, context: Preflight, option: str
+        self, author: ChatServer | LocalAuthor, context: Preflight
     ) -> Iterator[Problem]:
         if isinstance(author, LocalAuthor):
             for fault in author.list_faults(context):
-                yield context.problem(fault, f"{option}.model")
+                yield context.problem(fault, "by.model")
             return
         faults = list(author.list_faults())
         for name, fault in faults:
-            yield context.problem(fault, f"{option}.{name}")
-        if not faults and author.service.lacks_key:
+            yield context.problem(fault, f"by.{name}")
+        if not faults and author.lacks_key:
             yield context.warning(
-                f"the environment has no {author.key}; set it before the step runs", f"{option}.key"
+                f"the environment has no {author.key}; set it before the step runs", "by.key"
             )
-
-    def _describe(self, reading: DocumentReading) -> list[str]:
-        """Return lines on the documents that were read, their first passages, and the requests for them."""
-        passages = [passage for group in self._cut(reading.documents) for passage in group]
-        about = "" if reading.share == 1 else "about "
-        count = round(len(passages) / max(reading.share, 1e-9))
-        lines = [f"{about}{count:,} passages, such as:"]
-        lines += (f"{p.id}: {p.full_text[:100]}" for p in passages[:_SHOWN])
-        return [*lines, *self._describe_requests(passages, reading.share)]
-
-    def _describe_requests(self, passages: Sequence[TextPassage], share: float) -> Iterator[str]:
-        """Yield a line on the requests to each server; `share` is that of the documents that were read."""
-        from emberge_data.steps.generate.model_queries import (
-            estimate_judgements,
-            estimate_requests,
-        )
-        from emberge_data.steps.generate.written_query import places_to_ask
-
-        places = places_to_ask(passages)
-        asked = len(places) / max(share, 1e-9)
-        factor = min(asked, self.limit or asked) / max(1, len(places))
-        if isinstance(self.by, ChatServer):
-            estimate = estimate_requests(passages, places, self._model_kinds, self.per_document)
-            yield f"{self.by.url}: {estimate.scaled(factor).describe(self.by.price)}"
-        if isinstance(self.judge, ChatServer):
-            estimate = estimate_judgements(passages, places, self.per_document)
-            yield f"judge {self.judge.url}: up to {estimate.scaled(factor).describe(self.judge.price)}"
 
     @property
     def _model_kinds(self) -> Sequence[ModelKind]:
@@ -215,14 +178,12 @@ class GenerateQueries(Step):
         from emberge_data.steps.generate.divided_documents import FEW, divide_passages
 
         documents = self._read(workspace)
-        groups = self._cut(documents)
-        parts, noun = divide_passages(
-            documents, groups, dev=self.dev, test=self.test, seed=workspace.seed
-        )
-        if noun != "document" and (self.dev or self.test):
+        groups = [cut_document(document) for document in documents]
+        parts = divide_passages(groups, dev=self.dev, test=self.test, seed=workspace.seed)
+        if len(documents) < FEW and (self.dev or self.test):
             workspace.warn(
-                f"there are fewer than {FEW} documents, so the parts are divided by {noun}: queries of the "
-                "test ask for passages of documents that the training has seen in part"
+                f"there are fewer than {FEW} documents, so the parts are divided by runs of passages: "
+                "queries of the test ask for passages of documents that the training has seen in part"
             )
         passages, queries = self._generate(workspace, documents, groups)
         return self._write(workspace, passages, queries, parts)
@@ -234,31 +195,26 @@ class GenerateQueries(Step):
         groups: Sequence[Sequence[TextPassage]],
     ) -> tuple[Sequence[TextPassage], Sequence[WrittenQuery]]:
         """Return all passages, and their queries, kept or with a fault."""
-        from emberge_data.steps.generate.model_queries import judge_queries, write_by_model
+        from emberge_data.steps.generate.model_queries import write_by_model
         from emberge_data.steps.generate.structure_queries import write_from_structure
         from emberge_data.steps.generate.written_query import places_to_ask, sample_places
 
         passages: Sequence[TextPassage] = [passage for group in groups for passage in group]
         if self.by == "structure":
-            passages, queries = write_from_structure(
+            return write_from_structure(
                 documents, groups, self._structure_kinds, self.per_document, self.limit
             )
-        else:
-            queries = write_by_model(
-                self.by,
-                passages,
-                sample_places(places_to_ask(passages), passages, self.limit),
-                kinds=self._model_kinds,
-                most=self.per_document,
-                workspace=workspace,
-            )
-        if self.judge is None:
-            return passages, queries
-        return passages, judge_queries(self.judge, passages, queries, workspace)
+        queries = write_by_model(
+            self.by,
+            passages,
+            sample_places(places_to_ask(passages), passages, self.limit),
+            kinds=self._model_kinds,
+            most=self.per_document,
+            workspace=workspace,
+        )
+        return passages, queries
 
     def _read(self, workspace: Workspace) -> Sequence[SourceDocument]:
-        from emberge.passages import read_documents
-
         def progress(done: int, total: int) -> None:
             workspace.progress(done, total, "documents", "reading")
 
@@ -284,17 +240,6 @@ class GenerateQueries(Step):
             )
         left_out = set(copies)
         return [document for number, document in enumerate(documents) if number not in left_out]
-
-    def _cut(self, documents: Sequence[SourceDocument]) -> list[list[TextPassage]]:
-        from emberge.passages import cut_document
-
-        return [cut_document(document, self._size) for document in documents]
-
-    @property
-    def _size(self) -> PassageSize:
-        from emberge.passages import PassageSize
-
-        return PassageSize(_MOST_WORDS, _MOST_CHARACTERS)
 
     def _write(
         self,

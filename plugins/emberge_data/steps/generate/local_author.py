@@ -10,7 +10,7 @@ from typing import Any
 
 from emberge import CheckpointError, ModelRef, Preflight, Workspace
 
-from emberge_data.steps.generate.kept_replies import ModelReply
+from emberge_data.steps.generate.model_reply import ModelReply
 
 _WRITERS = ("ForConditionalGeneration", "ForCausalLM", "LMHeadModel")
 # Tokens of a reply, and prompts that run together.

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
-from emberge.passages import TextPassage, count_words
-
-from emberge_data.steps.generate.languages import is_other_language
+from emberge_data.documents.cutting import TextPassage, count_words
 from emberge_data.steps.generate.written_query import is_specific, is_within
 from emberge_data.steps.text_similarity import normalise, words
 
@@ -56,53 +53,20 @@ def ask_for_queries(passage: TextPassage, kinds: Sequence[ModelKind]) -> str:
     )
 
 
-def ask_for_judgement(query: str, passage: TextPassage, *, passage_first: bool) -> str:
-    """Return the prompt that asks whether a passage answers a query, with either of them first."""
-    parts = [_show_passage(passage), f"Query: {query}"]
-    shown = "\n\n".join(parts if passage_first else parts[::-1])
-    return (
-        "Does the passage answer the query, or contain what the query asks for? Answer with one word, yes or "
-        f"no.\n\n{shown}"
-    )
-
-
 def _show_passage(passage: TextPassage) -> str:
     title = f"Title: {passage.context}\n" if passage.context else ""
     return f"{title}Passage:\n<<<\n{passage.text}\n>>>"
 
 
-def read_judgement(reply: str) -> bool | None:
-    """Return whether a reply says yes or no; None if it says neither."""
-    first = re.search(r"[^\W\d_]+", _THINKING.sub("", reply))
-    return {"yes": True, "no": False}.get(first[0].lower()) if first else None
-
-
 def read_queries(reply: str) -> list[str]:
-    """Return the queries of a reply: the lines of its text, or the texts of a JSON list."""
+    """Return the queries of a reply: the lines of its text."""
     text = _FENCE.sub("", _THINKING.sub("", reply)).strip()
-    listed = _read_json_texts(text)
-    lines = text.splitlines() if listed is None else listed
     # White space is joined first: the pattern's time grows with the square of its length.
-    bare = (_BULLET.sub("", " ".join(line.split())) for line in lines)
+    bare = (_BULLET.sub("", " ".join(line.split())) for line in text.splitlines())
     queries = [query for line in bare if (query := line.strip(_QUOTES).strip())]
     if len(queries) > 1 and _OPENING.match(queries[0]):
         queries = queries[1:]
     return queries
-
-
-def _read_json_texts(text: str) -> list[str] | None:
-    """Return the texts of a JSON list, or of the one list in a JSON object; None if it is neither."""
-    if not text.startswith(("[", "{")):
-        return None
-    try:
-        value: Any = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if isinstance(value, dict):
-        value = next((inner for inner in value.values() if isinstance(inner, list)), value)
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        return value
-    return None
 
 
 def find_query_fault(query: str, passage: TextPassage) -> str:
@@ -120,6 +84,4 @@ def find_query_fault(query: str, passage: TextPassage) -> str:
         return "a refusal"
     if _SELF.search(query):
         return "speaks of its passage"
-    if is_other_language(query, passage.text):
-        return "another language than its passage"
     return ""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
-from urllib.parse import unquote, urlsplit
 
-from emberge.passages import SourceDocument, TextPassage, count_words, split_sentences
-
+from emberge_data.documents.cutting import TextPassage, count_words, split_sentences
+from emberge_data.documents.source_document import SourceDocument
 from emberge_data.steps.generate.written_query import (
     MIN_WORDS,
     WrittenQuery,
@@ -24,21 +22,13 @@ from emberge_data.steps.generate.written_query import (
     sample_places,
 )
 
-StructureKind = Literal["title", "heading", "link", "docstring", "sentence"]
-STRUCTURE_KINDS: tuple[StructureKind, ...] = ("title", "heading", "link", "docstring", "sentence")
+StructureKind = Literal["title", "heading", "docstring", "sentence"]
+STRUCTURE_KINDS: tuple[StructureKind, ...] = ("title", "heading", "docstring", "sentence")
 
 # Words of a first sentence that is a query.
 _SENTENCE_WORDS = range(4, 41)
 _HEADING_WORDS = 3  # a heading with fewer is put behind the document's title
 _EMPTY_DOCSTRING = re.compile(r"[ \t]*[rRuU]?(\"\"\"|''')\s*\1[ \t]*\n?")
-_PAGES = (".md", ".markdown", ".rst", ".html", ".htm", ".txt")
-_INDEXES = ("index", "readme", "README")
-# Words of links that say nothing of where they lead.
-_IDLE_LINKS = re.compile(
-    r"(click |see |read )?(here|above|below|this|that|it|more|next|previous|back|home|up|link|source|edit)"
-    r"( (page|section|link|chapter|more|information|details|documentation|on github))?"
-    r"|(learn|read|find out|show|see) (more|also|this|all|below|above)|table of contents"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +56,10 @@ def write_from_structure(
     flat = [passage for group in passages for passage in group]
     starts = [sum(map(len, passages[:number])) for number in range(len(documents))]
     askable = set(places_to_ask(flat))
-    links = _resolve_links(documents, passages) if "link" in kinds else {}
     candidates = [
         candidate
         for number, document in enumerate(documents)
-        for candidate in _list_candidates(document, passages[number], starts[number], links)
+        for candidate in _list_candidates(document, passages[number], starts[number])
         if candidate.query.kind in kinds and candidate.query.place in askable
     ]
     offered = sorted({candidate.query.place for candidate in candidates})
@@ -114,10 +103,7 @@ def _find_fault(query: WrittenQuery, passage: TextPassage) -> str:
 
 
 def _list_candidates(
-    document: SourceDocument,
-    passages: Sequence[TextPassage],
-    start: int,
-    links: Mapping[int, Iterable[str]],
+    document: SourceDocument, passages: Sequence[TextPassage], start: int
 ) -> Iterator[_Candidate]:
     """Yield the queries that a document offers; `start` is the index of its first passage."""
     is_code = document.name.endswith(".py")
@@ -130,7 +116,6 @@ def _list_candidates(
             offers.append(_offer_heading(document.title, passage.headings[-1]))
         if passage.is_first and section.summary:
             offers.append(("docstring", section.summary, ""))
-        offers += [("link", words, "") for words in links.get(place, ())]
         if not is_code:
             offers += [("sentence", text, "") for text in _find_first_sentence(passage.text)]
         for kind, text, heading in offers:
@@ -155,74 +140,6 @@ def _find_first_sentence(text: str) -> Iterator[str]:
             count_words([sentence]) in _SENTENCE_WORDS or " " not in sentence
         ):
             yield sentence
-
-
-# ── links ───────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _resolve_links(
-    documents: Sequence[SourceDocument], passages: Sequence[Sequence[TextPassage]]
-) -> dict[int, dict[str, None]]:
-    """Map the index of a passage to the words of other documents' links to it, each once and in order."""
-    numbers = _name_pages(documents)
-    places = _index_places(documents, passages)
-    words_by_place: dict[int, dict[str, None]] = defaultdict(dict)
-    for number, document in enumerate(documents):
-        for section in document.sections:
-            for link in section.links:
-                target = _find_target(document.name, link.target, numbers)
-                if target is None or target[0] == number or _is_idle(link.words):
-                    continue
-                place = places.get(target, places.get((target[0], "")))
-                if place is not None:
-                    words_by_place[place][link.words] = None
-    return words_by_place
-
-
-def _is_idle(words: str) -> bool:
-    return _IDLE_LINKS.fullmatch(words.lower().strip(" .:,…»")) is not None
-
-
-def _name_pages(documents: Sequence[SourceDocument]) -> dict[str, int]:
-    """Map every name by which a link may call a document to its number."""
-    numbers: dict[str, int] = {}
-    for number, document in enumerate(documents):
-        stem, suffix = posixpath.splitext(document.name)
-        names = [document.name]
-        if suffix in _PAGES:
-            names += [stem, *(f"{stem}{other}" for other in _PAGES)]
-            folder, _, last = stem.rpartition("/")
-            names += [folder] * (last in _INDEXES)
-        for name in names:
-            numbers.setdefault(name, number)
-    return numbers
-
-
-def _index_places(
-    documents: Sequence[SourceDocument], passages: Sequence[Sequence[TextPassage]]
-) -> dict[tuple[int, str], int]:
-    """Map (document, anchor) to the first passage of that section; "" is the document's first passage."""
-    places: dict[tuple[int, str], int] = {}
-    place = 0
-    for number, group in enumerate(passages):
-        for passage in group:
-            places.setdefault((number, ""), place)
-            places.setdefault((number, documents[number].sections[passage.section].anchor), place)
-            place += 1
-    return places
-
-
-def _find_target(name: str, target: str, numbers: Mapping[str, int]) -> tuple[int, str] | None:
-    """Return the number of the document that a link means, and the anchor; None for an address outside."""
-    try:
-        parts = urlsplit(target)
-    except ValueError:
-        return None
-    if parts.scheme or parts.netloc or not parts.path:
-        return None
-    path = posixpath.normpath(posixpath.join(posixpath.dirname(name), unquote(parts.path)))
-    number = numbers.get(path.lstrip("/"))
-    return None if number is None else (number, unquote(parts.fragment))
 
 
 # ── taking out ──────────────────────────────────────────────────────────────────────────────────────

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from emberge.data import even_place
-from emberge.passages import TextPassage, count_words
 
+from emberge_data.documents.cutting import TextPassage, count_words
 from emberge_data.steps.text_similarity import normalise, words
 
 MIN_WORDS = 8

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from emberge import DataRef, EmbergeError, ModelRef
 from emberge_data.steps.generate.generate_step import GenerateQueries
-from emberge_data.steps.generate.kept_replies import ModelReply
 from emberge_data.steps.generate.local_author import LocalAuthor, OpenAuthor
+from emberge_data.steps.generate.model_reply import ModelReply
 
 from tests.support import tiny
 from tests.support.bench import Bench
@@ -80,10 +80,10 @@ def test_replies_are_kept_so_no_model_is_loaded_again(
     monkeypatch.setattr(OpenAuthor, "write", write)
     folder = write_handbook(tmp_path / "docs", documents=4)
     by = author(causal)
-    step = GenerateQueries(documents=DataRef(str(folder)), by=by, judge=by, dev=0, test=0)
+    step = GenerateQueries(documents=DataRef(str(folder)), by=by, dev=0, test=0)
     bench = Bench(tmp_path / "run", id="generated")
     step.run(bench)
-    assert sizes == [8, 4, *[8] * 6]
+    assert sizes == [8, 4]
     rows = [json.loads(line) for line in (bench.folder / "train.jsonl").read_text().splitlines()]
     assert len(rows) == 24
     monkeypatch.setattr(OpenAuthor, "__init__", lambda *_: pytest.fail("the model is loaded again"))
@@ -93,19 +93,19 @@ def test_replies_are_kept_so_no_model_is_loaded_again(
 def test_a_model_that_writes_nonsense_ends_the_step(causal: Path, tmp_path: Path) -> None:
     folder = write_handbook(tmp_path / "docs", documents=2)
     by = author(causal)
-    judge = GenerateQueries(documents=DataRef(str(folder)), judge=by, dev=0, test=0)
-    with pytest.raises(EmbergeError, match="neither yes nor no"):
-        judge.run(Bench(tmp_path / "run", id="generated"))
+    step = GenerateQueries(documents=DataRef(str(folder)), by=by, dev=0, test=0)
+    with pytest.raises(EmbergeError, match="replies are of no use"):
+        step.run(Bench(tmp_path / "run", id="generated"))
 
 
-def test_a_model_that_does_not_write_is_found_by_the_check(tmp_path: Path, causal: Path) -> None:
+def test_a_model_that_does_not_write_is_found_by_the_check(tmp_path: Path) -> None:
     folder = write_handbook(tmp_path / "docs", documents=2)
     encoder = tiny.checkpoint(tmp_path / "encoder", "bert")
     odd = tiny.checkpoint(tmp_path / "odd", "bert")
     config = json.loads((odd / "config.json").read_text())
     (odd / "config.json").write_text(json.dumps({**config, "architectures": 5}))
     documents = DataRef(str(folder))
-    step = GenerateQueries(documents=documents, by=author(encoder), judge=author(causal))
+    step = GenerateQueries(documents=documents, by=author(encoder))
     problems = list(step.check(Glance()))
     assert [(p.where, p.severity) for p in problems] == [("by.model", "error")]
     assert "does not write text" in problems[0].message

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from emberge import DataRef, EmbergeError
 from emberge.contracts import DataOrigin
 from emberge.data import load_catalogue
 from emberge_data.steps.generate import chat_server
-from emberge_data.steps.generate.chat_server import ChatServer, TokenPrice
+from emberge_data.steps.generate.chat_server import ChatServer
 from emberge_data.steps.generate.generate_step import GenerateQueries
 from emberge_data.steps.generate.prompts import read_queries
 
@@ -46,13 +45,12 @@ def handbook(tmp_path: Path) -> Path:
     return write_handbook(tmp_path / "docs", documents=4)
 
 
-def step(
-    service: ChatService, documents: Path, judge: bool = False, **options: Any
-) -> GenerateQueries:
+def step(service: ChatService, documents: Path, **options: Any) -> GenerateQueries:
     server: dict[str, Any] = {"endpoint": service.url, "model": "m", **options.pop("server", {})}
     by = ChatServer(**server)
-    parts = {"dev": 0, "test": 0, "judge": by if judge else None}
-    return GenerateQueries(documents=DataRef(str(documents)), by=by, **{**parts, **options})
+    return GenerateQueries(
+        documents=DataRef(str(documents)), by=by, **{"dev": 0, "test": 0, **options}
+    )
 
 
 def run(made: GenerateQueries, root: Path, **bench: Any) -> Bench:
@@ -94,13 +92,13 @@ def test_a_second_run_asks_for_nothing_and_gives_the_same_bytes(
     tmp_path: Path, handbook: Path
 ) -> None:
     with serving_chat() as service:
-        made = step(service, handbook, judge=True)
+        made = step(service, handbook)
         first = run(made, tmp_path / "run")
         files = {p.name: p.read_bytes() for p in first.folder.iterdir()}
         count = len(service.asked)
         again = run(made, tmp_path / "run")
         assert {p.name: p.read_bytes() for p in again.folder.iterdir()} == files
-        assert len(service.asked) == count == PASSAGES + 2 * 2 * PASSAGES
+        assert len(service.asked) == count == PASSAGES
 
 
 def test_a_changed_request_is_another(tmp_path: Path, handbook: Path) -> None:
@@ -123,7 +121,7 @@ def test_the_key_is_sent_to_the_server_and_is_nowhere_else(
 ) -> None:
     monkeypatch.setenv("CHAT_KEY", KEY)
     with serving_chat() as service:
-        made = step(service, handbook, judge=True, server={"key": "CHAT_KEY"})
+        made = step(service, handbook, server={"key": "CHAT_KEY"})
         glance = Glance()
         assert list(made.check(glance)) == []
         bench = run(made, tmp_path / "run")
@@ -226,14 +224,8 @@ def passage_of(prompt: str) -> str:
         (lambda _: "word " * 60, "too long"),
         (lambda _: "I'm sorry, I cannot help with that.", "a refusal"),
         (lambda _: "What does this document say about it?", "speaks of its passage"),
-        (
-            lambda _: "Was ist das und wie wird es von den Leuten im Garten gemacht?",
-            "another language",
-        ),
-        (lambda _: "как чистить насос", "another language"),
         (lambda _: Wrong(body=completion("What is the", "length")), "cut at max_tokens"),
         (lambda _: Wrong(400, b"content filter"), "no reply: the server answers 400"),
-        (lambda _: Wrong(body=b"x" * (5 << 20)), "no reply: .*more than"),
     ],
 )
 def test_a_reply_that_is_no_query_drops_its_passage_and_is_counted(
@@ -337,6 +329,15 @@ def test_a_server_that_stops_answering_ends_the_step_and_a_later_run_goes_on(
     assert len(queries(bench)) == 180
 
 
+def test_without_a_key_that_of_the_hub_is_sent_nowhere(
+    tmp_path: Path, handbook: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", KEY)
+    with serving_chat() as service:
+        run(step(service, handbook, limit=2), tmp_path / "run")
+    assert set(service.keys) == {""}
+
+
 def test_requests_run_side_by_side_within_the_rate(tmp_path: Path, handbook: Path) -> None:
     def slow(prompt: str) -> Wrong:
         return Wrong(body=completion(queries_by_rule(prompt)), seconds=0.2)
@@ -350,69 +351,12 @@ def test_requests_run_side_by_side_within_the_rate(tmp_path: Path, handbook: Pat
         assert service.began[-1] - service.began[0] >= 0.45
 
 
-def test_a_judge_is_asked_twice_and_must_say_yes_both_times(tmp_path: Path, handbook: Path) -> None:
-    def rule(prompt: str) -> str | Wrong:
-        if "one word, yes or" not in prompt:
-            return queries_by_rule(prompt)
-        query_first = prompt.index("Query:") < prompt.index("Passage:")
-        if "What needs" not in prompt:
-            return "No, it does not."
-        return "yes" if query_first or "house 0" in prompt else "no"
-
-    with serving_chat(rule) as service:
-        bench = run(step(service, handbook, judge=True), tmp_path / "run")
-        assert len(service.asked) == PASSAGES + 2 * 2 * PASSAGES
-    assert len(queries(bench)) == 3
-    found: Counter[str] = Counter()
-    for note, count in notes(bench).items():
-        found[note.partition(": ")[2]] += count
-    assert found["the judge's answer depends on the order"] == PASSAGES - 3
-    assert found["its passage does not answer it, says the judge"] == PASSAGES
-
-    def perhaps(prompt: str) -> str:
-        return "Perhaps." if "one word, yes or" in prompt else queries_by_rule(prompt)
-
-    words = r"replies are of no use: neither yes nor no \(20\)"
-    with serving_chat(perhaps) as service, pytest.raises(EmbergeError, match=words):
-        run(step(service, handbook, judge=True), tmp_path / "perhaps")
-
-
 def test_kinds_take_turns_over_the_passages(tmp_path: Path, handbook: Path) -> None:
     with serving_chat() as service:
         made = step(service, handbook, per_document=1, kinds=("keywords", "claim"))
         run(made, tmp_path / "run")
         asked = ["keywords" if "keywords" in prompt else "claim" for prompt in service.asked]
     assert min(asked.count("claim"), asked.count("keywords")) >= 3
-
-
-def test_requests_tokens_and_price_are_told_in_the_check_and_before_the_first_request(
-    tmp_path: Path, handbook: Path
-) -> None:
-    price = TokenPrice(input=1000.0, output=2000.0)
-    with serving_chat() as service:
-        made = step(service, handbook, judge=True, server={"price": price})
-        glance = Glance()
-        assert list(made.check(glance)) == []
-        assert service.asked == []
-        lines = [line for line in glance.notes["documents"] if "requests" in line]
-        assert [re.search(r"(\d+) requests", line)[1] for line in lines] == ["12", "48"]  # type: ignore[index]
-        bench = run(made, tmp_path / "run")
-        text = sum(len(prompt.encode()) for prompt in service.asked[:PASSAGES]) // 4
-    told = bench.told[1 if bench.told[0][2] == "documents" else 0 :]
-    first = next(note for done, _, unit, note in told if (done, unit) == (0, "requests"))
-    assert f"12 requests, about {text:,} tokens to read and 600 to write" in first
-    assert f"price {(text * 1000 + 600 * 2000) / 1e6:.2f}" in first
-
-
-def test_a_sample_tells_about_how_many_requests_a_large_folder_needs(tmp_path: Path) -> None:
-    folder = write_handbook(tmp_path / "many", documents=100)
-    with serving_chat() as service:
-        glance = Glance()
-        list(step(service, folder).check(glance))
-        (line,) = [line for line in glance.notes["documents"] if "requests" in line]
-        assert abs(int(re.search(r"(\d+) requests", line)[1]) - 300) < 10  # type: ignore[index]
-        list(step(service, folder, limit=7).check(glance))
-        assert any("7 requests" in line for line in glance.notes["documents"])
 
 
 @pytest.mark.parametrize(
@@ -446,7 +390,7 @@ def test_options_without_sense_or_that_would_give_a_key_away_are_found_by_the_ch
 def test_documents_that_leave_the_machine_need_permission(handbook: Path) -> None:
     def uploads(endpoint: str) -> tuple[str, ...]:
         by = ChatServer(endpoint=endpoint, model="m")
-        return tuple(GenerateQueries(documents=DataRef("x"), judge=by).uploads_to())
+        return tuple(GenerateQueries(documents=DataRef("x"), by=by).uploads_to())
 
     assert uploads("https://example.com/v1") == ("https://example.com/v1/chat/completions",)
     for own in ("http://localhost:1/v1", "http://127.0.0.1:1/v1", "http://[::1]:1/v1"):

@@ -69,16 +69,6 @@ PAGES: list[tuple[tuple[str, ...], dict[str, str], dict[str, str]]] = [
         {"a.txt": f"The hose is kept in the shed. {BODY}"},
         {"The hose is kept in the shed.": BODY},
     ),
-    (  # words of a link lead to the section that it names
-        ("link",),
-        {
-            "guide/a.md": "# A\n\nFirst see [how to lay a hose](../b.html#laying-it) and "
-            "[read more](../b.md).\n",
-            "b.md": f"# B\n\nSome opening words. {BODY[::-1]}\n\n## Laying it\n\n"
-            f"So: how to lay a hose. {BODY}\n",
-        },
-        {"how to lay a hose": f"B - Laying it So: . {BODY}"},
-    ),
 ]
 
 
@@ -167,14 +157,18 @@ def test_versions_of_a_document_count_once(tmp_path: Path, monkeypatch: pytest.M
         run(tmp_path / "b", docs, kinds=("sentence",))
 
 
-def test_few_documents_are_divided_by_chapter_with_a_warning(tmp_path: Path) -> None:
+def test_few_documents_are_divided_by_runs_of_passages_with_a_warning(tmp_path: Path) -> None:
     chapters = "".join(
         f"## Chapter number {n} of it\n\nOpening {n}. {n} {BODY}\n\n" for n in range(30)
     )
     (tmp_path / "a.md").write_text(f"# The book of it\n\n{chapters}")
     bench = run(tmp_path, tmp_path / "a.md")
-    assert len(rows(bench, "test")) == 3
-    assert [warning for warning in bench.warnings if "chapter" in warning]
+    parts = {part: {row["query"] for row in rows(bench, part)} for part in PARTS}
+    assert parts["test"]
+    assert parts["dev"]
+    headings = sorted(int(query.split()[2]) for query in parts["test"] if "Chapter" in query)
+    assert [n // 5 for n in headings] == [headings[0] // 5] * len(headings)
+    assert [warning for warning in bench.warnings if "runs of passages" in warning]
 
 
 def test_documents_that_are_too_few_for_the_parts_are_an_error(tmp_path: Path) -> None:

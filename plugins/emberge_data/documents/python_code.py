@@ -8,7 +8,8 @@ import textwrap
 from collections.abc import Iterator
 
 from emberge.data import first_paragraph, parse_python
-from emberge.passages.source_document import SourceDocument, SourceSection
+
+from emberge_data.documents.source_document import SourceDocument, SourceSection
 
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -44,7 +45,7 @@ def _list_sections(
             docstring = ast.get_docstring(node, clean=False)
             summary = first_paragraph(docstring) if docstring else ""
             text = _read_source(node, lines)
-            yield SourceSection(inner, text, ".".join(inner), summary)
+            yield SourceSection(inner, text, summary)
             if isinstance(node, ast.ClassDef):
                 yield from _list_sections(node, lines, inner)
         elif isinstance(node, ast.stmt | ast.ExceptHandler):

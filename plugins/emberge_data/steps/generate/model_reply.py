@@ -13,6 +13,10 @@ from emberge.hashes import stable_hash
 _REPLY_BYTES = 4 << 20
 
 
+class NoReplyError(Exception):
+    """The error for one request that gets no reply; others may get theirs."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelReply:
     """A reply: its text, and why it ended (`stop`, `length`), "" if unknown."""
@@ -34,8 +38,7 @@ class KeptReplies:
     def read(self, key: str) -> ModelReply | None:
         """Return the reply to a request; None if there is none, or its file is damaged."""
         try:
-            record = read_json(self._locate(key), limit=_REPLY_BYTES)
-            reply = ModelReply(**record)
+            reply = ModelReply(**read_json(self._locate(key), limit=_REPLY_BYTES))
         except (OSError, UnsoundFileError, ValueError, TypeError):
             return None
         is_text = isinstance(reply.text, str) and isinstance(reply.ended, str)

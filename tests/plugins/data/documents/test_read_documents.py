@@ -8,19 +8,10 @@ from pathlib import Path
 
 import pytest
 from emberge import DataError
-from emberge.passages import (
-    DocumentReading,
-    PassageSize,
-    SourceDocument,
-    SourceLink,
-    SourceSection,
-    TextPassage,
-    count_words,
-    cut_document,
-    read_documents,
-    split_sentences,
-)
-from emberge_data import JsonLines
+from emberge_data import JsonLines, cut_document, read_documents
+from emberge_data.documents.cutting import PassageSize, TextPassage, count_words, split_sentences
+from emberge_data.documents.document_files import DocumentReading
+from emberge_data.documents.source_document import SourceDocument, SourceSection
 
 READERS = (JsonLines(),)
 
@@ -39,7 +30,7 @@ def outline(document: SourceDocument) -> list[tuple[tuple[str, ...], str]]:
     return [(section.headings, section.text) for section in document.sections]
 
 
-def test_markdown_has_a_section_for_each_heading_and_its_links_but_no_markup(
+def test_markdown_has_a_section_for_each_heading_and_no_markup(
     tmp_path: Path,
 ) -> None:
     page = only(
@@ -56,7 +47,6 @@ def test_markdown_has_a_section_for_each_heading_and_its_links_but_no_markup(
         (("Use",), "a | b\n1 | 2"),
     ]
     page = only(tmp_path / "a.md", "# A\n\nSee [how to *install*](sub/b.md#install-it) first.\n")
-    assert page.sections[0].links == (SourceLink("how to install", "sub/b.md#install-it"),)
     assert page.sections[0].text == "See how to install first."
 
 
@@ -73,7 +63,6 @@ def test_restructured_text_is_read_by_its_underlines(tmp_path: Path) -> None:
         (("First part",), "   Mind this."),
         (("First part", "Inner"), "Text:\n\n   code"),
     ]
-    assert SourceLink("the guide", "guide.html") in page.sections[0].links
 
 
 def test_a_web_page_is_read_without_menus_and_scripts(tmp_path: Path) -> None:
@@ -84,8 +73,6 @@ def test_a_web_page_is_read_without_menus_and_scripts(tmp_path: Path) -> None:
     )
     assert page.title == "Page"
     assert outline(page) == [((), "One & two.\n- item"), (("Deep",), "a\n  b\n\nto b")]
-    assert page.sections[1].anchor == "deep"
-    assert page.sections[1].links[0].target == "b.html"
     page = only(tmp_path / "a.html", "<nav>a<nav>b</nav><p>c</nav><p>Text.")
     assert outline(page) == [((), "Text.")]
 
@@ -157,7 +144,6 @@ def test_of_a_pdf_file_the_first_pages_are_read_where_few_documents_are(tmp_path
     (tmp_path / "a.pdf").write_bytes(pdf("Figures rose.", pages=25))
     found = read(tmp_path, first=5)
     assert found.documents[0].sections[0].text.count("Figures") == 10
-    assert found.share == pytest.approx(0.4)
     assert read(tmp_path).documents[0].sections[0].text.count("Figures") == 25
 
 
@@ -226,12 +212,15 @@ def test_a_folder_without_text_is_an_error_that_says_why(tmp_path: Path) -> None
         read(tmp_path)
 
 
-def test_the_first_documents_are_taken_evenly_and_their_share_is_told(tmp_path: Path) -> None:
+def test_the_first_documents_are_taken_evenly_and_it_is_told_that_there_are_more(
+    tmp_path: Path,
+) -> None:
     for number in range(10):
         (tmp_path / f"{number}.txt").write_text("Text. " * 10)
     found = read(tmp_path, first=2)
     assert [document.name for document in found.documents] == ["0.txt", "5.txt"]
-    assert found.share == pytest.approx(0.2)
+    assert not found.is_whole
+    assert read(tmp_path).is_whole
 
 
 LENGTH = 100_000

@@ -5,31 +5,20 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-_NO_ANCHOR = re.compile(r"[^\w\- ]+")
 _LONGEST_HEADING = 300  # characters; a longer heading is text that was marked up wrongly
-
-
-@dataclass(frozen=True, slots=True)
-class SourceLink:
-    """A link to another document: its words, and its address as written (`../setup.md#install`)."""
-
-    words: str
-    target: str
 
 
 @dataclass(frozen=True, slots=True)
 class SourceSection:
     """The text between two headings; `headings` are those above it, without the document's title.
 
-    `anchor` is the name by which links reach the section. `summary` is a description of the section that is
-    also part of its text, such as the first paragraph of a function's docstring.
+    `summary` is a description of the section that is also part of its text, such as the first paragraph of a
+    function's docstring.
     """
 
     headings: tuple[str, ...]
     text: str
-    anchor: str = ""
     summary: str = ""
-    links: tuple[SourceLink, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +37,17 @@ class SourceDocument:
 
 @dataclass
 class SectionBuilder:
-    """A builder of a document from its headings, paragraphs and links, in reading order.
+    """A builder of a document from its headings and paragraphs, in reading order.
 
     The first heading is the title unless a title was given or text precedes a heading below level 1.
     """
 
     title: str = ""
     _stack: list[tuple[int, str]] = field(default_factory=list)
-    _anchor: str = ""
-    _paragraphs: list[list[str]] = field(default_factory=list)
-    _links: list[SourceLink] = field(default_factory=list)
+    _paragraphs: list[str] = field(default_factory=list)
     _sections: list[SourceSection] = field(default_factory=list)
 
-    def heading(self, level: int, words: str, anchor: str = "") -> None:
+    def heading(self, level: int, words: str) -> None:
         """Begin a section; headings of this level and below it no longer apply."""
         words = " ".join(words.split())
         if not words:
@@ -76,7 +63,6 @@ class SectionBuilder:
             self.title = words
         else:
             self._stack.append((level, words))
-        self._anchor = anchor or make_anchor(words)
 
     def paragraph(self, text: str, *, tight: bool = False) -> None:
         """Add a paragraph; a `tight` one, such as an item of a list, stands in the line after the last."""
@@ -84,15 +70,8 @@ class SectionBuilder:
         if not text.strip():
             return
         if tight and self._paragraphs:
-            self._paragraphs[-1].append(text)
-        else:
-            self._paragraphs.append([text])
-
-    def link(self, words: str, target: str) -> None:
-        """Add a link of the current section."""
-        words = " ".join(words.split())
-        if words and target:
-            self._links.append(SourceLink(words, target))
+            text = f"{self._paragraphs.pop()}\n{text}"
+        self._paragraphs.append(text)
 
     def build(self, name: str, fallback_title: str) -> SourceDocument:
         """Return the document; `fallback_title` is used if it has neither title nor heading."""
@@ -100,17 +79,10 @@ class SectionBuilder:
         return SourceDocument(name, self.title or fallback_title, tuple(self._sections))
 
     def _close_section(self) -> None:
-        if self._paragraphs or self._links:
+        if self._paragraphs:
             headings = tuple(words for _, words in self._stack)
-            text = "\n\n".join("\n".join(lines) for lines in self._paragraphs)
-            links = tuple(self._links)
-            self._sections.append(SourceSection(headings, text, self._anchor, links=links))
-        self._paragraphs, self._links, self._anchor = [], [], ""
-
-
-def make_anchor(words: str) -> str:
-    """Return the name that web pages give to a heading: lower case, hyphens between the words."""
-    return _NO_ANCHOR.sub("", words.lower()).strip().replace(" ", "-")
+            self._sections.append(SourceSection(headings, "\n\n".join(self._paragraphs)))
+        self._paragraphs = []
 
 
 def read_plain_text(name: str, text: str, fallback_title: str) -> SourceDocument:

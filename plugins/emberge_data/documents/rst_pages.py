@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from emberge.passages.source_document import SectionBuilder, SourceDocument
+from emberge_data.documents.source_document import SectionBuilder, SourceDocument
 
 _LINE = re.compile(r"([!-/:-@\[-`{-~])\1{2,}\s*\Z")  # one mark of punctuation, at least three times
 # All lengths are bounded, so that a stranger's text takes no time that grows with the square of its length.
@@ -17,7 +17,6 @@ _OPTION = re.compile(r"\s+:[\w-]+:(\s.*)?\Z")
 _DIRECTIVE = re.compile(r"\s*\.\. (?:([\w:+-]+)::\s*(.*)|(.*))\Z")
 # Directives whose content is a list of files or names, not text.
 _LISTS = frozenset(("toctree", "include", "image", "figure", "index", "contents", "module", "raw"))
-_LINKING_ROLES = re.compile(r":doc:|:ref:")
 
 
 def read_rst(name: str, text: str, fallback_title: str) -> SourceDocument:
@@ -103,10 +102,6 @@ class _RstReader:
             return
         text = "\n".join(self._paragraph)
         self._paragraph = []
-        for pattern in (_LINK, _ROLE_WITH_TARGET):
-            for link in pattern.finditer(text):
-                is_link = pattern is _LINK or _LINKING_ROLES.match(link[0])
-                self._builder.link(link[1], link[2] if is_link else "")
         self._builder.paragraph(_strip_markup(text))
 
 

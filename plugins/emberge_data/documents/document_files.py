@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from emberge.contracts import Reader
+from emberge import DataError, Reader
 from emberge.data import read_document_rows
-from emberge.errors import DataError
 from emberge.files import UnsoundFileError, read_regular
-from emberge.passages.html_pages import read_html
-from emberge.passages.markdown_pages import read_markdown
-from emberge.passages.pdf_pages import UnreadablePdfError, can_read_pdf, read_pdf
-from emberge.passages.python_code import read_python
-from emberge.passages.rst_pages import read_rst
-from emberge.passages.source_document import SourceDocument, SourceSection, read_plain_text
 from emberge.wording import count_noun, human_size, join_some
+
+from emberge_data.documents.html_pages import read_html
+from emberge_data.documents.markdown_pages import read_markdown
+from emberge_data.documents.pdf_pages import UnreadablePdfError, can_read_pdf, read_pdf
+from emberge_data.documents.python_code import read_python
+from emberge_data.documents.rst_pages import read_rst
+from emberge_data.documents.source_document import SourceDocument, SourceSection, read_plain_text
 
 TEXT_LIMIT = 16 << 20
 """Largest number of bytes of a document of text; a long book has one."""
@@ -40,7 +40,6 @@ _KINDS = ", ".join([*_TEXT_KINDS, ".pdf"])
 # Folders of programs rather than of documents, beside those whose names begin with a dot.
 _SKIPPED_FOLDERS = frozenset(("__pycache__", "node_modules", "site-packages"))
 _BEIR = ("corpus.jsonl", "corpus.jsonl.gz")
-_PACKED = 3  # times that text is longer than its gzip file, about
 # Pages of a PDF file that are read where only the first documents are: each may take a tenth of a second.
 _FIRST_PAGES = 10
 # A word in a file's name: three letters, or two of a script whose words are shorter.
@@ -51,11 +50,11 @@ _MARKED_CODINGS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 
 @dataclass(frozen=True, slots=True)
 class DocumentReading:
-    """Documents that were read, why others were left out, and the share of all bytes that was read."""
+    """Documents that were read, and why others were left out; `is_whole` unless there are more of them."""
 
     documents: tuple[SourceDocument, ...]
     warnings: tuple[str, ...] = ()
-    share: float = 1.0
+    is_whole: bool = True
 
 
 def read_documents(
@@ -84,21 +83,17 @@ def read_documents(
     files = [path] if path.is_file() else sorted(_walk_folder(path, skipped))
     chosen = _choose_evenly(files, first)
     root = path.parent if path.is_file() else path
-    documents, read_bytes = [], 0.0
+    documents = []
     for number, file in enumerate(chosen):
         if progress is not None:
             progress(number, len(chosen))
         name = file.relative_to(root).as_posix()
-        document, share = _read_file(file, name, skipped, None if first is None else _FIRST_PAGES)
-        read_bytes += share * _measure(file)
+        document = _read_file(file, name, skipped, None if first is None else _FIRST_PAGES)
         if document is not None:
             documents.append(document)
     if not documents:
         raise DataError(_explain_nothing(path, skipped))
-    all_bytes = sum(map(_measure, files))
-    return DocumentReading(
-        tuple(documents), tuple(skipped.lines()), min(1.0, read_bytes / max(1, all_bytes))
-    )
+    return DocumentReading(tuple(documents), tuple(skipped.lines()), len(chosen) == len(files))
 
 
 @dataclass
@@ -155,13 +150,6 @@ def _choose_evenly(files: Sequence[Path], count: int | None) -> Sequence[Path]:
     return [files[(number * len(files)) // count] for number in range(count)]
 
 
-def _measure(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except OSError:
-        return 0
-
-
 def _title_from_name(stem: str) -> str:
     """Return the words of a file's name; "" if it has none, such as `d103` or `2024-11-02`."""
     return stem.replace("_", " ").replace("-", " ") if _WORD.search(stem) else ""
@@ -169,33 +157,32 @@ def _title_from_name(stem: str) -> str:
 
 def _read_file(
     file: Path, name: str, skipped: _SkippedFiles, first_pages: int | None
-) -> tuple[SourceDocument | None, float]:
-    """Return a file's document, None with the reason noted if there is none, and the share that was read."""
+) -> SourceDocument | None:
+    """Return a file's document, None with the reason noted if there is none."""
     suffix = file.suffix.lower()
     limit = PDF_LIMIT if suffix == ".pdf" else TEXT_LIMIT
-    if _measure(file) > limit:
-        skipped.add(f"larger than {human_size(limit)}; cut it", name)
-        return None, 1.0
-    title, share = _title_from_name(file.stem), 1.0
-    document: SourceDocument | None
+    title = _title_from_name(file.stem)
     try:
+        if file.stat().st_size > limit:
+            skipped.add(f"larger than {human_size(limit)}; cut it", name)
+            return None
         content = read_regular(file, limit=limit)
-        if suffix == ".pdf":
-            document, share = read_pdf(name, content, title, first_pages)
-        else:
-            document = _TEXT_KINDS[suffix](name, _decode(content), title)
+        document = (
+            read_pdf(name, content, title, first_pages)
+            if suffix == ".pdf"
+            else _TEXT_KINDS[suffix](name, _decode(content), title)
+        )
     except (UnreadablePdfError, _UnreadableTextError) as error:
         skipped.add(str(error), name)
-        return None, 1.0
+        return None
     except (OSError, UnsoundFileError):
         skipped.add("cannot be opened", name)
-        return None, 1.0
+        return None
     if document is None:
         skipped.add("no Python that can be parsed", name)
     elif not document.has_text:
         skipped.add("without text", name)
-        document = None
-    return document, share
+    return document if document is not None and document.has_text else None
 
 
 class _UnreadableTextError(ValueError):
@@ -245,8 +232,4 @@ def _read_rows(path: Path, readers: Sequence[Reader], first: int | None) -> Docu
         raise DataError(f"{path}: there is no document with text")
     noun = count_noun(without_text, "document")
     warnings = (f"{noun} of {path.name} left out: without text",) * bool(without_text)
-    # How many rows follow is not known before they are read; rows of like length are supposed.
-    read = sum(len(d.sections[0].text) + len(d.title) for d in documents.values())
-    size = _measure(path) * (_PACKED if path.suffix == ".gz" else 1)
-    share = min(1.0, read / max(1, size)) if has_more else 1.0
-    return DocumentReading(tuple(documents.values()), warnings, share)
+    return DocumentReading(tuple(documents.values()), warnings, not has_more)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-from emberge.passages.source_document import SectionBuilder, SourceDocument
+from emberge_data.documents.source_document import SectionBuilder, SourceDocument
 
 # Elements whose content is no text of the page.
 _SKIPPED = frozenset(
@@ -17,15 +17,16 @@ _BLOCKS = frozenset(
         *("blockquote", "figure", "figcaption", "hr", "details", "summary", "address"),
     )
 )
-_ITEMS = frozenset(("li", "tr", "dt", "dd"))
+# Elements that are a line each, with what stands before it.
+_ITEMS = {"li": "- ", "dt": "- ", "dd": "- ", "tr": ""}
 
 
-def read_html(name: str, text: str, fallback_title: str) -> SourceDocument:
-    """Return a web page with a section for each heading; the first heading of level 1 is its title.
+def read_html(name: str, text: str, fallback_title: str, title: str = "") -> SourceDocument:
+    """Return a web page with a section for each heading.
 
-    Without such a heading, the `<title>` is the title.
+    Its title is `title`, by default its first heading of level 1. Without such a heading it is the `<title>`.
     """
-    page = _HtmlReader()
+    page = _HtmlReader(title)
     page.feed(_close_markup(text))
     page.close()
     page.end_block()
@@ -51,25 +52,18 @@ def _close_markup(text: str) -> str:
     return joined[:last] + joined[last:].replace("<", "&lt;")
 
 
-def strip_tags(markup: str) -> str:
-    """Return the text of a piece of HTML, its paragraphs separated by empty lines."""
-    return "\n\n".join(
-        text for section in read_html("", markup, "").sections if (text := section.text)
-    )
-
-
 class _HtmlReader(HTMLParser):
     """A parser that gives a page's blocks to a builder."""
 
-    def __init__(self) -> None:
+    def __init__(self, title: str) -> None:
         super().__init__(convert_charrefs=True)
-        self.builder = SectionBuilder()
+        self.builder = SectionBuilder(title)
         self._title_pieces: list[str] = []
         self._skipped, self._depth = "", 0
         self._pieces: list[str] = []
-        self._heading, self._anchor = 0, ""
-        self._in_title, self._preformatted, self._tight = False, 0, False
-        self._link: tuple[str, int] | None = None
+        self._heading, self._preformatted = 0, 0
+        self._in_title = False
+        self._bullet: str | None = None
 
     @property
     def title(self) -> str:
@@ -81,17 +75,16 @@ class _HtmlReader(HTMLParser):
             self._skipped = self._skipped or tag
             self._depth += tag == self._skipped
             return
-        values = dict(attrs)
         if tag == "title":
             self._in_title = True
         elif tag == "br":
             self._pieces.append("\n" if self._preformatted else " ")
-        elif tag == "a" and values.get("href"):
-            self._link = (str(values["href"]), len(self._pieces))
         elif tag in _HEADINGS or tag in _BLOCKS or tag in _ITEMS:
             self.end_block()
-            self._begin_block(tag, values.get("id") or "")
-        elif tag in ("td", "th") and self._pieces:
+            self._heading = _HEADINGS.get(tag, 0)
+            self._bullet = _ITEMS.get(tag)
+            self._preformatted += tag == "pre"
+        elif tag in ("td", "th") and "".join(self._pieces).strip():
             self._pieces.append(" | ")
 
     def handle_endtag(self, tag: str) -> None:
@@ -102,10 +95,6 @@ class _HtmlReader(HTMLParser):
             return
         if tag == "title":
             self._in_title = False
-        elif tag == "a" and self._link is not None:
-            target, start = self._link
-            self.builder.link("".join(self._pieces[start:]), target)
-            self._link = None
         elif tag in _HEADINGS or tag in _BLOCKS or tag in _ITEMS:
             self.end_block()
             if tag == "pre":
@@ -117,22 +106,16 @@ class _HtmlReader(HTMLParser):
         elif not self._skipped:
             self._pieces.append(data)
 
-    def _begin_block(self, tag: str, anchor: str) -> None:
-        self._heading = _HEADINGS.get(tag, 0)
-        self._tight = tag in _ITEMS
-        self._preformatted += tag == "pre"
-        self._anchor = anchor or self._anchor
-
     def end_block(self) -> None:
         """Give the collected text to the builder as a heading or a paragraph."""
         text = "".join(self._pieces)
-        self._pieces, self._link = [], None
+        self._pieces = []
         if not text.strip():
             return
         if self._heading:
-            self.builder.heading(self._heading, text, self._anchor)
-            self._heading, self._anchor = 0, ""
+            self.builder.heading(self._heading, text)
+            self._heading = 0
             return
         if not self._preformatted:
             text = " ".join(text.split())
-        self.builder.paragraph(f"- {text}" if self._tight else text, tight=self._tight)
+        self.builder.paragraph(f"{self._bullet or ''}{text}", tight=self._bullet is not None)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 
-from emberge.passages.source_document import SectionBuilder, SourceDocument
+from emberge_data.documents.source_document import SectionBuilder, SourceDocument
 
 _MOST_PAGES = 20_000
 # What pypdf raises for a damaged file beside its own errors.
@@ -32,10 +32,10 @@ def can_read_pdf() -> bool:
 
 def read_pdf(
     name: str, content: bytes, fallback_title: str, first_pages: int | None = None
-) -> tuple[SourceDocument, float]:
-    """Return the text of a PDF's first pages, by default of all, and their share of all pages.
+) -> SourceDocument:
+    """Return the text of a PDF's first pages, by default of all, as one section.
 
-    There is one section. Words that are divided at a line's end are joined.
+    Words that are divided at a line's end are joined.
 
     Raises:
         UnreadablePdfError: if the file has a password or is damaged.
@@ -45,18 +45,18 @@ def read_pdf(
     builder = SectionBuilder()
     with _quiet_pypdf():
         try:
-            share = _read_pages(builder, content, first_pages)
+            _read_pages(builder, content, first_pages)
         except DependencyError:
             raise UnreadablePdfError("is encrypted") from None
         except UnreadablePdfError:
             raise
         except (PyPdfError, *_FAULTS) as error:
             raise UnreadablePdfError("is damaged") from error
-    return builder.build(name, fallback_title), share
+    return builder.build(name, fallback_title)
 
 
-def _read_pages(builder: SectionBuilder, content: bytes, first: int | None) -> float:
-    """Add the first pages of a PDF to a builder; return their share of all pages."""
+def _read_pages(builder: SectionBuilder, content: bytes, first: int | None) -> None:
+    """Add the first pages of a PDF to a builder."""
     from pypdf import PdfReader
 
     reader = PdfReader(io.BytesIO(content))
@@ -64,11 +64,9 @@ def _read_pages(builder: SectionBuilder, content: bytes, first: int | None) -> f
         raise UnreadablePdfError("has a password")
     title = str((reader.metadata and reader.metadata.title) or "")
     builder.title = " ".join(_encodable(title).split())
-    count = min(len(reader.pages), _MOST_PAGES if first is None else first)
-    for page in islice(reader.pages, count):
+    for page in islice(reader.pages, _MOST_PAGES if first is None else first):
         for paragraph in _split_page(_encodable(page.extract_text())):
             builder.paragraph(paragraph)
-    return count / max(1, len(reader.pages))
 
 
 def _split_page(text: str) -> Iterator[str]:

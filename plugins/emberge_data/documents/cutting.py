@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from emberge.passages.source_document import SourceDocument, SourceSection
+from emberge_data.documents.source_document import SourceDocument
 
 # The end of a sentence: a mark, closing quotes or brackets, then space; or a full-width mark.
 _SENTENCE_END = re.compile(
@@ -31,6 +31,9 @@ class PassageSize:
     def share(self, text: str) -> float:
         """Return the size of a text as a share of the largest size."""
         return max(len(text.split()) / self.words, len(text) / self.characters)
+
+
+SIZE = PassageSize()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +62,15 @@ class TextPassage:
         return f"{self.context} {self.text}".strip()
 
 
-def cut_document(document: SourceDocument, size: PassageSize) -> list[TextPassage]:
+def cut_document(document: SourceDocument, size: PassageSize = SIZE) -> list[TextPassage]:
     """Return the document's passages in order; their ids are `name#1`, `name#2` and so on.
 
     A document that is one passage, and whose name has no `#`, gives the passage its name.
     """
     parts = [
-        (number, section, text, first)
+        (number, section, text, not place)
         for number, section in enumerate(document.sections)
-        for text, first in _cut_section(section, size)
+        for place, text in enumerate(_cut_text(section.text, size))
     ]
     is_whole = len(parts) == 1 and "#" not in document.name
     return [
@@ -81,11 +84,6 @@ def cut_document(document: SourceDocument, size: PassageSize) -> list[TextPassag
         )
         for place, (number, section, text, first) in enumerate(parts, 1)
     ]
-
-
-def _cut_section(section: SourceSection, size: PassageSize) -> Iterator[tuple[str, bool]]:
-    for number, text in enumerate(_cut_text(section.text, size)):
-        yield text, not number
 
 
 def _cut_text(text: str, size: PassageSize) -> list[str]:
