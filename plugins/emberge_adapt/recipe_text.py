@@ -204,7 +204,7 @@ class _RecipeWriter:
     def _write_mining(self) -> Iterator[str]:
         options = [
             "data: $clean",
-            f"teachers: {{model: *base, max_length: {self.plan.training.max_length}}}",
+            f"teacher: {{model: *base, max_length: {self.plan.training.max_length}}}",
             "margin: 0.95",
             "count: 4",
         ]

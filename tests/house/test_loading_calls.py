@@ -36,7 +36,6 @@ CALLS = {
     "core/emberge/recipes/run/step_result.py": ["SentenceTransformer"],
     "core/emberge/tensor_files/pickles.py": ["torch.load"],
     "core/emberge/testing/training.py": ["SentenceTransformer"],
-    "plugins/emberge_data/steps/cross_encoder.py": ["CrossEncoder"],
     "plugins/emberge_data/steps/generate/local_author.py": [
         "kind.from_pretrained",
         "AutoConfig.from_pretrained",

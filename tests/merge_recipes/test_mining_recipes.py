@@ -100,8 +100,8 @@ def test_every_teacher_mines_with_every_margin_and_count() -> None:
     for name, model in TEACHERS.items():
         mined = group(f"by_{name}", found)
         assert {(one.margin, one.count) for one in mined} == {*product(MARGINS, COUNTS)}
-        assert {str(one.teachers[0].model) for one in mined} == {model}
-        assert len({repr(one.teachers) for one in mined}) == 1
+        assert {str(one.teacher.model) for one in mined} == {model}
+        assert len({repr(one.teacher) for one in mined}) == 1
         for one in group(name, found):
             miner = found[one.data[0].path.step]
             assert one.data[0].path.step.startswith(f"by_{name}.")

@@ -37,7 +37,7 @@ def test_nomic_v2_is_pretrained_and_tuned_as_sections_4_2_to_4_5_print() -> None
     found = steps_of(V2)
     pairs, upcycled = found["pairs"], found["upcycled"]
     assert (pairs.shard_size, pairs.top_k) == (1_000_000, 2)
-    assert [str(one.model) for one in pairs.teachers] == ["intfloat/multilingual-e5-small"]
+    assert str(pairs.teacher.model) == "intfloat/multilingual-e5-small"
     assert (upcycled.layers, upcycled.experts, upcycled.top_k) == ("alternate", EXPERTS, 2)
     first, last = found["pretrained"], found["tuned"]
     assert (settings(first), settings(last)) == (PRETRAINING, TUNING)
@@ -50,7 +50,7 @@ def test_nomic_v2_is_pretrained_and_tuned_as_sections_4_2_to_4_5_print() -> None
     assert found["mined"].count == NEGATIVES
     for step in ("filtered", "mined"):
         assert found[step].margin == MARGIN
-        assert [str(one.model) for one in found[step].teachers] == ["BAAI/bge-m3"]
+        assert str(found[step].teacher.model) == "BAAI/bge-m3"
 
 
 def test_nomic_v2_is_tuned_on_the_sets_of_appendix_b() -> None:

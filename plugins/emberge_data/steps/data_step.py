@@ -80,14 +80,13 @@ class DataStep(Step):
         dev: Iterable[tuple[StoredDataset, Iterable[Example]]] = (),
         test: Iterable[tuple[StoredDataset, Iterable[Example]]] = (),
         notes: Sequence[str] = (),
-        sections: Sequence[str] = (),
         scored_by: tuple[str, ...] = (),
     ) -> Artifact:
         """Consume the outcomes, write the catalogue of kept rows and the counts, and return the artifact.
 
         `dev` and `test` are sets that are not for training; the catalogue lists them separately. `notes` are
-        sentences below the table of counts, and `sections` further lines of Markdown; both may be filled
-        while the outcomes are consumed. `scored_by` are the models that gave the rows new scores.
+        sentences below the table of counts, which may be filled while the outcomes are consumed. `scored_by`
+        are the models that gave the rows new scores.
 
         Raises:
             DataError: if no row of any set is kept.
@@ -123,12 +122,11 @@ class DataStep(Step):
         changes_by_set = {change.name: change.plain() for change in changes}
         text = json.dumps(changes_by_set, indent=1, ensure_ascii=False)
         write_text(workspace.folder / CHANGES, text)
+        lines = [*notes]
         if any(change.changed or change.dropped for change in changes):
-            sections = [*sections, f"Examples of dropped and changed rows are in `{CHANGES}`.", ""]
-        table = "\n".join(
-            [changes_table(self.title, changes), *notes, *([""] if notes else []), *sections]
-        )
-        write_text(workspace.folder / TABLE, table)
+            lines.append(f"Examples of dropped and changed rows are in `{CHANGES}`.")
+        table = "\n\n".join([changes_table(self.title, changes).rstrip("\n"), *lines])
+        write_text(workspace.folder / TABLE, f"{table}\n")
         counts = {
             name: {key: value for key, value in change.items() if key != "examples"}
             for name, change in changes_by_set.items()

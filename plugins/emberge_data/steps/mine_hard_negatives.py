@@ -19,33 +19,29 @@ from emberge import (
     Workspace,
 )
 from emberge.contracts import describe_kinds
-from emberge.wording import prose
 
-from emberge_data.steps.listed_set import ListedSet, rows_of
-from emberge_data.steps.negative_choice import ChoiceOptions
+from emberge_data.steps.compared_set import EMPTY, ComparedSet, rows_of
 from emberge_data.steps.outcome import Outcome
-from emberge_data.steps.taught_step import SetDescription, TaughtStep, describe_spread
+from emberge_data.steps.taught_step import TaughtStep
 
 if TYPE_CHECKING:
+    import numpy as np
     from emberge.data import FirstRows, StoredDataset
     from numpy.typing import NDArray
 
-    from emberge_data.steps.listed_set import ArrangedSet
-    from emberge_data.steps.mined_report import MinedSet
-    from emberge_data.steps.negative_choice import Passages
-    from emberge_data.steps.search.exact import SearchMemory
-    from emberge_data.steps.search.found_passages import FoundPassages
-    from emberge_data.steps.search.space import Space
-    from emberge_data.steps.teacher import OpenTeacher
-
-
-# Queries whose scores are shown where nothing passed.
-SHOWN = 1000
+    from emberge_data.steps.similarity import (
+        Excluded,
+        FoundDocuments,
+        Numbers,
+        Scores,
+        SearchSimilarity,
+        VectorSimilarity,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class MineHardNegatives(TaughtStep):
-    """Hard negatives: the passages nearest to each query by exact cosine, without its positives.
+    """Hard negatives: the passages nearest to each query by cosine, without its positives.
 
     A passage that is very near to a query may be a positive that nobody has marked. So with a `margin` of
     0.95 no negative has a score above 95 % of the lowest score of the query's positives, by the same teacher
@@ -55,30 +51,20 @@ class MineHardNegatives(TaughtStep):
     Passages are the positives and negatives of the set's rows, each text once; with a `corpus`, its texts and
     the positives of the rows. Rows with the same anchor are one query. A query never gets one of its
     positives or itself. In a set with labels it never gets a text of a row with the same label either, even
-    if that text has another label in another row; in such a set, a negative whose label no row states does
-    not count as a passage.
+    if that text has another label in another row; negatives of such rows have no label of their own, and do
+    not count as passages.
 
-    With several teachers, each lists passages by its own scores. A passage that any teacher scores above its
-    threshold is left out of all lists. The lists are interleaved: the first passage of each list, then the
-    second of each, each passage once.
+    The teacher may be any retriever: with `backbone: splade` or `multi_vector` passages are compared by dot
+    product or late interaction (MaxSim), and `range` says how many passages of each query are listed.
 
-    A teacher may be any retriever: with `backbone: splade` or `multi_vector` passages are compared by dot
-    product or late interaction (MaxSim). Such a teacher works alone, and `range` says how many passages of
-    each query it lists. `changes.md` tells of how many queries a positive is among these.
-
-    With vectors, scores depend on the stored embeddings alone, and passages with equal scores keep their
-    order. So the negatives are the same on every device and with any amount of memory.
-
-    `changes.md` has the number of negatives, in all and per row, quantiles of their cosines beside those of
-    the positives, how many queries find a positive among as many passages, the share of the nearest
-    passages that `margin` left out, whether more than a tenth of the scores are tied, and
-    three queries with their nearest negatives.
+    `changes.md` has the number of negatives, the scores of negatives and positives, how many passages
+    `margin` left out and, with a `range`, how many queries have a positive among its passages.
 
     Example:
         mined:
           mine_hard_negatives:
             data: ./pairs.jsonl
-            teachers: sentence-transformers/all-MiniLM-L6-v2
+            teacher: sentence-transformers/all-MiniLM-L6-v2
             count: 10
     """
 
@@ -102,7 +88,13 @@ class MineHardNegatives(TaughtStep):
         yield from super().check(context)
         if self.range is not None:
             yield from self._check_range(context, *self.range)
-        yield from self._check_found(context)
+        kind = self.teacher.backbone.kind
+        if kind != "vector" and self.range is None:
+            yield context.problem(
+                f"a teacher with {describe_kinds({kind})} lists so many passages of each query as range "
+                f"says; name it, such as range: [1, {10 * self.count}]",
+                "range",
+            )
         for reference in self.corpus:
             path = context.data(reference)
             if path is not None and not path.is_file():
@@ -120,25 +112,6 @@ class MineHardNegatives(TaughtStep):
                 "range",
             )
 
-    def _check_found(self, context: Preflight) -> Iterator[Problem]:
-        """Yield problems of options that need scores of any pair, which only vectors have."""
-        kinds = {
-            teacher.backbone.kind for teacher in self.teachers if teacher.backbone.kind != "vector"
-        }
-        if not kinds:
-            return
-        words = describe_kinds(kinds)
-        if len(self.teachers) > 1:
-            yield context.problem(
-                f"a teacher with {words} works alone; name one teacher", "teachers"
-            )
-        if self.range is None:
-            yield context.problem(
-                f"a teacher with {words} lists so many passages of each query as range says; name it, such "
-                f"as range: [1, {10 * self.count}]",
-                "range",
-            )
-
     def set_problems(self, head: FirstRows) -> Iterator[str]:
         yield from super().set_problems(head)
         if head.texts is not None and not self.corpus and head.texts <= self.count:
@@ -147,132 +120,160 @@ class MineHardNegatives(TaughtStep):
                 "name a corpus"
             )
 
-    def arranged(self, dataset: StoredDataset, workspace: Workspace) -> ArrangedSet:
-        from emberge_data.steps.listed_set import ArrangedSet
-        from emberge_data.steps.negative_choice import places_of_passages
-
+    def list_texts(self, dataset: StoredDataset, workspace: Workspace) -> ComparedSet:
         paths = [workspace.data(reference) for reference in self.corpus]
-        listed = ListedSet.of(dataset, workspace, read_corpora(paths, workspace.readers))
-        arranged = ArrangedSet.of(listed, places_of_passages(listed))
-        if len(arranged.documents) <= self.count:
+        has_labels = any(example.label is not None for example in rows_of(dataset))
+        compared = ComparedSet.of(
+            dataset,
+            workspace,
+            negatives=not self.corpus and not has_labels,
+            corpus=read_corpora(paths, workspace.readers),
+        )
+        if len(compared.documents) <= self.count:
             raise DataError(
-                f"dataset '{arranged.name}' has {len(arranged.documents):,} passages, too few for count "
+                f"dataset '{compared.name}' has {len(compared.documents):,} passages, too few for count "
                 f"({self.count}) beside a positive; lower count, or name a corpus"
             )
-        return arranged
+        return compared
 
-    def compare(
-        self, number: int, arranged: ArrangedSet, teacher: OpenTeacher, workspace: Workspace
-    ) -> Space | FoundPassages:
-        if teacher.kind == "vector":
-            return super().compare(number, arranged, teacher, workspace)
-        from emberge_data.steps.search.found_passages import FoundPassages, find_passages
-
-        last = min(self.range[1] if self.range else self.count, len(arranged.documents))
-        passages = self._passages(arranged)
-        return FoundPassages.kept(
-            workspace.work / "found" / str(number),
-            lambda: find_passages(
-                teacher.search(),
-                arranged,
-                last,
-                positives=passages.positives,
-                excluded=passages.excluded,
-                prompts=teacher.prompts(arranged.dataset),
-                show_progress=lambda done, total: workspace.progress(done, total, "passages"),
-            ),
-        )
-
-    def _passages(self, arranged: ArrangedSet) -> Passages:
-        from emberge_data.steps.negative_choice import passages_of
-
-        return passages_of(arranged, keep_negatives=self.existing == "keep")
-
-    @property
-    def _choice(self) -> ChoiceOptions:
-        return ChoiceOptions(count=self.count, margin=self.margin, ranks=self.range)
-
-    def outcomes(
+    def judge(
         self,
-        number: int,
-        arranged: ArrangedSet,
-        spaces: Sequence[Space | FoundPassages],
+        compared: ComparedSet,
+        similarity: VectorSimilarity | SearchSimilarity,
         workspace: Workspace,
-    ) -> Generator[Outcome, None, SetDescription]:
-        from emberge_data.steps.kept_blocks import KeptBlocks
-        from emberge_data.steps.mined_report import MinedSet
-        from emberge_data.steps.negative_choice import choose
-
-        passages = self._passages(arranged)
-        choice = self._choice
-        limits = self.limits(workspace)
-        blocks = KeptBlocks(
-            workspace.work / "mined" / str(number),
-            len(arranged.queries),
-            lambda queries: choose(spaces, queries, passages, choice, limits).places,
-            lambda done, total: workspace.progress(done, total, "queries"),
-        )
-        if not any((block >= 0).any() for block in blocks):
-            raise DataError(self._explain_nothing(arranged, spaces, passages))
-        for row, example in enumerate(rows_of(arranged.dataset)):
-            places = blocks[int(arranged.query_of[row])]
-            texts = [arranged.documents[int(place)] for place in places if place >= 0]
-            short = len(texts) < self.count
-            shortage = "no negative" if self.count == 1 else f"fewer than {self.count} negatives"
-            note = shortage if short else "negatives mined"
-            existing_negatives = example.negatives if self.existing == "keep" else ()
-            # Scores that negatives had are not those of a teacher that has mined others.
-            mined_example = dataclasses.replace(
-                example, negatives=(*existing_negatives, *texts), negative_scores=None
-            )
-            yield Outcome(row, example, mined_example, note)
-        teachers = [str(teacher.model) for teacher in self.teachers]
-        mined = MinedSet(arranged, spaces, teachers, passages, blocks)
-        return self._describe_set(mined, limits, workspace)
-
-    def _describe_set(
-        self, mined: MinedSet, limits: SearchMemory, workspace: Workspace
-    ) -> SetDescription:
-        """Return the counts of mined negatives as sentences, and their cosines and examples as Markdown."""
-        sentences = [
-            mined.count_sentence(),
-            *mined.describe_ranks(self._choice, limits, workspace.warn),
-        ]
-        lines = [
-            f"## {prose(mined.arranged.name)}",
-            "",
-            *mined.describe_cosines(),
-            "",
-            "Some of the queries, with cosines by the first teacher:",
-            "",
-            *mined.describe_examples(),
-            "",
-        ]
-        return SetDescription(sentences, lines)
-
-    def _explain_nothing(
-        self, arranged: ArrangedSet, spaces: Sequence[Space | FoundPassages], passages: Passages
-    ) -> str:
+    ) -> Generator[Outcome, None, str]:
         import numpy as np
 
-        from emberge_data.steps.negative_choice import lowest_positives, nearest_passages
+        from emberge_data.steps.similarity import describe_spread, lowest_scores
 
-        queries = np.arange(min(SHOWN, len(arranged.queries)))
-        best = nearest_passages(spaces, queries, 1, excluded=passages.excluded)
-        seen = [
-            f"{teacher.model} scores the lowest positives {describe_spread(lowest)} and the nearest "
-            f"other passages {describe_spread(nearest_documents.scores)}"
-            for teacher, nearest_documents, lowest in zip(
-                self.teachers,
-                best,
-                (lowest_positives(space, queries, passages.positives) for space in spaces),
-                strict=True,
+        queries = len(compared.queries)
+        found, ceilings = self._search(compared, similarity, workspace)
+        lowest = lowest_scores(compared.positives, found.pair_scores, queries)
+        first, last = self.range or (1, self.count)
+        documents, scores = found.documents[:, first - 1 :], found.scores[:, first - 1 :]
+        is_found = documents != EMPTY
+        passes = is_found if ceilings is None else is_found & (scores <= ceilings[:, None])
+        if not passes.any():
+            raise DataError(
+                f"dataset '{compared.name}': no passage passes for any query ({self.teacher.model} scores "
+                f"the lowest positives {describe_spread(lowest)}); raise margin ({self.margin}), widen "
+                "range, or name a corpus"
             )
-        ]
-        return (
-            f"dataset '{arranged.name}': no passage passes for any query ({'; '.join(seen)}); raise margin "
-            f"({self.margin}), widen range, or name a corpus"
+        is_negative = passes & (np.cumsum(passes, axis=1) <= self.count)
+        yield from self._list_outcomes(compared, documents, is_negative)
+        sentence = (
+            f"{compared.name}: {is_negative.sum():,} negatives for {is_negative.any(axis=1).sum():,} of "
+            f"{queries:,} queries, which score {describe_spread(scores[is_negative])}; the lowest positives "
+            f"score {describe_spread(lowest)}"
         )
+        if self.margin is not None:
+            above = found.above + int((is_found & ~passes).sum())
+            sentence += f"; margin {self.margin:g} left out {above:,} passages"
+        if self.range is not None:
+            highest = -lowest_scores(compared.positives, -found.pair_scores, queries)
+            reached = int(((found.scores >= highest[:, None]).sum(axis=1) < last).sum())
+            sentence += f"; {reached:,} queries have a positive among the first {last:,} passages"
+        return f"{sentence}."
+
+    def _list_outcomes(
+        self, compared: ComparedSet, documents: Numbers, is_negative: NDArray[np.bool_]
+    ) -> Iterator[Outcome]:
+        shortage = "no negative" if self.count == 1 else f"fewer than {self.count} negatives"
+        for row, example in enumerate(rows_of(compared.dataset)):
+            query = compared.anchors.queries[row]
+            places = documents[query][is_negative[query]]
+            texts = [compared.documents[int(place)] for place in places]
+            kept = example.negatives if self.existing == "keep" else ()
+            # Scores that negatives had are not those of a teacher that has mined others.
+            after = dataclasses.replace(example, negatives=(*kept, *texts), negative_scores=None)
+            yield Outcome(
+                row, example, after, shortage if len(texts) < self.count else "negatives mined"
+            )
+
+    def _search(
+        self,
+        compared: ComparedSet,
+        similarity: VectorSimilarity | SearchSimilarity,
+        workspace: Workspace,
+    ) -> tuple[FoundDocuments, Scores | None]:
+        """Return the passages nearest to each query, and the highest score of its negatives.
+
+        Without a `range` all those found are below it.
+        """
+        from emberge_data.steps.similarity import (
+            VectorSimilarity,
+            find_best,
+            find_thresholds,
+            lowest_scores,
+        )
+
+        positives, size = compared.positives, (len(compared.queries), len(compared.documents))
+
+        def find_ceilings(scores: Scores) -> Scores | None:
+            if self.margin is None:
+                return None
+            return find_thresholds(lowest_scores(positives, scores, size[0]), self.margin)
+
+        ceilings = None
+        if self.range is None:
+            assert isinstance(similarity, VectorSimilarity), "a check asks others for a range"
+            ceilings = find_ceilings(similarity.score(positives.queries, positives.documents))
+        found = find_best(
+            similarity.tiles(),
+            positives,
+            _exclude(compared, keeps_negatives=self.existing == "keep"),
+            size=size,
+            count=min(self.range[1] if self.range else self.count, size[1]),
+            ceilings=ceilings,
+            show_progress=lambda done, total: workspace.progress(done, total, "queries"),
+        )
+        return found, find_ceilings(found.pair_scores) if self.range else ceilings
+
+
+def _exclude(compared: ComparedSet, *, keeps_negatives: bool) -> Excluded:
+    """Return a function that lists the documents in a tile which its queries must not get.
+
+    They are a query's own positives and itself, its negatives if they are kept, and all texts of rows that
+    have a label of one of its rows.
+    """
+    import numpy as np
+
+    anchors, positives = compared.anchors, compared.positives
+    size = len(compared.queries), len(compared.documents)
+    own = [anchors, positives, *([compared.negatives] if keeps_negatives else [])]
+    excluded = _build_mask(
+        np.concatenate([pairs.queries for pairs in own]),
+        np.concatenate([pairs.documents for pairs in own]),
+        size,
+    )
+    names = {label: number for number, label in enumerate({*compared.labels} - {None})}
+    if not names:
+        return lambda rows, columns: excluded[rows][:, columns].nonzero()
+    label_of = np.array([names.get(label, EMPTY) for label in compared.labels])
+    of_query = _build_mask(anchors.queries, label_of[anchors.rows], (size[0], len(names)))
+    of_document = _build_mask(
+        np.concatenate([label_of[pairs.rows] for pairs in (anchors, positives)]),
+        np.concatenate([pairs.documents for pairs in (anchors, positives)]),
+        (len(names), size[1]),
+    )
+
+    def list_excluded(rows: slice, columns: slice) -> tuple[Numbers, Numbers]:
+        same_label = of_query[rows] @ of_document[:, columns]
+        listed: tuple[Numbers, Numbers] = (excluded[rows][:, columns] + same_label).nonzero()
+        return listed
+
+    return list_excluded
+
+
+def _build_mask(rows: Numbers, columns: Numbers, size: tuple[int, int]) -> Any:
+    """Return a sparse matrix that is true at these places, of which those with an EMPTY number are none."""
+    import numpy as np
+    from scipy.sparse import csr_array
+
+    is_place = (rows != EMPTY) & (columns != EMPTY)
+    return csr_array(
+        (np.ones(is_place.sum(), dtype=bool), (rows[is_place], columns[is_place])), shape=size
+    )
 
 
 def read_corpora(paths: Sequence[Path], readers: Sequence[Reader]) -> Iterator[str]:

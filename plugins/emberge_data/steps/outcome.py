@@ -157,10 +157,24 @@ def drop_lonely(
 
 def drop_negatives(example: Example, numbers: Collection[int]) -> Example:
     """Return the example without the negatives at these indices, and without their scores."""
-    kept_places = [number for number in range(len(example.negatives)) if number not in numbers]
-    scores = example.negative_scores
     return replace(
         example,
-        negatives=tuple(example.negatives[number] for number in kept_places),
-        negative_scores=None if scores is None else tuple(scores[number] for number in kept_places),
+        negatives=_leave_out(example.negatives, numbers),
+        negative_scores=_leave_out(example.negative_scores, numbers),
     )
+
+
+def drop_positives(example: Example, numbers: Collection[int]) -> Example:
+    """Return the example without the positives at these indices, and without their scores."""
+    return replace(
+        example,
+        positives=_leave_out(example.positives, numbers),
+        positive_scores=_leave_out(example.positive_scores, numbers),
+    )
+
+
+def _leave_out(entries: Any, numbers: Collection[int]) -> Any:
+    """Return the entries that are not at these indices; None if there are none at all."""
+    if entries is None:
+        return None
+    return tuple(entry for number, entry in enumerate(entries) if number not in numbers)

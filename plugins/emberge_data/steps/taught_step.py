@@ -1,56 +1,39 @@
-"""Base of the steps that use the similarities of teachers."""
+"""Base of the steps that use a teacher's similarities of queries and documents."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from emberge import Artifact, Preflight, Problem, Workspace
 
+from emberge_data.steps.compared_set import ComparedSet, without_positives
 from emberge_data.steps.data_step import DataStep
-from emberge_data.steps.listed_set import without_positives
-from emberge_data.steps.teacher import Teacher
+from emberge_data.steps.teacher import OpenTeacher, Teacher
 
 if TYPE_CHECKING:
     from emberge.data import FirstRows, StoredDataset
-    from numpy.typing import NDArray
 
-    from emberge_data.steps.listed_set import ArrangedSet
     from emberge_data.steps.outcome import Outcome
-    from emberge_data.steps.search.exact import SearchMemory
-    from emberge_data.steps.search.found_passages import FoundPassages
-    from emberge_data.steps.search.space import Space
-    from emberge_data.steps.teacher import OpenTeacher
-
-
-@dataclass(frozen=True, slots=True)
-class SetDescription:
-    """Description of a set's result: sentences, and lines of Markdown below them."""
-
-    sentences: Sequence[str] = ()
-    lines: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaughtStep(DataStep):
-    """Step over sets of queries and positives, which uses the similarities of teachers.
+    """Step over sets of queries and positives, which uses the similarities of a teacher.
 
     All ranks embed the texts as vectors together, and the first rank does the rest alone.
     """
 
     every_rank: ClassVar[bool] = True
 
-    teachers: tuple[Teacher, ...]
-    """Encoders that judge: one, or several that must agree."""
+    teacher: Teacher
+    """Encoder that judges."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         problems, checked = self.checked_data(context)
         yield from problems
-        if not self.teachers:
-            yield context.problem("there is no teacher; name a model", "teachers")
-        for teacher in self.teachers:
-            yield from teacher.check(context, "teachers")
+        yield from self.teacher.check(context)
         for head in checked.heads:
             for message in self.set_problems(head):
                 yield context.problem(message, "data")
@@ -65,101 +48,50 @@ class TaughtStep(DataStep):
                 "it out with `only`"
             )
 
-    def arranged(self, dataset: StoredDataset, workspace: Workspace) -> ArrangedSet:
-        """Return the queries and documents of a set that teachers are to embed."""
-        raise NotImplementedError
+    @property
+    def scored_by(self) -> tuple[str, ...]:
+        """Models that give the rows new scores."""
+        return ()
 
-    def compare(
-        self, number: int, arranged: ArrangedSet, teacher: OpenTeacher, workspace: Workspace
-    ) -> Space | FoundPassages:
-        """Return the similarities of the `number`-th set's queries and documents by a teacher."""
-        from emberge_data.steps.search.space import Space
+    def list_texts(self, dataset: StoredDataset, workspace: Workspace) -> ComparedSet:
+        """Return the queries and documents of a set that the teacher is to embed."""
+        return ComparedSet.of(dataset, workspace)
 
-        queries = teacher.queries(arranged.queries, arranged.dataset)
-        documents = teacher.documents(arranged.documents, arranged.dataset)
-        return Space(queries, documents, workspace.machine.device)
+    def compare(self, compared: ComparedSet, teacher: OpenTeacher) -> Any:
+        """Return what the teacher says of a set; called on every rank."""
+        return teacher.compare(compared)
 
-    def outcomes(
-        self,
-        number: int,
-        arranged: ArrangedSet,
-        spaces: Sequence[Any],
-        workspace: Workspace,
-    ) -> Generator[Outcome, None, SetDescription | None]:
-        """Yield the outcome of every row of the `number`-th set, decided by the teachers' similarities.
-
-        `spaces` has what `compare` returned for each teacher.
-        The generator returns sentences and Markdown on the set, or None.
-        """
+    def judge(
+        self, compared: ComparedSet, similarity: Any, workspace: Workspace
+    ) -> Generator[Outcome, None, str | None]:
+        """Yield the outcome of every row by what `compare` returned; return a sentence on the set."""
         raise NotImplementedError
 
     def run(self, workspace: Workspace) -> Artifact:
         from emberge.ranks import join_ranks
 
-        sets = [self.arranged(dataset, workspace) for dataset in self.load(workspace)]
-        with workspace.part("stage", 1, 2):
-            spaces = self._embed_sets(sets, workspace)
-        if not join_ranks(workspace.machine.device).is_first:
-            return Artifact(kind="data")
+        sets = [self.list_texts(dataset, workspace) for dataset in self.load(workspace)]
+        with self.teacher.opened(workspace) as teacher:
+            similarities = []
+            with workspace.part("stage", 1, 2):
+                for number, compared in enumerate(sets, 1):
+                    with workspace.part("set", number, len(sets), compared.name):
+                        similarities.append(self.compare(compared, teacher))
+            if not join_ranks(workspace.machine.device).is_first:
+                return Artifact(kind="data")
+            notes: list[str] = []
 
-        notes: list[str] = []
-        sections: list[str] = []
+            def judge(number: int, compared: ComparedSet) -> Iterator[Outcome]:
+                with workspace.part("set", number + 1, len(sets), compared.name):
+                    note = yield from self.judge(compared, similarities[number], workspace)
+                notes.extend([note] if note else [])
 
-        def yield_outcomes(number: int, arranged: ArrangedSet) -> Iterator[Outcome]:
-            with workspace.part("set", number + 1, len(sets), arranged.name):
-                description = yield from self.outcomes(number, arranged, spaces[number], workspace)
-            if description is not None:
-                notes.extend(description.sentences)
-                sections.extend(description.lines)
-
-        with workspace.part("stage", 2, 2):
-            return self.finish(
-                workspace,
-                (
-                    (arranged.dataset, yield_outcomes(number, arranged))
-                    for number, arranged in enumerate(sets)
-                ),
-                {"teachers": [str(teacher.model) for teacher in self.teachers]},
-                notes=notes,
-                sections=sections,
-            )
-
-    def _embed_sets(
-        self, sets: Sequence[ArrangedSet], workspace: Workspace
-    ) -> list[list[Space | FoundPassages]]:
-        """Return each set's similarities by each teacher, with one teacher in memory at a time."""
-        from emberge.ranks import join_ranks
-
-        is_first = join_ranks(workspace.machine.device).is_first
-        spaces_by_set: list[list[Space | FoundPassages]] = [[] for _ in sets]
-        for place, teacher in enumerate(self.teachers, 1):
-            if teacher.backbone.kind != "vector" and not is_first:
-                continue
-            with (
-                workspace.part("teacher", place, len(self.teachers), teacher.model.text),
-                teacher.opened(workspace) as teacher_model,
-            ):
-                for number, arranged in enumerate(sets):
-                    with workspace.part("set", number + 1, len(sets), arranged.name):
-                        space = self.compare(number, arranged, teacher_model, workspace)
-                    spaces_by_set[number].append(space)
-        return spaces_by_set
-
-    def limits(self, workspace: Workspace) -> SearchMemory:
-        """Return the memory that a search may take."""
-        from emberge_data.steps.search.exact import SearchMemory
-
-        memory = workspace.machine.memory
-        return SearchMemory() if memory is None else SearchMemory(memory)
-
-
-def describe_spread(values: NDArray[Any]) -> str:
-    """Return the lowest, median and highest of the numbers as text."""
-    import numpy as np
-
-    sample = np.asarray(values, dtype=np.float64)
-    sample = sample[np.isfinite(sample)]
-    if not len(sample):
-        return "none"
-    low, middle, high = np.quantile(sample, [0, 0.5, 1], method="nearest")
-    return f"{low:.4g} to {high:.4g}, median {middle:.4g}"
+            outcomes = ((one.dataset, judge(number, one)) for number, one in enumerate(sets))
+            with workspace.part("stage", 2, 2):
+                return self.finish(
+                    workspace,
+                    outcomes,
+                    {"teacher": str(self.teacher.model)},
+                    notes=notes,
+                    scored_by=self.scored_by,
+                )

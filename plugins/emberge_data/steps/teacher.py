@@ -1,9 +1,9 @@
-"""Teachers: encoders that judge texts, whose embeddings are kept in the store of the run."""
+"""Teachers: models that judge texts, whose embeddings and scores are kept in the store of the run."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +22,15 @@ from emberge import (
     component,
 )
 from emberge.data import open_data_file
-from emberge.model_folder import TextLimit
+from emberge.model_folder import CrossEncoderFacts, TextLimit
 
 if TYPE_CHECKING:
-    from emberge.encoding import EmbeddingStore, TextSearch, Vectors
+    import numpy as np
+    from emberge.encoding import EmbeddingStore, Vectors
+    from numpy.typing import NDArray
+
+    from emberge_data.steps.compared_set import ComparedSet, TextPairs
+    from emberge_data.steps.similarity import SearchSimilarity, VectorSimilarity
 
 
 SHOWN = 3
@@ -71,20 +76,25 @@ class Teacher:
     document_prompt: str | None = None
     """Text before documents."""
 
-    def check(self, context: Preflight, option: str = "teacher") -> Iterator[Problem]:
-        """Yield problems of the checkpoint, and a warning if its own prompts are not used."""
+    def check(self, context: Preflight, *, reads_pairs: bool = False) -> Iterator[Problem]:
+        """Yield problems of the checkpoint, and a warning if its own prompts are not used.
+
+        With `reads_pairs` it may be a cross-encoder too.
+        """
         folder = context.whole_model(self.model)
         if folder is None:
             return
-        problems = self.backbone.describe(folder).problems
+        facts = CrossEncoderFacts.read(folder)
+        reads_pairs &= facts.is_one
+        problems = facts.problems if reads_pairs else self.backbone.describe(folder).problems
         for message in problems or TextLimit.read(folder).problems(self.max_length):
-            yield context.problem(f"{self.model}: {message}", option)
-        unused = self._list_unused_prompts(folder)
+            yield context.problem(f"{self.model}: {message}", "teacher")
+        unused = "" if reads_pairs else self._list_unused_prompts(folder)
         if unused and self.query_prompt is None:
             yield context.warning(
                 f"{self.model} has prompts that are not used: {unused}; write query_prompt and "
                 "document_prompt (an empty text for none)",
-                option,
+                "teacher",
             )
 
     def _list_unused_prompts(self, folder: Path) -> str:
@@ -102,75 +112,94 @@ class Teacher:
         """Load the encoder for the duration of the `with` block; each rank of the step embeds a share."""
         from emberge.encoding import EmbeddingStore
         from emberge.ranks import join_ranks
+        from emberge_encoder import CrossEncoder as PairBackbone
 
         model = workspace.model(self.model)
         with workspace.whole_model(model) as folder:
-            encoder = self.backbone.load(folder, device=workspace.machine.device, dtype="float32")
+            reads_pairs = CrossEncoderFacts.read(folder).is_one
+            backbone = PairBackbone() if reads_pairs else self.backbone
+            encoder = backbone.load(folder, device=workspace.machine.device, dtype="float32")
             store = EmbeddingStore(
                 workspace.store,
                 encoder,
-                model=f"{model.fingerprint} {self.backbone!r}",
+                model=f"{model.fingerprint} {backbone!r}",
                 name=model.name,
                 progress=workspace.progress,
                 ranks=join_ranks(workspace.machine.device),
             )
-            yield OpenTeacher(self, model.name, store, workspace)
+            yield OpenTeacher(self, backbone.kind, model.name, store, workspace)
 
 
 class OpenTeacher:
-    """Loaded teacher, which embeds the two sides of a data set."""
+    """Loaded teacher, which compares queries and documents by embeddings of a kind."""
 
     def __init__(
-        self, options: Teacher, name: str, store: EmbeddingStore, workspace: Workspace
+        self,
+        options: Teacher,
+        kind: EmbeddingKind,
+        name: str,
+        store: EmbeddingStore,
+        workspace: Workspace,
     ) -> None:
-        self.name = name
-        self._options = options
-        self._store = store
-        self._workspace = workspace
+        self.kind, self.name = kind, name
+        self._options, self._store, self._workspace = options, store, workspace
         tokenised = store.encoder.tokenise([_LONG], prompt="", max_length=options.max_length)
         self._limit = len(tokenised[0].ids)
 
-    @property
-    def kind(self) -> EmbeddingKind:
-        """Kind of the teacher's embeddings."""
-        return self._options.backbone.kind
-
-    def queries(self, texts: Sequence[str], dataset: Dataset) -> Vectors:
-        """Return embeddings of anchors, not normalised."""
-        return self._embed_texts(texts, self.prompts(dataset)[0], dataset)
-
-    def documents(self, texts: Sequence[str], dataset: Dataset) -> Vectors:
-        """Return embeddings of positives, negatives or a corpus."""
-        return self._embed_texts(texts, self.prompts(dataset)[1], dataset)
-
-    def search(self) -> TextSearch:
-        """Return a search by the teacher's own similarity, for all retrievers."""
+    def compare(self, compared: ComparedSet) -> VectorSimilarity | SearchSimilarity:
+        """Return the similarity of a set's queries and documents, with all vectors embedded."""
         from emberge.encoding import TextEmbedder, TextSearch
 
-        embedder = TextEmbedder(self._store.encoder, model=self.name)
-        return TextSearch(embedder, max_length=self._options.max_length)
+        from emberge_data.steps.similarity import SearchSimilarity, VectorSimilarity
 
-    def prompts(self, dataset: Dataset) -> tuple[str, str]:
-        """Return the prompts of a set's queries and documents."""
+        dataset = compared.dataset
+        prompts = self._find_query_prompt(dataset), self._find_document_prompt(dataset)
+        if self.kind != "vector":
+            embedder = TextEmbedder(self._store.encoder, model=self.name)
+            search = TextSearch(embedder, max_length=self._options.max_length)
+            return SearchSimilarity(search, compared, prompts)
+        queries, documents = (
+            self._store.embed(texts, prompt=prompt, max_length=self._options.max_length)
+            for texts, prompt in zip((compared.queries, compared.documents), prompts, strict=True)
+        )
+        for vectors in (queries, documents):
+            self._warn_of_cut(vectors, dataset, "texts")
+        return VectorSimilarity(queries, documents, self._workspace.machine.device)
+
+    def score_pairs(self, compared: ComparedSet, pairs: TextPairs) -> NDArray[np.float32]:
+        """Return a cross-encoder's output for each pair, or another teacher's cosine of it, float32 [n]."""
+        from emberge_data.steps.similarity import SearchSimilarity
+
+        if self.kind != "pair_score":
+            similarity = self.compare(compared)
+            assert not isinstance(similarity, SearchSimilarity), "a check refuses it"
+            return similarity.score(pairs.queries, pairs.documents).clip(-1.0, 1.0)
+        scores = self._store.embed_pairs(
+            compared.queries.take(pairs.queries, self._options.query_prompt),
+            compared.documents.take(pairs.documents, self._options.document_prompt),
+            max_length=self._options.max_length,
+        )
+        self._warn_of_cut(scores, compared.dataset, "pairs")
+        return scores[:][:, 0]
+
+    def _find_document_prompt(self, dataset: Dataset) -> str:
+        if self._options.document_prompt is not None:
+            return self._options.document_prompt
+        if dataset.symmetric:
+            return self._find_query_prompt(dataset)
         prompts = self._store.encoder.prompts
-        document_prompt = self._options.document_prompt
-        if document_prompt is None and dataset.symmetric:
-            document_prompt = self._find_query_prompt(dataset)
-        if document_prompt is None:
-            document_prompt = prompts.get("document", prompts.get("passage", ""))
-        return self._find_query_prompt(dataset), document_prompt
+        return prompts.get("document", prompts.get("passage", ""))
 
     def _find_query_prompt(self, dataset: Dataset) -> str:
         if self._options.query_prompt is not None:
             return self._options.query_prompt
         return dataset.prompt or self._store.encoder.prompts.get("query", "")
 
-    def _embed_texts(self, texts: Sequence[str], prompt: str, dataset: Dataset) -> Vectors:
-        vectors = self._store.embed(texts, prompt=prompt, max_length=self._options.max_length)
+    def _warn_of_cut(self, vectors: Vectors, dataset: Dataset, noun: str) -> None:
         cut = int((vectors.lengths >= self._limit).sum())
         if cut:
             self._workspace.warn(
-                f"{dataset.info.name}: {cut:,} of {len(texts):,} texts ({cut / len(texts):.1%}) are as long "
-                f"as {self.name} reads or longer ({self._limit:,} tokens), so their ends count for nothing"
+                f"{dataset.info.name}: {cut:,} of {len(vectors):,} {noun} ({cut / len(vectors):.1%}) are as "
+                f"long as {self.name} reads or longer ({self._limit:,} tokens), so their ends count for "
+                "nothing"
             )
-        return vectors

@@ -14,9 +14,8 @@ import yaml
 from emberge import load_plugins
 from emberge.cli.main import main
 from emberge_adapt import AdaptRequest, prepare
-from emberge_data.steps import kept_blocks
 from emberge_data.steps.generate.chat_server import ChatServer
-from emberge_data.steps.generate.kept_replies import KeptReplies
+from emberge_data.steps.generate.model_reply import KeptReplies
 
 from tests.support import tiny
 from tests.support.chat_server import Wrong, completion, queries_by_rule, serving_chat
@@ -31,15 +30,14 @@ PARALLEL = 3
 def test_a_mining_that_dies_ends_in_the_same_bytes(
     bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With several segments of embeddings and blocks of queries."""
+    """With several segments of embeddings."""
     monkeypatch.setattr(embedding_store, "SEGMENT", 16)
-    monkeypatch.setattr(kept_blocks, "BLOCK", 8)
     draw = random.Random(0)
     rows = [[" ".join(draw.choices(tiny.WORDS, k=6)) for _ in range(2)] for _ in range(40)]
     (tmp_path / "rows.jsonl").write_text(
         "".join(json.dumps({"query": query, "pos": [found]}) + "\n" for query, found in rows)
     )
-    mined = {"teachers": str(bert), "count": 3, "range": [1, 9], "margin": None}
+    mined = {"teacher": str(bert), "count": 3, "range": [1, 9], "margin": None}
     step = {"mine_hard_negatives": {"data": str(tmp_path / "rows.jsonl"), **mined}}
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(json.dumps({"steps": {"mined": step}}))
@@ -48,7 +46,7 @@ def test_a_mining_that_dies_ends_in_the_same_bytes(
 
 def write_generation(documents: Path, server: dict[str, Any]) -> dict[str, Any]:
     """A recipe of the step alone."""
-    step = {"documents": str(documents), "by": server, "judge": server}
+    step = {"documents": str(documents), "by": server}
     return {"steps": {"generated": {"generate_queries": step}}}
 
 
@@ -59,7 +57,7 @@ def write_adaptation(documents: Path, server: dict[str, Any]) -> dict[str, Any]:
     )
     recipe: dict[str, Any] = yaml.safe_load(prepare(request, load_plugins()).recipe_text)
     steps = recipe["steps"]
-    steps["generated"]["generate_queries"] |= {"by": server, "judge": server}
+    steps["generated"]["generate_queries"] |= {"by": server}
     training = steps["trained"]["train"]
     training["learning_rate"] = float(training["learning_rate"])  # PyYAML takes 7e-5 for text
     del steps["scores"]["evaluate"]["require"]

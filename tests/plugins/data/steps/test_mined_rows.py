@@ -1,4 +1,4 @@
-"""What teachers' vectors make of rows: mined, filtered and found again, by hand on circles of vectors."""
+"""What a teacher's vectors make of rows: mined, filtered and found again, by hand on circles of vectors."""
 
 from __future__ import annotations
 
@@ -14,22 +14,16 @@ import pytest
 from emberge import DataEntry, DataError, DataRef, ModelRef
 from emberge.data import StoredDataset, check_entries, load_datasets
 from emberge_data.json_lines import JsonLines
-from emberge_data.steps import kept_blocks
+from emberge_data.steps.compared_set import ComparedSet
 from emberge_data.steps.consistency_filter import ConsistencyFilter
 from emberge_data.steps.filter_negatives import FilterNegatives
-from emberge_data.steps.kept_blocks import KeptBlocks
-from emberge_data.steps.listed_set import ArrangedSet, ListedSet
-from emberge_data.steps.mine_hard_negatives import MineHardNegatives, read_corpora
-from emberge_data.steps.negative_choice import passages_of, places_of_passages
-from emberge_data.steps.search.exact import SearchMemory
-from emberge_data.steps.search.exclusions import Lists
-from emberge_data.steps.search.space import Side, Space
-from emberge_data.steps.taught_step import describe_spread
+from emberge_data.steps.mine_hard_negatives import MineHardNegatives, _exclude, read_corpora
+from emberge_data.steps.similarity import VectorSimilarity
 from emberge_data.steps.teacher import Teacher
 from numpy.typing import NDArray
 
 READERS = [JsonLines()]
-TEACHERS = (Teacher(model=ModelRef("one")),)
+TEACHER = Teacher(model=ModelRef("one"))
 
 
 def write(path: Path, *rows: Any) -> Path:
@@ -43,18 +37,16 @@ def dataset(folder: Path, *rows: Any, **options: Any) -> StoredDataset:
     return found
 
 
-def workspace(folder: Path, **more: Any) -> Any:
+def workspace(folder: Path) -> Any:
     """What a step has around it, with the calls of its progress in `seen`."""
     seen: list[Any] = []
-    given = {"seed": 3, "machine": SimpleNamespace(memory=None)}
     return SimpleNamespace(
         work=folder,
         readers=READERS,
+        seed=3,
         data=lambda reference: folder / reference.text,
         progress=lambda *words: seen.append(words),
         seen=seen,
-        warn=lambda message: seen.append(message),
-        **{**given, **more},
     )
 
 
@@ -69,26 +61,27 @@ ROWS = (
     {"query": "r", "pos": ["b"], "neg": ["x"], "label": None},
     {"query": "q", "pos": ["c"], "neg": ["a"]},
 )
+SCORED = [{**row, "neg_scores": [0.5] * len(row["neg"])} for row in ROWS]  # type: ignore[arg-type]
 # Of the documents a, x, y, b, c; all queries are alike.
 COSINES = (0.8, 0.79, 0.5, 0.7, 0.9)
 
 
-def space(arranged: ArrangedSet, cosines: Sequence[float] = COSINES) -> Space:
-    return Space(on_a_circle(*[1.0] * len(arranged.queries)), on_a_circle(*cosines))
+def similarity(compared: ComparedSet, cosines: Sequence[float] = COSINES) -> VectorSimilarity:
+    queries: Any = on_a_circle(*[1.0] * len(compared.queries))
+    documents: Any = on_a_circle(*cosines)
+    return VectorSimilarity(queries, documents, "cpu")
 
 
-def outcomes(step: Any, around: Any, *rows: Any, cosines: Sequence[float] = COSINES) -> list[Any]:
-    """Rows' numbers, texts after the step (positives, negatives, scores of both), and notes."""
-    arranged = step.arranged(dataset(around.work, *rows), around)
+def judged(step: Any, around: Any, *rows: Any, cosines: Sequence[float] = COSINES) -> list[Any]:
+    """Rows' texts after the step (positives, negatives, scores of both), and notes."""
+    compared = step.list_texts(dataset(around.work, *rows), around)
 
     def follow() -> Iterator[Any]:
-        around.description = yield from step.outcomes(
-            7, arranged, [space(arranged, cosines)], around
-        )
+        around.sentence = yield from step.judge(compared, similarity(compared, cosines), around)
 
     found = list(follow())
     assert [one.before for one in found] == [
-        arranged.dataset[n] for n in range(len(arranged.dataset))
+        compared.dataset[n] for n in range(len(compared.dataset))
     ]
     assert [one.row for one in found] == list(range(len(rows)))
     return [
@@ -106,33 +99,34 @@ def outcomes(step: Any, around: Any, *rows: Any, cosines: Sequence[float] = COSI
     ]
 
 
+def mine(**options: Any) -> MineHardNegatives:
+    return MineHardNegatives(data=(), teacher=TEACHER, **options)
+
+
 # ── sets ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_texts_of_a_set_are_listed_once_with_their_rows(tmp_path: Path) -> None:
-    listed = ListedSet.of(dataset(tmp_path, *ROWS), workspace(tmp_path), ["new", "x"])
-    assert list(listed.texts) == ["q", "a", "x", "y", "r", "b", "c", "new"]
-    assert (listed.name, listed.labels) == ("rows", [None] * 3)
-    assert listed.anchors.tolist() == [0, 4, 0]
-    assert (listed.positives.places.tolist(), listed.positives.starts.tolist()) == (
-        [1, 5, 6],
-        [0, 1, 2, 3],
-    )
-    assert listed.negatives.places.tolist() == [2, 3, 2, 1]
-    assert listed.negatives.rows.tolist() == [0, 0, 1, 2]
-    assert [listed.negatives.of(row).tolist() for row in range(3)] == [[2, 3], [2], [1]]
-    assert listed.extra.tolist() == [7, 2]
-    arranged = ArrangedSet.of(listed, places_of_passages(listed))
-    assert (arranged.name, arranged.dataset) == ("rows", listed.dataset)
-    assert (list(arranged.queries), list(arranged.documents)) == (
-        ["q", "r"],
-        ["a", "x", "b", "c", "new"],
-    )
-    assert (len(arranged.documents), arranged.documents[1:3]) == (5, ["x", "b"])
-    assert arranged.query_of.tolist() == [0, 1, 0]
-    assert arranged.document_of.tolist() == [-1, 0, 1, -1, -1, 2, 3, 4]
-    lists = arranged.lists(arranged.numbers(listed.positives), arranged.numbers(listed.negatives))
-    assert [lists[n].tolist() for n in range(len(lists))] == [[0, 1, 3], [1, 2]]
+    found = dataset(tmp_path, *ROWS)
+    compared = ComparedSet.of(found, workspace(tmp_path), corpus=["new", "x"])
+    assert (compared.name, compared.dataset, compared.labels) == ("rows", found, [None] * 3)
+    assert list(compared.queries) == ["q", "r"]
+    assert list(compared.documents) == ["a", "x", "y", "b", "c", "new"]
+    assert compared.documents[1:3] == ["x", "y"]
+    assert compared.documents.take(np.array([3, 0]), "to ")[:] == ["to b", "to a"]
+
+    def pairs(name: str) -> list[list[int]]:
+        one = getattr(compared, name)
+        return [one.rows.tolist(), one.queries.tolist(), one.documents.tolist()]
+
+    assert pairs("anchors") == [[0, 1, 2], [0, 1, 0], [-1, -1, -1]]
+    assert pairs("positives") == [[0, 1, 2], [0, 1, 0], [0, 3, 4]]
+    assert pairs("negatives") == [[0, 0, 1, 2], [0, 0, 1, 0], [1, 2, 1, 0]]
+    split = compared.negatives.split(np.arange(4), 3)
+    assert [part.tolist() for part in split] == [[0, 1], [2], [3]]
+    alone = ComparedSet.of(found, workspace(tmp_path), negatives=False)
+    assert list(alone.documents) == ["a", "b", "c"]
+    assert alone.negatives.documents.tolist() == [-1, -1, -1, 0]
 
 
 def test_a_row_without_a_positive_is_named_by_its_number(tmp_path: Path) -> None:
@@ -148,10 +142,21 @@ def test_a_row_without_a_positive_is_named_by_its_number(tmp_path: Path) -> None
 
     bare = Bare(info=found.info, draws=False)
     with pytest.raises(DataError, match="'rows': row 2 has no positive"):
-        ListedSet.of(bare, workspace(tmp_path))  # type: ignore[arg-type]
+        ComparedSet.of(bare, workspace(tmp_path))  # type: ignore[arg-type]
     labelled = dataset(tmp_path, *({"text": f"t{n}", "label": n % 2} for n in range(4)))
     with pytest.raises(DataError, match=r"'rows' has no positives of its own.*`only`"):
-        ListedSet.of(labelled, workspace(tmp_path))
+        ComparedSet.of(labelled, workspace(tmp_path))
+
+
+def allowed(compared: ComparedSet, **options: Any) -> list[str]:
+    """The documents that each query may get as negatives, joined."""
+    size = len(compared.queries), len(compared.documents)
+    mask = np.ones(size, dtype=bool)
+    exclude = _exclude(compared, **{"keeps_negatives": False, **options})
+    for columns in (slice(0, 2), slice(2, size[1])):  # as tiles are cut
+        rows, places = exclude(slice(0, size[0]), columns)
+        mask[rows, places + columns.start] = False
+    return ["".join(np.array(compared.documents[:])[row]) for row in mask]
 
 
 def test_a_query_gets_neither_itself_nor_a_text_of_its_labels(tmp_path: Path) -> None:
@@ -160,68 +165,58 @@ def test_a_query_gets_neither_itself_nor_a_text_of_its_labels(tmp_path: Path) ->
         {"query": "r", "pos": ["b"], "neg": ["a"], "label": "two"},
         {"query": "q", "pos": ["c"], "neg": ["q"], "label": "two"},
         {"query": "s", "pos": ["q"], "neg": ["r"], "label": "one"},
+        {"query": "t", "pos": ["d"], "neg": ["r"], "label": "three"},
     )
-    listed = ListedSet.of(dataset(tmp_path, *rows), workspace(tmp_path))
-    arranged = ArrangedSet.of(listed, places_of_passages(listed))
-    # x has no label, and s is neither positive nor negative.
-    assert list(arranged.documents) == ["q", "a", "r", "b", "c"]
-    found = passages_of(arranged)
-    assert [found.positives[n].tolist() for n in range(3)] == [[1, 4], [3], [0]]
-    everything = np.arange(5)
-    allowed = [found.excluded.allows(n, everything).tolist() for n in range(3)]
-    # q is of both labels, r of the second, s of the first.
-    assert allowed == [
-        [False, False, False, False, False],
-        [False, True, False, False, False],
-        [False, False, True, True, True],
-    ]
-    assert found.size == 5
+    compared = mine(count=1).list_texts(dataset(tmp_path, *rows), workspace(tmp_path))
+    assert list(compared.documents) == [
+        "q",
+        "a",
+        "b",
+        "c",
+        "d",
+    ]  # the labels of x and r are unknown
+    # q is of both labels, r of the second, s of the first, t of another.
+    assert allowed(compared) == ["d", "ad", "bcd", "qabc"]
 
 
 def test_negatives_are_only_out_of_the_question_to_keep_them(tmp_path: Path) -> None:
-    listed = ListedSet.of(dataset(tmp_path, *ROWS), workspace(tmp_path))
-    arranged = ArrangedSet.of(listed, places_of_passages(listed))
-    assert list(arranged.documents) == ["a", "x", "y", "b", "c"]
-    plain, kept = (passages_of(arranged, keep_negatives=keep) for keep in (False, True))
-    assert (plain.excluded.group, plain.excluded.grouped) == (None, None)
-    assert [plain.excluded.own[n].tolist() for n in (0, 1)] == [[0, 4], [3]]
-    assert [kept.excluded.own[n].tolist() for n in (0, 1)] == [[0, 1, 2, 4], [1, 3]]
+    compared = ComparedSet.of(dataset(tmp_path, *ROWS), workspace(tmp_path))
+    assert allowed(compared) == ["xyb", "axyc"]
+    assert allowed(compared, keeps_negatives=True) == ["b", "ayc"]
 
 
 # ── steps ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_options_that_are_not_given_are_those_of_the_docs() -> None:
-    assert dataclasses.asdict(MineHardNegatives(data=(), teachers=())) | {"data": ()} == {
+    assert dataclasses.asdict(mine()) | {"teacher": None} == {
         "data": (),
-        "teachers": (),
+        "teacher": None,
         "count": 10,
         "margin": 0.95,
         "range": None,
         "existing": "replace",
         "corpus": (),
     }
-    found = ConsistencyFilter(data=(), teachers=())
+    found = ConsistencyFilter(data=(), teacher=TEACHER)
     assert (found.top_k, found.shard_size, found.seed) == (2, 1_000_000, None)
-    assert FilterNegatives(data=(), teachers=()).margin == 0.95
+    assert FilterNegatives(data=(), teacher=TEACHER).margin == 0.95
     assert MineHardNegatives.every_rank is True
-
-
-def mine(**options: Any) -> MineHardNegatives:
-    return MineHardNegatives(data=(), teachers=TEACHERS, **options)
 
 
 def test_mined_rows_have_new_negatives_and_no_scores_of_old_ones(tmp_path: Path) -> None:
     around = workspace(tmp_path)
-    rows = [{**row, "neg_scores": [0.5] * len(row["neg"])} for row in ROWS]  # type: ignore[arg-type]
     # The lowest positive of q has 0.8, so that 0.76 is the threshold; that of r has 0.7.
-    assert outcomes(mine(count=2), around, *rows) == [
+    assert judged(mine(count=2), around, *SCORED) == [
         (("a", "by", None, None), "negatives mined"),
         (("b", "y", None, None), "fewer than 2 negatives"),
         (("c", "by", None, None), "negatives mined"),
     ]
-    assert around.seen == [(0, 2, "queries")]
-    assert (tmp_path / "mined" / "7" / "0.npy").is_file()
+    assert around.seen == [(2, 2, "queries")]
+    assert around.sentence == (
+        "rows: 3 negatives for 2 of 2 queries, which score 0.5 to 0.7, median 0.5; the lowest positives "
+        "score 0.7 to 0.8, median 0.7; margin 0.95 left out 4 passages."
+    )
 
 
 @pytest.mark.parametrize(
@@ -233,58 +228,56 @@ def test_mined_rows_have_new_negatives_and_no_scores_of_old_ones(tmp_path: Path)
         ({"count": 1, "margin": None}, ["x", "c", "x"]),
         ({"count": 1, "margin": 0.99}, ["x", "y", "x"]),
         ({"count": 1, "range": (2, 2)}, ["b", "", "b"]),
+        ({"count": 1, "range": (2, 9)}, ["b", "y", "b"]),
+        ({"count": 2, "range": (2, 3), "margin": None}, ["by", "ax", "by"]),
     ],
 )
 def test_options_decide_which_passages_are_negatives(
-    options: dict[str, Any], expected: list[str | None], tmp_path: Path
+    options: dict[str, Any], expected: list[str], tmp_path: Path
 ) -> None:
-    rows = [{**row, "neg_scores": [0.5] * len(row["neg"])} for row in ROWS]  # type: ignore[arg-type]
-    found = outcomes(mine(**options), workspace(tmp_path), *rows)
-    assert [after and after[1] for after, _ in found] == expected
-    assert {after and after[3] for after, _ in found} == {None}
+    found = judged(mine(**options), workspace(tmp_path), *SCORED)
+    assert [after[1] for after, _ in found] == expected
+    assert {after[3] for after, _ in found} == {None}
     count = options["count"]
     few = "no negative" if count == 1 else f"fewer than {count} negatives"
-    short = [after is None or len(after[1]) < options["count"] for after, _ in found]
     if options.get("existing") != "keep":
+        short = [len(negatives) < count for negatives in expected]
         assert [note == few for _, note in found] == short
 
 
-def test_a_description_counts_the_negatives_of_all_blocks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole, parted = workspace(tmp_path), workspace(tmp_path / "parted")
-    (tmp_path / "parted").mkdir()
-    outcomes(mine(count=2), whole, *ROWS)
-    monkeypatch.setattr(kept_blocks, "BLOCK", 1)
-    outcomes(mine(count=2), parted, *ROWS)
-    assert len(list((tmp_path / "parted" / "mined" / "7").iterdir())) == 2
-    assert parted.description == whole.description
-    assert "3 of 3 rows have mined negatives, 5 in all" in whole.description.sentences[0]
+def test_below_a_negative_score_the_threshold_is_lower_still(tmp_path: Path) -> None:
+    """0.95 of 0.8 is 0.76, and of -0.2 it is -0.21 that a negative may have."""
+    rows = [{"query": "q", "pos": ["a"], "neg": [*"bcdefg"]}]
+    for cosines, negatives in (
+        ((0.80, 0.79, 0.77, 0.7601, 0.7599, 0.74, 0.60), "efg"),
+        ((-0.2, -0.195, -0.205, -0.209, -0.211, -0.3, -0.9), "efg"),
+    ):
+        found = judged(mine(count=6), workspace(tmp_path), *rows, cosines=cosines)
+        assert found[0][0][1] == negatives
+
+
+def test_a_range_tells_how_many_queries_find_a_positive(tmp_path: Path) -> None:
+    around = workspace(tmp_path)
+    judged(mine(count=1, range=(1, 2), margin=None), around, *ROWS)
+    assert around.sentence.endswith("; 1 queries have a positive among the first 2 passages.")
 
 
 def test_where_nothing_passes_the_scores_seen_are_told(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
-        outcomes(mine(count=2, margin=0.1), workspace(tmp_path), *ROWS)
+        judged(mine(count=2, margin=0.1), workspace(tmp_path), *ROWS)
     assert str(caught.value) == (
         "dataset 'rows': no passage passes for any query (one scores the lowest positives 0.7 to 0.8, "
-        "median 0.7 and the nearest other passages 0.79 to 0.9, median 0.79); raise margin (0.1), widen "
-        "range, or name a corpus"
+        "median 0.7); raise margin (0.1), widen range, or name a corpus"
     )
-
-
-def test_a_spread_is_of_finite_numbers() -> None:
-    """Of a query without a passage the best score is -inf."""
-    assert describe_spread(np.array([3, -np.inf, 1, np.nan, 2])) == "1 to 3, median 2"
-    assert describe_spread(np.array([-np.inf])) == "none"
 
 
 def test_too_few_passages_are_refused(tmp_path: Path) -> None:
     found = dataset(tmp_path, *ROWS)
-    assert len(mine(count=4).arranged(found, workspace(tmp_path)).documents) == 5
+    assert len(mine(count=4).list_texts(found, workspace(tmp_path)).documents) == 5
     with pytest.raises(DataError, match=r"'rows' has 5 passages, too few for count \(5\)"):
-        mine(count=5).arranged(found, workspace(tmp_path))
+        mine(count=5).list_texts(found, workspace(tmp_path))
     write(tmp_path / "more.jsonl", {"text": "new"})
-    more = mine(count=3, corpus=(DataRef("more.jsonl"),)).arranged(found, workspace(tmp_path))
+    more = mine(count=3, corpus=(DataRef("more.jsonl"),)).list_texts(found, workspace(tmp_path))
     assert list(more.documents) == ["a", "b", "c", "new"]
 
 
@@ -310,24 +303,24 @@ def test_filtered_rows_lose_negatives_above_the_threshold_with_their_scores(tmp_
         {**ROWS[2], "neg_scores": [1.0]},
     ]
     note = "negatives above the threshold are gone"
-    step = FilterNegatives(data=(), teachers=TEACHERS, margin=0.95)
-    assert outcomes(step, workspace(tmp_path), *rows) == [
+    step = FilterNegatives(data=(), teacher=TEACHER, margin=0.95)
+    assert judged(step, workspace(tmp_path), *rows) == [
         (("a", "y", None, (0.5,)), note),
         (("b", "", None, ()), note),
         (("c", "", None, ()), note),
     ]
-    found = outcomes(step, workspace(tmp_path), *ROWS)
+    found = judged(step, workspace(tmp_path), *ROWS)
     assert [after[1:] for after, _ in found] == [(text, None, None) for text in ("y", "", "")]
     whole = dataclasses.replace(step, margin=0.99)
-    assert [after[1] for after, _ in outcomes(whole, workspace(tmp_path), *ROWS)] == ["xy", "", ""]
+    assert [after[1] for after, _ in judged(whole, workspace(tmp_path), *ROWS)] == ["xy", "", ""]
     with pytest.raises(DataError) as caught:
-        outcomes(dataclasses.replace(step, margin=0.1), workspace(tmp_path), *ROWS)
+        judged(dataclasses.replace(step, margin=0.1), workspace(tmp_path), *ROWS)
     assert str(caught.value) == (
         "dataset 'rows': every negative is above the threshold (one scores the lowest positives 0.7 to "
         "0.8, median 0.7 and negatives 0.5 to 0.8, median 0.79); raise margin (0.1), or mine others"
     )
     with pytest.raises(DataError, match="'rows' has no negatives to filter"):
-        step.arranged(dataset(tmp_path, {"query": "q", "pos": ["a"]}), workspace(tmp_path))
+        step.list_texts(dataset(tmp_path, {"query": "q", "pos": ["a"]}), workspace(tmp_path))
 
 
 def test_rows_keep_the_positives_that_are_found_again(tmp_path: Path) -> None:
@@ -337,115 +330,30 @@ def test_rows_keep_the_positives_that_are_found_again(tmp_path: Path) -> None:
         {"query": "r", "pos": ["c"], "pos_scores": [0.25]},
         {"query": "s", "pos": ["d"], "pos_scores": [0.75]},
     )
-    step = ConsistencyFilter(data=(), teachers=TEACHERS, top_k=2)
+    step = ConsistencyFilter(data=(), teacher=TEACHER, top_k=2)
     cosines = (0.9, 0.6, 0.8, 0.7)  # a is first, c second; b is fourth, or third beside its own a
-    assert outcomes(step, around, *rows, cosines=cosines) == [
+    assert judged(step, around, *rows, cosines=cosines) == [
         (("a", "", (0.5,), None), "positives"),
         (("c", "", (0.25,), None), "positives"),
         (None, "no positive among the 2 nearest"),
     ]
     assert around.seen == [(0, 1, "shards")]
     wide = dataclasses.replace(step, top_k=3)
-    found = outcomes(wide, around, *rows, cosines=cosines)
+    found = judged(wide, around, *rows, cosines=cosines)
     assert [after and after[0] for after, _ in found] == ["ab", "c", "d"]
     alone = dataclasses.replace(step, shard_size=1, top_k=1)
-    assert len(outcomes(alone, around, *rows, cosines=cosines)) == 3
+    assert len(judged(alone, around, *rows, cosines=cosines)) == 3
     assert around.seen[-3:] == [(n, 3, "shards") for n in range(3)]
-    few = [{"query": "q", "pos": ["a"]}, {"query": "a", "pos": ["b"]}]
-    arranged = step.arranged(dataset(tmp_path, *few), around)
-    crossed = Space(
-        np.eye(2, dtype=np.float32), np.array([[0.1, 0.9], [0.9, 0.1]], dtype=np.float32)
-    )
-    with pytest.raises(DataError) as caught:
-        list(dataclasses.replace(step, top_k=1).outcomes(0, arranged, [crossed], around))
+    few = [{"query": "q", "pos": ["a"]}, {"query": "r", "pos": ["b"]}]
+    with pytest.raises(DataError) as caught:  # all score alike: of the other one half is higher
+        judged(dataclasses.replace(step, top_k=0), around, *few, cosines=(0.25, 0.25))
     assert str(caught.value) == (
-        "dataset 'rows': no positive is among the 1 nearest documents of its query (one scores them "
-        "0.1104 to 0.1104, median 0.1104); raise top_k, make shards smaller, or see to the teacher's "
-        "prompts"
+        "dataset 'rows': no positive is among the 0 nearest documents of its query (one scores them "
+        "0.25 to 0.25, median 0.25); raise top_k, make shards smaller, or see to the teacher's prompts"
     )
-
-
-def test_a_search_may_take_the_memory_of_the_machine(tmp_path: Path) -> None:
-    machine = SimpleNamespace(memory=1 << 20)
-    assert mine().limits(workspace(tmp_path)) == SearchMemory() == SearchMemory(512 << 20)
-    assert mine().limits(workspace(tmp_path, machine=machine)) == SearchMemory(1 << 20)
 
 
 # ── parts ───────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_tile_is_as_large_as_memory_and_device_allow() -> None:
-    assert SearchMemory().tile("cpu", 10_000) == (2048, 8192)
-    assert SearchMemory().tile("cpu", 10_000, 2) == (1024, 8192)
-    assert SearchMemory().tile("cpu", 100) == (100, 8192)
-    assert SearchMemory(8 << 30).tile("cuda", 100_000) == (32768, 8192)
-    assert SearchMemory(4 << 14).tile("cpu", 100) == (1, 4096)
-    assert SearchMemory(1).tile("cpu", 100) == (1, 1024)
-    assert SearchMemory(1 << 20).queries(64) == 256
-    assert SearchMemory(1).queries(64) == 1
-
-
-def test_vectors_are_looked_at_in_pieces_with_the_same_result(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    draw = np.random.default_rng(0)
-    queries, documents = (draw.normal(size=(n, 5)).astype(np.float32) for n in (7, 11))
-    asked, places = np.arange(7), draw.integers(0, 11, (7, 3))
-    whole = Space(queries, documents)
-    expected = whole.scores(asked, places), whole.documents.units(slice(2, 9)).tolist()
-    assert whole.queries.piece == (16 << 20) // 20
-    monkeypatch.setattr("emberge_data.steps.search.space.PIECE", 60)
-    cut = Space(queries, documents)
-    assert (cut.documents.piece, cut.documents.dimension, len(cut.documents)) == (3, 5, 11)
-    assert cut.documents.lengths.tolist() == whole.documents.lengths.tolist()
-    assert (cut.scores(asked, places) == expected[0]).all()
-    assert cut.documents.units(slice(2, 9)).tolist() == expected[1]
-    assert cut.scores(asked, places[:, 0]).shape == (7,)
-    monkeypatch.setattr("emberge_data.steps.search.space.PIECE", 1)
-    assert Space(queries, documents).queries.piece == 1
-
-
-def test_vectors_of_a_store_are_compared_as_float32() -> None:
-    stored = np.array([[1, 2], [3, 4], [5, 6]], np.float16)[:, ::-1]
-    side = Side(stored)
-    found = side.at(np.array([2, 0]))
-    assert (str(found.dtype), found.tolist(), found.is_contiguous()) == (
-        "torch.float32",
-        [[6, 5], [2, 1]],
-        True,
-    )
-    assert side.at(slice(0, 1)).tolist() == [[2, 1]]
-    assert (str(side.lengths.dtype), side.lengths.tolist()) == ("torch.float64", [5, 25, 61])
-    assert str(side.units(slice(0, 3)).dtype) == "torch.float32"
-
-
-def test_lists_lack_what_they_do_not_have() -> None:
-    lists = Lists.of([[1, 3], [], [2]])
-    numbers, places = np.array([0, 0, 1, 2, 2, 0]), np.array([1, 2, 1, 2, 9, 9])
-    assert lists.lacks(numbers, places).tolist() == [False, True, True, False, True, True]
-    assert Lists.of([[], []]).lacks(np.array([0, 1]), np.array([0, 5])).tolist() == [True, True]
-    taken = lists.select(np.array([2, 0, 2]))
-    assert [taken[n].tolist() for n in range(len(taken))] == [[2], [1, 3], [2]]
-
-
-def test_blocks_are_computed_once_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert kept_blocks.BLOCK == 16384
-    monkeypatch.setattr(kept_blocks, "BLOCK", 4)
-    computed: list[list[int]] = []
-    told: list[tuple[int, int]] = []
-
-    def compute(rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        computed.append(rows.tolist())
-        return rows[:, None] * 10
-
-    blocks = KeptBlocks(tmp_path / "a" / "b", 6, compute, lambda *words: told.append(words))
-    assert [blocks[row].tolist() for row in range(6)] == [[n * 10] for n in range(6)]
-    assert [block.shape for block in blocks] == [(4, 1), (2, 1)]
-    assert (computed, told) == ([[0, 1, 2, 3], [4, 5]], [(0, 6), (4, 6)])
-    (tmp_path / "a" / "b" / "1.npy").unlink()
-    assert KeptBlocks(tmp_path / "a" / "b", 6, compute)[5].tolist() == [50]
-    assert computed[2:] == [[4, 5]]
-    assert sorted(path.name for path in (tmp_path / "a" / "b").iterdir()) == ["0.npy", "1.npy"]
 
 
 def test_passages_of_corpora_have_their_titles_before_them(tmp_path: Path) -> None:

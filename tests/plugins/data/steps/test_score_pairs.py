@@ -1,4 +1,4 @@
-"""The step `score_pairs`: a teacher's score of each text, kept over a kill, and errors before work."""
+"""The step `score_pairs`: a teacher's score of each text, and errors before work."""
 
 from __future__ import annotations
 
@@ -27,14 +27,10 @@ from emberge.data import load_catalogue, load_datasets
 from emberge.model_folder import CrossEncoderFacts
 from emberge.results import read_artifact
 from emberge_data.json_lines import JsonLines
-from emberge_data.steps import pair_scores
-from emberge_data.steps.cross_encoder import CrossEncoderModel
-from emberge_data.steps.pair_scores import PairScores, Segment, list_pairs
 
 from tests.support import tiny
 from tests.support.result_folders import folders
 from tests.support.tolerance import of_pass
-from tests.support.training_data import retrieval
 
 # A pass may be off by so much of what one sum is; cosines have lengths beside.
 SLACK, OF_COSINES = 5, 20
@@ -213,8 +209,9 @@ def test_the_table_counts_rows_with_a_negative_above_a_positive(made: dict[str, 
     assert notes.get("scored, a negative above a positive", 0) == higher
     assert sum(notes.values()) == len(rows)
     positives = [score for row in rows for score in row["pos_scores"]]
-    mean = pytest.approx(np.mean(positives), abs=1e-6)
-    assert details["scores"]["pairs"]["positives"] == mean
+    low, middle, high = np.quantile(positives, [0, 0.5, 1], method="nearest")
+    (sentence,) = details["sentences"]
+    assert f"positives score {low:.4g} to {high:.4g}, median {middle:.4g}, negatives" in sentence
 
 
 def test_scored_sets_name_their_teacher_and_keep_their_origin(made: dict[str, Path]) -> None:
@@ -226,68 +223,11 @@ def test_pairs_that_are_too_long_are_counted(made: dict[str, Path], reranker: Pa
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(reranker)
-    pairs = [(r["query"], text) for r in ROWS for text in (*r["pos"], *r["neg"])]
-    long = sum(len(tokenizer(*pair)["input_ids"]) > 12 for pair in pairs)
-    assert 0 < long < len(pairs)
-    words = f"pairs: {long:,} pairs are longer"
+    listed = [(r["query"], text) for r in ROWS for text in (*r["pos"], *r["neg"])]
+    long = sum(len(tokenizer(*pair)["input_ids"]) >= 12 for pair in listed)
+    assert 0 < long < len(listed)
+    words = f"pairs: {long:,} of {len(listed)} pairs"
     assert [w for w in artifact_of(made["short"]).warnings if w.startswith(words)]
-
-
-# ── kills, ranks ────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_killed_step_scores_the_rest_and_ends_in_the_same_bytes(
-    place: Path, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pair_scores, "SEGMENT", 3)
-    whole = run(place, plugins, "{model: ./cross}", out="whole")
-    logits, read = CrossEncoderModel.logits, []
-
-    def mortal(self: CrossEncoderModel, pairs: Sequence[tuple[str, str]]) -> Any:
-        if len(read) == 1:
-            raise KeyboardInterrupt
-        read.append(len(pairs))
-        return logits(self, pairs)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(CrossEncoderModel, "logits", mortal)
-        with pytest.raises(KeyboardInterrupt):
-            run(place, plugins, "{model: ./cross}")
-    left: list[int] = []
-    monkeypatch.setattr(
-        CrossEncoderModel, "logits", lambda self, p: left.append(len(p)) or logits(self, p)
-    )
-    assert run(place, plugins, "{model: ./cross}") == whole
-    # Equal pairs of a segment are read once; of the first segment nothing is read again.
-    assert read == [3]
-    assert sum(left) == sum(len(row["pos"]) + len(row["neg"]) for row in ROWS) - 3
-    names = [path.name for path in (place / "whole" / "scored").iterdir()]
-    for name in names:
-        if name != "artifact.json":
-            same = (place / "out" / "scored" / name).read_bytes()
-            assert same == (place / "whole" / "scored" / name).read_bytes()
-
-
-def test_ranks_share_the_segments_and_leave_what_one_leaves(tmp_path: Path) -> None:
-    dataset = retrieval(20)
-    taken: dict[int, list[int]] = {0: [], 1: []}
-
-    def score(segment: Segment, rank: int = 0) -> tuple[list[float], int]:
-        taken[rank] += [row for row, _ in segment]
-        return [float(len(text)) for _, text in list_pairs(segment)], 1
-
-    alone = PairScores(tmp_path / "alone", dataset, 7)
-    alone.fill(score)
-    assert taken[0] == [*range(20)]
-    taken[0].clear()
-    shared = PairScores(tmp_path / "shared", dataset, 7)
-    for rank in (1, 0):
-        shared.fill(lambda segment, rank=rank: score(segment, rank), rank=rank, ranks=2)
-    assert sorted(taken[0] + taken[1]) == [*range(20)]
-    assert taken[0]
-    assert taken[1]
-    assert [*shared.rows()] == [*alone.rows()]
-    assert shared.cut() == alone.cut() > 1
 
 
 # ── bad input ───────────────────────────────────────────────────────────────────────────────────
@@ -322,7 +262,41 @@ def test_a_classifier_is_no_teacher(place: Path, plugins: Plugins) -> None:
     assert str(place / "classes" / "config.json") in found.message
 
 
-def test_a_head_without_weights_is_refused(place: Path) -> None:
+@pytest.mark.parametrize(
+    ("config", "cross", "outputs"),
+    [
+        ({"architectures": ["BertForSequenceClassification"]}, True, 2),
+        (
+            {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "a"}},
+            True,
+            None,
+        ),
+        (
+            {
+                "architectures": ["AForSequenceClassification", "B"],
+                "id2label": dict.fromkeys("abc"),
+            },
+            True,
+            3,
+        ),
+        ({"architectures": ["BertModel", "AForSequenceClassification"]}, False, None),
+        ({"architectures": []}, False, None),
+        ({"architectures": None}, False, None),
+        (None, False, None),
+    ],
+)
+def test_a_bare_folder_is_a_cross_encoder_by_its_first_class(
+    config: Any, cross: bool, outputs: int | None, tmp_path: Path
+) -> None:
+    if config is not None:
+        (tmp_path / "config.json").write_text(json.dumps(config))
+    assert CrossEncoderFacts.read(tmp_path).is_one is cross
+    found = CrossEncoderFacts.read(tmp_path).problems
+    assert len(found) == (outputs is not None)
+    assert all(f"config.json: the model has {outputs} outputs" in message for message in found)
+
+
+def test_a_head_without_weights_is_refused(place: Path, plugins: Plugins) -> None:
     from safetensors.torch import load_file, save_file
 
     folder = tiny.transformer(
@@ -333,7 +307,7 @@ def test_a_head_without_weights_is_refused(place: Path) -> None:
     save_file(trunk, path, metadata={"format": "pt"})
     assert not CrossEncoderFacts.read(folder).problems
     with pytest.raises(EmbergeError, match=r"classifier\.") as found:
-        CrossEncoderModel(folder, device="cpu")
+        run(place, plugins, "{model: ./headless}")
     assert str(folder) in str(found.value)
 
 

@@ -1,0 +1,146 @@
+"""Texts of a training set, each listed once, as the queries and documents that a teacher compares."""
+
+from __future__ import annotations
+
+import itertools
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar, overload
+
+from emberge import DataError, Example, Workspace
+
+if TYPE_CHECKING:
+    import numpy as np
+    from emberge.data import StoredDataset
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[np.int64]
+Value = TypeVar("Value", bound="np.generic")
+# Number of a text that is no document.
+EMPTY = -1
+
+
+def rows_of(dataset: StoredDataset) -> Iterator[Example]:
+    """Yield the examples of a set in order."""
+    return (dataset[row] for row in range(len(dataset)))
+
+
+def without_positives(name: str) -> str:
+    """Return the message for a set whose rows have no positives of their own."""
+    return (
+        f"dataset '{name}' has no positives of its own, so no pair to judge; leave it out with `only`, or "
+        "give its rows positives"
+    )
+
+
+class ChosenTexts(Sequence[str]):
+    """Selection of a list's texts by index, read on access, each after `prefix`."""
+
+    def __init__(self, texts: Sequence[str], places: Numbers, prefix: str = "") -> None:
+        self.texts, self.places, self.prefix = texts, places, prefix
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self.prefix + self.texts[int(place)] for place in self.places[index]]
+        return self.prefix + self.texts[int(self.places[index])]
+
+    def take(self, numbers: Numbers, prefix: str | None) -> ChosenTexts:
+        """Return the texts with these numbers, each after `prefix`."""
+        return ChosenTexts(self.texts, self.places[numbers], prefix or "")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TextPairs:
+    """Pairs of a query and a document in the order of rows: numbers of rows, queries and documents [n].
+
+    The number of a text that is no document is EMPTY.
+    """
+
+    rows: Numbers
+    queries: Numbers
+    documents: Numbers
+
+    def split(self, values: NDArray[Value], row_count: int) -> Iterator[NDArray[Value]]:
+        """Yield the values [n] of the pairs of each row."""
+        import numpy as np
+
+        starts = np.searchsorted(self.rows, np.arange(row_count + 1))
+        return (values[start:end] for start, end in itertools.pairwise(starts))
+
+
+@dataclass(frozen=True, eq=False)
+class ComparedSet:
+    """Distinct queries and documents of a set; rows with the same anchor are one query.
+
+    `anchors` are pairs of each row's query with its anchor as a document.
+    """
+
+    dataset: StoredDataset
+    queries: ChosenTexts
+    documents: ChosenTexts
+    anchors: TextPairs
+    positives: TextPairs
+    negatives: TextPairs
+    labels: Sequence[str | None]
+
+    @property
+    def name(self) -> str:
+        """Name of the set."""
+        return self.dataset.info.name
+
+    @classmethod
+    def of(
+        cls,
+        dataset: StoredDataset,
+        workspace: Workspace,
+        *,
+        negatives: bool = True,
+        corpus: Iterable[str] = (),
+    ) -> ComparedSet:
+        """List the texts of a set; its documents are the positives, the `negatives` and the `corpus`.
+
+        Raises:
+            DataError: if the set's rows have no positives of their own.
+        """
+        import numpy as np
+        from emberge.data import DistinctTexts
+
+        name = dataset.info.name
+        if dataset.info.task == "text" or dataset.draws:
+            raise DataError(without_positives(name))
+        counts, labels = array("q"), list[str | None]()
+
+        def texts() -> Iterator[str]:
+            for row, example in enumerate(rows_of(dataset), 1):
+                if not example.positives:
+                    raise DataError(f"dataset '{name}': row {row} has no positive; remove it")
+                counts.extend((1, len(example.positives), len(example.negatives)))
+                labels.append(example.label)
+                yield from (example.anchor, *example.positives, *example.negatives)
+            yield from corpus
+
+        distinct = DistinctTexts(texts(), workspace.work)
+        sizes = np.asarray(counts, np.int64).reshape(-1, 3)
+        rows = np.repeat(np.arange(len(sizes)), sizes.sum(axis=1))
+        sides = np.repeat(np.tile(np.arange(3), len(sizes)), sizes.reshape(-1))
+        places = distinct.places[: len(rows)]
+        used = places[(sides == 1) | ((sides == 2) & negatives)]
+        documents = np.union1d(used, distinct.places[len(rows) :])
+        number_of = np.full(len(distinct), EMPTY)
+        number_of[documents] = np.arange(len(documents))
+        queries, query_of = np.unique(places[sides == 0], return_inverse=True)
+
+        def pairs(side: int) -> TextPairs:
+            of_side = rows[sides == side]
+            return TextPairs(of_side, query_of[of_side], number_of[places[sides == side]])
+
+        chosen = ChosenTexts(distinct, queries), ChosenTexts(distinct, documents)
+        return cls(dataset, *chosen, pairs(0), pairs(1), pairs(2), labels)

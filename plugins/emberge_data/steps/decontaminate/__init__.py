@@ -1,1 +1,0 @@
-"""Removal of test texts from training sets, with a record of the findings."""

@@ -1,1 +1,0 @@
-"""Removal of rows that repeat other rows, exactly or nearly."""

@@ -1,0 +1,170 @@
+"""Similarities of a set's queries and documents: cosines of stored vectors, or a retriever's own scores.
+
+`semantic_search` of sentence-transformers knows neither documents that a query must not get nor a limit of
+their scores, so the tiles of products are searched here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emberge_data.steps.compared_set import EMPTY
+
+if TYPE_CHECKING:
+    from emberge.encoding import TextSearch, Vectors
+    from torch import Tensor
+
+    from emberge_data.steps.compared_set import ComparedSet, TextPairs
+
+Numbers: TypeAlias = NDArray[np.int64]
+Scores: TypeAlias = NDArray[np.float32]
+Excluded: TypeAlias = Callable[[slice, slice], tuple[Numbers, Numbers]]
+"""Function that returns rows and columns of a tile: documents that queries must not get."""
+Tiles: TypeAlias = "Iterator[tuple[slice, slice, Tensor]]"
+
+# Queries whose vectors are in memory at once; and queries and documents of a tile of 64 MB.
+_QUERIES, _ROWS, _COLUMNS = 16384, 2048, 8192
+
+
+class VectorSimilarity:
+    """Cosines of stored vectors, compared on a device."""
+
+    def __init__(self, queries: Vectors, documents: Vectors, device: str) -> None:
+        self._queries, self._documents, self._device = queries, documents, device
+
+    def score(self, queries: Numbers, documents: Numbers) -> Scores:
+        """Return the cosines of pairs, float32 [n], by their numbers."""
+        scores = np.empty(len(queries), np.float32)
+        for first in range(0, len(queries), _ROWS):
+            part = slice(first, first + _ROWS)
+            products = self._units(self._queries, queries[part]) * self._units(
+                self._documents, documents[part]
+            )
+            scores[part] = products.sum(dim=1).cpu().numpy()
+        return scores
+
+    def tiles(self, queries: Numbers | None = None, documents: Numbers | None = None) -> Tiles:
+        """Yield the cosines of these queries and documents, all by default, with the places of each tile."""
+        queries = np.arange(len(self._queries)) if queries is None else queries
+        documents = np.arange(len(self._documents)) if documents is None else documents
+        for start in range(0, len(queries), _QUERIES):
+            group = self._units(self._queries, queries[start : start + _QUERIES])
+            for first in range(0, len(documents), _COLUMNS):
+                columns = slice(first, min(first + _COLUMNS, len(documents)))
+                block = self._units(self._documents, documents[columns])
+                for row in range(0, len(group), _ROWS):
+                    part = group[row : row + _ROWS]
+                    yield slice(start + row, start + row + len(part)), columns, part @ block.T
+
+    def _units(self, vectors: Vectors, numbers: Numbers) -> Tensor:
+        import torch
+
+        rows = torch.from_numpy(vectors[numbers]).to(self._device)
+        return torch.nn.functional.normalize(rows)
+
+
+class SearchSimilarity:
+    """Scores of a sparse or multi-vector retriever, whose documents are embedded while they are compared."""
+
+    def __init__(self, search: TextSearch, compared: ComparedSet, prompts: tuple[str, str]) -> None:
+        self._search, self._compared, self._prompts = search, compared, prompts
+
+    def tiles(self) -> Tiles:
+        """Yield the scores of all queries with one block of documents after another."""
+        import torch
+
+        query_prompt, document_prompt = self._prompts
+        queries, documents = self._compared.queries, self._compared.documents
+        asked = self._search.embed_queries(queries[:], prompt=query_prompt)
+        for first in range(0, len(documents), asked.documents_at_once):
+            piece = slice(first, min(first + asked.documents_at_once, len(documents)))
+            scores = self._search.score(asked, documents[piece], prompt=document_prompt)
+            yield slice(0, len(queries)), piece, torch.from_numpy(scores)
+
+
+@dataclass(frozen=True, eq=False)
+class FoundDocuments:
+    """The best documents of each query, best first: numbers and scores [queries, n], padded with -1 and -inf.
+
+    `pair_scores` are those of the pairs that were asked for, and `above` counts the documents that were above
+    a query's ceiling.
+    """
+
+    documents: Numbers
+    scores: Scores
+    pair_scores: Scores
+    above: int
+
+
+def find_best(
+    tiles: Tiles,
+    pairs: TextPairs,
+    excluded: Excluded,
+    *,
+    size: tuple[int, int],
+    count: int,
+    ceilings: Scores | None = None,
+    show_progress: Callable[[int, int], None],
+) -> FoundDocuments:
+    """Return the `count` best documents of each query, without those excluded or above its ceiling.
+
+    `size` is the number of queries and of documents, and `pairs` are those whose scores are asked for.
+    """
+    import torch
+
+    scores = torch.full((size[0], count), -torch.inf)
+    documents = torch.full((size[0], count), EMPTY)
+    pair_scores, above, done = np.empty(len(pairs.queries), np.float32), 0, 0
+    for rows, columns, tile in tiles:
+        is_row = (pairs.queries >= rows.start) & (pairs.queries < rows.stop)
+        asked = is_row & (pairs.documents >= columns.start) & (pairs.documents < columns.stop)
+        places = pairs.queries[asked] - rows.start, pairs.documents[asked] - columns.start
+        pair_scores[asked] = tile[places].cpu().numpy()
+        tile[excluded(rows, columns)] = -torch.inf
+        if ceilings is not None:
+            is_above = tile > torch.from_numpy(ceilings[rows, None]).to(tile.device)
+            above += int(is_above.sum())
+            tile.masked_fill_(is_above, -torch.inf)
+        best, at = (part.cpu() for part in tile.topk(min(count, tile.shape[1]), dim=1))
+        joined = torch.cat([scores[rows], best], dim=1)
+        numbers = torch.cat([documents[rows], at + columns.start], dim=1)
+        scores[rows], order = joined.topk(count, dim=1)
+        documents[rows] = numbers.gather(1, order)
+        done += tile.numel()
+        show_progress(done // size[1], size[0])
+    documents[scores == -torch.inf] = EMPTY
+    # Of equal scores the earlier document comes first.
+    order = torch.from_numpy(np.lexsort((documents.numpy(), -scores.numpy()), axis=1))
+    return FoundDocuments(
+        documents.gather(1, order).numpy(), scores.gather(1, order).numpy(), pair_scores, above
+    )
+
+
+def lowest_scores(pairs: TextPairs, scores: Scores, queries: int) -> Scores:
+    """Return the lowest score of each query's pairs, float32 [queries]."""
+    lowest = np.full(queries, np.inf, np.float32)
+    np.minimum.at(lowest, pairs.queries, scores)
+    return lowest
+
+
+def find_thresholds(positives: Scores, margin: float) -> Scores:
+    """Return the highest score that a negative of these positives may have: s - (1 - margin) |s|.
+
+    s is the lowest score of the positives. If s is positive, the threshold is `margin` times s (NV-Retriever,
+    arXiv:2407.15831). If s is negative, that product would be above s; so the threshold is the same distance
+    below s.
+    """
+    return positives - np.float32(1 - margin) * abs(positives)
+
+
+def describe_spread(values: NDArray[np.floating]) -> str:
+    """Return the lowest, median and highest of the numbers as text."""
+    if not len(values):
+        return "none"
+    low, middle, high = np.quantile(values, [0, 0.5, 1], method="nearest")
+    return f"{low:.4g} to {high:.4g}, median {middle:.4g}"
