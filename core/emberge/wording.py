@@ -36,8 +36,9 @@ _ENDINGS = ((r"(?<![aeiou])y$", "ies"), (r"(s|x|z|ch|sh)$", r"\1es"))
 # Markdown's special characters, and beginnings of a line that make it a list item or a rule.
 _SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;))")
 _OPENING = re.compile(r"([-+=](?=[-=\s]|$))|(\d+)([.)](?=\s|$))")
-# Absolute paths: a whole text, or one of at least two names within a text that is no address.
-_PATH = re.compile(r"~?/[^\n:;,+]*[^\n:;,+/]/?")
+# Absolute paths, with spaces between quotes, plus signs, ends of the text and a colon; else one of at least
+# two names within a text that is no address.
+_PATH = re.compile(r"(?<![^'+])~?/(?:[^\n:;,+' ]| (?!~?/))+(?![^'+:])")
 _PATH_IN_TEXT = re.compile(r"(?:file://|(?<![\w.~/:<]))~?(?:/[^\s/'\"`|,;:()<>\[\]{}+]+){2,}/?")
 _URL_CHARACTERS = "/:?&=+,;@%~!$-._"  # kept in an address; brackets and spaces would end a link
 _ALIGNMENT_RULES = {"l": "---", "r": "---:"}
@@ -99,8 +100,9 @@ def parse_size(size: str | int) -> int:
 def hide_places(value: Any) -> Any:
     """Return text, or the values and keys of JSON, with the last name of each absolute path in its place."""
     if isinstance(value, str):
-        pattern = _PATH if _PATH.fullmatch(value) else _PATH_IN_TEXT
-        return pattern.sub(lambda found: found[0].rstrip("/").rpartition("/")[2], value)
+        for pattern in (_PATH, _PATH_IN_TEXT):
+            value = pattern.sub(lambda found: found[0].rstrip("/").rpartition("/")[2], value)
+        return value
     if isinstance(value, Mapping):
         keys = [hide_places(key) for key in value]
         counts = Counter(keys)

@@ -71,10 +71,6 @@ _NO_PROMPT = (
     "include_prompt: false has no effect without a prompt; give prompts `query` or `document` here, or "
     "query_prompt or document_prompt beside, or a prompt in the data"
 )
-_NO_EMBEDDER = (
-    "take the encoder that it came from; evaluate and train take rerankers with backbone: cross_encoder, and "
-    "score_pairs as its teacher"
-)
 _LORA_HAS_NO_HEAD = "lora trains no head that predicts tokens; leave it out for losses over tokens"
 
 
@@ -444,7 +440,7 @@ class TextEncoder(Backbone):
         """Refuse a cross-encoder, except a bare one for which the options name the pooling."""
         facts = CrossEncoderFacts.read(checkpoint)
         if facts.is_one and (self.pooling is None or read_modules(checkpoint)):
-            raise CheckpointError(f"{checkpoint}: is {facts.noun}; {_NO_EMBEDDER}")
+            raise CheckpointError(f"{checkpoint}: is {facts.noun}; {facts.remedy}")
 
     def _require_own_layout(self, layout: Layout) -> None:
         """Refuse options that change more than weights, as an adapter cannot store such changes."""
@@ -564,7 +560,7 @@ class TextEncoder(Backbone):
 def _warn_of_cross_encoder(checkpoint: Path) -> tuple[str, ...]:
     """Return the warning of a cross-encoder that is read as an encoder of texts."""
     facts = CrossEncoderFacts.read(checkpoint)
-    warning = f"{checkpoint}: is {facts.noun}, and is read as an embedder; {_NO_EMBEDDER}"
+    warning = f"{checkpoint}: is {facts.noun}, and is read as an embedder; {facts.remedy}"
     return (warning,) if facts.is_one else ()
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal, get_args
 
+from emberge.wording import hide_places
+
 # The plus sign at which an adapter begins: it precedes a folder, a hub id or `pkg:`.
 _ADAPTER = re.compile(r"\+(?=(?:\.{1,2}|~|[\w.-]+)?/|\w+:)")
 # Longest name of a part, in characters. Of a longer name the end is kept, since paths of models
@@ -78,7 +80,7 @@ class ModelRef(Reference):
         used_names: set[str] = set()
         for text in dict.fromkeys(reference.text for reference in references):
             # A step's id has no `+`, which would begin an adapter, and does not end in `.checkpoints`.
-            step_text = text.removeprefix("$").replace(".checkpoints", "-checkpoints")
+            step_text = hide_places(text).removeprefix("$").replace(".checkpoints", "-checkpoints")
             slug = re.sub(r"[^\w.,=-]+", "-", step_text)[-_LONGEST:].strip("-.") or "0"
             name, number = slug, 2
             while name.casefold() in used_names:

@@ -161,7 +161,7 @@ def parse_rows(
         except LayoutError as error:
             raise DataError(f"{summary.place}:{line}: {error}") from None
         except RowError as error:
-            summary.bad_rows.add(line, str(error), of_column=True)
+            summary.bad_rows.add(line, str(error))
             continue
         if understand.layout is not None and not summary.rows:
             summary.columns = understand.layout.describe()

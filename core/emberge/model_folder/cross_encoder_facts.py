@@ -54,6 +54,17 @@ class CrossEncoderFacts:
         return "a reranker (cross-encoder), which scores pairs of texts and embeds none"
 
     @property
+    def remedy(self) -> str:
+        """Advice for whoever wants an embedder."""
+        encoder = "take the encoder that it came from"
+        if self.outputs != 1:
+            return encoder
+        return (
+            f"{encoder}; evaluate and train take rerankers with backbone: cross_encoder, and score_pairs as "
+            "its teacher"
+        )
+
+    @property
     def problems(self) -> list[str]:
         """Reasons why it cannot score pairs."""
         if self.outputs == 1:

@@ -136,14 +136,17 @@ def _name_path(text: str, origin: Path | None) -> str:
 
 
 def _tell_apart(parents: tuple[Parent, ...]) -> tuple[Parent, ...]:
-    """Return parents of which those of one name, such as checkpoint-100, have their folder's parent in it."""
-    counts = Counter(parent.name for parent in parents)
-    return tuple(
-        replace(parent, name="/".join(Path(parent.reference).parts[-2:]).lstrip("/."))
-        if counts[parent.name] > 1 and parent.reference.startswith(_PATHS)
-        else parent
-        for parent in parents
-    )
+    """Return parents of which those of one name, such as checkpoint-100, have folders above it in theirs."""
+    paths = [[Path(part).parts for part in parent.reference.split("+")] for parent in parents]
+    for depth in range(2, 1 + max((len(parts) for path in paths for parts in path), default=0)):
+        counts = Counter(parent.name for parent in parents)
+        parents = tuple(
+            replace(parent, name="+".join("/".join(p[-depth:]).lstrip("/.") for p in path))
+            if counts[parent.name] > 1 and parent.reference.startswith(_PATHS)
+            else parent
+            for parent, path in zip(parents, paths, strict=True)
+        )
+    return parents
 
 
 def _add_card(parent: Parent, folder: Path | None) -> Parent:

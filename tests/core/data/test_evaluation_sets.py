@@ -200,16 +200,50 @@ def test_all_faults_of_all_sets_are_told_before_a_run(tmp_path: Path) -> None:
     source = EvalSource(path=DataRef(str(tmp_path / "datasets.yaml")))
     _, faults = check_eval_sets(context, source)
     assert [fault.removeprefix(f"{tmp_path}/").split(" ")[0] for fault in faults] == [
-        *("r/qrels.tsv:6:", "r/corpus.jsonl:3:", "r/qrels.tsv:2:", "r/qrels.tsv:3:"),
-        *("r/qrels.tsv:5:", "p/test.jsonl:2:", "c/test.jsonl:"),
+        *("r/qrels.tsv:6:", "r/qrels.tsv:2:", "r/qrels.tsv:3:", "r/qrels.tsv:5:"),
+        *("r/corpus.jsonl:3:", "p/test.jsonl:2:", "c/train.jsonl:", "c/test.jsonl:"),
     ]
     for fault, word in zip(
-        faults, ("number", "'a'", "'z'", "'y'", "grade", "text", "'y'"), strict=True
+        faults, ("number", "'z'", "'y'", "grade", "'a'", "text", "one label", "'y'"), strict=True
     ):
         assert word in fault
     with pytest.raises(DataError) as caught:
         half(tmp_path / "r", "retrieval")
     assert str(caught.value).splitlines() == faults[:5]
+
+
+def test_a_fault_of_many_rows_of_a_set_is_one(tmp_path: Path) -> None:
+    texts = [{"_id": f"{n}", "text": "A"} for n in range(30)]
+    grades = "".join(f"{n}\tz\t1\n{n}\t{n}\t0.5\n" for n in range(30))
+    retrieval(tmp_path, texts, [{"id": n} for n in range(30)], {"qrels.tsv": grades})
+    context: Any = Announced(None)
+    source = EvalSource(path=DataRef(str(tmp_path)))
+    numbers, ids = check_eval_sets(context, source)[1]
+    assert "qrels.tsv:2: expected query, document and a whole number" in numbers
+    assert "(30 rows: 2, 4, 6, 8, 10, …)" in numbers
+    assert "(30 rows: 1, 2, 3, 4, 5, …)" in ids
+    rows_file(tmp_path / "corpus.jsonl", *texts)
+    (tmp_path / "qrels.tsv").write_text(grades.replace("0.5", "1.0"))
+    (unknown,) = check_eval_sets(context, source)[1]
+    assert "qrels.tsv:1: there is no document 'z'" in unknown
+    assert "(30 rows: 1, 3, 5, 7, 9, …)" in unknown
+
+
+@pytest.mark.parametrize(
+    ("task", "row"),
+    [
+        ("sts", {"query": "a", "pos": "b", "score": 0.5}),
+        ("pair_classification", {"query": "a", "pos": "b", "score": 1}),
+        ("clustering", {"text": "a", "label": "x"}),
+    ],
+)
+def test_a_set_of_one_label_or_score_is_told(tmp_path: Path, task: str, row: Any) -> None:
+    rows_file(tmp_path / "test.jsonl", row, row)
+    odd, _ = describe_odd_sets([one_set(tmp_path, task)], "test", READERS)
+    assert "tells no models apart" in odd
+    rows_file(tmp_path / "test.jsonl", row, {**row, "score": 0, "label": "y"})
+    odds = describe_odd_sets([one_set(tmp_path, task)], "test", READERS)
+    assert not [odd for odd in odds if "apart" in odd]
 
 
 @pytest.mark.parametrize(
@@ -231,7 +265,7 @@ def test_rows_that_contradict_others_are_told(tmp_path: Path, task: str, rows: l
 
 
 def test_a_heading_is_one_in_the_first_line_alone(tmp_path: Path) -> None:
-    text = "q\td\t1\nquery\tdoc\tscore\n"
+    text = "query_id\tdoc_id\trelevance\nquery\tdoc\tscore\n"
     retrieval(
         tmp_path, [{"_id": "q", "text": "a"}], [{"_id": "d", "text": "b"}], {"qrels.tsv": text}
     )

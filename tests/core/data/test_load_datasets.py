@@ -126,7 +126,15 @@ def test_bad_rows_are_told_of_all_datasets_and_up_to_twenty(tmp_path: Path) -> N
     ]
     lines = refusal(tmp_path, [GOOD, *(f"{'x' * n} [" for n in range(1, 26))]).splitlines()
     assert len(lines) == 1
-    lines = refusal(tmp_path, [GOOD, *(" " * n + "]" for n in range(25))]).splitlines()
+    one_fault = (
+        [" " * n + "]" for n in range(25)],
+        [{"pos": ["a"], f"x{n}": 1} for n in range(25)],
+        [{**GOOD, "pos_scores": [f"{n},5" if n % 2 else "high"]} for n in range(25)],
+    )
+    for rows in one_fault:
+        (line,) = refusal(tmp_path, [GOOD, *rows]).splitlines()
+        assert "(25 rows of the 26 that were read: 2, 3, 4, 5, 6, …)" in line
+    lines = refusal(tmp_path, [GOOD, *({**GOOD, f"neg_{n}": n} for n in range(25))]).splitlines()
     assert len(lines) == 21
     assert ":2: " in lines[0]
     assert ":21: " in lines[19]

@@ -112,6 +112,20 @@ def test_a_base_that_no_link_requires_may_be_a_model_too(
     assert Path("out/model.safetensors").is_file()
 
 
+def test_a_reranker_in_an_embedder_is_named(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["merge", "a", "b", "--base", "base", "--strategy", "task_arithmetic", "--out"]
+    assert main([*words, "out"]) == 0
+    assert "warning" not in capsys.readouterr().err
+    (place / "base" / "modules.json").unlink()
+    config = json.loads((place / "base" / "config.json").read_text())
+    ranks = {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "LABEL_0"}}
+    (place / "base" / "config.json").write_text(json.dumps({**config, **ranks}))
+    assert main([*words, "again"]) == 0
+    assert "'./base' is a reranker" in capsys.readouterr().err
+
+
 def test_group_weights_that_cancel_out_name_the_group(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -47,12 +47,17 @@ def test_a_folder_is_named_by_hub_card_or_last_name_and_is_no_step(tmp_path: Pat
     for place, (text, name) in enumerate(names.items()):
         found = find_parent(tmp_path / "runs" / str(place), text, tmp_path / "recipes")
         assert (found.name, found.step) == (name, False)
-    record = {"kind": "model", "parents": [f"{plain}", f"{tmp_path}/other/plain"], "details": {}}
     (tmp_path / "soup").mkdir()
-    (tmp_path / "soup" / "artifact.json").write_text(json.dumps(record))
-    both = find_ancestry(tmp_path / "soup", tmp_path)
-    for parents in (both.parents, both.roots):
-        assert [one.name for one in parents] == ["hidden/plain", "other/plain"]
+    for named, told in (
+        ([f"{plain}", f"{tmp_path}/other/plain"], ["hidden/plain", "other/plain"]),
+        (["/x/p/final", "/y/p/final", "/z/q"], ["x/p/final", "y/p/final", "q"]),
+        (["/x/m+/x/a d", "/y/m+/y/a d"], ["x/m+x/a d", "y/m+y/a d"]),
+    ):
+        record = {"kind": "model", "parents": named, "details": {}}
+        (tmp_path / "soup" / "artifact.json").write_text(json.dumps(record))
+        both = find_ancestry(tmp_path / "soup", tmp_path)
+        for parents in (both.parents, both.roots):
+            assert [one.name for one in parents] == told
 
 
 def test_a_model_that_another_run_made_goes_back_to_what_its_record_names(tmp_path: Path) -> None:

@@ -145,5 +145,7 @@ def test_parts_have_names_that_are_ids_and_tell_models_apart() -> None:
         "model=A-b-2",
         "model=m-ad",
     ]
+    private = ModelRef.part_names([ModelRef(f"/srv/{who}/my models/A") for who in "ab"])
+    assert list(private.values()) == ["model=A", "model=A-2"]
     long = ModelRef.part_names([ModelRef(f"./{'x' * 300}/{end}") for end in "ab"])
     assert [name[-2:] for name in long.values()] == ["-a", "-b"]

@@ -192,6 +192,16 @@ def test_it_says_what_was_chosen_why_and_by_how_much(berts: list[Path], tmp_path
     json.dumps(artifact.details, allow_nan=False)
 
 
+def test_of_equal_models_the_first_is_taken_and_both_are_named(
+    berts: list[Path], tmp_path: Path
+) -> None:
+    for number, (first, second) in enumerate([(0, 2), (2, 0)]):
+        pair = [berts[first], berts[second]]
+        artifact = select(pair, tasks="seek-dev").run(bench(tmp_path / str(number), pair))
+        assert chosen(artifact) == [pair[0].name]
+        assert f"50.00, which {pair[1].name} has too" in artifact.details["chosen_because"]
+
+
 def test_losses_are_ranked_from_the_least(berts: list[Path], tmp_path: Path) -> None:
     task = TaskInfo("held", "retrieval", "loss", fingerprint="held", split="dev")
     workspace = bench(tmp_path, berts)

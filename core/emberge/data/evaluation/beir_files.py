@@ -17,7 +17,7 @@ from emberge.data.rows.media_values import MediaValues
 from emberge.data.sampling import even_place, sample_rows
 from emberge.errors import DataError
 
-_GRADE = re.compile(r"-?[0-9]{1,9}")
+_GRADE = re.compile(r"\s*(-?[0-9]{1,9})(?:\.0*)?\s*")
 Judgement = tuple[int, tuple[str, str, int]]
 PlacedRows = Iterable[tuple[str, Mapping[str, Any]]]
 
@@ -106,14 +106,15 @@ def read_judgements(
     judgements = []
     for line, text in read_text_lines(path):
         cells = text.split("\t")
-        if not text.strip() or (line == 1 and cells[-1].strip().lower() == "score"):
+        grade = _GRADE.fullmatch(cells[-1])
+        if not text.strip() or (line == 1 and not re.search(r"\d", cells[-1])):
             continue
-        if len(cells) != 3 or not _GRADE.fullmatch(cells[2].strip()):
+        if len(cells) != 3 or grade is None:
             faults.add(
                 f"{format_path(path)}:{line}: expected query, document and a whole number between tabs"
             )
             continue
-        judgements.append((line, (cells[0], cells[1], int(cells[2]))))
+        judgements.append((line, (cells[0], cells[1], int(grade[1]))))
     if not judgements:
         faults.require_none()
         raise DataError(f"{format_path(path)}: there are no judgements")

@@ -174,6 +174,14 @@ class _HalfReader:
                 "can be right in both; keep one"
             )
 
+    def find_single_value(self, values: Iterable[object], noun: str) -> None:
+        """Add the oddity of rows that have one value, with which every model has one score."""
+        if len({*values}) == 1:
+            self.faults.oddities.append(
+                f"{format_path(self.file(self.split))}: all rows have one {noun}, so that "
+                f"'{self.eval_set.name}' tells no models apart; add rows with others"
+            )
+
     def find_judged_twice(self, rows: Sequence[Row]) -> None:
         """Add a warning for texts that are both a positive and a negative of one query."""
         judged = (
@@ -202,6 +210,7 @@ def _load_pairs(half: _HalfReader) -> PairData:
         if len(row.positives) != 1 or row.positive_scores is None:
             half.faults.add(f"{where}: a pair needs one other text and one score")
     half.faults.require_none()
+    half.find_single_value((row.positive_scores for row in rows), "score")
     scored = ((n, (row.anchor, *row.positives), row.positive_scores) for n, row in enumerate(rows))
     half.find_other_values(half.split, scored, "score")
     examples = half.sample([decisions.example(row) for row in rows])
@@ -218,32 +227,35 @@ def _load_classification(half: _HalfReader) -> ClassificationData:
     if half.eval_set.rows is None or half.eval_set.rows.fitted is not None:
         fitted, scored = half.labelled_pairs("train"), half.labelled_pairs(half.split)
         half.faults.require_none()
-        _find_unfitted(half, fitted, scored)
-        return ClassificationData(*half.sample_labelled(fitted), *half.sample_labelled(scored))
-    labelled = half.labelled_pairs(half.split)
-    half.faults.require_none()
-    pairs = [*dict.fromkeys(labelled)]
-    fitted, scored = _halve_labels(pairs, half.eval_set.name)
-    for label, count in Counter(label for _, label in pairs).items():
-        if count < 2:
+    else:
+        labelled = half.labelled_pairs(half.split)
+        half.faults.require_none()
+        pairs = [*dict.fromkeys(labelled)]
+        fitted, scored = _halve_labels(pairs, half.eval_set.name)
+        counts = Counter(label for _, label in pairs)
+        if single := [f"'{label}'" for label, count in counts.items() if count < 2]:
             half.faults.add(
                 f"{format_path(half.file(half.split))}: there is only one text of label "
-                f"'{label}', and a classifier needs one to be fitted on and one to be scored "
-                "on; remove it, or add texts"
+                f"{join_some(single)}, and a classifier needs one to be fitted on and one to be scored on; "
+                "remove it, or add texts"
             )
-    half.faults.require_none()
+            half.faults.require_none()
+    _find_unfitted(half, fitted, scored)
     return ClassificationData(*half.sample_labelled(fitted), *half.sample_labelled(scored))
 
 
 def _find_unfitted(
     half: _HalfReader, fitted: Sequence[tuple[str, str]], scored: Sequence[tuple[str, str]]
 ) -> None:
-    """Require that each scored label has a text that a classifier is fitted on."""
+    """Require that a classifier is fitted on several labels, and on a text of each scored label."""
     labels = {label for _, label in fitted}
-    for label in dict.fromkeys(label for _, label in scored if label not in labels):
+    place = format_path(half.file("train"))
+    if len(labels) == 1:
+        half.faults.add(f"{place}: all rows have one label; a classifier needs texts of another")
+    if unfitted := dict.fromkeys(f"'{label}'" for _, label in scored if label not in labels):
         half.faults.add(
-            f"{format_path(half.file(half.split))}: no text of {format_path(half.file('train'))} has "
-            f"the label '{label}', so that no classifier can give it; correct it, or add texts"
+            f"{format_path(half.file(half.split))}: no text of {place} has the label "
+            f"{join_some(unfitted)}, so that no classifier can give it; correct it, or add texts"
         )
     half.faults.require_none()
 
@@ -264,6 +276,7 @@ def _halve_labels(
 def _load_clustering(half: _HalfReader) -> ClusteringData:
     pairs = half.labelled_pairs(half.split)
     half.faults.require_none()
+    half.find_single_value((label for _, label in pairs), "label")
     return ClusteringData(*half.sample_labelled(pairs))
 
 

@@ -121,8 +121,9 @@ def lacking_half(one: EvalSet, split: Split) -> str | None:
     """Return why a half (`test` or `dev`) of a set cannot be read, without reading it; None if it can."""
     if one.rows is not None:
         return None if one.rows.path.is_file() else f"{one.name}: there is no {one.rows.path}"
+    place = f"{one.where}: " if one.where else ""
     if not one.folder.is_dir():
-        return f"{one.where}: there is no folder {one.folder}"
+        return f"{place}there is no folder {one.folder}"
     file_names = [file.relative_to(one.folder).as_posix() for file in _list_files(one)]
     judgements = ("qrels." if split == "test" else f"qrels_{split}.", f"qrels/{split}.")
     starts_by_file: dict[str, tuple[str, ...]] = {f"{split} file": (f"{split}.",)}
@@ -136,5 +137,5 @@ def lacking_half(one: EvalSet, split: Split) -> str | None:
         }
     for word, starts in starts_by_file.items():
         if not any(name.startswith(starts) for name in file_names):
-            return f"{one.where}: {one.folder} has no {word}"
+            return f"{place}{one.folder} has no {word}"
     return None

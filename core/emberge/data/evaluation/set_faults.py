@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from emberge.data.rows.row_faults import RowFaults
 from emberge.errors import DataError
 
-_SHOWN = 20
+_PLACED = re.compile(r"(.+?)(?::(\d+))?: (.*)", re.DOTALL)
 
 
 class SetFaults:
-    """Messages with `file:line`; the first twenty are shown.
+    """Messages with `file:line`, one for each fault of a file's rows; the first twenty of a file are shown.
 
     `hidden` is True if a row could not be read, so that not every id is known. `oddities` are messages on
     what can be scored and is hardly meant.
     """
 
     def __init__(self) -> None:
-        self._messages: list[str] = []
+        self._faults_by_file: dict[str, RowFaults] = {}
         self.oddities: list[str] = []
         self.hidden = False
 
     def add(self, message: str, *, hides: bool = False) -> None:
         """Add a fault, which `hides` the id of a row."""
-        self._messages.append(message)
+        match = _PLACED.fullmatch(message)
+        file, line, text = match.groups() if match else ("", None, message)
+        self._faults_by_file.setdefault(file, RowFaults()).add(int(line or 0), text)
         self.hidden |= hides
 
     @contextmanager
@@ -33,7 +37,8 @@ class SetFaults:
         try:
             yield
         except DataError as error:
-            self._messages += str(error).splitlines()
+            for message in str(error).splitlines():
+                self.add(message)
 
     def require_none(self) -> None:
         """Raise the faults that were added, and forget them.
@@ -41,9 +46,7 @@ class SetFaults:
         Raises:
             DataError: if there is one; has a line for each, and a count of those that are not shown.
         """
-        messages, self._messages = self._messages, []
-        if omitted := messages[_SHOWN:]:
-            place = omitted[0].partition(":")[0]
-            messages[_SHOWN:] = [f"{place}: {len(omitted)} more faults of the set are not shown"]
-        if messages:
-            raise DataError("\n".join(messages))
+        faults_by_file, self._faults_by_file = self._faults_by_file, {}
+        problems = (p for file, faults in faults_by_file.items() for p in faults.problems(file))
+        if text := "\n".join(map(str, problems)):
+            raise DataError(text)

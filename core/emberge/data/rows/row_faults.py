@@ -8,9 +8,10 @@ from emberge.errors import Problem
 
 _SHOWN_FAULTS = 20
 _SHOWN_ROWS = 5
-# What differs between rows with one fault of one column: quoted values after the column, and numbers.
-_COLUMN = re.compile(r"(.*?')([^'\[]*)(?:\[\d+\])?(.*)", re.DOTALL)
-_VALUES = re.compile(r"'[^']*'|-?\d[\d.e+-]*|\b(?:inf|nan)\b")
+# What differs between rows with one fault: quoted values after the first quoted name, the row's columns,
+# and numbers.
+_NAME = re.compile(r"(.*?'[^'\[]*)(?:\[\d+\])?'(.*)", re.DOTALL)
+_VALUES = re.compile(r"'[^']*'|\(columns: [^)]*\)|-?\d[\d.e+-]*|\b(?:inf|nan)\b")
 
 
 class RowFaults:
@@ -22,9 +23,9 @@ class RowFaults:
         self._rows: dict[str, list[int]] = {}
         self._counts: dict[str, int] = {}
 
-    def add(self, number: int, message: str, *, of_column: bool = False) -> None:
-        """Add the fault of a row; faults of one column that differ in values alone are one."""
-        fault = _name_column_fault(message) if of_column else message
+    def add(self, number: int, message: str) -> None:
+        """Add the fault of a row, 0 for the whole file; faults that differ in values alone are one."""
+        fault = _drop_values(message)
         self.count += 1
         if fault not in self._messages and len(self._messages) >= _SHOWN_FAULTS:
             return
@@ -37,7 +38,10 @@ class RowFaults:
     def problems(self, place: str) -> list[Problem]:
         """Return one problem for each of the first twenty faults, at its first row, then a count."""
         problems = [
-            Problem(f"{message}{self._list_rows(fault)}", f"{place}:{self._rows[fault][0]}")
+            Problem(
+                f"{message}{self._list_rows(fault)}",
+                f"{place}:{self._rows[fault][0]}" if self._rows[fault][0] else place,
+            )
             for fault, message in self._messages.items()
         ]
         if omitted := self.count - sum(self._counts.values()):
@@ -53,7 +57,7 @@ class RowFaults:
         return f" ({count:,} rows{read}: {', '.join(map(str, rows))}{more})"
 
 
-def _name_column_fault(message: str) -> str:
-    match = _COLUMN.fullmatch(message)
-    start, rest = (match[1] + match[2], match[3]) if match else ("", message)
-    return start + _VALUES.sub("", rest)
+def _drop_values(message: str) -> str:
+    match = _NAME.fullmatch(message)
+    start, rest = match.groups() if match else ("", message)
+    return f"{start}{_VALUES.sub('', rest)}"

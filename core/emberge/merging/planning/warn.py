@@ -15,7 +15,7 @@ from pathlib import Path
 from emberge.contracts import MergeTransform, Stage
 from emberge.merging.comparison import LOW_COSINE
 from emberge.merging.merge_plan import MergePlan, weights_of
-from emberge.model_folder import Checkpoint, ModelPair
+from emberge.model_folder import Checkpoint, CrossEncoderFacts, ModelPair
 from emberge.tensor_files import TensorSpec
 from emberge.tensor_names import layer_number
 from emberge.wording import count_noun, join_some
@@ -51,6 +51,7 @@ def plan_warnings(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> Pla
             *_warn_of_twins(plan, files),
             *_warn_of_far_layers(plan, estimate.layers),
             *_warn_of_tokens(plan, checkpoints),
+            *_warn_of_cross_encoders(plan, checkpoints),
         )
     only_weights_differ = _have_same_files(plan, checkpoints)
     return PlanWarnings(warnings, only_weights_differ, estimate.changes)
@@ -103,6 +104,16 @@ def _warn_of_tokens(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> I
             models.setdefault(note, []).append(f"'{name}'")
     for note, names in models.items():
         yield f"'{source.folder.name}' and {join_some(names)}: {note}; the first is kept"
+
+
+def _warn_of_cross_encoders(
+    plan: MergePlan, checkpoints: Mapping[str, Checkpoint]
+) -> Iterator[str]:
+    if plan.template is None or CrossEncoderFacts.read(plan.template.folder).is_one:
+        return
+    for name, model in checkpoints.items():
+        if (facts := CrossEncoderFacts.read(model.folder)).is_one:
+            yield f"'{name}' is {facts.noun}, and becomes a part of an embedder; {facts.remedy}"
 
 
 def _compare_tokens(first: Checkpoint, second: Checkpoint) -> Iterable[str]:

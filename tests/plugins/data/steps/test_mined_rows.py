@@ -262,6 +262,16 @@ def test_a_range_tells_how_many_queries_find_a_positive(tmp_path: Path) -> None:
     assert around.sentence.endswith("; 1 queries have a positive among the first 2 passages.")
 
 
+def test_a_teacher_that_tells_no_passages_apart_is_warned_of(tmp_path: Path) -> None:
+    around = workspace(tmp_path)
+    outcomes(mine(count=2, margin=None), around, *ROWS)
+    assert not [told for told in around.seen if "tied" in told]
+    outcomes(mine(count=2, margin=None), around, *ROWS, cosines=[0.5] * 5)
+    (warning,) = [told for told in around.seen if isinstance(told, str)]
+    assert warning.startswith("rows: 100% of the scores of nearest passages by one are tied")
+    assert warning in around.description.sentences
+
+
 def test_where_nothing_passes_the_scores_seen_are_told(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         judged(mine(count=2, margin=0.1), workspace(tmp_path), *ROWS)
