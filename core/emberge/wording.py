@@ -16,6 +16,8 @@ from urllib.parse import quote, urlsplit
 
 from emberge.errors import RecipeError
 
+# Comment after the line of a card's code that loads the model by its step's name.
+NAME_REMARK = "  # the path of this folder, or its hub id"
 # Text that is safe to show as it is, so that its characters need not be checked one by one.
 _PLAIN = re.compile(r"[\n\t -~]*")
 _UNITS = {

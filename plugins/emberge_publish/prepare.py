@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError
-from emberge.documents import NAME_REMARK
 from emberge.evaluating import read_scores
 from emberge.files import JSON_LIMIT, read_json, read_regular
 from emberge.hashes import HashCache
@@ -27,7 +26,7 @@ from emberge.results import (
     results_in,
     with_contents,
 )
-from emberge.wording import hide_places, join_some
+from emberge.wording import NAME_REMARK, hide_places, join_some
 
 from emberge_publish.hub_repository import Content, Repository
 from emberge_publish.publication import CARD, Choices, Publication

@@ -6,20 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from emberge.evaluating import DOMAINS, MEANS, Comparison, Estimate, Scores
 from emberge.wording import count_noun
+from markupsafe import Markup
 
-from emberge_report.charts.markup import Child, tag
-from emberge_report.page.tables import points, signed
+from emberge_report.formats import points, signed
 
 # Words for the tasks that forgetting is measured on.
 WHERE = {"elsewhere": "of domains that no training had", "out": "out of domain"}
 
 
-def conclusions(scores: Scores, merged: Mapping[str, Sequence[str]]) -> list[Child]:
+def conclusions(scores: Scores, merged: Mapping[str, Sequence[str]]) -> list[Markup]:
     """Return sentences on the scores that claim no more than the intervals allow.
 
     `merged` has the parents of each merge. Models that differ only in seed are treated as one.
     """
-    lines: list[Child] = []
+    lines: list[Markup] = []
     if scores.pooled is not None:
         pooled = scores.pooled
         arm_of = {model: arm for arm in pooled.models for model in pooled.members_of(arm)}
@@ -38,28 +38,27 @@ def conclusions(scores: Scores, merged: Mapping[str, Sequence[str]]) -> list[Chi
         choose = min if scores.less else max
         best = choose(scored_models, key=lambda model: scores.value(model, on) or 0.0)
         verb = " has the least loss," if scores.less else " scores highest,"
-        parts: list[Child] = [_describe_model(scores, best, on, verb, merged)]
+        parts = [_describe_model(scores, best, on, verb, merged)]
         parts += [
             _describe_model(scores, m, on, " scores", merged)
             for m in merged
             if m in scored_models and m != best
         ]
-        sentences = [("; ", part) if i else part for i, part in enumerate(parts)]
-        lines.append((_name_place(on), ": ", sentences, "."))
+        lines.append(Markup("{}: {}.").format(_name_place(on), Markup("; ").join(parts)))
     return [*lines, *_compare_pairs(scores), *_compare_with_linear(scores)]
 
 
-def _compare_pairs(scores: Scores) -> Iterator[Child]:
+def _compare_pairs(scores: Scores) -> Iterator[Markup]:
     """Yield a sentence for each pair of models that the recipe compares, on each mean that sums up a run."""
     for reference in scores.further_references:
         for model in scores.compared_with(reference):
             for on in scores.headlines():
                 compared = _describe_difference(scores.difference(model, on, reference))
-                if compared is not None:
-                    yield (_name_place(on), ": ", tag("b", model), " ", compared, ".")
+                if compared:
+                    yield Markup("{}: <b>{}</b> {}.").format(_name_place(on), model, compared)
 
 
-def _compare_with_linear(scores: Scores) -> Iterator[Child]:
+def _compare_with_linear(scores: Scores) -> Iterator[Markup]:
     """Yield sentences on merges that differ from the linear merge of the same members in mean scores."""
     for linear in dict.fromkeys(comparison.reference for comparison in scores.against_linear):
         comparisons = [
@@ -74,29 +73,26 @@ def _compare_with_linear(scores: Scores) -> Iterator[Child]:
         ]
         if comparisons and not clear:
             names = ", ".join(dict.fromkeys(comparison.model for comparison in comparisons))
-            yield f"No merge of these differs from linear ({linear}) by more than noise: {names}."
+            yield Markup(
+                "No merge of these differs from linear ({}) by more than noise: {}."
+            ).format(linear, names)
         for comparison in clear:
-            yield (
-                f"{_name_place(comparison.on)}, by more than noise: ",
-                tag("b", comparison.model),
-                " ",
-                _describe_difference(comparison),
-                ".",
+            yield Markup("{}, by more than noise: <b>{}</b> {}.").format(
+                _name_place(comparison.on), comparison.model, _describe_difference(comparison)
             )
 
 
-def _describe_forgetting(scores: Scores) -> Child:
+def _describe_forgetting(scores: Scores) -> Markup:
     """Return a sentence on models' forgetting of their base on tasks outside the training domains."""
     leading = scores.forgetting[0]
     count = sum(task.domain == leading.on for task in scores.tasks)
-    parts: list[Child] = []
-    for model in (comparison.reference for comparison in scores.forgetting):
-        forgotten = scores.forgotten(model)
-        if forgotten is not None:
-            parts.append((tag("b", model), f" {loss_in_words(forgotten, scores.less)}"))
-    listing = [("; ", part) if i else part for i, part in enumerate(parts)]
+    parts = [
+        Markup("<b>{}</b> {}").format(model, loss_in_words(forgotten, scores.less))
+        for model in (comparison.reference for comparison in scores.forgetting)
+        if (forgotten := scores.forgotten(model)) is not None
+    ]
     group_text = f"on {count_noun(count, 'task')} {WHERE[leading.on]}, against {leading.model}"
-    return (f"Forgetting, {group_text}: ", listing, ".")
+    return Markup("Forgetting, {}: {}.").format(group_text, Markup("; ").join(parts))
 
 
 def loss_in_words(forgotten: Estimate, less: bool) -> str:
@@ -113,31 +109,35 @@ def loss_in_words(forgotten: Estimate, less: bool) -> str:
 
 def _describe_model(
     scores: Scores, model: str, on: str, verb: str, merged: Mapping[str, Sequence[str]]
-) -> Child:
+) -> Markup:
     """Return one model's score, its comparison with the reference, and a merge's parents' scores."""
-    number = f"{verb} {points(scores.value(model, on), scores.less)}"
-    compared = _describe_difference(scores.difference(model, on))
     values = [v for p in merged.get(model, ()) if (v := scores.value(p, on)) is not None]
     low, high = (points(end(values), scores.less) if values else "" for end in (min, max))
-    parents = f"; its parents {low} to {high}" if values else ""
-    comparison_note = (" (", compared, parents, ")") if compared else parents
-    return (tag("b", model), number, comparison_note)
+    parents = f"its parents {low} to {high}" if values else ""
+    note = Markup("; ").join(
+        filter(None, (_describe_difference(scores.difference(model, on)), parents))
+    )
+    return Markup("<b>{}</b>{} {}{}").format(
+        model,
+        verb,
+        points(scores.value(model, on), scores.less),
+        Markup(" ({})").format(note) if note else "",
+    )
 
 
-def _describe_difference(difference: Comparison | None) -> Child:
+def _describe_difference(difference: Comparison | None) -> Markup:
+    """Return a difference with its interval and verdict; empty without a difference."""
     if difference is None:
-        return None
+        return Markup()
     less = difference.less
     amount = f"{signed(difference.difference, less)} against {difference.reference}"
     if difference.interval is None:
-        return f"{amount}, no interval known"
-    low, high = difference.interval
-    words = difference.verdict
-    return (
-        amount,
-        f" [{signed(low, less)}, {signed(high, less)}], ",
-        tag("span", words, class_=words if words in ("better", "worse") else None),
-    )
+        return Markup("{}, no interval known").format(amount)
+    low, high = (signed(end, less) for end in difference.interval)
+    verdict = Markup.escape(difference.verdict)
+    if verdict in ("better", "worse"):
+        verdict = Markup('<span class="{0}">{0}</span>').format(verdict)
+    return Markup("{} [{}, {}], {}").format(amount, low, high, verdict)
 
 
 def _name_place(on: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from emberge import hookimpl
 
-from emberge_report.card.write_card import card_of_finished, card_of_skipped, card_origin
+from emberge_report.write_card import card_of_finished, card_of_skipped, card_origin
 
 __all__ = ["card_of_finished", "card_of_skipped", "card_origin"]  # hooks
 

@@ -110,9 +110,32 @@ class Anatomy:
     """Kinds of input, in the words of sentence-transformers: text, image, audio."""
 
     @property
-    def asymmetric(self) -> bool:
-        """True if queries and documents have prompts of their own."""
-        return bool(self.prompts.get("query") or self.prompts.get("document"))
+    def code_file(self) -> str:
+        """Name of the file of `code`."""
+        return f"{self.code.rpartition('--')[2].partition('.')[0]}.py"
+
+    @property
+    def code_repository(self) -> str:
+        """Repository of `code` on the hub; "" if it is in the model's folder."""
+        return self.code.rpartition("--")[0]
+
+    @property
+    def snippet(self) -> tuple[str, ...]:
+        """Lines of code for queries and documents; empty for a model with one kind of text."""
+        asymmetric = self.prompts.get("query") or self.prompts.get("document")
+        return self.purpose.lines or (_ASK if asymmetric else ())
+
+    @property
+    def first_prompt(self) -> str | None:
+        """Name of the first prompt that has a text."""
+        return next((name for name, text in self.prompts.items() if text), None)
+
+    @property
+    def longest_text(self) -> str:
+        """Length of the longest text that is read whole."""
+        if self.endless:
+            return "any"
+        return f"{self.max_length} tokens" if self.max_length else "unknown"
 
 
 def anatomy(folder: Path) -> Anatomy:

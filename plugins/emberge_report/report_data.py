@@ -9,17 +9,17 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge import CheckpointError, EmbergeError, ModelRef
+from emberge import CheckpointError, DataError, EmbergeError, ModelRef
 from emberge.evaluating import Scores, read_scores
 
-from emberge_report.charts.line_chart import Curve
-from emberge_report.page.data_section import ChangedData, read_changes
-from emberge_report.page.figures import Figure, read_figures
+from emberge_report.figures import Figure, read_figures
 
 if TYPE_CHECKING:
     from emberge import Artifact, Machine, Model, StepRef, Workspace
 
 
+# Logged numbers (at, value), sorted by `at`.
+Points = Sequence[tuple[float, float]]
 # What a run keeps beside the results, and in each of them.
 RECIPE, METRICS, RECORD = "recipe.yaml", "metrics.jsonl", "artifact.json"
 _PLACES = ("$", "pkg:", "./", "../", "/", "~")
@@ -36,13 +36,22 @@ class FinishedStep:
 
 
 @dataclass(frozen=True)
+class ChangedData:
+    """Counts of one step by set, with notes and examples, and sentences below them."""
+
+    step: str
+    sets: Mapping[str, Mapping[str, Any]]
+    sentences: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class ModelOfRun:
     """Model that a step of the run made."""
 
     name: str
     folder: Path
     artifact: Artifact
-    curves: Mapping[str, Curve] = field(default_factory=dict)
+    curves: Mapping[str, Points] = field(default_factory=dict)
     seconds: float | None = None
     distances: Distances | None = None
     no_distances: str = ""
@@ -69,6 +78,12 @@ class ModelOfRun:
     def chosen(self) -> bool:
         """True for a model that was selected from others."""
         return "chosen_because" in self.details
+
+    @property
+    def steps(self) -> int | None:
+        """Number of a training's optimizer steps; None if it is unknown."""
+        steps, loss = self.details.get("steps"), self.curves.get("loss")
+        return steps if isinstance(steps, int) else int(loss[-1][0]) if loss else None
 
     @property
     def trained(self) -> bool:
@@ -122,138 +137,143 @@ def gather(
     Raises:
         DataError: if scores or figures cannot be read.
     """
-    report = ReportData(
-        title, provenance=workspace.provenance, recipe=_read_recipe(workspace.store.parent)
-    )
     models: list[ModelOfRun] = []
+    scores, figures, changes, others, done = [], [], [], [], []
     for reference in steps:
         folder, artifact = workspace.artifact(reference)
         name = reference.step or folder.name
-        done = _read_done(name, folder)
-        report = replace(report, done=(*report.done, done))
-        if drawn := read_figures(name, artifact):
-            report = replace(report, figures=(*report.figures, (name, drawn)))
-        if changes := read_changes(name, folder, artifact):
-            report = replace(report, data=(*report.data, changes))
+        step = _read_done(name, folder)
+        done.append(step)
+        if found := read_figures(name, artifact.details.get("figures", ())):
+            figures.append((name, found))
+        if changed := read_changes(name, folder, artifact):
+            changes.append(changed)
         if artifact.kind == "model":
-            models.append(
-                ModelOfRun(name, folder, artifact, read_curves(folder / METRICS), done.seconds)
-            )
+            curves = read_curves(folder / METRICS)
+            models.append(ModelOfRun(name, folder, artifact, curves, step.seconds))
             continue
         if artifact.kind == "scores":
-            report = replace(report, scores=(*report.scores, (name, read_scores(folder))))
-        report = replace(report, others=(*report.others, (name, artifact)))
-    given_base = workspace.model(base) if base is not None else None
-    models_with_distances = []
-    for i, model in enumerate(models):
-        workspace.progress(i, len(models), "models", f"distances of {model.name}")
-        models_with_distances.append(
-            _add_distances(model, given_base, models, workspace, steps[0].folder)
-        )
-    models_with_distances = list(
-        _add_kinship(models_with_distances, given_base, workspace, steps[0].folder)
-    )
-    return replace(
-        report,
-        models=tuple(models_with_distances),
-        base=given_base.name if given_base else _find_one_base(models_with_distances),
+            scores.append((name, read_scores(folder)))
+        others.append((name, artifact))
+    measured = list(_Measurer(workspace, steps[0].folder, base, models).measure())
+    bases = {model.distances.base for model in measured if model.distances}
+    stated = workspace.model(base).name if base is not None else None
+    return ReportData(
+        title,
+        models=tuple(measured),
+        scores=tuple(scores),
+        figures=tuple(figures),
+        data=tuple(changes),
+        others=tuple(others),
+        done=tuple(done),
+        base=stated or (bases.pop() if len(bases) == 1 else None),
+        provenance=workspace.provenance,
+        recipe=_read_text(workspace.store.parent / RECIPE),
     )
 
 
 def _read_done(name: str, folder: Path) -> FinishedStep:
     """Return the step's facts from the record that the runner wrote next to the artifact."""
     try:
-        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        record = json.loads(_read_text(folder / RECORD))
+    except ValueError:
         return FinishedStep(name)
-    return FinishedStep(
-        name,
-        str(record.get("component", "")),
-        record.get("seconds"),
-        str(record.get("fingerprint", "")),
-    )
+    component, fingerprint = (str(record.get(key, "")) for key in ("component", "fingerprint"))
+    return FinishedStep(name, component, record.get("seconds"), fingerprint)
 
 
-def _read_recipe(out: Path) -> str:
+def _read_text(path: Path) -> str:
+    """Return the text of a file; "" if it cannot be read."""
     try:
-        return (out / RECIPE).read_text(encoding="utf-8")
-    except (OSError, ValueError):
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
         return ""
 
 
-def _add_distances(
-    model: ModelOfRun,
-    given_base: Model | None,
-    models: Sequence[ModelOfRun],
-    workspace: Workspace,
-    recipe_folder: Path,
-) -> ModelOfRun:
-    """Return the model with each layer's distance from the base, or the reason why there is none."""
-    try:
-        base = given_base or _find_base(model, models, workspace, recipe_folder)
-        if base is None:
-            return replace(model, no_distances="its base is not known; give the report a `base`")
-        distances = layer_distances(
-            base, workspace.model(_build_reference(model)), workspace.machine
-        )
-        return replace(model, distances=distances)
-    except EmbergeError as error:
-        return replace(model, no_distances=str(error))
-
-
-def _add_kinship(
-    models: Sequence[ModelOfRun],
-    given_base: Model | None,
-    workspace: Workspace,
-    recipe_folder: Path,
-) -> Iterator[ModelOfRun]:
-    """Yield the models; a merge of the run's models gets a sentence on its parents' similarity."""
-    models_by_name = {model.name: model for model in models}
-    kinship_by_parents: dict[tuple[str, ...], str] = {}
-    for model in models:
-        parents = model.parents if model.merged else ()
-        if (
-            len(parents) > 1
-            and all(name in models_by_name for name in parents)
-            and parents not in kinship_by_parents
-        ):
-            try:
-                base = given_base or _find_base(model, models, workspace, recipe_folder)
-                parent_models = [
-                    workspace.model(_build_reference(models_by_name[name])) for name in parents
-                ]
-                kinship_by_parents[parents] = (
-                    kinship(base, parent_models, workspace.machine) if base else ""
-                )
-            except EmbergeError:
-                kinship_by_parents[parents] = ""  # why is beside the distances
-        yield replace(model, kinship_note=kinship_by_parents.get(parents, ""))
-
-
-def _build_reference(model: ModelOfRun) -> ModelRef:
-    return ModelRef(f"${model.name}")
-
-
-def _find_base(
-    model: ModelOfRun, models: Sequence[ModelOfRun], workspace: Workspace, recipe_folder: Path
-) -> Model | None:
-    """Return the base of a training, or the common base of a merge's parents; None without one.
+def read_changes(step: str, folder: Path, artifact: Artifact) -> ChangedData | None:
+    """Return the `changes` of a step's artifact with the examples of its file; None without.
 
     Raises:
-        CheckpointError: if the base is missing or has changed.
+        DataError: if the file cannot be read.
     """
-    bases = _find_bases(model, {other.name: other for other in models})
-    if len(bases) != 1:
+    sets = artifact.details.get("changes")
+    if not isinstance(sets, Mapping):
         return None
-    reference, content = bases.pop()
-    name = reference.removeprefix("$")
-    names = {other.name for other in models}
-    if name not in names and not reference.startswith(_PLACES) and "/" not in reference:
-        return None  # the name of a folder, which does not lead to it
-    base = workspace.model(ModelRef(f"${name}" if name in names else reference, recipe_folder))
-    if content and base.fingerprint != content:
-        raise CheckpointError(f"'{name}' is another model now than when it was trained on")
-    return base
+    file = artifact.details.get("examples")
+    if isinstance(file, str):
+        try:
+            sets = json.loads((folder / file).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise DataError(f"'{step}': {file} cannot be read ({error})") from None
+    return ChangedData(step, sets, tuple(map(str, artifact.details.get("sentences") or ())))
+
+
+@dataclass(frozen=True)
+class _Measurer:
+    """Measurement of models' distances from `base`, or from the base of each, and of merges' parents."""
+
+    workspace: Workspace
+    recipe_folder: Path
+    base: ModelRef | None
+    models: Sequence[ModelOfRun]
+
+    def measure(self) -> Iterator[ModelOfRun]:
+        """Yield the models, each with its layers' distances or the reason why there are none.
+
+        A merge of the run's models gets a sentence on the similarity of its parents' changes.
+        """
+        kinships: dict[tuple[str, ...], str] = {}
+        for i, model in enumerate(self.models):
+            self.workspace.progress(i, len(self.models), "models", f"distances of {model.name}")
+            parents = model.parents if model.merged else ()
+            try:
+                base = self._find_base(model)
+                if base is None:
+                    reason = "its base is not known; give the report a `base`"
+                    yield replace(model, no_distances=reason)
+                    continue
+                found = layer_distances(base, self._open(model.name), self.workspace.machine)
+                if parents not in kinships:
+                    kinships[parents] = self._describe_kinship(base, parents)
+                yield replace(model, distances=found, kinship_note=kinships[parents])
+            except EmbergeError as error:
+                yield replace(model, no_distances=str(error))
+
+    def _describe_kinship(self, base: Model, parents: Sequence[str]) -> str:
+        known = {model.name for model in self.models}
+        if len(parents) < 2 or not known.issuperset(parents):
+            return ""
+        try:
+            return kinship(base, [*map(self._open, parents)], self.workspace.machine)
+        except EmbergeError:
+            return ""  # why is beside the distances
+
+    def _open(self, name: str) -> Model:
+        return self.workspace.model(ModelRef(f"${name}"))
+
+    def _find_base(self, model: ModelOfRun) -> Model | None:
+        """Return the base of a training, or the common base of a merge's parents; None without one.
+
+        Raises:
+            CheckpointError: if the base is missing or has changed.
+        """
+        if self.base is not None:
+            return self.workspace.model(self.base)
+        models = {other.name: other for other in self.models}
+        bases = _find_bases(model, models)
+        if len(bases) != 1:
+            return None
+        reference, content = bases.pop()
+        name = reference.removeprefix("$")
+        if name in models:
+            base = self._open(name)
+        elif not reference.startswith(_PLACES) and "/" not in reference:
+            return None  # the name of a folder, which does not lead to it
+        else:
+            base = self.workspace.model(ModelRef(reference, self.recipe_folder))
+        if content and base.fingerprint != content:
+            raise CheckpointError(f"'{name}' is another model now than when it was trained on")
+        return base
 
 
 def _find_bases(
@@ -274,12 +294,7 @@ def _find_bases(
     }
 
 
-def _find_one_base(models: Sequence[ModelOfRun]) -> str | None:
-    names = {model.distances.base for model in models if model.distances}
-    return names.pop() if len(names) == 1 else None
-
-
-def read_curves(path: Path) -> Mapping[str, Curve]:
+def read_curves(path: Path) -> Mapping[str, Points]:
     """Return every logged metric by name, as points (at, value) sorted by `at`.
 
     A resumed training repeats some steps; the last record of a step counts. A line that is not a complete
@@ -287,31 +302,15 @@ def read_curves(path: Path) -> Mapping[str, Curve]:
     Values may be NaN or infinite.
     """
     curves: dict[str, dict[float, float]] = {}
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return {}
-    for line in lines:
-        record = _read_record(line)
-        if record is None:
+    for line in _read_text(path).splitlines():
+        try:
+            record = json.loads(line)
+            name, value, at = record["name"], float(record["value"]), record.get("at")
+            curve = curves.setdefault(name, {})
+            curve[float(len(curve) if at is None else at)] = value
+        except (ValueError, TypeError, KeyError, AttributeError):
             continue
-        curve = curves.setdefault(record["name"], {})
-        at = record.get("at")
-        curve[float(len(curve) if at is None else at)] = float(record["value"])
     return {name: sorted(curve.items()) for name, curve in curves.items()}
-
-
-def _read_record(line: str) -> Mapping[str, Any] | None:
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return None
-    if not isinstance(record, dict) or not isinstance(record.get("name"), str):
-        return None
-    numbers = [record.get("value"), record.get("at")]
-    value, at = (None if isinstance(n, bool) else n for n in numbers)
-    fits = isinstance(value, int | float) and isinstance(at, int | float | None)
-    return record if fits else None
 
 
 # Parents of a merge whose changes are compared pair by pair; further ones would add little.

@@ -17,7 +17,7 @@ class Report(Step):
     It shows the steps that were run, the scores of all models with their intervals, differences from the
     first scored model, scores over the number of parameters if models differ in it, the loss curves of
     trainings, the distance of each layer of every model from the base, and every warning. The page loads no
-    other file, so it can be mailed, printed and kept.
+    other file, so it can be mailed, printed and kept. Curves are drawn with the extra `report`.
 
     `of` are the steps to report on: trainings, merges, scores. `base` is the model from which distances are
     measured. Without it, distances are from the base of each training, and from the common base of a merge's
@@ -44,11 +44,11 @@ class Report(Step):
             context.model(self.base)
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge_report.page.page import page
+        from emberge_report.page import report_page
         from emberge_report.report_data import gather
 
         report = gather(self.of, workspace, title=self.title, base=self.base)
-        (workspace.folder / FILE).write_text(page(report), encoding="utf-8")
+        (workspace.folder / FILE).write_text(report_page(report), encoding="utf-8")
         names = [model.name for model in report.models]
         return Artifact(
             kind="report",

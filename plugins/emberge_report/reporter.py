@@ -5,20 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from emberge import Reporter
-from emberge.documents import Page
+from emberge.contracts import Page
 
 
 @dataclass(frozen=True, kw_only=True)
 class Html(Reporter):
     """Reporter that writes pages as self-contained HTML files.
 
-    Figures are drawn as SVG with their numbers in a table below.
+    Heat maps are tables of coloured cells; lines and trees are drawn as SVG, with the extra `report`, above a
+    table of their numbers.
 
     Example:
         emberge diff ./base ./merged --page diff.html
     """
 
     def draw_page(self, page: Page) -> str:
-        from emberge_report.page.page import figure_page
+        from emberge_report.page import figure_page
 
         return figure_page(page)

@@ -38,12 +38,13 @@ def names_in(wheel: Path) -> set[str]:
         return set(archive.namelist())
 
 
-def test_the_wheel_holds_every_module(names: set[str]) -> None:
+def test_the_wheel_holds_every_module_and_template(names: set[str]) -> None:
     modules = {f"emberge/{f.relative_to(CORE)}" for f in python_files(CORE)}
     for package in plugin_packages():
         modules |= {str(f.relative_to(PLUGINS)) for f in python_files(package)}
     assert modules <= names
-    assert "emberge/py.typed" in names
+    templates = (PLUGINS / "emberge_report/templates").iterdir()
+    assert {"emberge/py.typed", *(str(f.relative_to(PLUGINS)) for f in templates)} <= names
 
 
 def test_the_wheel_holds_the_recipes_and_the_example_plugin(names: set[str]) -> None:

@@ -28,6 +28,7 @@ PURPOSES = {
     "pdf": "documents that are PDF files",
     "ray": "steps on a Ray cluster",
     "remote": "merges of models in buckets",
+    "report": "charts of lines and trees in reports",
     "tensorboard": "event files of trainings",
 }
 """The use of each extra of emberge; those for developers are left out."""

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from emberge.contracts import Machine, Model, ModelRef
-from emberge.documents import Page
+from emberge.contracts import Machine, Model, ModelRef, Page
 from emberge.files import write_json, write_text
 from emberge.merging import compare_weights
 from emberge.plugins import Plugins

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from emberge.documents import Page
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Page of figures, preceded by notes that a reader must not overlook.
+
+    `figures` have the form of those in an artifact's details, as data, without files.
+    """
+
+    title: str
+    notes: Sequence[str]
+    figures: Sequence[Mapping[str, Any]]
 
 
 class Reporter(ABC):

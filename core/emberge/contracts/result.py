@@ -48,7 +48,7 @@ class Artifact:
     - `tree`: `names`, the leaves in their order; `unions`, each [node, node, height], the lowest first, where
       a node is the number of a leaf or of a union (numbers of unions follow those of the leaves); `x`, the
       label of the axis; and `label`, the tree in words.
-    If a figure has no table, a table of its numbers is shown.
+    If lines or a tree have no table, a table of their numbers is shown; a heat map is one itself.
     """
 
     kind: ArtifactKind

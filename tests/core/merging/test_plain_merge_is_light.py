@@ -41,8 +41,7 @@ FEATURES = (
     "emberge.merging.planning.slices",
     "emberge.merging.loadable_models",
     "emberge.tensor_files.fp8",
-    "emberge_report.page.figure_data",
-    "emberge_report.page.figures",
+    "emberge_report.figures",
     "emberge_report.report_data",
 )
 

@@ -9,7 +9,6 @@ from emberge import Artifact, Model, ModelRef
 from emberge.evaluating import Scores, read_scores
 from emberge_evaluate.linear_reference import linear_merges
 from emberge_evaluate.seed_groups import Scored
-from emberge_report import tag
 from emberge_report.conclusions import conclusions
 
 from tests.support.given_scores import Given, bench, run, step
@@ -32,7 +31,7 @@ def scores_of(root: Path, quality: dict[str, float], *merges: Model) -> tuple[Sc
 
 
 def words(scores: Scores) -> str:
-    return "\n".join(tag("p", line) for line in conclusions(scores, {}))
+    return "\n".join(conclusions(scores, {}))
 
 
 def test_methods_that_score_alike_are_named_as_no_better_than_linear(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from emberge import CheckpointError, RecipeError
-from emberge.documents import NAME_REMARK
+from emberge.wording import NAME_REMARK
 from emberge_publish.hub_repository import FileOnHub, HubError, Remote, Repository
 from emberge_publish.prepare import choose_files, complete_card, list_left_notes
 from emberge_publish.publication import Choices, PlannedFile, Publication, plan_files, shown_size

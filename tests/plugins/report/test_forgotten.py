@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from emberge.evaluating import Comparison, Scores, Task
-from emberge_report.card.card_scores import forgetting_sentence
-from emberge_report.charts.markup import tag
+from emberge_report.card import describe_forgetting
 from emberge_report.conclusions import conclusions
 
 TASKS = (
@@ -37,7 +36,7 @@ SCORES = Scores(
 def words(scores: Scores) -> list[str]:
     import re
 
-    return [re.sub("<[^>]*>", "", tag("p", line)) for line in conclusions(scores, {})]
+    return [re.sub("<[^>]*>", "", line) for line in conclusions(scores, {})]
 
 
 def test_the_first_conclusion_is_what_was_forgotten() -> None:
@@ -61,7 +60,7 @@ def test_a_gain_elsewhere_is_called_one() -> None:
 
 
 def test_a_card_names_it_for_its_own_model() -> None:
-    line = forgetting_sentence("full", SCORES)
+    line = describe_forgetting("full", SCORES)
     assert "against base" in line
     assert "it loses 5.00 [2.00, 8.00]" in line
-    assert forgetting_sentence("base", SCORES) == ""
+    assert describe_forgetting("base", SCORES) == ""

@@ -14,12 +14,12 @@ import yaml
 from emberge import load_plugins
 from emberge.model_folder import model_fingerprint
 from emberge.results import read_artifact
-from emberge_report.card import write_card as cards
+from emberge_report import write_card as cards
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file, save_file
 
 from tests.support import finished_run as runs
-from tests.support.finished_run import BASE, SCORES, TASKS, FinishedRun
+from tests.support.finished_run import SCORES, TASKS, FinishedRun
 
 MODELS = ("full", "members.draw=1", "members.draw=2", "members.draw=3", "boom")
 
@@ -116,15 +116,6 @@ def test_scores_of_other_weights_are_not_shown(run: FinishedRun) -> None:
     assert "has not been evaluated" in found.text
 
 
-def test_before_evaluation_the_card_says_so(bert: Path, berts: list[Path], tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    runs.trained(out, "full", berts[0])
-    finish(out, "full")
-    assert "has not been evaluated" in card(out, "full").text
-    assert card(out, "full").data.to_dict().get("model-index") is None
-
-
 def test_the_usage_snippet_runs(run: FinishedRun, capsys: pytest.CaptureFixture[str]) -> None:
     assert embeds(run, capsys) == (2, 2)
 
@@ -210,20 +201,6 @@ def test_a_member_of_weight_zero_is_not_counted_and_empty_options_are_left_out(
     assert "| news | 0 |" in text
     assert "dtype: bfloat16\nk: 0\n" in text
     assert not any(f"{name}:" in text for name in ("backbone", "stages", "keep"))
-
-
-def test_odd_names_stay_text_in_tables(bert: Path, berts: list[Path], tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    runs.trained(out, "a", berts[0], warnings=("a | b <script>",))
-    scores = {BASE: (0.5, 0.5, 0.5), "a": (0.6, 0.6, 0.6)}
-    folder = runs.scored(out, scores)
-    found = json.loads((folder / "scores.json").read_text().replace("NumpyDocs", "N|*x*<b>"))
-    (folder / "scores.json").write_text(json.dumps(found))
-    finish(out, "a", "scores")
-    text = card(out, "a").text
-    assert r"N\|\*x\*\<b\> (out of domain)" in text
-    assert r"- a \| b \<script\>" in text
 
 
 def test_the_plugins_listener_writes_cards(

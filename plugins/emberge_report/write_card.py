@@ -56,12 +56,11 @@ def card_of_skipped(out: Path, step: str, folder: Path) -> None:
 
 def _write_card(out: Path, name: str, folder: Path, artifact: Artifact) -> None:
     """Write the card of the model that step `name` of the run in `out` left in `folder`, atomically."""
-    from emberge.documents import draw_card
     from emberge.files import read_json
     from emberge.results import ancestry, write_with_record
     from emberge.wording import hide_places
 
-    from emberge_report.card.card import CardFacts, model_card
+    from emberge_report.card import CardFacts, draw_card
     from emberge_report.model_facts import anatomy
 
     parents, roots, data = ancestry(artifact, folder, _ORIGINS.get(out.resolve()))
@@ -76,7 +75,7 @@ def _write_card(out: Path, name: str, folder: Path, artifact: Artifact) -> None:
         scores=tuple(_find_scores(name, folder, out)),
         record=read_json(folder / RECORD),
     )
-    write_with_record(folder.resolve(), CARD, draw_card(model_card(facts)))
+    write_with_record(folder.resolve(), CARD, draw_card(facts))
 
 
 def _find_scores(name: str, folder: Path, out: Path) -> Iterator[Scores]:

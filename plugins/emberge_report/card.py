@@ -1,0 +1,356 @@
+"""Card of a model or an adapter in the hub's format: front matter, and a template filled with a run's facts.
+
+Every text that is filled in is escaped, unless it is Markdown already.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from emberge.evaluating import DOMAINS, MEANS, Comparison, Scores, Task
+from emberge.results import Parent, Trained
+from emberge.wording import (
+    NAME_REMARK,
+    Markdown,
+    code_block,
+    code_span,
+    hide_places,
+    printable,
+    prose,
+    web_link,
+)
+
+from emberge_report.conclusions import WHERE, loss_in_words
+from emberge_report.formats import (
+    describe_cost,
+    list_left_out,
+    points,
+    short_number,
+    signed,
+    span_ranks,
+)
+from emberge_report.model_facts import Anatomy
+
+if TYPE_CHECKING:
+    from emberge import Artifact
+    from huggingface_hub.repocard_data import EvalResult, ModelCardData
+    from jinja2 import Template
+
+
+UNKNOWN = "unknown"
+_IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*")
+_MEDIA = {"image": "images", "audio": "sound"}
+# Tensors of an adapter whose errors are shown, the largest first.
+_WORST = 10
+# Details of a step that are elsewhere in the card or help no reader.
+_ELSEWHERE = {
+    *("base", "base_reference", "base_fingerprint", "made_by", "weights", "models", "datasets"),
+    *("seconds", "strategy", "seed", "table", "loss_curve", "losses", "checkpoints", "tensors"),
+    *("trained", "training_cost", "cpu_seconds", "weights_by_layer", "figures", "adapter"),
+}
+
+
+@dataclass(frozen=True)
+class CardFacts:
+    """Facts of a model for its card.
+
+    `name` is the step's name. `roots` are the ancestors outside the run, `data` all data that the model and
+    its parents were trained on, `scores` the evaluations of exactly these weights, and `record` is the
+    content of artifact.json.
+    """
+
+    name: str
+    artifact: Artifact
+    anatomy: Anatomy
+    parents: tuple[Parent, ...] = ()
+    roots: tuple[Parent, ...] = ()
+    data: tuple[Trained, ...] = ()
+    scores: tuple[Scores, ...] = ()
+    record: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def adapter(self) -> Mapping[str, Any] | None:
+        """Ranks and truncation errors of an adapter; None for a whole model."""
+        details = self.artifact.details.get("adapter")
+        return details if isinstance(details, Mapping) else None
+
+    @property
+    def bases(self) -> list[str]:
+        """Hub ids of the models that this model was made from."""
+        return list(dict.fromkeys(base for root in self.roots for base in root.bases))
+
+    @property
+    def merged(self) -> bool:
+        """True for a model made by a merge."""
+        return "strategy" in self.artifact.details
+
+    @property
+    def chosen(self) -> bool:
+        """True for a model that was selected from others."""
+        return "chosen_because" in self.artifact.details
+
+    @property
+    def made_by(self) -> str:
+        """Phrase for a change without training, such as "giving rotary positions to"; "" for other models."""
+        return str(self.artifact.details.get("made_by", ""))
+
+    @property
+    def sources(self) -> tuple[Parent | Trained, ...]:
+        """Models and data whose licences apply to the model."""
+        return (*self.roots, *self.data)
+
+    @property
+    def licence(self) -> str | None:
+        """Licence that all ancestors and data share; None if one is missing or different."""
+        stated = {source.licence for source in self.sources}
+        return stated.pop() if len(stated) == 1 else None
+
+    def list_scored(self) -> Iterator[tuple[str, Scores]]:
+        """Yield each evaluation with the model's name in it, once for each size of embeddings."""
+        for scores in self.scores:
+            yield from ((name, scores) for name in scores.at_sizes(self.name))
+
+
+def draw_card(facts: CardFacts) -> str:
+    """Return the card of a model or an adapter."""
+    details, adapter = facts.artifact.details, facts.adapter or {}
+    ways = details.get("tensors") or {}
+    authors = [_list_authors(one) for one in facts.data]
+    text = _open_template().render(
+        card=facts,
+        details=details,
+        anatomy=facts.anatomy,
+        description=_describe_model(facts),
+        scored=[*facts.list_scored()],
+        adapter=adapter,
+        ranks=adapter.get("ranks", {}),
+        left_out=[(name, f"{e:.3g}") for name, _, e in list_left_out(adapter) if e > 0][:_WORST],
+        weighted=any(parent.weight is not None for parent in facts.parents),
+        options=_write_options(facts),
+        ways=", ".join(f"{count} {way}" for way, count in ways.items() if count),
+        authors=authors if any(authors) else None,
+        cost=describe_cost(details),
+        licences=_describe_licences(facts),
+        origin=[*_list_origin(facts)],
+    )
+    return f"---\n{_build_front(facts).to_yaml()}\n---\n\n{text.strip()}\n"
+
+
+@cache
+def _open_template() -> Template:
+    """Return the template; what it fills in is escaped, unless it is Markdown already."""
+    # ModelCard.from_template escapes nothing, and texts of strangers are filled in here.
+    from jinja2 import Environment, PackageLoader
+
+    environment = Environment(
+        loader=PackageLoader("emberge_report"),
+        finalize=lambda value: prose(str(value)) if not isinstance(value, Markdown) else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {
+        **{"MEANS": MEANS, "NAME_REMARK": Markdown(NAME_REMARK), "web_link": web_link},
+        "code": lambda text, language: Markdown("\n".join(code_block(text, language))),
+        "at_size": _describe_size,
+        "forgetting": describe_forgetting,
+    }
+    environment.filters |= {
+        **{"code_span": code_span, "points": points, "difference": _show_difference},
+        **{"quoted": _quote, "link": _link_parent, "weight": _show_weight},
+        **{
+            "row_count": _count_rows,
+            "with_domain": _name_task,
+            "raw": Markdown,
+            "span": span_ranks,
+        },
+    }
+    return environment.get_template("card.md")
+
+
+def _build_front(facts: CardFacts) -> ModelCardData:
+    """Return the values of front matter in the hub's form, scores as its `model-index`."""
+    # The class of whole cards would bring all that the hub is called with.
+    from huggingface_hub.repocard_data import ModelCardData
+
+    purpose, is_adapter = facts.anatomy.purpose, facts.adapter is not None
+    languages = list(dict.fromkeys(lang for root in facts.roots for lang in root.languages))
+    results = [one for name, scores in facts.list_scored() for one in _list_results(name, scores)]
+    library = "peft" if is_adapter else "sentence-transformers"
+    kind_tags = ["lora", "feature-extraction"] if is_adapter else purpose.tags
+    relation = "adapter" if is_adapter else "merge" if facts.merged else "finetune"
+    return ModelCardData(
+        model_name=facts.name if results else None,
+        base_model=facts.bases or None,
+        language=languages or None,
+        license=facts.licence.lower() if facts.licence and _is_known(facts.licence) else None,
+        library_name=library,
+        pipeline_tag="feature-extraction" if is_adapter else purpose.pipeline,
+        tags=[library, *kind_tags, "emberge", *(["merge"] if facts.merged else [])],
+        eval_results=results or None,
+        base_model_relation=relation if facts.bases else None,
+    )
+
+
+def _is_known(licence: str) -> bool:
+    """Return whether a licence has the form of an identifier, as the front matter requires."""
+    is_identifier = _IDENTIFIER.fullmatch(licence) is not None
+    return is_identifier and licence.lower() not in (UNKNOWN, "other")
+
+
+def _list_results(model: str, scores: Scores) -> Iterator[EvalResult]:
+    """Yield one result for each task: scores × 100 as on leaderboards, losses unchanged."""
+    from huggingface_hub.repocard_data import EvalResult
+
+    for task in scores.tasks:
+        value, size = scores.value(model, task.name), scores.sizes.get(model)
+        if value is None:
+            continue
+        name = task.name if size is None else f"{task.name}@{size}"
+        yield EvalResult(
+            task_type=_make_slug(task.kind) or "feature-extraction",
+            dataset_type=_make_slug(name),
+            dataset_name=name,
+            metric_type=task.metric or "score",
+            metric_value=round(scores.scale * value, 3),
+        )
+
+
+def _make_slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def _describe_model(facts: CardFacts) -> Markdown:
+    """Return the sentence on the model's kind and origin."""
+    verb = "merging" if facts.merged else "choosing" if facts.chosen else facts.made_by
+    # A merge's base has no weight; a model of weight 0 is not in the merge.
+    count = sum(p.weight not in (None, 0) for p in facts.parents)
+    first = facts.parents[0].name.removeprefix("$") if facts.parents else "another model"
+    noun = "models" if facts.adapter is None else "adapters"
+    subject = f"{count} {noun}" if facts.merged and count else prose(first)
+    origin = f"made with emberge by {prose(verb or 'training')} {subject}"
+    details = facts.artifact.details
+    if facts.adapter is not None:
+        if not facts.merged and "loss_curve" not in details:
+            origin = "made with emberge from a fine-tune and its base"
+        base = prose(str(details.get("base", "its base")))
+        return Markdown(f"A LoRA adapter of {base}, {origin}. It is no model by itself.")
+    dimension, purpose = facts.anatomy.dimension, facts.anatomy.purpose
+    size = f"{dimension} numbers" if dimension else "numbers"
+    sentence = purpose.does if purpose.lines else f"It turns a text into {size}; {purpose.does}."
+    noun = f"A {purpose.noun}"
+    media_kinds = [_MEDIA[kind] for kind in facts.anatomy.reads if kind in _MEDIA]
+    if media_kinds:
+        noun = f"An embedding model for {' and '.join(['text', *media_kinds])}"
+        sentence = f"It turns each of them, or several together, into {size}; like things get like numbers."
+    return Markdown(f"{noun}, {origin}. {sentence}")
+
+
+# ── parts of the template ────────────────────────────────────────────────────────────────────────────
+
+
+def _quote(text: str) -> Markdown:
+    """Return text as a Python string literal in one line, which no block of code can end in."""
+    return Markdown(printable(json.dumps(text, ensure_ascii=False)))
+
+
+def _describe_size(model: str, scores: Scores) -> str:
+    size = scores.sizes.get(model)
+    return "" if size is None else f" of embeddings cut to {size} numbers"
+
+
+def describe_forgetting(model: str, scores: Scores) -> str:
+    """Return a sentence on the model's forgetting of its base; "" if it is unknown."""
+    forgotten = scores.forgotten(model)
+    if forgotten is None:
+        return ""
+    of = next(comparison for comparison in scores.forgetting if comparison.reference == model)
+    group_text = f"on tasks {WHERE[of.on]}, against {prose(of.model)}"
+    at = _describe_size(model, scores)
+    return Markdown(f"Forgetting{at}, {group_text}: it {loss_in_words(forgotten, scores.less)}.")
+
+
+def _name_task(task: Task) -> str:
+    domain = DOMAINS.get(task.domain or "", "").lower()
+    return f"{task.name} ({domain})" if domain else task.name
+
+
+def _show_difference(difference: Comparison | None) -> str:
+    if difference is None:
+        return "–"
+    less = difference.less
+    amount = signed(difference.difference, less)
+    if difference.interval is None:
+        return amount
+    low, high = (signed(end, less) for end in difference.interval)
+    return Markdown(f"{amount} [{low}, {high}], {prose(difference.verdict)}")
+
+
+def _link_parent(parent: Parent) -> Markdown:
+    name = parent.name.removeprefix("$")
+    if parent.link or not parent.step:
+        return web_link(name, parent.link)
+    return prose(f"{name} (a step of the same run)")
+
+
+def _show_weight(weight: Any) -> str:
+    if isinstance(weight, int | float) and not isinstance(weight, bool):
+        return short_number(weight)
+    return "base" if weight is None else "varies by tensor or layer"
+
+
+def _write_options(facts: CardFacts) -> str:
+    """Return the options that the model was made with as YAML; "" without any."""
+    import yaml
+
+    details = facts.artifact.details
+    options = {
+        key: value
+        for key, value in details.items()
+        if key not in _ELSEWHERE and value not in (None, {}, [])
+    }
+    if facts.merged:
+        chain = details["strategy"]
+        is_single = isinstance(chain, list) and len(chain) == 1
+        options = {"strategy": chain[0] if is_single else chain, **options}
+    if not options:
+        return ""
+    return yaml.safe_dump(options, sort_keys=False, allow_unicode=True, width=100).rstrip()
+
+
+def _list_authors(data: Trained) -> str:
+    models = dict.fromkeys((*data.origin.written_by, *data.origin.scored_by))
+    return ", ".join(hide_places(model).removeprefix("$") for model in models)
+
+
+def _count_rows(data: Trained) -> str:
+    if data.rows is None:
+        return UNKNOWN
+    size_text = f" of {data.whole:,}" if data.whole not in (None, data.rows) else ""
+    return f"{data.rows:,}{size_text}"
+
+
+def _describe_licences(facts: CardFacts) -> str:
+    """Return the licences that ancestors and data state, and the names of those that state none."""
+    stated = [f"{source.name}: {source.licence}" for source in facts.sources if source.licence]
+    silent = [source.name for source in facts.sources if not source.licence]
+    text = f"{'; '.join(stated)}." if stated else "No ancestor and no data set states one."
+    return f"{text} Unknown for {', '.join(silent)}." if silent else text
+
+
+def _list_origin(facts: CardFacts) -> Iterator[tuple[str, str]]:
+    """Yield versions, seed and hashes that reproduce the model."""
+    record = facts.record
+    versions, component = record.get("versions"), record.get("component")
+    stated = {
+        **(versions if isinstance(versions, Mapping) else {}),
+        "step": f"{facts.name} ({component})" if component else None,
+        "seed": facts.artifact.details.get("seed", record.get("seed")),
+        "fingerprint": record.get("fingerprint") or None,
+        "recipe (SHA-256)": record.get("recipe") or None,
+    }
+    yield from ((key, str(fact)) for key, fact in stated.items() if fact is not None)

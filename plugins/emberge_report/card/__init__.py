@@ -1,1 +1,0 @@
-"""Model cards in the hub's format."""

@@ -1,0 +1,292 @@
+"""Charts of lines and of trees as SVG, drawn by matplotlib in the colours of the page.
+
+A page is light or dark by variables of CSS, so charts are drawn in placeholders which become these variables.
+Models also differ in shape, so that charts can be read without colour.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import textwrap
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Points (x, y) in order of x; a y that is None or not finite interrupts a line.
+Curve = Sequence[tuple[float, float | None]]
+# Points of a curve at most.
+POINTS = 400
+_WIDTH, _HEIGHT = 880, 300
+_ROW = 26
+# Characters of a name in one line, and of the name of a place on an axis.
+_NAME, _PLACE = 40, 11
+# Labels of an axis at most; further numbers are left out.
+_LABELS = 20
+# Variables of the page's style sheet; a number in this list is the colour that matplotlib draws with.
+_VARIABLES = ("ink", "soft", "line", "grid", "neutral", *(f"c{i}" for i in range(8)))
+# Characters that HTML and XML refuse: most control characters, and lone surrogates.
+_REFUSED = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_SHAPES = tuple(zip("●■◆▲▼◄►", "osD^v<>", strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Look of a model in a page: a class of the style sheet, a sign, and the sign's name in matplotlib."""
+
+    style: str
+    sign: str
+    marker: str
+
+
+# Look of a model that is compared with but was not made here.
+NEUTRAL = Look("neutral", *_SHAPES[0])
+
+
+def looks(names: Iterable[str]) -> dict[str, Look]:
+    """Return a look for each name; colour and shape repeat with different periods."""
+    return {
+        name: Look(f"c{i % 8}", *_SHAPES[i % len(_SHAPES)])
+        for i, name in enumerate(dict.fromkeys(names))
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Named line of a chart; `faint` are the raw numbers behind a smoothed one.
+
+    `intervals` are (x, low, high) around points. A `level` is a constant for comparison, drawn dashed.
+    """
+
+    name: str
+    look: Look
+    points: Curve
+    faint: Curve = ()
+    intervals: Sequence[tuple[float, float, float]] = ()
+    marked: bool = False
+    level: bool = False
+
+
+def can_draw() -> bool:
+    """Return whether matplotlib is installed; without it charts are empty."""
+    return find_spec("matplotlib") is not None
+
+
+def line_chart(
+    lines: Sequence[Line],
+    *,
+    x: str,
+    y: str,
+    label: str,
+    places: Sequence[str] = (),
+    from_zero: bool = False,
+) -> Markup:
+    """Return a line chart above the names of its lines; `label` says its content in words.
+
+    `places` names the positions 0, 1, 2… of the x axis. A place that is a word, such as `final`, is joined to
+    no other by a line.
+    """
+    if not can_draw():
+        return Markup()
+    with _axes(_HEIGHT, label) as (axes, drawn):
+        axes.grid(axis="y")
+        for line in lines:
+            colour = _colour(line.look.style)
+            if line.faint:
+                axes.plot(*_columns(thin(line.faint)), color=colour, alpha=0.3, linewidth=1)
+            for at, low, high in line.intervals:
+                axes.plot([at, at], [low, high], color=colour, alpha=0.55, linewidth=2)
+        for line in lines:
+            axes.plot(
+                *_columns(_break_at_words(line.points, places)),
+                color=_colour(line.look.style),
+                linewidth=1.4 if line.level else 2,
+                linestyle="--" if line.level else "-",
+                marker=line.look.marker if line.marked else "",
+                markersize=6,
+            )
+        axes.set(xlabel=x, ylabel=y)
+        axes.locator_params(axis="y", nbins=6)
+        if places:
+            shown = list(_choose_labels(places))
+            axes.set_xticks(shown, [_shorten(places[i]) for i in shown])
+        if from_zero:
+            axes.set_ylim(bottom=0)
+    return Markup("").join((*drawn, _draw_legend(lines)))
+
+
+def tree_chart(
+    names: Sequence[str], unions: Sequence[tuple[int, int, float]], *, x: str, label: str
+) -> Markup:
+    """Return the tree of `names` in their order, whose `unions` of two nodes are at a distance from the left.
+
+    A node below the number of names is a leaf; higher numbers count the unions.
+    """
+    if not can_draw():
+        return Markup()
+    heights = [height for *_, height in unions]
+    low, high = min(heights), max(heights)
+    # From 0, unless all distances are far from it.
+    start = min(0.0, low) if low <= 0.5 * high else low - max(high - low, 0.02 * high) / 4
+    with _axes(_ROW * len(names) + 60, label) as (axes, drawn):
+        axes.grid(axis="x")
+        ends = [(start, float(row)) for row in range(len(names))]
+        for first, second, height in unions:
+            (x1, y1), (x2, y2) = ends[first], ends[second]
+            axes.plot([x1, height, height, x2], [y1, y1, y2, y2], color=_colour("c1"), linewidth=2)
+            axes.text(height, (y1 + y2) / 2, f" {height:.3g}", color=_colour("soft"), va="bottom")
+            ends.append((height, (y1 + y2) / 2))
+        axes.set_yticks(range(len(names)), [textwrap.fill(name, _NAME) for name in names])
+        axes.set(xlabel=x, xlim=(start, high + (high - start) * 0.08))
+        axes.invert_yaxis()
+    return drawn[0]
+
+
+@contextmanager
+def _axes(height: float, label: str) -> Iterator[tuple[Axes, list[Markup]]]:
+    """Yield axes to draw on, and a list that has their SVG once the context is left."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    drawn: list[Markup] = []
+    page = {
+        **{"svg.fonttype": "none", "svg.hashsalt": label, "text.parse_math": False},
+        **{"font.size": 12, "xtick.major.size": 0, "ytick.major.size": 0},
+        **{"axes.labelcolor": _colour("soft"), "axes.edgecolor": _colour("line")},
+        **{f"{axis}tick.labelcolor": _colour("soft") for axis in "xy"},
+        **{f"axes.spines.{side}": False for side in ("top", "right", "left")},
+        **{"grid.color": _colour("grid"), "axes.axisbelow": True},
+        **{"figure.facecolor": "none", "axes.facecolor": "none"},
+    }
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        # Scripts that matplotlib's own font lacks are shown in the font of the browser.
+        warnings.simplefilter("ignore")
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(page)
+        figure = Figure(figsize=(_WIDTH / 72, height / 72), dpi=72, layout="constrained")
+        yield figure.subplots(), drawn
+        drawn.append(_write_svg(figure, label))
+
+
+def _write_svg(figure: object, label: str) -> Markup:
+    """Return a drawing as an element of a page, in its colours and fonts."""
+    from io import StringIO
+    from xml.etree import ElementTree
+
+    file = StringIO()
+    figure.savefig(file, format="svg", metadata={"Date": None})  # type: ignore[attr-defined]
+    root = ElementTree.fromstring(drop_refused(file.getvalue()))
+    for element in root.iter():
+        element.tag = element.tag.rpartition("}")[2]
+        # An id that nothing refers to would be there once for each chart.
+        attributes = {
+            name.rpartition("}")[2]: _in_words_of_page(text)
+            for name, text in element.items()
+            if name != "clip-path" and (name != "id" or element.tag == "path")
+        }
+        element.attrib.clear()
+        element.attrib.update(attributes)
+        element.tail = None
+        if element.tag != "text":
+            element.text = None
+    for parent in root.iter():
+        for part in [one for one in parent if one.tag in ("metadata", "style", "clipPath")]:
+            parent.remove(part)
+    for name in ("width", "height", "version"):
+        root.attrib.pop(name, None)
+    root.attrib.update({"class": "chart", "role": "img", "aria-label": label})
+    return Markup(ElementTree.tostring(root, "unicode"))
+
+
+def drop_refused(text: str) -> str:
+    """Return HTML or XML without the characters that both refuse."""
+    return _REFUSED.sub("", text)
+
+
+def _in_words_of_page(text: str) -> str:
+    """Return the text of an attribute with variables for colours, without fonts, at two decimals."""
+    text = re.sub(r"#0000([0-9a-f]{2})", lambda m: f"var(--{_VARIABLES[int(m[1], 16)]})", text)
+    return re.sub(r"font-\w+: [^;]*;? ?|\n", "", re.sub(r"(\.\d\d)\d+", r"\1", text))
+
+
+def _colour(name: str) -> str:
+    return f"#0000{_VARIABLES.index(name):02x}"
+
+
+def _columns(points: Curve) -> tuple[list[float], list[float]]:
+    """Return the numbers of both axes; infinite ones, which no axis can reach, are gaps."""
+    ys = (math.nan if y is None or math.isinf(y) else y for _, y in points)
+    return [x for x, _ in points], list(ys)
+
+
+def _break_at_words(points: Curve, places: Sequence[str]) -> Curve:
+    """Return points with a gap before and after each place that is a word."""
+    if not places:
+        return points
+    parts = [points[:1]]
+    for (before, _), point in pairwise(points):
+        is_joined = places[int(before)].isdecimal() and places[int(point[0])].isdecimal()
+        parts.append([point] if is_joined else [(point[0], None), point])
+    return [point for part in parts for point in part]
+
+
+def _choose_labels(places: Sequence[str]) -> Iterator[int]:
+    """Yield the positions with a label: all words (embeddings, final), and numbers at equal steps."""
+    step = math.ceil(len(places) / _LABELS)
+    for position, place in enumerate(places):
+        if not place.isdecimal() or int(place) % step == 0:
+            yield position
+
+
+def _shorten(place: str) -> str:
+    if len(place) <= _PLACE:
+        return place
+    return f"{place[: _PLACE // 2]}…{place[-(_PLACE // 2) :]}"
+
+
+def _draw_legend(lines: Sequence[Line]) -> Markup:
+    names = (Markup("<span>{}{}</span>").format(sign_of(one.look), one.name) for one in lines)
+    return Markup('<p class="legend">{}</p>').format(Markup(" ").join(names))
+
+
+def sign_of(look: Look) -> Markup:
+    """Return a look's sign in its colour."""
+    tag = Markup('<i class="sign {}" data-sign="{}" aria-hidden="true"></i>')
+    return tag.format(look.style, look.sign)
+
+
+def thin(curve: Curve) -> Curve:
+    """Return at most `POINTS` points, each the mean of its neighbours, so that long trainings stay light."""
+    finite = [(x, y) for x, y in curve if y is not None and math.isfinite(y)]
+    if len(curve) <= POINTS:
+        return curve
+    cuts = [round(i * len(finite) / POINTS) for i in range(POINTS + 1)]
+    parts = [finite[a:b] for a, b in pairwise(cuts) if b > a]
+    return [(sum(x for x, _ in p) / len(p), sum(y for _, y in p) / len(p)) for p in parts]
+
+
+def smooth(curve: Curve) -> list[tuple[float, float]]:
+    """Return a line through the third of a curve's finite numbers around each of them, as points."""
+    from scipy.signal import savgol_filter
+
+    points = thin([(x, y) for x, y in curve if y is not None and math.isfinite(y)])
+    window = min(len(points), max(9, round(len(points) / 3)))
+    window -= 1 - window % 2
+    ys = [y for _, y in points]
+    fitted = savgol_filter(ys, window, 1).tolist() if window > 1 else ys
+    return [(x, y) for (x, _), y in zip(points, fitted, strict=True)]
+
+
+def describe_ends(curves: Mapping[str, Curve]) -> str:
+    """Return the first and last number of each curve in words."""
+    ends = ((name, curve[0][1], curve[-1][1]) for name, curve in curves.items() if curve)
+    return "; ".join(f"{name} from {first:.3g} to {last:.3g}" for name, first, last in ends)

@@ -1,0 +1,111 @@
+"""Numbers and values of results as text, for pages and cards."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+MINUS = "\N{MINUS SIGN}"
+
+
+def points(share: float | None, less: bool = False) -> str:
+    """Return a score × 100 with two decimals; a loss (`less`) is not multiplied."""
+    if share is None:
+        return "–"
+    return (f"{share:.3f}" if less else f"{100 * share:.2f}").replace("-", MINUS)
+
+
+def signed(share: float, less: bool = False) -> str:
+    """Return a difference of scores, ×100, or of losses, with its sign."""
+    text = f"{share:+.3f}" if less else f"{100 * share:+.2f}"
+    return text[1:] if float(text) == 0 else text.replace("-", MINUS)
+
+
+def duration(seconds: Any) -> str:
+    """Return a duration as text, such as `2 h 05 min`."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        return "–"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, seconds_left = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds_left:02} s"
+
+
+def plain(value: Any) -> str:
+    """Return a value of an artifact as one line of YAML."""
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_format_inside(item)}" for key, item in value.items())
+    if isinstance(value, Sequence):
+        return ", ".join(_format_inside(item) for item in value)
+    return json.dumps(value, default=str)
+
+
+def _format_inside(value: Any) -> str:
+    nested = isinstance(value, Mapping) or (
+        isinstance(value, Sequence) and not isinstance(value, str)
+    )
+    return f"({plain(value)})" if nested else plain(value)
+
+
+def short_number(value: float) -> str:
+    """Return a number with at most four decimals."""
+    return f"{value:.4f}".rstrip("0").rstrip(".") or "0"
+
+
+def describe_cost(details: Mapping[str, Any]) -> str:
+    """Return the cost of the trainings behind a merge in a sentence; empty where rows were not counted."""
+    cost = details.get("training_cost")
+    if not isinstance(cost, Mapping):
+        return ""
+    sentence = f"Training its members cost {cost['times']:.3g} × one run on all rows"
+    if "rows" in cost:
+        sentence += f" ({cost['rows']:,} of {cost['of']:,})"
+    expenses = []
+    if "examples" in cost:
+        expenses.append(f"{cost['examples']:,} rows trained on")
+    if "seconds" in cost:
+        expenses.append(f"{duration(cost['seconds'])} of training")
+    if "cpu_seconds" in cost:
+        expenses.append(f"{duration(cost['cpu_seconds'])} of CPU time")
+    return f"{sentence}: {', '.join(expenses)}." if expenses else f"{sentence}."
+
+
+def list_left_out(adapter: Mapping[str, Any]) -> list[tuple[str, str, float]]:
+    """Return (tensor, rank, relative error) of what an adapter leaves out of a change, the largest first."""
+    ranks = adapter.get("ranks", {})
+    errors = sorted(adapter.get("errors", {}).items(), key=lambda item: -item[1])
+    return [(name, str(ranks.get(name.removesuffix(".weight"), "–")), e) for name, e in errors]
+
+
+def span_ranks(ranks: Mapping[str, int]) -> str:
+    """Return the smallest and the largest rank of an adapter's matrices: `4 to 6`, or `4`."""
+    ends = sorted({min(ranks.values()), max(ranks.values())}) if ranks else [0]
+    return " to ".join(map(str, ends))
+
+
+def format_number(value: float, digits: int, *, with_sign: bool = False) -> str:
+    """Return a number with `digits` decimals and a true minus sign, and a plus sign `with_sign`."""
+    is_decimal = digits <= 5 and abs(value) < 1e6
+    text = f"{value:+,.{digits}f}" if is_decimal else f"{value:+.1e}"
+    if not text.strip("+-0.,e"):
+        return "0"
+    return (text if with_sign else text.removeprefix("+")).replace("-", MINUS)
+
+
+def count_digits(numbers: Sequence[float]) -> int:
+    """Return the number of decimals that show three significant digits of the largest number."""
+    largest = max(map(abs, numbers), default=0.0)
+    return max(0, 2 - math.floor(math.log10(largest))) if largest > 0 else 0

@@ -1,0 +1,161 @@
+"""Models of a run in a page: losses of trainings, costs and weights of merges, distances from the base."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from emberge.tensor_names import layer_order
+from markupsafe import Markup
+
+from emberge_report.charts import Curve, Line, Look, describe_ends, line_chart, looks, smooth
+from emberge_report.report_data import ModelOfRun, ReportData
+
+Looks = Mapping[str, Look]
+Cost = Mapping[str, Any]
+# Most lines of one chart, as more would look alike; further lines get further charts.
+_LINES = 8
+_OTHER_CURVES = {"learning_rate": "learning rate", "grad_norm": "gradient norm before clipping"}
+
+
+def show_last_loss(model: ModelOfRun) -> str:
+    """Return the smoothed loss at a training's end: the mean of the last twentieth."""
+    smoothed = smooth(model.curves.get("loss", ()))
+    tail = [value for _, value in smoothed[-max(1, len(smoothed) // 20) :]]
+    return f"{sum(tail) / len(tail):.4g}" if tail else "–"
+
+
+def draw_losses(report: ReportData, looks_by_name: Looks) -> list[Markup]:
+    """Return charts of the losses of all trainings."""
+    curves = {
+        model.name: model.curves["loss"] for model in report.trained if "loss" in model.curves
+    }
+    names = list(curves)
+    return [
+        _draw_smoothed(
+            {n: curves[n] for n in names[i : i + _LINES]}, looks_by_name, "Training loss"
+        )
+        for i in range(0, len(names), _LINES)
+    ]
+
+
+def draw_losses_by_set(model: ModelOfRun) -> Markup:
+    """Return a chart of one training's losses by data set; empty for a single data set."""
+    parts = {
+        name.removeprefix("loss/"): curve
+        for name, curve in model.curves.items()
+        if name.startswith("loss/")
+    }
+    if len(parts) < 2:
+        return Markup()
+    shown = dict([*parts.items()][:_LINES])
+    return _draw_smoothed(shown, looks(shown), f"Loss of {model.name} by data set")
+
+
+def _draw_smoothed(curves: Mapping[str, Curve], looks_by_name: Looks, label: str) -> Markup:
+    smoothed = {name: smooth(curve) for name, curve in curves.items()}
+    lines = [Line(n, looks_by_name[n], smoothed[n], faint=curves[n]) for n in curves]
+    label = f"{label}, smoothed: {describe_ends(smoothed)}"
+    return line_chart(lines, x="optimizer step", y="training loss", label=label)
+
+
+def draw_other_curves(report: ReportData, looks_by_name: Looks) -> Iterator[Markup]:
+    """Yield charts of learning rates and gradient norms."""
+    for key, words in _OTHER_CURVES.items():
+        curves = {m.name: m.curves[key] for m in report.trained[:_LINES] if m.curves.get(key)}
+        is_smooth = key == "learning_rate"
+        lines = [
+            Line(name, looks_by_name[name], curve if is_smooth else smooth(curve))
+            for name, curve in curves.items()
+        ]
+        if lines:
+            label = f"{words} of {', '.join(curves)}"
+            yield line_chart(lines, x="optimizer step", y=words, label=label)
+
+
+def count_not_finite(model: ModelOfRun) -> int:
+    """Return the number of a training's logged losses that are not finite."""
+    return sum(not math.isfinite(value) for _, value in model.curves.get("loss", ()))
+
+
+def list_costs(report: ReportData) -> list[tuple[ModelOfRun, Cost]]:
+    """Return the costs of every merge and of every training that is in no merge; empty without a merge's.
+
+    They are relative to one training on the most rows that any of these models had.
+    """
+    merges = [
+        (model, cost)
+        for model in report.merges
+        if isinstance(cost := model.details.get("training_cost"), Mapping)
+    ]
+    members = {name for _, cost in merges for name in cost.get("members", {})}
+    trained = [(model, _read_own_cost(model)) for model in report.trained]
+    costs = [(model, cost) for model, cost in trained if cost and model.name not in members]
+    costs = [*costs, *merges] if merges else []
+    most = max((cost["of"] for _, cost in costs if "of" in cost), default=0)
+    return [
+        (model, {**cost, "times": cost["rows"] / most, "of": most} if "rows" in cost else cost)
+        for model, cost in costs
+    ]
+
+
+def _read_own_cost(model: ModelOfRun) -> Cost | None:
+    """Return the cost of a training by itself."""
+    datasets = model.details.get("datasets")
+    if not isinstance(datasets, Mapping):
+        return None
+    rows, of = (sum(int(one[key]) for one in datasets.values()) for key in ("rows", "of"))
+    spent = {key: model.details.get(key) for key in ("examples", "seconds", "cpu_seconds")}
+    return {"times": rows / of, "rows": rows, "of": of, **spent} if of else None
+
+
+def list_weights(merge: ModelOfRun) -> list[tuple[str, float | None, float]]:
+    """Return (parent, weight, width of a bar) of each parent; a weight that is not one number is None."""
+    stated = merge.details.get("weights")
+    if isinstance(stated, Mapping):
+        weights = {str(name).removeprefix("$"): _read_finite(w) for name, w in stated.items()}
+    elif isinstance(stated, Sequence) and len(stated) == len(merge.parents):
+        weights = dict(zip(merge.parents, map(_read_finite, stated), strict=True))
+    else:
+        weights = dict.fromkeys(merge.parents)
+    largest = max((abs(w) for w in weights.values() if w is not None), default=1.0) or 1.0
+    return [(name, w, round(100 * abs(w or 0.0) / largest, 1)) for name, w in weights.items()]
+
+
+def _read_finite(value: Any) -> float | None:
+    fits = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if fits else None
+
+
+def list_layers(report: ReportData) -> list[str]:
+    """Return the layers that any model's distance is known of, in the order of the model."""
+    known = [model.distances.layers for model in report.models if model.distances]
+    return list(layer_order(layer for layers in known for layer in layers))
+
+
+def draw_distances(report: ReportData, looks_by_name: Looks) -> list[Markup]:
+    """Return charts of the distance of each layer of each model from the base."""
+    layers = list_layers(report)
+    distances = {model.name: model.distances for model in report.models if model.distances}
+    lines = [
+        Line(
+            name,
+            looks_by_name[name],
+            [(float(i), 100 * d.layers[at]) for i, at in enumerate(layers) if at in d.layers],
+            marked=True,
+        )
+        for name, d in distances.items()
+    ]
+    totals = "; ".join(f"{name} {100 * d.total:.3g} % over all" for name, d in distances.items())
+    return [
+        line_chart(
+            lines[i : i + _LINES],
+            x="layer",
+            y="distance, % of the base's norm",
+            label=f"Relative distance from {report.base or 'the base'} by layer: {totals}",
+            places=[layer.removeprefix("layers.") for layer in layers],
+            from_zero=True,
+        )
+        for i in range(0, len(lines), _LINES)
+    ]

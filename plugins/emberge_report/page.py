@@ -1,0 +1,191 @@
+"""Pages drawn from templates: one HTML file that loads no other file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from emberge.contracts import Page
+from emberge.evaluating import FEW, MEANS, Scores
+from emberge.wording import count_noun
+
+from emberge_report import charts, formats, models_view, scores_view
+from emberge_report.charts import NEUTRAL, Look
+from emberge_report.conclusions import conclusions
+from emberge_report.figures import TableData, read_figures, weights_by_layer
+from emberge_report.report_data import ModelOfRun, ReportData
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+# More panels than this are folded away below the means.
+_MOST_PANELS = 12
+# Details of a model that are shown as a picture or a table already.
+_DRAWN = {"loss_curve", "losses", "trained", "training_cost", "weights_by_layer", "figures"}
+# Keys of a report's own provenance that concern the report alone.
+_OF_THE_REPORT = {"step", "kind", "fingerprint", "plugins", "versions"}
+_NUMBER = re.compile(r"[-+\N{MINUS SIGN}]?[\d.,]*(e[-+]\d+)?( ?%)?|–")
+
+
+def report_page(report: ReportData) -> str:
+    """Return the HTML of a report, which is well-formed XML too."""
+    headings = dict(_list_sections(report))
+    merge_parents = {merge.name: merge.parents for merge in report.merges}
+    versions = report.provenance.get("versions")
+    versions = versions if isinstance(versions, Mapping) else {}
+    program = versions.get("emberge")
+    return _render(
+        "report.html",
+        title=report.title,
+        report=report,
+        looks=_choose_looks(report),
+        headings=headings,
+        sections=headings.items(),
+        subtitle=_write_subtitle(report),
+        facts=[*_list_facts(report)],
+        merge_parents=merge_parents,
+        sentences=[s for _, scores in report.scores for s in conclusions(scores, merge_parents)],
+        provenance=[
+            (key, value)
+            for key, value in {**report.provenance, **versions}.items()
+            if key not in _OF_THE_REPORT
+        ],
+        program=f"emberge {program}" if isinstance(program, str) else "emberge",
+        has_seeds=any(scores.pooled for _, scores in report.scores),
+    )
+
+
+def figure_page(page: Page) -> str:
+    """Return the HTML of a page with notes followed by figures.
+
+    Raises:
+        DataError: if a figure is invalid.
+    """
+    figures = read_figures(page.title, page.figures)
+    return _render("figures.html", title=page.title, notes=page.notes, figures=figures)
+
+
+def _render(template: str, **values: Any) -> str:
+    return charts.drop_refused(_open_templates().get_template(template).render(values))
+
+
+@cache
+def _open_templates() -> Environment:
+    """Return the templates of pages; every text that is no markup is escaped."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("emberge_report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {
+        **{"MEANS": MEANS, "FEW": FEW, "MOST_PANELS": _MOST_PANELS, "NEUTRAL": NEUTRAL},
+        "can_draw": charts.can_draw,
+    }
+    environment.filters |= {
+        **{f.__name__: f for f in (formats.points, formats.signed, formats.duration)},
+        **{"plain": formats.plain, "short_number": formats.short_number},
+        **{"digits": lambda value: f"{value:.3g}", "percent": _show_percent},
+        **{"word_columns": _find_word_columns, "shown_details": _list_details},
+        **{"panels": scores_view.draw_panels, "about": scores_view.describe_task},
+        **{"score_facts": scores_view.list_facts, "curves": scores_view.draw_curves},
+        **{"losses": models_view.draw_losses, "last_loss": models_view.show_last_loss},
+        **{"losses_by_set": models_view.draw_losses_by_set, "costs": models_view.list_costs},
+        **{"other_curves": models_view.draw_other_curves, "layers": models_view.list_layers},
+        **{"distances": models_view.draw_distances, "weights": models_view.list_weights},
+        **{"left_out": formats.list_left_out, "span": formats.span_ranks},
+        "sign": charts.sign_of,
+        "not_finite": models_view.count_not_finite,
+        "weights_by_layer": lambda model: weights_by_layer(model.name, model.details),
+    }
+    return environment
+
+
+def _show_percent(share: float | None) -> str:
+    return "–" if share is None else formats.points(share)
+
+
+def _find_word_columns(table: TableData) -> Collection[int]:
+    """Return the columns of a table, but the first, that have words and not only numbers."""
+    return {
+        column
+        for row in table.rows
+        for column, cell in enumerate(row)
+        if column and isinstance(cell, str) and not _NUMBER.fullmatch(cell)
+    }
+
+
+def _list_details(model: ModelOfRun) -> list[tuple[str, Any]]:
+    return [
+        (key, value)
+        for key, value in model.details.items()
+        if key not in _DRAWN and value not in (None, [], {}, "")
+    ]
+
+
+def _choose_looks(report: ReportData) -> dict[str, Look]:
+    """Return a look for each model; merges come first, as the first colours are the strongest."""
+    groups = (*report.merges, *report.trained, *report.choices, *report.models)
+    of_models = charts.looks(model.name for model in groups)
+    at_sizes = {
+        at: look
+        for _, scores in report.scores
+        for name, look in of_models.items()
+        for at in scores.at_sizes(name)
+    }
+    of_models |= at_sizes
+    arms = [
+        arm
+        for _, scores in report.scores
+        if scores.pooled
+        for arm in scores.pooled.models
+        if not of_models.keys().isdisjoint(scores.pooled.members_of(arm))
+    ]
+    return charts.looks(arms) | of_models
+
+
+def _list_sections(report: ReportData) -> Iterator[tuple[str, str]]:
+    """Yield the id and heading of each section."""
+    for i, (name, _) in enumerate(report.scores):
+        yield f"scores-{i}", "Scores" if len(report.scores) == 1 else f"Scores: {name}"
+    for i, (name, _) in enumerate(report.figures):
+        yield f"figures-{i}", f"What {name} found"
+    sections: Sequence[tuple[str, str, Any]] = (
+        ("data", "Data", report.data),
+        ("trainings", "Trainings", report.trained),
+        ("merges", "Merges", report.merges),
+        ("distances", f"Distance from {report.base or 'the base'}", report.models),
+        ("run", "What was run", True),
+    )
+    yield from ((key, heading) for key, heading, is_shown in sections if is_shown)
+
+
+def _write_subtitle(report: ReportData) -> str:
+    groups = ((report.trained, "training"), (report.choices, "choice"), (report.merges, "merge"))
+    parts = [(len(models), noun) for models, noun in groups]
+    parts.append((sum(len(scores.tasks) for _, scores in report.scores), "task"))
+    text = ", ".join(count_noun(count, noun) for count, noun in parts if count)
+    return text or "No model was made."
+
+
+def _list_facts(report: ReportData) -> Iterator[tuple[str, str]]:
+    """Yield a number and its words for each of the large facts at the top."""
+    for _, scores in report.scores[:1]:
+        yield from _list_best(scores.pooled or scores)
+    seconds = [model.seconds for model in report.models if model.seconds is not None]
+    if seconds:
+        yield formats.duration(sum(seconds)), "spent on training and merging"
+
+
+def _list_best(scores: Scores) -> Iterator[tuple[str, str]]:
+    word = "lowest" if scores.less else "highest"
+    for on in scores.headlines():
+        best = scores.best(on)
+        if best is not None:
+            names = ", ".join(m for m in scores.models if scores.value(m, on) == best)
+            yield formats.points(best, scores.less), f"{word} {MEANS.get(on, on)}: {names}"

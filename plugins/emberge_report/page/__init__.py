@@ -1,1 +1,0 @@
-"""The report's page: sections and tables as HTML."""

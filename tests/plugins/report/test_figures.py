@@ -1,0 +1,171 @@
+"""Figures that are data: a heat map, lines or a tree; what is none names the step and the field."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from typing import Any
+
+import pytest
+from emberge import DataError
+from emberge.contracts import Page
+from emberge_report import read_figures
+from emberge_report.charts import Line, can_draw, line_chart, looks, thin
+from emberge_report.figures import HeatMap, weights_by_layer
+from emberge_report.page import figure_page
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.finished_run import parsed
+
+MAP = {"rows": ["a", "b"], "columns": ["x", "y", "z"], "values": [[1, -2.5, None], [0, 5.0, 0.25]]}
+TREE = {"x": "distance", "names": ["a", "b", "c"], "unions": [[0, 1, 0.1], [3, 2, 0.2]]}
+LINES = {"x": "layer", "y": "cosine", "labels": ["E", "0", "1"], "series": {"t": [0.5, 0.25, 0.1]}}
+draws = pytest.mark.skipif(not can_draw(), reason="charts need matplotlib")
+
+
+def chart(figure: dict[str, Any]) -> ElementTree.Element:
+    page = parsed(figure_page(Page("study", (), [figure])))
+    return next(page.iter("svg"))
+
+
+def cells(values: list[list[float | None]]) -> list[list[Any]]:
+    rows, columns = [str(i) for i in range(len(values))], [str(i) for i in range(len(values[0]))]
+    return HeatMap(rows=rows, columns=columns, values=values).cells()
+
+
+def test_both_sides_of_zero_differ_in_colour_and_sign() -> None:
+    assert cells(MAP["values"]) == [
+        [("+1.00", "c0", 15.0), ("\N{MINUS SIGN}2.50", "c1", 30.0), None],
+        [("0", "c0", 5.0), ("+5.00", "c0", 55.0), ("+0.25", "c0", 7.5)],
+    ]
+    # Numbers of one sign go from the lowest to the highest.
+    assert cells([[0.45, 0.55]]) == [[("0.450", "c0", 5.0), ("0.550", "c0", 55.0)]]
+
+
+numbers = st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.integers(-9, 9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(values=st.lists(st.lists(numbers, min_size=3, max_size=3), min_size=1, max_size=4))
+def test_any_numbers_can_be_drawn(values: list[list[float | None]]) -> None:
+    flat = [number for row in values for number in row]
+    drawn = [cell for row in cells(values) for cell in row]
+    assert [cell is None for cell in drawn] == [number is None for number in flat]
+    assert all(5 <= cell[2] <= 55 for cell in drawn if cell is not None)
+
+
+@draws
+def test_a_word_among_the_places_is_joined_to_no_other_by_a_line() -> None:
+    """The embeddings' point stands for itself, and the layers are one stroke."""
+    drawn = ElementTree.tostring(chart({"lines": LINES}), "unicode")
+    (stroke,) = [p for p in drawn.split("<path") if "stroke: var(--c0); stroke-width: 2" in p]
+    assert (stroke.count("M "), stroke.count("L ")) == (2, 1)
+    assert drawn.count("<use") >= 3, "a marker for each point"
+
+
+@draws
+def test_names_in_charts_are_text_and_no_formulas_and_colours_are_the_pages() -> None:
+    names = ["$a_b$ and $c$", "<b>&", "文档 " * 30]
+    drawn = chart({"tree": {**TREE, "names": names, "label": "Tree"}})
+    written = "".join("".join(text.itertext()) for text in drawn.iter("text"))
+    assert "$a_b$ and $c$" in written
+    assert "<b>&" in written
+    assert written.count("文档") == 30
+    assert {"0.1", "0.2"} <= {"".join(text.itertext()).strip() for text in drawn.iter("text")}
+    assert drawn.get("aria-label") == "Tree"
+    assert "var(--c1)" in ElementTree.tostring(drawn, "unicode")
+
+
+def flat(y: float) -> str:
+    line = Line("a", looks("a")["a"], [(0, 1.0), (1, y)], marked=True)
+    return line_chart([line], x="", y="", label=f"to {y}")
+
+
+@draws
+def test_a_chart_is_the_same_each_time_and_shares_no_id_with_another() -> None:
+    assert flat(1.0) == flat(1.0)
+    first, second = (
+        {e.get("id") for e in ElementTree.fromstring(svg.partition("<p class")[0]).iter("path")}
+        for svg in (flat(1.0), flat(2.0))
+    )
+    assert len(first) == 2, "markers, and lines without an id"
+    assert first & second == {None}
+
+
+def test_without_matplotlib_a_page_has_tables_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emberge_report.charts.find_spec", lambda _: None)
+    page = figure_page(Page("study", ("odd",), [{"lines": LINES}, {"tree": TREE}]))
+    assert "emberge[report]" in page
+    assert "<svg" not in page
+    assert page.count("<table") == 2
+
+
+def test_a_long_curve_is_thinned_to_means() -> None:
+    found = thin([(float(i), float(i % 2)) for i in range(20_000)])
+    assert len(found) == 400
+    assert {y for _, y in found} == {0.5}
+
+
+# ── what is no figure ───────────────────────────────────────────────────────────────────────────
+
+BAD: dict[str, tuple[Any, str]] = {
+    "a short row": (
+        {"heat_map": {**MAP, "values": [[1, 2, 3], [1]]}},
+        r"\.heat_map: .*'b'.* 1 .* 3",
+    ),
+    "a missing row": ({"heat_map": {**MAP, "values": [[1, 2, 3]]}}, r"\.heat_map: .* 2 rows"),
+    "a word for a number": (
+        {"heat_map": {**MAP, "values": [[1, 2, 3], [1, "2", 3]]}},
+        r"\.heat_map\.values\[1\]\[1\].*'2'",
+    ),
+    "infinity": (
+        {"heat_map": {**MAP, "values": [[1, 2, float("inf")], [1, 2, 3]]}},
+        r"\.heat_map\.values\[0\]\[2\]",
+    ),
+    "nothing but rows": ({"heat_map": {"rows": ["a"]}}, r"\.heat_map\.columns.*\.heat_map\.values"),
+    "a misspelt key": ({"heat_map": {**MAP, "value": 1}}, r"\.heat_map\.value:"),
+    "two at once": ({"heat_map": MAP, "tree": TREE}, "one of 'heat_map', 'lines', 'tree'"),
+    "no mapping": (5, r"\[0\]: must be a mapping, not 5"),
+    "a table of nonsense": ({"table": {"rows": [5]}, "heat_map": MAP}, r"\.table\.rows\[0\]"),
+    "a short series": (
+        {"lines": {**LINES, "series": {"t": [1]}}},
+        r"\.lines: the series 't' has 1",
+    ),
+    "a union of what is not yet": (
+        {"tree": {**TREE, "unions": [[0, 4, 0.1], [2, 1, 0.2]]}},
+        r"\.tree: .*one tree of 3",
+    ),
+    "a union of a word": (
+        {"tree": {**TREE, "unions": [[0, 1, "low"], [3, 2, 0.2]]}},
+        r"\.tree\.unions\[0\]\[2\]",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_no_figure_names_the_step_and_the_field(name: str) -> None:
+    figure, place = BAD[name]
+    with pytest.raises(DataError, match=rf"'the\.study': figures.*{place}") as caught:
+        read_figures("the.study", [figure])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("figures", [5, "a map", {"heat_map": MAP}])
+def test_figures_are_a_list(figures: Any) -> None:
+    with pytest.raises(DataError, match="'study': figures must be a list"):
+        read_figures("study", figures)
+
+
+def test_weights_that_a_strategy_computed_are_a_map_of_layers_by_labels() -> None:
+    found = {"layers.0": {"a": 0.2, "b": 0.8}, "embeddings": {"a": 0.5, "c": 0.5}}
+    figure = weights_by_layer("fused", {"weights_by_layer": found})
+    assert figure is not None
+    assert figure.heat_map is not None
+    assert (figure.heat_map.rows, figure.heat_map.columns) == (["embeddings", "0"], ["a", "c", "b"])
+    assert figure.heat_map.values == [[0.5, 0.5, None], [0.2, None, 0.8]]
+    assert weights_by_layer("fused", {"weights_by_layer": {"embeddings": {}}}) is None
+
+
+def test_weights_that_are_no_numbers_name_the_step_and_the_place() -> None:
+    with pytest.raises(DataError, match=r"'fused': weights_by_layer\.values\[0\]\[0\]: .*'half'"):
+        weights_by_layer("fused", {"weights_by_layer": {"layers.0": {"a": "half"}}})
