@@ -38,6 +38,9 @@ if TYPE_CHECKING:
         VectorSimilarity,
     )
 
+# Share of passages with the score of the one before that is worth a warning.
+_MANY_TIES = 0.1
+
 
 @dataclass(frozen=True, kw_only=True)
 class MineHardNegatives(TaughtStep):
@@ -160,6 +163,12 @@ class MineHardNegatives(TaughtStep):
                 "range, or name a corpus"
             )
         is_negative = passes & (np.cumsum(passes, axis=1) <= self.count)
+        ties = is_found[:, 1:] & (scores[:, 1:] == scores[:, :-1])
+        if (tied := ties.sum() / is_found.sum()) > _MANY_TIES:
+            workspace.warn(
+                f"{compared.name}: {tied:.0%} of the nearest passages are tied with the one before, and the "
+                f"order of the file decides; {self.teacher.model} does not tell them apart"
+            )
         yield from self._list_outcomes(compared, documents, is_negative)
         sentence = (
             f"{compared.name}: {is_negative.sum():,} negatives for {is_negative.any(axis=1).sum():,} of "

@@ -46,6 +46,7 @@ def workspace(folder: Path) -> Any:
         seed=3,
         data=lambda reference: folder / reference.text,
         progress=lambda *words: seen.append(words),
+        warn=seen.append,
         seen=seen,
     )
 
@@ -264,12 +265,12 @@ def test_a_range_tells_how_many_queries_find_a_positive(tmp_path: Path) -> None:
 
 def test_a_teacher_that_tells_no_passages_apart_is_warned_of(tmp_path: Path) -> None:
     around = workspace(tmp_path)
-    outcomes(mine(count=2, margin=None), around, *ROWS)
-    assert not [told for told in around.seen if "tied" in told]
-    outcomes(mine(count=2, margin=None), around, *ROWS, cosines=[0.5] * 5)
+    judged(mine(count=2, margin=None), around, *ROWS)
+    assert not [told for told in around.seen if "apart" in told]
+    judged(mine(count=2, margin=None), around, *ROWS, cosines=[0.5] * 5)
     (warning,) = [told for told in around.seen if isinstance(told, str)]
-    assert warning.startswith("rows: 100% of the scores of nearest passages by one are tied")
-    assert warning in around.description.sentences
+    assert warning.startswith("rows: 50% of the nearest passages are tied with the one before")
+    assert "one does not tell them apart" in warning
 
 
 def test_where_nothing_passes_the_scores_seen_are_told(tmp_path: Path) -> None:
