@@ -47,7 +47,7 @@ class MergeReport:
     shares: Mapping[str, EffectiveWeight] = field(default_factory=dict)
     findings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     omitted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    left_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    left_files: Mapping[str, Sequence[str]] = field(default_factory=dict)
     heads: tuple[str, ...] = ()
     fetched: tuple[FetchedFile, ...] = ()
 
@@ -141,7 +141,7 @@ def _build_report(
         findings=findings_of(jobs),
         omitted=plan.omitted,
         left_files=plan.stated.left_files,
-        heads=plan.stated.heads,
+        heads=tuple(plan.stated.heads),
         fetched=tuple(fetched),
     )
 

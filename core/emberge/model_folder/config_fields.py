@@ -58,9 +58,18 @@ def field_faults(config: Mapping[str, Any]) -> Iterator[str]:
     for name in ("dtype", "torch_dtype"):
         if config.get(name) is not None and not _DTYPE.fullmatch(str(config[name])):
             yield f"{name} is no type of numbers such as float32"
+    yield from label_faults(config)
     is_decoder = config.get("is_decoder") or config.get("is_encoder_decoder")
     if config.get("add_cross_attention") and not is_decoder:
         yield "add_cross_attention asks for layers that only a decoder has"
+
+
+def label_faults(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a fault if labels have keys that are no numbers of outputs."""
+    labels = config.get("id2label")
+    keys = [str(key) for key in labels] if isinstance(labels, dict) else []
+    if wrong := [key for key in keys if not key.isdecimal()]:
+        yield f"id2label has the key '{wrong[0]}', which is no number of an output"
 
 
 def declared_defaults(kind: Any) -> Mapping[str, Any]:

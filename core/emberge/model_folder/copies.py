@@ -36,7 +36,8 @@ from emberge.model_folder.folder_files import (
     require_sound,
     rule_of,
 )
-from emberge.model_folder.st_layout import classic_files
+from emberge.model_folder.longest_text import TextLimit
+from emberge.model_folder.st_layout import classic_files, trunk_settings_path
 from emberge.wording import hide_places, join_some
 
 _NOT_OF_MODEL = "no file of a model"
@@ -269,6 +270,7 @@ def copy_template(
     """Write configs, tokenizer and modules of the template into `out`; never its README.
 
     If every module has a classic type name, which old and new releases load, modules.json gets these names.
+    A longest text with more tokens than the template has positions for is cut to that number.
     `config` replaces the transformer's config, and the weights' `dtype` is put into it; `tokenizer` is a
     folder whose tokenizer files replace the template's. A file in which nothing changes is copied byte for
     byte. Code, and references to it in configs, are not copied (`_drop_code`).
@@ -290,6 +292,11 @@ def copy_template(
         (out / module.path).mkdir(parents=True, exist_ok=True)
     for name, content in classic_files(template.folder).items():
         write_json(out / name, content, durable=False)
+    limit = TextLimit.of(template)
+    if template.modules and limit.is_overstated:
+        path = trunk_settings_path(trunk)
+        settings = {**read_object_if_any(path), "max_seq_length": limit.positions}
+        write_json(path, settings, durable=False)
     _drop_code(template, out)
 
 
@@ -344,12 +351,18 @@ def origin_line(template: Checkpoint) -> str:
 
 
 def remarks(template: Checkpoint) -> Iterator[str]:
-    """Yield a warning if the template has no tokenizer, or code of its own that no result copies."""
+    """Yield warnings of what no result has: a tokenizer, code of its own, a longest text beyond positions."""
     reads_text = bool(template.modules) or "model_type" in template.config
     if reads_text and not template.has_tokenizer:
         yield (
             f"'{template.folder.name}' has no tokenizer, and so the result will have none; "
             "name a model that has one with 'tokenizer'"
+        )
+    limit = TextLimit.of(template)
+    if template.modules and limit.is_overstated:
+        yield (
+            f"'{template.folder.name}' says texts of {limit.stated:,} tokens, and has positions for "
+            f"{limit.positions:,}; the result says {limit.positions:,}"
         )
     code = _list_code_modules(template)
     if code and code_of_class(template.config) is None:

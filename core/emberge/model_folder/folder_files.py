@@ -59,7 +59,7 @@ _ADAPTER = "an adapter beside the weights"
 WEIGHTS = "the weights"
 _OTHER_WEIGHTS = "weights in another format"
 HEAD_FILE = "a head beside the weights, which nothing opens"
-_LICENCE = "terms that bind whoever has a copy"
+LICENCE = "terms that bind whoever has a copy"
 _MODEL = "what the model is made of beside its weights"
 _CODE = "code, which a result never has"
 
@@ -73,7 +73,7 @@ FILES = (
     FileRule(("all_results.json", "train_results.json", "eval_results.json"), False, "no", RECORD),
     FileRule(("metrics.jsonl", "events.out.*", "*_results.csv"), False, "no", RECORD),
     FileRule(("eval/", "runs/", "logs/", "wandb/"), False, "no", RECORD),
-    FileRule(("LICENSE*", "LICENCE*", "NOTICE*", "COPYING*", "USE_POLICY*"), True, "no", _LICENCE),
+    FileRule(("LICENSE*", "LICENCE*", "NOTICE*", "COPYING*", "USE_POLICY*"), True, "no", LICENCE),
     FileRule(("adapter_*.bin",), False, "alone", _ADAPTER),
     FileRule(("adapter_*",), False, "yes", _ADAPTER),
     FileRule(("*.safetensors", "*.safetensors.index.json"), False, "yes", WEIGHTS),

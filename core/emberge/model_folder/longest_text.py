@@ -50,7 +50,15 @@ class TextLimit:
         Raises:
             CheckpointError: if a config cannot be read.
         """
-        checkpoint = Checkpoint(folder)
+        return cls.of(Checkpoint(folder))
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> TextLimit:
+        """Return the limits of a model, from configs and headers of weights.
+
+        Raises:
+            CheckpointError: if a config cannot be read.
+        """
         trunk = checkpoint.trunk
         config = _with_defaults(trunk_config(checkpoint.config))
         settings = read_trunk_settings(trunk)
@@ -62,7 +70,7 @@ class TextLimit:
         if limits[0] is None:
             limits = [tokenizer.get("model_max_length"), *sizes]
         known = [n for n in limits if isinstance(n, int | float) and 0 < n < _NO_LIMIT]
-        rows = _count_rows(trunk)
+        rows = _count_rows(checkpoint)
         # Some classes have rows that they do not use.
         positions = None if rows is None else min([rows, *sizes]) - _count_lost(config)
         return cls(trunk, int(min(known)) if known else None, positions)
@@ -71,6 +79,11 @@ class TextLimit:
     def longest(self) -> int | None:
         """Number of tokens after which a text is cut; None if nothing states it."""
         return min((n for n in (self.stated, self.positions) if n is not None), default=None)
+
+    @property
+    def is_overstated(self) -> bool:
+        """True if the folder states more tokens than the model has positions for."""
+        return self.stated is not None and self.stated != self.longest
 
     def problems(self, *lengths: int | None) -> list[str]:
         """Return the problem of the longest of some numbers of tokens, if it exceeds the positions."""
@@ -100,9 +113,9 @@ def _with_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**defaults, **{key: value for key, value in config.items() if key not in ignored}}
 
 
-def _count_rows(trunk: Path) -> int | None:
+def _count_rows(checkpoint: Checkpoint) -> int | None:
     try:
-        specs = Checkpoint(trunk).specs.values()
+        specs = checkpoint.specs.values()
     except CheckpointError:
         return None  # the reader of the weights says why
     return next((spec.shape[0] for spec in specs if _TABLE.match(spec.name)), None)

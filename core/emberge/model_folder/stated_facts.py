@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
-from emberge.errors import Problem
+from emberge.errors import CheckpointError, Problem
 from emberge.files import write_json
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.classic_names import pooling_modes
@@ -27,21 +27,18 @@ from emberge.model_folder.compare_models import (
     trunk_config,
     with_trunk_config,
 )
-from emberge.model_folder.config_fields import declared_defaults
-from emberge.model_folder.copies import (
-    copied_files,
-    copy_file,
-    files_not_copied,
-    list_left_out,
-)
+from emberge.model_folder.config_fields import declared_defaults, label_faults
+from emberge.model_folder.copies import copied_files, copy_file, files_not_copied, list_left_out
 from emberge.model_folder.folder_files import (
     HEAD_FILE,
+    LICENCE,
     TOKENIZER_FILES,
     WEIGHTS,
     read_json,
     read_object_if_any,
     rule_of,
 )
+from emberge.model_folder.longest_text import TextLimit
 from emberge.model_folder.st_layout import (
     ROUTERS,
     ModuleFolder,
@@ -54,6 +51,7 @@ from emberge.model_folder.st_layout import (
     read_trunk_settings,
     trunk_settings_path,
 )
+from emberge.model_folder.tokenizers import read_chat_template
 from emberge.wording import join_some
 
 _COLBERT = "artifact.metadata"
@@ -69,25 +67,18 @@ _LENGTHS = (
 )
 # Keys of a config for what each token attends to, of all layers or of some.
 _DIRECTION = re.compile(r"causal|bidirectional|^is_decoder$")
-_SPANS = ("sliding_window", "layer_types")
+_CHOICES = re.compile(
+    r"^(sliding_window|layer_types|local_attention|num_experts_per_tok|top_k|norm_topk_prob|"
+    r"normalize_gates|classifier_pooling|normalize|\w*norm_eps(ilon)?|\w*_(multiplier|softcapping))$"
+)
 _ROPE_KEYS = ("rope_theta", "rope_parameters", "rope_scaling", "partial_rotary_factor")
-_ROUTING = ("num_experts_per_tok", "top_k", "norm_topk_prob", "normalize_gates")
 # Files that other facts, or a tokenizer's own rules, decide about.
 _OTHER_FILES = frozenset({"config.json", _MODULES, _SETTINGS, _COLBERT, *TOKENIZER_FILES})
 _TOKENIZER_FILE = re.compile(r"tokenizer|\.(spm|bpe|codes|vocab|tiktoken|model|jinja)$")
 
-_Store = Literal[
-    "settings",
-    "lengths",
-    "config",
-    "positions",
-    "colbert",
-    "modules",
-    "module",
-    "router",
-    "file",
-    "",
-]
+# Stores of facts that are files; a person need not choose one, nor a template of conversations.
+_FILES = ("head", "licence", "file")
+_UNCHOSEN = (*_FILES, "tokenizer")
 _FactId = tuple[str, int]
 
 
@@ -95,32 +86,37 @@ _FactId = tuple[str, int]
 class Fact:
     """A fact that a folder states: its value, and where a result has it.
 
-    `written` is the value in the file if `value` is one that is equal for all releases. `number` is that of
-    the module in the chain. A fact without a `store` is compared and never written.
+    `written` has the keys of the file, if they are not `key` with `value`. `number` is that of the module in
+    the chain. `store` is a file in the root, a row of `_STORES` or, for a file, one of `_FILES`; a fact
+    without one is compared and never written.
     """
 
     label: str
     value: Any
-    store: _Store = ""
+    store: str = ""
     key: str = ""
     place: str = ""
-    written: Any = None
+    written: Mapping[str, Any] | None = None
     number: int = 0
+    is_default: bool = False
 
     @property
     def is_trivial(self) -> bool:
         """True for a value that says no more than the lack of one."""
-        return self.value in (None, False, {}, [], "") or self.value == "cosine"
+        return self.is_default or self.value in (None, False, {}, [], "", "cosine")
+
+    @property
+    def id(self) -> _FactId:
+        """Label and number of the module, which no other fact of the folder has."""
+        return self.label, self.number
+
+    @property
+    def is_direction(self) -> bool:
+        """True for what each token attends to."""
+        return self.store == "config" and _DIRECTION.search(self.key) is not None
 
 
-class _HeldFact(NamedTuple):
-    """A fact and the member that states it."""
-
-    member: str
-    fact: Fact
-
-
-@dataclass(frozen=True)
+@dataclass
 class JoinedFacts:
     """Facts of a result from those of its members: problems, warnings, and what the template lacks.
 
@@ -128,13 +124,19 @@ class JoinedFacts:
     are the files of heads that are, unopened.
     """
 
-    problems: tuple[Problem, ...] = ()
-    warnings: tuple[str, ...] = ()
-    left_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    heads: tuple[str, ...] = ()
-    _added: tuple[_HeldFact, ...] = ()
-    _removed: tuple[str, ...] = ()
-    _members: Mapping[str, Checkpoint] = field(default_factory=dict)
+    template: str = ""
+    chosen: bool = False
+    adapter: bool = False
+    trunks: Sequence[str] = ()
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    left_files: dict[str, list[str]] = field(default_factory=dict)
+    heads: list[str] = field(default_factory=list)
+    members: dict[str, Checkpoint] = field(default_factory=dict)
+    stated: dict[str, Mapping[_FactId, Fact]] = field(default_factory=dict)
+    # Facts that others do not state, by member, and files of the template that are taken out.
+    _noted: list[tuple[str, Fact]] = field(default_factory=list)
+    _removed: list[str] = field(default_factory=list)
 
     @property
     def agree(self) -> bool:
@@ -145,8 +147,108 @@ class JoinedFacts:
         """Write the facts that the template lacks into `out`, a copy of the template's folder."""
         for name in self._removed:
             (out / name).unlink(missing_ok=True)
-        for member, fact in self._added:
-            _write_fact(fact, self._members[member], out, template)
+        for member, fact in self._noted:
+            _write_fact(fact, self.members[member], out, template)
+
+    def join(self) -> None:
+        """Apply the rule to every fact that any member states, and to the modules."""
+        for key in dict.fromkeys(key for facts in self.stated.values() for key in facts):
+            holders = {n: facts[key] for n, facts in self.stated.items() if key in facts}
+            if next(iter(holders.values())).store in _UNCHOSEN:
+                self._join_file(key[0], holders)
+            else:
+                self._join_fact(holders)
+        for name, member in self.members.items():
+            if name not in self.trunks:
+                self._join_modules(name, member)
+
+    def list_left(self, name: str, member: Checkpoint) -> None:
+        """Add a member's files other than weights that no result has."""
+        if files := [*self.left_files.get(name, ()), *list_left_out(member)]:
+            self.left_files[name] = [*dict.fromkeys(files)]
+        if heads := files_not_copied(member).get(WEIGHTS):
+            self.warnings.append(
+                f"{join_some(heads)} of '{name}' is left out: beside the weights that its classes read"
+            )
+
+    def _join_fact(self, holders: Mapping[str, Fact]) -> None:
+        own = holders.get(self.template)
+        first = self.template if own or self.chosen else next(iter(holders))
+        for name, fact in holders.items():
+            if first not in holders and fact.store and not fact.is_trivial:
+                self._choose(f"'{name}' states {_describe(fact)}, and '{first}' none")
+            elif first in holders and fact.value != holders[first].value:
+                pair = holders[first].value, fact.value
+                text = describe_difference(fact.label, *pair, holders[first].place)
+                self._choose(f"'{first}' and '{name}': {text}")
+        fact = holders.get(first, fact)
+        lacks = own is None and not self.chosen and fact.store
+        if not fact.is_default and (lacks or (own and own.is_direction and self._find_silent(own))):
+            self._noted.append((first, fact))
+
+    def _choose(self, text: str) -> None:
+        """Note a difference of which a person chose a side, or has to."""
+        option = "base" if self.adapter else "template"
+        if self.chosen:
+            self.warnings.append(f"{text}; the {option} is followed")
+        else:
+            self.problems.append(Problem(f"{text}; choose one with '{option}'"))
+
+    def _find_silent(self, fact: Fact) -> list[str]:
+        """Return the whole members that do not state a fact."""
+        return [n for n in self.stated if fact.id not in self.stated[n] and n not in self.trunks]
+
+    def _join_file(self, name: str, holders: Mapping[str, Fact]) -> None:
+        """Keep a file that is equal in all members that have it; leave a head out if it differs."""
+        own = holders.get(self.template)
+        is_equal = len({fact.value for fact in holders.values()}) == 1
+        is_head = all(fact.store == "head" for fact in holders.values())
+        keeps = own is not None and (self.chosen or is_equal or not is_head)
+        losers = [
+            holder for holder in holders if not (keeps and (is_equal or holder == self.template))
+        ]
+        if is_head and (keeps or (is_equal and not self.chosen)):
+            self.heads.append(name)
+        if own is None and self.chosen:
+            self._choose(f"{_quote(losers)} has {name}, and '{self.template}' none")
+        elif not is_equal:
+            kept = f"; that of '{self.template}' is kept" if keeps else ""
+            self.warnings.append(f"{name} differs and is left out: of {_quote(losers)}{kept}")
+            self._removed += [] if keeps else [name]
+        else:
+            holder, fact = next(iter(holders.items()))
+            if own is None or (is_head and self._find_silent(fact)):
+                self._noted.append((holder, fact))
+            losers = []
+        for loser in losers:
+            self.left_files.setdefault(loser, []).append(name)
+
+    def _join_modules(self, name: str, member: Checkpoint) -> None:
+        """Note a member with modules where the template, which cannot get them, has none or others."""
+        own, kinds = (
+            " + ".join(module.kind for module in one.chain)
+            for one in (self.members[self.template], member)
+        )
+        text = f"'{name}' has the modules {kinds}, and '{self.template}' {own or 'none'}"
+        if kinds and not own and self.adapter and not self.chosen:
+            self.warnings.append(f"{text}; {_NO_ADAPTER_HAS}")
+        elif kinds and kinds != own and (self.chosen or not own):
+            self._choose(text)
+
+    def describe_noted(self) -> Iterator[str]:
+        """Yield one line for each member whose facts only some members state."""
+        shown = [(n, f) for n, f in self._noted if not f.is_trivial or f.is_direction]
+        for name in dict.fromkeys(name for name, _ in shown):
+            facts = [fact for member, fact in shown if member == name]
+            silent = dict.fromkeys(other for fact in facts for other in self._find_silent(fact))
+            yield (
+                f"'{name}' states {', '.join(map(_describe, facts))}, and {_quote(silent)} "
+                f"{'does' if len(silent) == 1 else 'do'} not; "
+                f"{_NO_ADAPTER_HAS if self.adapter else 'the result has it'}"
+            )
+
+
+_NO_ADAPTER_HAS = "an adapter has none of it, and 'base' names the model that it lies on"
 
 
 def join_facts(
@@ -162,207 +264,57 @@ def join_facts(
 
     If the template was `chosen`, it decides. Of the members in `trunks` only the text trunk is used, so that
     they state no more than its attention. With `adapter`, the result is an adapter, which states no fact.
-    With `towers`, other members give towers with their processors: neither attention nor files, except heads,
-    are compared.
+    With `towers`, other members give towers with their processors: neither attention nor files, except heads
+    and licences, are compared.
     """
-    template_name = next(
-        (n for n, one in members.items() if one.folder == template.folder), template.folder.name
+    name = next(
+        (n for n, m in members.items() if m.folder == template.folder), template.folder.name
     )
     others = {n: one for n, one in members.items() if one.folder != template.folder}
-    stated = {template_name: read_facts(template)}
-    for name, other in others.items():
-        facts = read_facts(other)
-        if name in trunks:
-            facts = {k: f for k, f in facts.items() if _is_direction(f)}
-        elif [m.kind for m in other.chain] != [m.kind for m in template.chain]:
-            # Chains that differ are no pair of modules, and are a difference by themselves.
-            facts = {k: f for k, f in facts.items() if f.store not in ("modules", "module")}
-        stated[name] = facts
-    if towers:
-        stated = {
-            name: {k: f for k, f in facts.items() if not (_is_direction(f) or _is_plain_file(f))}
-            for name, facts in stated.items()
+    joined = JoinedFacts(name, chosen, adapter, trunks, members={name: template, **others})
+    for name, member in joined.members.items():
+        try:
+            facts = read_facts(member)
+        except CheckpointError as error:
+            facts = {}
+            if member is not template:  # whose files are checked as a whole
+                joined.problems.append(Problem(str(error)))
+        is_trunk = name in trunks and member is not template
+        # Chains that differ are no pair of modules, and are a difference by themselves.
+        is_pair = [m.kind for m in member.chain] == [m.kind for m in template.chain]
+        joined.stated[name] = {
+            key: fact
+            for key, fact in facts.items()
+            if (fact.is_direction or not is_trunk)
+            and (is_pair or fact.store not in (_MODULES, "module"))
+            and not (towers and (fact.is_direction or fact.store in ("file", "tokenizer")))
         }
-    joiner = _Joiner(template_name, stated, chosen, adapter, frozenset(trunks))
-    joiner.join()
-    joiner.join_modules(template, {n: c for n, c in others.items() if n not in trunks})
-    left_files = {} if adapter else joiner.list_left(members, trunks)
-    return JoinedFacts(
-        tuple(joiner.problems),
-        (*joiner.warnings, *joiner.describe_added()),
-        left_files,
-        tuple(joiner.heads),
-        tuple(() if adapter else joiner.added),
-        tuple(joiner.removed),
-        members,
-    )
+    joined.join()
+    for name in () if adapter else [n for n in members if n not in trunks]:
+        joined.list_left(name, members[name])
+    joined.warnings += joined.describe_noted()
+    return joined
 
 
-class _Joiner:
-    """A joiner of the facts that members state, by label; the first member is the template."""
-
-    def __init__(
-        self,
-        template: str,
-        stated: Mapping[str, Mapping[_FactId, Fact]],
-        chosen: bool,
-        adapter: bool,
-        trunks: frozenset[str],
-    ) -> None:
-        self.template, self.stated = template, stated
-        self.chosen, self.adapter, self.trunks = chosen, adapter, trunks
-        # The option of a step that chooses whose facts are followed.
-        self.option = "base" if adapter else "template"
-        self.problems: list[Problem] = []
-        self.warnings: list[str] = []
-        self.added: list[_HeldFact] = []
-        self.kept: list[_HeldFact] = []
-        self.removed: list[str] = []
-        self.left: dict[str, list[str]] = {}
-        self.heads: list[str] = []
-
-    def join(self) -> None:
-        """Apply the rule to every fact that any member states."""
-        for key in dict.fromkeys(key for facts in self.stated.values() for key in facts):
-            holders = {n: facts[key] for n, facts in self.stated.items() if key in facts}
-            if any(fact.store == "file" for fact in holders.values()):
-                self._join_file(key[0], holders)
-            else:
-                self._join_fact(key, holders)
-
-    def _join_fact(self, key: _FactId, holders: Mapping[str, Fact]) -> None:
-        own = holders.get(self.template)
-        first = self.template if own or self.chosen else next(iter(holders))
-        for name, fact in holders.items():
-            if own is None and self.chosen and fact.store and not fact.is_trivial:
-                self.warnings.append(
-                    f"'{name}' states {_describe(fact)}, and '{first}' none; the {self.option} is followed"
-                )
-            elif first in holders and fact.value != holders[first].value:
-                self._add_difference(first, name, holders[first], fact)
-        if own is None and not self.chosen and holders[first].store:
-            self.added.append(_HeldFact(first, holders[first]))
-        elif own and _is_direction(own) and self._find_silent(own):
-            self.kept.append(_HeldFact(self.template, own))
-
-    def _add_difference(self, first: str, second: str, a: Fact, b: Fact) -> None:
-        text = describe_difference(a.label, a.value, b.value, a.place)
-        pair = f"'{first}' and '{second}': {text}"
-        if self.chosen:
-            self.warnings.append(f"{pair}; the {self.option} is followed")
-        else:
-            self.problems.append(Problem(f"{pair}; choose one with '{self.option}'"))
-
-    def _find_silent(self, fact: Fact) -> list[str]:
-        """Return the whole members that do not state a fact."""
-        key = fact.label, fact.number
-        return [n for n in self.stated if key not in self.stated[n] and n not in self.trunks]
-
-    def _join_file(self, name: str, holders: Mapping[str, Fact]) -> None:
-        """Keep a file that is equal in all members that have it; leave a head out if it differs."""
-        values = {fact.value for fact in holders.values()}
-        is_head = not any(map(_is_plain_file, holders.values()))
-        keeps = self.template in holders and (self.chosen or not is_head)
-        if is_head and (keeps or (len(values) == 1 and not self.chosen)):
-            self.heads.append(name)
-        if len(values) == 1:
-            holder, fact = next(iter(holders.items()))
-            if self.template not in holders:
-                self._add_file(name, holder, fact)
-            elif is_head and self._find_silent(fact):
-                self.kept.append(_HeldFact(holder, fact))
-            return
-        losers = [holder for holder in holders if not (keeps and holder == self.template)]
-        kept = f"; that of '{self.template}' is kept" if keeps else ""
-        self.warnings.append(f"{name} differs and is left out: of {_quote(losers)}{kept}")
-        for holder in losers:
-            self.left.setdefault(holder, []).append(name)
-        self.removed += [] if keeps else [name]
-
-    def _add_file(self, name: str, holder: str, fact: Fact) -> None:
-        if self.chosen:
-            self.left.setdefault(holder, []).append(name)
-            self.warnings.append(
-                f"'{holder}' has {name}, and '{self.template}' none; the template is followed"
-            )
-        else:
-            self.added.append(_HeldFact(holder, fact))
-
-    def join_modules(self, template: Checkpoint, others: Mapping[str, Checkpoint]) -> None:
-        """Note a member with modules where the template, which cannot get them, has none or others."""
-        own = _list_kinds(template)
-        for name, other in others.items():
-            kinds = _list_kinds(other)
-            text = f"'{name}' has the modules {kinds}, and '{self.template}' {own or 'none'}"
-            if self.adapter or not kinds or kinds == own:
-                continue
-            if self.chosen:
-                self.warnings.append(f"{text}; the template is followed")
-            elif not own:
-                self.problems.append(Problem(f"{text}; choose one with '{self.option}'"))
-
-    def describe_added(self) -> Iterator[str]:
-        """Yield one line for each member whose facts only some members state."""
-        ending = "the result has it"
-        if self.adapter:
-            ending = "an adapter has none of it, and 'base' names the model that it lies on"
-        for group in (self.added, self.kept):
-            shown = [held for held in group if not held.fact.is_trivial or _is_direction(held.fact)]
-            for name in dict.fromkeys(held.member for held in shown):
-                facts = [held.fact for held in shown if held.member == name]
-                silent = dict.fromkeys(other for fact in facts for other in self._find_silent(fact))
-                yield (
-                    f"'{name}' states {', '.join(map(_describe, facts))}, and {_quote(silent)} "
-                    f"{'does' if len(silent) == 1 else 'do'} not; {ending}"
-                )
-
-    def list_left(
-        self, members: Mapping[str, Checkpoint], trunks: Sequence[str]
-    ) -> dict[str, tuple[str, ...]]:
-        """Return, for each member, its files other than weights that the result does not have."""
-        lists = {
-            n: [*self.left.get(n, ()), *list_left_out(c)]
-            for n, c in members.items()
-            if n not in trunks
-        }
-        for name in lists:
-            heads = files_not_copied(members[name]).get(WEIGHTS)
-            if heads:
-                self.warnings.append(
-                    f"{join_some(heads)} of '{name}' is left out: beside the weights that its classes read"
-                )
-        return {name: tuple(dict.fromkeys(files)) for name, files in lists.items() if files}
-
-
-def _quote(names: Sequence[str] | Mapping[str, None]) -> str:
+def _quote(names: Iterable[str]) -> str:
     return ", ".join(f"'{name}'" for name in names)
 
 
 def _describe(fact: Fact) -> str:
-    return fact.label if fact.store == "file" else f"{fact.label} {shorten_value(fact.value)}"
-
-
-def _list_kinds(checkpoint: Checkpoint) -> str:
-    return " + ".join(module.kind for module in checkpoint.chain)
-
-
-def _is_direction(fact: Fact) -> bool:
-    return fact.store == "config" and _DIRECTION.search(fact.key) is not None
-
-
-def _is_plain_file(fact: Fact) -> bool:
-    """Return whether a fact is a file other than that of a head."""
-    rule = rule_of(Path(fact.key).name)
-    return fact.store == "file" and not (rule is not None and rule.why == HEAD_FILE)
+    return fact.label if fact.store in _FILES else f"{fact.label} {shorten_value(fact.value)}"
 
 
 # ── the table ───────────────────────────────────────────────────────────────────────────────────
 
 
 def read_facts(checkpoint: Checkpoint) -> dict[_FactId, Fact]:
-    """Return every fact that a folder states, in a form that is equal for all releases."""
+    """Return every fact that a folder states, in a form that is equal for all releases.
+
+    Raises:
+        CheckpointError: if a file that states facts cannot be read.
+    """
     facts = (fact for read in _TABLE for fact in read(checkpoint))
-    return {(fact.label, fact.number): fact for fact in facts}
+    return {fact.id: fact for fact in facts}
 
 
 def _read_modules(checkpoint: Checkpoint) -> Iterator[Fact]:
@@ -372,14 +324,23 @@ def _read_modules(checkpoint: Checkpoint) -> Iterator[Fact]:
         if module.path and not (module.kind.endswith("Transformer") or module.kind in ROUTERS):
             for key, value in _read_options(checkpoint, module).items():
                 if key not in MODULE_SIZES and value is not None:
-                    yield Fact(
-                        f"{module.kind}'s {key}", value, "module", key, f" ({path})", number=number
-                    )
+                    label = f"{module.kind}'s {key}"
+                    yield Fact(label, value, "module", key, f" ({path})", number=number)
     for number, module in enumerate(checkpoint.modules):
         for key, value in read_entries(checkpoint.folder / _MODULES)[number].items():
             if key not in ("idx", "name", "path", "type"):
                 label = f"{module.kind}'s {key}"
-                yield Fact(label, value, "modules", key, f" ({_MODULES})", number=number)
+                yield Fact(label, value, _MODULES, key, f" ({_MODULES})", number=number)
+
+
+def _read_router(checkpoint: Checkpoint) -> Iterator[Fact]:
+    for number, module in enumerate(checkpoint.modules):
+        if module.kind in ROUTERS:
+            content = read_router_config(checkpoint.folder, module)[1]
+            parameters = content.get("parameters")
+            yield Fact(f"{module.kind}'s structure", content.get("structure"), number=number)
+            for key, value in parameters.items() if isinstance(parameters, dict) else ():
+                yield Fact(f"{module.kind}'s {key}", value, "router", key, number=number)
 
 
 def _read_options(checkpoint: Checkpoint, module: ModuleFolder) -> Mapping[str, Any]:
@@ -390,24 +351,16 @@ def _read_options(checkpoint: Checkpoint, module: ModuleFolder) -> Mapping[str, 
     return config
 
 
-def _read_router(checkpoint: Checkpoint) -> Iterator[Fact]:
-    for number, module in enumerate(checkpoint.modules):
-        if module.kind in ROUTERS:
-            parameters = read_router_config(checkpoint.folder, module)[1].get("parameters")
-            for key, value in parameters.items() if isinstance(parameters, dict) else ():
-                yield Fact(f"{module.kind}'s {key}", value, "router", key, number=number)
-
-
 def _read_settings(checkpoint: Checkpoint) -> Iterator[Fact]:
     """Yield prompts, the default prompt, the similarity and the other settings of the whole model."""
     for key, value in read_settings(checkpoint.folder).items():
         if key == "prompts":
             prompts = {name: text for name, text in (value or {}).items() if text}
-            yield Fact(key, prompts, "settings", key)
+            yield Fact(key, prompts, _SETTINGS, key)
         elif key in ("__version__", "activation_fn"):
             continue  # of the release, and of the labels
         elif value is not None or key == "default_prompt_name":
-            yield Fact(key, value, "" if key == "model_type" else "settings", key)
+            yield Fact(key, value, "" if key == "model_type" else _SETTINGS, key)
 
 
 def _read_lengths(checkpoint: Checkpoint) -> Iterator[Fact]:
@@ -418,42 +371,43 @@ def _read_lengths(checkpoint: Checkpoint) -> Iterator[Fact]:
     settings = {"do_lower_case": False, **stored}
     length = stored.get("max_seq_length") or tokenizer.get("model_max_length")
     # A tokenizer without a limit has a number beyond all bounds.
-    settings["max_seq_length"] = length if length and length < 1e9 else None
+    settings["max_seq_length"] = None
+    if length and length < 1e9:
+        settings["max_seq_length"] = min(length, TextLimit.of(checkpoint).positions or length)
     for key in _LENGTHS:
         if settings.get(key) is not None and settings[key] != {}:
             yield Fact(key, settings[key], "lengths", key)
 
 
+def _read_chat(checkpoint: Checkpoint) -> Iterator[Fact]:
+    """Yield the template of conversations, from either of its files."""
+    if template := read_chat_template(checkpoint.tokenizer_folder):
+        yield Fact("chat_template", template, "tokenizer", "chat_template")
+
+
 def _read_colbert(checkpoint: Checkpoint) -> Iterator[Fact]:
     metadata = read_object_if_any(checkpoint.folder / _COLBERT)
-    for key in _COLBERT_KEYS:
-        if key in metadata:
-            yield Fact(key, metadata[key], "colbert", key)
+    yield from (Fact(k, metadata[k], _COLBERT, k) for k in _COLBERT_KEYS if k in metadata)
 
 
 def _read_config(checkpoint: Checkpoint) -> Iterator[Fact]:
-    """Yield what the config says of attention and routing, other than the defaults of its class."""
+    """Yield what the config says of attention, routing and numbers."""
     config = trunk_config(checkpoint.config)
     defaults = declared_defaults(config.get("model_type"))
     for key, value in config.items():
-        if _DIRECTION.search(key):
-            unset = defaults.get(key, None if key == "is_causal" else False)
-        elif key in (*_SPANS, *_ROUTING):
-            unset = defaults.get(key)
-        else:
+        directs = _DIRECTION.search(key)
+        if not directs and not _CHOICES.fullmatch(key):
             continue
+        unset = defaults.get(key, False if directs and key != "is_causal" else None)
         is_full = key == "layer_types" and set(value or ()) <= {"full_attention"}
-        if value is not None and value != unset and not is_full:
-            of = "attention, config.json's" if _DIRECTION.search(key) else "config.json's"
-            yield Fact(f"{of} {key}", value, "config", key)
-
-
-def _read_rope(checkpoint: Checkpoint) -> Iterator[Fact]:
-    """Yield the options of rotary positions in one form; all are written together."""
-    config = trunk_config(checkpoint.config)
+        if value is not None:
+            of = "attention, config.json's" if directs else "config.json's"
+            is_default = value == unset or is_full
+            yield Fact(f"{of} {key}", value, "config", key, is_default=is_default)
+    # Options of rotary positions, in one form; all are written together.
     stored = {key: config[key] for key in _ROPE_KEYS if config.get(key) is not None}
     for key, value in rope_options(config).items() if stored else ():
-        yield Fact(f"config.json's {key}", value, "positions", key, written=stored)
+        yield Fact(f"config.json's {key}", value, "config", written=stored)
 
 
 def _read_labels(checkpoint: Checkpoint) -> Iterator[Fact]:
@@ -468,12 +422,14 @@ def _read_labels(checkpoint: Checkpoint) -> Iterator[Fact]:
     )
     if activation:
         name = str(activation).rpartition(".")[2]
-        written = {**block, "activation_fn": str(activation)}
-        yield Fact("activation_fn", name, "config", "sentence_transformers", written=written)
+        written = {"sentence_transformers": {**block, "activation_fn": str(activation)}}
+        yield Fact("activation_fn", name, "labels", written=written)
+    for fault in label_faults(config):
+        raise CheckpointError(f"{checkpoint.trunk / 'config.json'}: {fault}; get the file again")
     labels = config.get("id2label")
     if isinstance(labels, dict) and not all(str(v).startswith("LABEL_") for v in labels.values()):
-        named = {str(k): v for k, v in labels.items()}
-        yield Fact("id2label", named, "config", "id2label")
+        numbers = {label: int(number) for number, label in labels.items()}
+        yield Fact("id2label", labels, "labels", written={"id2label": labels, "label2id": numbers})
 
 
 def _read_files(checkpoint: Checkpoint) -> Iterator[Fact]:
@@ -485,8 +441,10 @@ def _read_files(checkpoint: Checkpoint) -> Iterator[Fact]:
         # The names of the trunk's files are those of a model without a folder for the trunk.
         short = name.removeprefix(f"{trunk}/") if trunk else name
         is_known = short in _OTHER_FILES or _TOKENIZER_FILE.search(short) or name in known_files
-        if not is_known:
-            yield Fact(short, _hash_content(path), "file", name)
+        rule = rule_of(path.name)
+        if rule is not None and not is_known:
+            store = {HEAD_FILE: "head", LICENCE: "licence"}.get(rule.why, "file")
+            yield Fact(short, _hash_content(path), store, name)
 
 
 def _hash_content(path: Path) -> str:
@@ -500,45 +458,41 @@ def _hash_content(path: Path) -> str:
 
 
 _TABLE: tuple[Callable[[Checkpoint], Iterator[Fact]], ...] = (
-    *(_read_modules, _read_router, _read_settings, _read_lengths, _read_colbert),
-    *(_read_config, _read_rope, _read_labels, _read_files),
+    *(_read_modules, _read_router, _read_settings, _read_lengths, _read_chat, _read_colbert),
+    *(_read_config, _read_labels, _read_files),
 )
 
 
 # ── writing ─────────────────────────────────────────────────────────────────────────────────────
 
+# Stores that are no files in the root, by a model's folder, its modules and the number of one.
+_STORES: Mapping[str, Callable[[Path, Checkpoint, int], Path]] = {
+    "lengths": lambda out, model, _: trunk_settings_path(out / model.parts[""]),
+    "config": lambda out, model, _: out / model.in_trunk("config.json"),
+    "labels": lambda out, model, _: out / model.in_trunk("config.json"),
+    "tokenizer": lambda out, model, _: out / model.in_trunk("tokenizer_config.json"),
+    "module": lambda out, model, i: out / module_config_path(out, model.chain[i]),
+    "router": lambda out, model, i: read_router_config(out, model.modules[i])[0],
+}
+
 
 def _write_fact(fact: Fact, member: Checkpoint, out: Path, template: Checkpoint) -> None:
     """Write a member's fact into `out`, a copy of the template's folder."""
-    value = fact.value if fact.written is None else fact.written
-    trunk = out / template.parts[""]
-    if fact.store == "file":
-        short = fact.key.removeprefix(f"{member.parts['']}/") if member.parts[""] else fact.key
-        is_in_root = (member.folder / fact.key).parent == member.folder
-        target = out / fact.key if is_in_root else trunk / short
-        copy_file(member.folder / fact.key, target, member.folder)
-    elif fact.store in ("config", "positions"):
-        path = trunk / "config.json"
-        changes = value if fact.store == "positions" else {fact.key: value}
-        if fact.key == "id2label":
-            changes["label2id"] = {label: int(number) for number, label in value.items()}
-        whole = fact.key in ("sentence_transformers", "id2label")
-        config = read_object_if_any(path)
-        config = {**config, **changes} if whole else with_trunk_config(config, changes)
-        write_json(path, config, durable=False)
-    elif fact.store == "modules":
-        entries = read_entries(out / _MODULES)
-        entries[fact.number][fact.key] = value
-        write_json(out / _MODULES, entries, durable=False)
+    if fact.store in _FILES:
+        target = template.in_trunk(fact.label) if "/" in fact.key else fact.key
+        copy_file(member.folder / fact.key, out / target, member.folder)
+        return
+    find_path = _STORES.get(fact.store)
+    path = find_path(out, template, fact.number) if find_path else out / fact.store
+    content = read_json(path) if path.is_file() else {}
+    keys = {fact.key: fact.value} if fact.written is None else fact.written
+    if fact.store == "config":
+        changed: Any = with_trunk_config(content, keys)
+    elif fact.store == _MODULES:
+        changed = [{**e, **keys} if i == fact.number else e for i, e in enumerate(content)]
     elif fact.store == "router":
-        path, content = read_router_config(out, template.modules[fact.number])
-        parameters = {**(content.get("parameters") or {}), fact.key: value}
-        write_json(path, {**content, "parameters": parameters}, durable=False)
-    elif fact.store:
-        path = {
-            "settings": out / _SETTINGS,
-            "colbert": out / _COLBERT,
-            "lengths": trunk_settings_path(trunk),
-            "module": out / module_config_path(out, template.chain[fact.number]),
-        }[fact.store]
-        write_json(path, {**read_object_if_any(path), fact.key: value}, durable=False)
+        changed = {**content, "parameters": {**(content.get("parameters") or {}), **keys}}
+    else:
+        changed = {**content, **keys}
+    if changed != content:
+        write_json(path, changed, durable=False)

@@ -15,7 +15,12 @@ from typing import Any
 from emberge.errors import CheckpointError
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.compare_models import trunk_config
-from emberge.model_folder.folder_files import read_json, read_object, read_object_if_any
+from emberge.model_folder.folder_files import (
+    read_json,
+    read_object,
+    read_object_if_any,
+    read_text,
+)
 
 # Files of tokenizers that name special tokens.
 _TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json")
@@ -54,6 +59,15 @@ def _find_algorithm(model: Mapping[str, Any]) -> str:
     if isinstance(model.get("vocab"), list):
         return "Unigram"
     return "BPE" if "merges" in model else "WordPiece"
+
+
+def read_chat_template(folder: Path) -> Any:
+    """Return a tokenizer's template of conversations, or its list of them; None if no file has one."""
+    if (path := folder / "chat_template.jinja").is_file():
+        return read_text(path)
+    stored = (folder / name for name in ("chat_template.json", "tokenizer_config.json"))
+    templates = (read_object_if_any(path).get("chat_template") for path in stored)
+    return next((template for template in templates if template is not None), None)
 
 
 def find_unknown_token(content: Mapping[str, Any]) -> int | None:

@@ -108,7 +108,7 @@ class Composition:
     @cached_property
     def warnings(self) -> tuple[str, ...]:
         """A line for each fact that a specialist states, and the text model does not or differently."""
-        return join_facts(self.text, self.checkpoints, chosen=True, towers=True).warnings
+        return tuple(join_facts(self.text, self.checkpoints, chosen=True, towers=True).warnings)
 
     @cached_property
     def target(self) -> ComposedClass:

@@ -1,19 +1,20 @@
-"""Facts that members state beside their weights: kept, taken from who states them, or refused."""
+"""Facts that members state beside weights, for each verb: kept, taken from who states them, or refused."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from emberge import load_plugins, parse_recipe, run_recipe
 from emberge.merging import summary
-from emberge.model_folder import Checkpoint
+from emberge.model_folder import Checkpoint, JoinedFacts, TextLimit, copy_template, join_facts
 
 from tests.support import tiny
-from tests.support.whole import edit, merge, plan, problems
+from tests.support.whole import STATES, edit, merge, plan, problems
 
 SETTINGS, LENGTHS = "config_sentence_transformers.json", "sentence_bert_config.json"
 PROMPTS = {"query": "find: ", "document": "text: "}
@@ -55,8 +56,11 @@ def _pool(folder: Path, value: str | None) -> None:
 
 
 def _read_pooling(folder: Path) -> str | None:
-    config = json.loads((folder / "1_Pooling" / "config.json").read_text())
-    return next(mode for mode in ("mean", "cls") if config[f"pooling_mode_{mode}_{_FLAG[mode]}"])
+    path = folder / "1_Pooling" / "config.json"
+    config = json.loads(path.read_text()) if path.is_file() else None
+    return config and next(
+        mode for mode in ("mean", "cls") if config[f"pooling_mode_{mode}_{_FLAG[mode]}"]
+    )
 
 
 _FLAG = {"mean": "tokens", "cls": "token"}
@@ -76,7 +80,7 @@ def _file(name: str) -> Stated:
 
 _ACTIVATIONS = {"activation_fn": "x.Sigmoid"}, {"activation_fn": "x.Tanh"}
 FACTS: Mapping[str, Stated] = {
-    "pooling": Stated(("cls", "mean"), _pool, _read_pooling, "pooling"),
+    "pooling": Stated(("cls", "mean"), _pool, _read_pooling, "ooling"),
     "prompts": key(SETTINGS, "prompts", PROMPTS, {**PROMPTS, "query": "q: "}),
     "default prompt": key(SETTINGS, "default_prompt_name", "query", "document"),
     "similarity": key(SETTINGS, "similarity_fn_name", "dot", "euclidean"),
@@ -88,20 +92,52 @@ FACTS: Mapping[str, Stated] = {
     "normalize": key("2_Normalize/config.json", "keepdim", "a", "b"),
     "causal": key("config.json", "is_causal", False, True),
     "bidirectional": key("config.json", "use_bidirectional_attention", True, "all"),
-    "by layer": key("config.json", "layer_types", ["sliding_attention"], ["linear_attention"]),
+    "by layer": key(
+        "config.json", "layer_types", ["sliding_attention"] * 3, ["linear_attention"] * 3
+    ),
     "window": key("config.json", "sliding_window", 8, 16),
     "positions": key("config.json", "rope_theta", 1e4, 1e6),
-    "experts": key("config.json", "norm_topk_prob", True, False),
+    "epsilon": key("config.json", "layer_norm_eps", 1e-5, 1e-6),
+    "pooling of classes": key("config.json", "classifier_pooling", "mean", "cls"),
+    "experts": key("config.json", "num_experts_per_tok", 2, 4),
     "labels": key("config.json", "id2label", {"0": "yes"}, {"0": "no"}),
     "activation": key("config.json", "sentence_transformers", *_ACTIVATIONS)._replace(
         word="activation_fn"
     ),
     "colbert": key("artifact.metadata", "doc_maxlen", 48, 64),
+    "chat template": key("tokenizer_config.json", "chat_template", "{{ a }}", "{{ b }}"),
     "head": _file("colbert_linear.pt"),
     "licence": _file("LICENSE"),
 }
-# Files of members that differ cannot be chosen from silently, and need no decision.
-_FILES = ("head", "licence")
+# What comes of a fact in each of STATES: whose value the result has, and whether a line says so.
+_MERGED = ("first", "first", "second, said", "refused")
+_ADAPTED = ("none", "none", "none, said", "refused")
+_COMPOSED = ("first", "first", "none, said", "first, said")
+_DIRECTIONS = ("causal", "bidirectional")
+_KEPT = ("chat template", "licence")
+OUTCOMES: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "merge": {
+        **dict.fromkeys(FACTS, _MERGED),
+        **dict.fromkeys(_DIRECTIONS, ("first", "first, said", "second, said", "refused")),
+        "head": ("first", "first, said", "second, said", "none, said"),
+        **dict.fromkeys(_KEPT, ("first", "first", "second, said", "first, said")),
+    },
+    # An adapter states none of it; what its members' bases state is that of a base.
+    "merge_adapters": {
+        **dict.fromkeys(FACTS, _ADAPTED),
+        **dict.fromkeys(_DIRECTIONS, ("none", "none, said", "none, said", "refused")),
+        "head": ("none", "none, said", "none, said", "none, said"),
+        **dict.fromkeys(_KEPT, ("none", "none", "none, said", "none, said")),
+    },
+    # The text model decides. Attention is its trunk's, and conversations a processor's: both mean nothing.
+    "compose": {
+        **dict.fromkeys(FACTS, _COMPOSED),
+        **dict.fromkeys((*_DIRECTIONS, "chat template"), ("first", "first", "none", "first")),
+        "head": ("first", "first, said", "none, said", "first, said"),
+    },
+}
+# An upcycling keeps what the merge before it has.
+OUTCOMES = {**OUTCOMES, "upcycle": OUTCOMES["merge"]}
 
 
 @pytest.fixture
@@ -118,34 +154,170 @@ def pair(bert: Path, tmp_path: Path) -> tuple[Path, Path]:
     return one, two
 
 
+def _write_files(facts: JoinedFacts, out: Path) -> Path:
+    """The files of a merge, without its weights."""
+    template = Checkpoint(facts.members[facts.template].folder)
+    copy_template(template, out, dtype="float32")
+    facts.write(out, template)
+    return out
+
+
+def _upcycle_files(merged: Path, out: Path) -> Path:
+    """The files of a mixture of experts made of a merge, with the dense config in its place."""
+    dense = Checkpoint(merged)
+    copy_template(dense, out, dtype="float32", config={"inner": dict(dense.config)})
+    inner = json.loads((out / "config.json").read_text())["inner"]
+    (out / "config.json").write_text(json.dumps(inner))
+    return out
+
+
 @pytest.mark.parametrize("fact", FACTS)
-@pytest.mark.parametrize("state", ["equal", "only first", "only second", "differ"])
+@pytest.mark.parametrize("state", STATES)
 def test_what_members_state_is_kept_taken_or_refused(
-    fact: str, state: str, pair: tuple[Path, Path], tmp_path: Path
+    state: str, fact: str, pair: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    stated, (one, two), out = FACTS[fact], pair, tmp_path / "out"
+    stated, (one, two) = FACTS[fact], pair
     first, second = stated.values
     stated.write(one, None if state == "only second" else first)
-    stated.write(two, {"equal": first, "only first": None, "only second": first}.get(state, second))
+    stated.write(two, {"equal": first, "only first": None}.get(state, second))
+
+    def judge(problems: Sequence[object], warnings: Sequence[str], out: Path | None) -> str:
+        for problem in problems:
+            assert "'one' and 'two'" in str(problem)
+            assert stated.word in str(problem)
+        if problems:
+            return "refused"
+        value = stated.read(out) if out is not None else None
+        said = ", said" * (stated.word.lower() in "\n".join(warnings).lower())
+        return {str(first): "first", str(second): "second"}.get(str(value), "none") + said
+
+    merged, adapter = plan(one, two), plan(one, two, as_adapter=True)
+    members = {folder.name: Checkpoint(folder) for folder in pair}
+    composed = join_facts(members["one"], members, chosen=True, towers=True)
+    assert all(str(one).endswith("choose one with 'template'") for one in merged.problems)
+    assert all(str(one).endswith("choose one with 'base'") for one in adapter.problems)
+    if not merged.problems:
+        assert ("alike" in "\n".join(summary(merged))) == merged.stated.agree
+    out = _write_files(merged.stated, tmp_path / "merged")
+    found = {
+        "merge": judge(merged.problems, merged.warnings, out),
+        "merge_adapters": judge(adapter.problems, adapter.warnings, None),
+        "compose": judge(composed.problems, composed.warnings, one),
+        "upcycle": judge(
+            merged.problems, merged.warnings, _upcycle_files(out, tmp_path / "routed")
+        ),
+    }
+    assert found == {
+        verb: outcomes[fact][STATES.index(state)] for verb, outcomes in OUTCOMES.items()
+    }
+
+
+@pytest.mark.parametrize("fact", FACTS)
+def test_a_chosen_template_decides(fact: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    stated, (one, two) = FACTS[fact], pair
+    for folder, value in zip(pair, stated.values, strict=True):
+        stated.write(folder, value)
+    if fact not in ("head", *_KEPT):
+        assert "'two' and 'one'" in problems(two, one)
+    found = plan(one, two, template=two)
+    assert not found.problems
+    assert stated.word.lower() in "\n".join(found.warnings).lower()
+    assert stated.read(_write_files(found.stated, tmp_path / "out")) == stated.values[1]
+
+
+STEPS = """
+steps:
+  merged: {merge: {models: [./one, ./two]}}
+  routed: {upcycle: {model: $merged, experts: 2, top_k: 1}}
+  adapter: {merge_adapters: {models: [./one, ./two], base: ./one, rank: 2}}
+"""
+
+
+def test_results_of_steps_have_what_one_member_states(
+    pair: tuple[Path, Path], berts: list[Path]
+) -> None:
+    one, two = pair
+    shutil.copy(berts[0] / "model.safetensors", two)
+    for name, stated in FACTS.items():
+        # Modules with weights come from whoever has them, and so that model is the template.
+        stated.write(one, stated.values[0] if name == "pooling" else None)
+        stated.write(two, stated.values[0])
+    for folder in pair:
+        edit(folder, SETTINGS, prompts=PROMPTS)
+    plugins = load_plugins()
+    recipe = parse_recipe(STEPS, plugins, path=one.parent / "recipe.yaml")
+    made = run_recipe(recipe, one.parent / "made", plugins, quiet=True)
+    config = made["routed"].path / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text())["inner"]))
+    for step in ("merged", "routed"):
+        found = {name: stated.read(made[step].path) for name, stated in FACTS.items()}
+        assert found == {name: stated.values[0] for name, stated in FACTS.items()}
+    adapter = {path.name for path in made["adapter"].path.iterdir()}
+    assert "adapter_config.json" in adapter
+    assert not adapter & {path.name for path in two.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("second", "fault"), [(1e-12, ""), (None, ""), (1e-5, "1e-12 in one and 1e-05")]
+)
+def test_a_stated_default_is_a_choice(
+    second: float | None, fault: str, pair: tuple[Path, Path]
+) -> None:
+    """A config that has its class's default agrees with one that has nothing, and with no other value."""
+    for folder, value in zip(pair, (1e-12, second), strict=True):
+        FACTS["epsilon"].write(folder, value)
+    assert fault in problems(*pair)
+    for ordered in (pair, pair[::-1]):
+        assert plan(*ordered).stated.agree == (not fault)
+
+
+def test_a_side_that_one_tokenizer_states_is_said(pair: tuple[Path, Path]) -> None:
+    edit(pair[1], "tokenizer_config.json", truncation_side="left")
+    lines = "\n".join(plan(*pair).warnings)
+    assert 'truncation_side is "right" in one and "left" in the other' in lines
+
+
+def test_routes_are_compared_by_name(tmp_path: Path) -> None:
+    kind = "sentence_transformers.models"
+    for name, route in (("one", "document"), ("two", "passage"), ("three", "document")):
+        folder = tmp_path / name
+        (folder / "a").mkdir(parents=True)
+        entry = {"idx": 0, "name": "0", "path": "", "type": f"{kind}.Router"}
+        (folder / "modules.json").write_text(json.dumps([entry]))
+        router = {"types": {"a": f"{kind}.StaticEmbedding"}, "structure": {route: ["a"]}}
+        (folder / "router_config.json").write_text(json.dumps(router))
+    one, *others = (Checkpoint(tmp_path / name) for name in ("one", "two", "three"))
+    differ, agree = (join_facts(one, {"other": other}, chosen=False) for other in others)
+    assert "{'document': ['a']} in one and {'passage': ['a']}" in str(*differ.problems)
+    assert agree.agree
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_longest_text_is_no_longer_than_the_positions(state: str, tmp_path: Path) -> None:
+    """XLM-R with a table of 66 rows has positions for 65 tokens if padding is token 0."""
+    one, two = (tiny.checkpoint(tmp_path / name, "xlm-roberta") for name in ("one", "two"))
+    for folder, silent in ((one, "only second"), (two, "only first")):
+        edit(folder, "tokenizer_config.json", model_max_length=10**30)
+        edit(folder, LENGTHS, max_seq_length=None if state == silent else 66)
+    if state == "differ":
+        edit(two, LENGTHS, max_seq_length=65)
     found = plan(one, two)
-    said = "\n".join([*map(str, found.problems), *found.warnings])
-    if state != "differ":
-        assert not found.problems
-        assert stated.read(merge(out, one, two)) == first
-        assert (stated.word in said) == (state == "only second") or state == "only first"
-        assert ("alike" in "\n".join(summary(found))) == found.stated.agree
-        return
-    assert stated.word.lower() in said.lower()
-    if fact in _FILES:
-        assert stated.read(merge(out, one, two)) == (None if fact == "head" else first)
-        return
-    assert "'one' and 'two'" in said
-    assert said.endswith("choose one with 'template'")
-    assert "'two' and 'one'" in problems(two, one)
-    chosen = plan(one, two, template=two)
-    assert not chosen.problems
-    assert "the template is followed" in "\n".join(chosen.warnings)
-    assert stated.read(merge(out, one, two, template=two)) == second
+    assert not found.problems
+    out = merge(tmp_path / "out", one, two)
+    assert (TextLimit.read(out).stated, TextLimit.read(out).positions) == (65, 65)
+    assert "65" in "\n".join(found.warnings)
+
+
+@pytest.mark.parametrize("state", ["equal", "only first", "only second"])
+def test_a_label_of_no_output_is_refused(state: str, pair: tuple[Path, Path]) -> None:
+    wrong = {"yes": 0}
+    for folder, silent in zip(pair, ("only second", "only first"), strict=True):
+        FACTS["labels"].write(folder, None if state == silent else wrong)
+    found = problems(*pair).splitlines()
+    assert len(found) == (2 if state == "equal" else 1)
+    for line, folder in zip(found, pair if state != "only second" else pair[1:], strict=False):
+        assert line.startswith(f"{folder / 'config.json'}: id2label has the key 'yes'")
+        assert "get the file again" in line
 
 
 @pytest.mark.parametrize("fact", ["prompts", "kwargs", "head"])

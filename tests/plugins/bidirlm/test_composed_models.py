@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
+from emberge.model_folder import read_trunk_settings
 from emberge.results import read_artifact
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
@@ -345,9 +346,11 @@ def test_modules_prompts_and_heads_of_the_text_model(
     modules = json.loads((tmp_path / "text/modules.json").read_text())
     kind = "sentence_transformers.models.Dense"
     modules.append({"idx": 3, "name": "3", "path": "3_Dense", "type": kind})
-    change_config(
-        tmp_path / "text", file="config_sentence_transformers.json", prompts={"query": "q: "}
-    )
+    settings = {"prompts": {"query": "q: "}, "similarity_fn_name": "dot", "truncate_dim": 4}
+    change_config(tmp_path / "text", file="config_sentence_transformers.json", **settings)
+    change_config(tmp_path / "text", file="sentence_bert_config.json", max_seq_length=32)
+    for name in ("LICENSE", "colbert_linear.pt"):
+        (tmp_path / "text" / name).write_text(name)
     (tmp_path / "text/modules.json").write_text(json.dumps(modules))
     (tmp_path / "text/3_Dense").mkdir()
     activation = {"activation_function": "torch.nn.modules.linear.Identity"}
@@ -360,6 +363,11 @@ def test_modules_prompts_and_heads_of_the_text_model(
         "heard"
     ].path
     assert torch.equal(weights(result / "3_Dense")["linear.weight"], dense["linear.weight"])
+    for name in ("1_Pooling/config.json", "LICENSE", "colbert_linear.pt"):
+        assert (result / name).read_bytes() == (tmp_path / "text" / name).read_bytes()
+    stated = json.loads((result / "config_sentence_transformers.json").read_text())
+    assert stated.items() >= settings.items()
+    assert read_trunk_settings(result)["max_seq_length"] == 32
     artifact = read_artifact(result)
     assert artifact is not None
     left = artifact.details["composed"]["left_out"][f"{tmp_path}/text"]

@@ -352,13 +352,15 @@ def test_a_tokenizer_with_another_id_of_the_mask_token_is_refused(models: Path) 
 def test_what_a_specialist_states_is_followed_in_no_case_and_said(
     state: str, models: Path, tmp_path: Path
 ) -> None:
-    """The text model gives prompts by its role; heads and prompts of a specialist are named."""
+    """The text model gives prompts by its role; heads, licences and prompts of a specialist are named."""
     folders = {kind: shutil.copytree(models / kind, tmp_path / kind) for kind in ("text", *BOTH)}
     state_prompts(state, folders["text"], folders["vision"])
-    (folders["audio"] / "colbert_linear.pt").write_bytes(b"head")
+    for name in ("colbert_linear.pt", "LICENSE"):
+        (folders["audio"] / name).write_text(name)
     refs: dict[str, Any] = {kind: ModelRef(str(folder)) for kind, folder in folders.items()}
     found = list(Compose(**refs).check(Glance()))
     assert {problem.severity for problem in found} == {"warning"}
     lines = [str(problem) for problem in found]
     assert any("{'query'" in line for line in lines) == (state in ("only second", "differ"))
-    assert any("colbert_linear.pt" in line and "audio" in line for line in lines)
+    for name in ("colbert_linear.pt", "LICENSE"):
+        assert any(name in line and "audio" in line for line in lines)

@@ -35,7 +35,7 @@ class Tokenizer:
 
     `algorithm` is "WordPiece", "BPE", "Unigram" or "WordLevel"; `tokens` are all tokens with their ids;
     `added_entries` are the entries of tokenizer.json for tokens that were added to the base vocabulary;
-    `settings` are its normalizer and pre-tokenizer; `template` is its chat template, "" without one.
+    `settings` are its normalizer and pre-tokenizer.
     """
 
     folder: Path
@@ -43,7 +43,6 @@ class Tokenizer:
     tokens: Mapping[str, int]
     added_entries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
-    template: str = ""
     base_size: int = 0
     """Number of tokens in the base vocabulary, which includes an added token only if it is in both."""
     is_complete: bool = True
@@ -87,7 +86,6 @@ class Tokenizer:
             tokens,
             added,
             {part: whole.get(part) for part in _SETTINGS_PARTS} if whole else {},
-            _read_chat_template(folder),
             len(model.get("vocab") or tokens),
             bool(whole),
         )
@@ -101,8 +99,6 @@ def tokenizer_differences(first: Tokenizer, second: Tokenizer) -> Iterator[str]:
     for part in _SETTINGS_PARTS:
         if first.settings and second.settings and first.settings[part] != second.settings[part]:
             yield f"their {part}s differ"
-    if first.template != second.template:
-        yield "their chat templates differ"
 
 
 def _compare_texts(first: Tokenizer, second: Tokenizer) -> Iterator[str]:
@@ -149,17 +145,6 @@ def quoted(token: str | None) -> str:
     return "nothing" if token is None else json.dumps(token, ensure_ascii=False)
 
 
-def _read_chat_template(folder: Path) -> str:
-    path = folder / "chat_template.jinja"
-    if path.is_file():
-        return read_text(path)
-    for name in ("chat_template.json", "tokenizer_config.json"):
-        template = _read_mapping(folder / name).get("chat_template")
-        if template is not None:
-            return template if isinstance(template, str) else json.dumps(template, sort_keys=True)
-    return ""
-
-
 def _read_mapping(path: Path) -> Mapping[str, Any]:
     content = read_json(path) if path.is_file() else {}
     return content if isinstance(content, dict) else {}
@@ -198,7 +183,8 @@ def token_notes(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
     """Yield differences of two models' tokenizers except in vocabularies: `pad_token is a in one …`."""
     first_settings, second_settings = _read_settings(first), _read_settings(second)
     for key in (*_SPECIAL, "additional_special_tokens", *_SETTINGS):
-        a, b = first_settings.get(key), second_settings.get(key)
+        usual = "right" if key.endswith("_side") else None
+        a, b = first_settings.get(key, usual), second_settings.get(key, usual)
         if a is not None and b is not None and a != b:
             yield f"the tokenizer's {key} is {_shorten_json(a)} in one and {_shorten_json(b)} in the other"
     files = [checkpoint.tokenizer_folder / _WHOLE for checkpoint in (first, second)]
