@@ -92,9 +92,8 @@ VERBS = {
         "emberge new-plugin acme --out ~/src/emberge-acme",
     ),
     "verify": (
-        "check a result against its provenance: every file, its weights' headers, what it was made of",
-        "emberge verify merged\nemberge verify out/boom --inputs\n"
-        "emberge verify ./copied/model --inputs ~/src/recipes",
+        "check a result against its provenance: every file and its weights' headers",
+        "emberge verify merged",
     ),
     "doctor": (
         "show what this machine has and which extras are missing: GPUs, memory, caches, token, libraries",
@@ -436,14 +435,6 @@ def _add_new_plugin(parser: argparse.ArgumentParser) -> None:
 def _add_verify(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder", type=Path, metavar="DIR", help="a step's result or a merged model"
-    )
-    parser.add_argument(
-        "--inputs",
-        nargs="?",
-        type=Path,
-        const=Path(),
-        metavar="FOLDER",
-        help="also what it was made of; relative paths of its recipe start at FOLDER (default: here)",
     )
 
 

@@ -280,12 +280,9 @@ def new_plugin(options: argparse.Namespace) -> int:
 
 def verify(options: argparse.Namespace) -> int:
     """Check a result against its provenance."""
-    from emberge.recipes import verify_inputs, verify_result
+    from emberge.recipes import verify_result
 
-    inputs = None
-    if options.inputs is not None:
-        inputs = verify_inputs(options.folder, _load_plugins(options), options.inputs)
-    verification = verify_result(options.folder, inputs)
+    verification = verify_result(options.folder)
     print("\n".join(verification.lines()))
     verification.raise_differences()
     print("nothing differs from what was published")

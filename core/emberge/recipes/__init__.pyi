@@ -7,7 +7,6 @@ from .checks.preflight import check_recipe as check_recipe
 from .checks.status import results_shown as results_shown
 from .checks.status import run_summary as run_summary
 from .checks.status import status as status
-from .checks.verify import verify_inputs as verify_inputs
 from .checks.verify import verify_result as verify_result
 from .docs.component_table import list_components as list_components
 from .docs.describe import describe_component as describe_component

@@ -1,4 +1,4 @@
-"""The check of a result against its provenance: its files, its weights' headers, and its inputs."""
+"""The check of a result against its provenance: its files and its weights' headers."""
 
 from __future__ import annotations
 
@@ -8,26 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from emberge.contracts import DataRef, ModelRef
-from emberge.data import DataEntry
 from emberge.errors import CheckpointError, EmbergeError
-from emberge.hashes import HashCache
-from emberge.model_folder import Checkpoint, hashed_files, model_fingerprint
-from emberge.plugins import Plugins
-from emberge.recipes.references import (
-    LocatedModel,
-    Targets,
-    list_kept_checkpoints,
-    locate_adapter,
-    locate_model,
-)
-from emberge.results import ARTIFACT, CHANGING, OutFolder
+from emberge.model_folder import Checkpoint, hashed_files
+from emberge.results import ARTIFACT, CHANGING
 from emberge.tensor_files import FileContent, contents_of, read_header, read_provenance
 from emberge.wording import count_noun, human_size, join_some
 
 State = Literal["holds", "differs", "missing", "extra", "not seen"]
 _ADVICE = "get it again from where the folder came from, or run the recipe again"
-_NOT_COMPARED = "a data set on a hub, which its name and revision identify"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +62,18 @@ class Verification:
             raise EmbergeError("\n".join(f"{f.what}: {f.words}" for f in self.differences))
 
 
-def verify_result(folder: Path, inputs: Iterator[Finding] | None = None) -> Verification:
+def verify_result(folder: Path) -> Verification:
     """Check a result, or a bare folder of merged weights, wherever it was copied to.
 
     If there is an artifact.json, every file's presence, size and hash are compared with it. The headers of
-    weights are compared with each other. `inputs` are findings about the inputs of the result.
+    weights are compared with each other.
 
     Raises:
         CheckpointError: if the folder is missing, or contains nothing by which it can be verified.
     """
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: there is no such folder")
-    record = read_record(folder)
+    record = _read_record(folder)
     linked_results = sorted(
         p.parent.name for p in folder.glob(f"*/{ARTIFACT}") if p.parent.is_symlink()
     )
@@ -104,10 +92,10 @@ def verify_result(folder: Path, inputs: Iterator[Finding] | None = None) -> Veri
         *_check_weights(folder, headers),
         *_check_provenance(record, headers),
     ]
-    return Verification(folder, _describe_result(record), (*findings, *(inputs or ())))
+    return Verification(folder, _describe_result(record), tuple(findings))
 
 
-def read_record(folder: Path) -> dict[str, Any] | None:
+def _read_record(folder: Path) -> dict[str, Any] | None:
     """Read a folder's artifact.json; return None if there is none.
 
     Raises:
@@ -281,84 +269,3 @@ def _describe_merge(header: Mapping[str, Any]) -> str:
     versions = header.get("versions")
     version_text = f", emberge {versions.get('emberge')}" if isinstance(versions, Mapping) else ""
     return f"{' → '.join(map(str, links))} of {count}, seed {header.get('seed')}{version_text}"
-
-
-# ── inputs ──────────────────────────────────────────────────────────────────────────────────────
-
-
-def verify_inputs(folder: Path, plugins: Plugins, beside: Path) -> Iterator[Finding]:
-    """Compare each input of the result in `folder` with the input's hash in artifact.json.
-
-    Relative paths in the result's recipe start at the folder `beside`. Steps' results are searched for in the
-    OUT that contains `folder`. Only the configs of models on a hub are downloaded.
-
-    Raises:
-        CheckpointError: if artifact.json is damaged.
-    """
-    record = read_record(folder)
-    inputs = record.get("inputs") if record is not None else None
-    if not isinstance(inputs, list):
-        yield Finding("inputs", "not seen", "nothing here says which they were")
-        return
-    input_lookup = _InputLookup(folder.resolve().parent, plugins, beside)
-    for entry in inputs:
-        if isinstance(entry, Mapping) and {"reference", "name", "content"} <= entry.keys():
-            yield input_lookup.at(entry)
-
-
-class _InputLookup:
-    """The look-up of inputs by the references of a recipe."""
-
-    def __init__(self, out: Path, plugins: Plugins, beside: Path) -> None:
-        self.out, self.plugins, self.beside = OutFolder(out), plugins, beside
-        self.hashes = HashCache()
-
-    def at(self, one: Mapping[str, Any]) -> Finding:
-        text = str(one["reference"])
-        label = f"input {text if one['name'] in text else one['name']}"
-        try:
-            content = self._hash_input(one, text)
-        except (EmbergeError, ConnectionError, OSError) as error:
-            return Finding(label, "not seen", str(error))
-        if content == one["content"]:
-            return Finding(label, "holds", "as it was")
-        words = (
-            "is not what it was when this was made; to make the same again, get that version of it"
-        )
-        return Finding(label, "differs", words)
-
-    def _hash_input(self, one: Mapping[str, Any], text: str) -> str:
-        kind = one.get("kind", "model")
-        if kind == "hub data":
-            raise CheckpointError(_NOT_COMPARED)
-        if kind == "data":
-            entry = DataEntry(path=DataRef(text, self.beside), only=tuple(one.get("only", ())))
-            value = Targets(self.plugins, self.hashes).fingerprint_value(
-                entry if entry.only else DataRef(text, self.beside)
-            )
-            return str(value["content"])
-        if kind == "step":
-            record = read_record(self._find_result(ModelRef(text)))
-            return str((record or {}).get("fingerprint"))
-        return self._hash_model(ModelRef(text, self.beside), str(one["name"]))
-
-    def _hash_model(self, reference: ModelRef, name: str) -> str:
-        if reference.step is not None:
-            folder = self._find_result(reference)
-            if reference.part is not None:
-                checkpoints = {path.name: path for path in list_kept_checkpoints(folder)}
-                folder = checkpoints.get(name.rpartition("/")[2], folder / "checkpoints")
-            adapter = locate_adapter(reference, self.plugins) if reference.adapter else None
-            located = LocatedModel(name, folder, adapter)
-        else:
-            located = locate_model(reference, self.plugins, "metadata")
-        checkpoint = Checkpoint(located.folder)
-        if not checkpoint.has_weights or not checkpoint.specs:  # raises when a shard is missing
-            raise CheckpointError("its weights are not on this machine")
-        return model_fingerprint(located.folder, self.hashes, located.adapter)
-
-    def _find_result(self, reference: ModelRef) -> Path:
-        link = self.out.link(str(reference.step))
-        if not link.is_dir():
-            raise CheckpointError(f"the step's result is not beside this one, in {self.out.path}")
-        return link

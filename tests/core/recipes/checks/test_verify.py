@@ -169,40 +169,6 @@ def test_a_file_cut_short_or_saved_again_is_said_to_be_that(copied: Path, capsys
     assert "truncated" in call(capsys, copied)[2]
 
 
-def rows(out: str) -> dict[str, str]:
-    """State by what, of the table's rows."""
-    table = [line.strip().split("  ") for line in out.splitlines()[1:] if line.startswith("  ")]
-    return {cells[0]: next(c.strip() for c in cells[1:] if c.strip()) for cells in table}
-
-
-def test_inputs_are_held_against_their_hashes(
-    made: Path, capsys: Capture, monkeypatch: Patch, copied: Path
-) -> None:
-    monkeypatch.chdir(made)
-    code, out, _ = call(capsys, "out/second", "--inputs")
-    assert code == 0
-    found = rows(out)
-    assert (found["input $first"], found["input ./c"]) == ("holds", "holds")
-    code, out, _ = call(capsys, "out/first", "--inputs")
-    assert code == 0
-    assert [found for what, found in rows(out).items() if what.startswith("input")] == ["holds"] * 3
-    assert "input" not in call(capsys, "out/first")[1], "only when it is asked for"
-    monkeypatch.chdir(copied.parent)
-    code, out, err = call(capsys, copied, "--inputs")
-    assert (code, err) == (0, "")
-    assert rows(out)["input ./a"] == "not seen"
-    assert "there is no such folder" in out
-
-
-def test_an_input_that_changed_since_is_named(made: Path, tmp_path: Path, capsys: Capture) -> None:
-    place = shutil.copytree(made, tmp_path / "place", symlinks=True)
-    flip_a_byte(place / "c")
-    code, out, err = call(capsys, place / "out" / "second", "--inputs", place)
-    assert code == 1
-    assert rows(out)["input $first"] == "holds"
-    assert err.startswith("error: input ./c: is not what it was when this was made")
-
-
 def bare(berts: list[Path], out: Path, strategy: Any = Linear, **options: Any) -> Path:
     inputs = [MergeInput(f.name, f, fingerprint=f"content of {f.name}") for f in berts[:2]]
     merge_models(inputs, strategy=[strategy()], out=out, **options)
