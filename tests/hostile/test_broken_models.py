@@ -291,6 +291,8 @@ def test_a_tokenizer_of_bytes_has_no_file_of_words(model: Path) -> None:
     assert "has tokenizer_config.json and no tokenizer.json" in fault
     change("tokenizer_config.json", tokenizer_class="ByT5Tokenizer")(model)
     assert list(tokenizer_faults(model)) == []
+    (model / "vocab.txt").write_text("version https://git-lfs.github.com/spec/v1\n")
+    assert "vocab.txt: a pointer of Git LFS" in "".join(tokenizer_faults(model))
 
 
 def test_a_tokenizer_is_read_again_where_another_file_took_its_place(model: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge.errors import CheckpointError
+from emberge.files import open_regular
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.compare_models import trunk_config
 from emberge.model_folder.folder_files import (
@@ -189,7 +190,10 @@ def tokenizer_faults(folder: Path) -> Iterator[str]:
         named = read_object(config).get("tokenizer_class")
         if named in _GENERIC_CLASSES:  # others may count bytes or characters
             yield f"{folder}: has tokenizer_config.json and no tokenizer.json; get the whole model"
-    for path in (folder / name for name in _TOKENIZERS):
+    paths = [folder / name for name in _TOKENIZERS]
+    if not paths[0].is_file():
+        paths += (path for path in _list_vocabularies(folder) if path.suffix != ".json")
+    for path in paths:
         if path.is_file():
             try:
                 fault = _find_tokenizer_fault(path)
@@ -204,6 +208,9 @@ def _list_vocabularies(folder: Path) -> Iterator[Path]:
 
 
 def _find_tokenizer_fault(path: Path) -> str | None:
+    if path.suffix != ".json":
+        open_regular(path).close()
+        return None
     if path.name != "tokenizer.json":
         content = read_object(path)
         return _find_token_fault(path, content) if path.name in _TOKEN_FILES else None
