@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 
@@ -37,3 +38,35 @@ def _list_children(value: Any) -> Iterator[tuple[str, Any]]:
 def is_record(value: Any) -> bool:
     """Return whether a value is an instance of a dataclass."""
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def to_plain(
+    value: Any,
+    leaf: Callable[[Any], Any],
+    record: Callable[[Any, Callable[[Any], Any]], Any],
+    leaves: tuple[type, ...],
+) -> Any:
+    """Return a component as mappings with text keys, lists, and the values that `record` and `leaf` return.
+
+    `record(dataclass, inner)` turns a dataclass into plain values, using `inner` for its fields. `leaf` does
+    so for values without parts, and for values of a type in `leaves`. Sets become lists in a fixed order.
+    """
+
+    def inner(part: Any) -> Any:
+        if isinstance(part, leaves):
+            return leaf(part)
+        if is_record(part):
+            return record(part, inner)
+        if isinstance(part, Mapping):
+            return {str(key): inner(child) for key, child in part.items()}
+        if isinstance(part, list | tuple):
+            return [inner(child) for child in part]
+        if isinstance(part, set | frozenset):
+            return sorted((inner(child) for child in part), key=_sort_key)
+        return leaf(part)
+
+    return inner(value)
+
+
+def _sort_key(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)

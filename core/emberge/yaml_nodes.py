@@ -256,7 +256,7 @@ class _NodeConverter:
         try:
             return Scalar(convert(node.value), node.value, self.where(node))
         except ValueError:
-            self.fault(node, f"{node.value!r} is no {kind}")
+            self.fault(node, f"{node.value[:60]!r} is no {kind}")
             return Scalar(None, node.value, self.where(node))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberge import Launcher, StepResult, load_plugins
 from emberge.devices import find_machine
-from emberge.recipes import read_component
+from emberge.options import read_component
 
 from emberge_adapt.adapt_data import read_columns
 from emberge_adapt.adapt_outcome import AdaptOutcome

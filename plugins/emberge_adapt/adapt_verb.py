@@ -52,8 +52,8 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
 
 def _build_launcher(text: str | None, plugins: Plugins) -> Launcher | None:
     """Return the launcher that the option names; None without one."""
+    from emberge.options import read_component
     from emberge.processes import adopt_launcher
-    from emberge.recipes import read_component
 
     if text is None:
         return None

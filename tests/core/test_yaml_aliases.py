@@ -80,5 +80,5 @@ def test_what_people_share_is_read(tmp_path: Path) -> None:
 def test_a_catalogue_of_nested_aliases_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "datasets.yaml"
     path.write_text("\n".join([*nested(8), "train: *a8"]))
-    with pytest.raises(DataError, match=rf"{path}: .*alias"):
+    with pytest.raises(DataError, match=rf"{path}:1: .*alias"):
         load_catalogue(path)

@@ -11,8 +11,7 @@ import pytest
 from emberge import PerModel, RecipeError, load_plugins, parse_recipe
 from emberge.cli.main import main
 from emberge.contracts import is_sound_number, limits_of
-from emberge.recipes.options import option_forms as forms
-from emberge.recipes.options.option_forms import options_of
+from emberge.options import forms, options_of
 
 # A number of a step's options, and the line of a recipe that has it: all parts of the grammar.
 LINES = {

@@ -84,8 +84,8 @@ def _build_launcher(options: argparse.Namespace, plugins: Plugins) -> Launcher:
         RecipeError: if the launcher does not exist, its options are wrong, or several ranks do the run.
     """
     from emberge.contracts import Launcher
+    from emberge.options import read_component
     from emberge.processes import adopt_launcher, rank_and_size
-    from emberge.recipes import read_component
 
     launcher = read_component(options.launcher, Launcher, plugins, "--launcher")
     adopt_launcher(options.ranks)

@@ -7,25 +7,28 @@ names that begin with `x-`. Any other name is an error, so that misspelt names a
 `source` the facts of `DataOrigin` are read, and it may have any further facts; names that are nearly those of
 facts that are read are errors. The licence may be beside the set's name too.
 
-A plain word is text, even if YAML reads it differently (`language: no`), unless a number or flag is expected.
+A plain number is text unless a number is expected (`name: 2020`).
 """
 
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from types import MappingProxyType
+from typing import TypeVar
 
-import yaml
-
-from emberge.contracts import TASK_KINDS, DataOrigin, DataRef, Domain
-from emberge.data.entry import Catalogue, Columns, DataEntry, EvalSet
+from emberge.contracts import DataOrigin, DataRef
+from emberge.data.entry import Catalogue, DataEntry, EvalSet
 from emberge.data.file_summary import format_path
-from emberge.errors import DataError, closest_word, suggest
+from emberge.errors import DataError, Problem, RecipeError, closest_word, suggest
 from emberge.files import UnsoundFileError, read_regular
-from emberge.yaml_nodes import find_alias_problem
+from emberge.options import options_of, read_record
+from emberge.yaml_nodes import Fields, Items, Node, Scalar, describe_node, plain, read_yaml
+
+_Built = TypeVar("_Built")
+_Set = TypeVar("_Set", DataEntry, EvalSet)
 
 CATALOGUE_BYTES = 4 << 20
 """Largest number of bytes of a catalogue; a catalogue of a thousand sets has a tenth of it."""
@@ -40,7 +43,9 @@ FREE = frozenset(
 _LICENCE_KEYS = ("licence", "license")
 # Values of facts that are not stated.
 _UNKNOWN = ("", "unknown", "null", "~")
-_MOST_DIGITS = 18  # largest number of digits of a count
+# Options of `DataEntry` and `EvalSet` that a catalogue has under other names, or not at all.
+_NOT_IN_SETS = frozenset({"only", "source", "where", "rows"})
+_NUMBERS = ("weight", "limit", "first")
 # The form of a query's instruction (Wang et al., 2024, arXiv:2401.00368).
 INSTRUCTION = "Instruct: {instruction}\nQuery: "
 
@@ -80,306 +85,164 @@ def _parse_catalogue(
     folder: Path,  # noqa: ARG001 - places in messages are relative to it
 ) -> Catalogue:
     """Return the catalogue of a file's text; cached, as the steps of a recipe share few catalogues."""
+    problems: list[Problem] = []
+    root = read_yaml(
+        text, lambda line: f"{format_path(path)}:{line}", problems, what="the catalogue"
+    )
+    if root is None or problems:
+        raise DataError(str(problems[0]))
+    sets = _read_fields(root, {"train", "dev", "test", "eval", "format"})
+    if str(plain(sets.entries.get("format", Scalar(1, "1", "")))) != "1":
+        raise DataError(f"{sets.line('format')}: this version reads catalogues of format 1")
+    train, dev, test = (
+        tuple(_read_entry(path.parent, fields) for fields in _list_sets(sets, part))
+        for part in ("train", "dev", "test")
+    )
+    evaluation = tuple(_read_evaluation(path.parent, f) for f in _list_sets(sets, "eval"))
+    if not train and not test and not evaluation:
+        raise DataError(f"{sets.where}: the catalogue lists no set under train, test or eval")
+    return Catalogue(path=path, train=train, dev=dev, test=test, eval=evaluation)
+
+
+def _list_sets(sets: Fields, part: str) -> Iterator[Fields]:
+    """Yield the sets of one part of a catalogue, each with a name of its own."""
+    node = sets.entries.get(part)
+    if node is None or (isinstance(node, Scalar) and node.value is None):
+        return
+    if not isinstance(node, Items):
+        raise DataError(f"{node.where}: expected a list of sets (- name: …)")
+    names: list[str] = []
+    for item in node.items:
+        fields = _read_fields(item)
+        name = _read_text(_require(fields, "name"))
+        if not name.strip() or not name.isprintable():
+            message = f"a name is a word without control characters, not {name!r}"
+            raise DataError(f"{fields.line('name')}: {message}")
+        if name in names:
+            raise DataError(f"{item.where}: two sets under {part} are named '{name}'; rename one")
+        names.append(name)
+        yield fields
+
+
+def _read_fields(node: Node, known: Iterable[str] | None = None) -> Fields:
+    """Return a node as a mapping; refuse names that are neither `known` nor begin with `x-`."""
+    if not isinstance(node, Fields):
+        raise DataError(f"{node.where}: expected names with values (name: value)")
+    allowed = sorted(node.entries if known is None else known)
+    for name in node.entries:
+        if name not in allowed and not name.startswith("x-"):
+            hint = suggest(name, allowed) or f"; known: {', '.join(allowed)}"
+            raise DataError(f"{node.line(name)}: there is no '{name}' here{hint}")
+    return node
+
+
+def _read_text(node: Node) -> str:
+    if not isinstance(node, Scalar):
+        raise DataError(f"{node.where}: expected a text, not {describe_node(node)}")
+    return node.text
+
+
+def _require(fields: Fields, name: str) -> Node:
+    if name not in fields.entries:
+        raise DataError(f"{fields.where}: the set has no '{name}'; add it")
+    return fields.entries[name]
+
+
+def _find_place(fields: Fields, *names: str) -> Node | None:
+    """Return the one value that has one of these names for the place of a set; None if none is there."""
+    present = [name for name in names if name in fields.entries]
+    if len(present) > 1:
+        message = f"'{present[0]}' and '{present[1]}' say the same; keep one"
+        raise DataError(f"{fields.where}: {message}")
+    return fields.entries[present[0]] if present else None
+
+
+def _read_entry(folder: Path, fields: Fields) -> DataEntry:
+    """Return a training set; its paths are relative to `folder`."""
+    where = _find_place(fields, "path", "file")
+    if (where is None) == ("hub" not in fields.entries):
+        raise DataError(f"{fields.where}: a set has either a path or a hub id; name one")
+    entry = _build_set(DataEntry, fields, ("path", "file"), folder)
+    entry = replace(entry, source=_read_origin(fields.entries))
+    if where is None:
+        return entry
+    documents = entry.documents and str(folder / entry.documents)
+    return replace(entry, path=DataRef(str(folder / _read_text(where))), documents=documents)
+
+
+def _read_evaluation(folder: Path, fields: Fields) -> EvalSet:
+    """Return an evaluation set; its folder is relative to `folder`."""
+    places = ("dir", "folder", "path")
+    where = _find_place(fields, *places)
+    if where is None:
+        raise DataError(f"{fields.where}: the set has no 'dir'; say where it lies")
+    if plain(_require(fields, "task")) == "text":
+        message = "single texts cannot be scored; list them under train"
+        raise DataError(f"{fields.line('task')}: {message}")
+    found = _build_set(EvalSet, fields, places, folder, {"folder": where})
+    prompt = found.prompt if "prompt" in fields.entries else instruction_prompt(found.instruction)
+    symmetric = found.symmetric
+    if "symmetric" not in fields.entries:
+        symmetric = found.task not in ("retrieval", "reranking")
+    return replace(found, prompt=prompt, symmetric=symmetric, where=fields.where)
+
+
+def _build_set(
+    owner: type[_Set],
+    fields: Fields,
+    places: Sequence[str],
+    folder: Path,
+    found: Mapping[str, Node] = MappingProxyType({}),
+) -> _Set:
+    """Return the set of the facts that are options of `owner`, and of what is `found`."""
+    options: set[str] = set(options_of(owner)) - _NOT_IN_SETS
+    _read_fields(fields, {*options, *places, *FREE})
+    stated = {
+        name: _read_word(name, node)
+        for name, node in fields.entries.items()
+        if name in options and name not in places and plain(node) is not None
+    }
+    label = f"set '{_read_text(fields.entries['name'])}'"
+    one = _build(owner, Fields({**stated, **found}, fields.where, fields.lines), label, folder)
+    if one.score_range is not None and not one.score_range[0] < one.score_range[1]:
+        raise DataError(f"{fields.line('score_range')}: score_range is [lowest, highest]")
+    return one
+
+
+def _read_word(name: str, node: Node) -> Node:
+    """Return a plain number as text, unless the option is a number."""
+    is_number = isinstance(node, Scalar) and type(node.value) in (int, float)
+    if not is_number or name in _NUMBERS:
+        return node
+    return Scalar(_read_text(node), _read_text(node), node.where)
+
+
+def _build(owner: type[_Built], fields: Fields, label: str, folder: Path) -> _Built:
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        alias_problem = find_alias_problem(root)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise DataError(f"{format_path(path)}:{line}: not YAML: {error.problem}") from None
-    except yaml.YAMLError as error:
-        raise DataError(f"{format_path(path)}: not YAML: {' '.join(str(error).split())}") from None
-    except RecursionError:
-        raise DataError(f"{format_path(path)}: the catalogue is nested too deeply") from None
-    if alias_problem is not None:
-        raise DataError(f"{format_path(path)}: {alias_problem}")
-    return _CatalogueReader(path).catalogue(root)
+        return read_record(owner, fields, label, folder)
+    except RecipeError as error:
+        raise DataError(str(error.problems[0])) from None
 
 
-class _NodeReader:
-    """The reader of one file's YAML nodes; `free` are keys that a set may have and that emberge ignores."""
-
-    free: frozenset[str] = frozenset()
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def place(self, node: yaml.Node) -> str:
-        return f"{format_path(self.path)}:{node.start_mark.line + 1}"
-
-    def error(self, node: yaml.Node, message: str) -> DataError:
-        return DataError(f"{self.place(node)}: {message}")
-
-    def mapping(self, node: yaml.Node) -> dict[str, tuple[yaml.Node, yaml.Node]]:
-        if not isinstance(node, yaml.MappingNode):
-            raise self.error(node, "expected names with values (name: value)")
-        pairs_by_name: dict[str, tuple[yaml.Node, yaml.Node]] = {}
-        for key, value in node.value:
-            name = self.text(key)
-            if name in pairs_by_name:
-                raise self.error(key, f"'{name}' is written twice; keep one")
-            pairs_by_name[name] = (key, value)
-        return pairs_by_name
-
-    def items(self, pair: tuple[yaml.Node, yaml.Node] | None) -> Iterator[yaml.Node]:
-        if pair is None or (isinstance(pair[1], yaml.ScalarNode) and not pair[1].value):
-            return
-        if not isinstance(pair[1], yaml.SequenceNode):
-            raise self.error(pair[1], "expected a list of sets (- name: …)")
-        yield from pair[1].value
-
-    def text(self, node: yaml.Node) -> str:
-        if not isinstance(node, yaml.ScalarNode):
-            raise self.error(node, "expected a text")
-        return str(node.value)
-
-    def line(self, node: yaml.Node) -> str:
-        return self.text(node).strip()
-
-    def flag(self, node: yaml.Node) -> bool:
-        word = self.text(node)
-        if word not in ("true", "false"):
-            raise self.error(node, f"expected true or false, not '{word}'")
-        return word == "true"
-
-    def number(self, node: yaml.Node) -> float:
-        word = self.text(node)
-        try:
-            number = float(word)
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number):
-            raise self.error(node, f"expected a number, not '{word}'")
-        return number
-
-    def weight(self, node: yaml.Node) -> float:
-        number = self.number(node)
-        if number <= 0:
-            raise self.error(node, f"weight must be above 0, not {number:g}")
-        return number
-
-    def name(self, node: yaml.Node) -> str:
-        word = self.text(node)
-        if not word.strip() or not word.isprintable():
-            raise self.error(node, f"a name is a word without control characters, not '{word}'")
-        return word
-
-    def count(self, node: yaml.Node) -> int:
-        word = self.text(node)
-        if not word.isdecimal() or len(word) > _MOST_DIGITS or not int(word):
-            raise self.error(node, f"expected a whole number above 0, not '{word}'")
-        return int(word)
-
-    def require_known_keys(
-        self, keys: Mapping[str, Any], names: set[str], node: yaml.Node, *, free: bool = True
-    ) -> None:
-        allowed = names | (self.free if free and "name" in names else frozenset())
-        for name, (key, _) in keys.items():
-            if name not in allowed and not name.startswith("x-"):
-                hint = suggest(name, sorted(allowed)) or f"; known: {', '.join(sorted(names))}"
-                raise self.error(key, f"there is no '{name}' here{hint}")
-
-    def require_key(self, keys: Mapping[str, Any], name: str, node: yaml.Node) -> yaml.Node:
-        if name not in keys:
-            raise self.error(node, f"the set has no '{name}'; add it")
-        value: yaml.Node = keys[name][1]
-        return value
-
-    def find_only_key(
-        self, keys: Mapping[str, Any], names: tuple[str, ...], node: yaml.Node, needed: bool = True
-    ) -> yaml.Node | None:
-        present = [name for name in names if name in keys]
-        if len(present) > 1:
-            raise self.error(node, f"'{present[0]}' and '{present[1]}' say the same; keep one")
-        if not present and needed:
-            raise self.error(node, f"the set has no '{names[0]}'; say where it lies")
-        return keys[present[0]][1] if present else None
-
-
-class _CatalogueReader(_NodeReader):
-    """The reader of a catalogue, which turns its nodes into entries."""
-
-    free = FREE
-
-    def catalogue(self, root: yaml.Node | None) -> Catalogue:
-        if root is None:
+def _read_origin(entries: Mapping[str, Node]) -> DataOrigin:
+    """Return the stated facts of a set's source; `unknown` stands for a fact that is not stated."""
+    source = entries.get("source")
+    facts = source if isinstance(source, Fields) else Fields({}, "")
+    known = options_of(DataOrigin)
+    for name in facts.entries:
+        near_name = closest_word(name, (*known, *_LICENCE_KEYS))
+        if name not in (*known, "license") and near_name and not name.startswith("x-"):
             raise DataError(
-                f"{format_path(self.path)}: the catalogue is empty; list sets under train or eval"
+                f"{facts.line(name)}: a source has no fact '{name}'; did you mean '{near_name}'? A "
+                f"fact of your own may be named 'x-{name}'"
             )
-        keys = self.mapping(root)
-        self.require_known_keys(keys, {"train", "dev", "test", "eval", "format"}, root)
-        if "format" in keys and self.text(keys["format"][1]) != "1":
-            raise self.error(keys["format"][1], "this version reads catalogues of format 1")
-        train, development, test = (
-            tuple(self.train(node) for node in self.items(keys.get(part)))
-            for part in ("train", "dev", "test")
-        )
-        evaluation = tuple(self.evaluation(node) for node in self.items(keys.get("eval")))
-        if not train and not test and not evaluation:
-            raise self.error(root, "the catalogue lists no set under train, test or eval")
-        self.require_unique_names("train", train, keys)
-        self.require_unique_names("dev", development, keys)
-        self.require_unique_names("test", test, keys)
-        self.require_unique_names("eval", evaluation, keys)
-        return Catalogue(path=self.path, train=train, dev=development, test=test, eval=evaluation)
-
-    def train(self, node: yaml.Node) -> DataEntry:
-        keys = self.mapping(node)
-        self.require_known_keys(keys, {*_TRAIN_READERS, "path", "file", "columns", "name"}, node)
-        options = {
-            key: read(self, keys[key][1]) for key, read in _TRAIN_READERS.items() if key in keys
-        }
-        where = self.find_only_key(keys, ("path", "file"), node, needed="hub" not in keys)
-        if where is not None and "hub" in keys:
-            raise self.error(node, "a set has a path or a hub id, not both")
-        if where is not None:
-            options["path"] = DataRef(str(self.resolve_path(where)))
-            if "documents" in keys:
-                options["documents"] = str(self.resolve_path(keys["documents"][1]))
-        if "columns" in keys:
-            options["columns"] = self.columns(keys["columns"][1])
-        options["source"] = self.origin(keys)
-        return DataEntry(name=self.name(self.require_key(keys, "name", node)), **options)
-
-    def evaluation(self, node: yaml.Node) -> EvalSet:
-        keys = self.mapping(node)
-        self.require_known_keys(
-            keys, {*_EVAL_READERS, "task", "path", "dir", "folder", "name"}, node
-        )
-        options = {
-            key: read(self, keys[key][1]) for key, read in _EVAL_READERS.items() if key in keys
-        }
-        options.setdefault("prompt", instruction_prompt(options.get("instruction", "")))
-        options["task"] = self.task(self.require_key(keys, "task", node))
-        if options["task"] == "text":
-            raise self.error(
-                keys["task"][1], "single texts cannot be scored; list them under train"
-            )
-        options.setdefault("symmetric", options["task"] not in ("retrieval", "reranking"))
-        where = self.find_only_key(keys, ("dir", "folder", "path"), node)
-        assert where is not None
-        return EvalSet(
-            name=self.name(self.require_key(keys, "name", node)),
-            folder=self.resolve_path(where),
-            where=self.place(node),
-            **options,
-        )
-
-    def origin(self, keys: Mapping[str, tuple[yaml.Node, yaml.Node]]) -> DataOrigin:
-        """Return the stated facts of a set's source; `unknown` stands for a fact that is not stated."""
-        stated = {}
-        if "source" in keys and isinstance(keys["source"][1], yaml.MappingNode):
-            stated = self.mapping(keys["source"][1])
-            self.require_well_spelt(stated)
-        beside_name = {key: keys[key] for key in _LICENCE_KEYS if key in keys}
-        licences = beside_name or {key: stated[key] for key in _LICENCE_KEYS if key in stated}
-        facts = dict(stated)
-        if licences:
-            facts["licence"] = next(iter(licences.values()))
-        return DataOrigin(
-            **{
-                name: read(self, facts[name][1])
-                for name, read in _ORIGIN_READERS.items()
-                if name in facts and not self.is_unknown(facts[name][1])
-            }
-        )
-
-    def require_well_spelt(self, facts: Mapping[str, tuple[yaml.Node, yaml.Node]]) -> None:
-        """Refuse further facts of a source whose names are nearly those of facts that are read."""
-        known = (*_ORIGIN_READERS, *_LICENCE_KEYS)
-        for name, (node, _) in facts.items():
-            near_name = closest_word(name, known)
-            if name not in known and near_name is not None and not name.startswith("x-"):
-                raise self.error(
-                    node,
-                    f"a source has no fact '{name}'; did you mean '{near_name}'? A fact of your own may "
-                    f"be named 'x-{name}'",
-                )
-
-    def is_unknown(self, node: yaml.Node) -> bool:
-        return isinstance(node, yaml.ScalarNode) and node.value.strip() in _UNKNOWN
-
-    def task(self, node: yaml.Node) -> Any:
-        word = self.text(node)
-        if word not in TASK_KINDS:
-            hint = suggest(word, TASK_KINDS) or f"; known: {', '.join(TASK_KINDS)}"
-            raise self.error(node, f"there is no task '{word}'{hint}")
-        return word
-
-    def domain(self, node: yaml.Node) -> Any:
-        word = self.text(node)
-        if word not in get_args(Domain):
-            raise self.error(node, f"domain is 'in', 'out' or 'elsewhere', not '{word}'")
-        return word
-
-    def negatives(self, node: yaml.Node) -> Any:
-        word = self.text(node)
-        if word not in ("auto", "in_batch", "hard_only"):
-            raise self.error(node, f"negatives are auto, in_batch or hard_only, not '{word}'")
-        return word
-
-    def names(self, node: yaml.Node) -> tuple[str, ...]:
-        if not isinstance(node, yaml.SequenceNode):
-            raise self.error(node, "expected a list of names ([first, second])")
-        return tuple(self.text(item) for item in node.value)
-
-    def score_range(self, node: yaml.Node) -> tuple[float, float]:
-        items = node.value if isinstance(node, yaml.SequenceNode) else []
-        bounds = [self.number(item) for item in items]
-        if len(bounds) != 2 or not bounds[0] < bounds[1]:
-            raise self.error(node, "score_range is [lowest, highest]")
-        return bounds[0], bounds[1]
-
-    def columns(self, node: yaml.Node) -> Columns:
-        keys = self.mapping(node)
-        self.require_known_keys(
-            keys, {"anchor", "positive", "negative", "score", "label"}, node, free=False
-        )
-        return Columns(**{key: self.text(value) for key, (_, value) in keys.items()})
-
-    def resolve_path(self, node: yaml.Node) -> Path:
-        return self.path.parent / self.text(node)
-
-    def require_unique_names(
-        self, kind: str, sets: tuple[DataEntry, ...] | tuple[EvalSet, ...], keys: Mapping[str, Any]
-    ) -> None:
-        names = [entry.name for entry in sets]
-        for i, name in enumerate(names):
-            if name in names[:i]:
-                node = keys[kind][1].value[i]
-                raise self.error(node, f"two sets under {kind} are named '{name}'; rename one")
-
-
-_TRAIN_READERS: Mapping[str, Callable[[_CatalogueReader, yaml.Node], Any]] = {
-    "hub": _CatalogueReader.text,
-    "subset": _CatalogueReader.text,
-    "folder": _CatalogueReader.text,
-    "documents": _CatalogueReader.text,
-    "split": _CatalogueReader.text,
-    "revision": _CatalogueReader.text,
-    "task": _CatalogueReader.task,
-    "instruction": _CatalogueReader.text,
-    "prompt": _CatalogueReader.text,
-    "symmetric": _CatalogueReader.flag,
-    "weight": _CatalogueReader.weight,
-    "limit": _CatalogueReader.count,
-    "first": _CatalogueReader.count,
-    "score_range": _CatalogueReader.score_range,
-    "negatives": _CatalogueReader.negatives,
-    "ind_tasks": _CatalogueReader.names,
-    "language": _CatalogueReader.text,
-}
-_ORIGIN_READERS: Mapping[str, Callable[[_CatalogueReader, yaml.Node], Any]] = {
-    "licence": _CatalogueReader.line,
-    "url": _CatalogueReader.line,
-    "written_by": _CatalogueReader.names,
-    "scored_by": _CatalogueReader.names,
-}
-_EVAL_READERS: Mapping[str, Callable[[_CatalogueReader, yaml.Node], Any]] = {
-    "language": _CatalogueReader.text,
-    "symmetric": _CatalogueReader.flag,
-    "domain": _CatalogueReader.domain,
-    "metric": _CatalogueReader.text,
-    "instruction": _CatalogueReader.text,
-    "prompt": _CatalogueReader.text,
-    "score_range": _CatalogueReader.score_range,
-}
+    stated = {name: node for name, node in facts.entries.items() if name in known}
+    for beside in (facts.entries, entries):  # beside the set's name it counts more
+        for key in reversed(_LICENCE_KEYS):
+            stated |= {"licence": beside[key]} if key in beside else {}
+    stated = {
+        name: replace(node, value=node.text.strip()) if isinstance(node, Scalar) else node
+        for name, node in stated.items()
+        if not isinstance(node, Scalar) or node.text.strip() not in _UNKNOWN
+    }
+    return _build(DataOrigin, replace(facts, entries=stated), "a source", Path())

@@ -16,7 +16,6 @@ from .docs.new_plugin import write_plugin as write_plugin
 from .one_merge import describe_merge as describe_merge
 from .one_merge import read_merge_file as read_merge_file
 from .one_merge import run_one_merge as run_one_merge
-from .options.components import read_component as read_component
 from .parse.parse import draft_recipe as draft_recipe
 from .parse.parse import load_recipe as load_recipe
 from .parse.parse import read_text as read_text

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from emberge.contracts import Launcher, Machine
 from emberge.interpreter import set_torch_defaults
+from emberge.options import read_component
 from emberge.plugins import Plugins, load_plugins
 from emberge.recipes.checks.preflight import CheckReport, check_recipe
-from emberge.recipes.options.components import read_component
 from emberge.recipes.parse.shipped import to_recipe
 from emberge.recipes.recipe import Recipe
 from emberge.recipes.run.run_steps import run_steps

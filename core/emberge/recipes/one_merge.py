@@ -12,12 +12,11 @@ from typing import Any
 from emberge.contracts import Machine
 from emberge.errors import PluginError, RecipeError, is_temporary, suggest
 from emberge.files import OutInUseError, lock_holder, publish, sync
+from emberge.options import document_options, options_of
 from emberge.plugins import Plugins, load_plugins
 from emberge.recipes.checked_run import warn_or_raise
 from emberge.recipes.checks.preflight import CheckReport, check_recipe
 from emberge.recipes.docs.describe import STAGES
-from emberge.recipes.docs.option_docs import document_options
-from emberge.recipes.options.option_forms import options_of
 from emberge.recipes.parse.parse import build_recipe, load_recipe, read_text, translate
 from emberge.recipes.parse.python_data import path_text, to_yaml_data
 from emberge.recipes.recipe import Recipe

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emberge.component_parts import is_record, parts_of
+from emberge.component_parts import parts_of
 from emberge.contracts import Reference, Step
 from emberge.errors import Problem, RecipeError
 from emberge.wording import join_some
@@ -20,45 +19,13 @@ def references(value: Any) -> Iterator[Reference]:
     return (part for _, part in parts_of(value, Reference) if isinstance(part, Reference))
 
 
-def to_plain(
-    value: Any,
-    leaf: Callable[[Any], Any],
-    record: Callable[[Any, Callable[[Any], Any]], Any],
-    leaves: tuple[type, ...],
-) -> Any:
-    """Return a component as mappings with text keys, lists, and the values that `record` and `leaf` return.
-
-    `record(dataclass, inner)` turns a dataclass into plain values, using `inner` for its fields. `leaf` does
-    so for values without parts, and for values of a type in `leaves`. Sets become lists in a fixed order.
-    """
-
-    def inner(part: Any) -> Any:
-        if isinstance(part, leaves):
-            return leaf(part)
-        if is_record(part):
-            return record(part, inner)
-        if isinstance(part, Mapping):
-            return {str(key): inner(child) for key, child in part.items()}
-        if isinstance(part, list | tuple):
-            return [inner(child) for child in part]
-        if isinstance(part, set | frozenset):
-            return sorted((inner(child) for child in part), key=_sort_key)
-        return leaf(part)
-
-    return inner(value)
-
-
-def _sort_key(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
-
-
 @dataclass(frozen=True)
 class RecipeStep:
     """One concrete step: an instance of a `foreach`, or a step without `foreach`.
 
     `id` is `members.ratio=0.2` for an instance of `members`, `group` is the id in the recipe, and `kind` is
     the component's full name (`train:train`). References inside `step` name concrete ids. `lines` maps an
-    option's path (`sampler.0.bagging.ratio`) to `file:line`; `whole` is the step with these options, if
+    option's path (`sampler.0.ratio`) to `file:line`; `whole` is the step with these options, if
     `step` is a part of it.
     """
 

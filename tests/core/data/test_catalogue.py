@@ -281,8 +281,8 @@ train:
 @pytest.mark.parametrize(
     ("fact", "message"),
     [
-        ("written_by: t5", r"datasets\.yaml:2: expected a list of names"),
-        ("url: [a]", r"datasets\.yaml:2: expected a text"),
+        ("written_by: {t: 5}", r"datasets\.yaml:2: option 'written_by' of a source needs text"),
+        ("url: [a]", r"datasets\.yaml:2: option 'url' of a source needs text"),
         ("writen_by: [t5]", r"datasets\.yaml:2: .*did you mean 'written_by'.*'x-writen_by'"),
     ],
 )

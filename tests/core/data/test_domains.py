@@ -71,8 +71,12 @@ def test_training_data_names_its_in_domain_tasks_or_is_refused(folder: Path) -> 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("hard_only", "hard", "5: negatives are auto, in_batch or hard_only, not 'hard'"),
-        ("[FAQ, FAQ.v2]", "FAQ", "6: expected a list of names"),
+        (
+            "hard_only",
+            "hard",
+            "5: option 'negatives' of set 'faq' needs one of auto, in_batch, hard_",
+        ),
+        ("[FAQ, FAQ.v2]", "{FAQ: 1}", "6: option 'ind_tasks' of set 'faq' needs text, not"),
         ("ind_tasks: [Topics", "ind_task: [Topics", "11: there is no 'ind_task' here; did you"),
     ],
 )

@@ -110,7 +110,7 @@ def test_facts_of_a_set_are_kept_out_of_its_options(tmp_path: Path, fact: str) -
 def test_other_words_are_refused(tmp_path: Path, fact: str) -> None:
     inner = f"{fact}: 1" if "." not in fact else "columns: {source: a}"
     path = catalogue(tmp_path, f"train:\n- {{name: a, file: a.jsonl, {inner}}}\n")
-    with pytest.raises(DataError, match=r"datasets\.yaml:2: there is no '(sauce|y-mine|source)'"):
+    with pytest.raises(DataError, match=r"datasets\.yaml:2: .* no .*'(sauce|y-mine|source)'"):
         load_catalogue(path)
 
 
@@ -222,55 +222,57 @@ def test_catalogues_may_have_empty_lists_equal_names_and_own_prompts(tmp_path: P
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        ("", None, "empty"),
+        ("", 1, "empty"),
         ("format: 2\ntrain: []", 1, "format 1"),
         ("train: []\neval: []", 1, "no set"),
         ("dev: []\n", 1, "no set"),
         ("train: a", 1, "list of sets"),
         ("- a", 1, "name: value"),
         ("train:\n- {file: a}", 2, "no 'name'"),
-        ("train:\n- {name: a}", 2, "no 'path'"),
+        ("train:\n- {name: a}", 2, "either a path or a hub id"),
         ("train:\n- {name: a, file: a, path: b}", 2, "say the same"),
-        ("train:\n- {name: a, file: a, hub: b}", 2, "not both"),
-        ("train:\n- {name: a, file: a, task: st}", 2, "there is no task 'st'"),
+        ("train:\n- {name: a, file: a, hub: b}", 2, "either a path or a hub id"),
+        ("train:\n- {name: a, file: a, task: st}", 2, "'task' of set 'a' needs one of"),
         ("train:\n- {name: a, file: a, negatives: some}", 2, "hard_only"),
         ("train:\n- {name: a, file: a, symmetric: maybe}", 2, "true or false"),
         ("train:\n- {name: a, file: a, symmetric: yes}", 2, "true or false"),
-        ("train:\n- {name: a, file: a, ind_tasks: b}", 2, "list of names"),
+        ("train:\n- {name: a, file: a, ind_tasks: {b: c}}", 2, "'ind_tasks' of set 'a' needs text"),
         ("train:\n- {name: a, file: a, score_range: [1, 1]}", 2, "lowest, highest"),
-        ("train:\n- {name: a, file: a, score_range: [0, 1, 2]}", 2, "lowest, highest"),
-        ("train:\n- {name: a, file: a, score_range: 1}", 2, "lowest, highest"),
-        ("train:\n- {name: a, file: a, limit: -1}", 2, "whole number above 0"),
+        ("train:\n- {name: a, file: a, score_range: [0, 1, 2]}", 2, "a list of 2"),
+        ("train:\n- {name: a, file: a, score_range: 1}", 2, "a list of 2"),
+        ("train:\n- {name: a, file: a, limit: -1}", 2, "whole number of at least 1"),
         ("train:\n- {name: [a], file: a}", 2, "expected a text"),
         ("train:\n- {name: a, name: b, file: a}", 2, "written twice"),
         ("train:\n- {name: a, file: a}\n- {name: a, file: b}", 3, "rename one"),
-        ("train: []\ndev:\n- {name: a, file: a}\n- {name: a, file: b}\neval: []", 1, "no set"),
+        ("train: []\ndev:\n- {name: a, file: a}\n- {name: a, file: b}\neval: []", 4, "rename"),
         ("eval:\n- {name: a, dir: a}", 2, "no 'task'"),
         ("eval:\n- {name: a, task: sts}", 2, "no 'dir'"),
         ("eval:\n- {name: a, dir: a, folder: b, task: sts}", 2, "say the same"),
         ("eval:\n- {name: a, dir: a, task: text}", 2, "single texts cannot be scored"),
-        ("eval:\n- {name: a, dir: a, task: sts, domain: inside}", 2, "'elsewhere'"),
+        ("eval:\n- {name: a, dir: a, task: sts, domain: inside}", 2, "elsewhere"),
         ("eval:\n- {name: a, dir: a, task: sts}\n- {name: a, dir: a, task: sts}", 3, "rename one"),
         ("train: [", 1, "not YAML"),
         ("train:\n- &a {name: a, file: b}\n- *a\n", 2, "rename one"),
         ("train:\n- name: a\n  file: a\n  tsak: sts", 4, "no 'tsak' here; did you mean 'task'?"),
         ("train:\n- {name: a, file: a, basline: 3}", 2, "'basline' here; did you mean 'baseline'?"),
         ("format: 1\ntrian: []", 2, "there is no 'trian' here; did you mean 'train'?"),
-        ("train:\n- {name: a, file: a, task: retreival}", 2, "no task 'retreival'; did you mean"),
-        ("train:\n- name: a\n  file: a\n  score_range: [0, x]", 4, "expected a number, not 'x'"),
+        ("train:\n- {name: a, file: a, task: retreival}", 2, "did you mean 'retrieval'?"),
+        (
+            "train:\n- name: a\n  file: a\n  score_range: [0, x]",
+            4,
+            "needs a number, not the text 'x'",
+        ),
         ("train:\n- name: a\n  file: a\n  columns: {anchr: x}", 4, "did you mean 'anchor'?"),
         ("train:\n- name: a\n  file: a\n  rows: 2\n  rows: 3", 5, "'rows' is written twice"),
         ("train:\n- name: a\n  file: a\n- b", 4, "name: value"),
-        (f"train:\n- {{name: a, file: a, limit: {10**18}}}", 2, "whole number above 0"),
-        ("train:\n- {name: a, file: a, weight: 0}", 2, "weight must be above 0, not 0"),
-        ("[" * 3000, None, "nested too deeply"),
+        ("train:\n- {name: a, file: a, weight: 0}", 2, "needs a number above 0, not"),
+        ("[" * 3000, 1, "nested too deeply"),
     ],
 )
-def test_bad_catalogues_are_named(tmp_path: Path, text: str, line: int | None, words: str) -> None:
+def test_bad_catalogues_are_named(tmp_path: Path, text: str, line: int, words: str) -> None:
     with pytest.raises(DataError) as caught:
         load_catalogue(catalogue(tmp_path, text))
-    place = "datasets.yaml: " if line is None else f"datasets.yaml:{line}: "
-    assert place in str(caught.value)
+    assert f"datasets.yaml:{line}: " in str(caught.value)
     assert words in str(caught.value)
 
 

@@ -15,10 +15,8 @@ from dataclasses import MISSING, dataclass
 from typing import Any
 
 from emberge.errors import PluginError, suggest
+from emberge.options import Option, article, document_options
 from emberge.plugins import KINDS, Component, Plugins
-from emberge.recipes.docs.option_docs import Documented, document_options
-from emberge.recipes.options import option_forms as forms
-from emberge.recipes.options.phrases import article
 from emberge.wording import count_noun
 
 STAGES = ("merge transform", "merge strategy")
@@ -54,13 +52,13 @@ def _build_component_row(component: Component, plugins: Plugins) -> dict[str, An
     }
 
 
-def _list_options(component: Component, plugins: Plugins) -> list[Documented]:
+def _list_options(component: Component, plugins: Plugins) -> list[Option]:
     """Return a component's options; empty for a reader, which is chosen by its file's suffix."""
     return [] if component.kind == "reader" else document_options(component, plugins)
 
 
 def _build_option_row(
-    option: Documented, plugins: Plugins, inside: tuple[type, ...] = ()
+    option: Option, plugins: Plugins, inside: tuple[type, ...] = ()
 ) -> dict[str, Any]:
     """Return an option as plain data; if it accepts a mapping, with the options of the mapping.
 
@@ -69,13 +67,13 @@ def _build_option_row(
     """
     row: dict[str, Any] = {
         "name": option.name,
-        "type": option.type,
+        "type": option.form.words,
         "required": option.required,
         "doc": option.doc,
     }
     if option.default is not MISSING:
         row["default"] = option.default
-    record = _find_record(option.form)
+    record = option.form.record
     if record is not None and record not in inside:
         nested = document_options(record, plugins)
         row["block"] = record.__name__
@@ -84,15 +82,6 @@ def _build_option_row(
             _build_option_row(inner_option, plugins, (*inside, record)) for inner_option in nested
         ]
     return row
-
-
-def _find_record(form: Any) -> type | None:
-    """Return the nested dataclass of an option that accepts one, several, or one among other forms."""
-    if isinstance(form, forms.Record):
-        return form.type
-    inner = form.forms if isinstance(form, forms.Either) else [getattr(form, "item", None)]
-    records = (_find_record(form_) for form_ in inner if form_ is not None)
-    return next((form_ for form_ in records if form_ is not None), None)
 
 
 def _has_name_twice(component: Component, plugins: Plugins) -> str:
@@ -258,7 +247,7 @@ def _find_block(plugins: Plugins, name: str) -> _Block | None:
     users: dict[str, list[str]] = {}
     for component in plugins.components:
         for option in _list_options(component, plugins):
-            block = _find_record(option.form)
+            block = option.form.record
             if block is not None and _fold_name(block.__name__) == _fold_name(name):
                 types[name] = block
                 users.setdefault(component.name, []).append(option.name)

@@ -11,9 +11,8 @@ from typing import Any
 
 from emberge.contracts import Step, StepRef, TranslatedRecipe
 from emberge.errors import Problem, RecipeError, suggest
+from emberge.options import BROKEN, HANDLERS, Builder, Instance, OptionPath, build_component
 from emberge.plugins import Plugins, load_plugins
-from emberge.recipes.options.builder import BROKEN, Builder, Instance, OptionPath
-from emberge.recipes.options.components import HANDLERS, build_component
 from emberge.recipes.parse.foreach import NAME, Combination, Substitution, find_step_uses, rows_of
 from emberge.recipes.parse.needed_plugins import load_needed_plugins
 from emberge.recipes.parse.overrides import override
@@ -355,7 +354,6 @@ class _RecipeReader:
                 self.unsound.append(UnsoundStep(produces[-1].id, tuple(builder.references)))
                 continue
             component, step = built
-            lines = _remove_kind(builder.lines, group.kind)
             whole_step = RecipeStep(
                 group.id + row.suffix,
                 group.id,
@@ -363,7 +361,7 @@ class _RecipeReader:
                 step,
                 row.values,
                 group.where,
-                lines,
+                builder.lines,
             )
             parts, gathering = self._expand_step(whole_step)
             self.steps += [*parts, *gathering]
@@ -419,11 +417,3 @@ def _describe_ring(ring: list[str]) -> str:
     if len(ring) == 2:
         return f"step '{ring[0]}' needs its own output"
     return f"the steps {' -> '.join(ring)} need one another"
-
-
-def _remove_kind(lines: dict[str, str], kind: str) -> dict[str, str]:
-    """Return the map of option path to line, with the step's kind removed: `sampler.0.ratio`."""
-    prefix = f"{kind}."
-    own_lines = {path: where for path, where in lines.items() if not path.startswith(prefix)}
-    written = {p.removeprefix(prefix): w for p, w in lines.items() if p.startswith(prefix)}
-    return {**written, **own_lines}

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from emberge.component_parts import fields_in
+from emberge.component_parts import fields_in, to_plain
 from emberge.contracts import Artifact, Machine, PerTensor, Reference
 from emberge.data import DataEntry
 from emberge.errors import EmbergeError, PluginError, RequirementError
 from emberge.hashes import HashCache, UserHashes, stable_hash
 from emberge.plugins import Plugins
-from emberge.recipes.recipe import Recipe, RecipeStep, to_plain
+from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.recipes.references import Result, Targets
 from emberge.recipes.run.run_log import RunLog
 from emberge.recipes.run.run_step import ModuleLoader, result_of

@@ -28,16 +28,15 @@ from emberge import (
     parse_recipe,
 )
 from emberge.cli.arguments import parse as parse_words
+from emberge.options import read_component
 from emberge.recipes import (
     describe_component,
     list_components,
-    read_component,
     shipped_recipes,
     write_plugin,
 )
 from emberge.recipes.docs import new_plugin
 from emberge.recipes.docs.describe import build_component_pages, list_component_rows
-from emberge.recipes.docs.option_docs import find_option_doc
 from emberge.recipes.run.workspace import list_plugins_behind
 
 from tests.support import acme
@@ -221,64 +220,6 @@ def test_every_installed_component_has_an_example_that_is_taken(name: str, kind:
         used = [used for step in recipe.steps for used in list_plugins_behind(step, INSTALLED)]
         assert page["plugin"] in used
         assert page["name"] in page["example"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Parent(Sampler):
-    """Do nothing. `size` is how much; `shape` how it looks.
-
-    In the end, `colour` may be red. `size` is named twice.
-    """
-
-    size: int = 1
-    shape: str = "round"
-    colour: str = "red"
-    weight: float = 1.0
-    """Right below,
-    over two lines."""
-    silent: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Child(Parent):
-    """Do more. `shape` is square here."""
-
-
-def test_an_option_is_documented_below_its_field_in_the_docstring_or_by_its_parent() -> None:
-    assert find_option_doc(Parent, "weight") == "Right below, over two lines."
-    assert find_option_doc(Parent, "size") == "`size` is how much."
-    assert find_option_doc(Parent, "shape") == "`shape` how it looks."
-    assert find_option_doc(Parent, "colour") == "In the end, `colour` may be red."
-    assert find_option_doc(Parent, "silent") == ""
-    assert find_option_doc(Child, "shape") == "`shape` is square here."
-    assert find_option_doc(Child, "weight") == "Right below, over two lines."
-
-
-try:
-    raise ImportError
-except ImportError:
-
-    class WithoutLibrary:
-        """Defined where an import failed."""
-
-        level: int = 0
-        """In a handler."""
-
-        class Inner:
-            """Defined in a class."""
-
-            level: int = 0
-            """In a class."""
-
-
-def test_a_class_is_found_wherever_it_is_defined() -> None:
-    class Local:
-        level: int = 0
-        """In a function."""
-
-    assert find_option_doc(WithoutLibrary, "level") == "In a handler."
-    assert find_option_doc(WithoutLibrary.Inner, "level") == "In a class."
-    assert find_option_doc(Local, "level") == "In a function."
 
 
 def test_shipped_recipes_have_a_name_a_place_and_an_opening() -> None:

@@ -32,7 +32,8 @@ from emberge.cli.main import main
 from emberge.contracts import Ended
 from emberge.devices import limit_torch_threads
 from emberge.hashes import HashCache
-from emberge.recipes import read_component, status
+from emberge.options import read_component
+from emberge.recipes import status
 from emberge.recipes.run import parallel as schedule
 from emberge_local import Local
 

@@ -16,13 +16,14 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
 from emberge.contracts import (
     ChainSpec,
     MergeStrategy,
     MergeTransform,
     PerDataset,
+    PerModel,
     PerTensor,
     Reader,
     Reference,
@@ -30,58 +31,123 @@ from emberge.contracts import (
     Sampler,
     Stage,
     default_component,
+    limits_of,
 )
 from emberge.errors import PluginError
 from emberge.plugins import KINDS
 
 
+class Form:
+    """The values that an option accepts."""
+
+    @property
+    def words(self) -> str:
+        """The values in words: "a number", "one of a, b", "a model or nothing"."""
+        return "any plain value"
+
+    @property
+    def choices(self) -> tuple[Any, ...]:
+        """The words and numbers that are accepted by name."""
+        return ()
+
+    @property
+    def record(self) -> type | None:
+        """The nested dataclass that is accepted, alone, in a list, or as one of several forms."""
+        return None
+
+
 @dataclass(frozen=True)
-class Value:
+class Value(Form):
     """A number, text or truth value, possibly annotated with limits; pydantic checks it strictly."""
 
     type: Any
 
+    @property
+    def words(self) -> str:
+        limits = limits_of(self.type)
+        limits_text = f" {limits.words()}" if limits and limits.words() else ""
+        return (
+            _SCALARS.get(self.bare, f"a {getattr(self.bare, '__name__', self.bare)}") + limits_text
+        )
+
+    @property
+    def bare(self) -> Any:
+        """The type without annotations."""
+        return get_args(self.type)[0] if get_origin(self.type) is Annotated else self.type
+
 
 @dataclass(frozen=True)
-class Choice:
+class Choice(Form):
     """One of several given words or numbers."""
 
     values: tuple[Any, ...]
 
+    @property
+    def words(self) -> str:
+        return "one of " + ", ".join(str(value) for value in self.values)
+
+    @property
+    def choices(self) -> tuple[Any, ...]:
+        return self.values
+
 
 @dataclass(frozen=True)
-class Anything:
+class Anything(Form):
     """Plain data of any structure."""
 
 
 @dataclass(frozen=True)
-class Folder:
+class Folder(Form):
     """A path, relative to the recipe."""
+
+    words = "a path"
 
 
 @dataclass(frozen=True)
-class Ref:
+class Ref(Form):
     """A reference: a step's output or something outside the recipe."""
 
     type: type[Reference]
 
+    @property
+    def step_only(self) -> bool:
+        """True if only a step has such an output."""
+        return {"scores", "report"} <= set(self.type.accepts)
+
+    @property
+    def words(self) -> str:
+        return "an earlier step" if self.step_only else " or ".join(map(article, self.type.accepts))
+
 
 @dataclass(frozen=True)
-class Schedule:
-    """A number that may vary over depth, tensors or models."""
+class Schedule(Form):
+    """A number that may vary over depth, tensors or models, within the limits of the option's default."""
 
     type: type[PerTensor]
+    within: tuple[float, float] | None = None
+
+    @property
+    def words(self) -> str:
+        models = self.type is PerModel
+        return (
+            f"a number that may vary over depth{', tensors or models' if models else ' or tensors'}"
+        )
 
 
 @dataclass(frozen=True)
-class Part:
+class Part(Form):
     """One component of these contracts."""
 
     contracts: tuple[type, ...]
 
+    @property
+    def words(self) -> str:
+        kinds = kinds_of(self.contracts)
+        return article("merge stage" if len(kinds) > 1 else kinds[0])
+
 
 @dataclass(frozen=True)
-class Parts:
+class Parts(Form):
     """Components of these contracts: a chain of stages or samplers, a sum of losses, or a plain list."""
 
     contracts: tuple[type, ...]
@@ -96,74 +162,121 @@ class Parts:
         """True if the components' order matters, so that they are written as a list, not as a mapping."""
         return self.chain or Sampler in self.contracts
 
+    @property
+    def words(self) -> str:
+        if self.chain:
+            return "a merge strategy or a chain that ends with one"
+        kind = kinds_of(self.contracts)[0]
+        words = {
+            "sampler": "a sampler or a chain of them",
+            "loss": "a loss or a list of them, summed",
+        }
+        return words.get(kind, f"one or more {kind}s")
+
 
 @dataclass(frozen=True)
-class Record:
+class Record(Form):
     """A nested dataclass: a mapping of its fields, or its first field's value."""
 
     type: type
 
+    @property
+    def words(self) -> str:
+        return f"a mapping ({', '.join(options_of(self.type))})"
+
+    @property
+    def record(self) -> Any:  # the field hides the word `type`
+        return self.type
+
 
 @dataclass(frozen=True)
-class Many:
-    """Any number of values as a `tuple`, `list`, `frozenset` or `set`; a single value needs no list."""
-
-    item: Form
-    container: type
-
-
-@dataclass(frozen=True)
-class Fixed:
+class Fixed(Form):
     """A tuple of as many values as there are forms."""
 
     items: tuple[Form, ...]
 
-
-@dataclass(frozen=True)
-class Table:
-    """A mapping of free names to values."""
-
-    item: Form
+    @property
+    def words(self) -> str:
+        return f"a list of {len(self.items)} ({', '.join(item.words for item in self.items)})"
 
 
 @dataclass(frozen=True)
-class ByData:
-    """A value that may differ by task or dataset."""
-
-    item: Form
-
-
-@dataclass(frozen=True)
-class Maybe:
-    """A value or nothing."""
-
-    item: Form
-
-
-@dataclass(frozen=True)
-class Either:
+class Either(Form):
     """The first of these forms that fits."""
 
     forms: tuple[Form, ...]
 
+    @property
+    def words(self) -> str:
+        return " or ".join(form.words for form in self.forms)
 
-Form = (
-    Value
-    | Choice
-    | Anything
-    | Folder
-    | Ref
-    | Schedule
-    | Part
-    | Parts
-    | Record
-    | Many
-    | Fixed
-    | Table
-    | ByData
-    | Maybe
-    | Either
-)
+    @property
+    def choices(self) -> tuple[Any, ...]:
+        return tuple(choice for form in self.forms for choice in form.choices)
+
+    @property
+    def record(self) -> type | None:
+        return next((form.record for form in self.forms if form.record), None)
+
+
+@dataclass(frozen=True)
+class _Wrapped(Form):
+    """Values made of values of another form."""
+
+    item: Form
+    template: ClassVar[str]
+
+    @property
+    def words(self) -> str:
+        return self.template.format(self.item.words)
+
+    @property
+    def record(self) -> type | None:
+        return self.item.record
+
+
+@dataclass(frozen=True)
+class Many(_Wrapped):
+    """Any number of values as a `tuple`, `list`, `frozenset` or `set`; a single value needs no list."""
+
+    container: type
+    template = "{}, or a list of such"
+
+
+@dataclass(frozen=True)
+class Table(_Wrapped):
+    """A mapping of free names to values."""
+
+    template = "a mapping of names to {}"
+
+
+@dataclass(frozen=True)
+class ByData(_Wrapped):
+    """A value that may differ by task or dataset."""
+
+    template = "{}, which may differ by task or dataset"
+
+
+@dataclass(frozen=True)
+class Maybe(_Wrapped):
+    """A value or nothing."""
+
+    template = "{} or nothing"
+
+    @property
+    def choices(self) -> tuple[Any, ...]:
+        return self.item.choices
+
+
+_SCALARS = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
+
+
+def article(word: str) -> str:
+    """Return the word with "a" or "an" before it, if it takes one: "an evaluator", "data"."""
+    if word in ("data", "scores", "statistics"):
+        return word
+    return f"an {word}" if word[0] in "aeiou" else f"a {word}"
+
 
 CONTRACTS = (
     Stage,
@@ -289,6 +402,8 @@ class Option:
     """The component that is built if the option is left out: its name, or `{name: options}`."""
     requires: Requires | None = None
     """The other option without which this option has no effect."""
+    doc: str = ""
+    """The documentation, where `document_options` returned the option."""
 
     @property
     def required(self) -> bool:
@@ -310,59 +425,29 @@ def options_of(owner: type) -> Mapping[str, Option]:
 
 @functools.cache
 def _read_options(owner: Any) -> Mapping[str, Option]:
-    options: dict[str, Option] = {}
-    for option in dataclasses.fields(owner):
-        if not option.init or option.name.startswith("_"):
-            continue
-        declared = _find_declaring_class(owner, option.name)
-        default = option.default
-        if option.default_factory is not MISSING:
-            default = option.default_factory()
-        hint = _read_field_type(declared, option.name)
-        options[option.name] = Option(
-            option.name,
-            hint.form,
-            declared,
-            default,
-            default_component(option),
-            hint.requires,
-        )
+    fields = {
+        field.name: field
+        for field in dataclasses.fields(owner)
+        if field.init and not field.name.startswith("_")
+    }
     # dataclasses.fields() keeps an inherited field's position even if the class declares the field
     # again, but the class's own options come first here.
-    declared_first = [
-        options[name]
-        for class_ in owner.__mro__
-        for name in inspect.get_annotations(class_)
-        if name in options and options[name].owner is class_
-    ]
-    return types.MappingProxyType({option.name: option for option in declared_first})
-
-
-def _find_declaring_class(owner: type, name: str) -> type:
+    options: dict[str, Option] = {}
     for class_ in owner.__mro__:
-        if name in inspect.get_annotations(class_):
-            return class_
-    return owner
+        for name in inspect.get_annotations(class_):
+            if name in fields and name not in options:
+                options[name] = _read_option(class_, fields[name])
+    return types.MappingProxyType(options)
 
 
-@dataclass(frozen=True)
-class _FieldType:
-    form: Form
-    requires: Requires | None
-
-
-def _read_field_type(owner: type, name: str) -> _FieldType:
-    annotation = inspect.get_annotations(owner)[name]
-    module = vars(sys.modules[owner.__module__]) if owner.__module__ in sys.modules else {}
-    annotation_holder = SimpleNamespace(__annotations__={name: annotation})
-    label = f"{owner.__module__}.{owner.__qualname__}: the type of option '{name}'"
+def _read_option(owner: type, field: dataclasses.Field[Any]) -> Option:
+    default = field.default
+    if field.default_factory is not MISSING:
+        default = field.default_factory()
+    label = f"{owner.__module__}.{owner.__qualname__}: the type of option '{field.name}'"
     try:
-        hints = typing.get_type_hints(
-            annotation_holder, globalns=dict(vars(owner)), localns=dict(module), include_extras=True
-        )
-        annotations = getattr(hints[name], "__metadata__", ())
-        requires = next((mark for mark in annotations if isinstance(mark, Requires)), None)
-        return _FieldType(form_of(hints[name]), requires)
+        annotation = _find_type(owner, field.name)
+        form = _limit_schedule(form_of(annotation), default)
     except NameError as error:
         raise PluginError(
             f"{label} names '{error.name}', which is not there when the plugin runs; "
@@ -370,6 +455,27 @@ def _read_field_type(owner: type, name: str) -> _FieldType:
         ) from error
     except TypeError as error:
         raise PluginError(f"{label} cannot be used: {error}") from error
+    marks = getattr(annotation, "__metadata__", ())
+    requires = next((mark for mark in marks if isinstance(mark, Requires)), None)
+    return Option(field.name, form, owner, default, default_component(field), requires)
+
+
+def _find_type(owner: type, name: str) -> Any:
+    module = vars(sys.modules[owner.__module__]) if owner.__module__ in sys.modules else {}
+    holder = SimpleNamespace(__annotations__={name: inspect.get_annotations(owner)[name]})
+    return typing.get_type_hints(
+        holder, globalns=dict(vars(owner)), localns=dict(module), include_extras=True
+    )[name]
+
+
+def _limit_schedule(form: Form, default: Any) -> Form:
+    """Return the form with the limits of the schedule that is the option's default."""
+    if isinstance(form, Schedule) and isinstance(default, PerTensor):
+        return dataclasses.replace(form, within=default.within)
+    if isinstance(form, ByData | Maybe):
+        inner = default.default if isinstance(default, PerDataset) else default
+        return dataclasses.replace(form, item=_limit_schedule(form.item, inner))
+    return form
 
 
 def first_option(owner: type) -> Option | None:

@@ -8,12 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge.contracts import TASK_KINDS, PerDataset, PerTensor, limits_of, unsound_number
+from emberge.contracts import TASK_KINDS, PerDataset, limits_of, unsound_number
 from emberge.errors import suggest
-from emberge.recipes.options import option_forms as forms
-from emberge.recipes.options.builder import BROKEN, Builder, Handler, Instance, OptionPath
-from emberge.recipes.options.option_forms import Form
-from emberge.recipes.options.phrases import article, describe_form
+from emberge.options import forms
+from emberge.options.builder import BROKEN, Builder, Handler, Instance, OptionPath
+from emberge.options.forms import Form, article
 from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse, describe_node, plain
 
 if TYPE_CHECKING:
@@ -100,13 +99,12 @@ def _build_path(build: Builder, form: forms.Folder, node: Node, at: OptionPath) 
 
 
 def _build_schedule(build: Builder, form: forms.Schedule, node: Node, at: OptionPath) -> Any:
-    limits = at.default.within if isinstance(at.default, PerTensor) else None
     if isinstance(node, StepUse):
         return build.misfit(form, node, at)
     if not _has_sound_numbers(build, node, at):
         return BROKEN
     try:
-        return form.type(plain(node), within=limits)
+        return form.type(plain(node), within=form.within)
     except ValueError as error:
         return build.refuse(f"{at.label}: {error}", node.where)
 
@@ -127,7 +125,7 @@ def _build_reference(build: Builder, form: forms.Ref, node: Node, at: OptionPath
         return _build_step_reference(build, form, node, at)
     if not isinstance(node, Scalar) or not isinstance(node.value, str) or not node.value.strip():
         return build.misfit(form, node, at)
-    if set(form.type.accepts) >= {"scores", "report"}:
+    if form.step_only:
         group_names = ", ".join(f"${group}" for group in build.targets)
         hint = f"; earlier steps: {group_names}" if group_names else ""
         return build.refuse(
@@ -159,7 +157,7 @@ def _build_step_reference(build: Builder, form: forms.Ref, node: StepUse, at: Op
         )
     (step,) = candidates
     if not _is_accepted(form, node, step):
-        message = f"{node.text} makes {article(step.produces)}, and {at.label} takes {describe_form(form)}"
+        message = f"{node.text} makes {article(step.produces)}, and {at.label} takes {form.words}"
         return build.refuse(message, node.where)
     return form.type(f"${step.id}{node.part}{node.rest}", build.folder)
 
@@ -198,13 +196,9 @@ def _have_equal_values(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 def _build_list(build: Builder, form: forms.Many, node: Node, at: OptionPath) -> Any:
     if isinstance(node, Scalar) and node.value is None:
         return build.misfit(form, node, at)
-    is_single = not isinstance(node, Items)
-    nodes = [node] if is_single else node.items  # type: ignore[union-attr]
     values: list[Any] = []
-    for index, item in enumerate(nodes):
-        inner = dataclasses.replace(at, entry=True, default=None)
-        inner = inner.under(None if is_single else index)
-        values += _build_entries(build, form.item, item, inner, len(values))
+    for item in node.items if isinstance(node, Items) else (node,):
+        values += _build_entries(build, form.item, item, at, len(values))
     return BROKEN if BROKEN in values else form.container(values)
 
 
@@ -213,7 +207,7 @@ def _build_entries(
 ) -> list[Any]:
     """Build the values of one item: a single value, or one for each step if the item names several steps."""
     try:
-        return [build.value(form, node, at.under(None, position))]
+        return [build.value(form, node, at.under(position, entry=True))]
     except _SeveralSteps as spread:
         values: list[Any] = []
         for candidate in spread.candidates:
@@ -229,40 +223,35 @@ def _build_fixed(build: Builder, form: forms.Fixed, node: Node, at: OptionPath) 
     if not isinstance(node, Items) or len(node.items) != len(form.items):
         return build.misfit(form, node, at)
     pairs = enumerate(zip(form.items, node.items, strict=True))
-    values = [build.value(f, item, at.under(i, i, default=None)) for i, (f, item) in pairs]
+    values = [build.value(f, item, at.under(i)) for i, (f, item) in pairs]
     return BROKEN if BROKEN in values else tuple(values)
 
 
 def _build_table(build: Builder, form: forms.Table, node: Node, at: OptionPath) -> Any:
     if not isinstance(node, Fields):
         return build.misfit(form, node, at)
-    inner = dataclasses.replace(at, default=None)
-    values = {
-        key: build.value(form.item, value, inner.under(key, key))
-        for key, value in node.entries.items()
-    }
+    values = {key: build.value(form.item, v, at.under(key)) for key, v in node.entries.items()}
     return BROKEN if BROKEN in values.values() else values
 
 
-_LONG_KEYS = ("default", "by_task", "by_dataset")
+_BY_DATA_KEYS = ("default", "by_task", "by_dataset")
 
 
 def _build_by_data(build: Builder, form: forms.ByData, node: Node, at: OptionPath) -> Any:
-    inner = dataclasses.replace(at, default=getattr(at.default, "default", None))
     if not isinstance(node, Fields) or not any(
-        key in _LONG_KEYS or key.startswith("by_") for key in node.entries
+        key == "default" or key.startswith("by_") for key in node.entries
     ):
-        value = build.value(form.item, node, inner.under(None, "default"))
+        value = build.value(form.item, node, at.under("default"))
         return BROKEN if value is BROKEN else PerDataset(default=value)
     values: dict[str, Any] = {}
     for key, entry in node.entries.items():
-        if key not in _LONG_KEYS:
-            hint = suggest(key, _LONG_KEYS) or f"; it has {', '.join(_LONG_KEYS)}"
-            values[key] = build.refuse(f"{at.label} has no part '{key}'{hint}", node.line(key))
-        elif key == "default":
-            values[key] = build.value(form.item, entry, inner.under(key, key))
+        if key == "default":
+            values[key] = build.value(form.item, entry, at.under(key))
+        elif key in _BY_DATA_KEYS:
+            values[key] = _build_by_name(build, form, key, entry, at.under(key))
         else:
-            values[key] = _build_by_name(build, form, key, entry, inner.under(key, key))
+            hint = suggest(key, _BY_DATA_KEYS) or f"; it has {', '.join(_BY_DATA_KEYS)}"
+            values[key] = build.refuse(f"{at.label} has no part '{key}'{hint}", node.line(key))
     return BROKEN if BROKEN in values.values() else PerDataset(**values)
 
 
@@ -270,14 +259,12 @@ def _build_by_name(build: Builder, form: forms.ByData, key: str, node: Node, at:
     if not isinstance(node, Fields):
         key_noun = "task kinds" if key == "by_task" else "dataset names"
         return build.refuse(f"{at.label}: '{key}' is a mapping of {key_noun} to values", node.where)
-    is_broken = False
+    values = _build_table(build, forms.Table(form.item), node, at)
     for task in node.entries if key == "by_task" else ():
         if task not in TASK_KINDS:
             hint = suggest(task, TASK_KINDS) or f"; there are {', '.join(TASK_KINDS)}"
-            build.refuse(f"there is no task kind '{task}'{hint}", node.line(task))
-            is_broken = True
-    values = _build_table(build, forms.Table(form.item), node, at)
-    return BROKEN if is_broken else values
+            values = build.refuse(f"there is no task kind '{task}'{hint}", node.line(task))
+    return values
 
 
 def _build_optional(build: Builder, form: forms.Maybe, node: Node, at: OptionPath) -> Any:
@@ -287,51 +274,27 @@ def _build_optional(build: Builder, form: forms.Maybe, node: Node, at: OptionPat
 
 
 def _build_alternative(build: Builder, form: forms.Either, node: Node, at: OptionPath) -> Any:
-    """Build the value by the first form that fits; if none does, note the problems of the nearest form."""
-    trials: list[tuple[Form, Builder]] = []
+    """Build the value by the first form that fits; if none does, note the problems of the nearest form.
+
+    The nearest form is the one form that got furthest into the node.
+    """
+    trials: list[Builder] = []
     for alternative in form.forms:
-        trial = dataclasses.replace(build, problems=[], lines={}, references=[])
+        trial = dataclasses.replace(build, problems=[], lines={}, references=[], misfits=[])
         value = trial.value(alternative, node, at)
         if value is not BROKEN:
             build.lines.update(trial.lines)
             build.references += trial.references
             return value
-        trials.append((alternative, trial))
-    nearest = _list_nearest(trials, node)
+        if not any(misfit is node for misfit in trial.misfits):
+            trials.append(trial)
+    furthest = max((len(trial.lines) for trial in trials), default=0)
+    nearest = [trial for trial in trials if len(trial.lines) == furthest]
     if len(nearest) != 1:
         return build.misfit(form, node, at)
     build.problems += nearest[0].problems
     build.references += nearest[0].references
     return BROKEN
-
-
-def _list_nearest(trials: Sequence[tuple[Form, Builder]], node: Node) -> list[Builder]:
-    """Return the trials of forms of the node's shape; of records, those that know most of its keys."""
-    accepted = [(form, trial) for form, trial in trials if _is_shape_accepted(form, node)]
-    keys = node.entries.keys() if isinstance(node, Fields) else ()
-    known = [
-        len(forms.options_of(form.type).keys() & keys) if isinstance(form, forms.Record) else 0
-        for form, _ in accepted
-    ]
-    most = max(known, default=0)
-    return [trial for (_, trial), count in zip(accepted, known, strict=True) if count == most]
-
-
-def _is_shape_accepted(form: Form, node: Node) -> bool:
-    """Return whether a form may accept a node of this shape: a mapping, a list or a single value."""
-    shapes: dict[type, tuple[type, ...]] = {
-        forms.Record: (Fields,),
-        forms.Table: (Fields,),
-        forms.Part: (Fields, Scalar),
-        forms.Parts: (Fields, Scalar, Items),
-        forms.Many: (Items,),
-        forms.Fixed: (Items,),
-        forms.Schedule: (Items,),
-        forms.Ref: (StepUse,),
-    }
-    if isinstance(form, forms.Schedule) and isinstance(node, Scalar):
-        return isinstance(node.value, int | float)
-    return isinstance(node, shapes.get(type(form), ()))
 
 
 HANDLERS: Mapping[type, Handler] = {

@@ -1,0 +1,15 @@
+"""Public names of options, each with the module that defines it."""
+
+from .builder import BROKEN as BROKEN
+from .builder import Builder as Builder
+from .builder import Instance as Instance
+from .builder import OptionPath as OptionPath
+from .components import HANDLERS as HANDLERS
+from .components import build_component as build_component
+from .components import read_component as read_component
+from .components import read_record as read_record
+from .forms import Option as Option
+from .forms import article as article
+from .forms import options_of as options_of
+from .option_docs import document_options as document_options
+from .option_schemas import SchemaWriter as SchemaWriter

@@ -1,0 +1,400 @@
+"""Components: a name and options become a frozen dataclass; a list of them becomes a chain or a sum."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
+
+from emberge.contracts import ChainSpec, MergeStrategy, Sampler
+from emberge.errors import EmbergeError, PluginError, Problem, RecipeError, closest_word, suggest
+from emberge.options import forms, values
+from emberge.options.builder import BROKEN, Builder, Handler, OptionPath
+from emberge.options.forms import CONTRACTS, Option, article, first_option, kinds_of, options_of
+from emberge.plugins import Component, Plugins
+from emberge.wording import plural
+from emberge.yaml_nodes import (
+    Fields,
+    Items,
+    Node,
+    Scalar,
+    StepUse,
+    describe_node,
+    node_of,
+    plain,
+    read_yaml,
+)
+
+Built = TypeVar("Built")
+_NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+class _Given(NamedTuple):
+    """A component as a recipe writes it; `label` names it in messages, `where` is the name's place."""
+
+    label: str
+    options: Node | None
+    where: str
+
+
+# ── the options of dataclasses ──────────────────────────────────────────────────────────────────
+
+
+def _build_record(build: Builder, form: forms.Record, node: Node, at: OptionPath) -> Any:
+    name = at.label.removeprefix("option '").partition("'")[0]
+    listed = at.path.rpartition(".")[2].isdecimal()
+    label = f"an entry of '{name}'" if listed else f"'{name}'"
+    (record,) = _build_owners(build, (form.type,), _Given(label, node, node.where), at)
+    return record
+
+
+def _build_owners(
+    build: Builder,
+    owners: Sequence[type],
+    given: _Given,
+    at: OptionPath,
+    defaults: Mapping[str, Any] = _NONE,
+) -> list[Any]:
+    """Build the dataclasses that share the given options: one, or the links of a chain with its `defaults`.
+
+    Each gets its own options, and several may have one option. All are BROKEN if one of them is not sound.
+    """
+    fields = _read_fields(build, owners, given)
+    if fields is None:
+        return [BROKEN] * len(owners)
+    known = dict.fromkeys(name for owner in owners for name in options_of(owner))
+    unknown = [name for name in fields.entries if name not in known]
+    for name in unknown:
+        hint = suggest(name, known) or (f"; it has {', '.join(known)}" if known else "")
+        has = f"has no option '{name}'{hint}" if known else "has no options"
+        build.refuse(f"{given.label} {has}", fields.line(name))
+    given_values = [
+        _build_options(build, owner, given, fields, _shift_place(at, index), defaults)
+        for index, owner in enumerate(owners)
+    ]
+    if unknown or any(option_values is None for option_values in given_values):
+        return [BROKEN] * len(owners)
+    pairs = zip(owners, given_values, strict=True)
+    built = [_call_class(build, owner, v, given, fields) for owner, v in pairs if v is not None]
+    return built if BROKEN not in built else [BROKEN] * len(owners)
+
+
+def _read_fields(build: Builder, owners: Iterable[type], given: _Given) -> Fields | None:
+    """Return the options as a mapping; in `name: value`, the value is the class's own first option."""
+    node = given.options
+    if node is None or isinstance(node, Fields):
+        return node or Fields({}, given.where)
+    first = next((o for o in map(first_option, owners) if o is not None), None)
+    if first is None:
+        build.refuse(f"{given.label} has no option for {describe_node(node)}", node.where)
+        return None
+    return Fields({first.name: node}, node.where)
+
+
+def _build_options(
+    build: Builder,
+    owner: type,
+    given: _Given,
+    fields: Fields,
+    at: OptionPath,
+    defaults: Mapping[str, Any],
+) -> dict[str, Any] | None:
+    """Return the values of a dataclass's options; None if a problem was noted."""
+    options = options_of(owner)
+    nodes = {name: node for name, node in fields.entries.items() if name in options}
+    ready: dict[str, Any] = {}  # what a chain sets and YAML cannot express
+    for name, default in defaults.items():
+        node = node_of(default, given.where)
+        if node is None:
+            ready |= {name: default} if name in options and name not in nodes else {}
+        elif name in options:
+            nodes.setdefault(name, node)
+    built = dict(ready)
+    for option in options.values():
+        inner = at.under(option.name, label=f"option '{option.name}' of {given.label}")
+        if option.name in nodes:
+            build.lines.setdefault(inner.path, fields.line(option.name))
+            built[option.name] = build.value(option.form, nodes[option.name], inner)
+        elif option.component is not None and option.name not in ready:
+            built[option.name] = _build_default(build, option, given.where, inner)
+    lacks = _refuse_missing(build, options, {*built}, given, fields)
+    if lacks or any(value is BROKEN for value in built.values()):
+        return None
+    return None if _refuse_idle(build, options, built, given, fields) else built
+
+
+def _refuse_missing(
+    build: Builder, options: Mapping[str, Option], built: set[str], given: _Given, fields: Fields
+) -> bool:
+    """Return whether a required option is missing; an option that is only misspelt is not noted again."""
+    missing = [o.name for o in options.values() if o.required and o.name not in built]
+    misspelt = {closest_word(name, options) for name in fields.entries if name not in options}
+    names = [f"'{name}'" for name in missing if name not in misspelt]
+    if names:
+        noun = "option" if len(names) == 1 else plural("option")
+        build.refuse(f"{given.label} needs the {noun} {' and '.join(names)}", given.where)
+    return bool(missing)
+
+
+def _refuse_idle(
+    build: Builder,
+    options: Mapping[str, Option],
+    built: Mapping[str, Any],
+    given: _Given,
+    fields: Fields,
+) -> bool:
+    """Return whether an option was given without the option that it requires; note each such option."""
+    all_values = {name: option.default for name, option in options.items()} | dict(built)
+    has_idle = False
+    for name in [name for name in fields.entries if name in options]:
+        requires = options[name].requires
+        lacking = requires.describe_missing(all_values) if requires else ""
+        if lacking:
+            message = f"option '{name}' of {given.label} has no effect without {lacking}"
+            build.refuse(f"{message}; leave it out", fields.line(name))
+            has_idle = True
+    return has_idle
+
+
+def _build_default(build: Builder, option: Option, where: str, at: OptionPath) -> Any:
+    """Build the component that is the default of an option, with its own defaults."""
+    node = node_of(option.component, where)
+    assert node is not None
+    name = node.text if isinstance(node, Scalar) else next(iter(plain(node)))
+    bare = name.rpartition(":")[2]
+    if not any(component.name == bare for component in build.plugins.components):
+        message = f"{at.label} would be '{name}', which no plugin gives; name another"
+        return build.refuse(message + build.plugins.blocked_hint, where)
+    return build.value(option.form, node, at)
+
+
+def _call_class(
+    build: Builder, owner: type, built: dict[str, Any], given: _Given, fields: Fields
+) -> Any:
+    try:
+        return owner(**built)
+    except (ValueError, EmbergeError) as error:
+        spoken = re.findall(r"\w+", str(error))
+        named = [name for name in fields.entries if name in spoken]
+        where = fields.line(named[0]) if len(named) == 1 else given.where
+        return build.refuse(f"{given.label}: {error}", where)
+    except Exception as error:
+        raise PluginError(f"{given.where}: {given.label} cannot be made: {error!r}") from error
+
+
+def _shift_place(at: OptionPath, by: int) -> OptionPath:
+    """Return the path of the link that is `by` places later in the same list."""
+    path, _, index = at.path.rpartition(".")
+    return dataclasses.replace(at, path=f"{path}.{int(index) + by}") if index.isdigit() else at
+
+
+# ── one component ───────────────────────────────────────────────────────────────────────────────
+
+
+def build_component(
+    build: Builder, contracts: tuple[type, ...], node: Node, at: OptionPath
+) -> tuple[Component, Any] | None:
+    """Return the component that a node names, and its value, which may be BROKEN; None for an unknown name.
+
+    A chain's value is a tuple of links.
+    """
+    named = _read_name(build, node, at)
+    if named is None:
+        return None
+    try:
+        component = build.plugins.find(named.label, *kinds_of(contracts))
+    except PluginError as error:
+        other = _describe_other_kind(build, contracts, named.label, at)
+        build.refuse(other or str(error), named.where)
+        return None
+    spec = component.type if isinstance(component.type, ChainSpec) else None
+    label = _label_component(component)
+    if not issubclass(MergeStrategy if spec else component.type, contracts):
+        contract_names = " or a ".join(contract.__name__ for contract in contracts)
+        kind = "chain" if spec else _name_contract(component.type)
+        build.refuse(f"{label} is a {kind}, and {at.label} takes a {contract_names}", named.where)
+        return None
+    build.lines.setdefault(at.path, named.where)
+    inner = dataclasses.replace(at, entry=False)
+    given = named._replace(label=label)
+    if spec is None:
+        (value,) = _build_owners(build, (component.type,), given, inner)
+        return component, value
+    links = _build_owners(build, spec.links, given, inner, spec.defaults)
+    if BROKEN in links:
+        return component, BROKEN
+    return component, tuple(link.as_link_of(component.name) for link in links)
+
+
+def _describe_other_kind(
+    build: Builder, contracts: tuple[type, ...], name: str, at: OptionPath
+) -> str | None:
+    """Return the message for a name of another kind of component; None if no kind has the name."""
+    kinds = kinds_of(contracts)
+    named_kinds = [c.kind for c in build.plugins.components if name in (c.name, c.full_name)]
+    if not named_kinds or set(named_kinds) & set(kinds):
+        return None
+    accepted = article(" or ".join(kinds))
+    return f"'{name}' is {article(named_kinds[0])}, and {at.label} takes {accepted}"
+
+
+def _read_name(build: Builder, node: Node, at: OptionPath) -> _Given | None:
+    if isinstance(node, Scalar) and isinstance(node.value, str) and node.value:
+        return _Given(node.value, None, node.where)
+    if isinstance(node, Fields) and len(node.entries) == 1:
+        ((name, options),) = node.entries.items()
+        has_no_options = isinstance(options, Scalar) and options.value is None
+        return _Given(name, None if has_no_options else options, node.line(name))
+    if isinstance(node, Fields) and node.entries:
+        names = ", ".join(f"'{name}'" for name in node.entries)
+        message = (
+            f"{at.label} takes one component, not {names}; write `name: {{options}}`, or a list"
+        )
+        build.refuse(message, node.where)
+    elif not isinstance(node, StepUse) or node.group:
+        message = f"{at.label} takes a component, `name` or `name: {{options}}`, not {describe_node(node)}"
+        build.refuse(message, node.where)
+    return None
+
+
+def _name_contract(owner: type) -> str:
+    return next(class_.__name__ for class_ in owner.__mro__ if class_ in CONTRACTS)
+
+
+def _label_component(component: Component) -> str:
+    return f"{component.kind} '{component.name}'"
+
+
+def _build_part(build: Builder, form: forms.Part, node: Node, at: OptionPath) -> Any:
+    built = build_component(build, form.contracts, node, at)
+    if built is None:
+        return BROKEN
+    component, value = built
+    if not isinstance(component.type, ChainSpec) or value is BROKEN:
+        return value
+    if len(value) > 1:
+        message = f"{_label_component(component)} is a chain of {len(value)} links, and {at.label} takes one"
+        return build.refuse(message, node.where)
+    return value[0]
+
+
+# ── chains and sums ─────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class _Link:
+    """A built link of a chain, and its name in messages."""
+
+    value: Any
+    label: str
+    where: str
+
+
+def _build_parts(build: Builder, form: forms.Parts, node: Node, at: OptionPath) -> Any:
+    nodes = _list_nodes(form, node)
+    if not nodes:
+        return build.refuse(f"{at.label} is an empty list", node.where)
+    links: list[_Link] = []
+    all_built = True
+    for item in nodes:
+        built = build_component(build, form.contracts, item, at.under(len(links)))
+        if built is None or built[1] is BROKEN:
+            all_built = False
+            continue
+        component, value = built
+        parts = value if isinstance(component.type, ChainSpec) else (value,)
+        links += [_Link(part, _label_component(component), item.where) for part in parts]
+    if not all_built or not _check_order(build, form, links):
+        return BROKEN
+    return tuple(link.value for link in links)
+
+
+def _list_nodes(form: forms.Parts, node: Node) -> tuple[Node, ...]:
+    """Return the nodes of a list's components; an unordered list may be a mapping of names to options."""
+    if isinstance(node, Items):
+        return node.items
+    if isinstance(node, Fields) and len(node.entries) > 1 and not form.ordered:
+        return tuple(
+            Fields({name: value}, node.line(name), node.lines)
+            for name, value in node.entries.items()
+        )
+    return (node,)
+
+
+def _check_order(build: Builder, form: forms.Parts, links: list[_Link]) -> bool:
+    """Return whether only the last link merges or makes batches; note each link that is out of order."""
+    before = len(build.problems)
+    if form.chain:
+        _check_stages(build, links)
+    elif Sampler in form.contracts:
+        _check_samplers(build, links)
+    return len(build.problems) == before
+
+
+def _check_stages(build: Builder, links: list[_Link]) -> None:
+    *before, last = links
+    for link in before:
+        if isinstance(link.value, MergeStrategy):
+            build.refuse(f"{link.label} ends a chain and can only stand last", link.where)
+    if not isinstance(last.value, MergeStrategy):
+        build.refuse(f"{last.label} cannot end a chain; let a merge strategy follow it", last.where)
+
+
+def _check_samplers(build: Builder, links: list[_Link]) -> None:
+    *before, last = links
+    for link in before:
+        if _overrides_batches(link.value) and type(link.value).select is Sampler.select:
+            build.refuse(f"{link.label} makes batches and can only stand last", link.where)
+    if not _overrides_batches(last.value):
+        message = f"{last.label} only selects; end the chain with a sampler that makes batches"
+        build.refuse(message, last.where)
+
+
+def _overrides_batches(sampler: Sampler) -> bool:
+    return type(sampler).batches is not Sampler.batches
+
+
+HANDLERS: Mapping[type, Handler] = {
+    **values.HANDLERS,
+    forms.Record: _build_record,
+    forms.Part: _build_part,
+    forms.Parts: _build_parts,
+}
+"""The function that builds a value, by the value's form."""
+
+
+def read_record(owner: type[Built], node: Node, label: str, folder: Path) -> Built:
+    """Build a dataclass whose options are plain values from a mapping; paths are relative to `folder`.
+
+    Raises:
+        RecipeError: if an option is wrong; the message names its place, and the dataclass by `label`.
+    """
+    build = Builder(HANDLERS, Plugins(), folder)
+    (built,) = _build_owners(build, (owner,), _Given(label, node, node.where), OptionPath(label))
+    if built is BROKEN:
+        raise RecipeError(build.problems)
+    record: Built = built
+    return record
+
+
+def read_component(text: str, contract: type[Built], plugins: Plugins, place: str) -> Built:
+    """Build the component of one contract that a text names, `name` or `name: {options}`; return it.
+
+    Raises:
+        RecipeError: if the text names no component, or an option is wrong; the message names `place`.
+    """
+    problems: list[Problem] = []
+    node = read_yaml(text, lambda _: place, problems, what=f"the {kinds_of((contract,))[0]}")
+    if node is None or problems:
+        kind = kinds_of((contract,))[0]
+        raise RecipeError(problems or f"{place} needs a name; `emberge list --kind {kind}`")
+    build = Builder(HANDLERS, plugins, Path())
+    built = build_component(build, (contract,), node, OptionPath(f"option '{place}'"))
+    if build.problems or built is None or built[1] is BROKEN:
+        raise RecipeError(build.problems)
+    component: Built = built[1]
+    return component

@@ -1,0 +1,242 @@
+"""JSON Schemas of components and their options.
+
+Where a value may have several forms, its kind (mapping, list, other) decides which schema it is held to. An
+editor can so name the misspelt option, and not only state that none of all forms fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from emberge.contracts import TASK_KINDS, limits_of
+from emberge.options import forms
+from emberge.options.forms import Form, Option, first_option, kinds_of
+from emberge.options.option_docs import document_options
+from emberge.plugins import Component, Plugins
+
+Schema = dict[str, Any]
+_VARIABLE = {"$ref": "#/$defs/variable"}
+
+
+class SchemaWriter:
+    """The writer of schemas of components and nested mappings, each written once as a definition."""
+
+    def __init__(self, plugins: Plugins) -> None:
+        self.plugins = plugins
+        self._records: dict[type, str] = {}
+        self.definitions: dict[str, Schema] = {
+            "variable": {
+                "type": "string",
+                "pattern": r"\$",
+                "description": "$variable of a foreach, or text with one in it",
+            }
+        }
+
+    def _define(self, name: str, write: Callable[[], Schema]) -> Schema:
+        """Return a reference to the definition, which is written on first use and may refer to itself."""
+        if name not in self.definitions:
+            self.definitions[name] = {}
+            self.definitions[name].update(write())
+        return {"$ref": f"#/$defs/{name}"}
+
+    # ── components ──────────────────────────────────────────────────────────────────────────────
+
+    def given_options(self, *contracts: type) -> dict[str, Schema]:
+        """Map each name of a component of the contracts to the schema of its options."""
+        return {name: self._options_of(c) for name, c in self._by_name(contracts).items()}
+
+    def _by_name(self, contracts: tuple[type, ...]) -> dict[str, Component]:
+        by_name: dict[str, Component] = {}
+        for name, components in self.plugins.of(*kinds_of(contracts)).items():
+            if len(components) == 1:
+                by_name[name] = components[0]
+            by_name |= {component.full_name: component for component in components}
+        return by_name
+
+    def _options_of(self, component: Component) -> Schema:
+        """Return the schema of a component's given options: a mapping, the first option's value, or null."""
+        name = f"{component.kind}.{component.plugin}.{component.name}".replace(" ", "_")
+        links = getattr(component.type, "links", None) or (component.type,)
+        mapping = self._define(name, lambda: self._mapping(component, component.summary))
+        value = _either(self._first_value(links), {"type": "null"})
+        return {**_by_kind(value, mapping), "description": component.summary}
+
+    def _first_value(self, owners: tuple[type, ...]) -> Schema:
+        """Return the schema of the value that stands for the first option of the classes."""
+        first = next((option for option in map(first_option, owners) if option is not None), None)
+        return self.form(first.form) if first else _VARIABLE
+
+    def _mapping(self, owner: Component | type, description: str) -> Schema:
+        """Return the schema of a mapping of options, each with its documentation and default."""
+        options = document_options(owner, self.plugins)
+        schema: Schema = {
+            "type": "object",
+            "description": description,
+            "properties": {option.name: self._option(option) for option in options},
+            "additionalProperties": False,
+        }
+        required = [option.name for option in options if option.required]
+        return {**schema, "required": required} if required else schema
+
+    def _option(self, option: Option) -> Schema:
+        doc = {"description": option.doc} if option.doc else {}
+        default = {} if option.required else {"default": option.default}
+        return {**self.form(option.form), **doc, **default}
+
+    def part(self, form: forms.Part) -> Schema:
+        """Return the schema of one component of these contracts: `name`, or `name: {options}`."""
+        return _by_kind(self._name(form.contracts), self._named_options(form.contracts, most=1))
+
+    def parts(self, form: forms.Parts) -> Schema:
+        """Return the schema of a component, a list of components or, if unordered, a mapping by name."""
+        part = self.part(forms.Part(form.contracts))
+        mapping = part["then"] if form.ordered else self._named_options(form.contracts)
+        return _by_kind(self._name(form.contracts), mapping, part)
+
+    def _name(self, contracts: tuple[type, ...]) -> Schema:
+        """Return the schema of a component's name, or of a text with a variable."""
+
+        def write() -> Schema:
+            named = self._by_name(contracts)
+            summaries = [component.summary for component in named.values()]
+            names = {"enum": list(named), "enumDescriptions": summaries}
+            return {"if": {"type": "string", "pattern": r"\$"}, "then": {}, "else": names}
+
+        return self._define(f"{_join_names(contracts)}.name", write)
+
+    def _named_options(self, contracts: tuple[type, ...], most: int | None = None) -> Schema:
+        """Return the schema of at most `most` components of these contracts, by name with their options."""
+
+        def write() -> Schema:
+            return {
+                "type": "object",
+                "if": {"propertyNames": {"pattern": r"^\$"}},
+                "then": {"minProperties": 1, "maxProperties": 1},
+                "else": {
+                    "properties": self.given_options(*contracts),
+                    "additionalProperties": False,
+                    **({} if most is None else {"maxProperties": most}),
+                },
+            }
+
+        return self._define(_join_names(contracts) + ("" if most else ".together"), write)
+
+    # ── forms ───────────────────────────────────────────────────────────────────────────────────
+
+    def form(self, form: Form) -> Schema:
+        """Return the schema of a form's values; any of them may be a `$variable`."""
+        match form:
+            case forms.Part():
+                return self.part(form)
+            case forms.Parts():
+                return self.parts(form)
+            case forms.Record(owner):
+                return self.record(owner)
+            case forms.ByData(item):
+                return self.by_data(item)
+            case forms.Maybe(item):
+                return {"if": {"type": "null"}, "then": {}, "else": self.form(item)}
+            case forms.Many(item):
+                value = self.form(item)
+                return _by_kind(value, items=value)
+            case forms.Either():
+                return _either(*(self.form(one) for one in form.forms))
+            case _:
+                schema = self._plain(form)
+                any_text = not schema or schema.get("type") == "string"
+                return schema if any_text else _either(schema, _VARIABLE)
+
+    def _plain(self, form: Form) -> Schema:
+        match form:
+            case forms.Value():
+                return _build_value_schema(form)
+            case forms.Choice(values):
+                return {"enum": list(values)}
+            case forms.Folder():
+                return {"type": "string"}
+            case forms.Ref():
+                return {"type": "string", "pattern": r"^\$" if form.step_only else "."}
+            case forms.Schedule():
+                return _build_schedule_schema(form)
+            case forms.Fixed(items):
+                count = {"minItems": len(items), "maxItems": len(items)}
+                return {
+                    "type": "array",
+                    "prefixItems": [self.form(item) for item in items],
+                    **count,
+                }
+            case forms.Table(item):
+                return {"type": "object", "additionalProperties": self.form(item)}
+            case _:
+                return {}
+
+    def record(self, owner: type) -> Schema:
+        """Return the schema of a nested dataclass: a mapping of its fields, or its first field's value."""
+        if owner not in self._records:
+            names = [recorded.__name__ for recorded in self._records]
+            count = names.count(owner.__name__)
+            self._records[owner] = f"{owner.__name__}.{count + 1}" if count else owner.__name__
+        summary = (owner.__doc__ or "").partition("\n")[0]
+        mapping = self._define(self._records[owner], lambda: self._mapping(owner, summary))
+        return _by_kind(self._first_value((owner,)), mapping)
+
+    def by_data(self, item: Form) -> Schema:
+        """Return the schema of a value, or of `{default: …, by_task: …, by_dataset: …}`."""
+        value = self.form(item)
+        tasks = dict.fromkeys(TASK_KINDS, value)
+        properties: Schema = {
+            "default": value,
+            "by_task": {"type": "object", "properties": tasks, "additionalProperties": False},
+            "by_dataset": {"type": "object", "additionalProperties": value},
+        }
+        return {
+            "if": {"type": "object", "anyOf": [{"required": [key]} for key in properties]},
+            "then": {"properties": properties, "additionalProperties": False},
+            "else": value,
+        }
+
+
+def _join_names(contracts: tuple[type, ...]) -> str:
+    return "-or-".join(contract.__name__ for contract in contracts)
+
+
+def _by_kind(value: Schema, mapping: Schema | None = None, items: Schema | None = None) -> Schema:
+    """Return the schema of a mapping, a list of `items`, or a value of another kind."""
+    if items is not None:
+        array = {"type": "array", "items": items}
+        value = {"if": {"type": "array"}, "then": array, "else": value}
+    if mapping is None:
+        return value
+    return {"if": {"type": "object"}, "then": mapping, "else": value}
+
+
+def _either(*schemas: Schema) -> Schema:
+    return {} if {} in schemas else {"anyOf": list(schemas)}
+
+
+def _build_value_schema(form: forms.Value) -> Schema:
+    from pydantic import TypeAdapter
+    from pydantic.errors import PydanticInvalidForJsonSchema
+
+    try:
+        schema = TypeAdapter(form.type).json_schema()
+    except PydanticInvalidForJsonSchema:
+        return {}
+    limits = limits_of(form.type)
+    return {} if "$defs" in schema else {**schema, **(limits.schema() if limits else {})}
+
+
+def _build_schedule_schema(form: forms.Schedule) -> Schema:
+    number: Schema = {"type": "number"}
+    if form.within:
+        number |= {"minimum": form.within[0], "maximum": form.within[1]}
+    number = _either(number, _VARIABLE)
+    values = _either(number, {"type": "array", "items": number, "minItems": 1})
+    entry = {
+        "type": "object",
+        "properties": {"filter": {"type": "string"}, "value": values},
+        "required": ["value"],
+        "additionalProperties": False,
+    }
+    return _either(values, {"type": "array", "items": entry, "minItems": 1})

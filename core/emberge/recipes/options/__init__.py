@@ -1,1 +1,0 @@
-"""YAML nodes as typed options of components."""
