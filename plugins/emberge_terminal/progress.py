@@ -1,4 +1,4 @@
-"""Progress in a terminal or notebook: steps with their states; a running one with speed, time left, loss."""
+"""Progress in a terminal: steps with their states; a running one with speed, time left, loss."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 from emberge import hookimpl
 from emberge.wording import printable
 
-from emberge_terminal.notebook import CellText, runs_in_notebook
-
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
 _MARKS = {"waiting": "·", "running": "▸", "done": "✓", "skipped": "✓", "failed": "✗"}
 _COLOURS = {"running": "cyan", "done": "green", "skipped": "green", "failed": "red"}
 _PLAIN_LINES = 10  # lines of progress for a step
-_NOTEBOOK_SECONDS = 0.2  # least time between two changes of a notebook's line
 _KEPT_ROWS = 4  # lines of a terminal that steps leave free
 
 
@@ -77,8 +74,8 @@ class RunView:
     steps: dict[str, StepView]
     draw: Callable[[StepView, str], None]
     """Function that is called with the changed step and the event's short name."""
-    close: Callable[[BaseException | None], None]
-    """Function that is called with the error that ended the run, if any."""
+    close: Callable[[], None]
+    """Function that is called when the run has ended."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -137,25 +134,22 @@ def step_finished(out: Path, step: str, folder: Path, seconds: float) -> None:
 
 
 @hookimpl
-def run_finished(out: Path, error: BaseException | None) -> None:
+def run_finished(out: Path) -> None:
     """Close the view and forget the run."""
     view = _runs.pop(out, None)
     if view is not None:
-        view.close(error)
+        view.close()
 
 
 def open_view(out: Path, steps: Sequence[str], stream: TextIO) -> RunView:
     """Open the view of a run and return it.
 
-    It is a live table in a terminal, a changing line in a notebook, and plain lines elsewhere.
+    It is a live table in a terminal, and plain lines in a notebook and elsewhere.
     """
     views = {name: StepView(printable(name)) for name in steps}
-    if runs_in_notebook():
-        line = NotebookLine(list(views.values()), CellText())
-        return RunView(out, views, line, line.close)
     if stream.isatty():
         return _open_live_view(out, views, getattr(stream, "unguarded", stream))
-    return RunView(out, views, PlainLines(stream), lambda _: None)
+    return RunView(out, views, PlainLines(stream), lambda: None)
 
 
 def _change_view(out: Path, step: str, event: str, **changes: Any) -> None:
@@ -213,52 +207,6 @@ class PlainLines:
         return f"{view.share:.0%}{eta}{', ' + details if details else ''}"
 
 
-class NotebookLine:
-    """Writer of a run's line in a notebook, below a line for each warning and each failed step."""
-
-    def __init__(self, views: Sequence[StepView], cell: CellText) -> None:
-        self._views = views
-        self._cell = cell
-        self._kept_lines: list[str] = []
-        self._began = self._shown = time.monotonic()
-
-    def __call__(self, view: StepView, event: str) -> None:
-        now = time.monotonic()
-        if event in ("warned", "failed"):
-            word = "warning" if event == "warned" else "failed"
-            self._kept_lines.append(f"{view.name}: {word}: {view.note}")
-        elif event in ("progress", "metric") and now - self._shown < _NOTEBOOK_SECONDS:
-            return  # each change is a message to the browser
-        self._shown = now
-        self._show_line(self._describe_run(now))
-
-    def close(self, error: BaseException | None) -> None:
-        """Show how the run ended."""
-        seconds = duration(time.monotonic() - self._began)
-        if error is None:
-            self._show_line(f"{_MARKS['done']} {self._count_done()} in {seconds}")
-        else:
-            word = "stopped" if isinstance(error, KeyboardInterrupt) else "ended by an error"
-            self._show_line(
-                f"{_MARKS['failed']} {word} after {seconds}, {self._count_done()}; the same call goes on "
-                "from here"
-            )
-
-    def _show_line(self, line: str) -> None:
-        self._cell.show("\n".join([*self._kept_lines, line]))
-
-    def _describe_run(self, now: float) -> str:
-        running = [view for view in self._views if view.state == "running"]
-        texts = [f"{view.name}  {_describe_state(view, now)}".rstrip() for view in running[:1]]
-        if len(running) > 1:
-            texts.append(f"and {len(running) - 1} more running")
-        return "  ".join([_MARKS["running"], *texts, f"({self._count_done()})"])
-
-    def _count_done(self) -> str:
-        done = sum(view.state in ("done", "skipped") for view in self._views)
-        return f"{done} of {len(self._views)} done"
-
-
 def _open_live_view(out: Path, views: dict[str, StepView], stream: TextIO) -> RunView:
     from rich.console import Console
     from rich.live import Live
@@ -272,7 +220,7 @@ def _open_live_view(out: Path, views: dict[str, StepView], stream: TextIO) -> Ru
         redirect_stderr=True,
     )
     live.start()
-    return RunView(out, views, _Announcer(live), lambda _: live.stop())
+    return RunView(out, views, _Announcer(live), live.stop)
 
 
 class _Announcer:

@@ -105,7 +105,7 @@ def test_a_terminal_shows_a_live_table_and_gets_its_cursor_back(tmp_path: Path) 
     view.steps["a"].state = "running"
     time.sleep(0.3)
     view.draw(view.steps["a"], "warned")
-    view.close(None)
+    view.close()
     text = stream.getvalue()
     assert "a: warning:" in text
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
