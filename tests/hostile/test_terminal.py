@@ -99,7 +99,7 @@ def test_the_live_table_has_our_colours_and_no_escapes_of_a_step(
         progress.run_started(out, [f"a{STEERING}"], False)
         progress.step_started(out, f"a{STEERING}")
         progress.step_warned(out, f"a{STEERING}", f"[red]warned[/red] {STEERING}")
-        progress.run_finished(out, None)
+        progress.run_finished(out)
     shown = stream.getvalue()
     assert "\x1b[" in shown  # ours
     assert "\x1b[2J" not in shown

@@ -92,7 +92,7 @@ def test_runs_side_by_side_do_not_mix(tmp_path: Path) -> None:
     progress._runs[tmp_path / "one"] = open_view(tmp_path / "one", ["a"], one)
     progress._runs[tmp_path / "two"] = open_view(tmp_path / "two", ["a"], two)
     progress.step_started(tmp_path / "one", "a")
-    progress.run_finished(tmp_path / "one", None)
+    progress.run_finished(tmp_path / "one")
     progress.step_started(tmp_path / "two", "a")
     progress.run_finished(tmp_path / "two", None)
     assert one.getvalue() == two.getvalue() == "a: started\n"
