@@ -94,7 +94,7 @@ def test_runs_side_by_side_do_not_mix(tmp_path: Path) -> None:
     progress.step_started(tmp_path / "one", "a")
     progress.run_finished(tmp_path / "one")
     progress.step_started(tmp_path / "two", "a")
-    progress.run_finished(tmp_path / "two", None)
+    progress.run_finished(tmp_path / "two")
     assert one.getvalue() == two.getvalue() == "a: started\n"
     assert progress._runs == {}
 
