@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from emberge import DataError, Reader
 from emberge.data import read_document_rows
@@ -15,17 +17,22 @@ from emberge.wording import count_noun, human_size, join_some
 
 from emberge_data.documents.html_pages import read_html
 from emberge_data.documents.markdown_pages import read_markdown
-from emberge_data.documents.pdf_pages import UnreadablePdfError, can_read_pdf, read_pdf
+from emberge_data.documents.pdf_pages import can_read_pdf, read_pdf
 from emberge_data.documents.python_code import read_python
 from emberge_data.documents.rst_pages import read_rst
-from emberge_data.documents.source_document import SourceDocument, SourceSection, read_plain_text
+from emberge_data.documents.source_document import (
+    SourceDocument,
+    SourceSection,
+    UnreadableDocumentError,
+    read_plain_text,
+)
 
 TEXT_LIMIT = 16 << 20
 """Largest number of bytes of a document of text; a long book has one."""
 PDF_LIMIT = 256 << 20
 """Largest number of bytes of a PDF file."""
 
-_TEXT_KINDS: Mapping[str, Callable[[str, str, str], SourceDocument | None]] = {
+_TEXT_KINDS: Mapping[str, Callable[[str, str, str], SourceDocument]] = {
     ".txt": read_plain_text,
     ".text": read_plain_text,
     ".md": read_markdown,
@@ -44,8 +51,11 @@ _BEIR = ("corpus.jsonl", "corpus.jsonl.gz")
 _FIRST_PAGES = 10
 # A word in a file's name: three letters, or two of a script whose words are shorter.
 _WORD = re.compile(r"[^\W\d_]{3}|[^\W\d_a-zA-Z]{2}")
-# Characters of a byte order mark, and how the text after it is coded.
-_MARKED_CODINGS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_LINK = "a link, which may lead out of the folder"
+
+Skipped: TypeAlias = defaultdict[str, list[str]]
+"""Names of files that are not read, by the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +89,7 @@ def read_documents(
         return _read_rows(corpus, readers, first)
     if path.is_file() and path.suffix.lower() not in (*_TEXT_KINDS, ".pdf"):
         return _read_rows(path, readers, first)
-    skipped = _SkippedFiles()
+    skipped: Skipped = defaultdict(list)
     files = [path] if path.is_file() else sorted(_walk_folder(path, skipped))
     chosen = _choose_evenly(files, first)
     root = path.parent if path.is_file() else path
@@ -88,60 +98,51 @@ def read_documents(
         if progress is not None:
             progress(number, len(chosen))
         name = file.relative_to(root).as_posix()
-        document = _read_file(file, name, skipped, None if first is None else _FIRST_PAGES)
-        if document is not None:
-            documents.append(document)
+        try:
+            documents.append(_read_file(file, name, None if first is None else _FIRST_PAGES))
+        except UnreadableDocumentError as error:
+            skipped[str(error)].append(name)
+    lines = [
+        f"{count_noun(len(names), 'file')} left out: {reason} ({join_some(names)})"
+        for reason, names in skipped.items()
+    ]
     if not documents:
-        raise DataError(_explain_nothing(path, skipped))
-    return DocumentReading(tuple(documents), tuple(skipped.lines()), len(chosen) == len(files))
+        reasons = "; ".join(lines) or "the folder is empty"
+        raise DataError(f"{path}: there is no document with text ({reasons})")
+    return DocumentReading(tuple(documents), tuple(lines), len(chosen) == len(files))
 
 
-@dataclass
-class _SkippedFiles:
-    """The files that are not read, by the reason."""
-
-    names: dict[str, list[str]] = field(default_factory=dict)
-
-    def add(self, reason: str, name: str) -> None:
-        self.names.setdefault(reason, []).append(name)
-
-    def lines(self) -> Iterator[str]:
-        """Yield a line for each reason: how many files, why, and the first of them."""
-        for reason, names in self.names.items():
-            yield f"{count_noun(len(names), 'file')} left out: {reason} ({join_some(names)})"
-
-
-def _walk_folder(folder: Path, skipped: _SkippedFiles) -> Iterator[Path]:
+def _walk_folder(folder: Path, skipped: Skipped) -> Iterator[Path]:
     """Yield the files of known kinds below a folder, without hidden ones; links are not followed."""
     for directory, folders, names in os.walk(folder):
         place = Path(directory)
-        for name in folders:
-            if _is_shown(name) and (place / name).is_symlink():
-                skipped.add("a link, which may lead out of the folder", name)
-        folders[:] = [name for name in folders if _is_shown(name)]
+        shown = [name for name in folders if _is_shown(name)]
+        skipped[_LINK] += [name for name in shown if (place / name).is_symlink()]
+        folders[:] = shown
         for name in sorted(filter(_is_shown, names)):
-            if _is_readable_kind(place / name, (place / name).relative_to(folder), skipped):
-                yield place / name
+            file = place / name
+            if reason := _find_fault(file):
+                skipped[reason].append(file.relative_to(folder).as_posix())
+            else:
+                yield file
+    if not skipped[_LINK]:
+        del skipped[_LINK]
 
 
 def _is_shown(name: str) -> bool:
     return not name.startswith(".") and name not in _SKIPPED_FOLDERS
 
 
-def _is_readable_kind(file: Path, name: Path, skipped: _SkippedFiles) -> bool:
-    """Return whether a file is of a kind that is read here; note why if not."""
+def _find_fault(file: Path) -> str:
+    """Return why a file is not read, "" if it is of a kind that is."""
     suffix = file.suffix.lower()
     if file.is_symlink():
-        skipped.add("a link, which may lead out of the folder", name.as_posix())
-    elif not file.is_file():
-        skipped.add("no regular file", name.as_posix())
-    elif suffix == ".pdf" and not can_read_pdf():
-        skipped.add('PDF is read with pypdf, pip install "emberge[pdf]"', name.as_posix())
-    elif suffix not in _TEXT_KINDS and suffix != ".pdf":
-        skipped.add(f"of another kind than {_KINDS}", name.as_posix())
-    else:
-        return True
-    return False
+        return _LINK
+    if not file.is_file():
+        return "no regular file"
+    if suffix == ".pdf":
+        return "" if can_read_pdf() else 'PDF is read with pypdf, pip install "emberge[pdf]"'
+    return "" if suffix in _TEXT_KINDS else f"of another kind than {_KINDS}"
 
 
 def _choose_evenly(files: Sequence[Path], count: int | None) -> Sequence[Path]:
@@ -155,59 +156,44 @@ def _title_from_name(stem: str) -> str:
     return stem.replace("_", " ").replace("-", " ") if _WORD.search(stem) else ""
 
 
-def _read_file(
-    file: Path, name: str, skipped: _SkippedFiles, first_pages: int | None
-) -> SourceDocument | None:
-    """Return a file's document, None with the reason noted if there is none."""
+def _read_file(file: Path, name: str, first_pages: int | None) -> SourceDocument:
+    """Return a file's document, of a PDF file the first pages.
+
+    Raises:
+        UnreadableDocumentError: if it has no text, is too large or cannot be read.
+    """
     suffix = file.suffix.lower()
     limit = PDF_LIMIT if suffix == ".pdf" else TEXT_LIMIT
     title = _title_from_name(file.stem)
     try:
         if file.stat().st_size > limit:
-            skipped.add(f"larger than {human_size(limit)}; cut it", name)
-            return None
+            raise UnreadableDocumentError(f"larger than {human_size(limit)}; cut it")
         content = read_regular(file, limit=limit)
-        document = (
-            read_pdf(name, content, title, first_pages)
-            if suffix == ".pdf"
-            else _TEXT_KINDS[suffix](name, _decode(content), title)
-        )
-    except (UnreadablePdfError, _UnreadableTextError) as error:
-        skipped.add(str(error), name)
-        return None
     except (OSError, UnsoundFileError):
-        skipped.add("cannot be opened", name)
-        return None
-    if document is None:
-        skipped.add("no Python that can be parsed", name)
-    elif not document.has_text:
-        skipped.add("without text", name)
-    return document if document is not None and document.has_text else None
-
-
-class _UnreadableTextError(ValueError):
-    """The error for bytes that are no text."""
+        raise UnreadableDocumentError("cannot be opened") from None
+    if suffix == ".pdf":
+        document = read_pdf(name, content, title, first_pages)
+    else:
+        document = _TEXT_KINDS[suffix](name, _decode(content), title)
+    if not document.has_text:
+        raise UnreadableDocumentError("without text")
+    return document
 
 
 def _decode(content: bytes) -> str:
     """Return a file's text, with line feeds at the ends of lines.
 
     Raises:
-        _UnreadableTextError: if it is not UTF-8, or UTF-16 with a byte order mark.
+        UnreadableDocumentError: if it is not UTF-8, or UTF-16 with a byte order mark.
     """
-    coding = next((name for mark, name in _MARKED_CODINGS if content.startswith(mark)), "utf-8-sig")
+    coding = "utf-16" if content.startswith(_UTF16_MARKS) else "utf-8-sig"
     if coding == "utf-8-sig" and b"\x00" in content:
-        raise _UnreadableTextError("binary, not text")
+        raise UnreadableDocumentError("binary, not text")
     try:
         text = content.decode(coding)
     except UnicodeDecodeError:
-        raise _UnreadableTextError("not UTF-8; save it so (iconv -t UTF-8)") from None
+        raise UnreadableDocumentError("not UTF-8; save it so (iconv -t UTF-8)") from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _explain_nothing(path: Path, skipped: _SkippedFiles) -> str:
-    reasons = "; ".join(skipped.lines()) or "the folder is empty"
-    return f"{path}: there is no document with text ({reasons})"
 
 
 def _read_rows(path: Path, readers: Sequence[Reader], first: int | None) -> DocumentReading:

@@ -10,7 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 
-from emberge_data.documents.source_document import SectionBuilder, SourceDocument
+from emberge_data.documents.source_document import (
+    SectionBuilder,
+    SourceDocument,
+    UnreadableDocumentError,
+)
 
 _MOST_PAGES = 20_000
 # What pypdf raises for a damaged file beside its own errors.
@@ -19,10 +23,6 @@ _FAULTS = (
     *(RecursionError, MemoryError, OverflowError),
 )
 _HYPHEN = re.compile(r"(?<=[^\W\d_])-\n(?=[a-zà-ÿ])")
-
-
-class UnreadablePdfError(ValueError):
-    """The error for a PDF file that has a password, is damaged, or is no PDF."""
 
 
 def can_read_pdf() -> bool:
@@ -38,7 +38,7 @@ def read_pdf(
     Words that are divided at a line's end are joined.
 
     Raises:
-        UnreadablePdfError: if the file has a password or is damaged.
+        UnreadableDocumentError: if the file has a password or is damaged.
     """
     from pypdf.errors import DependencyError, PyPdfError
 
@@ -47,11 +47,11 @@ def read_pdf(
         try:
             _read_pages(builder, content, first_pages)
         except DependencyError:
-            raise UnreadablePdfError("is encrypted") from None
-        except UnreadablePdfError:
+            raise UnreadableDocumentError("is encrypted") from None
+        except UnreadableDocumentError:
             raise
         except (PyPdfError, *_FAULTS) as error:
-            raise UnreadablePdfError("is damaged") from error
+            raise UnreadableDocumentError("is damaged") from error
     return builder.build(name, fallback_title)
 
 
@@ -61,7 +61,7 @@ def _read_pages(builder: SectionBuilder, content: bytes, first: int | None) -> N
 
     reader = PdfReader(io.BytesIO(content))
     if reader.is_encrypted and not reader.decrypt(""):
-        raise UnreadablePdfError("has a password")
+        raise UnreadableDocumentError("has a password")
     title = str((reader.metadata and reader.metadata.title) or "")
     builder.title = " ".join(_encodable(title).split())
     for page in islice(reader.pages, _MOST_PAGES if first is None else first):

@@ -9,24 +9,32 @@ from collections.abc import Iterator
 
 from emberge.data import first_paragraph, parse_python
 
-from emberge_data.documents.source_document import SourceDocument, SourceSection
+from emberge_data.documents.source_document import (
+    SourceDocument,
+    SourceSection,
+    UnreadableDocumentError,
+)
 
+_NO_PYTHON = "no Python that can be parsed"
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
-def read_python(name: str, text: str, fallback_title: str) -> SourceDocument | None:
-    """Return a Python file as a document, titled by its dotted module name; None if it is not Python 3.
+def read_python(name: str, text: str, fallback_title: str) -> SourceDocument:
+    """Return a Python file as a document, titled by its dotted module name.
 
     The first section is the module's docstring. A class's section ends before its first method.
+
+    Raises:
+        UnreadableDocumentError: if it is not Python 3.
     """
     tree = parse_python(text)
     if tree is None:
-        return None
+        raise UnreadableDocumentError(_NO_PYTHON)
     lines = text.split("\n")  # not splitlines: form feeds end no line for `ast`
     try:
         sections = [section for section in _list_sections(tree, lines, ()) if section.text.strip()]
     except RecursionError:  # thousands of `elif` are nested as deeply
-        return None
+        raise UnreadableDocumentError(_NO_PYTHON) from None
     module = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     docstring = ast.get_docstring(tree)
     if docstring:

@@ -8,6 +8,10 @@ from dataclasses import dataclass, field
 _LONGEST_HEADING = 300  # characters; a longer heading is text that was marked up wrongly
 
 
+class UnreadableDocumentError(ValueError):
+    """The error for a document that cannot be read; the message is the reason."""
+
+
 @dataclass(frozen=True, slots=True)
 class SourceSection:
     """The text between two headings; `headings` are those above it, without the document's title.

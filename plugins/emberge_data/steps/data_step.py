@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,14 +20,11 @@ from emberge import (
     Workspace,
 )
 
-from emberge_data.steps.outcome import Outcome, SetChanges, changes_table
+from emberge_data.steps.outcome import Outcome, SetChanges, write_changes
 
 if TYPE_CHECKING:
     from emberge.contracts import Split as Half
     from emberge.data import CheckedData, StoredDataset
-
-
-TABLE, CHANGES = "changes.md", "changes.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +72,6 @@ class DataStep(Step):
         self,
         workspace: Workspace,
         sets: Iterable[tuple[StoredDataset, Iterable[Outcome]]],
-        details: Mapping[str, Any] | None = None,
         dev: Iterable[tuple[StoredDataset, Iterable[Example]]] = (),
         test: Iterable[tuple[StoredDataset, Iterable[Example]]] = (),
         notes: Sequence[str] = (),
@@ -92,7 +87,6 @@ class DataStep(Step):
             DataError: if no row of any set is kept.
         """
         from emberge.data import write_catalogue
-        from emberge.files import write_text
 
         changes: list[SetChanges] = []
 
@@ -119,27 +113,8 @@ class DataStep(Step):
         for change in changes:
             if not change.kept:
                 workspace.warn(f"{change.name}: none of its {change.rows:,} rows is left")
-        changes_by_set = {change.name: change.plain() for change in changes}
-        text = json.dumps(changes_by_set, indent=1, ensure_ascii=False)
-        write_text(workspace.folder / CHANGES, text)
-        lines = [*notes]
-        if any(change.changed or change.dropped for change in changes):
-            lines.append(f"Examples of dropped and changed rows are in `{CHANGES}`.")
-        table = "\n\n".join([changes_table(self.title, changes).rstrip("\n"), *lines])
-        write_text(workspace.folder / TABLE, f"{table}\n")
-        counts = {
-            name: {key: value for key, value in change.items() if key != "examples"}
-            for name, change in changes_by_set.items()
-        }
-        return Artifact(
-            kind="data",
-            size=kept_rows,
-            details={
-                **{"table": TABLE, "changes": counts, "examples": CHANGES},
-                **({"sentences": list(notes)} if notes else {}),
-                **(details or {}),
-            },
-        )
+        details = write_changes(workspace.folder, self.title, changes, notes)
+        return Artifact(kind="data", size=kept_rows, details=details)
 
     @property
     def expected_parts(self) -> tuple[Half, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -128,9 +128,7 @@ class Decontaminate(DataStep):
             start = training.starts[dataset.info.name]
             return (contained.judge(start + row, row, dataset[row]) for row in range(len(dataset)))
 
-        for dataset, threshold in zip(datasets, thresholds, strict=True):
-            _warn_of_templates(dataset, threshold, outcomes(dataset), workspace)
-        return self.finish(
+        artifact = self.finish(
             workspace,
             (
                 (dataset, drop_lonely(dataset, functools.partial(outcomes, dataset)))
@@ -138,6 +136,10 @@ class Decontaminate(DataStep):
             ),
             notes=contained.describe(),
         )
+        for dataset, threshold in zip(datasets, thresholds, strict=True):
+            changes = artifact.details["changes"][dataset.info.name]
+            _warn_of_templates(dataset, threshold, changes["notes"], workspace)
+        return artifact
 
 
 def _show_progress(workspace: Workspace, block: TestTexts, done: int, total: int) -> None:
@@ -145,10 +147,11 @@ def _show_progress(workspace: Workspace, block: TestTexts, done: int, total: int
 
 
 def _warn_of_templates(
-    dataset: StoredDataset, threshold: float, outcomes: Iterable[Outcome], workspace: Workspace
+    dataset: StoredDataset, threshold: float, notes: Mapping[str, int], workspace: Workspace
 ) -> None:
     """Warn of a set of which many rows go because they are like test texts, and not equal to one."""
-    alike = sum(one.after is None and not one.note.startswith(_WAYS["equal"]) for one in outcomes)
+    ways = (_WAYS["near"], _WAYS["overlap"])
+    alike = sum(count for note, count in notes.items() if note.startswith(ways))
     if alike > _MANY * len(dataset):
         workspace.warn(
             f"{dataset.info.name}: {alike:,} of {len(dataset):,} rows ({alike / len(dataset):.0%}) go "

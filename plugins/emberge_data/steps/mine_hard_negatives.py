@@ -289,12 +289,10 @@ def read_corpora(paths: Sequence[Path], readers: Sequence[Reader]) -> Iterator[s
     """Yield the passages of files in the layout of BEIR: `text`, after a `title` if there is one.
 
     Raises:
-        DataError: if a row has no text, and, at the end, if two different passages have the same `_id`.
+        DataError: if a row has no text.
     """
     from emberge.data import read_document_rows
-    from emberge.hashes import text_keys
 
-    ids, texts, places = bytearray(), bytearray(), []
     for path in paths:
         for row in read_document_rows(path, readers):
             text = f"{row.title} {row.text}".strip()
@@ -302,28 +300,4 @@ def read_corpora(paths: Sequence[Path], readers: Sequence[Reader]) -> Iterator[s
                 raise DataError(
                     f"{row.where}: the text is empty or only white space; fill or remove it"
                 )
-            if row.name is not None:
-                ids += text_keys((row.name,))
-                texts += text_keys((text,))
-                places.append((path, row.number))
             yield text
-    _refuse_clashes(ids, texts, places)
-
-
-def _refuse_clashes(ids: bytearray, texts: bytearray, places: Sequence[tuple[Path, int]]) -> None:
-    """Refuse an id that two different passages have."""
-    import numpy as np
-
-    if not places:
-        return
-    names: NDArray[Any] = np.frombuffer(bytes(ids), "V16")
-    contents = np.frombuffer(bytes(texts), "V16")
-    _, first, inverse = np.unique(names, return_index=True, return_inverse=True)
-    clash = np.flatnonzero(contents != contents[first[inverse]])
-    if len(clash):
-        (first_path, first_row), (path, line) = places[first[inverse[clash[0]]]], places[clash[0]]
-        raise DataError(
-            f"{path.name}:{line}: the id was given to another passage before, at "
-            f"{first_path.name}:{first_row} ({len(clash):,} such passages); give every passage an id of its "
-            "own, or leave ids out"
-        )

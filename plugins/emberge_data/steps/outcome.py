@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import heapq
+import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import Example, stable_seed
@@ -15,10 +17,14 @@ if TYPE_CHECKING:
     from emberge.data import StoredDataset
 
 
+TABLE, CHANGES = "changes.md", "changes.json"
 SHOWN = 20
 SHOWN_CHARACTERS = 200
 SHOWN_TEXTS = 3
 NOTE = "no other row of its label is left"
+# Parts of a split set.
+TRAIN, DEV, TEST = range(3)
+NOUNS = {TRAIN: "training", DEV: "development", TEST: "test"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +129,27 @@ def shorten_text(text: str) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
 
 
+def write_changes(
+    folder: Path, title: str, sets: Sequence[SetChanges], notes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Write the counts of all sets as a table, and with examples as JSON; return the details of an artifact.
+
+    `notes` are sentences below the table.
+    """
+    from emberge.files import write_text
+
+    plain = {changes.name: changes.plain() for changes in sets}
+    write_text(folder / CHANGES, json.dumps(plain, indent=1, ensure_ascii=False))
+    lines = [changes_table(title, sets), *notes]
+    if any(changes.changed or changes.dropped for changes in sets):
+        lines.append(f"Examples of dropped and changed rows are in `{CHANGES}`.")
+    write_text(folder / TABLE, "\n\n".join(lines) + "\n")
+    for counts in plain.values():
+        del counts["examples"]
+    details: dict[str, Any] = {"table": TABLE, "changes": plain, "examples": CHANGES}
+    return details | ({"sentences": list(notes)} if notes else {})
+
+
 def changes_table(title: str, sets: Iterable[SetChanges]) -> str:
     """Return the counts of all sets as a Markdown table."""
     rows = [
@@ -134,7 +161,7 @@ def changes_table(title: str, sets: Iterable[SetChanges]) -> str:
         for changes in sets
     ]
     head = ["set", "rows", "kept", "dropped", "changed", "why (rows)"]
-    return "\n".join([f"# {prose(title)}", "", *table_lines(head, rows, "lrrrrl")]) + "\n"
+    return "\n".join([f"# {prose(title)}", "", *table_lines(head, rows, "lrrrrl")])
 
 
 def drop_lonely(

@@ -49,13 +49,6 @@ class RowTexts:
         is_own = number < self._own[rows]
         return rows[is_own], self.distinct.places[is_own]
 
-    def rows_with(self, texts: Places) -> Places:
-        """Return the rows that have any of these distinct texts."""
-        is_wanted = np.zeros(len(self.distinct), dtype=bool)
-        is_wanted[texts] = True
-        text_numbers = np.flatnonzero(is_wanted[self.distinct.places])
-        return np.unique(np.searchsorted(self._ends, text_numbers, side="right"))
-
     def of_sets(self) -> list[Places]:
         """Return the indices of each set's texts, each as often as it occurs in the set's rows."""
         last = [*self.starts.values()][1:]

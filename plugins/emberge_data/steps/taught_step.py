@@ -91,7 +91,6 @@ class TaughtStep(DataStep):
                 return self.finish(
                     workspace,
                     outcomes,
-                    {"teacher": str(self.teacher.model)},
                     notes=notes,
                     scored_by=self.scored_by,
                 )

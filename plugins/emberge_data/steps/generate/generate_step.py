@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from emberge import (
@@ -28,12 +26,11 @@ from emberge.wording import count_noun, join_some
 
 from emberge_data.documents.cutting import TextPassage, cut_document
 from emberge_data.documents.document_files import read_documents
-from emberge_data.steps.data_step import CHANGES, TABLE
 from emberge_data.steps.generate.chat_server import ChatServer
 from emberge_data.steps.generate.local_author import LocalAuthor
-from emberge_data.steps.generate.prompts import MODEL_KINDS, ModelKind
-from emberge_data.steps.generate.structure_queries import STRUCTURE_KINDS, StructureKind
-from emberge_data.steps.outcome import Outcome, SetChanges, changes_table
+from emberge_data.steps.generate.prompts import MODEL_KINDS
+from emberge_data.steps.generate.structure_queries import STRUCTURE_KINDS
+from emberge_data.steps.outcome import Outcome, SetChanges, write_changes
 
 if TYPE_CHECKING:
     from emberge_data.documents.source_document import SourceDocument
@@ -45,7 +42,6 @@ DOCUMENTS = "documents.jsonl"
 # Documents that a check reads.
 _CHECKED = 30
 _SHOWN = 3
-_PARTS: tuple[DataPart, ...] = ("train", "dev", "test")
 _PartShare = Annotated[float, NumberRange(least=0, below=1)]
 
 
@@ -164,16 +160,6 @@ class GenerateQueries(Step):
                 f"the environment has no {author.key}; set it before the step runs", "by.key"
             )
 
-    @property
-    def _model_kinds(self) -> Sequence[ModelKind]:
-        return [kind for kind in MODEL_KINDS if kind in self.kinds] or MODEL_KINDS
-
-    @property
-    def _structure_kinds(self) -> Sequence[StructureKind]:
-        named = {kind: place for place, kind in enumerate(self.kinds)}
-        chosen = [kind for kind in STRUCTURE_KINDS if kind in named]
-        return sorted(chosen, key=lambda kind: named[kind]) or STRUCTURE_KINDS
-
     def run(self, workspace: Workspace) -> Artifact:
         from emberge_data.steps.generate.divided_documents import FEW, divide_passages
 
@@ -201,45 +187,38 @@ class GenerateQueries(Step):
 
         passages: Sequence[TextPassage] = [passage for group in groups for passage in group]
         if self.by == "structure":
-            return write_from_structure(
-                documents, groups, self._structure_kinds, self.per_document, self.limit
-            )
+            kinds = self.kinds or STRUCTURE_KINDS
+            return write_from_structure(documents, groups, kinds, self.per_document, self.limit)
         queries = write_by_model(
             self.by,
             passages,
             sample_places(places_to_ask(passages), passages, self.limit),
-            kinds=self._model_kinds,
+            kinds=[kind for kind in MODEL_KINDS if kind in self.kinds] or MODEL_KINDS,
             most=self.per_document,
             workspace=workspace,
         )
         return passages, queries
 
     def _read(self, workspace: Workspace) -> Sequence[SourceDocument]:
-        def progress(done: int, total: int) -> None:
-            workspace.progress(done, total, "documents", "reading")
+        """Return the documents that are no near copies of earlier ones, and warn of those left out."""
+        from emberge_data.steps.generate.divided_documents import find_copies
 
         reading = read_documents(
-            workspace.data(self.documents), workspace.readers, progress=progress
+            workspace.data(self.documents),
+            workspace.readers,
+            progress=lambda done, total: workspace.progress(done, total, "documents", "reading"),
         )
         for warning in reading.warnings:
             workspace.warn(warning)
-        return self._drop_copies(reading.documents, workspace)
-
-    def _drop_copies(
-        self, documents: Sequence[SourceDocument], workspace: Workspace
-    ) -> Sequence[SourceDocument]:
-        """Return the documents that are no near copies of earlier ones, and warn of the others."""
-        from emberge_data.steps.generate.divided_documents import find_copies
-
         workspace.progress(0, 0, note="near copies")
+        documents = reading.documents
         copies = find_copies(documents, workspace.work / "keys", _NEAR_COPY)
         if copies:
             names = join_some(documents[number].name for number in copies)
             workspace.warn(
                 f"{count_noun(len(copies), 'document')} left out: nearly a copy of another one ({names})"
             )
-        left_out = set(copies)
-        return [document for number, document in enumerate(documents) if number not in left_out]
+        return [one for number, one in enumerate(documents) if number not in {*copies}]
 
     def _write(
         self,
@@ -254,52 +233,51 @@ class GenerateQueries(Step):
             DataError: if the training part has no query.
         """
         from emberge.data import write_entries, write_json_rows
-        from emberge.files import write_text
 
         folder = workspace.folder
         rows = ({"id": p.id, "title": p.context, "text": p.text} for p in passages if p.full_text)
-        document_count = write_json_rows(folder / DOCUMENTS, rows)
-        changes, entries = [], {}
-        for part in _PARTS:
+        passage_count = write_json_rows(folder / DOCUMENTS, rows)
+        shares: Mapping[DataPart, float] = {"train": 1, "dev": self.dev, "test": self.test}
+        changes: list[SetChanges] = []
+        entries: dict[str, Any] = {}
+        for part, share in shares.items():
             changes.append(SetChanges(part))
             outcomes = (
                 _build_outcome(number, query, passages[query.place])
                 for number, query in enumerate(queries)
                 if parts[query.place] == part
             )
-            entries[part] = _write_part(
-                folder, workspace.id, part, changes[-1].watch(outcomes), self._describe_origin()
+            written = write_json_rows(
+                folder / f"{part}.jsonl",
+                (
+                    {"query": one.anchor, "pos": list(one.positives), "neg": []}
+                    for one in changes[-1].watch(outcomes)
+                ),
             )
-        if not entries["train"]:
-            raise DataError(_explain_nothing(changes[0]))
-        self._warn_of_empty_parts(workspace, entries)
-        write_entries(folder, {part: listed for part, listed in entries.items() if listed})
-        counts = {change.name: change.plain() for change in changes}
-        write_text(folder / CHANGES, json.dumps(counts, indent=1, ensure_ascii=False))
-        write_text(folder / TABLE, changes_table("Generated queries", changes))
-        for counted in counts.values():
-            del counted["examples"]
-        details = {"table": TABLE, "changes": counts, "examples": CHANGES}
+            if written:
+                entries[part] = [self._describe_part(workspace.id, part, written)]
+                continue
+            (folder / f"{part}.jsonl").unlink()
+            if part == "train":
+                raise DataError(_explain_nothing(changes[0]))
+            if share:
+                workspace.warn(f"the part {part} has no query; raise {part}, or add documents")
+        write_entries(folder, entries)
+        details = write_changes(folder, "Generated queries", changes)
         return Artifact(
-            kind="data",
-            size=changes[0].kept,
-            details={**details, "passages": document_count},
+            kind="data", size=changes[0].kept, details={**details, "passages": passage_count}
         )
 
-    def _describe_origin(self) -> DataOrigin:
-        """Return the origin of the documents, with the model that wrote the queries, if one did."""
-        if self.by == "structure":
-            return self.source
-        author = self.by.model if isinstance(self.by, ChatServer) else self.by.model.text
-        return replace(self.source, written_by=(*self.source.written_by, author))
-
-    def _warn_of_empty_parts(
-        self, workspace: Workspace, entries: Mapping[DataPart, Sequence[Mapping[str, Any]]]
-    ) -> None:
-        shares: Mapping[DataPart, float] = {"dev": self.dev, "test": self.test}
-        for part, share in shares.items():
-            if share and not entries[part]:
-                workspace.warn(f"the part {part} has no query; raise {part}, or add documents")
+    def _describe_part(self, name: str, part: DataPart, row_count: int) -> dict[str, Any]:
+        """Return a part's entry of the catalogue, with the origin of its documents and queries."""
+        source = self.source
+        if not isinstance(self.by, str):
+            author = self.by.model if isinstance(self.by, ChatServer) else self.by.model.text
+            source = replace(source, written_by=(*source.written_by, author))
+        entry: dict[str, Any] = {"name": name, "file": f"{part}.jsonl", "rows": row_count}
+        entry |= {"task": "retrieval", "symmetric": False}
+        entry |= {"source": facts} if (facts := source.plain()) else {}
+        return entry if part == "train" else {**entry, "documents": DOCUMENTS}
 
 
 def _build_outcome(number: int, query: WrittenQuery, passage: TextPassage) -> Outcome:
@@ -307,23 +285,6 @@ def _build_outcome(number: int, query: WrittenQuery, passage: TextPassage) -> Ou
     if query.fault:
         return Outcome(number, example, None, f"{query.kind}: {query.fault}")
     return Outcome(number, example, example)
-
-
-def _write_part(
-    folder: Path, name: str, part: str, examples: Iterator[Example], origin: DataOrigin
-) -> list[dict[str, Any]]:
-    """Write a part's pairs; return its entry of the catalogue in a list, which is empty without pairs."""
-    from emberge.data import write_json_rows
-
-    file = f"{part}.jsonl"
-    rows = ({"query": one.anchor, "pos": list(one.positives), "neg": []} for one in examples)
-    count = write_json_rows(folder / file, rows)
-    if not count:
-        (folder / file).unlink()
-        return []
-    entry: dict[str, Any] = {"name": name, "file": file, "rows": count, "task": "retrieval"}
-    entry |= {"symmetric": False, **({"source": facts} if (facts := origin.plain()) else {})}
-    return [entry if part == "train" else {**entry, "documents": DOCUMENTS}]
 
 
 def _explain_nothing(changes: SetChanges) -> str:

@@ -102,7 +102,6 @@ class OpenAuthor:
             return_tensors="pt",
             padding=True,
             truncation=True,
-            max_length=self._longest_prompt,
             add_special_tokens=not self._tokenizer.chat_template,
         ).to(self._device)
         inputs.pop("token_type_ids", None)
@@ -126,13 +125,3 @@ class OpenAuthor:
         return str(
             self._tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
         )
-
-    @property
-    def _longest_prompt(self) -> int | None:
-        """Largest number of tokens of a prompt, so that the reply fits behind it; None without a limit."""
-        limit = getattr(self._model.config, "max_position_embeddings", None)
-        room = 0 if self._has_encoder else MAX_TOKENS
-        limits = [limit - room] if isinstance(limit, int) and limit > room else []
-        if self._tokenizer.model_max_length < 10**6:
-            limits.append(self._tokenizer.model_max_length)
-        return min(limits, default=None)

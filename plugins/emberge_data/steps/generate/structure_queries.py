@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 from emberge_data.documents.cutting import TextPassage, count_words, split_sentences
 from emberge_data.documents.source_document import SourceDocument
@@ -22,8 +21,7 @@ from emberge_data.steps.generate.written_query import (
     sample_places,
 )
 
-StructureKind = Literal["title", "heading", "docstring", "sentence"]
-STRUCTURE_KINDS: tuple[StructureKind, ...] = ("title", "heading", "docstring", "sentence")
+STRUCTURE_KINDS = ("title", "heading", "docstring", "sentence")
 
 # Words of a first sentence that is a query.
 _SENTENCE_WORDS = range(4, 41)
@@ -31,18 +29,10 @@ _HEADING_WORDS = 3  # a heading with fewer is put behind the document's title
 _EMPTY_DOCSTRING = re.compile(r"[ \t]*[rRuU]?(\"\"\"|''')\s*\1[ \t]*\n?")
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A query that a document's structure offers, and the heading that is taken out with it, "" if none."""
-
-    query: WrittenQuery
-    heading: str = ""
-
-
 def write_from_structure(
     documents: Sequence[SourceDocument],
     passages: Sequence[Sequence[TextPassage]],
-    kinds: Sequence[StructureKind],
+    kinds: Sequence[str],
     most: int,
     limit: int | None = None,
 ) -> tuple[list[TextPassage], list[WrittenQuery]]:
@@ -56,39 +46,28 @@ def write_from_structure(
     flat = [passage for group in passages for passage in group]
     starts = [sum(map(len, passages[:number])) for number in range(len(documents))]
     askable = set(places_to_ask(flat))
-    candidates = [
-        candidate
+    offered = [
+        query
         for number, document in enumerate(documents)
-        for candidate in _list_candidates(document, passages[number], starts[number])
-        if candidate.query.kind in kinds and candidate.query.place in askable
+        for query in _list_queries(document, passages[number], starts[number])
+        if query.kind in kinds and query.place in askable
     ]
-    offered = sorted({candidate.query.place for candidate in candidates})
-    sampled = set(sample_places(offered, flat, limit))
-    candidates = [candidate for candidate in candidates if candidate.query.place in sampled]
-    queries = drop_repeated(candidate.query for candidate in candidates)
-    chosen = _choose(
-        [replace(one, query=query) for one, query in zip(candidates, queries, strict=True)],
-        kinds,
-        most,
-    )
-    document_of = [number for number, group in enumerate(passages) for _ in group]
-    taken = _take_out(flat, document_of, [one for one in chosen if not one.query.fault])
-    kept = drop_where(
-        (one.query for one in chosen), lambda query: _find_fault(query, taken[query.place])
-    )
-    return taken, kept
+    sampled = set(sample_places(sorted({query.place for query in offered}), flat, limit))
+    queries = drop_repeated(query for query in offered if query.place in sampled)
+    chosen = _choose(queries, kinds, most)
+    taken = _take_out(passages, [query for query in chosen if not query.fault])
+    return taken, drop_where(chosen, lambda query: _find_fault(query, taken[query.place]))
 
 
-def _choose(candidates: Sequence[_Candidate], kinds: Sequence[str], most: int) -> list[_Candidate]:
-    """Return at most `most` candidates of each passage without a fault, and all that have a fault."""
+def _choose(queries: Sequence[WrittenQuery], kinds: Sequence[str], most: int) -> list[WrittenQuery]:
+    """Return at most `most` queries of each passage without a fault, and all that have a fault."""
     counts: dict[int, int] = defaultdict(int)
     chosen = []
-    for candidate in sorted(candidates, key=lambda one: kinds.index(one.query.kind)):
-        place = candidate.query.place
-        if candidate.query.fault or counts[place] < most:
-            counts[place] += not candidate.query.fault
-            chosen.append(candidate)
-    return sorted(chosen, key=lambda one: one.query.place)
+    for query in sorted(queries, key=lambda one: kinds.index(one.kind)):
+        if query.fault or counts[query.place] < most:
+            counts[query.place] += not query.fault
+            chosen.append(query)
+    return sorted(chosen, key=lambda one: one.place)
 
 
 def _find_fault(query: WrittenQuery, passage: TextPassage) -> str:
@@ -102,9 +81,9 @@ def _find_fault(query: WrittenQuery, passage: TextPassage) -> str:
 # ── candidates ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def _list_candidates(
+def _list_queries(
     document: SourceDocument, passages: Sequence[TextPassage], start: int
-) -> Iterator[_Candidate]:
+) -> Iterator[WrittenQuery]:
     """Yield the queries that a document offers; `start` is the index of its first passage."""
     is_code = document.name.endswith(".py")
     for place, passage in enumerate(passages, start):
@@ -120,7 +99,7 @@ def _list_candidates(
             offers += [("sentence", text, "") for text in _find_first_sentence(passage.text)]
         for kind, text, heading in offers:
             if is_specific(text):
-                yield _Candidate(WrittenQuery(" ".join(text.split()), place, kind), heading)
+                yield WrittenQuery(" ".join(text.split()), place, kind, heading=heading)
 
 
 def _offer_heading(title: str, heading: str) -> tuple[str, str, str]:
@@ -146,45 +125,29 @@ def _find_first_sentence(text: str) -> Iterator[str]:
 
 
 def _take_out(
-    passages: Sequence[TextPassage], document_of: Sequence[int], chosen: Sequence[_Candidate]
+    passages: Sequence[Sequence[TextPassage]], chosen: Sequence[WrittenQuery]
 ) -> list[TextPassage]:
-    """Return the passages without the texts of the queries of their document."""
-    by_document: dict[int, list[_Candidate]] = defaultdict(list)
-    for candidate in chosen:
-        by_document[document_of[candidate.query.place]].append(candidate)
-    extractors = {number: _Extractor(listed) for number, listed in by_document.items()}
-    return [
-        extractors[number].take_out(passage) if number in extractors else passage
-        for number, passage in zip(document_of, passages, strict=True)
-    ]
-
-
-class _Extractor:
-    """Takes the texts of a document's queries out of its passages."""
-
-    def __init__(self, candidates: Sequence[_Candidate]) -> None:
-        self._headings = {one.heading or one.query.text for one in candidates}
+    """Return the passages of all documents without the texts of the queries of their document."""
+    taken: list[TextPassage] = []
+    by_place: dict[int, list[WrittenQuery]] = defaultdict(list)
+    for query in chosen:
+        by_place[query.place].append(query)
+    for group in passages:
+        places = range(len(taken), len(taken) + len(group))
+        queries = [query for place in places for query in by_place[place]]
+        headings = {query.heading or query.text for query in queries}
         # A search for plain text is far faster than one for a pattern, and most passages have no query.
-        self._joined = {one.query.text: join_words(one.query.text) for one in candidates}
-        self._titles: dict[str, str] = {}
-
-    def take_out(self, passage: TextPassage) -> TextPassage:
-        """Return a passage without the texts, also in its title and headings."""
-        text, joined_text = passage.text, join_words(passage.text)
-        for query, joined in self._joined.items():
-            if joined in joined_text:
-                text = _remove_text(text, query)
-        headings = tuple(heading for heading in passage.headings if heading not in self._headings)
-        return replace(
-            passage, title=self._shorten_title(passage.title), headings=headings, text=text
-        )
-
-    def _shorten_title(self, title: str) -> str:
-        """Return a title, or "" if a query or heading that is taken out stands in it."""
-        if title not in self._titles:
-            is_query = any(is_within(heading, title) for heading in self._headings)
-            self._titles[title] = "" if is_query else title
-        return self._titles[title]
+        joined = {query.text: join_words(query.text) for query in queries}
+        title = group[0].title if group else ""
+        title = "" if any(is_within(heading, title) for heading in headings) else title
+        for passage in group:
+            text, joined_text = passage.text, join_words(passage.text)
+            for words, query_words in joined.items():
+                if query_words in joined_text:
+                    text = _remove_text(text, words)
+            left = tuple(heading for heading in passage.headings if heading not in headings)
+            taken.append(replace(passage, title=title, headings=left, text=text))
+    return taken
 
 
 def _remove_text(text: str, query: str) -> str:

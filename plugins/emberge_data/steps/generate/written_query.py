@@ -17,12 +17,16 @@ MIN_WORDS = 8
 
 @dataclass(frozen=True, slots=True)
 class WrittenQuery:
-    """A query, the index of its passage, and its kind; `fault` is why it is dropped, "" if it is kept."""
+    """A query, the index of its passage, and its kind; `fault` is why it is dropped, "" if it is kept.
+
+    `heading` is the heading that is taken out of passages with it, "" if that is the query itself or none.
+    """
 
     text: str
     place: int
     kind: str
     fault: str = ""
+    heading: str = ""
 
 
 def places_to_ask(passages: Sequence[TextPassage]) -> list[int]:

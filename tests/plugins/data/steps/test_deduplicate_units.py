@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from emberge import DatasetInfo, Example
 from emberge_data.steps.deduplicate_step import RowsInOrder, list_compared
@@ -74,9 +73,6 @@ def test_texts_of_all_sets_know_their_rows(tmp_path: Path) -> None:
     assert list(zip(rows.tolist(), own.tolist(), strict=True)) == [
         *((0, 0), (0, 1), (0, 2), (1, 3), (1, 0), (2, 0), (3, 5), (3, 1))
     ]
-    found = [texts.rows_with(np.array([text])).tolist() for text in range(7)]
-    assert found == [[0, 1, 2], [0, 3], [0], [0, 1], [0], [3], [3]]
-    assert texts.rows_with(np.array([5, 2])).tolist() == [0, 3]
     assert [places.tolist() for places in texts.of_sets()] == [
         [0, 1, 2, 3, 4, 3, 0],
         [0],

@@ -14,7 +14,8 @@ import pytest
 from emberge import DataEntry, DataError, DataRef, EvalSource, Example
 from emberge.data import check_eval_sets, load_datasets, load_eval_set, pick_eval_sets
 from emberge_data.json_lines import JsonLines
-from emberge_data.steps.split_step import Split, choose_rows, group_rows
+from emberge_data.steps.split_parts import choose_rows, group_rows
+from emberge_data.steps.split_step import Split
 from emberge_data.steps.text_copies import join_near_texts
 from emberge_data.steps.text_similarity import jaccard, normalise, shingles
 

@@ -1,0 +1,96 @@
+"""Groups of rows that share texts, the choice of whole groups for a part, and the rows of each part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+from emberge import Example, shuffled, stable_seed
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from emberge_data.steps.outcome import NOUNS, TRAIN, Outcome, drop_lonely, drop_negatives
+from emberge_data.steps.row_texts import RowTexts
+
+if TYPE_CHECKING:
+    from emberge.data import StoredDataset
+
+    Numbers = NDArray[np.int64]
+
+
+class SplitParts:
+    """Rows of all parts, without negatives that are an anchor or a positive of another part."""
+
+    def __init__(self, texts: RowTexts, part_of_row: Numbers) -> None:
+        self._texts = texts
+        self._part_of_row = part_of_row
+        rows, own_texts = texts.own()
+        self._part_of_text = np.full(len(texts.distinct), -1)  # of texts that are negatives only
+        self._part_of_text[own_texts] = part_of_row[rows]
+
+    def outcomes(self, dataset: StoredDataset, part: int = TRAIN) -> Iterator[Outcome]:
+        """Yield the outcomes of all rows for a part."""
+        start = self._texts.starts[dataset.info.name]
+        for row in range(len(dataset)):
+            example, number = dataset[row], start + row
+            if (other := int(self._part_of_row[number])) != part:
+                yield Outcome(row, example, None, f"in the {NOUNS[other]} part")
+                continue
+            foreign = [
+                place
+                for place, text in enumerate(self._texts.of_row(number)[1])
+                if self._part_of_text[text] not in (-1, part)
+            ]
+            after = drop_negatives(example, foreign) if foreign else example
+            yield Outcome(row, example, after, "a negative is in another part")
+
+    def examples(self, dataset: StoredDataset, part: int) -> Iterator[Example]:
+        """Yield the rows of one of the other parts."""
+        outcomes = drop_lonely(dataset, partial(self.outcomes, dataset, part))
+        return (outcome.after for outcome in outcomes if outcome.after is not None)
+
+
+def group_rows(count: int, rows: Numbers, texts: Numbers) -> Numbers:
+    """Return each row's group number [count]; rows that share a text are in one group.
+
+    Row `rows[i]` has the text `texts[i]`. Groups are numbered in the order of their first rows.
+    """
+    size = count + (int(texts.max()) + 1 if len(texts) else 0)
+    edges = coo_array((np.ones(len(rows), np.int8), (rows, texts + count)), shape=(size, size))
+    _, components = connected_components(edges, directed=False)
+    _, first, groups = np.unique(components[:count], return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[groups]
+
+
+def choose_rows(
+    groups: Numbers,
+    sets: Numbers,
+    limits: Sequence[int],
+    seed: int,
+    name: str = "split",
+    is_free: NDArray[np.bool_] | None = None,
+) -> NDArray[np.bool_]:
+    """Return the mask of rows in randomly chosen whole groups, with at most `limits` rows of each set.
+
+    Groups are taken in random order, which depends on `seed` and `name`. A group is skipped if it has more
+    rows of any set than that set's limit still allows, or rows that are not free.
+    """
+    order = np.argsort(groups, kind="stable")
+    count = int(groups.max()) + 1
+    ends = np.cumsum(np.bincount(groups, minlength=count))
+    rows_left = np.array(limits)
+    is_chosen = np.zeros(len(groups), dtype=bool)
+    for group in shuffled(count, stable_seed(name, seed)).tolist():
+        rows = order[ends[group - 1] if group else 0 : ends[group]]
+        needed = np.bincount(sets[rows], minlength=len(rows_left))
+        if (is_free is None or is_free[rows].all()) and (needed <= rows_left).all():
+            rows_left -= needed
+            is_chosen[rows] = True
+            if not rows_left.any():
+                break
+    return is_chosen
