@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import gzip
-import importlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge import BadRow, DataError, Reader, Step
-from emberge_data import hooks
+from emberge import BadRow, DataError, Reader
 from emberge_data.delimited import Delimited
 from emberge_data.json_lines import JsonLines
 from emberge_data.parquet import Parquet
@@ -24,36 +22,6 @@ def read(reader: Reader, path: Path) -> list[tuple[int, Any]]:
 
 def faults(reader: Reader, path: Path) -> list[tuple[int, str]]:
     return [(line, row.message) for line, row in reader.rows(path) if isinstance(row, BadRow)]
-
-
-def test_readers_and_steps_are_registered_by_these_names() -> None:
-    readers, steps = hooks.register_readers(), hooks.register_steps()
-    assert sorted(readers) == ["delimited", "json_lines", "parquet"]
-    assert sorted(steps) == [
-        "beir_pairs",
-        "consistency_filter",
-        "decontaminate",
-        "deduplicate",
-        "filter_negatives",
-        "generate_queries",
-        "mine_hard_negatives",
-        "score_pairs",
-        "split",
-    ]
-    for name, place in (readers | steps).items():
-        module, _, component = place.partition(":")
-        assert component.lower() == name.replace("_", "")
-        kind = Reader if name in readers else Step
-        assert issubclass(getattr(importlib.import_module(module), component), kind)
-
-
-def test_endings_are_those_of_the_docs() -> None:
-    assert JsonLines.suffixes == (
-        *(".jsonl", ".jsonl.gz", ".ndjson"),
-        *(".ndjson.gz", ".json", ".json.gz"),
-    )
-    assert Parquet.suffixes == (".parquet",)
-    assert Delimited.suffixes == (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -280,22 +279,6 @@ def test_planted_queries_are_found_in_made_up_questions(tmp_path: Path) -> None:
     assert lost <= 0.01
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not REAL.is_dir(), reason="needs real questions in ../shared/data")
-def test_planted_queries_are_found_in_real_questions(tmp_path: Path) -> None:
-    with gzip.open(REAL / "train" / "squad.jsonl.gz", "rt", encoding="utf-8") as file:
-        rows = [json.loads(line) for line in file]
-    with gzip.open(REAL / "eval" / "squad" / "queries.jsonl.gz", "rt", encoding="utf-8") as file:
-        queries = [json.loads(line)["text"] for line in file]
-    catalogue = EvalSets(path=DataRef(str(REAL / "datasets.yaml")), only=("squad", "nq"))
-    found, lost = planted_and_clean(
-        rows, queries, tmp_path / "squad.jsonl", {"eval_sets": (catalogue,)}
-    )
-    for way, least in WAYS.items():
-        assert found[way.__name__] >= least
-    assert lost <= 0.01
-
-
 def test_both_halves_of_a_local_set_are_tests_and_mteb_gives_the_half_it_scores(
     tmp_path: Path,
 ) -> None:
@@ -337,15 +320,6 @@ def test_a_file_of_rows_and_the_parts_of_a_split_are_tests(tmp_path: Path) -> No
         assert list(step.check(Glance())) == []
         kept, _ = cleaned(step, Bench(tmp_path / f"run{len(names)}"))
         assert {row["query"] for row in kept} == left
-
-
-def test_progress_counts_test_sets_and_then_training_texts(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.jsonl", [pair(numbered(10 * i, 9), "p") for i in range(3)])
-    bench = Bench(tmp_path)
-    tests = Tests(given=(("query", "a question"),))
-    Decontaminate(data=entry(path), evaluators=(tests,)).run(bench)
-    assert (0, 1, "tasks", "texts of exam") in bench.told
-    assert (4, 4, "texts", "1 test texts") in bench.told
 
 
 def test_test_texts_come_in_blocks_and_each_once_a_block() -> None:

@@ -124,19 +124,6 @@ def test_rows_exactly_at_the_threshold_are_copies(
     assert above == {"a": [one, other]}
 
 
-def test_what_a_killed_run_left_makes_no_difference(tmp_path: Path) -> None:
-    rows = [pair(f"question {i % 7}", f"answer {i % 3}") for i in range(60)]
-    data = (DataEntry(path=DataRef(str(written(tmp_path / "a.jsonl", rows)))),)
-    clean, killed = Bench(tmp_path / "clean"), Bench(tmp_path / "killed")
-    (killed.work / "keys").mkdir()
-    (killed.work / "keys" / "band-0.keys").write_bytes(b"x" * 1000)
-    (killed.folder / "0-a.jsonl").write_text("half a row")
-    for bench in (clean, killed):
-        Deduplicate(data=data, jaccard=0.9).run(bench)
-    contents = [{f.name: f.read_bytes() for f in b.folder.iterdir()} for b in (clean, killed)]
-    assert contents[0] == contents[1]
-
-
 def test_counts_and_examples_name_the_row_that_stays(tmp_path: Path) -> None:
     rows = [pair("q", "p"), pair("Q", "p")]
     path = written(tmp_path / "a.jsonl", rows)
@@ -147,11 +134,3 @@ def test_counts_and_examples_name_the_row_that_stays(tmp_path: Path) -> None:
     (example,) = json.loads((bench.folder / "changes.json").read_text())["a"]["examples"]
     assert example["row"] == 2
     assert example["beside"] == "row 1: q"
-
-
-def test_each_way_of_looking_begins_its_progress_anew(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.jsonl", [pair("q", "p")])
-    bench = Bench(tmp_path / "run")
-    Deduplicate(data=(DataEntry(path=DataRef(str(path))),), jaccard=0.9).run(bench)
-    begun = [(note, done) for done, _, _, note in bench.told if note]
-    assert begun[:2] == [("equal rows", 0), ("near copies", 0)]

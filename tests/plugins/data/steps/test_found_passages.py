@@ -104,26 +104,6 @@ def test_negatives_are_what_the_librarys_similarity_lists(
     assert f"; {reached} queries have a positive among the first {RANKS[1]} passages." in table
 
 
-def test_a_query_gets_no_positive_however_many_passages_are_listed(
-    folders: Mapping[str, Path], tmp_path: Path
-) -> None:
-    """Of six passages the first query has three, which leave it three others."""
-    data = tmp_path / "rows.jsonl"
-    rows = [{"query": "a list", "pos": ["rows of text", "a file", "the long list"]}]
-    rows += [{"query": f"{word} list", "pos": [f"{word} file"]} for word in ("old", "new", "red")]
-    teacher = {"model": str(folders["splade"]), "backbone": "splade"}
-    path = recipe(tmp_path, teacher, range=[1, 6], margin=None)
-    content = json.loads(path.read_text("utf-8"))
-    content["steps"]["made"]["mine_hard_negatives"] |= {"count": 5}
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    path.write_text(json.dumps(content), "utf-8")
-    assert main(["run", str(path), "--out", str(tmp_path / "out")]) == 0
-    (file,) = (tmp_path / "out" / "made").glob("*.jsonl")
-    found = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
-    assert sorted(found[0]["neg"]) == ["new file", "old file", "red file"]
-    assert all(len(row["neg"]) == 5 and not {*row["pos"]} & {*row["neg"]} for row in found[1:])
-
-
 def test_options_that_need_the_scores_of_any_pair_and_rerankers_are_refused(
     folders: Mapping[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,7 +17,6 @@ from emberge.data import load_catalogue
 from emberge_data.steps.generate import chat_server
 from emberge_data.steps.generate.chat_server import ChatServer
 from emberge_data.steps.generate.generate_step import GenerateQueries
-from emberge_data.steps.generate.prompts import read_queries
 
 from tests.support.bench import Bench
 from tests.support.chat_server import (
@@ -181,15 +180,6 @@ def test_a_failure_that_may_pass_is_followed_by_the_same_request(
     assert len(queries(bench)) == 6
 
 
-def test_a_server_with_too_many_requests_is_asked_more_often(
-    tmp_path: Path, handbook: Path
-) -> None:
-    with serving_chat(then(*[Wrong(429)] * 7)) as service:
-        bench = run(step(service, handbook, limit=1), tmp_path / "run")
-        assert len(service.asked) == 8
-    assert len(queries(bench)) == 2
-
-
 def test_a_server_that_is_too_slow_is_asked_again_and_then_ends_the_step(
     tmp_path: Path, handbook: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,10 +243,6 @@ def second_of_prompts() -> Callable[[str], bool]:
         return len(seen) == 2
 
     return is_second
-
-
-def test_a_reply_with_much_white_space_is_read_to_the_end() -> None:
-    assert read_queries(f'1. Query{" " * 200_000}of it\n- "b c"') == ["Query of it", "b c"]
 
 
 @pytest.mark.parametrize(

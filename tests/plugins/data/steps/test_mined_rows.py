@@ -189,22 +189,6 @@ def test_negatives_are_only_out_of_the_question_to_keep_them(tmp_path: Path) -> 
 # ── steps ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_options_that_are_not_given_are_those_of_the_docs() -> None:
-    assert dataclasses.asdict(mine()) | {"teacher": None} == {
-        "data": (),
-        "teacher": None,
-        "count": 10,
-        "margin": 0.95,
-        "range": None,
-        "existing": "replace",
-        "corpus": (),
-    }
-    found = ConsistencyFilter(data=(), teacher=TEACHER)
-    assert (found.top_k, found.shard_size, found.seed) == (2, 1_000_000, None)
-    assert FilterNegatives(data=(), teacher=TEACHER).margin == 0.95
-    assert MineHardNegatives.every_rank is True
-
-
 def test_mined_rows_have_new_negatives_and_no_scores_of_old_ones(tmp_path: Path) -> None:
     around = workspace(tmp_path)
     # The lowest positive of q has 0.8, so that 0.76 is the threshold; that of r has 0.7.

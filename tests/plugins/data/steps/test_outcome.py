@@ -39,14 +39,6 @@ def test_rows_are_counted_by_what_became_of_them() -> None:
     assert "| find | 4 | 2 | 2 | 1 | too far (2); 1 negative (1) |" in table
 
 
-def test_examples_show_scores_beside_their_texts() -> None:
-    scored = Example("a", ("b",), ("c",), (0.91,), (0.25,))
-    (shown,) = watched([Outcome(0, PAIR, scored, "scored")])[0].plain()["examples"]
-    assert shown["before"]["positives"] == ["b"]
-    assert shown["after"]["positives"] == ["b (score 0.91)"]
-    assert shown["after"]["negatives"] == ["c (score 0.25)"]
-
-
 def test_examples_are_the_same_ones_in_any_run_and_spread_over_the_set() -> None:
     outcomes = [Outcome(i, PAIR, None, "gone") for i in range(1000)]
     rows = [one["row"] for one in watched(outcomes)[0].plain()["examples"]]

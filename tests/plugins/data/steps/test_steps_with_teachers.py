@@ -98,24 +98,12 @@ def test_mined_negatives_are_other_passages_of_the_set_and_are_described(made: P
     assert sentence in (made / "margin" / "changes.md").read_text("utf-8")
 
 
-def test_a_corpus_brings_passages_in_place_of_the_negatives(made: Path) -> None:
-    for row in rows_of(made / "corpus"):
-        assert set(row["neg"]) == {"new table", "bank card", *PASSAGES} - set(row["pos"])
-        assert "neg_scores" not in row
-
-
 def test_filtered_negatives_are_those_that_mining_would_allow(made: Path) -> None:
     found, allowed = rows_of(made / "filtered"), rows_of(made / "allowed")
     assert 0 < sum(len(row["neg"]) for row in found) < 39 * 40
     for row, mined in zip(found, allowed, strict=True):
         assert set(row["neg"]) == set(mined["neg"])
         assert len(row.get("neg_scores", ())) == len(row["neg"])
-
-
-def test_smaller_shards_keep_more(made: Path) -> None:
-    whole, cut = ({row["query"] for row in rows_of(made / name)} for name in ("whole", "shards"))
-    assert whole < cut
-    assert CUT[0]["query"] in whole  # a text is nearest to itself
 
 
 @pytest.mark.parametrize("kind", ["mine_hard_negatives", "consistency_filter"])
@@ -175,13 +163,6 @@ def test_wrong_options_are_found_before_work_starts(
     )
     assert "recipe.yaml:" in found
     assert named in found
-
-
-def test_a_range_may_have_as_many_ranks_as_negatives_are_mined(bert: Path, tmp_path: Path) -> None:
-    data = write(tmp_path / "rows.jsonl", pairs(20))
-    options = {"data": data, "count": 3, "range": [3, 5]}
-    path = recipe(tmp_path, str(bert), {"made": ("mine_hard_negatives", options)})
-    assert main(["check", str(path)]) == 0
 
 
 @pytest.mark.parametrize("kind", ["mine_hard_negatives", "filter_negatives", "consistency_filter"])

@@ -55,21 +55,6 @@ def test_prompts_are_found_on_cards(name: str, tmp_path: Path) -> None:
     assert card_prompts(tmp_path) == prompts
 
 
-def test_a_folder_without_a_card_shows_no_prompts(tmp_path: Path) -> None:
-    assert card_prompts(tmp_path) == []
-
-
-def test_the_first_three_prompts_at_the_beginning_of_a_card_are_shown(tmp_path: Path) -> None:
-    names = ("query", "passage", "document", "search_query")
-    card = tmp_path / "README.md"
-    card.write_bytes(b"\xff " + " ".join(f"'{name}: '" for name in (*names, *names)).encode())
-    assert card_prompts(tmp_path) == ["query: ", "passage: ", "document: "]
-    card.write_bytes(b" " * ((1 << 20) - 7) + b"'query: 'passage: ")
-    assert card_prompts(tmp_path) == []
-    card.write_bytes(b" " * ((1 << 20) - 8) + b"'query: 'passage: ")
-    assert card_prompts(tmp_path) == ["query: "]
-
-
 def test_a_teachers_prompts_on_its_card_are_warned_about_until_given(model: Path) -> None:
     assert warned(model) == []
     (model / "README.md").write_text(CARDS["e5"][0])
