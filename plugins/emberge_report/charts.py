@@ -116,6 +116,8 @@ def line_chart(
             )
         axes.set(xlabel=x, ylabel=y)
         axes.locator_params(axis="y", nbins=6)
+        are_whole = all(at == round(at) for line in lines for at, _ in line.points)
+        axes.locator_params(axis="x", integer=are_whole)
         if places:
             shown = list(_choose_labels(places))
             axes.set_xticks(shown, [_shorten(places[i]) for i in shown])

@@ -182,12 +182,13 @@ class Figure(_Strict):
         return self.table or (chart.table() if chart is not None else None)
 
 
-def read_figures(step: str, entries: Any) -> list[Figure]:
-    """Return the figures that a step's artifact has in `details["figures"]`.
+def read_figures(step: str, details: Mapping[str, Any]) -> list[Figure]:
+    """Return the figures in the details of a step's artifact.
 
     Raises:
         DataError: if a figure is invalid; the message has the step and the field.
     """
+    entries = details.get("figures", ())
     if not isinstance(entries, Sequence) or isinstance(entries, str):
         raise DataError(f"'{step}': figures must be a list, not {_cut_value(entries)}")
     return [_check(Figure, f"'{step}': figures[{i}]", entry) for i, entry in enumerate(entries)]

@@ -10,7 +10,7 @@ from emberge.tensor_names import layer_order
 from markupsafe import Markup
 
 from emberge_report.charts import Curve, Line, Look, describe_ends, line_chart, looks, smooth
-from emberge_report.report_data import ModelOfRun, ReportData
+from emberge_report.report_data import ReportData, ReportedStep
 
 Looks = Mapping[str, Look]
 Cost = Mapping[str, Any]
@@ -19,7 +19,7 @@ _LINES = 8
 _OTHER_CURVES = {"learning_rate": "learning rate", "grad_norm": "gradient norm before clipping"}
 
 
-def show_last_loss(model: ModelOfRun) -> str:
+def show_last_loss(model: ReportedStep) -> str:
     """Return the smoothed loss at a training's end: the mean of the last twentieth."""
     smoothed = smooth(model.curves.get("loss", ()))
     tail = [value for _, value in smoothed[-max(1, len(smoothed) // 20) :]]
@@ -40,7 +40,7 @@ def draw_losses(report: ReportData, looks_by_name: Looks) -> list[Markup]:
     ]
 
 
-def draw_losses_by_set(model: ModelOfRun) -> Markup:
+def draw_losses_by_set(model: ReportedStep) -> Markup:
     """Return a chart of one training's losses by data set; empty for a single data set."""
     parts = {
         name.removeprefix("loss/"): curve
@@ -74,12 +74,12 @@ def draw_other_curves(report: ReportData, looks_by_name: Looks) -> Iterator[Mark
             yield line_chart(lines, x="optimizer step", y=words, label=label)
 
 
-def count_not_finite(model: ModelOfRun) -> int:
+def count_not_finite(model: ReportedStep) -> int:
     """Return the number of a training's logged losses that are not finite."""
     return sum(not math.isfinite(value) for _, value in model.curves.get("loss", ()))
 
 
-def list_costs(report: ReportData) -> list[tuple[ModelOfRun, Cost]]:
+def list_costs(report: ReportData) -> list[tuple[ReportedStep, Cost]]:
     """Return the costs of every merge and of every training that is in no merge; empty without a merge's.
 
     They are relative to one training on the most rows that any of these models had.
@@ -100,7 +100,7 @@ def list_costs(report: ReportData) -> list[tuple[ModelOfRun, Cost]]:
     ]
 
 
-def _read_own_cost(model: ModelOfRun) -> Cost | None:
+def _read_own_cost(model: ReportedStep) -> Cost | None:
     """Return the cost of a training by itself."""
     datasets = model.details.get("datasets")
     if not isinstance(datasets, Mapping):
@@ -110,7 +110,7 @@ def _read_own_cost(model: ModelOfRun) -> Cost | None:
     return {"times": rows / of, "rows": rows, "of": of, **spent} if of else None
 
 
-def list_weights(merge: ModelOfRun) -> list[tuple[str, float | None, float]]:
+def list_weights(merge: ReportedStep) -> list[tuple[str, float | None, float]]:
     """Return (parent, weight, width of a bar) of each parent; a weight that is not one number is None."""
     stated = merge.details.get("weights")
     if isinstance(stated, Mapping):

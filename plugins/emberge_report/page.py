@@ -15,7 +15,7 @@ from emberge_report import charts, formats, models_view, scores_view
 from emberge_report.charts import NEUTRAL, Look
 from emberge_report.conclusions import conclusions
 from emberge_report.figures import TableData, read_figures, weights_by_layer
-from emberge_report.report_data import ModelOfRun, ReportData
+from emberge_report.report_data import ReportData, ReportedStep
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -63,7 +63,7 @@ def figure_page(page: Page) -> str:
     Raises:
         DataError: if a figure is invalid.
     """
-    figures = read_figures(page.title, page.figures)
+    figures = read_figures(page.title, {"figures": page.figures})
     return _render("figures.html", title=page.title, notes=page.notes, figures=figures)
 
 
@@ -120,7 +120,7 @@ def _find_word_columns(table: TableData) -> Collection[int]:
     }
 
 
-def _list_details(model: ModelOfRun) -> list[tuple[str, Any]]:
+def _list_details(model: ReportedStep) -> list[tuple[str, Any]]:
     return [
         (key, value)
         for key, value in model.details.items()

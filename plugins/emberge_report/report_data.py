@@ -26,16 +26,6 @@ _PLACES = ("$", "pkg:", "./", "../", "/", "~")
 
 
 @dataclass(frozen=True)
-class FinishedStep:
-    """Step of the report with its component, duration and fingerprint."""
-
-    name: str
-    component: str = ""
-    seconds: float | None = None
-    fingerprint: str = ""
-
-
-@dataclass(frozen=True)
 class ChangedData:
     """Counts of one step by set, with notes and examples, and sentences below them."""
 
@@ -45,14 +35,16 @@ class ChangedData:
 
 
 @dataclass(frozen=True)
-class ModelOfRun:
-    """Model that a step of the run made."""
+class ReportedStep:
+    """Step of the report: its result, what the runner noted of it, and more of one that made a model."""
 
     name: str
     folder: Path
     artifact: Artifact
-    curves: Mapping[str, Points] = field(default_factory=dict)
+    component: str = ""
+    fingerprint: str = ""
     seconds: float | None = None
+    curves: Mapping[str, Points] = field(default_factory=dict)
     distances: Distances | None = None
     no_distances: str = ""
     """Reason why there are no distances."""
@@ -96,90 +88,88 @@ class ReportData:
     """Data of a page. `base` is the name of the model from which distances are measured."""
 
     title: str
-    models: tuple[ModelOfRun, ...] = ()
+    steps: tuple[ReportedStep, ...] = ()
     scores: tuple[tuple[str, Scores], ...] = ()
     figures: tuple[tuple[str, list[Figure]], ...] = ()
     data: tuple[ChangedData, ...] = ()
-    others: tuple[tuple[str, Artifact], ...] = ()
-    done: tuple[FinishedStep, ...] = ()
     base: str | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     recipe: str = ""
 
     @property
-    def trained(self) -> tuple[ModelOfRun, ...]:
+    def models(self) -> tuple[ReportedStep, ...]:
+        """Steps that made a model."""
+        return tuple(step for step in self.steps if step.artifact.kind == "model")
+
+    @property
+    def trained(self) -> tuple[ReportedStep, ...]:
         """Models that trainings made."""
         return tuple(model for model in self.models if model.trained)
 
     @property
-    def merges(self) -> tuple[ModelOfRun, ...]:
+    def merges(self) -> tuple[ReportedStep, ...]:
         """Models that merges made."""
         return tuple(model for model in self.models if model.merged)
 
     @property
-    def choices(self) -> tuple[ModelOfRun, ...]:
+    def choices(self) -> tuple[ReportedStep, ...]:
         """Models that were selected from others."""
         return tuple(model for model in self.models if model.chosen)
 
     @property
     def warnings(self) -> Iterator[tuple[str, str]]:
         """Warnings of every step: (step, warning)."""
-        for name, artifact in (*((m.name, m.artifact) for m in self.models), *self.others):
-            for warning in artifact.warnings:
-                yield name, warning
+        for step in self.steps:
+            yield from ((step.name, warning) for warning in step.artifact.warnings)
 
 
 def gather(
-    steps: Sequence[StepRef], workspace: Workspace, *, title: str, base: ModelRef | None = None
+    of: Sequence[StepRef], workspace: Workspace, *, title: str, base: ModelRef | None = None
 ) -> ReportData:
     """Return the data of the report, read from the steps' results.
 
     Raises:
         DataError: if scores or figures cannot be read.
     """
-    models: list[ModelOfRun] = []
-    scores, figures, changes, others, done = [], [], [], [], []
-    for reference in steps:
-        folder, artifact = workspace.artifact(reference)
-        name = reference.step or folder.name
-        step = _read_done(name, folder)
-        done.append(step)
-        if found := read_figures(name, artifact.details.get("figures", ())):
-            figures.append((name, found))
-        if changed := read_changes(name, folder, artifact):
-            changes.append(changed)
-        if artifact.kind == "model":
-            curves = read_curves(folder / METRICS)
-            models.append(ModelOfRun(name, folder, artifact, curves, step.seconds))
-            continue
-        if artifact.kind == "scores":
-            scores.append((name, read_scores(folder)))
-        others.append((name, artifact))
-    measured = list(_Measurer(workspace, steps[0].folder, base, models).measure())
-    bases = {model.distances.base for model in measured if model.distances}
-    stated = workspace.model(base).name if base is not None else None
-    return ReportData(
+    steps = [_read_step(reference, workspace) for reference in of]
+    figures = [(one.name, read_figures(one.name, one.artifact.details)) for one in steps]
+    changes = [read_changes(one.name, one.folder, one.artifact) for one in steps]
+    report = ReportData(
         title,
-        models=tuple(measured),
-        scores=tuple(scores),
-        figures=tuple(figures),
-        data=tuple(changes),
-        others=tuple(others),
-        done=tuple(done),
-        base=stated or (bases.pop() if len(bases) == 1 else None),
+        steps=tuple(steps),
+        scores=tuple((s.name, read_scores(s.folder)) for s in steps if s.artifact.kind == "scores"),
+        figures=tuple((name, found) for name, found in figures if found),
+        data=tuple(filter(None, changes)),
         provenance=workspace.provenance,
         recipe=_read_text(workspace.store.parent / RECIPE),
     )
+    measured = list(_Measurer(workspace, of[0].folder, base, report.models).measure())
+    found = {model.name: model for model in measured}
+    bases = {model.distances.base for model in measured if model.distances}
+    stated = workspace.model(base).name if base is not None else None
+    return replace(
+        report,
+        steps=tuple(found.get(one.name, one) for one in steps),
+        base=stated or (bases.pop() if len(bases) == 1 else None),
+    )
 
 
-def _read_done(name: str, folder: Path) -> FinishedStep:
-    """Return the step's facts from the record that the runner wrote next to the artifact."""
+def _read_step(reference: StepRef, workspace: Workspace) -> ReportedStep:
+    """Return a step with its result and the record that the runner wrote next to it."""
+    folder, artifact = workspace.artifact(reference)
     try:
         record = json.loads(_read_text(folder / RECORD))
     except ValueError:
-        return FinishedStep(name)
-    component, fingerprint = (str(record.get(key, "")) for key in ("component", "fingerprint"))
-    return FinishedStep(name, component, record.get("seconds"), fingerprint)
+        record = {}
+    return ReportedStep(
+        reference.step or folder.name,
+        folder,
+        artifact,
+        component=str(record.get("component", "")),
+        fingerprint=str(record.get("fingerprint", "")),
+        seconds=record.get("seconds"),
+        curves=read_curves(folder / METRICS) if artifact.kind == "model" else {},
+    )
 
 
 def _read_text(path: Path) -> str:
@@ -215,9 +205,9 @@ class _Measurer:
     workspace: Workspace
     recipe_folder: Path
     base: ModelRef | None
-    models: Sequence[ModelOfRun]
+    models: Sequence[ReportedStep]
 
-    def measure(self) -> Iterator[ModelOfRun]:
+    def measure(self) -> Iterator[ReportedStep]:
         """Yield the models, each with its layers' distances or the reason why there are none.
 
         A merge of the run's models gets a sentence on the similarity of its parents' changes.
@@ -251,7 +241,7 @@ class _Measurer:
     def _open(self, name: str) -> Model:
         return self.workspace.model(ModelRef(f"${name}"))
 
-    def _find_base(self, model: ModelOfRun) -> Model | None:
+    def _find_base(self, model: ReportedStep) -> Model | None:
         """Return the base of a training, or the common base of a merge's parents; None without one.
 
         Raises:
@@ -277,7 +267,7 @@ class _Measurer:
 
 
 def _find_bases(
-    model: ModelOfRun, models_by_name: Mapping[str, ModelOfRun]
+    model: ReportedStep, models_by_name: Mapping[str, ReportedStep]
 ) -> set[tuple[str, str]]:
     """Return (reference, content hash) of the models from which the trainings behind this model started."""
     base = model.details.get("base_reference") or model.details.get("base")

@@ -40,14 +40,14 @@ def test_the_heat_map_has_the_change_of_every_pair() -> None:
     assert all(found[pair] == found[pair[::-1]] for pair in found)
     assert found["a", "c"] == pytest.approx(1.32 - 1.5)
     assert found["c", "d"] == pytest.approx(1.47 - 1.4)
-    (drawn,) = read_figures("study", [figure])
+    (drawn,) = read_figures("study", {"figures": [figure]})
     assert drawn.heat_map is not None
     cells = [cell[0] for row in drawn.heat_map.cells() for cell in row if cell is not None]
     assert cells.count("\N{MINUS SIGN}0.180") == 2
 
 
 def test_the_tree_has_a_union_at_each_height() -> None:
-    (drawn,) = read_figures("study", figures_of(worked())[1:])
+    (drawn,) = read_figures("study", {"figures": figures_of(worked())[1:]})
     assert drawn.tree is not None
     assert [row[1] for row in drawn.tree.table().rows] == ["0.04", "0.05", "0.423333"]
     assert (

@@ -146,14 +146,14 @@ BAD: dict[str, tuple[Any, str]] = {
 def test_what_is_no_figure_names_the_step_and_the_field(name: str) -> None:
     figure, place = BAD[name]
     with pytest.raises(DataError, match=rf"'the\.study': figures.*{place}") as caught:
-        read_figures("the.study", [figure])
+        read_figures("the.study", {"figures": [figure]})
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("figures", [5, "a map", {"heat_map": MAP}])
 def test_figures_are_a_list(figures: Any) -> None:
     with pytest.raises(DataError, match="'study': figures must be a list"):
-        read_figures("study", figures)
+        read_figures("study", {"figures": figures})
 
 
 def test_weights_that_a_strategy_computed_are_a_map_of_layers_by_labels() -> None:
