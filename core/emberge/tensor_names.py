@@ -78,6 +78,7 @@ _DECODER = "decoder"
 # Heads whose numbers no embedding depends on: poolers, language heads, and an encoder's decoder.
 _UNUSED_HEADS = _KNOWN_HEADS - {"classifier", "pre_classifier", "score", "qa_outputs", "linear"} | {
     *("cls.predictions", "cls.seq_relationship", POOLER, _DECODER),
+    "head",  # ModernBERT's
 }
 # Words in names of parts that models with more than text have; a complete model has all of them.
 _TOWERS = (

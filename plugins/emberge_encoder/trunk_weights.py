@@ -31,7 +31,10 @@ def load_trunk(
     """
     from transformers import AutoModel, AutoModelForTextEncoding
 
-    loader = AutoModelForTextEncoding if config.get("is_encoder_decoder") else AutoModel
+    classes = config.get("architectures") or ()
+    is_encoder = any(str(one).endswith("EncoderModel") for one in classes)
+    has_decoder = is_encoder or config.get("is_encoder_decoder")
+    loader = AutoModelForTextEncoding if has_decoder else AutoModel
     model, _ = load_weights(loader, folder, config, dtype, kernel)
     if "add_pooling_layer" in inspect.signature(type(model).__init__).parameters:
         # No embedding depends on the pooler: as an unused parameter it would only leave ranks out of step.

@@ -145,7 +145,9 @@ class Train(FitOptions, Step):
     def _check_model(self, context: Preflight) -> Iterator[Problem]:
         folder = context.whole_model(self.model)
         if self.model.adapter or context.adapter(self.model):
-            yield context.problem("training starts from a whole model, not an adapter", "model")
+            yield context.problem(
+                "training starts from a whole model, not an adapter; merge it first", "model"
+            )
         elif folder is not None:
             facts = self.backbone.describe(folder)
             for message in facts.problems or facts.training_problems:
@@ -315,7 +317,7 @@ class Train(FitOptions, Step):
         model = workspace.model(self.model)
         if model.adapter is not None:
             raise CheckpointError(
-                f"{model.name}: training starts from a whole model, not an adapter"
+                f"{model.name}: training starts from a whole model, not an adapter; merge it first"
             )
         workspace.progress(0, 0, note="loading rows")
         datasets = step_datasets(workspace, self.data)

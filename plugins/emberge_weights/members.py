@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +76,9 @@ def plan_of(inputs: Sequence[MergeInput], strategy: Stage) -> MergePlan:
 
 def plan_problems(plan: MergePlan) -> Iterator[str]:
     """Yield reasons why members cannot be merged, or why their ensemble does not predict their merge."""
-    yield from (str(problem) for problem in plan.problems)
+    for text in map(str, plan.problems):  # without the remedies by an option of `merge` alone
+        rest = re.sub(r", or [\w ]+ 'template'$", "", text)
+        yield rest.replace("choose one with 'template'", "take models that agree")
     if plan.token_plan is not None:
         yield (
             "the models' tokenizers differ, so that a text is other tokens to each and their ensemble "

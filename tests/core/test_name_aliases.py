@@ -121,6 +121,13 @@ def test_what_no_text_encoder_uses_needs_no_base(tmp_path: Path) -> None:
     said = problems(*classifiers, **given)
     assert "rules=[{filter: classifier, strategy: linear}]" in said
     assert "\n" not in said, "one line for all of a head"
+    projected = [tiny.projected(tmp_path / n, seed=i) for i, n in enumerate("ef")]
+    bare = {**given, "base": MergeInput("base", tmp_path / ".e")}
+    said = problems(*projected, **bare)
+    parts = ("2_Dense", "3_LayerNorm", "4_Dense")
+    rules = ", ".join(f"{{filter: {part}, strategy: linear}}" for part in parts)
+    assert said.endswith(f"(`--set 'rules=[{rules}]'`)")
+    assert "\n" not in said
 
 
 def test_half_a_head_is_a_damaged_model(tmp_path: Path) -> None:

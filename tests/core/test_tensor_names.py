@@ -29,7 +29,7 @@ def model(folder: Path, tensors: dict[str, Tensor], **config: Any) -> Path:
 
 def plan(*folders: Path, **settings: Any) -> MergePlan:
     inputs = tuple(MergeInput(f.name, f) for f in folders)
-    settings = {"strategy": (Linear(),), "inputs": inputs, **settings}
+    settings = {"strategy": (Linear(),), "inputs": inputs, "missing": "strict", **settings}
     return plan_merge(MergeRequest(**settings))
 
 
@@ -188,6 +188,8 @@ def pair(tmp_path: Path) -> tuple[Path, Path, Path]:
 def test_a_missing_tensor_is_an_error_unless_the_base_or_the_rest_give_it(tmp_path: Path) -> None:
     a, b, base = pair(tmp_path)
     assert problems(a, b).startswith("v: 'b' lacks it; set missing: average_present or copy_base")
+    # A step without the option is not told to set it.
+    assert problems(a, b, missing=None) == "v: 'b' lacks it; merge models of one architecture"
     assert problems(b, a).startswith("v: 'b' lacks it")
     found = plan(a, b, base=MergeInput("base", base), missing="copy_base")
     assert not found.problems

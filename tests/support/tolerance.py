@@ -122,10 +122,10 @@ def of_pass(folder: Path, tokens: int = 64) -> float:
     """
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     config = config.get("text_config", config)
-    wide = config.get("hidden_size") or config["n_embd"]
+    wide = config.get("hidden_size") or config.get("n_embd") or config["d_model"]
     inner = config.get("intermediate_size") or 4 * wide
-    blocks = config.get("num_hidden_layers") or config["n_layer"]
-    heads = config.get("num_attention_heads") or config["n_head"]
+    blocks = config.get("num_hidden_layers") or config.get("n_layer") or config["num_layers"]
+    heads = config.get("num_attention_heads") or config.get("n_head") or config["num_heads"]
     head = config.get("head_dim") or wide // heads
     block = wide + head + 2 * tokens + wide + wide + inner + 4 * wide
     return 2 * likely(blocks * block + 2 * wide + tokens + wide)

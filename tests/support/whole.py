@@ -27,7 +27,8 @@ def merge(out: Path, *folders: Path, **settings: Any) -> Path:
 def plan(*folders: Path, **settings: Any) -> MergePlan:
     """The plan of their mean."""
     inputs = tuple(MergeInput(f.name, f) for f in folders)
-    return plan_merge(MergeRequest(**{"inputs": inputs, "strategy": (Linear(),), **settings}))
+    asked = {"inputs": inputs, "strategy": (Linear(),), "missing": "strict", **settings}
+    return plan_merge(MergeRequest(**asked))
 
 
 def problems(*folders: Path, **settings: Any) -> str:

@@ -46,6 +46,10 @@ _EMBEDS = {"lora_embedding_A": "lora_A", "lora_embedding_B": "lora_B"}
 # Classes with a head for words: peft's task types, and the tasks of a base whose adapter has no type.
 _LANGUAGE_TYPES = ("CAUSAL_LM", "SEQ_2_SEQ_LM")
 _LANGUAGE_TASKS = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")
+_CLASSIFICATION = {"SEQ_CLS": "ForSequenceClassification", "TOKEN_CLS": "ForTokenClassification"}
+# Last layers of heads for classification, whose rows are the outputs.
+_CLASSIFIERS = ("classifier.out_proj.weight", "classifier.weight", "score.weight")
+_CLASS_ENDING = re.compile(r"(?:Model|LMHeadModel|For[A-Z]\w*)$")
 
 
 @dataclass
@@ -179,6 +183,8 @@ class AdaptedCheckpoint(Checkpoint):
         changed = (
             config if rows[0] == rows[1] else with_trunk_config(config, {"vocab_size": rows[1]})
         )
+        if names.task != self.base.names.task:
+            changed = {**changed, **_describe_classifier(config, names)}
         untied = names.tied is False and self.base.names.tied is not False
         return {**changed, "tie_word_embeddings": False} if untied else changed
 
@@ -216,6 +222,18 @@ def count_rows(names: Names) -> int:
     """Return the number of rows of the input embedding; 0 without one."""
     embedding = names.embedding()
     return embedding.shape[0] if embedding is not None else 0
+
+
+def _describe_classifier(config: Mapping[str, Any], names: Names) -> dict[str, Any]:
+    """Return the keys of a config that name the class of a new head for classification, and its outputs."""
+    outputs = next((names.specs[head].shape[0] for head in _CLASSIFIERS if head in names.specs), 0)
+    labels = {str(number): f"LABEL_{number}" for number in range(outputs)}
+    classes = (_CLASS_ENDING.sub("", str(one)) for one in config.get("architectures") or ())
+    return {
+        "architectures": [f"{one}{names.task}" for one in classes],
+        "id2label": labels,
+        "label2id": {label: int(number) for number, label in labels.items()},
+    }
 
 
 def open_model(folder: Path, adapter: Path | None = None) -> Checkpoint:
@@ -256,7 +274,9 @@ class _AdapterApplier:
             else:
                 del self.specs[HEAD]
         heads = self.names.heads | self.fresh
-        return dataclasses.replace(self.names, specs=self.specs, heads=heads, tied=tied)
+        new_class = _CLASSIFICATION.get(self.adapter.config.task or "") if self.fresh else None
+        task = new_class or self.names.task
+        return dataclasses.replace(self.names, specs=self.specs, heads=heads, tied=tied, task=task)
 
     def _place_whole(self) -> None:
         for name, spec in self.adapter.whole_tensors.items():
@@ -360,7 +380,7 @@ class _AdapterApplier:
     def _has_own_head(self) -> bool:
         """Return whether the adapter unties the head from the embedding, as the class it was trained on does.
 
-        It does if it changes the head, or saves the embedding of a class with a head, and the two differ.
+        It does if it changes the head, or the embedding of a class with a head, and the two differ.
         """
         embedding = self.names.embedding()
         name = next(n for n, spec in self.names.specs.items() if spec is embedding)
@@ -371,14 +391,17 @@ class _AdapterApplier:
         )
 
     def _frees_embedding(self, embedding: str) -> bool:
-        """Return whether the adapter saves an embedding of its own, which the class's head does not share."""
-        saved = any(
-            self.places.find_name(name) == embedding and self.adapter.config.saves_whole(name)
-            for name in self.adapter.whole_tensors
-        )
+        """Return whether the adapter has an embedding of its own, which the class's head does not share.
+
+        It is saved whole, or changed by factors; trained tokens are shared.
+        """
+        adapter = self.adapter
+        names = [name for name in adapter.whole_tensors if adapter.config.saves_whole(name)]
+        names += [f"{name}.weight" for name, module in adapter.modules.items() if module.factors]
+        changes = any(self.places.find_name(name) == embedding for name in names)
         task = self.adapter.config.task
         of_class = self.names.task in _LANGUAGE_TASKS and bool(self.places.prefix)
-        return saved and (task in _LANGUAGE_TYPES if task is not None else of_class)
+        return changes and (task in _LANGUAGE_TYPES if task is not None else of_class)
 
     def _build_unknown_name_error(self, name: str) -> CheckpointError:
         return self._build_error(

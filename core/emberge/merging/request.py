@@ -194,7 +194,8 @@ class MergeRequest:
     that has modules, or a head of its own, else the first. `tokenizer` is a folder whose tokenizer is taken
     instead. `dtype` is the dtype of the computation, `out_dtype` that of the stored weights. `statistics`
     maps the text of a reference in a strategy's options to the path of a statistics file that an earlier step
-    made. With `slices`, which stack layers, the slices have the inputs and bases, and the request has none. A
+    made. `missing` is None for a step without this option, whose problems then advise none. With `slices`,
+    which stack layers, the slices have the inputs and bases, and the request has none. A
     supplied `vocabulary` replaces the models' vocabularies and has a tokenizer. Without it, `tokens` is the
     policy for matching the rows of different tokenizers. `part` is set for the merge of one slice.
     `weights_by` is only set for a plan whose weights are not known yet, and says what will give them: `step
@@ -211,7 +212,7 @@ class MergeRequest:
     max_shard_size: str | int = "5GB"
     template: Path | None = None
     tokenizer: Path | None = None
-    missing: Missing = "strict"
+    missing: Missing | None = None
     statistics: Mapping[str, Path] = field(default_factory=dict)
     slices: tuple[MergeSlice, ...] = ()
     part: LayerRange | None = None

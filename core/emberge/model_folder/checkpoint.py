@@ -194,6 +194,12 @@ class Checkpoint:
         folders = [self.trunk, *(self.folder / m.path for m in self.chain)]
         return any(_list_weight_files(f) or any(_find_pickles(f)) for f in folders)
 
+    @property
+    def is_adapter(self) -> bool:
+        """True if the transformer's folder has an adapter and no weights, whatever further modules have."""
+        has_weights = any(_list_weight_files(self.trunk)) or any(_find_pickles(self.trunk))
+        return not has_weights and (self.trunk / "adapter_config.json").is_file()
+
     @functools.cached_property
     def specs(self) -> Mapping[str, TensorSpec]:
         """Every tensor by name, from headers; eight-bit weights are already multiplied by their scales.

@@ -12,11 +12,9 @@ from emberge.model_folder.st_layout import module_config
 
 _MUST_AGREE = (
     "model_type",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "hidden_act",
-    "hidden_activation",
+    # Names that classes have for the number of heads, and for the activation.
+    *("num_attention_heads", "num_heads", "n_heads", "n_head", "num_key_value_heads", "head_dim"),
+    *("hidden_act", "hidden_activation", "activation", "activation_function", "feed_forward_proj"),
     "position_embedding_type",
 )
 # Configs inside those of models with more than text, the outer ones first.

@@ -69,6 +69,7 @@ _LENGTHS = (
 _DIRECTION = re.compile(r"causal|bidirectional|^is_decoder$")
 _CHOICES = re.compile(
     r"^(sliding_window|layer_types|local_attention|num_experts_per_tok|top_k|norm_topk_prob|"
+    r"global_attn_every_n_layers|relative_attention_\w+|position_buckets|\w*pre_attn_scalar|"
     r"normalize_gates|classifier_pooling|normalize|\w*norm_eps(ilon)?|\w*_(multiplier|softcapping))$"
 )
 _ROPE_KEYS = ("rope_theta", "rope_parameters", "rope_scaling", "partial_rotary_factor")

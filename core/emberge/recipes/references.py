@@ -14,7 +14,7 @@ from emberge.contracts import Artifact, DataRef, FileRef, Model, ModelRef, Refer
 from emberge.data import DataEntry, locate_package
 from emberge.errors import CheckpointError, DataError, EmbergeError, RecipeError
 from emberge.hashes import HashCache, stable_hash
-from emberge.model_folder import Checkpoint, model_fingerprint, read_json
+from emberge.model_folder import Checkpoint, model_fingerprint, read_object
 from emberge.network import KINDS
 from emberge.plugins import Plugins
 from emberge.results import Input, read_artifact
@@ -87,16 +87,17 @@ def _put_on_base(
     nowhere, the adapter's folder remains, which whoever reads weights refuses with the remedy.
     """
     checkpoint = Checkpoint(found.folder)
-    config = checkpoint.trunk / "adapter_config.json"
-    if checkpoint.has_weights or checkpoint.config or not config.is_file():
+    if not checkpoint.is_adapter:
         return found
-    content = read_json(config)
-    name = str(content.get("base_model_name_or_path") or "") if isinstance(content, dict) else ""
+    content = read_object(checkpoint.trunk / "adapter_config.json")
+    keys = ("base_model_name_or_path", "revision")
+    name, revision = (str(content.get(key) or "") for key in keys)
     paths = (place / name for place in (reference.folder, found.folder.parent, found.folder))
     base = next((path for path in paths if name and path.is_dir()), None)
     if base is None and name and not is_folder(name):
         with suppress(CheckpointError, ConnectionError):
-            base = _locate_folder(name, reference, plugins, files)
+            hub_id = f"{name}@{revision}" if revision else name
+            base = _locate_folder(hub_id, reference, plugins, files)
     return found if base is None else replace(found, folder=base, adapter=found.folder)
 
 

@@ -411,6 +411,7 @@ HEADS: dict[str, tuple[dict[str, Any], bool]] = {
     "embedding, untyped": ({"modules_to_save": ["embed_tokens"], "task_type": None}, False),
     "head": ({"modules_to_save": ["lm_head"]}, False),
     "factors of the head": ({"target_modules": ["lm_head"]}, False),
+    "factors of the embedding": ({"target_modules": ["q_proj", "embed_tokens"]}, False),
     "tied": ({"modules_to_save": ["embed_tokens"], "ensure_weight_tying": True}, True),
     "grown": ({"model": Grown}, True),
     "rows": ({"model": Grown, "trainable_token_indices": {"embed_tokens": [5, 130]}}, True),
@@ -442,6 +443,24 @@ def test_a_head_is_tied_to_the_embedding_as_in_the_model_that_was_trained(
     for order in (members, members[::-1]):
         plan = plan_merge(MergeRequest(inputs=order, strategy=(Linear(),)))
         assert ("lm_head.weight" in plan.merged) != is_tied
+
+
+def test_a_new_head_for_classification_comes_with_its_class_and_outputs(
+    base: Path, tmp_path: Path
+) -> None:
+    from transformers import AutoModelForSequenceClassification as Classifier
+
+    class OneOutput:
+        @staticmethod
+        def from_pretrained(folder: Path) -> Any:
+            return Classifier.from_pretrained(folder, num_labels=1)
+
+    adapter = save_adapter(tmp_path / "a", base, model=OneOutput, task_type="SEQ_CLS")
+    made = Classifier.from_pretrained(materialised(base, adapter, tmp_path / "made"))
+    assert made.config.architectures == ["BertForSequenceClassification"]
+    with torch.no_grad():
+        logits = adapted(base, adapter, model=OneOutput)(IDS).logits
+        assert_same_pass(made.eval()(IDS).logits, logits, base)
 
 
 def test_new_tokens_come_with_their_rows_and_their_tokenizer(base: Path, tmp_path: Path) -> None:

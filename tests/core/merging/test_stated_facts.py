@@ -11,7 +11,14 @@ from typing import Any, NamedTuple
 import pytest
 from emberge import load_plugins, parse_recipe, run_recipe
 from emberge.merging import summary
-from emberge.model_folder import Checkpoint, JoinedFacts, TextLimit, copy_template, join_facts
+from emberge.model_folder import (
+    Checkpoint,
+    JoinedFacts,
+    ModelPair,
+    TextLimit,
+    copy_template,
+    join_facts,
+)
 
 from tests.support import tiny
 from tests.support.whole import STATES, edit, merge, plan, problems
@@ -318,6 +325,33 @@ def test_a_label_of_no_output_is_refused(state: str, pair: tuple[Path, Path]) ->
     for line, folder in zip(found, pair if state != "only second" else pair[1:], strict=False):
         assert line.startswith(f"{folder / 'config.json'}: id2label has the key 'yes'")
         assert "get the file again" in line
+
+
+# Keys of configs that no tensor shows, by class: a value that is not the default.
+UNSHOWN: Mapping[str, Mapping[str, Any]] = {
+    "bert": {"layer_norm_eps": 1e-5},
+    "modernbert": {"local_attention": 8},
+    "gemma3_text": {"query_pre_attn_scalar": 8},
+    "t5": {"relative_attention_max_distance": 8, "feed_forward_proj": "gelu", "num_heads": 2},
+    "distilbert": {"n_heads": 2, "activation": "relu"},
+    "gpt2": {"n_head": 2, "activation_function": "relu", "layer_norm_epsilon": 1e-3},
+}
+
+
+@pytest.mark.parametrize(("kind", "name"), [(k, n) for k, keys in UNSHOWN.items() for n in keys])
+def test_a_number_that_no_tensor_shows_is_compared(kind: str, name: str, tmp_path: Path) -> None:
+    from transformers import CONFIG_MAPPING
+
+    one, two = (Checkpoint(tmp_path / n) for n in ("one", "two") if not (tmp_path / n).mkdir())
+    for folder, changes in ((one.folder, {}), (two.folder, {name: UNSHOWN[kind][name]})):
+        CONFIG_MAPPING[kind](**changes).save_pretrained(folder)
+    facts = join_facts(one, {"one": one, "two": two}, chosen=False)
+    said = [*map(str, facts.problems), *ModelPair(one, two).incomparable()]
+    assert any(f"config.json's {name} is " in line for line in said)
+    same = Checkpoint(shutil.copytree(one.folder, tmp_path / "same"))
+    edit(one.folder, "config.json", **{name: None})  # the default is no difference
+    found = join_facts(one, {"one": one, "same": same}, chosen=False)
+    assert [*found.problems, *found.warnings] == []
 
 
 @pytest.mark.parametrize("fact", ["prompts", "kwargs", "head"])

@@ -82,6 +82,18 @@ def test_a_plugin_finds_models_of_its_own(model: Path, tmp_path: Path) -> None:
     assert locate_model(ModelRef("mine:model@v2"), plugins).folder == tmp_path / "v2"
 
 
+def test_an_adapters_folder_leads_to_its_base_in_its_revision(model: Path, tmp_path: Path) -> None:
+    """Weights of a Dense beside the adapter, or a config, make it no whole model."""
+    plugins = Plugins()
+    plugins.register(Finder(tmp_path), "finder")
+    shutil.copytree(model, tmp_path / "v2")
+    (model / "model.safetensors").rename(model / "1_Pooling" / "model.safetensors")
+    settings = {"base_model_name_or_path": "mine:model", "revision": "v2"}
+    (model / "adapter_config.json").write_text(json.dumps(settings))
+    found = locate_model(ModelRef("./model", tmp_path), plugins)
+    assert (found.folder, found.adapter) == (tmp_path / "v2", model)
+
+
 def test_a_model_that_is_not_there_says_where_and_what_to_do(tmp_path: Path, model: Path) -> None:
     with pytest.raises(CheckpointError, match="no plugin that looks for models is loaded"):
         locate_model(ModelRef("me/model", tmp_path), Plugins())

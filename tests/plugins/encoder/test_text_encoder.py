@@ -95,6 +95,17 @@ def test_a_folder_is_read_as_it_says_and_a_bare_one_becomes_whole(
     assert modules == ["Transformer", "Pooling", *["Normalize"] * normalised]
 
 
+def test_an_encoder_saved_without_its_decoder_is_read(tmp_path: Path) -> None:
+    from transformers import T5Config, T5EncoderModel
+
+    source = tmp_path / "m"
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4}
+    config = T5Config(vocab_size=tiny.write_tokenizer(source), **sizes)
+    T5EncoderModel(config).save_pretrained(source)
+    assert "is_encoder_decoder" in json.loads((source / "config.json").read_text())
+    _agree(TextEncoder(pooling="mean"), source, tmp_path / "saved")
+
+
 @pytest.mark.parametrize("pooling", [None, "mean", "cls", "last", "weighted_mean"])
 def test_every_pooling_keeps_the_laws(pooling: Any, bert: Path, tmp_path: Path) -> None:
     check_backbone(TextEncoder(pooling=pooling), bert)

@@ -79,6 +79,7 @@ def test_a_sound_search_has_no_problems(place: Path, plugins: Plugins) -> None:
             MODELS,
             "embeddings.LayerNorm.bias and 29 more: './wide' has shape [64]",
         ),
+        ("./c]", "./pooled]", "", MODELS, "(1_Pooling/config.json); take models that agree"),
         ("", "", "elsewhere: {path: ./sets, only: [topics], split: test}", MORE, "kind clustering"),
         ("", "", "elsewhere: {path: ./sets, only: [likeness]}", DATA, "60 of 60 queries"),
     ],
@@ -88,6 +89,8 @@ def test_a_problem_is_named_at_its_line(
 ) -> None:
     if "wide" in new:
         tiny.checkpoint(place / "wide", hidden_size=64)
+    if "pooled" in new:
+        tiny.write_modules(tiny.checkpoint(place / "pooled"), 32, pooling="cls")
     report = checked(place, plugins, old, new, more)
     found = [str(one) for one in report.errors if fix in str(one)]
     assert len(found) == 1

@@ -67,8 +67,9 @@ class _TensorMatcher:
         # By head, the models that lack one the template has, and those that have one it lacks.
         self.headless: dict[str, set[str]] = {}
         self.left: dict[str, set[str]] = {}
-        # Heads that the base lacks, and messages of problems with the tensors that have them.
+        # Heads that the base lacks; tensors that only it lacks, by part; and messages with their tensors.
         self.baseless: dict[str, None] = {}
+        self.without_base: dict[str, list[str]] = {}
         self.problems: dict[str, list[str]] = {}
 
     def match(self) -> MatchedTensors:
@@ -78,6 +79,12 @@ class _TensorMatcher:
             if plan is not None:
                 self.found.tensors.append(plan)
         self.found.warnings += self._warn_of_heads()
+        if self.without_base:
+            hint, names = "name another base", [n for ns in self.without_base.values() for n in ns]
+            if self.request.missing is not None:
+                rules = ", ".join(f"{{filter: {p}, strategy: linear}}" for p in self.without_base)
+                hint = f"merge it by a rule that needs no base (`--set 'rules=[{rules}]'`)"
+            self.problems[f"the base lacks it; {hint}"] = names
         self.found.problems += (
             Problem(message, join_some(names, 1)) for message, names in self.problems.items()
         )
@@ -119,8 +126,8 @@ class _TensorMatcher:
             yield f"{models}: without {heads} of '{template}', which comes from the models that have it"
         if self.baseless:
             yield (
-                f"the base lacks {_quote_names(self.baseless)}, which no text encoder uses: the result has "
-                "the models' mean there, and the strategy merges all else"
+                f"the base lacks {_quote_names(self.baseless)}: the result has the models' mean there, and "
+                "the strategy merges all else"
             )
 
     def _find_untied(self, name: str) -> set[str]:
@@ -256,10 +263,10 @@ class _TensorMatcher:
         if not lacking:
             return f"the template {self.template.folder.name} lacks it; choose another template"
         quoted_names = ", ".join(f"'{name}'" for name in lacking)
-        hint = (
-            "set missing: average_present or copy_base (`--set missing=average_present`), or merge models "
-            "of one architecture"
-        )
+        hint = "merge models of one architecture"
+        if self.request.missing == "strict":
+            options = "missing: average_present or copy_base (`--set missing=average_present`)"
+            hint = f"set {options}, or {hint}"
         if self.request.missing == "copy_base":
             hint = "the base lacks it too" if self.request.base else "copy_base needs a base"
         return f"{quoted_names} {'lacks' if len(lacking) == 1 else 'lack'} it; {hint}"
@@ -279,12 +286,9 @@ class _TensorMatcher:
             self.baseless[head_of(plan.name)] = None
             mean = _Mean(plan.out.name, plan.out.shape, plan.out.dtype, origins=present_specs)
             return replace(plan, action="copy", sources=(), origin=mean)
-        part = head_of(plan.name) if plan.name in self.pattern.heads else plan.out.name
-        self._add_problem(
-            plan.name,
-            "the base lacks it; merge it by a rule that needs no base "
-            f"(`--set 'rules=[{{filter: {part}, strategy: linear}}]'`)",
-        )
+        is_part = plan.name in self.pattern.heads or plan.name.startswith(self.pattern.modules)
+        part = head_of(plan.name) if is_part else plan.out.name
+        self.without_base.setdefault(part, []).append(plan.name)
         return None
 
     def _check_shapes(self, plan: TensorPlan) -> TensorPlan | None:

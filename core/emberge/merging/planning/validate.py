@@ -30,7 +30,6 @@ from emberge.wording import join_some
 
 # The other remedy for a fault of the model that gives the result its files.
 OTHER_TEMPLATE = "or name another model as 'template'"
-_TEMPLATE_REMEDY = "merge models of one architecture, or choose one with 'template'"
 
 
 def request_problems(request: MergeRequest) -> Iterator[Problem]:
@@ -140,6 +139,8 @@ def compare_folders(
     Returns problems, warnings, and the facts of the result.
     """
     problems: list[Problem] = []
+    option = "base" if request.as_adapter else "template"
+    remedy = f"merge models of one architecture, or choose one with '{option}'"
     warnings = list(remarks(template))
     members = {m.name: checkpoints[m.name] for m in request.inputs if m.name in checkpoints}
     for model in request.inputs:
@@ -151,7 +152,7 @@ def compare_folders(
                     f"{difference}; the template is followed" for difference in differences
                 ]
             else:
-                problems += [Problem(f"{one}; {_TEMPLATE_REMEDY}") for one in differences]
+                problems += [Problem(f"{one}; {remedy}") for one in differences]
     warnings += _name_template(request, template, members)
     facts = join_facts(
         template,
@@ -167,8 +168,7 @@ def compare_folders(
     if base is not None:
         pair = f"'{template.folder.name}' and the base: "
         differences = [
-            f"{pair}{u}; {_TEMPLATE_REMEDY}"
-            for u in ModelPair(template, base).incomparable(modules=False)
+            f"{pair}{u}; {remedy}" for u in ModelPair(template, base).incomparable(modules=False)
         ]
         problems += map(Problem, differences)
     return problems, warnings, facts
