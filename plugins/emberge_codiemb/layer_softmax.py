@@ -41,10 +41,6 @@ class LayerSoftmax(MergeStrategy):
     deltas: FileRef | None = None
     """Statistics file with delta norms, such as those of specialists; by default the models' own norms."""
 
-    def __post_init__(self) -> None:
-        if self.temperature <= 0:
-            raise ValueError(f"temperature must be above 0, not {self.temperature:g}")
-
     base_policy = "required"
     statistics_kind = "delta_norms"
     weight_role = "unused"

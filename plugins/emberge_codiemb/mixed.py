@@ -33,8 +33,6 @@ class Mixed(Sampler):
     draws: Count = 8
 
     def __post_init__(self) -> None:
-        if self.draws < 1:
-            raise ValueError(f"draws must be at least 1, not {self.draws}")
         size = self.batch_size
         for value in (size.default, *size.by_task.values(), *size.by_dataset.values()):
             if value is not None and value < self.draws:

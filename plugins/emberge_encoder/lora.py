@@ -36,14 +36,6 @@ class Lora:
     seed: WholeNumber = 0
     fold: bool = False
 
-    def __post_init__(self) -> None:
-        if self.rank < 1:
-            raise ValueError(f"rank must be at least 1, not {self.rank}")
-        if self.alpha is not None and self.alpha <= 0:
-            raise ValueError(f"alpha must be above 0, not {self.alpha:g}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout is a share from 0 to below 1, not {self.dropout:g}")
-
     def insert_into(self, trunk: Any, source: Path) -> LoraTrunk:
         """Insert factors into a transformer, freeze its weights, and return both as one trunk.
 

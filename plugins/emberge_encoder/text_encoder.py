@@ -150,10 +150,6 @@ class TextEncoder(Backbone):
     resample: bool = False
     shrink: bool = False
 
-    def __post_init__(self) -> None:
-        if self.max_length is not None and self.max_length < 2:
-            raise ValueError(f"max_length must be at least 2 tokens, not {self.max_length}")
-
     @property
     def leaves_adapter(self) -> bool:
         return self.lora is not None and not self.lora.fold

@@ -33,8 +33,6 @@ class Local(Launcher):
     """Memory that a step may need, such as 4GB. No more steps run at a time than fit into `--memory`, by
     default this machine's memory."""
 
-    least = {**Launcher.least, "workers": 1}  # noqa: RUF012 — the contract's, and never changed
-
     def places(self, machine: Machine) -> list[Machine]:
         """Return the part of the machine for each of the steps that run at a time.
 

@@ -85,12 +85,6 @@ class Rope(Step):
     max_length: TextLength = 2048
     """Tokens of a text at most, for the tokenizer and in SentenceTransformers."""
 
-    def __post_init__(self) -> None:
-        if self.rope_theta <= 1:
-            raise ValueError(f"'rope_theta' is {self.rope_theta:g}; it must be above 1")
-        if self.max_length < 1:
-            raise ValueError(f"'max_length' is {self.max_length}; it must be at least 1")
-
     def check(self, context: Preflight) -> Iterator[Problem]:
         if self.model.adapter or context.adapter(self.model):
             yield context.problem("it takes a whole model, not an adapter; merge it first", "model")

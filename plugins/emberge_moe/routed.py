@@ -50,10 +50,6 @@ class Routed(Backbone):
     balance: NonNegative = 1.0
     """Factor of the load-balancing loss; 0 trains without one."""
 
-    def __post_init__(self) -> None:
-        if self.balance < 0:
-            raise ValueError(f"balance must be at least 0, not {self.balance:g}")
-
     @property
     def leaves_adapter(self) -> bool:
         return self.inner.leaves_adapter

@@ -38,8 +38,6 @@ class Ray(Launcher):
     memory: str | None = None
     """Memory that a step asks for and stays below where possible, such as 8GB; by default `--memory`."""
 
-    least = {**Launcher.least, "cpus": 0, "gpus": 0}  # noqa: RUF012 — the contract's, and never changed
-
     @contextlib.contextmanager
     def open(self, machine: Machine) -> Iterator[StepPool]:
         from emberge_ray.cluster import Resources, connected, open_pool

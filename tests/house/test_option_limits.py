@@ -28,6 +28,26 @@ BEYOND = {
         "evaluate: {models: [./m], evaluators: [{fine_tuned: {train: a, test: b, warmup: 1.0}}]}",
         "warmup",
     ),
+    "a temperature of 0": (
+        "train: {model: ./m, data: [a.jsonl], loss: {infonce: {temperature: 0}}}",
+        "temperature",
+    ),
+    "batches of nothing for one task": (
+        "train: {model: ./m, data: [a.jsonl], sampler: {batch_shuffle: {batch_size: {by_task: {sts: 0}}}}}",
+        "batch_size",
+    ),
+    "bags of sixty times the rows": (
+        "train: {model: ./m, data: [a.jsonl], sampler: [{bagging: {ratio: 60}}, batch_shuffle]}",
+        "ratio",
+    ),
+    "no warm-up below 0": (
+        "train: {model: ./m, data: [a.jsonl], warmup_steps: -1}",
+        "warmup_steps",
+    ),
+    "a misspelt task": (
+        "train: {model: ./m, data: [a.jsonl], sampler: [{keep: {tasks: retrievel}}, batch_shuffle]}",
+        "tasks",
+    ),
     "a rate of 0": (
         "evaluate: {models: [./m], evaluators: [{fine_tuned: {train: a, test: b, learning_rate: [0.0]}}]}",
         "learning_rate",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from emberge.contracts.option import Count
 from emberge.contracts.step import Machine
@@ -83,14 +83,6 @@ class Launcher:
 
     threads: Count = 1
     """CPU threads of a step's sums; merges also use idle cores, which changes no byte."""
-
-    least: ClassVar[Mapping[str, int]] = {"threads": 1}
-
-    def __post_init__(self) -> None:
-        for name, least in self.least.items():
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"{name} is {value}, and must be at least {least}")
 
     def open(self, machine: Machine) -> AbstractContextManager[StepPool]:
         """Open a pool for one run of a recipe; closing it ends all its processes.

@@ -100,12 +100,6 @@ def _require_consistent(entry: DataEntry) -> None:
     label = entry.name or entry.hub or (entry.path.text if entry.path else "")
     if (entry.path is None) == (entry.hub is None):
         raise DataError(f"data entry '{label}' needs either path or hub")
-    for option in ("limit", "first"):
-        count = getattr(entry, option)
-        if count is not None and count < 1:
-            raise DataError(f"data entry '{label}': {option} must be 1 or more, not {count}")
-    if not 0 < entry.weight < math.inf:
-        raise DataError(f"data entry '{label}': weight must be above 0, not {entry.weight:g}")
     if entry.score_range is not None:
         low, high = entry.score_range
         if not -math.inf < low < high < math.inf:

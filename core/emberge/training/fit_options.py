@@ -77,20 +77,10 @@ class BatchOptions:
     default as many as fit into memory."""
 
     def __post_init__(self) -> None:
-        bounds = {
-            "positives": 1,
-            "hard_negatives": 0,
-            "packing": 2,
-            "token_budget": 1,
-            "kept_tokens": 0,
-        }
-        require_at_least(self, {"max_steps": 1, **bounds})
         for name in ("max_length", "query_length", "document_length"):
-            self._check_length(name)
+            self._hold_default(name)
         if self.epochs is not None and self.max_steps is not None:
             raise ValueError("give epochs or max_steps, not both")
-        if self.epochs is not None and self.epochs <= 0:
-            raise ValueError(f"epochs must be above 0, not {self.epochs:g}")
 
     @property
     def lengths(self) -> tuple[int | None, ...]:
@@ -98,15 +88,11 @@ class BatchOptions:
         options = (self.max_length, self.query_length, self.document_length)
         return tuple(length for option in options for length in option.values)
 
-    def _check_length(self, name: str) -> None:
-        length = getattr(self, name)
-        if not isinstance(length, PerDataset):
-            # A bare number is the default, in Python as well as in a recipe.
-            length = PerDataset(default=length)
-            object.__setattr__(self, name, length)
-        for value in length.values:
-            if value is not None and value < 2:
-                raise ValueError(f"{name} must be at least 2, not {value}")
+    def _hold_default(self, name: str) -> None:
+        """Replace a bare value by an option by dataset: it is the default, as in a recipe."""
+        value = getattr(self, name)
+        if not isinstance(value, PerDataset):
+            object.__setattr__(self, name, PerDataset(default=value))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,15 +131,9 @@ class FitOptions(BatchOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        bounds = {"save_steps": 1, "keep_last": 0, "logging_steps": 1, "warmup_steps": 0}
-        require_at_least(self, {**bounds, "learning_rate": 0, "weight_decay": 0})
-        if self.warmup_ratio is not None and not 0 <= self.warmup_ratio <= 1:
-            raise ValueError(f"warmup_ratio is a share from 0 to 1, not {self.warmup_ratio:g}")
         if self.warmup_ratio is not None and self.warmup_steps is not None:
             raise ValueError("give warmup_ratio or warmup_steps, not both")
         self._check_decay()
-        if self.max_grad_norm is not None and self.max_grad_norm <= 0:
-            raise ValueError(f"max_grad_norm must be above 0, not {self.max_grad_norm:g}")
 
     def _check_decay(self) -> None:
         total_share = self.warmup_share(self.max_steps) + DECAY_SHARE
@@ -202,18 +182,6 @@ def choose_negatives(
     if "in_batch" in given:
         raise DataError(PAIRS_ALONE)
     return PerDataset(default="hard_only")
-
-
-def require_at_least(options: object, bounds: Mapping[str, float]) -> None:
-    """Refuse options below their lower bound.
-
-    Raises:
-        ValueError: if an option is below its bound; has the option's name, its bound and its value.
-    """
-    for name, bound in bounds.items():
-        value = getattr(options, name)
-        if value is not None and value < bound:
-            raise ValueError(f"{name} must be at least {bound}, not {value}")
 
 
 @dataclass(frozen=True)

@@ -51,10 +51,6 @@ class Bagging(Sampler):
         if not isinstance(self.ratio, PerDataset):
             # A bare number is the default, in Python as in a recipe.
             object.__setattr__(self, "ratio", PerDataset(default=self.ratio))
-        ratios = self.ratio
-        for ratio in (ratios.default, *ratios.by_task.values(), *ratios.by_dataset.values()):
-            if ratio is not None:
-                require_share(ratio)
 
     def select(self, pool: Pool, seed: int) -> Pool:
         """Return the bag, which depends on seed, ratio, draw and the dataset's name alone.
@@ -78,17 +74,6 @@ class Bagging(Sampler):
             start, stop = (0, first_count) if self.part == "first" else (first_count, size)
             bag = RowSubset(rows, stable_seed(*key), start, stop)
         return in_order(bag, rows)
-
-
-def require_share(ratio: float) -> None:
-    """Refuse a ratio outside (0, 1].
-
-    Raises:
-        ValueError: if the ratio is 0 or less, or above 1.
-    """
-    if not 0 < ratio <= 1:
-        meant = f"; did you mean {ratio / 100:g}?" if 1 < ratio <= 100 else ""
-        raise ValueError(f"ratio is a share above 0 and up to 1, not {ratio:g}{meant}")
 
 
 def count_of(size: int, ratio: float) -> int:

@@ -14,7 +14,7 @@ from emberge import (
 )
 from emberge.training import RowSubset
 
-from emberge_boom.samplers.bagging import count_of, in_order, require_share
+from emberge_boom.samplers.bagging import count_of, in_order
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,6 @@ class CoreSubset(Sampler):
     ratio: PositiveShare = 0.4
 
     def __post_init__(self) -> None:
-        require_share(self.ratio)
         if not self.new:
             raise ValueError("new names the datasets that are kept whole, at least one")
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from emberge import DataError, Pool, Sampler, suggest
-from emberge.contracts import TASK_KINDS
+from emberge.contracts import TaskKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Keep(Sampler):
             sampler: [{keep: {tasks: $task}}, batch_shuffle]
     """
 
-    tasks: tuple[str, ...] = ()
+    tasks: tuple[TaskKind, ...] = ()
     """Kinds of task; a dataset of any of them is kept."""
     datasets: tuple[str, ...] = ()
     """Names of datasets."""
@@ -35,9 +35,6 @@ class Keep(Sampler):
     def __post_init__(self) -> None:
         if bool(self.tasks) == bool(self.datasets):
             raise ValueError("give either tasks or datasets")
-        for task in self.tasks:
-            if task not in TASK_KINDS:
-                raise ValueError(f"tasks: there is no task '{task}'{suggest(task, TASK_KINDS)}")
 
     def select(self, pool: Pool, seed: int) -> Pool:
         """Return the pool with only the datasets that have these tasks or names.

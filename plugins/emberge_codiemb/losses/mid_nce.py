@@ -54,8 +54,6 @@ class MidNCE(OuterLoss):
     cross_rank: bool = False
 
     def __post_init__(self) -> None:
-        if self.layer is not None and not 0 <= self.layer <= 1:
-            raise ValueError(f"layer is a share of the depth from 0 to 1, not {self.layer:g}")
         super().__post_init__()
         if self.layer is not None:
             object.__setattr__(self, "layers", tuple(sorted({self.layer, *self.layers})))

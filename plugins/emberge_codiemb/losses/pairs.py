@@ -50,13 +50,3 @@ class PairLoss(Loss):
     def of_pairs(self, cosine: Tensor, score: Tensor, scored: Tensor) -> Tensor:
         """Return the loss of pairs [m]; `scored` marks pairs with a score, and other values are 0."""
         raise NotImplementedError
-
-
-def require_positive(value: float, option: str) -> None:
-    """Refuse a divisor or factor of cosines that is not above 0.
-
-    Raises:
-        ValueError: if it is not; the message has the option.
-    """
-    if not value > 0:
-        raise ValueError(f"{option} must be above 0, not {value:g}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from emberge import Positive
 from emberge.numerics import blockwise, lowest_score
 
-from emberge_codiemb.losses.pairs import PairLoss, require_positive
+from emberge_codiemb.losses.pairs import PairLoss
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,9 +42,6 @@ class PRO(PairLoss):
 
     temperature: Positive = 0.05
     """Divisor of the cosines."""
-
-    def __post_init__(self) -> None:
-        require_positive(self.temperature, "temperature")
 
     def of_pairs(self, cosine: Tensor, score: Tensor, scored: Tensor) -> Tensor:
         import torch

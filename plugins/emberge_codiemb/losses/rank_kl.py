@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from emberge import Positive
 from emberge.numerics import lowest_score
 
-from emberge_codiemb.losses.pairs import PairLoss, require_positive
+from emberge_codiemb.losses.pairs import PairLoss
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,9 +37,6 @@ class RankKL(PairLoss):
 
     temperature: Positive = 0.05
     """Divisor of the cosines and of the targets."""
-
-    def __post_init__(self) -> None:
-        require_positive(self.temperature, "temperature")
 
     def of_pairs(self, cosine: Tensor, score: Tensor, scored: Tensor) -> Tensor:
 

@@ -46,10 +46,6 @@ class Regmean(MergeStrategy):
     statistics_kind = "gram"
     statistics_of = "models"
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.off_diagonal <= 1:
-            raise ValueError(f"off_diagonal is a factor from 0 to 1, not {self.off_diagonal:g}")
-
     def whole_for(self, block: Block) -> bool:
         return len(block.shape) == 2 and self._count_entry_dimensions(block) == 2
 

@@ -26,7 +26,7 @@ from emberge import (
 from emberge.merging import FoundWeights, MergeInput, ModelPart, VocabularyPolicy
 from emberge.results import read_artifact
 
-from emberge_merge.methods.averages.keep_base import KeepBase, require_share
+from emberge_merge.methods.averages.keep_base import KeepBase
 
 if TYPE_CHECKING:
     from emberge.merging import MergeSlice
@@ -246,12 +246,11 @@ def statistics_paths(
 
 
 def require_keep(keep: float, base: ModelRef | None) -> None:
-    """Refuse a share of the base that is not valid, or that is given without a base.
+    """Refuse a share of the base that is given without a base.
 
     Raises:
         ValueError: if it is; the message has the remedy.
     """
-    require_share(keep)
     if keep and base is None:
         raise ValueError(
             f"'keep: {keep:g}' keeps that share of the base, and there is none; name the model that these "

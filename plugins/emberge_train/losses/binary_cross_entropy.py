@@ -38,11 +38,6 @@ class BinaryCrossEntropy(Loss):
     """Factor of the terms of texts that fit."""
     cross_rank: bool = False
 
-    def __post_init__(self) -> None:
-        for name in ("scale", "positive_weight"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be above 0, not {getattr(self, name):g}")
-
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({"judgement"})

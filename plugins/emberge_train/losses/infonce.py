@@ -21,7 +21,7 @@ from emberge import (
 )
 from emberge.numerics import lowest_score
 
-from emberge_train.losses.score_arithmetic import require_positive_temperature, temperature_warnings
+from emberge_train.losses.score_arithmetic import temperature_warnings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -207,9 +207,6 @@ class InfoNCE(Loss):
     mask_equal_label: bool = False
     guide: Guide | None = None
     guide_margin: Annotated[AnyNumber, Requires("guide")] = 0.0
-
-    def __post_init__(self) -> None:
-        require_positive_temperature(self.temperature)
 
     @property
     def needs(self) -> frozenset[str]:

@@ -12,7 +12,6 @@ from emberge.numerics import lowest_score
 
 from emberge_train.losses.guided_loss import require_guide
 from emberge_train.losses.score_arithmetic import (
-    require_positive_temperature,
     student_scores,
     teacher_scores,
     temperature_warnings,
@@ -55,9 +54,6 @@ class KLDistillation(Loss):
     guide: Guide | None = None
     """Teacher whose cosines replace the scores of the data."""
     cross_rank: bool = False
-
-    def __post_init__(self) -> None:
-        require_positive_temperature(self.temperature)
 
     @property
     def needs(self) -> frozenset[str]:

@@ -38,10 +38,6 @@ class MarginMSE(Loss):
     scale: Positive = 1.0
     cross_rank: bool = False
 
-    def __post_init__(self) -> None:
-        if self.scale <= 0:
-            raise ValueError(f"scale must be above 0, not {self.scale:g}")
-
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({"negative", "positive_score", "negative_score"})

@@ -42,8 +42,8 @@ class Matryoshka(OuterLoss):
     def __post_init__(self) -> None:
         if not self.loss or not self.dims:
             raise ValueError("matryoshka takes at least one loss and one of dims")
-        if min(self.dims) < 1 or len(set(self.dims)) < len(self.dims):
-            raise ValueError(f"dims are different sizes from 1 on, not {list(self.dims)}")
+        if len(set(self.dims)) < len(self.dims):
+            raise ValueError(f"dims are different sizes, not {list(self.dims)}")
         if self.weights and len(self.weights) != len(self.dims):
             raise ValueError(f"{len(self.dims)} dims have {len(self.weights)} weights")
         if len({loss.compares_with_guide for loss in self.loss if loss.guided_by is not None}) > 1:

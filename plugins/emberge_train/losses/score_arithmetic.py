@@ -13,16 +13,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def require_positive_temperature(temperature: float) -> None:
-    """Refuse a temperature that is not above 0.
-
-    Raises:
-        ValueError: if it is not.
-    """
-    if temperature <= 0:
-        raise ValueError(f"temperature must be above 0, not {temperature:g}")
-
-
 def temperature_warnings(temperature: float, *, most: float = 1.0) -> list[str]:
     """Return a warning for a temperature above `most`.
 
@@ -80,10 +70,6 @@ class OrderLoss(Loss):
     unscored: bool = False
     """Count positives without a score as 1 and negatives without a score as 0."""
     cross_rank: bool = False
-
-    def __post_init__(self) -> None:
-        if self.scale <= 0:
-            raise ValueError(f"scale must be above 0, not {self.scale:g}")
 
     @property
     def needs(self) -> frozenset[str]:

@@ -11,7 +11,6 @@ from emberge.numerics import lowest_score
 
 from emberge_train.losses.guided_loss import GuidedLoss, require_guide
 from emberge_train.losses.score_arithmetic import (
-    require_positive_temperature,
     temperature_warnings,
 )
 
@@ -42,9 +41,6 @@ class SimilarityDistillation(GuidedLoss):
     """
 
     temperature: Positive = 0.05
-
-    def __post_init__(self) -> None:
-        require_positive_temperature(self.temperature)
 
     @property
     def kinds(self) -> frozenset[EmbeddingKind]:

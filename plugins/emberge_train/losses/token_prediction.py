@@ -37,9 +37,7 @@ class HiddenTokens(TokenLoss):
     random: Share = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise ValueError(f"share must be above 0 and at most 1, not {self.share:g}")
-        if min(self.masked, self.random) < 0 or self.masked + self.random > 1 + 1e-9:
+        if self.masked + self.random > 1 + 1e-9:
             raise ValueError(
                 f"masked and random are shares of the chosen tokens that add up to at most 1, not "
                 f"{self.masked:g} and {self.random:g}"

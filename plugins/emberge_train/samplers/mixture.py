@@ -56,13 +56,8 @@ class Mixture(Sampler):
     """Tokens of a batch over all ranks."""
 
     def __post_init__(self) -> None:
-        for name, share in self.shares.items():
-            if not 0 < share <= 1:
-                raise ValueError(f"shares: '{name}' has a share above 0 up to 1, not {share:g}")
         if sum(self.shares.values()) > 1 + ROUNDING:
             raise ValueError(f"shares add up to {sum(self.shares.values()):g}, which is above 1")
-        if self.batch_tokens < 1:
-            raise ValueError(f"batch_tokens must be at least 1, not {self.batch_tokens}")
 
     def check_data(self, infos: Sequence[DatasetInfo]) -> Iterable[str]:
         try:

@@ -29,13 +29,5 @@ class Temperature(Shares):
 
     temperature: Positive = 2.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.temperature > 0:
-            raise ValueError(
-                f"temperature must be above 0, not {self.temperature:g}; 1 is in proportion to size, "
-                "higher is more even"
-            )
-
     def exponent(self) -> float:
         return 1 / self.temperature

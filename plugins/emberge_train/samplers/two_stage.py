@@ -33,13 +33,6 @@ class TwoStage(OneDataset):
 
     retrieval_ratio: Share = 0.5
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.retrieval_ratio <= 1:
-            raise ValueError(
-                f"retrieval_ratio is a share from 0 to 1, not {self.retrieval_ratio:g}"
-            )
-
     def batches(self, pool: Pool, seed: int) -> Batches:
         """Return the batches of stage one, then those of stage two.
 

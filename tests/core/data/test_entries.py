@@ -365,9 +365,6 @@ def test_the_reader_of_the_longest_ending_is_taken_of_a_file_that_is_there(tmp_p
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"limit": 0}, "limit must be 1 or more"),
-        ({"first": 0}, "first must be 1 or more"),
-        ({"weight": 0.0}, "weight must be above 0"),
         ({"score_range": (1.0, 1.0)}, "lowest, highest"),
         ({"score_range": (1.0, 0.0)}, "lowest, highest"),
         ({"hub": "a/b"}, "either path or hub"),

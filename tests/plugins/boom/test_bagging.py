@@ -72,19 +72,6 @@ def test_laws() -> None:
     check_sampler(Bagging(ratio=0.3, part="rest"))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"ratio": 60}, "did you mean 0.6"),
-        ({"ratio": PerDataset(default=0.5, by_task={"sts": 20.0})}, "did you mean 0.2"),
-        ({"ratio": 0}, "above 0"),
-    ],
-)
-def test_bad_options_are_refused(options: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Bagging(**options)  # type: ignore[arg-type]
-
-
 LARGE = 200_003
 
 

@@ -58,7 +58,6 @@ def test_a_share_of_all_is_all() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: CoreSubset(new=("d",), ratio=40), "did you mean 0.4"),
         (lambda: CoreSubset(new=()), "at least one"),
         (
             lambda: kept(CoreSubset(new=("dd",))),

@@ -219,11 +219,6 @@ def test_the_threads_and_blocks_do_not_matter(states: list[State]) -> None:
     assert all(torch.equal(whole[n], cut[n]) for n in whole)
 
 
-def test_a_temperature_is_above_zero() -> None:
-    with pytest.raises(ValueError, match="above 0"):
-        LayerSoftmax(temperature=0)
-
-
 RECIPE = """
 steps:
   norms:

@@ -110,7 +110,6 @@ def test_sets_that_are_too_small_are_named_once() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"draws": 0}, "draws must be at least 1, not 0"),
         ({"draws": 64}, "at least 64, one example a draw, not 32"),
         ({"batch_size": PerDataset(by_task={"sts": 4})}, "at least 8, one example a draw, not 4"),
     ],

@@ -155,15 +155,6 @@ def test_targets_that_cannot_be_are_refused(lora: Lora, message: str, bert: Path
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [({"rank": 0}, "rank"), ({"alpha": 0}, "alpha"), ({"dropout": 1.0}, "dropout")],
-)
-def test_numbers_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Lora(**options)
-
-
-@pytest.mark.parametrize(
     ("options", "bare"),
     [({"pooling": "cls"}, False), ({"pooling": "mean"}, True), ({"include_prompt": False}, False)],
 )

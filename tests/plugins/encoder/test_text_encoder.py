@@ -363,8 +363,3 @@ def test_token_caches_are_shared_by_tokenizer_and_not_by_length(
     tokenizer["normalizer"]["lowercase"] = False
     (other / "tokenizer.json").write_text(json.dumps(tokenizer))
     assert first != _load(TextEncoder(), other).tokenizer_fingerprint
-
-
-def test_a_text_has_at_least_two_tokens() -> None:
-    with pytest.raises(ValueError, match="max_length"):
-        TextEncoder(max_length=1)

@@ -411,9 +411,6 @@ BAD: list[tuple[type, dict[str, Any], str]] = [
     (MixExperts, {"models": PAIR, "router": "uniform"}, "router 'uniform' is neither"),
     (Downcycle, {"model": MODEL, "weights": "load"}, "go together"),
     (Downcycle, {"model": MODEL, "load_of": StepRef("$a")}, "go together"),
-    (Rope, {"model": MODEL, "rope_theta": 1.0}, "rope_theta"),
-    (Rope, {"model": MODEL, "max_length": 0}, "max_length"),
-    (Routed, {"balance": -1.0}, "balance must be at least 0, not -1"),
 ]
 
 

@@ -38,10 +38,6 @@ class VocabularyPolicy:
     pad_to: Annotated[int, NumberRange(least=1, most=2**20)] = 64
     """The number of rows of a union is padded to a multiple of this."""
 
-    def __post_init__(self) -> None:
-        if self.pad_to < 1:
-            raise ValueError(f"pad_to must be at least 1, not {self.pad_to}")
-
 
 @dataclass(frozen=True)
 class SuppliedVocabulary:

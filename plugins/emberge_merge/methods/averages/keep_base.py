@@ -44,9 +44,6 @@ class KeepBase(MergeStrategy):
 
     base_policy = "required"
 
-    def __post_init__(self) -> None:
-        require_share(self.keep)
-
     @property
     def base_share(self) -> float:
         return self.keep
@@ -113,19 +110,6 @@ class KeepBase(MergeStrategy):
         merged = self.by.merge(_build_inner_block(block), stats)
         # Around the base, so that what no model changed comes out unchanged.
         return torch.add(block.base, merged - block.base, alpha=1 - self.keep)
-
-
-def require_share(keep: float) -> None:
-    """Refuse a share of the base outside [0, 1).
-
-    Raises:
-        ValueError: if it is; the message has the number.
-    """
-    if not 0 <= keep < 1:
-        raise ValueError(
-            f"'keep' is the base's share of the result, from 0 to below 1, not {keep:g}; at 1 nothing of "
-            "the models would be left"
-        )
 
 
 def _build_inner_block(block: Block) -> Block:

@@ -48,9 +48,6 @@ def test_lengths_may_differ_by_task_and_dataset() -> None:
 def test_a_bare_length_is_the_default() -> None:
     assert FitOptions(max_length=9).max_length == PerDataset(default=9)  # type: ignore[arg-type]
     assert FitOptions(query_length=None).query_length == PerDataset(default=None)  # type: ignore[arg-type]
-    for length in (1, PerDataset(by_task={"sts": 0})):
-        with pytest.raises(ValueError, match="document_length must be at least 2"):
-            FitOptions(document_length=length)  # type: ignore[arg-type]
 
 
 def test_the_nearest_prompt_is_taken() -> None:
