@@ -222,7 +222,8 @@ def read_settings(folder: Path) -> dict[str, Any]:
     """
     path = folder / _SETTINGS
     settings = read_object(path) if path.is_file() else {}
-    prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
+    prompts, default = settings.get("prompts"), settings.get("default_prompt_name")
+    prompts = {} if prompts is None else prompts
     if isinstance(prompts, dict):
         prompts = {name: "" if text is None else text for name, text in prompts.items()}
     if not (isinstance(prompts, dict) and all(isinstance(one, str) for one in prompts.values())):
