@@ -30,7 +30,6 @@ from emberge.model_folder import Layout, is_static_model
 from emberge.wording import join_some
 
 from emberge_export.probe import Probe, read_probe
-from emberge_export.serving import serving_lines
 
 if TYPE_CHECKING:
     from emberge_export.parity import Parity
@@ -45,7 +44,6 @@ FILES: dict[Format, str] = {
     "model2vec": "model2vec/model.safetensors",
 }
 _STATIC: Format = "model2vec"
-TABLE = "export.md"
 _PACKAGES: dict[str, tuple[str, ...]] = {
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
     "openvino": ("openvino",),
@@ -63,13 +61,12 @@ class Export(Step):
     (dynamic quantisation, one scale per channel). Pooling and later modules remain modules of
     SentenceTransformers, as its backends and text-embeddings-inference expect. Then onnxruntime or OpenVINO
     loads each file, and the file is compared with torch: cosine of the embeddings (mean and least), nDCG@10
-    on the probe, texts per second. The table is `export.md`, and the figures are also in the model's card.
+    on the probe, texts per second. The figures are in the artifact and in the model's card.
 
     A static model is written as `model2vec` reads it: its vectors, tokenizer and config in a folder of their
     own. The folder is read by these files alone, and its embeddings are those of the model.
 
-    `check` also lists the files that text-embeddings-inference and vLLM need, and warns of those that are
-    missing. If int8 loses more nDCG@10 than `most_loss`, the run ends with exit code 3.
+    If int8 loses more nDCG@10 than `most_loss`, the run ends with exit code 3.
 
     Example:
         served:
@@ -133,15 +130,10 @@ class Export(Step):
             yield from self._check_formats(context, is_static)
             if is_static:
                 yield from _check_static_model(context, folder)
-                return
-            Layout.read(folder)
-            lines, missing_files = serving_lines(folder)
+            else:
+                Layout.read(folder)
         except EmbergeError as error:
             yield context.problem(str(error), "model")
-            return
-        context.note("servers", lines)
-        for message in missing_files:
-            yield context.warning(message, "model")
 
     def _check_formats(self, context: Preflight, is_static: bool) -> Iterator[Problem]:
         """Yield a problem for formats of transformers for a static model, and the other way round."""
@@ -161,7 +153,7 @@ class Export(Step):
         from emberge.merging import require_usable_weights
         from emberge.model_folder import copy_model
 
-        from emberge_export.parity import measured, parity_table
+        from emberge_export.parity import measured
 
         model = workspace.model(self.model)
         probe = self._read_probe_set(workspace)
@@ -175,7 +167,6 @@ class Export(Step):
             progress=lambda done, total, note: workspace.progress(done, total, "formats", note),
         )
         require_same(model.name, figures)
-        (workspace.folder / TABLE).write_text(parity_table(figures), encoding="utf-8")
         return Artifact(
             kind="model",
             size=model.size,
@@ -201,7 +192,6 @@ class Export(Step):
                 key: {n: v for n, v in dataclasses.asdict(parity).items() if v is not None}
                 for key, parity in figures.items()
             },
-            "table": TABLE,
             **({"unmet": failed_requirements} if failed_requirements else {}),
         }
 

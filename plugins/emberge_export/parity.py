@@ -14,7 +14,6 @@ import torch
 from emberge import CheckpointError
 from emberge.model_folder import Checkpoint, is_static_model
 from emberge.numerics import ndcg, nearest_rows, row_cosines
-from emberge.wording import table_lines
 from numpy.typing import NDArray
 
 from emberge_export.probe import Probe
@@ -85,24 +84,6 @@ def require_finite(embedded: Mapping[str, Array], embedding_source: str) -> None
             "embeddings that are not "
             "finite; leave out the format whose numbers are too small for it, or mend the model"
         )
-
-
-def parity_table(figures: Mapping[str, Parity]) -> str:
-    """Return the figures as Markdown."""
-    head = ["format", "MB", "cosine", "least", "nDCG@10", "texts/s", "texts/CPU s"]
-    rows = [
-        [
-            name,
-            f"{parity.megabytes:.1f}",
-            f"{parity.cosine:.6f}",
-            f"{parity.least_cosine:.6f}",
-            "–" if parity.ndcg_at_10 is None else f"{parity.ndcg_at_10:.4f}",
-            f"{parity.texts_per_second:.0f}",
-            f"{parity.texts_per_cpu_second:.0f}",
-        ]
-        for name, parity in figures.items()
-    ]
-    return "\n".join(table_lines(head, rows)) + "\n"
 
 
 def time_call(run: Callable[[], object]) -> tuple[float, float]:

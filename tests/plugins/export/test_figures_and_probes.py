@@ -1,10 +1,9 @@
-"""Figures, probes and the demands of servers, without a runtime of another kind."""
+"""Figures, probes and packages, without a runtime of another kind."""
 
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,8 @@ import pytest
 from emberge import DataError, load_plugins
 from emberge_export import export_step, parity
 from emberge_export.export_step import Export
-from emberge_export.parity import Parity, mean_ndcg, measured, parity_table
+from emberge_export.parity import mean_ndcg, measured
 from emberge_export.probe import Probe, read_probe
-from emberge_export.serving import serving_lines
 
 # ── probes ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -149,18 +147,7 @@ def test_measuring_tells_what_it_does_and_reads_sizes_of_files(
     measured(tmp_path, files, probe)
 
 
-def test_the_table_has_a_row_for_each_file() -> None:
-    one = Parity("f", 1.25, 0.9876543, 0.5, 0.4321, 12.4, 3.6)
-    head, rule, first, second = parity_table(
-        {"torch": one, "int8": Parity("f", 1, 1, 1, None, 1, 1)}
-    ).splitlines()
-    assert head == "| format | MB | cosine | least | nDCG@10 | texts/s | texts/CPU s |"
-    assert set(rule) == set("| -")
-    assert first == "| torch | 1.2 | 0.987654 | 0.500000 | 0.4321 | 12 | 4 |"
-    assert second.split(" | ")[4] == "–"
-
-
-# ── packages and servers ────────────────────────────────────────────────────────────────────────────
+# ── packages ────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -182,121 +169,3 @@ def test_packages_are_those_of_the_formats(
     assert step._find_missing() == missing
     monkeypatch.setattr(export_step, "find_spec", lambda _: "there")
     assert step._find_missing() == []
-
-
-def altered(model: Path, file: str, **values: object) -> None:
-    path = model / file
-    known: Mapping[str, Any] = json.loads(path.read_text())
-    changed = {key: value for key, value in {**known, **values}.items() if value is not None}
-    path.write_text(json.dumps(changed))
-
-
-@pytest.fixture
-def model(bert: Path, tmp_path: Path) -> Path:
-    shutil.copytree(bert, tmp_path / "model")
-    return tmp_path / "model"
-
-
-def test_both_servers_read_the_fields_of_a_config(model: Path) -> None:
-    assert serving_lines(model)[1] == []
-    path = model / "config.json"
-    whole = path.read_text()
-    for field in ("architectures", "model_type", "hidden_size", "num_hidden_layers", "vocab_size"):
-        altered(model, "config.json", **{field: None})
-        lines, lacking = serving_lines(model)
-        assert f"servers need '{field}' in config.json" in lacking
-        assert all(f"lacks '{field}'" in line for line in lines[:2]), field
-        path.write_text(whole)
-
-
-def test_the_longest_text_may_be_in_the_config_of_the_text(model: Path) -> None:
-    altered(model, "config.json", max_position_embeddings=None)
-    named = "'max_position_embeddings' in config.json"
-    lines, lacking = serving_lines(model)
-    assert lacking == [f"text-embeddings-inference needs {named}"]
-    assert lines[1] == "vLLM: has what it needs"
-    altered(model, "config.json", text_config={"max_position_embeddings": 64})
-    assert serving_lines(model)[1] == []
-
-
-LISTED = [
-    *("bert", "camembert", "roberta", "xlm-roberta", "distilbert", "mpnet", "modernbert"),
-    *("nomic_bert", "gte", "new", "mistral", "qwen2", "qwen3", "gemma3_text", "gemma3"),
-]
-
-
-def test_a_type_that_is_on_no_list_is_named(model: Path) -> None:
-    for kind in LISTED:
-        altered(model, "config.json", model_type=kind)
-        lines, lacking = serving_lines(model)
-        assert lacking == [], kind
-        assert lines[:2] == [
-            *("text-embeddings-inference: has what it needs", "vLLM: has what it needs")
-        ]
-    altered(model, "config.json", model_type="eurobert")
-    (one,) = serving_lines(model)[1]
-    assert one.startswith("text-embeddings-inference needs an architecture")
-    assert "'eurobert'" in one
-
-
-def test_pooling_is_one_that_servers_know(model: Path) -> None:
-    pooling = "1_Pooling/config.json"
-    kinds = {k: False for k in json.loads((model / pooling).read_text()) if "pooling_mode" in k}
-    for mode in ("cls_token", "mean_tokens", "lasttoken"):
-        altered(model, pooling, **{**kinds, f"pooling_mode_{mode}": True})
-        assert serving_lines(model)[1] == [], mode
-    altered(model, pooling, **kinds)
-    (lacking,) = serving_lines(model)[1]
-    assert lacking == (
-        "text-embeddings-inference needs one pooling_mode_… that is true in 1_Pooling/config.json"
-    )
-    altered(model, pooling, pooling_mode_max_tokens=True)
-    words = "by mean, first or last token; this model has max"
-    assert any(words in one for one in serving_lines(model)[1])
-    altered(model, pooling, pooling_mode_mean_tokens=True)
-    assert any("one pooling_mode_" in one for one in serving_lines(model)[1])
-
-
-def test_names_of_modules_are_the_classic_ones(model: Path) -> None:
-    modules = json.loads((model / "modules.json").read_text())
-    modules[1]["type"] = "sentence_transformers.sentence_transformer.modules.pooling.Pooling"
-    (model / "modules.json").write_text(json.dumps(modules))
-    lines, lacking = serving_lines(model)
-    assert any("classic name sentence_transformers.models.Pooling" in one for one in lacking)
-    assert all("classic name" in line for line in lines[:2])
-
-
-def test_a_model_that_normalises_nothing_is_told_of(model: Path) -> None:
-    modules = json.loads((model / "modules.json").read_text())
-    kept = [one for one in modules if not one["type"].endswith("Normalize")]
-    (model / "modules.json").write_text(json.dumps(kept))
-    assert any("no Normalize module" in line for line in serving_lines(model)[0])
-    (model / "modules.json").write_text(json.dumps([kept[0]]))
-    assert any("a Pooling module" in one for one in serving_lines(model)[1])
-
-
-def test_all_that_is_lacking_is_in_the_line_of_its_server(model: Path) -> None:
-    (model / "tokenizer.json").unlink()
-    altered(model, "config.json", model_type="eurobert", max_position_embeddings=None)
-    modules = json.loads((model / "modules.json").read_text())
-    (model / "1_Pooling").rename(model / "2_Pooling")
-    modules[1]["path"] = "2_Pooling"
-    kept = [one for one in modules if not one["type"].endswith("Normalize")]
-    (model / "modules.json").write_text(json.dumps(kept))
-    both = "tokenizer.json, a fast tokenizer"
-    own = [
-        "an architecture that it knows; 'eurobert' is not on its list, but ONNX of it may do",
-        "'max_position_embeddings' in config.json",
-        "the pooling in 1_Pooling, not 2_Pooling",
-    ]
-    lines, lacking = serving_lines(model)
-    assert lines == [
-        f"text-embeddings-inference: lacks {'; '.join([both, *own])}",
-        f"vLLM: lacks {both}",
-        "the model has no Normalize module: text-embeddings-inference normalises all the same, unless a "
-        "request has normalize: false",
-    ]
-    assert lacking == [
-        f"servers need {both}",
-        *(f"text-embeddings-inference needs {one}" for one in own),
-    ]
