@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from emberge import Artifact, Preflight, Problem, Workspace
 
 from emberge_weights.search_options import SearchOptions
-from emberge_weights.weight_sets import read_sets
+from emberge_weights.weight_sets import read_sets, require_sets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +31,9 @@ class FindWeights(SearchOptions):
     weights within one standard error of the best. Five candidates are then really merged, and the scores of
     these merges decide.
 
-    The result is `weights.json`, which `merge: {weights: $found}` reads, and a table. In related work,
-    weights are searched by merging and scoring (LM-Cocktail, arXiv:2311.13534), and by gradients (Self
-    Positioning, arXiv:2410.15035).
+    The result is `weights.json`, which `merge: {weights: $found}` reads, and a figure of the report. In
+    related work, weights are searched by merging and scoring (LM-Cocktail, arXiv:2311.13534), and by
+    gradients (Self Positioning, arXiv:2410.15035).
 
     Example:
         found:
@@ -69,6 +69,7 @@ class FindWeights(SearchOptions):
             list(read_sets(entries, workspace.data, workspace.readers))
             for entries in (self.data, self.elsewhere)
         )
+        require_sets(sets, elsewhere)
         models = [model for reference in self.models for model in workspace.models(reference)]
         if self.base is not None:
             models.append(workspace.model(self.base))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -14,14 +12,11 @@ from emberge import (
     Artifact,
     Backbone,
     Count,
-    DataError,
-    EvalSet,
     Expected,
     ModelRef,
     NumberRange,
     Preflight,
     Problem,
-    Reader,
     Requires,
     Stage,
     Step,
@@ -29,23 +24,12 @@ from emberge import (
     WholeNumber,
     component,
 )
-from emberge.data import check_eval_sets, lacking_half, pick_eval_sets
+from emberge.data import check_eval_sets
 from emberge.merging import MergeInput
 from emberge.model_folder import TextLimit, read_settings
 
 from emberge_weights.members import plan_of, plan_problems
-from emberge_weights.weight_sets import (
-    SetEntry,
-    WeightSet,
-    describe_few,
-    read_set,
-    unusable,
-)
-
-# Share of queries up to which sets may have some in common.
-SHARED = 0.05
-# Hashes of queries by the name of their set.
-Keys = Mapping[str, frozenset[bytes]]
+from emberge_weights.weight_sets import SetEntry, unusable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,20 +68,9 @@ def problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
 
 
 def _check_sets(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
-    keys: dict[str, Keys] = {}
     for option in ("data", "elsewhere"):
-        entries: Sequence[SetEntry] = getattr(step, option)
-        faults = list(_set_faults(entries, context))
-        yield from (context.problem(fault, option) for fault in faults)
-        sets = [] if faults else list(_read_seen_sets(entries, context))
-        keys[option] = {weight_set.name: weight_set.keys for weight_set in sets}
-        if option == "data" and not faults:
-            few = (one.describe_few() for one in sets)
-            yield from (context.problem(fault, option) for fault in few if fault)
-            keys["their test halves"] = _test_halves(step, context)
-    for option in ("elsewhere", "their test halves"):
-        for fault, severe in _check_overlaps(keys["data"], keys.get(option, {}), option):
-            yield context.problem(fault, "data") if severe else context.warning(fault, "data")
+        for fault in _set_faults(getattr(step, option), context):
+            yield context.problem(fault, option)
     if any(entry.split == "test" for entry in step.data):
         yield context.warning(
             "weights are chosen on a test half; what is reported on it will look better than it is",
@@ -105,97 +78,11 @@ def _check_sets(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
         )
 
 
-def _test_halves(step: SearchOptions, context: Preflight) -> Keys:
-    """Return hashes of the queries in the test halves of sets whose dev halves decide."""
-    test_entries = []
-    for entry in step.data:
-        if entry.split == "dev":
-            names = [*_list_with_test_half(entry, context)]
-            test_entries += [replace(entry, only=tuple(names), split="test")] if names else []
-    return {
-        weight_set.name: weight_set.keys for weight_set in _read_seen_sets(test_entries, context)
-    }
-
-
-def _list_with_test_half(entry: SetEntry, context: Preflight) -> Iterator[str]:
-    """Yield the names of a catalogue's sets that have a test half, too; a file of rows has none."""
-    try:
-        sets = pick_eval_sets(entry, readers=context.readers, resolve=context.data, split="test")
-    except DataError:
-        return
-    for eval_set in sets:
-        is_part = eval_set.rows is not None and eval_set.rows.path == context.data(entry.path)
-        if not is_part and lacking_half(eval_set, "test") is None:
-            yield eval_set.name
-
-
-@dataclass(frozen=True, slots=True)
-class SeenSet:
-    """Facts of a set that a check remembers: name, number of queries or pairs, and their hashes."""
-
-    name: str
-    unit: str
-    count: int
-    keys: frozenset[bytes]
-
-    def describe_few(self) -> str | None:
-        """Return why the set is too small to choose by; None if it is not."""
-        return describe_few(self.name, self.unit, self.count)
-
-
-def _read_seen_sets(entries: Sequence[SetEntry], context: Preflight) -> Iterator[SeenSet]:
-    """Yield the sets of entries; steps of one recipe that share a set read it once."""
-    for entry in entries:
-        for eval_set in pick_eval_sets(
-            entry, readers=context.readers, resolve=context.data, split=entry.split
-        ):
-            files = [file for _, file in eval_set.files()]
-            state = tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files)
-            yield _read_seen_set(entry, eval_set, tuple(context.readers), state)
-
-
-@functools.lru_cache(maxsize=256)
-def _read_seen_set(
-    entry: SetEntry,
-    eval_set: EvalSet,
-    readers: tuple[Reader, ...],
-    state: tuple[tuple[str, int, int], ...],  # noqa: ARG001 - changed files are read again
-) -> SeenSet:
-    weight_set = read_set(eval_set, entry, readers)
-    return SeenSet(
-        weight_set.name, weight_set.unit, len(weight_set.queries), _hash_queries(weight_set)
-    )
-
-
 def _set_faults(entries: Sequence[SetEntry], context: Preflight) -> Iterator[str]:
     for entry in entries:
         sets, faults = check_eval_sets(context, entry, entry.split)
         yield from faults
         yield from (fault for weight_set in sets if (fault := unusable(weight_set)))
-
-
-def _hash_queries(weight_set: WeightSet) -> frozenset[bytes]:
-    """Return hashes of a set's queries; for a set of pairs, hashes of both texts."""
-    pairs = (
-        zip(weight_set.queries, weight_set.documents, strict=True)
-        if weight_set.gold
-        else ((q,) for q in weight_set.queries)
-    )
-    return frozenset(hashlib.sha256("\0".join(pair).encode()).digest() for pair in pairs)
-
-
-def _check_overlaps(data: Keys, others: Keys, location: str) -> Iterator[tuple[str, bool]]:
-    """Yield (message on queries that two sets share, whether these are more than a few)."""
-    for name, keys in data.items():
-        for other, other_keys in others.items():
-            shared_count = len(keys & other_keys)
-            if shared_count:
-                fault = (
-                    f"set '{name}' shares {shared_count:,} of {len(keys):,} queries with '{other}' of "
-                    f"{location}; "
-                    "weights chosen on what they are judged by look better than they are: take other queries"
-                )
-                yield fault, shared_count > SHARED * len(keys)
 
 
 def _check_models(step: SearchOptions, context: Preflight) -> Iterator[Problem]:

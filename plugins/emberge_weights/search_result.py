@@ -1,25 +1,22 @@
-"""The result of a search: the file of weights, a table, and the artifact."""
+"""The result of a search: the file of weights, a figure, and the artifact."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from emberge import Artifact, Model, Workspace
-from emberge.files import write_text
 from emberge.merging import FoundWeights
 
 from emberge_weights.candidates import EQUAL, HeldOut, Search, compare
 from emberge_weights.real_merges import RealMerges
 from emberge_weights.unit_scores import UnitScores
-from emberge_weights.weights_table import table
 
 # Weightings of the front that are listed.
 ROWS = 12
-TABLE = "weights.md"
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,20 +29,19 @@ class SearchResult:
     base: bool
 
     def write(self, workspace: Workspace) -> Artifact:
-        """Write the files into the step's folder and return its artifact."""
+        """Write the file of weights into the step's folder and return its artifact."""
         facts = self.facts()
         weights = dict(zip(self._fingerprints, self._list_weights(self.chosen), strict=True))
         names = {model.fingerprint: model.name for model in self.models}
         FoundWeights(weights=weights, names=names, facts=facts).write(workspace.folder)
-        write_text(workspace.folder / TABLE, table(facts))
         return Artifact(
             kind="file",
             parents=tuple(self._fingerprints),
             details={
-                "table": TABLE,
                 "weights": {member["name"]: member["weight"] for member in facts["members"]},
                 "headroom": facts["headroom"],
                 "score": facts["score"],
+                "figures": [draw_figure(facts)],
             },
         )
 
@@ -153,6 +149,55 @@ class SearchResult:
             }
             for candidate in _spread(front)
         ]
+
+
+def draw_figure(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the real merges' weights as a figure of a report, below the conclusion of the search."""
+    merges = facts["merges"]
+    return {
+        "title": "Weights found",
+        "caption": describe_conclusion(facts),
+        "heat_map": {
+            "rows": [
+                f"foretold {100 * one['foretold']:.2f}, real {100 * one['real']:.2f}"
+                for one in merges
+            ],
+            "columns": [member["name"] for member in facts["members"]],
+            "values": [list(one["weights"].values()) for one in merges],
+        },
+        "table": {
+            "title": "Each member, and its score alone",
+            "head": ["Member", "Weight", "Alone"],
+            "rows": [
+                [one["name"], f"{one['weight']:.3f}", f"{100 * one['alone']:.2f}"]
+                for one in facts["members"]
+            ],
+        },
+    }
+
+
+def describe_conclusion(facts: Mapping[str, Any]) -> str:
+    """Return the sentences on what the choice gains, and which weights stay if that may be chance."""
+    is_clear, over_base = facts["clear"], facts["over_base"]
+    text = (
+        f"Choosing among {facts['candidates']:,} weightings gains {_show_gain(facts['headroom'])} points "
+        "over equal weights on queries that were not chosen by: "
+    )
+    if is_clear:
+        over_equal = _show_gain(facts["score"]["over_equal"])
+        return f"{text}weights were chosen. Merged for real, they gain {over_equal} on all queries."
+    if over_base is None or over_base["low"] > 0:
+        return f"{text}that is no more than chance, so the equal weights stay."
+    return (
+        f"{text}that is no more than chance. Equal weights gain {_show_gain(over_base)} over the base "
+        "alone, which is no more than chance either, so the base has a half."
+    )
+
+
+def _show_gain(gain: Mapping[str, float]) -> str:
+    """Return a difference in points with its interval."""
+    low, high = 100 * gain["low"], 100 * gain["high"]
+    return f"{100 * gain['difference']:+.2f} [{low:+.2f}, {high:+.2f}]"
 
 
 def _spread(places: Sequence[int]) -> list[int]:

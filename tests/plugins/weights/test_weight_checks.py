@@ -11,7 +11,6 @@ from emberge.recipes import CheckReport
 
 from tests.plugins.weights.places import write_sets
 from tests.support import tiny
-from tests.support.bench import write_rows
 
 RECIPE = """
 steps:
@@ -68,10 +67,6 @@ def test_a_sound_search_has_no_problems(place: Path, plugins: Plugins) -> None:
         ("./c]", "./a]", "", MODELS, "'./a' is named 2 times; once is enough"),
         ("./c]", "./base]", "", MODELS, "'./base' is named 2 times"),
         ("[likeness]", "[topics], split: test", "", DATA, "'topics' is of kind clustering"),
-        ("[likeness]}", "[likeness], limit_queries: 49}", "", DATA, "49 pairs"),
-        ("[likeness]}", "[asked], limit_queries: 16}", "", DATA, "below about 5 points"),
-        ("[likeness]}", "[asked], limit_queries: 36}", "", DATA, "has 36 queries"),
-        ("[likeness]", "[likeness], split: test", JUDGED, DATA, "'likeness' of elsewhere"),
         (
             "./c]",
             "./wide]",
@@ -81,7 +76,6 @@ def test_a_sound_search_has_no_problems(place: Path, plugins: Plugins) -> None:
         ),
         ("./c]", "./pooled]", "", MODELS, "(1_Pooling/config.json); take models that agree"),
         ("", "", "elsewhere: {path: ./sets, only: [topics], split: test}", MORE, "kind clustering"),
-        ("", "", "elsewhere: {path: ./sets, only: [likeness]}", DATA, "60 of 60 queries"),
     ],
 )
 def test_a_problem_is_named_at_its_line(
@@ -96,10 +90,6 @@ def test_a_problem_is_named_at_its_line(
     assert len(found) == 1
     assert found[0].startswith(f"{place}/recipe.yaml:{line}: ")
     assert {severity for severity, _ in told(report)} <= {"error", "warning"}
-
-
-def test_fifty_pairs_are_enough(place: Path, plugins: Plugins) -> None:
-    assert told(checked(place, plugins, "[likeness]}", "[likeness], limit_queries: 50}")) == []
 
 
 def test_one_model_and_its_base_are_enough_and_one_alone_is_not(
@@ -117,27 +107,6 @@ def test_weights_that_are_chosen_on_a_test_half_are_warned_of(
     report = checked(place, plugins, "[likeness]}", "[likeness], split: test}")
     assert told(report) == [("warning", DATA)]
     assert "chosen on a test half" in str(report.problems[0])
-
-
-@pytest.mark.parametrize(("shared", "severity"), [(3, "warning"), (4, "error"), (0, "")])
-def test_more_than_a_twentieth_of_shared_pairs_is_refused(
-    place: Path, plugins: Plugins, shared: int, severity: str
-) -> None:
-    write_sets(place / "own", ("likeness",))
-    for half, start in (("dev", 0), ("test", 60 - shared)):
-        rows = [
-            # The queries are the same: pairs are compared with both texts.
-            {"query": f"text {n % 7}", "pos": [f"other {n}"], "pos_scores": [n % 3 / 2]}
-            for n in range(start, start + 60)
-        ]
-        write_rows(place / "own" / "likeness" / f"{half}.jsonl.gz", rows)
-    report = checked(place, plugins, "./sets", "./own")
-    assert told(report) == ([(severity, DATA)] if severity else [])
-    if severity:
-        halves = (
-            f"set 'likeness-dev' shares {shared} of 60 queries with 'likeness' of their test halves"
-        )
-        assert halves in str(report.problems[0])
 
 
 def test_a_model_that_compares_by_other_than_cosine_is_warned_of(
@@ -172,37 +141,3 @@ def test_weights_that_a_step_will_find_are_shown_as_the_steps(
         ]
         (only,) = report.problems  # the sum of weights that are not known is not doubted
         assert "'$found' may give a weight to './base'" in only.message
-
-
-def write_questions(path: Path, numbers: range) -> Path:
-    lines = [f"question {n},answer {n}\n" for n in numbers]
-    path.write_text("question,answer\n" + "".join(lines))
-    return path
-
-
-@pytest.mark.parametrize(("count", "fix"), [(60, None), (49, "set 'own-dev' has 49 queries")])
-def test_weights_are_found_on_a_file_of_rows(
-    place: Path, plugins: Plugins, count: int, fix: str | None
-) -> None:
-    write_questions(place / "own.csv", range(count))
-    report = checked(place, plugins, "{path: ./sets, only: [likeness]}", "./own.csv")
-    assert [fix is not None and fix in str(one) for one in report.problems] == [True] * bool(fix)
-
-
-@pytest.mark.parametrize(("shared", "severity"), [(3, "warning"), (4, "error"), (0, "")])
-def test_the_parts_of_a_split_are_compared(
-    place: Path, plugins: Plugins, shared: int, severity: str
-) -> None:
-    write_questions(place / "dev.csv", range(60))
-    write_questions(place / "test.csv", range(60 - shared, 120))
-    sets = "[{{name: faq, file: {}.csv, task: retrieval}}]"
-    parts = {name: sets.format(name) for name in ("dev", "test")}
-    text = f"train: {sets.format('dev')}\ndev: {parts['dev']}\ntest: {parts['test']}\n"
-    (place / "parts").mkdir()
-    for name in ("dev", "test"):
-        (place / f"{name}.csv").rename(place / "parts" / f"{name}.csv")
-    (place / "parts" / "datasets.yaml").write_text(text)
-    report = checked(place, plugins, "{path: ./sets, only: [likeness]}", "./parts")
-    assert told(report) == ([(severity, DATA)] if severity else [])
-    if severity:
-        assert f"shares {shared} of 60 queries with 'faq'" in str(report.problems[0])

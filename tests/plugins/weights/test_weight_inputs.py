@@ -15,7 +15,7 @@ from emberge_data import JsonLines
 from emberge_encoder import TextEncoder
 from emberge_merge import Linear
 from emberge_weights.members import before_length_one, find_prompt, member_inputs, require_members
-from emberge_weights.weight_sets import SetEntry, WeightSet, read_sets, unusable
+from emberge_weights.weight_sets import SetEntry, WeightSet, read_sets, require_sets, unusable
 
 from tests.support import tiny
 from tests.support.bench import model_at, write_rows
@@ -118,6 +118,29 @@ def test_a_set_that_similarities_cannot_score_is_refused(tmp_path: Path) -> None
     assert "take sets of retrieval, sts, pair_classification" in kind
     with pytest.raises(DataError, match="'topics' is of kind clustering"):
         read(tmp_path, only=("topics",))
+
+
+def ranked(name: str, numbers: range) -> WeightSet:
+    return WeightSet(
+        name, "mean", [f"query {n}" for n in numbers], ["text"], [{0: 1}] * len(numbers)
+    )
+
+
+def test_sets_to_choose_by_have_fifty_queries() -> None:
+    require_sets([ranked("s", range(50))], [])
+    with pytest.raises(DataError, match=r"'s' has 49 queries.*below about 3 points.*50 or more"):
+        require_sets([ranked("s", range(49))], [])
+
+
+def test_sets_to_choose_by_share_a_twentieth_of_their_queries_at_most() -> None:
+    require_sets([ranked("s", range(60))], [ranked("far", range(57, 99))])
+    with pytest.raises(DataError, match="'s' shares 4 of 60 queries with 'far' of elsewhere"):
+        require_sets([ranked("s", range(60))], [ranked("far", range(56, 99))])
+    pairs = replace(
+        NEAR, queries=["x"] * 50, documents=[f"y{n}" for n in range(50)], gold=[1.0] * 50
+    )
+    others = replace(pairs, name="far", documents=[f"z{n}" for n in range(50)])
+    require_sets([pairs], [others])  # pairs are compared with both texts
 
 
 # ── prompts ─────────────────────────────────────────────────────────────────────────────────────

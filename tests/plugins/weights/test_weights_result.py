@@ -1,4 +1,4 @@
-"""The result of a search from given scores: its facts, its front, and its table."""
+"""The result of a search from given scores: its facts, its front, and its figure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from emberge import Model
 from emberge.merging import FoundWeights
 from emberge_weights.candidates import ChosenWeighting, HeldOut, Search, fixed_candidates
 from emberge_weights.real_merges import RealMerges
-from emberge_weights.search_result import SearchResult
+from emberge_weights.search_result import SearchResult, describe_conclusion, draw_figure
 from emberge_weights.unit_scores import UnitScores
-from emberge_weights.weights_table import table
 
 WEIGHTS = fixed_candidates(2, True)
 # What each of two models and their base scores on four units.
@@ -153,7 +152,7 @@ def test_without_a_clear_gain_the_facts_are_those_of_equal_weights() -> None:
     }
 
 
-def test_the_weights_and_a_table_are_written(tmp_path: Path) -> None:
+def test_the_weights_are_written(tmp_path: Path) -> None:
     workspace: Any = SimpleNamespace(folder=tmp_path)
     result = result_of(searched())
     artifact = result.write(workspace)
@@ -165,42 +164,37 @@ def test_the_weights_and_a_table_are_written(tmp_path: Path) -> None:
     assert artifact.kind == "file"
     assert artifact.parents == ("fa", "fb", "f0")
     assert artifact.details == {
-        "table": "weights.md",
         "weights": {"a": 1.0, "b": 0.0, "base": 0.0},
         "headroom": facts["headroom"],
         "score": facts["score"],
+        "figures": [draw_figure(facts)],
     }
-    assert (tmp_path / "weights.md").read_text() == table(facts)
 
 
-def test_the_table_has_all_facts_from_the_conclusion_to_the_front() -> None:
-    assert table(result_of(searched()).facts()) == TABLE
-
-
-def test_the_table_of_nothing_found_has_no_empty_parts() -> None:
-    found = replace(searched(clear=False), elsewhere=[])
-    text = table(result_of(found).facts())
-    head = [line for line in text.splitlines() if line.startswith("#")]
-    assert head == ["# Weights found", "## Merged for real"]
-    assert "no more than chance, so the equal weights stay." in text
-    assert "On all queries" not in text
-    assert text.endswith("by the mean difference, +0.75.\n")
-
-
-def test_the_table_says_why_the_base_has_a_half() -> None:
-    found = searched(clear=False)
-    choice = replace(found.choice, over_base=HeldOut(0.01, 0.02))
-    found = replace(found, choice=choice)
-    text = table(result_of(found).facts())
-    assert (
-        "is no more than chance.\nEqual weights gain +1.00 [-2.92, +4.92] over the base alone"
-        in text
+def test_the_figure_has_the_conclusion_the_merges_and_the_members() -> None:
+    figure = draw_figure(result_of(searched()).facts())
+    assert figure["caption"] == (
+        "Choosing among 13 weightings gains +12.50 [+8.58, +16.42] points over equal weights on queries that "
+        "were not chosen by: weights were chosen. Merged for real, they gain +17.50 [+9.01, +25.99] on all "
+        "queries."
     )
-    assert "so the base has a half." in text
-    clear = replace(found, choice=replace(choice, over_base=HeldOut(0.1, 0.02)))
-    text = table(result_of(clear).facts())
-    assert "so the equal weights stay." in text
-    assert "a half" not in text
+    assert figure["heat_map"] == {
+        "rows": ["foretold 57.50, real 58.25", "foretold 75.00, real 75.75"],
+        "columns": ["a", "b", "base"],
+        "values": [[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]],
+    }
+    assert figure["table"]["rows"][1] == ["b", "0.000", "40.00"]
+
+
+def test_the_conclusion_says_which_weights_stay() -> None:
+    found = searched(clear=False)
+    text = describe_conclusion(result_of(found).facts())
+    assert text.endswith("that is no more than chance, so the equal weights stay.")
+    for low, words in ((0.02, "so the base has a half."), (0.001, "so the equal weights stay.")):
+        over_base = HeldOut(0.01, low)
+        choice = replace(found.choice, over_base=over_base)
+        text = describe_conclusion(result_of(replace(found, choice=choice)).facts())
+        assert text.endswith(words)
 
 
 # ── front ───────────────────────────────────────────────────────────────────────────────────────
@@ -230,47 +224,3 @@ def test_of_a_long_front_twelve_places_are_listed() -> None:
     found = Search(weights, [scores("s", gains)], [scores("far", -gains)], searched().choice)
     listed = [round(1000 * one["gain"]) for one in front_of(found)]
     assert listed == [0, 31, 62, 92, 123, 154, 185, 216, 247, 277, 308, 339]
-
-
-TABLE = """# Weights found
-
-Choosing among 13 weightings gains +12.50 [+8.58, +16.42] points over equal weights on queries that were not chosen by: weights were chosen.
-On all queries, merged for real, the choice gains +17.50 [+9.01, +25.99].
-
-| member | weight | alone |
-| --- | --- | --- |
-| a | 1.000 | 75.00 |
-| b | 0.000 | 40.00 |
-| base | 0.000 | 20.00 |
-
-| set | queries or pairs | equal weights | chosen |
-| --- | --- | --- | --- |
-| asked | 4 | 57.50 | 75.00 |
-| far (elsewhere) | 2 | 20.00 | 15.00 |
-
-## Merged for real
-
-| a | b | base | foretold | real |
-| --- | --- | --- | --- | --- |
-| 0.50 | 0.50 | 0.00 | 57.50 | 58.25 |
-| 1.00 | 0.00 | 0.00 | 75.00 | 75.75 |
-
-What is foretold is corrected by the mean difference, +0.75.
-
-## Gain over the base, and loss elsewhere
-
-| a | b | base | data | elsewhere |
-| --- | --- | --- | --- | --- |
-| 0.00 | 0.00 | 1.00 | +0.00 | +0.00 |
-| 0.05 | 0.05 | 0.90 | +3.75 | -6.50 |
-| 0.10 | 0.10 | 0.80 | +7.50 | -13.00 |
-| 0.15 | 0.15 | 0.70 | +11.25 | -19.50 |
-| 0.20 | 0.20 | 0.60 | +15.00 | -26.00 |
-| 0.25 | 0.25 | 0.50 | +18.75 | -32.50 |
-| 0.30 | 0.30 | 0.40 | +22.50 | -39.00 |
-| 0.35 | 0.35 | 0.30 | +26.25 | -45.50 |
-| 0.40 | 0.40 | 0.20 | +30.00 | -52.00 |
-| 0.45 | 0.45 | 0.10 | +33.75 | -58.50 |
-| 0.50 | 0.50 | 0.00 | +37.50 | -65.00 |
-| 1.00 | 0.00 | 0.00 | +55.00 | -70.00 |
-"""  # noqa: E501 - a paragraph is a line
