@@ -37,6 +37,12 @@ from emberge.wording import join_some
 
 from emberge_evaluate.forgetting import forgetting_group, mark_elsewhere
 from emberge_evaluate.requirements import Requirement
+from emberge_evaluate.score_columns import (
+    ScoredModels,
+    column_problems,
+    split_columns,
+    tasks_of_columns,
+)
 from emberge_evaluate.score_model import (
     DOMAINS,
     ScoreModel,
@@ -51,12 +57,6 @@ from emberge_evaluate.score_model import (
 from emberge_evaluate.score_result import scores_of
 from emberge_evaluate.score_table import table
 from emberge_evaluate.seed_groups import Scored
-from emberge_evaluate.size_columns import (
-    ScoredModels,
-    columns_by_size,
-    size_problems,
-    tasks_of_columns,
-)
 
 TABLE = "scores.md"
 _RESAMPLES = 4000
@@ -261,7 +261,8 @@ class Evaluate(Step):
             name: {task.name: replace(mine[task.name], task=task) for task in tasks}
             for name, mine in scores.items()
         }
-        columns = columns_by_seed(columns_by_size(models, tasks, scores))
+        columns = split_columns(ScoredModels(models, tasks, scores), "size")
+        columns = split_columns(columns, "seed")
         result = scores_of(
             columns,
             self.require,
@@ -343,11 +344,7 @@ def _add_notes(
 
 def _check_one_table(tasks: Sequence[TaskInfo]) -> Iterator[str]:
     """Yield a problem for each reason why the tasks cannot share one table."""
-    yield from (
-        *_check_losses(tasks),
-        *size_problems(tasks),
-        *seed_problems(tasks),
-    )
+    yield from (*_check_losses(tasks), *column_problems(tasks))
 
 
 def _check_losses(tasks: Sequence[TaskInfo]) -> Iterator[str]:
@@ -379,51 +376,3 @@ def _write_results(result: Scores, scores: TaskScores, workspace: Workspace) -> 
         for task, score in model_scores.items():
             text = json.dumps(score.result, indent=1, ensure_ascii=False)
             (model_folder / f"{safe_file_name(task)}.json").write_text(text, encoding="utf-8")
-
-
-def columns_by_seed(columns: ScoredModels) -> ScoredModels:
-    """Return a column `model#seed` for every model and seed; unchanged columns if no task has a seed.
-
-    A task without a seed has the same score in all columns of a model.
-    """
-    seeds = _list_seeds(columns.tasks)
-    if not seeds:
-        return columns
-    models: dict[str, tuple[Scored, Model]] = {}
-    scores_by_column: dict[str, dict[str, TaskScore]] = {}
-    for name, (scored, model) in columns.models.items():
-        for seed in seeds:
-            column = f"{name}#{seed}"
-            models[column] = replace(scored, name=column, drawn=seed), model
-            scores_by_column[column] = {
-                task.name_without_seed: replace(
-                    columns.scores[name][task.name], task=_remove_seed(task)
-                )
-                for task in columns.tasks
-                if task.seed in (None, seed)
-            }
-    tasks = {task.name_without_seed: _remove_seed(task) for task in columns.tasks}
-    return ScoredModels(models, list(tasks.values()), scores_by_column)
-
-
-def seed_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
-    """Yield a problem if tasks are scored under different seeds, so that no column would have all of them."""
-    seeds = _list_seeds(tasks)
-    of: dict[str, set[int | None]] = {}
-    for task in tasks:
-        of.setdefault(task.name_without_seed, set()).add(task.seed)
-    if others := [
-        name for name, task_seeds in of.items() if task_seeds not in ({None}, set(seeds))
-    ]:
-        yield (
-            f"{join_some(others)}: not scored under every seed of {', '.join(map(str, seeds))}; give all "
-            "evaluators the same seeds, or put those with others into an evaluation of their own"
-        )
-
-
-def _list_seeds(tasks: Sequence[TaskInfo]) -> list[int]:
-    return list(dict.fromkeys(task.seed for task in tasks if task.seed is not None))
-
-
-def _remove_seed(task: TaskInfo) -> TaskInfo:
-    return replace(task, name=task.name_without_seed, seed=None)

@@ -31,8 +31,8 @@ from emberge_evaluate.comparison import Judge
 from emberge_evaluate.forgetting import bases_of, forgetting, forgetting_group
 from emberge_evaluate.linear_reference import against_linear, linear_merges
 from emberge_evaluate.requirements import Requirement
+from emberge_evaluate.score_columns import ScoredModels
 from emberge_evaluate.seed_groups import Arm, Scored, find_arms, read_variables
-from emberge_evaluate.size_columns import ScoredModels
 from emberge_evaluate.verdict_texts import describe_size
 
 _Fact = TypeVar("_Fact")

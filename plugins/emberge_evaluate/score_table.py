@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -16,8 +15,6 @@ from emberge.evaluating import (
     kind_of_group,
 )
 from emberge.wording import Markdown, bold, prose, table_lines, table_row
-
-from emberge_evaluate.mean_loss import NATS_PER_TOKEN
 
 _DOMAINS = {domain: title.lower() for domain, title in DOMAINS.items()}
 MEANS = {
@@ -50,7 +47,6 @@ def _draw_model_table(scores: Scores) -> Iterator[str]:
     for task in scores.tasks:
         label = f"{task.name} ({_name_metric(task)})"
         yield _draw_table_row(label, [scores.values[model][task.name] for model in models], scores)
-    yield from _draw_perplexities(scores)
     for mean, label in _find_new_means(scores):
         intervals = [scores.interval(model, mean) for model in models]
         notes = [_show_interval(*pair, scores) if pair else "" for pair in intervals]
@@ -97,15 +93,6 @@ def _estimate_row(label: str, on: str, pooled: Scores) -> str:
         f"± {_format_number(spread, pooled)}" if spread is not None else "" for spread in spreads
     ]
     return _draw_table_row(label, values, pooled, notes)
-
-
-def _draw_perplexities(scores: Scores) -> Iterator[str]:
-    """Yield the perplexity on each task with a known loss per token."""
-    for task in scores.tasks:
-        if task.metric == NATS_PER_TOKEN:
-            values = [scores.values[model][task.name] for model in scores.models]
-            cells = [f"{math.exp(value):.4g}" if value < 700 else "inf" for value in values]
-            yield table_row([f"{task.name} (perplexity)", *cells])
 
 
 def _find_new_means(scores: Scores) -> Iterator[tuple[str, str]]:

@@ -43,7 +43,6 @@ from emberge_evaluate.score_model import (
 )
 from emberge_evaluate.selection import Ranked, RankedModels, Selection, choose, value_of
 
-TABLE = "selection.md"
 CHECKPOINTS = "checkpoints"
 # Details of the best model's artifact about its training and the model that the training started from.
 _ORIGIN = ("base", "base_reference", "base_fingerprint", "learning_rate")
@@ -69,8 +68,8 @@ class Select(Step):
     removed.
 
     Test data is refused, as a chosen model's score on the data of the choice is too high; evaluators must set
-    `split: dev`. Scores of other steps and runs are used again. The result has `selection.md`: the ranking,
-    the chosen models, and the reason and lead of each.
+    `split: dev`. Scores of other steps and runs are used again. The report shows the ranking, the chosen
+    models, and the reason and lead of each.
 
     Example:
         best:
@@ -211,7 +210,6 @@ class Select(Step):
             interval=self._estimate_lead(choice, group, tasks, scores, workspace.seed),
             losses=self.metric == LOSS,
         )
-        (workspace.folder / TABLE).write_text(selection.table(), encoding="utf-8")
         return _make_artifact(selection, files, candidates)
 
     def _list_candidates(self, workspace: Workspace) -> Candidates:
@@ -317,7 +315,6 @@ def _make_artifact(
         size=sizes.pop() if len(sizes) == 1 else None,
         parents=(choice.best.name,),
         details={
-            "table": TABLE,
             "chosen_from": len(choice.ranking),
             "chosen_by": selection.by,
             "chosen_because": selection.summary,

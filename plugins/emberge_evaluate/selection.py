@@ -1,15 +1,15 @@
-"""Selection of a model: the ranks of candidates, the choice, and the table of both."""
+"""Selection of a model: the ranks of candidates, the choice, and the figure of both."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from emberge import TaskInfo, TaskScore
 from emberge.evaluating import FEW, parts_of_group
-from emberge.wording import count_noun, prose, table_lines
+from emberge.wording import count_noun
 
 _GROUPS = {
     "all": "the mean over tasks",
@@ -122,11 +122,6 @@ class Selection:
         rank = self.choice.ranking.index(ranked) + 1
         return f"number {rank} by {self.by}" if ranked.chosen else ""
 
-    def table(self) -> str:
-        """Return the ranking as Markdown."""
-        lines = [prose(self.summary), "", *self._build_table_rows(), "", *self._draw_rule()]
-        return "\n".join(lines) + "\n"
-
     def figure(self) -> dict[str, Any]:
         """Return the ranking as a figure of a report: a chart of scores and their table."""
         names = [ranked.name for ranked in self.choice.ranking]
@@ -149,16 +144,6 @@ class Selection:
             return _GROUPS[self.by]
         named = any(task.name == self.by for task in self.tasks)
         return self.by if named else f"the mean over tasks of kind {self.by}"
-
-    def _draw_rule(self) -> Iterator[str]:
-        names = ", ".join(task.name for task in self.tasks)
-        yield f"Development data of {count_noun(len(self.tasks), 'task')}: {prose(names)}."
-        if self.losses:
-            yield "Values are losses, of which less is better; a point is a hundredth."
-
-    def _build_table_rows(self) -> list[str]:
-        head, *rows = self._build_table_cells()
-        return table_lines(head, rows, f"l{'r' * (len(head) - 2)}l")
 
     def _build_table_cells(self) -> list[list[str]]:
         """Return the cells of the table's head and rows, the best model first."""

@@ -19,13 +19,10 @@ from emberge import (
     Workspace,
 )
 from emberge.data import one_by_one
-from emberge.wording import table_lines
 
 from emberge_boom.study.study import FILE, Study, write_study
 from emberge_boom.study.study_checks import check_training
 from emberge_boom.study.study_run import StudyOptions, StudyRun
-
-TABLE = "interactions.md"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,21 +99,18 @@ class Interactions(StudyOptions, Step):
         Raises:
             DataError: if losses cannot be compared.
         """
-        from emberge_boom.study.study_figures import figures_of, make_cut_rows
+        from emberge_boom.study.study_figures import figures_of
 
         if not self._runs:
             raise DataError(_explain_missing_datasets(self.data))
         runs = [workspace.artifact(reference)[1] for reference in self._runs.values()]
         study = gather_study(runs)
         write_study(workspace.folder, study)
-        table = table_lines(["threshold from", "clusters", "which"], make_cut_rows(study), "rrl")
-        (workspace.folder / TABLE).write_text("\n".join([*table, ""]), encoding="utf-8")
         return Artifact(
             kind="file",
             parents=runs[0].parents,
             details={
                 "file": FILE,
-                "table": TABLE,
                 "datasets": {
                     name: {"task": study.tasks[name], "rows": study.rows, "of": study.sizes[name]}
                     for name in study.names

@@ -30,13 +30,13 @@ def figures_of(study: Study) -> list[dict[str, Any]]:
             "table": {
                 "title": "Every way to cut the tree",
                 "head": ["Threshold from", "Clusters", "Which"],
-                "rows": make_cut_rows(study),
+                "rows": _make_cut_rows(study),
             },
         },
     ]
 
 
-def make_cut_rows(study: Study) -> list[list[str]]:
+def _make_cut_rows(study: Study) -> list[list[str]]:
     """Return [lowest threshold, number of clusters, clusters] for each way to cut the tree."""
     return [
         [f"{threshold:.4g}", str(len(clusters)), "; ".join(cluster_lines(clusters))]

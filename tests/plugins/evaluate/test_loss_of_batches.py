@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -90,8 +89,8 @@ def test_a_data_sets_loss_is_that_of_its_batches(
     assert chosen["model"] == min(expected, key=expected.__getitem__)
     # Embeddings of both are float32 and of length 1, over a temperature of 0.1.
     assert chosen["value"] == pytest.approx(expected[chosen["model"]], abs=1e-5)
-    rows = re.findall(r"^\| (sibling\d) \| ([\d.]+) ", (made / "selection.md").read_text(), re.M)
-    shown = {name: float(number) for name, number in rows}
+    (figure,) = artifact.details["figures"]
+    shown = {name: float(number) for name, number, *_ in figure["table"]["rows"]}
     assert shown == pytest.approx(expected, abs=6e-5), "four digits"
 
 

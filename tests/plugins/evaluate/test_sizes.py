@@ -25,8 +25,8 @@ from emberge.encoding import TextEmbedder
 from emberge.evaluating import read_scores
 from emberge_evaluate.evaluate_step import Evaluate, EvaluatedModel
 from emberge_evaluate.requirements import Requirement
+from emberge_evaluate.score_columns import column_problems
 from emberge_evaluate.seed_groups import read_variables
-from emberge_evaluate.size_columns import size_problems
 from emberge_mteb import EvalEntry, Mteb
 
 from tests.support.bench import BACKBONE, Bench, embedded_texts, model_at, write_catalogue
@@ -212,7 +212,7 @@ def test_tasks_without_the_sizes_of_others_are_refused() -> None:
         TASKS[1],
         TASKS[1].at_size(8),
     ]
-    (fault,) = size_problems(mixed)
+    (fault,) = column_problems(mixed)
     assert "pairs" in fault
     assert "code" not in fault
-    assert list(size_problems(TASKS)) == []
+    assert list(column_problems(TASKS)) == []
