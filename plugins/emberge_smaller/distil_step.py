@@ -11,7 +11,6 @@ from emberge import (
     Artifact,
     Backbone,
     DataEntry,
-    Expected,
     Guide,
     Loss,
     ModelRef,
@@ -25,7 +24,6 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.contracts import ParameterCount
 from emberge.model_folder import TextLimit
 from emberge.training import FitOptions
 
@@ -93,8 +91,7 @@ class Distil(FitOptions, Step):
             raise ValueError("teachers names no model")
 
     def check(self, context: Preflight) -> Iterable[Problem]:
-        student = self.student.preview(context, self.teachers[0])
-        for message in student.problems:
+        for message in self.student.find_problems(context, self.teachers[0]):
             yield context.problem(message, "student")
         yield from self._check_losses(context)
         if self.backbone.leaves_adapter:
@@ -108,7 +105,7 @@ class Distil(FitOptions, Step):
         if problems_of_teachers:
             return  # the training would report them again as those of its guide
         training = self._build_training(context.plugins, self.student.template(self.teachers))
-        yield from training.check(_StudentPreflight(context, student.parameters))
+        yield from training.check(context)
 
     def _check_losses(self, context: Preflight) -> Iterator[Problem]:
         """Yield a problem if no loss has the teachers as its guide."""
@@ -194,28 +191,6 @@ class Distil(FitOptions, Step):
             parents=(base.name, *(one.text for one in self.teachers if one != begins_at)),
             details={**artifact.details, **details},
         )
-
-
-@dataclass(frozen=True)
-class _StudentPreflight:
-    """Context of the check of a student's training, which announces the student's own size.
-
-    `parameters` are those of a student of layers; None if they are those of the model that it begins at.
-    """
-
-    context: Preflight
-    parameters: ParameterCount | None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.context, name)
-
-    def expect(self, expected: Expected) -> None:
-        self.context.expect(dataclasses.replace(expected, parameters=self.parameters))
-
-    def expect_disk(
-        self, model: ModelRef, size: int, parameters: ParameterCount | None = None
-    ) -> None:
-        self.context.expect_disk(model, size, parameters or self.parameters)
 
 
 def _list_losses(losses: PerDataset[tuple[Loss, ...]]) -> list[Loss]:

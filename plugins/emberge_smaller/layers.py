@@ -132,21 +132,12 @@ class LayerStack:
         folder, count = self.checkpoint.folder, self.count
         if not numbers:
             raise CheckpointError(f"{folder}: no layers are named; it has {count}, from 0 on")
-        unknown = [str(n) for n in numbers if not 0 <= n < count]
-        if unknown:
+        sound = sorted({n for n in numbers if 0 <= n < count})
+        if list(numbers) != sound:
+            remedy = f"; write {sound}" if sound else ""
             raise CheckpointError(
-                f"{folder}: has no layer {join_some(unknown)}; it has {count_noun(count, 'layer')}, "
-                f"0 to {count - 1}"
-            )
-        repeated = sorted({n for n in numbers if list(numbers).count(n) > 1})
-        if repeated:
-            raise CheckpointError(
-                f"{folder}: layer {join_some(map(str, repeated))} is named twice; name each once"
-            )
-        if list(numbers) != sorted(numbers):
-            raise CheckpointError(
-                f"{folder}: the layers {join_some(map(str, numbers), 12)} are not in their order; write "
-                f"{sorted(numbers)}"
+                f"{folder}: the layers {join_some(map(str, numbers), 12)} are not some of its "
+                f"{count_noun(count, 'layer')}, 0 to {count - 1}, each once and in their order{remedy}"
             )
         if self.checkpoint.has_weights:
             self._require_places(numbers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,19 +15,10 @@ from emberge import (
     WholeNumber,
     Workspace,
 )
-from emberge.contracts import ParameterCount
 from emberge.files import fill_once
-from emberge.model_folder import Checkpoint, count_parameters
+from emberge.model_folder import Checkpoint
 
 from emberge_smaller.layers import LayerStack, cut_layers
-
-
-@dataclass(frozen=True)
-class StudentPreview:
-    """Problems of a student of layers, and its number of parameters if it has no problems and has weights."""
-
-    problems: tuple[str, ...] = ()
-    parameters: ParameterCount | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,24 +41,17 @@ class Student:
         """Return the model that has the student's tokenizer, modules and size of embeddings."""
         return self.model if self.model is not None else teachers[0]
 
-    def preview(self, context: Preflight, teacher: ModelRef) -> StudentPreview:
-        """Return problems of cutting the layers from the teacher, and the number of their parameters."""
-        if self.layers is None:
-            return StudentPreview()
-        folder = context.whole_model(teacher)
-        if folder is None:
-            return StudentPreview()
+    def find_problems(self, context: Preflight, teacher: ModelRef) -> Iterator[str]:
+        """Yield a problem if the layers cannot be cut from the teacher."""
+        folder = None if self.layers is None else context.whole_model(teacher)
+        if self.layers is None or folder is None:
+            return
         try:
-            stack = LayerStack(Checkpoint(folder))
-            numbers = stack.choose(self.layers)
-            parameters = None
-            if stack.checkpoint.has_weights:
-                left_out = stack.list_left_out(numbers)
-                parameters = count_parameters(stack.checkpoint, left_out=left_out)
+            choice = LayerStack(Checkpoint(folder)).describe_choice(self.layers)
         except EmbergeError as error:
-            return StudentPreview((str(error),))
-        context.note("student", [stack.describe_choice(self.layers)])
-        return StudentPreview(parameters=parameters)
+            yield str(error)
+            return
+        context.note("student", [choice])
 
     def __str__(self) -> str:
         return str(self.model) if self.model is not None else f"layers {self.layers}"

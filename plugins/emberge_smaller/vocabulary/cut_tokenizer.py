@@ -1,4 +1,4 @@
-"""A tokenizer cut to some of its tokens, in the file formats that it had."""
+"""A tokenizer cut to some of its tokens, as tokenizer.json."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from emberge import CheckpointError
 from emberge.model_folder import list_other_formats, read_object
 
 from emberge_smaller.vocabulary.subword_vocabulary import SubwordVocabulary, number_tokens
-from emberge_smaller.vocabulary.token_ids import renumber_ids
+from emberge_smaller.vocabulary.token_ids import Change, renumber_ids
 
 _PLACE = "\x00vocabulary\x00"
-_FILES = ("vocab.txt", "vocab.json", "merges.txt", "tokenizer.json")
+# Other files that have the vocabulary, or a part of it.
+_FILES = ("vocab.txt", "vocab.json", "merges.txt", "added_tokens.json", "tokenizer.json")
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,21 +117,11 @@ class CutTokenizer:
             files["tokenizer_config.json"] = self._renumber_config(
                 read_object(folder / "tokenizer_config.json")
             )
-        if (folder / "added_tokens.json").is_file():
-            added = read_object(folder / "added_tokens.json")
-            files["added_tokens.json"] = {
-                token: self.new_ids[self.vocabulary.ids[token]]
-                for token in added
-                if self.vocabulary.ids.get(token) in self.new_ids
-            }
-        older_files = self._write_older_files()
-        return files | {
-            name: content for name, content in older_files.items() if (folder / name).is_file()
-        }
+        return files
 
     def _renumber_config(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return tokenizer_config.json, in which some releases list added tokens by their ids."""
-        changed: dict[str, Any] = renumber_ids(config, self.new_ids)
+        changed: dict[str, Any] = renumber_ids(config, self.new_ids.get)
         listed = config.get("added_tokens_decoder")
         if isinstance(listed, Mapping):
             changed["added_tokens_decoder"] = {
@@ -140,24 +131,13 @@ class CutTokenizer:
             }
         return changed
 
-    def _write_older_files(self) -> dict[str, Mapping[str, Any] | str]:
-        """Return the vocabulary in the older formats that this algorithm has."""
-        if self.vocabulary.kind == "WordPiece":
-            return {"vocab.txt": "".join(f"{token}\n" for token in self.base_ids)}
-        if self.vocabulary.kind == "BPE":
-            lines = "".join(f"{first} {second}\n" for first, second in self.merges)
-            return {"vocab.json": dict(self.base_ids), "merges.txt": "#version: 0.2\n" + lines}
-        return {}
-
     def find_stale(self, folders: Sequence[Path]) -> list[Path]:
         """Return files of these folders that have the old vocabulary, and that tokenizer.json replaces."""
-        own = self.vocabulary.path.parent
-        written = {own / name for name in ("tokenizer.json", *self._write_older_files())}
         stale: list[Path] = []
         for folder in folders:
             stale += list_other_formats(folder)
             files = (folder / name for name in _FILES)
-            stale += [path for path in files if path.is_file() and path not in written]
+            stale += [path for path in files if path.is_file() and path != self.vocabulary.path]
         return stale
 
 
@@ -168,41 +148,31 @@ def _change_lists(content: Mapping[str, Any], new_ids: Mapping[int, int]) -> dic
     if isinstance(padding, Mapping) and isinstance(padding.get("pad_id"), int):
         changed["padding"] = {**padding, "pad_id": new_ids.get(padding["pad_id"], 0)}
     if content.get("post_processor") is not None:
-        changed["post_processor"] = _change_processor(content["post_processor"], new_ids)
+        changed["post_processor"] = _change_processor(
+            content["post_processor"], new_ids.__getitem__
+        )
     return changed
 
 
-def _change_processor(part: Any, new_ids: Mapping[int, int]) -> Any:
+def _change_processor(part: Any, change: Change) -> Any:
     """Return a post-processor, or a part of one, with the new ids of its tokens."""
     if isinstance(part, list):
         is_pair = len(part) == 2 and isinstance(part[0], str) and isinstance(part[1], int)
         if is_pair:  # as in BertProcessing and RobertaProcessing
-            return [part[0], new_ids[part[1]]]
-        return [_change_processor(value, new_ids) for value in part]
+            return [part[0], change(part[1])]
+        return [_change_processor(value, change) for value in part]
     if not isinstance(part, Mapping):
         return part
     return {
-        key: [new_ids[number] for number in value]
+        key: [change(number) for number in value]
         if key == "ids" and isinstance(value, list)
-        else _change_processor(value, new_ids)
+        else _change_processor(value, change)
         for key, value in part.items()
     }
 
 
-def list_processor_ids(part: Any) -> list[int]:
-    """Return the token ids in the post-processor and the padding of a tokenizer.json."""
-    found: list[int] = []
-    if isinstance(part, list):
-        if len(part) == 2 and isinstance(part[0], str) and isinstance(part[1], int):
-            return [part[1]]
-        for value in part:
-            found += list_processor_ids(value)
-    elif isinstance(part, Mapping):
-        for key, value in part.items():
-            if key == "ids" and isinstance(value, list):
-                found += value
-            elif key == "pad_id" and isinstance(value, int):
-                found.append(value)
-            else:
-                found += list_processor_ids(value)
-    return found
+def list_processor_ids(content: Mapping[str, Any]) -> set[int]:
+    """Return the token ids in the post-processor of a tokenizer.json."""
+    named: set[int] = set()
+    _change_processor(content.get("post_processor"), named.add)
+    return named

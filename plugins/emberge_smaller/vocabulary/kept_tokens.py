@@ -19,7 +19,7 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from emberge_smaller.vocabulary.subword_vocabulary import SubwordVocabulary
 
@@ -27,23 +27,22 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Floor = Literal["scripts", "alphabet", "corpus"]
 _LEAST_SHARE = 1e-3  # of the letters in the corpus that a script must have
 
 
 def choose_tokens(
-    vocabulary: SubwordVocabulary, counts: NDArray[np.int64], floor: Floor, named: Iterable[int]
+    vocabulary: SubwordVocabulary, counts: NDArray[np.int64], named: Iterable[int]
 ) -> list[int]:
     """Return the ids to keep, in ascending order.
 
     `counts` [size] is how often each token occurs in the corpus. `named` are ids that files of the model
-    name. Added tokens, the unknown token and bytes are always kept, and `floor` decides which other tokens of
-    one character are.
+    name. Added tokens, the unknown token and bytes are always kept, and so are the single characters of the
+    corpus's scripts, digits, punctuation and symbols.
     """
     kept = {int(number) for number in counts.nonzero()[0]} | set(named) | set(vocabulary.added)
     if vocabulary.unknown_token is not None:
         kept.add(vocabulary.unknown_token)
-    kept |= set(_list_floor(vocabulary, counts, floor))
+    kept |= set(_list_characters(vocabulary, counts))
     if vocabulary.kind == "Unigram":
         kept.add(_find_lowest_score(vocabulary.scores))
     if vocabulary.kind == "BPE":
@@ -52,17 +51,11 @@ def choose_tokens(
     return sorted(kept & vocabulary.texts.keys())
 
 
-def _list_floor(
-    vocabulary: SubwordVocabulary, counts: NDArray[np.int64], floor: Floor
-) -> Iterator[int]:
-    """Yield the ids of bytes, and of the single characters that the floor keeps."""
-    scripts = _find_scripts(vocabulary, counts) if floor == "scripts" else frozenset()
+def _list_characters(vocabulary: SubwordVocabulary, counts: NDArray[np.int64]) -> Iterator[int]:
+    """Yield the ids of bytes, and of the single characters that are of no script or of the corpus's."""
+    scripts = _find_scripts(vocabulary, counts)
     for number, character in vocabulary.list_characters():
-        if (
-            character is None
-            or floor == "alphabet"
-            or (floor == "scripts" and script_of(character) in {None, *scripts})
-        ):
+        if character is None or script_of(character) in {None, *scripts}:
             yield number
 
 

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 _ID_KEY = re.compile(r"token_(id|ids|index)$|^(suppress|begin_suppress)_tokens$|^bad_words_ids$")
 _TEXT_KEY = re.compile(r"_tokens?(_id|_decoder)?$")
 _SIZE, _MULTIPLE = "vocab_size", "pad_vocab_size_multiple"
+# Function from a token's id to its new one.
+Change = Callable[[int], int | None]
 
 
-def list_named_ids(config: Any) -> Iterator[int]:
-    """Yield the token ids in a config: those of its special tokens, and of images and clips."""
-    if isinstance(config, list):
-        for value in config:
-            yield from list_named_ids(value)
-    for key, value in config.items() if isinstance(config, Mapping) else ():
-        yield from _list_numbers(value) if _ID_KEY.search(key) else list_named_ids(value)
-
-
-def _list_numbers(value: Any) -> Iterator[int]:
-    if isinstance(value, int) and not isinstance(value, bool):
-        yield value
-    for inner in value if isinstance(value, list) else ():
-        yield from _list_numbers(inner)
+def list_named_ids(config: Any) -> set[int]:
+    """Return the token ids in a config: those of its special tokens, and of images and clips."""
+    named: set[int] = set()
+    renumber_ids(config, named.add)
+    return named
 
 
 def list_named_texts(config: Any) -> Iterator[str]:
@@ -49,38 +42,36 @@ def _list_texts(value: Any) -> Iterator[str]:
             yield from _list_texts(inner)
 
 
-def renumber_ids(
-    config: Any, new_ids: Mapping[int, int], size: tuple[int, int] | None = None
-) -> Any:
+def renumber_ids(config: Any, change: Change, size: tuple[int, int] | None = None) -> Any:
     """Return a config with the new ids of its tokens, and null in place of an id that no token has.
 
-    Lists lose such ids, and a list of words the words that have one.
-    `size` is the number of tokens before and after; the config's `vocab_size` changes with it, and is no
-    longer rounded up.
+    `change` maps an id to the new one, or to None. Lists lose ids without one, and a list of words the words
+    that have such an id. `size` is the number of tokens before and after; the config's `vocab_size` changes
+    with it, and is no longer rounded up.
     """
     if isinstance(config, list):
-        return [renumber_ids(value, new_ids, size) for value in config]
+        return [renumber_ids(value, change, size) for value in config]
     if not isinstance(config, Mapping):
         return config
     changed: dict[str, Any] = {}
     for key, value in config.items():
         if _ID_KEY.search(key):
-            changed[key] = _change_numbers(value, new_ids)
+            changed[key] = _change_numbers(value, change)
         elif size is not None and key == _SIZE and value == size[0]:
             changed[key] = size[1]
         elif size is not None and key == _MULTIPLE and isinstance(value, int):
             changed[key] = 1
         else:
-            changed[key] = renumber_ids(value, new_ids, size)
+            changed[key] = renumber_ids(value, change, size)
     return changed
 
 
-def _change_numbers(value: Any, new_ids: Mapping[int, int]) -> Any:
+def _change_numbers(value: Any, change: Change) -> Any:
     if isinstance(value, list):
-        changes = [(inner, _change_numbers(inner, new_ids)) for inner in value]
+        changes = [(inner, _change_numbers(inner, change)) for inner in value]
         return [new for old, new in changes if new is not None and _has_all(old, new)]
     if isinstance(value, int) and not isinstance(value, bool):
-        return new_ids.get(value, value if value < 0 else None)
+        return value if value < 0 else change(value)
     return value
 
 

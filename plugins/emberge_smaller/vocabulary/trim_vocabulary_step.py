@@ -26,7 +26,7 @@ from emberge.wording import count_noun
 
 from emberge_smaller.corpus import read_corpus
 from emberge_smaller.vocabulary.cut_tokenizer import CutTokenizer
-from emberge_smaller.vocabulary.kept_tokens import Floor, choose_tokens
+from emberge_smaller.vocabulary.kept_tokens import choose_tokens
 from emberge_smaller.vocabulary.subword_vocabulary import SubwordVocabulary
 from emberge_smaller.vocabulary.trimmed_model import TrimmedModel, list_named_tokens, require_table
 
@@ -50,10 +50,10 @@ class TrimVocabulary(Step):
 
     Multilingual models have 250,000 tokens, most of them of languages that a team never reads, and the
     embedding is most of a small model's weights (Abdaoui et al., 2020, arXiv:2010.05609). The step keeps the
-    tokens that occur in `data`, all special and added tokens, bytes, and the single characters that `floor`
-    names. It renumbers them in their order, and cuts tokenizer, embedding, heads and ids in configs with
-    them. WordPiece, Unigram and BPE are cut in their own format; other files of the same vocabulary, such as
-    SentencePiece's, are left out.
+    tokens that occur in `data`, all special and added tokens, bytes, and the single characters of the scripts
+    in the data, with digits, punctuation and symbols. It renumbers them in their order, and cuts
+    tokenizer.json, embedding, heads and ids in configs with them. WordPiece, Unigram and BPE can be cut;
+    other files of the same vocabulary, such as vocab.txt or SentencePiece's, are left out.
 
     A text whose tokens are all kept has the same tokens and the same bytes of its embedding as before. The
     step proves it: for the tokens on all texts of `data` and for the embeddings on a sample of them. The
@@ -77,9 +77,6 @@ class TrimVocabulary(Step):
     """Texts that stay as they are: all texts of these data sets."""
     held_out: tuple[DataEntry, ...] = ()
     """Texts that do not choose tokens; the share of them that is covered is in the artifact."""
-    floor: Floor = "scripts"
-    """Single characters to keep: those of the scripts in the data, and digits, punctuation and symbols
-    (`scripts`), all that the tokenizer has (`alphabet`), or those in the data alone (`corpus`)."""
     backbone: Backbone = component("text_encoder")
     """Backbone that reads the texts before and after, for the proof."""
 
@@ -121,7 +118,7 @@ class TrimVocabulary(Step):
             counts = before.tokens.count(vocabulary.size)
             unknown = require_known(vocabulary, counts)
             named = list_named_tokens(checkpoint, vocabulary)
-            kept = choose_tokens(vocabulary, counts, self.floor, named)
+            kept = choose_tokens(vocabulary, counts, named)
             trimmed = TrimmedModel(checkpoint, CutTokenizer(vocabulary, kept), table)
             trimmed.write(workspace, model.fingerprint)
             proof = self._prove(trimmed, before, workspace)
@@ -135,7 +132,6 @@ class TrimVocabulary(Step):
                 **model.as_base(self.model),
                 "vocabulary": {"before": rows, "after": left_rows},
                 "megabytes": {"before": round(size, 3), "after": round(left_size, 3)},
-                "floor": self.floor,
                 "unknown_share": unknown,
                 "left_out": list(trimmed.left_out),
                 **proof,

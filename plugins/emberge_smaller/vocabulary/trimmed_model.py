@@ -39,16 +39,18 @@ def list_named_tokens(checkpoint: Checkpoint, vocabulary: SubwordVocabulary) -> 
     Raises:
         CheckpointError: if the tokenizer puts ids around a text that no token has.
     """
-    named = set(list_processor_ids([vocabulary.content.get("post_processor")]))
+    named = list_processor_ids(vocabulary.content)
     unknown_ids = sorted(named - vocabulary.texts.keys())
     if unknown_ids:
         raise CheckpointError(
             f"{vocabulary.path}: its post_processor has the id {join_some(map(str, unknown_ids))}, which no "
             "token has; get the tokenizer again"
         )
-    named |= set(list_processor_ids([vocabulary.content.get("padding")]))
+    padding = vocabulary.content.get("padding")
+    if isinstance(padding, Mapping) and isinstance(padding.get("pad_id"), int):
+        named.add(padding["pad_id"])
     for path in _find_files(checkpoint, _CONFIGS):
-        named |= set(list_named_ids(read_object(path)))
+        named |= list_named_ids(read_object(path))
     for path in _find_files(checkpoint, _NAMING):
         texts = list_named_texts(read_object(path))
         named |= {vocabulary.ids[text] for text in texts if text in vocabulary.ids}
@@ -119,7 +121,7 @@ class TrimmedModel:
         size = (self._stated_size, len(self.cut.rows))
         files: dict[str, Mapping[str, Any] | str] = {
             path.relative_to(folder).as_posix(): renumber_ids(
-                read_object(path), self.cut.new_ids, size
+                read_object(path), self.cut.new_ids.get, size
             )
             for path in _find_files(checkpoint, _CONFIGS)
         }

@@ -197,11 +197,11 @@ def test_a_first_layer_that_is_unlike_the_others_stays_first(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("layers", "fix"),
     [
-        ((0, 7), "has no layer 7; it has 4 layers, 0 to 3"),
-        ((0, 4), "has no layer 4; it has 4 layers, 0 to 3"),
-        ((-1,), "has no layer -1"),
+        ((0, 7), "layers 0, 7 are not some of its 4 layers, 0 to 3"),
+        ((0, 4), r"write \[0\]"),
+        ((-1,), "layers -1 are not some of its 4 layers"),
         ((2, 0), r"write \[0, 2\]"),
-        ((1, 1), "layer 1 is named twice"),
+        ((1, 1), r"each once and in their order; write \[1\]"),
         ((), "no layers are named; it has 4"),
         (5, "it has 4, of which from 1 to 4 can be kept"),
         (0, "from 1 to 4"),

@@ -213,16 +213,14 @@ steps:
         _run(place, adapter + _student("$thin", epochs=1).removeprefix("\nsteps:"))
 
 
-def test_a_student_of_layers_is_announced_by_its_own_size_and_out_may_be_relative(
+def test_a_student_of_layers_may_be_below_a_relative_out(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The student's folder is below it, and its path is no name of a model on a hub."""
     monkeypatch.chdir(place)
     recipe, plugins = _recipe(place, _student(student="{layers: [2]}", epochs=1))
-    (disk,) = check_recipe(recipe, plugins, sizes=True).disk
     run_recipe(recipe, Path("out"), plugins, machine=Machine(), quiet=True)
-    weights = load_file(place / "out" / "small" / "model.safetensors")
-    assert disk.parameters == sum(weight.numel() for weight in weights.values())
+    assert (place / "out" / "small" / "model.safetensors").is_file()
 
 
 def test_an_ensemble_leads_to_the_mean_of_its_vectors(place: Path) -> None:
@@ -349,7 +347,7 @@ def test_losses_of_single_datasets_read_the_teachers_too(place: Path) -> None:
         (_student("./narrow", "{model: ./teacher}"), "dense: 16"),
         (_student("[./teacher, ./narrow]"), "share no space; take a loss of scores"),
         (_student(student="{layers: [2, 0]}"), r"write [0, 2]"),
-        (_student(student="{layers: [0, 7]}"), "has no layer 7"),
+        (_student(student="{layers: [0, 7]}"), "are not some of its"),
         (_student(student="{layers: [0], model: ./b}"), "either a 'model' or 'layers'"),
         (_student("./data"), "./data"),
         (_student(data="[]"), "no data to train on"),
