@@ -92,8 +92,6 @@ class AsEncoder(Step):
             checkpoint = Checkpoint(folder)
             mask = find_mask_token(checkpoint, self.mask_token)
             self._build(checkpoint, mask, model.fingerprint, workspace)
-        if mask is not None:
-            mask.require(Layout.read(workspace.folder).trunk_folder)
         device = workspace.machine.device
         self.backbone.load(workspace.folder, device=device, dtype="float32")
         return Artifact(

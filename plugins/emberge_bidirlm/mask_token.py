@@ -24,19 +24,6 @@ class MaskToken:
         contents = with_mask_token(checkpoint.trunk, self.token)
         return {checkpoint.in_trunk(name): content for name, content in contents.items()}
 
-    def require(self, folder: Path) -> None:
-        """Check that the tokenizer in a transformer's folder has this mask token and no added token.
-
-        Raises:
-            CheckpointError: if the tokenizer has another mask token.
-        """
-        tokenizer = load_tokenizer(folder)
-        if tokenizer.mask_token_id != self.id:
-            raise CheckpointError(
-                f"{folder}: its tokenizer gives the mask token '{self.token}' the id "
-                f"{tokenizer.mask_token_id} in place of {self.id}; choose another mask_token"
-            )
-
 
 def find_mask_token(checkpoint: Checkpoint, requested: str | int | None) -> MaskToken | None:
     """Return a checkpoint's mask token: the `requested` token or id, or else the tokenizer's own.

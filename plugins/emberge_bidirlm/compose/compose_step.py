@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from emberge import (
     Artifact,
-    CheckpointError,
     EmbergeError,
     ModelRef,
     Preflight,
@@ -20,20 +17,17 @@ from emberge import (
     Workspace,
 )
 from emberge.model_folder import Checkpoint
-from emberge.tensor_files import TensorSpec
 from emberge.wording import count_by_first_word, count_noun
 
 from emberge_bidirlm.compose.composition import Composition, RopeFrom
 from emberge_bidirlm.compose.processors import processor_config
 from emberge_bidirlm.compose.specialist import Kind, Specialist
-from emberge_bidirlm.compose.target import ComposedClass
 
 _KINDS: tuple[Kind, ...] = ("vision", "audio")
 _OPENS = (
     "sentence-transformers needs torchvision to open it, for text too, as its processor of images does; "
     "emberge does not"
 )
-_PIECE = 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +36,8 @@ class Compose(Step):
 
     The step follows BidirLM's omnimodal model (arXiv:2604.02045). `text` is an encoder; in the paper it is
     the merge of a text model's trunk with the trunks of `vision` (a Qwen3-VL) and `audio` (a Qwen3-ASR),
-    which a step `merge` with `part: text` makes. Towers and projectors are copied byte for byte; their hashes
-    are in the artifact. Trunks and heads of specialists are not copied; the artifact names them.
+    which a step `merge` with `part: text` makes. Towers and projectors are copied byte for byte.
+    Trunks and heads of specialists are not copied; the artifact names them.
 
     With both specialists the result is a dense `qwen3_omni_moe_thinker`; with a single one it has the class
     of that specialist. Plain `AutoModel` loads the result, and SentenceTransformers 6 opens it as one encoder
@@ -148,7 +142,7 @@ class Compose(Step):
             for warning in plan.warnings if self._has_steps else ():
                 workspace.warn(warning)
             _build(plan, [model.fingerprint for model in models.values()], workspace)
-            details = _describe_result(plan, workspace.folder)
+            details = _describe_result(plan)
         return Artifact(
             kind="model",
             size=models["text"].size,
@@ -178,10 +172,14 @@ def _build(plan: Composition, content: list[str], workspace: Workspace) -> None:
     )
 
 
-def _describe_result(plan: Composition, result: Path) -> dict[str, Any]:
-    """Compare the finished towers with the specialists' towers, and return the artifact's details."""
+def _describe_result(plan: Composition) -> dict[str, Any]:
+    """Return the artifact's details: class, positions, towers, and what is left out."""
     towers = {
-        kind: {"of": plan.names[kind], **prove_tower(entry, plan.target, result)}
+        kind: {
+            "of": plan.names[kind],
+            "tensors": len(entry.tower),
+            "parameters": sum(spec.elements for spec in entry.tower.values()),
+        }
         for kind, entry in plan.specialists.items()
     }
     facts: dict[str, Any] = {
@@ -211,41 +209,3 @@ def _summarise(plan: Composition) -> list[str]:
         omissions = f"; left out: {count_by_first_word(omitted_names)}" if omitted_names else ""
         lines.append(f"'{name}': {count_noun(count, 'tensor')} copied{omissions}")
     return [*lines, *plan.tokens.lines]
-
-
-def prove_tower(specialist: Specialist, target: ComposedClass, result: Path) -> dict[str, Any]:
-    """Check that the finished model has a specialist's tower unchanged; return the tower's size and hash.
-
-    Raises:
-        CheckpointError: if a tensor of the tower is different in the result.
-    """
-    specs = Checkpoint(result).specs
-    copies = {name: specs[target.name(name)] for name in specialist.tower}
-    source_hash, result_hash = tower_hash(specialist.tower), tower_hash(copies)
-    if source_hash != result_hash:
-        raise CheckpointError(
-            f"{result}: its {specialist.kind} tower is not that of {specialist.checkpoint.folder}; remove "
-            "the result and run again"
-        )
-    return {
-        "tensors": len(specialist.tower),
-        "parameters": sum(spec.elements for spec in specialist.tower.values()),
-        "sha256": source_hash,
-    }
-
-
-def tower_hash(tensors: Mapping[str, TensorSpec]) -> str:
-    """Return the SHA-256 of tensors in the order of their names: name, shape, dtype and bytes of each."""
-    from emberge.tensor_files import TensorReader
-
-    digest = hashlib.sha256()
-    with TensorReader() as reader:
-        for name in sorted(tensors):
-            spec = tensors[name]
-            digest.update(f"{name} {list(spec.shape)} {spec.dtype}\n".encode())
-            size = spec.elements * spec.itemsize
-            for start in range(0, size, _PIECE):
-                piece = bytearray(min(_PIECE, size - start))
-                reader.read_bytes(spec, start, memoryview(piece))
-                digest.update(piece)
-    return digest.hexdigest()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import re
 import warnings
@@ -227,21 +226,17 @@ def tower_of(folder: Path) -> dict[str, Tensor]:
     return {n: t for n, t in found.items() if not n.startswith(("language_model.", "lm_head."))}
 
 
-def test_towers_are_bit_identical_and_their_hashes_are_recorded(made: dict[str, Path]) -> None:
+def test_towers_are_bit_identical_and_their_sizes_are_recorded(made: dict[str, Path]) -> None:
     result = weights(made["both"])
     artifact = read_artifact(made["both"])
     assert artifact is not None
     for kind in ("vision", "audio"):
-        hashed = hashlib.sha256()
         tower = tower_of(made[kind])
         for name in sorted(tower):
             copy = result[thinkers_name(name)]
             raw = tower[name].contiguous().numpy().tobytes()
             assert copy.contiguous().numpy().tobytes() == raw, name
-            dtype = str(copy.dtype).removeprefix("torch.")
-            hashed.update(f"{name} {list(copy.shape)} {dtype}\n".encode() + raw)
         recorded = artifact.details["composed"]["towers"][kind]
-        assert recorded["sha256"] == hashed.hexdigest()
         assert recorded["tensors"] == len(tower)
         assert recorded["parameters"] == sum(tensor.numel() for tensor in tower.values())
 
