@@ -32,7 +32,7 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.contracts import embedding_problems
+from emberge.contracts import embedding_problems, loss_problems
 from emberge.training import BatchOptions
 
 if TYPE_CHECKING:
@@ -143,16 +143,10 @@ class MeasureStatistics(BatchOptions, Step):
             yield from sampler.check(context)
         checked = check_datasets(context, self.data)
         yield from checked.problems
-        for head in checked.heads:
-            if self.measure == "gram" or head.example.positive_scores is not None:
-                continue
-            for loss in self.loss.of(head.info.name, head.info.task) or ():
-                if "positive_score" in loss.needs:
-                    yield context.problem(
-                        f"loss {type(loss).__name__} needs scores, which dataset '{head.info.name}' has "
-                        "not; choose another under by_task",
-                        "loss",
-                    )
+        for head in checked.heads if self.measure == "fisher" else ():
+            scored = head.example.positive_scores is not None
+            for message in loss_problems(self.loss, head.info, scored=scored):
+                yield context.problem(message, "loss")
 
     def run(self, workspace: Workspace) -> Artifact:
         models = {

@@ -53,9 +53,6 @@ class EvaluateDuringTraining:
     def check(self, context: Preflight, start: ModelRef) -> Iterator[Problem]:
         """Yield problems that can be found before a run; `start` is the model from which training starts."""
         folder = context.model(start)
-        for name, value in (("every", self.every), ("patience", self.patience)):
-            if value is not None and value < 1:
-                yield context.problem(f"{name} must be at least 1, not {value}", f"evaluate.{name}")
         tasks_ahead: list[TaskInfo] = []
         all_known = True
         for evaluator in self.evaluators:

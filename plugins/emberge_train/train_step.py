@@ -41,7 +41,7 @@ from emberge.training import FitOptions, FitResult, choose_negatives
 
 from emberge_train.evaluate_during_training import EvaluateDuringTraining
 from emberge_train.trackers import open_trackers, tracker_problems
-from emberge_train.training_warnings import data_warnings, loss_warnings, option_warnings
+from emberge_train.training_warnings import data_warnings, loss_warnings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -126,8 +126,6 @@ class Train(FitOptions, Step):
             )
             return
         yield from self._check_guides(context)
-        for option, warning in option_warnings(self):
-            yield context.warning(warning, option)
         for warning in loss_warnings(self.loss):
             yield context.warning(warning, "loss")
         for sampler in self.sampler:

@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 import yaml
 from emberge import Loss, check_recipe, load_plugins, load_recipe
-from emberge.training import FitOptions
 from emberge_train import SimilarityDistillation
 from emberge_train.losses.score_arithmetic import scale_warnings, temperature_warnings
-from emberge_train.training_warnings import option_warnings
 
 LINES = ("model", "data", "sampler", "loss")
 
@@ -63,29 +61,6 @@ UNSCORED = {"scale": 0.05, "unscored": True}
 # Data, options, the option that is doubted, and words of the warning.
 DOUBTED: list[tuple[str, dict[str, Any], str, str]] = [
     ("some", {"packing": 256}, "packing", "take it out"),
-    # A rate that leaves nothing of the model, or teaches nothing.
-    *(
-        (
-            "some",
-            {"learning_rate": rate},
-            "learning_rate",
-            f"^learning_rate {rate:g}:.*mean {meant}\\?$",
-        )
-        for rate, meant in ((5e5, "5e-5"), (2e5, "2e-5"), (1.5e4, "1.5e-4"))
-    ),
-    *(
-        (
-            "some",
-            {"learning_rate": rate},
-            "learning_rate",
-            f"^learning_rate {rate:g}:((?!did you).)*$",
-        )
-        for rate in (20.0, 1.0)
-    ),
-    ("some", {"learning_rate": 0}, "learning_rate", ""),
-    # A warm-up that is most of the training.
-    *(("some", {"warmup_ratio": share}, "warmup_ratio", "") for share in (1, 0.9, 0.51)),
-    ("some", {"warmup_steps": 60, "max_steps": 100}, "warmup_steps", ""),
     # A temperature of twenty, wherever it is.
     *(
         ("some", {"loss": loss}, "loss", "temperature 20:.*the temperature 0.05$")
@@ -126,9 +101,6 @@ def test_an_odd_option_is_doubted_at_its_line(
         ("some", {}),
         ("some", {"loss": USUAL, "learning_rate": 2e-5, "warmup_ratio": 0.1, "hard_negatives": 3}),
         ("none", {}),  # the default of hard negatives asks for none
-        ("some", {"learning_rate": 0.2}),  # tables of embeddings are trained with it
-        ("some", {"warmup_ratio": 0.5}),
-        ("some", {"warmup_steps": 50, "max_steps": 100}),
         ("some none", {"hard_negatives": 3}),
         ("none", {"hard_negatives": 0}),
         ("labels", {"hard_negatives": 3}),  # drawn by label
@@ -136,11 +108,6 @@ def test_an_odd_option_is_doubted_at_its_line(
 )
 def test_a_usual_training_is_not_doubted(place: Path, data: str, options: dict[str, Any]) -> None:
     assert warnings(place, *data.split(), **options) == {}
-
-
-@pytest.mark.parametrize("rate", [5e-5, 2e-5, 1.5e-4])
-def test_what_a_warning_of_a_rate_proposes_is_not_doubted(rate: float) -> None:
-    assert not list(option_warnings(FitOptions(learning_rate=rate)))
 
 
 def test_temperatures_and_scales_are_told_from_one_another() -> None:
