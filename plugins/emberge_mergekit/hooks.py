@@ -17,7 +17,7 @@ _STEPS = re.compile(r"\A(?!.*^---).*^steps[ \t]*:", re.MULTILINE | re.DOTALL)
 def read_recipe(text: str, path: Path | None) -> TranslatedRecipe | None:
     if _STEPS.search(text):  # one of ours, whose reader need not wait for the translator's import
         return None
-    from emberge_mergekit.recipe.translate import translate
+    from emberge_mergekit.translate import translate
 
     return translate(text, path)
 
@@ -25,8 +25,3 @@ def read_recipe(text: str, path: Path | None) -> TranslatedRecipe | None:
 @hookimpl
 def register_merge_strategies() -> Mapping[str, str]:
     return {"mergekit": "emberge_mergekit.strategy:Mergekit"}
-
-
-@hookimpl
-def register_steps() -> Mapping[str, str]:
-    return {"mergekit_vocabulary": "emberge_mergekit.recipe.vocabulary:MergekitVocabulary"}

@@ -1,16 +1,16 @@
-"""Calls of mergekit's merge methods; mergekit is imported inside functions, as its import is slow."""
+"""Calls of mergekit: its registry of methods, its configs, and merges of single tensors.
+
+mergekit is imported inside functions, as its import takes seconds.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
-import types
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, get_args
-
-from emberge_mergekit.methods import Method, Parameter
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,52 +35,37 @@ def without_chatter() -> Iterator[None]:
             logger.setLevel(old_level)
 
 
-def _import_registry() -> Any:
+def method_names() -> list[str]:
+    """Return the names of all methods in mergekit's registry."""
     with without_chatter():
         from mergekit.merge_methods import registry
 
-    return registry
+    return [method.spec.name for method in registry.registered_methods()]
 
 
-def registered_names() -> list[str]:
-    """Return the names of all methods in mergekit's registry."""
-    return [method.spec.name for method in _import_registry().registered_methods()]
+def find_method(name: str) -> Any | None:
+    """Return mergekit's object of a merge method; None if its registry has no such name."""
+    if name not in method_names():
+        return None
+    from mergekit.merge_methods import registry
+
+    return registry.get(name)
 
 
-def registered_method(name: str) -> Method:
-    """Return the declaration of a method in mergekit's registry.
-
-    Raises:
-        KeyError: if mergekit has no method of this name.
-    """
-    if name not in registered_names():
-        raise KeyError(name)
-    spec = _import_registry().get(name).spec
-    contract = spec.contract
-    return Method(
-        name,
-        {p.name: _convert_parameter(p) for p in spec.parameters},
-        base=contract.base.value,
-        least=contract.min_inputs,
-        most=contract.max_inputs,
-        models=(contract.min_non_base or 0, contract.max_non_base),
-    )
+def parameters_of(method: Any) -> dict[str, Any]:
+    """Return mergekit's specification of each parameter of a method, by name."""
+    return {parameter.name: parameter for parameter in method.spec.parameters}
 
 
-def _convert_parameter(declared: Any) -> Parameter:
-    default = None if declared.required else declared.default
-    return Parameter(
-        _find_kind(declared.value_type), declared.scope.value, default, declared.required
-    )
+def find_fault(parameter: Any, value: Any) -> str | None:
+    """Return what mergekit has against a value of a parameter; None if it takes the value."""
+    from pydantic import ValidationError
 
-
-def _find_kind(annotation: Any) -> Any:
-    """Return the plain type in an annotation such as `Optional[float]`."""
-    names_by_type = {bool: "bool", int: "int", float: "float", str: "str"}
-    if annotation in names_by_type:
-        return names_by_type[annotation]
-    inner_types = [a for a in get_args(annotation) if a is not types.NoneType]
-    return _find_kind(inner_types[0]) if inner_types else "str"
+    try:
+        parameter.validate(value)
+    except ValidationError as error:
+        return f"'{parameter.name}' cannot be {value!r}: {error.errors()[0]['msg']}"
+    return None
 
 
 def merge_one(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from emberge import (
     suggest,
 )
 
-from emberge_mergekit.methods import METHODS, Method, MethodName, Parameter
+from emberge_mergekit.library import find_fault, find_method, merge_one, method_names, parameters_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,78 +39,82 @@ class Mergekit(MergeStrategy):
             strategy: {mergekit: {method: linear}}
     """
 
-    method: MethodName | str
-    """The `merge_method` of mergekit's configs, one of these or of a later release."""
+    method: str
+    """The `merge_method` of mergekit's configs, such as "linear" or one that a plugin registers."""
     parameters: dict[str, PerModel | bool | str] = field(default_factory=dict)
     """The method's parameters, with numbers as elsewhere in a recipe; others have mergekit's defaults."""
 
     whole = True
 
     def __post_init__(self) -> None:
-        declared = self._method.parameters
+        declared = parameters_of(self._method)
         for name, value in self.parameters.items():
             if name == "weight" and "weight" in declared:
                 raise ValueError("parameters: 'weight' stands beside each model, `{model, weight}`")
             if name not in declared:
                 hint = suggest(name, declared) or f"; it has {', '.join(declared) or 'none'}"
                 raise ValueError(f"parameters: '{self.method}' has no parameter '{name}'{hint}")
-            _require_kind(name, declared[name], value)
-        missing_names = {n for n, p in declared.items() if p.required} - {
-            "weight",
-            *self.parameters,
-        }
+            fault = find_fault(declared[name], 1.0 if isinstance(value, PerModel) else value)
+            if fault is not None:
+                raise ValueError(f"parameters: {fault}")
+        given_names = {"weight", *self.parameters}
+        missing_names = {n for n, p in declared.items() if p.required} - given_names
         if missing_names:
             raise ValueError(f"parameters: '{self.method}' needs '{min(missing_names)}'")
 
     @property
-    def _method(self) -> Method:
-        method = method_named(self.method)
+    def _method(self) -> Any:
+        method = find_method(self.method)
         if method is None:
-            hint = suggest(self.method, METHODS) or f"; it has {', '.join(METHODS)}"
+            names = method_names()
+            hint = suggest(self.method, names) or f"; it has {', '.join(names)}"
             raise ValueError(f"mergekit has no method '{self.method}'{hint}")
         return method
 
     @property
     def arity(self) -> range:
-        method = self._method
-        base_count = 1 if method.base == "required" else 0
-        least = max(1, method.models[0], method.least - base_count)
-        most = [
-            m for m in (method.models[1], method.most and method.most - base_count) if m is not None
-        ]
-        return range(least, min(most, default=999_999) + 1)
+        limits = self._method.spec.contract
+        base_count = 1 if self.base_policy == "required" else 0
+        least = max(1, limits.min_non_base or 0, limits.min_inputs - base_count)
+        most = [limits.max_non_base, limits.max_inputs and limits.max_inputs - base_count]
+        return range(least, min((m for m in most if m is not None), default=999_999) + 1)
 
     @property
     def base_policy(self) -> BasePolicy:
-        return "forbidden" if self._method.base == "ignored" else self._method.base
+        policy: Any = self._method.spec.contract.base.value
+        return "forbidden" if policy == "ignored" else policy
 
     @property
     def weight_role(self) -> WeightRole:
-        return "scale" if "weight" in self._method.parameters else "unused"
+        return "scale" if "weight" in parameters_of(self._method) else "unused"
 
     def schedules(self) -> dict[str, PerTensor | PerModel]:
-        declared = self._method.parameters
+        declared = parameters_of(self._method)
         return {
             name: PerTensor(list(value.entries)) if declared[name].scope == "shared" else value
             for name, value in self._collect_numbers().items()
         }
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
-        from emberge_mergekit.library import merge_one
-
-        has_base = self._method.base != "ignored"
-        plain_values = {n: v for n, v in self.parameters.items() if not isinstance(v, PerModel)}
-        parameters = {
-            **plain_values,
-            **{name: self._read_number(name, block) for name in self._collect_numbers()},
+        method = self._method
+        base = None if method.spec.contract.base == "ignored" else block.base
+        values: dict[str, Any] = {
+            n: v for n, v in self.parameters.items() if not isinstance(v, PerModel)
         }
-        if "weight" in self._method.parameters:
-            parameters["weight"] = self._list_for_inputs("weight", block.weights.tolist(), block)
+        values |= {name: getattr(block.options, name) for name in self._collect_numbers()}
+        if "weight" in parameters_of(method):
+            values["weight"] = block.weights
+        for name, declared in parameters_of(method).items():
+            if name in values and declared.scope != "shared":
+                of_models = values[name].tolist()
+                # If the base needs a value like every input, it gets the first model's.
+                of_base = of_models[:1] if declared.scope == "input" and base is not None else []
+                values[name] = [*of_base, *of_models]
         merged = merge_one(
             self.method,
             list(block.tensors),
-            block.base if has_base else None,
-            parameters,
+            base,
+            values,
             name=block.name,
             seed=stable_seed(block.seed, block.name, *(block.fingerprints or block.models)),
         )
@@ -121,54 +124,10 @@ class Mergekit(MergeStrategy):
         """Return the numeric parameters by name, with defaults for those that each model may set."""
         numbers = {n: v for n, v in self.parameters.items() if isinstance(v, PerModel)}
         defaults = {
-            name: PerModel(float(p.default))
-            for name, p in self._method.parameters.items()
-            if p.scope != "shared" and isinstance(p.default, int | float) and name != "weight"
+            name: PerModel(float(parameter.default))
+            for name, parameter in parameters_of(self._method).items()
+            if parameter.scope != "shared"
+            and isinstance(parameter.default, int | float)
+            and name != "weight"
         }
         return {**defaults, **numbers}
-
-    def _read_number(self, name: str, block: Block) -> Any:
-        value, declared = getattr(block.options, name), self._method.parameters[name]
-        if declared.scope != "shared":
-            return self._list_for_inputs(name, value.tolist(), block)
-        return int(value) if declared.kind == "int" else value
-
-    def _list_for_inputs(self, name: str, values: list[float], block: Block) -> list[float]:
-        """Return one value for each input; if the base needs a value, it gets the first model's."""
-        takes_base_value = self._method.parameters[name].scope == "input"
-        return [values[0], *values] if takes_base_value and self._passes_base(block) else values
-
-    def _passes_base(self, block: Block) -> bool:
-        return block.base is not None and self._method.base != "ignored"
-
-
-def _require_kind(name: str, declared: Parameter, value: PerModel | bool | str) -> None:
-    fits = {
-        "float": isinstance(value, PerModel),
-        "int": isinstance(value, PerModel),
-        "bool": isinstance(value, PerModel | bool),
-        "str": isinstance(value, str),
-    }
-    if not fits[declared.kind]:
-        words = {
-            "float": "a number",
-            "int": "a whole number",
-            "bool": "true or false",
-            "str": "text",
-        }
-        raise ValueError(f"parameters: '{name}' takes {words[declared.kind]}, not {value!r}")
-
-
-def method_named(name: str) -> Method | None:
-    """Return the method of this name, from the table or, failing that, from mergekit's registry."""
-    return METHODS.get(name) or _read_registered(name)
-
-
-@functools.cache
-def _read_registered(name: str) -> Method | None:
-    from emberge_mergekit.library import registered_method
-
-    try:
-        return registered_method(name)
-    except KeyError:
-        return None

@@ -26,7 +26,6 @@ RULES: dict[str, dict[str, object]] = {
     "SparseEncoder": SAFE,
     "MultiVectorEncoder": SAFE,
     "stock_class": SAFE,
-    "BuildTokenizer": {"trust_remote_code": False},  # of the folders that mergekit is given
     "torch.load": {"weights_only": True},
 }
 # The calls there are; a new one is added here by whoever has looked at it.
@@ -50,7 +49,6 @@ CALLS = {
     ],
     "plugins/emberge_export/programs.py": ["SentenceTransformer"],
     "plugins/emberge_export/static_export.py": ["SentenceTransformer"],
-    "plugins/emberge_mergekit/recipe/embeddings.py": ["BuildTokenizer"],
 }
 # Functions that run what they read, and modules that are nothing else.
 NEVER = {

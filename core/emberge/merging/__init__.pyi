@@ -30,6 +30,5 @@ from .tokens.match_tokens import align_tokens as align_tokens
 from .tokens.token_plan import TokenPlan as TokenPlan
 from .tokens.token_rows import move_rows as move_rows
 from .tokens.tokenizer import Tokenizer as Tokenizer
-from .tokens.vocabulary import SuppliedVocabulary as SuppliedVocabulary
 from .tokens.vocabulary import VocabularyPolicy as VocabularyPolicy
 from .weight_comparison import compare_weights as compare_weights

@@ -77,7 +77,6 @@ def merge_checkpoints(
     raise_problems(plan)
     assert plan.template is not None
     header = header_of(plan, provenance or {})
-    supplied_tokenizer = request.vocabulary.folder if request.vocabulary is not None else None
     fetched: list[FetchedFile] = []
     with TensorReader() as reader:
         jobs = list(merge_jobs(plan, reader))
@@ -88,7 +87,7 @@ def merge_checkpoints(
             key=_hash_request(plan, header),
             provenance=header,
             max_shard_size=request.max_shard_size,
-            tokenizer=supplied_tokenizer or request.tokenizer,
+            tokenizer=request.tokenizer,
             machine=machine,
             side=side,
             progress=progress,
@@ -119,8 +118,6 @@ def _finish_folder(
         from emberge.merging.planning.slices import write_layers
 
         write_layers(request, trunk)
-    if request.vocabulary is not None:
-        request.vocabulary.write_size(trunk)
 
 
 def _build_report(
@@ -154,7 +151,6 @@ def _hash_request(plan: MergePlan, header: Mapping[str, str]) -> str:
         _hash_statistics(request),
         plan.token_plan.digest if plan.token_plan is not None else "",
         [(one.count, repr(one.strategy)) for one in request.slices],
-        request.vocabulary.key if request.vocabulary is not None else "",
     ]
     for model in request.all_inputs:
         facts.append(

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from emberge.contracts import Block, Options, PerModel, PerTensor, Stage
 from emberge.errors import suggest
-from emberge.merging.tokens.vocabulary import SuppliedVocabulary, VocabularyPolicy
+from emberge.merging.tokens.vocabulary import VocabularyPolicy
 from emberge.tensor_names import layer_number, layer_of
 
 ModelPart = Literal["whole", "text"]
@@ -195,11 +195,10 @@ class MergeRequest:
     instead. `dtype` is the dtype of the computation, `out_dtype` that of the stored weights. `statistics`
     maps the text of a reference in a strategy's options to the path of a statistics file that an earlier step
     made. `missing` is None for a step without this option, whose problems then advise none. With `slices`,
-    which stack layers, the slices have the inputs and bases, and the request has none. A
-    supplied `vocabulary` replaces the models' vocabularies and has a tokenizer. Without it, `tokens` is the
-    policy for matching the rows of different tokenizers. `part` is set for the merge of one slice.
-    `weights_by` is only set for a plan whose weights are not known yet, and says what will give them: `step
-    found`. With `as_adapter`, the result has no file but weights.
+    which stack layers, the slices have the inputs and bases, and the request has none. `tokens` is the policy
+    for matching the rows of different tokenizers. `part` is set for the merge of one slice. `weights_by` is
+    only set for a plan whose weights are not known yet, and says what will give them: `step found`. With
+    `as_adapter`, the result has no file but weights.
     """
 
     inputs: tuple[MergeInput, ...]
@@ -216,7 +215,6 @@ class MergeRequest:
     statistics: Mapping[str, Path] = field(default_factory=dict)
     slices: tuple[MergeSlice, ...] = ()
     part: LayerRange | None = None
-    vocabulary: SuppliedVocabulary | None = None
     tokens: VocabularyPolicy = field(default_factory=VocabularyPolicy)
     weights_by: str = ""
     as_adapter: bool = False

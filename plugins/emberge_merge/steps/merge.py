@@ -44,7 +44,6 @@ from emberge_merge.steps.merge_options import (
     merge_slices,
     one_model,
     require_keep,
-    require_vocabulary,
     require_weights,
     slice_details,
     slice_models,
@@ -55,7 +54,7 @@ from emberge_merge.steps.merge_options import (
 from emberge_merge.steps.training_cost import describe_cost
 
 if TYPE_CHECKING:
-    from emberge.merging import MergePlan, SuppliedVocabulary
+    from emberge.merging import MergePlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,11 +98,10 @@ class Merge(Step):
     out_dtype: Literal["float32", "float16", "bfloat16", "float64"] | None = None
     template: TensorRef | None = None
     tokenizer: TensorRef | None = None
-    vocabulary: VocabularyPolicy | FileRef | None = None
-    """Rule for the rows of tokens if tokenizers differ, or a step whose vocabulary replaces all tokenizers.
+    vocabulary: VocabularyPolicy | None = None
+    """Rule for the rows of tokens if tokenizers differ.
 
-    `token_aware` (the default) matches rows by id and token, `union` by token, `mean` by row number. A step's
-    vocabulary contains embeddings and a tokenizer.
+    `token_aware` (the default) matches rows by id and token, `union` by token, `mean` by row number.
     """
     missing: Literal["strict", "copy_base", "average_present"] = "strict"
     max_shard_size: str = "5GB"
@@ -118,12 +116,7 @@ class Merge(Step):
                 "its strategy is 'keep_base'"
             )
         require_keep(self.keep, self.base)
-        require_vocabulary(self.vocabulary)
         require_weights(self.weights)
-        if isinstance(self.vocabulary, FileRef) and (self.template or self.tokenizer) is not None:
-            raise ValueError(
-                "a 'vocabulary' has its tokenizer; leave out 'tokenizer' and 'template'"
-            )
 
     @property
     def loads(self) -> tuple[str, ...]:
@@ -220,7 +213,6 @@ class Merge(Step):
             missing=self.missing,
             statistics=statistics_paths(self._list_strategies(), data) if data is not None else {},
             slices=merge_slices(self.slices, find),
-            vocabulary=self._open_vocabulary(data),
             tokens=token_policy(self.vocabulary, entries, inputs),
         )
 
@@ -238,13 +230,6 @@ class Merge(Step):
         if not isinstance(self.weights, FileRef):
             return self.weights
         return FoundWeights.read(data(self.weights))
-
-    def _open_vocabulary(self, data: Callable[[FileRef], Path] | None) -> SuppliedVocabulary | None:
-        if not isinstance(self.vocabulary, FileRef):
-            return None
-        from emberge.merging import SuppliedVocabulary
-
-        return SuppliedVocabulary(data(self.vocabulary) if data is not None else None)
 
     def _list_strategies(self) -> list[tuple[Stage, ...]]:
         """Return the strategies of the merge, of its rules and of its slices."""

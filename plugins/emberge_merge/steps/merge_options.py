@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 
 Weights = Literal["equal", "size"]
-_POLICIES = ("token_aware", "mean", "union")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -428,21 +427,8 @@ def slice_details(slices: Sequence[SliceEntry]) -> list[dict[str, str | list[str
 # ── vocabularies ────────────────────────────────────────────────────────────────────────────────
 
 
-def require_vocabulary(vocabulary: VocabularyPolicy | FileRef | None) -> None:
-    """Refuse a word that is no policy.
-
-    Raises:
-        ValueError: if it is none; the message has the policies.
-    """
-    if isinstance(vocabulary, FileRef) and not vocabulary.text.startswith(("$", ".", "/", "~")):
-        raise ValueError(
-            f"vocabulary '{vocabulary.text}' is none of {', '.join(_POLICIES)}, nor a step's"
-            + suggest(vocabulary.text, _POLICIES)
-        )
-
-
 def token_policy(
-    vocabulary: VocabularyPolicy | FileRef | None,
+    vocabulary: VocabularyPolicy | None,
     entries: Sequence[ModelEntry],
     inputs: Sequence[MergeInput],
 ) -> VocabularyPolicy:
@@ -451,7 +437,7 @@ def token_policy(
     A recipe may refer to a model by its entry's `name` or by its reference. `entries` has, for each input,
     the entry that it comes from.
     """
-    if not isinstance(vocabulary, VocabularyPolicy):
+    if vocabulary is None:
         return VocabularyPolicy()
     called: dict[str, str] = {}
     for entry, model in zip(entries, inputs, strict=True):

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from emberge import RecipeError
 from emberge.cli.main import main
-from emberge_mergekit.recipe.translate import translate
+from emberge_mergekit.translate import translate
 
 from tests.plugins.mergekit.peer import quietly
 from tests.support.places import ROOT

@@ -11,14 +11,13 @@ import torch
 from emberge import PerModel, RecipeError, parse_recipe
 from emberge.cli.main import main
 from emberge.merging import merge_state_dicts
-from emberge_mergekit import strategy as mergekit_strategy
-from emberge_mergekit.library import merge_one
-from emberge_mergekit.methods import METHODS
-from emberge_mergekit.recipe.translate import translate
+from emberge_mergekit.library import find_method, merge_one, method_names, parameters_of
 from emberge_mergekit.strategy import Mergekit
+from emberge_mergekit.translate import translate
 from torch import Tensor
 
 from tests.plugins.mergekit.peer import llama, plugins, quietly, state_of
+from tests.plugins.mergekit.random_configs import METHODS
 
 WEIGHTS = [0.5, 0.3, 0.2]
 
@@ -41,10 +40,14 @@ def merged(
     )["w"]
 
 
+def test_every_method_is_tried() -> None:
+    assert set(method_names()) == set(METHODS)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_is_mergekits(method: str) -> None:
-    declared = METHODS[method]
-    needed = {name: 0.3 for name, p in declared.parameters.items() if p.required and name == "t"}
+    declared = parameters_of(find_method(method))
+    needed = {name: 0.3 for name, p in declared.items() if p.required and name == "t"}
     strategy = Mergekit(method=method, parameters={n: PerModel(v) for n, v in needed.items()})
     count = min(3, strategy.arity.stop - 1)
     base, models = tensors(count)
@@ -55,7 +58,7 @@ def test_every_method_is_mergekits(method: str) -> None:
 
         inputs = [*([] if base is None else [base]), *models]
         given: dict[str, Any] = dict(needed)
-        if "weight" in declared.parameters:
+        if "weight" in declared:
             given["weight"] = WEIGHTS[:count]
         found = merge_tensors(
             inputs, method, parameters=given, base_index=None if base is None else 0
@@ -93,7 +96,7 @@ WRONG = {
     "{method: tise}": "mergekit has no method 'tise'; did you mean 'ties'?",
     "{method: ties, parameters: {densty: 1}}": "'ties' has no parameter 'densty'; did you mean 'density'?",
     "{method: ties, parameters: {weight: 1}}": "'weight' stands beside each model",
-    "{method: ties, parameters: {normalize: yes}}": "'normalize' takes true or false, not 'yes'",
+    "{method: ties, parameters: {normalize: half}}": "'normalize' cannot be 'half': Input should be a valid",
     "{method: slerp}": "'slerp' needs 't'",
 }
 
@@ -150,7 +153,6 @@ def registered(tmp_path: Path) -> Iterator[Path]:
         from mergekit.merge_methods import registry
 
     registry._METHODS.pop("furthest")
-    mergekit_strategy._read_registered.cache_clear()
 
 
 def test_a_method_that_someone_registers_with_mergekit_is_a_method_of_configs(

@@ -297,7 +297,7 @@ class _TensorMatcher:
         models.append(("the base", plan.base))
         padded = False
         for name, spec in models:
-            if spec is None or spec.shape == plan.out.shape or self._is_shape_unknown(plan):
+            if spec is None or spec.shape == plan.out.shape:
                 continue
             if not self._differs_in_padding(plan, spec):
                 self._add_problem(
@@ -312,10 +312,6 @@ class _TensorMatcher:
                 f"{plan.name}: the models pad their vocabulary differently; the template's padding is kept"
             )
         return replace(plan, padded=padded)
-
-    def _is_shape_unknown(self, plan: TensorPlan) -> bool:
-        vocabulary = self.request.vocabulary
-        return vocabulary is not None and vocabulary.decides_shape(plan.name)
 
     def _differs_in_padding(self, plan: TensorPlan, spec: TensorSpec) -> bool:
         """Return whether shapes differ only in padding rows, which belong to no token."""

@@ -92,7 +92,7 @@ def _read_headers(
             checkpoint = _open_model(model)
             checkpoints[model.name] = checkpoint
             if checkpoint.has_weights:
-                model_names = _read_names(model, checkpoint, request, whole)
+                model_names = _read_names(model, checkpoint, whole)
                 names.update({model.name: model_names} if model_names else {})
             elif whole or other_format(checkpoint.trunk):
                 _ = checkpoint.specs  # raises what the folder contains instead
@@ -109,15 +109,11 @@ def _open_model(model: MergeInput) -> Checkpoint:
     return open_model(model.folder or Path(), model.adapter)
 
 
-def _read_names(
-    model: MergeInput, checkpoint: Checkpoint, request: MergeRequest, whole: bool
-) -> Names | None:
-    """Return a model's tensor names with adapter and vocabulary applied; None if weights do not exist yet."""
+def _read_names(model: MergeInput, checkpoint: Checkpoint, whole: bool) -> Names | None:
+    """Return a model's tensor names with its adapter applied; None if weights do not exist yet."""
     names = checkpoint.read_names(whole=whole)
     if names is not None and model.part == "text":
         names = names.text_trunk()
-    if names is not None and request.vocabulary is not None:
-        names = request.vocabulary.apply_to(names, model.name, model.fingerprint)
     return names
 
 
@@ -185,7 +181,7 @@ def _add_tensors(
     plan = _add_tokens(
         plan, tokens := _match_tokens(request, template, checkpoints, names, pattern)
     )
-    is_resized = request.vocabulary is not None or (tokens is not None and tokens.rows is not None)
+    is_resized = tokens is not None and tokens.rows is not None
     faults = size_faults(template, pattern, vocabulary=not is_resized)
     wrong_sizes = [Problem(f"{fault}, {OTHER_TEMPLATE}") for fault in faults]
     plan = replace(plan, problems=(*plan.problems, *wrong_sizes))
@@ -252,7 +248,7 @@ def _match_tokens(
     names: Mapping[str, Names],
     pattern: Names | None,
 ) -> TokenPlan | None:
-    """Match the tokens of all models; None if their tokenizers are equal byte for byte, or replaced."""
+    """Match the tokens of all models; None if their tokenizers are equal byte for byte."""
     models = [m.name for m in request.inputs]
     bases = [request.base.name] if request.base is not None else []
     source = template if request.tokenizer is None else Checkpoint(request.tokenizer)
@@ -260,7 +256,7 @@ def _match_tokens(
     all_equal = all(
         ModelPair(source, checkpoint).same_tokenizer for checkpoint in other_checkpoints
     )
-    if request.vocabulary is not None or all_equal:
+    if all_equal:
         return None
     from emberge.merging.tokens.match_tokens import align_tokens
 

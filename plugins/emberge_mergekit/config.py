@@ -1,0 +1,239 @@
+"""Configs of mergekit, read by mergekit's own models; each part knows its line in the user's text.
+
+What mergekit would pass over in silence, such as a misspelt key, is a problem here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emberge import Problem, suggest
+from emberge.yaml_nodes import Fields, Items, Node, plain, read_yaml
+
+from emberge_mergekit.library import without_chatter
+
+if TYPE_CHECKING:
+    from mergekit.common import ModelReference
+    from mergekit.config import MergeConfiguration
+
+SHAPES = ("models", "slices", "modules")
+_YAML_ONLY = "run the config by `mergekit-yaml`, or leave it out"
+_UNSUPPORTED = {
+    "chat_template": "the tokenizer keeps its own",
+    "residual_weight": "mergekit does not use it either, so leave it out",
+    "override_architecture": "tensors are matched by their names here, so leave it out",
+    "tokens": _YAML_ONLY,
+    "pad_to_multiple_of": _YAML_ONLY,
+}
+
+
+@dataclass(frozen=True)
+class ConfigPlace:
+    """A value of the user's text, and the place `file:line` of its key."""
+
+    node: Node | None
+    where: str
+    keys: tuple[str | int, ...] = ()
+    """The keys on the way to the value."""
+
+    def at(self, *keys: str | int) -> ConfigPlace:
+        """Return the place of an inner value, or of the deepest one on the way to it."""
+        place = self
+        for key in keys:
+            node, keys = place.node, (*place.keys, key)
+            if isinstance(node, Fields) and key in node.entries:
+                place = ConfigPlace(node.entries[str(key)], node.line(str(key)), keys)
+            elif isinstance(node, Items) and isinstance(key, int) and key < len(node.items):
+                place = ConfigPlace(node.items[key], node.items[key].where, keys)
+            else:
+                break
+        return place
+
+    @property
+    def line(self) -> int:
+        """The line, counted from 1."""
+        return int(self.where.rpartition(":")[2])
+
+
+@dataclass(frozen=True)
+class Scope:
+    """One mapping `parameters` as mergekit reads it."""
+
+    parameters: Mapping[str, Any]
+    place: ConfigPlace
+
+
+@dataclass(frozen=True)
+class Source:
+    """One model of a merge or a slice, with its own parameters."""
+
+    model: ModelReference
+    scope: Scope
+    place: ConfigPlace
+    layers: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class ConfigPart:
+    """One slice, or the one merge of whole models; `scopes` are ordered from inner to outer."""
+
+    sources: tuple[Source, ...]
+    base: ModelReference | None
+    scopes: tuple[Scope, ...]
+    place: ConfigPlace
+
+
+@dataclass(frozen=True)
+class Config:
+    """One document."""
+
+    content: MergeConfiguration
+    name: str | None
+    parts: tuple[ConfigPart, ...]
+    place: ConfigPlace
+
+    @property
+    def sliced(self) -> bool:
+        """True if layers of models are stacked."""
+        return bool(self.parts) and self.parts[0].sources[0].layers is not None
+
+
+def read_documents(text: str, path: Path | None, problems: list[Problem]) -> list[ConfigPlace]:
+    """Return the documents of a YAML text that are not empty; report problems of their YAML."""
+    starts = [0, *(match.start() for match in re.finditer(r"^---(?=\s)", text, re.MULTILINE))]
+    documents = []
+    for start, end in pairwise([*starts, len(text)]):
+        document, offset = text[start:end], text.count("\n", 0, start)
+        if not re.search(r"^\s*[^#\s]", document.removeprefix("---"), re.MULTILINE):
+            continue
+
+        def place(line: int, offset: int = offset) -> str:
+            return f"{path or 'config'}:{line + offset}"
+
+        node = read_yaml(document, place, problems, what="the config")
+        if node is not None:
+            documents.append(ConfigPlace(node, node.where))
+    return documents
+
+
+def is_config(document: ConfigPlace) -> bool:
+    """Return whether the document has the keys of a mergekit config and, unlike a recipe, no `steps`."""
+    keys = document.node.entries.keys() if isinstance(document.node, Fields) else set[str]()
+    return "steps" not in keys and bool(keys & {"merge_method", *SHAPES})
+
+
+def read_config(document: ConfigPlace, problems: list[Problem]) -> Config | None:
+    """Return a document as a config; None after reporting what mergekit does not take."""
+    with without_chatter():
+        from mergekit.config import MergeConfiguration
+    from pydantic import ValidationError
+
+    if not isinstance(document.node, Fields):
+        problems.append(Problem("a config is a mapping", document.where))
+        return None
+    data = plain(document.node)
+    name = data.pop("name", None)
+    try:
+        content = MergeConfiguration.model_validate(data)
+    except ValidationError as error:
+        fields = [*MergeConfiguration.model_fields, "name"]
+        problems += _find_unknown_keys(document, fields, "the config")
+        problems += _describe_errors(error.errors(), document)
+        return None
+    except RuntimeError as error:  # of mergekit's own checks
+        problems.append(Problem(str(error), document.where))
+        return None
+    problems += _find_passed_over(content, document, "the config", ("name",))
+    problems += _find_modules(content, document)
+    return Config(content, name, tuple(_list_parts(content, document)), document)
+
+
+def _describe_errors(errors: list[Any], document: ConfigPlace) -> Iterator[Problem]:
+    """Yield one problem for each value that mergekit refuses; it reports each form of a value by itself."""
+    seen: set[tuple[str | int, ...]] = set()
+    for error in errors:
+        place = document.at(*error["loc"])
+        label = ".".join(map(str, place.keys)) or "the config"
+        message = f"{label}: {error['msg']}"
+        if "parameters" in place.keys[:-1]:
+            message = f"{label} takes a value, a list over depth, or a list of {{filter, value}}"
+        elif error["type"] == "missing":
+            message = f"{label} needs '{error['loc'][-1]}'"
+        if place.keys not in seen:
+            seen.add(place.keys)
+            yield Problem(message, place.where)
+
+
+def _find_passed_over(
+    value: Any, place: ConfigPlace, label: str, more: tuple[str, ...] = ()
+) -> Iterator[Problem]:
+    """Yield a problem for each key, at any depth, that mergekit passes over or that is not supported."""
+    inner: Mapping[Any, Any] = {}
+    if hasattr(type(value), "model_fields"):
+        fields = [*type(value).model_fields, *more]
+        yield from _find_unknown_keys(place, fields, label)
+        inner = {name: getattr(value, name, None) for name in fields}
+    elif isinstance(value, Mapping):
+        inner = value
+    elif isinstance(value, list):
+        inner = dict(enumerate(value))
+    for key, entry in inner.items():
+        at = place.at(key)
+        if key in _UNSUPPORTED and entry is not None and hasattr(type(value), "model_fields"):
+            yield Problem(f"'{key}' is not supported; {_UNSUPPORTED[key]}", at.where)
+        elif at is not place:
+            words = f"an entry of {label}" if isinstance(key, int) else f"'{key}'"
+            yield from _find_passed_over(entry, at, words)
+
+
+def _find_unknown_keys(place: ConfigPlace, fields: list[str], label: str) -> Iterator[Problem]:
+    if isinstance(place.node, Fields):
+        for key in place.node.entries.keys() - set(fields):
+            hint = suggest(key, fields) or f"; it has {', '.join(fields)}"
+            yield Problem(f"{label} has no '{key}'{hint}", place.at(key).where)
+
+
+def _find_modules(content: MergeConfiguration, place: ConfigPlace) -> Iterator[Problem]:
+    for name in content.modules or {}:
+        if name != "default":
+            message = (
+                f"modules: '{name}' is not supported, as only text models are merged, whose one module is "
+                "'default'; give a part of a model another strategy by a recipe's `rules`"
+            )
+            yield Problem(message, place.at("modules", name).where)
+
+
+def _list_parts(content: MergeConfiguration, place: ConfigPlace) -> Iterator[ConfigPart]:
+    scopes = [Scope(content.parameters or {}, place.at("parameters"))]
+    owner: Any = content
+    if content.modules:
+        if "default" not in content.modules:
+            return  # `_find_modules` reports the others
+        owner, place = content.modules["default"], place.at("modules", "default")
+        scopes.insert(0, Scope(owner.parameters or {}, place.at("parameters")))
+    if owner.models:
+        sources = _list_sources(owner.models, place.at("models"))
+        yield ConfigPart(sources, content.base_model, tuple(scopes), place.at("models"))
+    for number, one in enumerate(owner.slices or ()):
+        at = place.at("slices", number)
+        sources = _list_sources(one.sources, at.at("sources"))
+        own_scope = Scope(one.parameters or {}, at.at("parameters"))
+        base = one.base_model or content.base_model
+        yield ConfigPart(sources, base, (own_scope, *scopes), at)
+
+
+def _list_sources(sources: list[Any], place: ConfigPlace) -> tuple[Source, ...]:
+    return tuple(
+        Source(
+            one.model,
+            Scope(one.parameters or {}, place.at(number, "parameters")),
+            place.at(number),
+            getattr(one, "layer_range", None),
+        )
+        for number, one in enumerate(sources)
+    )

@@ -1,1 +1,0 @@
-"""mergekit's YAML, read with the line of every key."""

@@ -1,0 +1,207 @@
+"""Strategies of emberge that compute what mergekit's methods compute, with their options.
+
+The functions in this module state the options whose defaults differ between emberge and mergekit; tests
+check every method. If no strategy can express a setting exactly, mergekit's own code is called, by the
+strategy `mergekit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from emberge_mergekit.settings import Setting, Settings
+
+_RANDOM = "elements are drawn at random: as many stay as with mergekit, but not the same ones"
+_LIMITS = {"density": (0.0, 1.0), "gamma": (0.0, 1.0), "epsilon": (0.0, 0.5)}
+
+
+@dataclass(frozen=True)
+class Link:
+    """One link of a strategy, or a named chain of links; an option is a plain value or a `Setting`."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def having(self, **options: Any) -> Link:
+        """Return a copy of the link with more options."""
+        return replace(self, options={**self.options, **options})
+
+
+@dataclass(frozen=True)
+class Equivalent:
+    """Links that compute a mergekit method, the links that receive each model's options, and notes."""
+
+    links: tuple[Link, ...]
+    link_options: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Link and option for each parameter that differs by model."""
+    notes: tuple[str, ...] = ()
+
+    def takes(self, settings: Settings) -> bool:
+        """Return whether a model's settings are within the limits of emberge's options."""
+        return all(
+            _is_within(settings[name], *_LIMITS[name])
+            for name in settings.keys() & self.link_options
+        )
+
+
+class _InexactError(Exception):
+    """A setting that no strategy of emberge expresses."""
+
+
+@dataclass(frozen=True)
+class _SharedParameters:
+    """Settings of the whole merge, read as what a strategy accepts; raises _InexactError if it cannot."""
+
+    settings: Settings
+    based: bool
+    sliced: bool
+
+    def plain(self, name: str, default: Any) -> Any:
+        """Return one value for all tensors."""
+        setting = self.settings.get(name, ())
+        if not setting:
+            return default
+        _require(len(setting) == 1 and setting[0].all and len(setting[0].values) == 1)
+        return setting[0].values[0]
+
+    def require(self, name: str, value: Any) -> None:
+        """Require that a parameter has its default `value`."""
+        _require(self.plain(name, value) == value)
+
+    def options(self, **ours: str) -> dict[str, Setting]:
+        """Return the config's settings as options under new names: `scale="lambda"` reads `lambda`."""
+        return {ours: self.settings[name] for ours, name in ours.items() if name in self.settings}
+
+    def share(self, name: str) -> dict[str, Setting]:
+        """Return a setting whose numbers are from 0 to 1 as the option of its name."""
+        _require(_is_within(self.settings.get(name, ()), 0, 1))
+        return self.options(**{name: name})
+
+    def sum(self) -> dict[str, Setting]:
+        """Return the options of a sum of deltas."""
+        self.plain("normalize", None)
+        return self.options(scale="lambda", normalize="normalize")
+
+
+def _require(exact: bool) -> None:
+    if not exact:
+        raise _InexactError
+
+
+def _is_within(setting: Setting, least: float, most: float) -> bool:
+    return all(least <= float(value) <= most for entry in setting for value in entry.values)
+
+
+def equivalent(method: str, settings: Settings, *, based: bool, sliced: bool) -> Equivalent | None:
+    """Return the links that compute a method with these settings; None if it cannot be computed exactly."""
+    if method not in _MAPPERS:
+        return None
+    try:
+        mapped = _MAPPERS[method](_SharedParameters(settings, based, sliced))
+    except _InexactError:
+        return None
+    return mapped if isinstance(mapped, Equivalent) else Equivalent((mapped,))
+
+
+def _map_linear(given: _SharedParameters) -> Link:
+    given.plain("normalize", None)
+    return Link("linear", given.options(normalize="normalize"))
+
+
+def _map_slerp(given: _SharedParameters) -> Equivalent:
+    link = Link("slerp", given.share("t")).having(linear_threshold=0.9995)
+    return Equivalent((link,), notes=("mergekit walks straight above a cosine of 0.9995",))
+
+
+def _map_nuslerp(given: _SharedParameters) -> Link:
+    given.require("nuslerp_flatten", True)
+    return Link("nuslerp")
+
+
+def _map_multislerp(given: _SharedParameters) -> Link:
+    given.require("normalize_weights", True)
+    given.require("eps", 1e-8)
+    link = Link("multi_slerp").having(mode="projected")
+    return link.having(space="deltas") if given.based else link
+
+
+def _map_karcher(given: _SharedParameters) -> Link:
+    steps, tolerance = given.plain("max_iter", 10), given.plain("tol", 1e-5)
+    return Link("karcher").having(max_iter=steps, tol=tolerance)
+
+
+def _map_task_arithmetic(given: _SharedParameters) -> Link:
+    return Link("task_arithmetic", given.sum())  # it drops nothing: rescale is nothing
+
+
+def _map_ties(given: _SharedParameters) -> Equivalent:
+    own = {"density": ("trim", "density")}
+    if not given.plain("rescale", False):
+        return Equivalent((Link("ties", given.sum()),), own)
+    links = (
+        Link("trim").having(density=1.0),
+        Link("rescale").having(rescale_mode="l1"),
+        Link("sign_consensus", given.sum()),
+    )
+    return Equivalent(links, own)
+
+
+def _build_chain_mapper(
+    name: str, trimming: str, *own: str, rescale: bool, notes: tuple[str, ...] = ()
+) -> Callable[[_SharedParameters], Equivalent]:
+    """Return a function that maps settings to the chain `name`, which drops, rescales and adds deltas."""
+
+    def make(given: _SharedParameters) -> Equivalent:
+        link = Link(name, given.sum())
+        rescales = given.plain("rescale", rescale)
+        if rescales != rescale:
+            link = link.having(rescale_mode="l1" if rescales else "none")
+        return Equivalent((link,), {p: (trimming, p) for p in ("density", *own)}, notes)
+
+    return make
+
+
+def _build_drop_mapper(
+    name: str, trimming: str, *own: str
+) -> Callable[[_SharedParameters], Equivalent]:
+    return _build_chain_mapper(name, trimming, *own, rescale=True, notes=(_RANDOM,))
+
+
+def _map_sce(given: _SharedParameters) -> Link:
+    return Link("sce", given.share("select_topk")).having(least_energy=1e-6)
+
+
+def _map_model_stock(given: _SharedParameters) -> Link:
+    given.require("filter_wise", False)
+    return Link("model_stock").having(clamp=False)
+
+
+def _map_passthrough(given: _SharedParameters) -> Link:
+    # In mergekit a filter by layer number means the model's own layer, but in emberge the result's layer.
+    filters = [entry.filter or "" for entry in given.settings.get("scale", ())]
+    _require(not (given.sliced and any(c.isdigit() for text in filters for c in text)))
+    return Link("passthrough", given.options(scale="scale"))
+
+
+_MAPPERS: Mapping[str, Callable[[_SharedParameters], Link | Equivalent]] = {
+    "linear": _map_linear,
+    "slerp": _map_slerp,
+    "nuslerp": _map_nuslerp,
+    "multislerp": _map_multislerp,
+    "karcher": _map_karcher,
+    "task_arithmetic": _map_task_arithmetic,
+    "ties": _map_ties,
+    "dare_linear": _build_drop_mapper("dare_linear", "drop"),
+    "dare_ties": _build_drop_mapper("dare_ties", "drop"),
+    "della": _build_drop_mapper("della", "drop_by_rank", "epsilon"),
+    "della_linear": _build_drop_mapper("della_linear", "drop_by_rank", "epsilon"),
+    "breadcrumbs": _build_chain_mapper("breadcrumbs", "trim_outliers", "gamma", rescale=False),
+    "breadcrumbs_ties": _build_chain_mapper(
+        "breadcrumbs_ties", "trim_outliers", "gamma", rescale=False
+    ),
+    "sce": _map_sce,
+    "model_stock": _map_model_stock,
+    "passthrough": _map_passthrough,
+}

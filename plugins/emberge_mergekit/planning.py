@@ -1,0 +1,185 @@
+"""Plan of one merge or slice in emberge's terms: models with weights and options, a base, a strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from emberge import Problem
+
+from emberge_mergekit.config import ConfigPart, ConfigPlace, Scope, Source
+from emberge_mergekit.equivalents import Equivalent, Link, equivalent
+from emberge_mergekit.library import parameters_of
+from emberge_mergekit.settings import HARMLESS, Setting, Settings, flatten, read_scope
+
+
+@dataclass(frozen=True)
+class PlannedModel:
+    """Model of the recipe with its weight (empty where the method has none) and its options by link."""
+
+    source: Source
+    weight: Setting = ()
+    options: Mapping[str, Mapping[str, Setting]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PlannedMerge:
+    """Merge or slice in emberge's options; `notes` become comments of the recipe."""
+
+    models: Sequence[PlannedModel]
+    base: Source | None
+    links: tuple[Link, ...]
+    notes: tuple[str, ...]
+    place: ConfigPlace
+
+
+def plan_part(
+    part: ConfigPart, method: Any, problems: list[Problem], *, sliced: bool
+) -> PlannedMerge | None:
+    """Translate a merge or slice; return None after reporting what is wrong with it."""
+    before = len(problems)
+    sources = part.sources
+    if not sliced and part.base is not None and part.base not in [s.model for s in sources]:
+        # mergekit adds the base of a merge of whole models where it is not listed.
+        sources = (*sources, Source(part.base, Scope({}, part.place), part.place))
+    name, declared = method.spec.name, parameters_of(method)
+    try:
+        method.validate_inputs([source.model for source in sources], part.base)
+    except ValueError as error:
+        problems.append(Problem(f"merge method '{name}': {error}", part.place.where))
+    outer = [read_scope(s, declared, name, problems, beside=False) for s in part.scopes]
+    own = [read_scope(s.scope, declared, name, problems, beside=True) for s in sources]
+    has_base = method.spec.contract.base != "ignored"
+    base = next((s for s in sources if has_base and s.model == part.base), None)
+    planner = _Planner(name, declared, part, sources, base, outer, own, sliced)
+    if len(problems) == before:
+        problems += planner.find_missing()
+    return planner.plan() if len(problems) == before else None
+
+
+@dataclass(frozen=True)
+class _Planner:
+    """Planner of one part; `own` has the settings of each source, `outer` those of the scopes around it."""
+
+    method: str
+    declared: Mapping[str, Any]
+    part: ConfigPart
+    sources: Sequence[Source]
+    base: Source | None
+    outer: Sequence[Settings]
+    own: Sequence[Settings]
+    sliced: bool
+
+    @property
+    def _models(self) -> list[tuple[Source, tuple[Settings, ...]]]:
+        """The models without the base, each with all settings that it reads."""
+        pairs = zip(self.sources, self.own, strict=True)
+        return [(source, (own, *self.outer)) for source, own in pairs if source is not self.base]
+
+    def find_missing(self) -> Iterator[Problem]:
+        """Yield a problem for each required parameter without a value."""
+        for name, parameter in self.declared.items():
+            if not parameter.required:
+                continue
+            if parameter.scope == "shared":
+                if not flatten(name, self.outer):
+                    message = f"merge method '{self.method}' needs '{name}' under 'parameters'"
+                    yield Problem(message, self.part.place.where)
+                continue
+            for source, scopes in self._models:
+                if not flatten(name, scopes):
+                    message = f"'{source.model}' has no {name}; give it one under 'parameters'"
+                    yield Problem(message, source.place.where)
+
+    def plan(self) -> PlannedMerge:
+        """Return the plan."""
+        shared = dict(self._collect(self.outer, lambda p: p.scope == "shared"))
+        of_models: list[dict[str, Setting]] = [
+            dict(self._collect(scopes, lambda p: p.scope != "shared")) for _, scopes in self._models
+        ]
+        weights = [settings.pop("weight", ()) for settings in of_models]
+        if self.method == "passthrough":  # it has one model, whose parameters are the merge's
+            shared |= of_models.pop()
+            of_models.append({})
+        match = equivalent(self.method, shared, based=self.base is not None, sliced=self.sliced)
+        if match is None or not all(map(match.takes, of_models)):
+            links: tuple[Link, ...] = (_link_of_mergekit(self.method, shared),)
+            notes: tuple[str, ...] = ("merged by mergekit's own code, a whole tensor at a time",)
+            options = [{"mergekit": settings} if settings else {} for settings in of_models]
+        else:
+            links, options = _place_options(match, of_models, apart=self.sliced)
+            notes = match.notes
+        sources = [source for source, _ in self._models]
+        models = [PlannedModel(*each) for each in zip(sources, weights, options, strict=True)]
+        base = self.base
+        if base is not None and links[0].name == "slerp":
+            # mergekit interpolates from its base; emberge interpolates from the first of two models.
+            models, base = [PlannedModel(base), *models], None
+        notes = (*notes, *self._list_notes(of_models))
+        return PlannedMerge(models, base, links, notes, self.part.place)
+
+    def _collect(self, scopes: Sequence[Settings], wanted: Any) -> Iterator[tuple[str, Setting]]:
+        for name, parameter in self.declared.items():
+            default = None if parameter.required else parameter.default
+            if self.method == "passthrough" and name == "scale":
+                default = 1.0
+            setting = flatten(name, scopes, default)
+            if wanted(parameter) and setting and name != HARMLESS:
+                yield name, setting
+
+    def _list_notes(self, of_models: Sequence[Settings]) -> Iterator[str]:
+        if any(HARMLESS in scope for scope in (*self.outer, *self.own)):
+            yield "int8_mask saves mergekit memory and changes no result; it is left out"
+        if self.method == "task_arithmetic" and any("density" in one for one in of_models):
+            yield "task_arithmetic drops nothing, so density means nothing to it; it is left out"
+        if self.base is not None and self.base.scope.parameters:
+            names = ", ".join(self.base.scope.parameters)
+            yield f"what is set for the base ({names}) means nothing and is left out"
+
+
+def _link_of_mergekit(method: str, shared: Settings) -> Link:
+    """Return the link that runs mergekit's own code, for settings that no strategy of emberge has."""
+    parameters = {name: _convert_truth_values(setting) for name, setting in shared.items()}
+    return Link("mergekit", {"method": method, **({"parameters": parameters} if shared else {})})
+
+
+def _convert_truth_values(setting: Setting) -> Any:
+    """Return a setting with truth values that differ by tensor as 1.0 and 0.0."""
+    if len(setting) == 1 and setting[0].all and isinstance(setting[0].value, bool | str):
+        return setting[0].value
+    return tuple(
+        replace(entry, value=float(entry.value)) if isinstance(entry.value, bool) else entry
+        for entry in setting
+    )
+
+
+def _place_options(
+    match: Equivalent, of_models: Sequence[Settings], *, apart: bool
+) -> tuple[tuple[Link, ...], list[dict[str, dict[str, Setting]]]]:
+    """Return (links, options of each model): an option goes to its link if all models have the same value.
+
+    With `apart` a filter may select other layers in each model, so filtered options stay with the models.
+    """
+    plain = [
+        {n: [(e.value, e.filter) for e in s] for n, s in settings.items()} for settings in of_models
+    ]
+    filtered = any(e.filter for settings in of_models for s in settings.values() for e in s)
+    if of_models and not (apart and filtered) and all(one == plain[0] for one in plain):
+        first, *others = match.links
+        options = {
+            match.link_options[name][1]: setting
+            for name, setting in of_models[0].items()
+            if name in match.link_options
+        }
+        return (first.having(**options), *others), [{} for _ in of_models]
+    return match.links, [_group_by_link(match, settings) for settings in of_models]
+
+
+def _group_by_link(match: Equivalent, settings: Settings) -> dict[str, dict[str, Setting]]:
+    options: dict[str, dict[str, Setting]] = {}
+    for name, setting in settings.items():
+        if name in match.link_options:
+            link, option = match.link_options[name]
+            options.setdefault(link, {})[option] = setting
+    return options

@@ -1,1 +1,0 @@
-"""mergekit's configs translated to recipes."""

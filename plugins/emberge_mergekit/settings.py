@@ -1,0 +1,124 @@
+"""Parameters of a config: values by filter and over depth, and the order in which settings apply.
+
+mergekit reads a source's own parameters first, then the parameters of its slice, its module and the config.
+In each of them it uses the first filter that matches. One list of all settings in this order has the same
+meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from emberge import Problem, suggest
+
+from emberge_mergekit.config import ConfigPlace, Scope
+from emberge_mergekit.library import find_fault
+
+# It only saves memory in mergekit, and configs set it even for methods that do not have it.
+HARMLESS = "int8_mask"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One value, or a tuple of values over depth, for the tensors whose name contains `filter`."""
+
+    value: Any
+    filter: str | None
+    line: int
+
+    @property
+    def all(self) -> bool:
+        """True for a setting of every tensor."""
+        return self.filter in (None, "*")
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The value, or those over depth."""
+        return self.value if isinstance(self.value, tuple) else (self.value,)
+
+
+Setting = tuple[Entry, ...]
+Settings = Mapping[str, Setting]
+
+
+def read_scope(
+    scope: Scope,
+    declared: Mapping[str, Any],
+    method: str,
+    problems: list[Problem],
+    *,
+    beside: bool,
+) -> Settings:
+    """Return the settings of one `parameters` mapping, in the types that the method declares.
+
+    With `beside` the parameters belong to one model, for which mergekit reads no parameter of the whole
+    merge.
+    """
+    settings: dict[str, Setting] = {}
+    for name, value in scope.parameters.items():
+        place, parameter = scope.place.at(name), declared.get(name)
+        if name == HARMLESS:
+            settings[name] = ()
+        elif parameter is None:
+            hint = suggest(name, declared) or f"; it has {', '.join(declared) or 'none'}"
+            message = f"merge method '{method}' has no parameter '{name}'{hint}"
+            problems.append(Problem(message, place.where))
+        elif beside and parameter.scope == "shared":
+            message = (
+                f"'{name}' is one for the whole merge and is not read beside a model; move it to "
+                "'parameters' of the config or of the slice"
+            )
+            problems.append(Problem(message, place.where))
+        else:
+            faults = list(_find_faults(name, parameter, value))
+            problems += [Problem(fault, place.where) for fault in faults]
+            settings[name] = () if faults else _read_setting(parameter, value, place)
+    return settings
+
+
+def _list_conditions(value: Any) -> list[tuple[str | None, Any]]:
+    """Return pairs (filter, value) of a parameter, whose forms mergekit has told apart."""
+    conditions = value if isinstance(value, list) and hasattr(value[0], "filter") else [value]
+    return [(getattr(c, "filter", None), getattr(c, "value", c)) for c in conditions]
+
+
+def _read_setting(parameter: Any, value: Any, place: ConfigPlace) -> Setting:
+    def convert(inner: Any) -> Any:
+        if isinstance(inner, list):
+            return tuple(map(parameter.validate, inner))
+        return parameter.validate(inner)
+
+    return tuple(Entry(convert(v), f, place.line) for f, v in _list_conditions(value))
+
+
+def _find_faults(name: str, parameter: Any, value: Any) -> Iterator[str]:
+    """Yield what mergekit refuses, or passes over, in the value of a parameter."""
+    if value == []:
+        yield f"'{name}' is an empty list"
+        return
+    conditions = _list_conditions(value)
+    if any(filter_ in (None, "*") for filter_, _ in conditions[:-1]):
+        yield f"'{name}': the first filter that fits wins, so a value for all tensors stands last"
+    for _, inner in conditions:
+        values = inner if isinstance(inner, list) else [inner]
+        faults = list(filter(None, (find_fault(parameter, one) for one in values)))
+        yield from faults
+        if inner is values and not faults and isinstance(parameter.validate(inner[0]), bool | str):
+            yield f"'{name}' over depth is not supported; give it by filter: [{{filter, value}}]"
+
+
+def flatten(name: str, scopes: Iterable[Settings], default: Any = None) -> Setting:
+    """Return a parameter's settings, nearest first, up to one that covers every tensor.
+
+    If there are any, the `default` covers the tensors that none of them does.
+    """
+    entries: list[Entry] = []
+    for scope in scopes:
+        entries += scope.get(name, ())
+        if entries and entries[-1].all:
+            return tuple(entries)
+    if entries and default is not None:
+        entries.append(Entry(default, None, entries[-1].line))
+    return tuple(entries)

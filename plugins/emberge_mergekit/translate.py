@@ -1,0 +1,229 @@
+"""Translation of a mergekit YAML, with one or more documents, into a recipe."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emberge import Problem, RecipeError, suggest
+from emberge.contracts import TranslatedRecipe
+
+from emberge_mergekit.config import SHAPES, Config, Source, is_config, read_config, read_documents
+from emberge_mergekit.equivalents import Link
+from emberge_mergekit.library import find_method, method_names
+from emberge_mergekit.planning import PlannedMerge, PlannedModel, plan_part
+from emberge_mergekit.settings import Entry
+
+if TYPE_CHECKING:
+    from mergekit.common import ModelPath, ModelReference
+
+_LAST = "merged"
+# Words that need no quotes: they are neither numbers nor truth values and open nothing.
+_PLAIN = re.compile(r"(?!(?:true|false|null|yes|no|on|off)\Z)[A-Za-z_./][\w./@:+$-]*(?<!:)", re.I)
+
+
+def translate(text: str, path: Path | None) -> TranslatedRecipe | None:
+    """Translate a config into a recipe; None for a text that is not a mergekit config.
+
+    Raises:
+        RecipeError: if the config has faults; the message has all of them, each with `path:line`.
+    """
+    if not any(f"{key}:" in text or f'{key}"' in text for key in ("merge_method", *SHAPES)):
+        return None
+    problems: list[Problem] = []
+    documents = read_documents(text, path, problems)
+    if not any(map(is_config, documents)) and not re.search(r"^merge_method\s*:", text, re.M):
+        return None
+    configs = [read_config(document, problems) for document in documents]
+    known = [config for config in configs if config is not None]
+    planned = [(config, list(_plan(config, problems))) for config in known]
+    if problems:
+        line = dict.fromkeys(sorted(problems, key=lambda p: int(p.where.rpartition(":")[2])))
+        raise RecipeError(line)
+    ids = {config.name: _id_of(config) for config in known}
+    sheet = _Sheet(ids, path)
+    for config, parts in planned:
+        sheet.write_merge(config, [part for part in parts if part is not None])
+    return TranslatedRecipe("".join(f"{line}\n" for line in sheet.lines), tuple(sheet.origins))
+
+
+def _id_of(config: Config) -> str:
+    """Return the id of the config's step: its name with invalid characters as `-`, else `merged`."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", config.name or _LAST).strip("-") or _LAST
+
+
+def _plan(config: Config, problems: list[Problem]) -> Iterator[PlannedMerge | None]:
+    name, place = config.content.merge_method, config.place.at("merge_method")
+    method = find_method(name)
+    if method is None:
+        names = method_names()
+        hint = suggest(name, names) or f"; there are {', '.join(names)}"
+        problems.append(Problem(f"there is no merge method '{name}'{hint}", place.where))
+        return
+    if _find_tokenizer(config) == "base" and config.content.base_model is None:
+        problems.append(Problem("the tokenizer is the base's, and there is none", place.where))
+    for part in config.parts:
+        yield plan_part(part, method, problems, sliced=config.sliced)
+
+
+def _find_tokenizer(config: Config) -> str | ModelReference | None:
+    """Return "union", "base" or a model; None if the config does not choose a tokenizer."""
+    content = config.content
+    source: str | ModelReference | None = content.tokenizer_source
+    return content.tokenizer.source if content.tokenizer is not None else source
+
+
+class _Sheet:
+    """Writer of a recipe's `lines`; `origins` has the user's line for each.
+
+    mergekit reads a name as a folder if that folder exists in the current folder, and as a hub id otherwise.
+    A recipe's folders are relative to the recipe. `ids` maps the names of configs to step ids.
+    """
+
+    def __init__(self, ids: Mapping[str | None, str], path: Path | None) -> None:
+        name = path.name if path is not None else "a config"
+        self.lines = [f"# From {name}, a config of mergekit.", "steps:"]
+        self.origins = [1, 1]
+        self._ids = ids
+        self._folder = path.parent if path is not None else Path()
+
+    def _add(self, depth: int, text: str, line: int = 0) -> None:
+        """Add a line, indented by two spaces per level; `line=0` repeats the previous line's origin."""
+        self.lines.append("  " * depth + text)
+        self.origins.append(line or self.origins[-1])
+
+    def write_merge(self, config: Config, parts: Sequence[PlannedMerge]) -> None:
+        """Write the step of one document."""
+        place, identifier = config.place, self._ids[config.name]
+        if config.name not in (None, identifier):
+            self._add(1, f"# mergekit's config calls it {config.name!r}")
+        self._add(1, f"{identifier}:", place.line)
+        self._add(2, "merge:")
+        if config.sliced:
+            self._add(3, "slices:", place.at("slices").line)
+            for part in parts:
+                self._write_slice(part, parts[0].links)
+        else:
+            self._write_models(parts[0], config)
+        self._write_tokenizer(config)
+        for note in dict.fromkeys(note for part in parts for note in part.notes):
+            self._add(3, f"# {note}")
+        self._write_strategy(3, parts[0].links, place.at("merge_method").line)
+        self._write_dtypes(config)
+
+    def _write_models(self, part: PlannedMerge, config: Config) -> None:
+        self._add(3, "models:", part.place.line)
+        for model in part.models:
+            self._add(4, f"- {self._format_model(model)}", model.source.place.line)
+        if part.base is not None:
+            base = self._refer_to(part.base.model)
+            self._add(3, f"base: {base}", config.place.at("base_model").line)
+
+    def _write_slice(self, part: PlannedMerge, shared_links: Sequence[Link]) -> None:
+        self._add(4, "- models:", part.place.line)
+        for model in part.models:
+            self._add(6, f"- {self._format_model(model)}", model.source.place.line)
+        if part.base is not None:
+            layers = _format_layers(part.base)
+            base = f"{{model: {self._refer_to(part.base.model)}, layers: {layers}}}"
+            self._add(5, f"base: {base}", part.base.place.line)
+        if _format_links(part.links) != _format_links(shared_links):
+            self._write_strategy(5, part.links, part.place.line)
+
+    def _write_strategy(self, depth: int, links: Sequence[Link], line: int) -> None:
+        """Write `strategy:` and its links, one option per line."""
+        if len(links) == 1 and not links[0].options:
+            self._add(depth, f"strategy: {links[0].name}", line)
+            return
+        self._add(depth, "strategy:", line)
+        for link in links:
+            dash = "- " if len(links) > 1 else ""
+            self._add(depth + 1, f"{dash}{link.name}{':' if link.options else ''}")
+            for name, value in link.options.items():
+                entries = (
+                    [e for e in value if isinstance(e, Entry)] if isinstance(value, tuple) else []
+                )
+                origin = entries[0].line if entries else 0
+                self._add(depth + (3 if dash else 2), f"{name}: {_flow(value)}", origin)
+
+    def _write_tokenizer(self, config: Config) -> None:
+        source, content = _find_tokenizer(config), config.content
+        line = config.place.at("tokenizer_source" if content.tokenizer_source else "tokenizer").line
+        if source == "union" and not config.sliced:
+            self._add(3, "# a token that a model lacks takes the weighted mean of the others' rows")
+            self._add(3, "vocabulary: {policy: union, pad_to: 1}", line)
+        elif source not in (None, "union"):
+            model = content.base_model if source == "base" else source
+            self._add(3, "# a token with another id in a model is not taken from that model")
+            self._add(3, f"tokenizer: {self._refer_to(model)}", line)
+
+    def _write_dtypes(self, config: Config) -> None:
+        content, place = config.content, config.place
+        dtype, out_dtype = (
+            text and text.removeprefix("torch.") for text in (content.dtype, content.out_dtype)
+        )
+        if dtype in ("bfloat16", "float16"):
+            self._add(3, f"# mergekit computes in {dtype}; here it is rounded to only once")
+        if dtype == "float64":
+            self._add(3, "dtype: float64", place.at("dtype").line)
+        if out_dtype or dtype:
+            line = place.at("out_dtype" if out_dtype else "dtype").line
+            self._add(3, f"out_dtype: {out_dtype or dtype}", line)
+
+    def _format_model(self, model: PlannedModel) -> str:
+        entries = [f"model: {self._refer_to(model.source.model)}"]
+        if model.source.layers is not None:
+            entries.append(f"layers: {_format_layers(model.source)}")
+        if model.weight:
+            entries.append(f"weight: {_flow(model.weight)}")
+        if model.options:
+            entries.append(f"options: {_flow(model.options)}")
+        return f"{{{', '.join(entries)}}}" if entries[1:] else entries[0].removeprefix("model: ")
+
+    def _refer_to(self, model: ModelReference) -> str:
+        """Return a recipe's reference to a model, with its adapter."""
+        paths = [path for path in (model.model, model.lora) if path is not None]
+        return _quote("+".join(map(self._refer_to_path, paths)))
+
+    def _refer_to_path(self, model: ModelPath) -> str:
+        """Return `$step`, `./folder` or `owner/name@revision` for mergekit's name of a model."""
+        path, revision = model.path, f"@{model.revision}" if model.revision else ""
+        if path in self._ids:
+            return f"${self._ids[path]}{revision}"
+        if (self._folder / path).is_dir() and not path.startswith(("/", "./", "../")):
+            path = f"./{path}"
+        elif Path(path).is_dir() and not (self._folder / path).is_dir():
+            path = str(Path(path).absolute())
+        return f"{path}{revision}".replace("$", "$$")
+
+
+def _format_layers(source: Source) -> str:
+    assert source.layers is not None
+    return f"[{source.layers[0]}, {source.layers[1]}]"
+
+
+def _format_links(links: Sequence[Link]) -> list[tuple[str, str]]:
+    return [(link.name, _flow(link.options)) for link in links]
+
+
+def _flow(value: Any) -> str:
+    """Return a value as one line of YAML, with each `$` of a text doubled as recipes require.
+
+    A setting becomes a value or a list of `{filter, value}`.
+    """
+    if isinstance(value, tuple) and value and isinstance(value[0], Entry):
+        if len(value) == 1 and value[0].all:
+            return _flow(value[0].value)
+        return _flow([{**({} if e.all else {"filter": e.filter}), "value": e.value} for e in value])
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_quote(str(k))}: {_flow(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    return _quote(value.replace("$", "$$")) if isinstance(value, str) else json.dumps(value)
+
+
+def _quote(text: str) -> str:
+    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
