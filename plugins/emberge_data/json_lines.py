@@ -16,17 +16,14 @@ class JsonLines(Reader):
     suffixes = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz", ".json", ".json.gz")
 
     def rows(self, path: Path) -> Iterator[tuple[int, Mapping[str, Any] | BadRow]]:
-        from emberge.data import LongLineError, bounded_lines, open_data_file, parse_json_row
+        from emberge.data import open_data_file, parse_json_row
 
         number = 0
         with open_data_file(path) as file:
             try:
-                for line in bounded_lines(file):
-                    number += 1
+                for number, line in enumerate(file, start=1):
                     if line.strip():
                         yield number, parse_json_row(line, number)
-            except LongLineError as error:
-                yield number + 1, BadRow(f"the line is {error}")
             except (EOFError, zlib.error, OSError) as error:
                 # What was read so far is reported with it; nothing after it can be read.
                 yield number + 1, BadRow(f"the file is damaged here ({error}); fetch it again")

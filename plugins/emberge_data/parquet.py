@@ -9,8 +9,7 @@ from typing import Any
 
 from emberge import BadRow, DataError, Reader
 
-# Rows that are unpacked together, at most, and as many bytes as they may have by the file's own account.
-BATCH, BATCH_BYTES = 32, 64 << 20
+ROWS_AT_ONCE = 32
 
 
 class Parquet(Reader):
@@ -32,9 +31,8 @@ class Parquet(Reader):
             ) from None
         number = 0
         with file:
-            size = _find_batch_size(file.metadata)
             try:
-                for batch in file.iter_batches(batch_size=size):
+                for batch in file.iter_batches(batch_size=ROWS_AT_ONCE):
                     for row in _unpack_rows(batch):
                         number += 1
                         yield number, row
@@ -43,17 +41,6 @@ class Parquet(Reader):
                     number + 1,
                     BadRow(f"the file is damaged here ({_shorten_message(error)}); fetch it again"),
                 )
-
-
-def _find_batch_size(metadata: Any) -> int:
-    """Return the number of rows to unpack together, from the sizes that the file states."""
-    size = BATCH
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        columns = [group.column(column) for column in range(group.num_columns)]
-        unpacked = sum(column.total_uncompressed_size for column in columns)
-        size = min(size, BATCH_BYTES * max(1, group.num_rows) // max(1, unpacked))
-    return max(1, size)
 
 
 def _unpack_rows(batch: Any) -> Iterable[Mapping[str, Any] | BadRow]:

@@ -15,11 +15,11 @@ from .distinct_texts import list_texts as list_texts
 from .document_rows import read_document_rows as read_document_rows
 from .entry import DataEntry as DataEntry
 from .evaluation.eval_data import eval_texts as eval_texts
+from .evaluation.eval_sets import lacking_half as lacking_half
 from .evaluation.eval_sets import load_eval_set as load_eval_set
 from .evaluation.eval_source import pick_eval_sets as pick_eval_sets
 from .evaluation.python_sets import write_python_set as write_python_set
 from .evaluation.set_checks import check_eval_sets as check_eval_sets
-from .evaluation.set_checks import lacking_half as lacking_half
 from .evaluation.small_sets import describe_odd_sets as describe_odd_sets
 from .evaluation.small_sets import describe_small_set as describe_small_set
 from .first_rows import CheckedData as CheckedData
@@ -32,9 +32,6 @@ from .installed_sources import parse_python as parse_python
 from .installed_sources import parse_source as parse_source
 from .plain_rows import PlainRows as PlainRows
 from .plain_rows import read_plain_rows as read_plain_rows
-from .rows.line_files import LINE_LIMIT as LINE_LIMIT
-from .rows.line_files import LongLineError as LongLineError
-from .rows.line_files import bounded_lines as bounded_lines
 from .rows.line_files import open_data_file as open_data_file
 from .rows.line_files import parse_json_row as parse_json_row
 from .sampling import even_place as even_place

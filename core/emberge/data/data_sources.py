@@ -19,6 +19,7 @@ from emberge.data.entry import Catalogue, DataEntry
 from emberge.data.file_summary import format_path
 from emberge.data.hub_datasets import describe_hub_entry, hash_hub_rows, read_hub_rows
 from emberge.errors import DataError, suggest
+from emberge.hashes import sha256_of
 
 # Noun and remedy, if it is missing, of each part of a catalogue besides the training sets.
 PARTS: Mapping[str, tuple[str, str]] = {
@@ -52,7 +53,7 @@ class DataSource:
         """Hash the content and the options that decide how rows are understood; return 32 hex digits."""
         parts = [
             FORMAT,
-            self.place if self.path is None else _hash_file(self.path),
+            self.place if self.path is None else sha256_of(self.path),
             "" if self.path is not None else hash_hub_rows(self.entry),
             [type(self.reader).__name__, getattr(self.reader, "revision", 1)],
             dataclasses.asdict(self.entry.columns),
@@ -247,14 +248,6 @@ def refuse_clashes(sources: Iterable[DataSource]) -> None:
                 "give one another name"
             )
         sources_by_name[source.name] = source
-
-
-def _hash_file(path: Path) -> str:
-    digest = sha256()
-    with path.open("rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()
 
 
 def in_domain_tasks(

@@ -87,7 +87,7 @@ def _load_source(source: DataSource, limit: int | None, store: Path | None) -> S
         summary = FileSummary(source.place)
         media = MediaFolder(store and store / "media", source.path and source.path.parent)
         rows = parse_rows(source.rows(), source.entry, summary, MediaValues(media))
-        return write_rows(folder, rows, summary)
+        return write_rows(folder, (row for _, row in rows), summary)
 
     try:
         key = source.key() if store is not None else None
@@ -171,7 +171,7 @@ def _count_rows(
     """Return the counts of a file's rows, and the rows of each label."""
     summary, rows_by_label = FileSummary(source.place), Counter[str]()
     media = MediaValues(MediaFolder(beside=source.path and source.path.parent))
-    for row in parse_rows(source.rows(), source.entry, summary, media):
+    for _, row in parse_rows(source.rows(), source.entry, summary, media):
         if summary.labelled:
             rows_by_label[str(row.label)] += 1
     return summary, rows_by_label

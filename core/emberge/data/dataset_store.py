@@ -6,7 +6,6 @@ import itertools
 import json
 import mmap
 import shutil
-import sys
 import tempfile
 import weakref
 from array import array
@@ -15,6 +14,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
+
+import numpy as np
 
 from emberge.contracts import DatasetInfo, Example, Media, content_key, has_media, split_parts
 from emberge.data.entry import DataEntry
@@ -36,7 +37,7 @@ class Rows:
         self.summary = FileSummary(
             **json.loads((folder / "summary.json").read_text(encoding="utf-8"))
         )
-        self._ends = _read_numbers(folder / "ends.bin", self.summary.rows)
+        self._ends = np.fromfile(folder / "ends.bin", "<u8")
         with (folder / "rows.jsonl").open("rb") as file:
             self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
@@ -47,15 +48,6 @@ class Rows:
         start = self._ends[row - 1] if row else 0
         values = json.loads(self._bytes[start : self._ends[row]])
         return Row._make(tuple(value) if isinstance(value, list) else value for value in values)
-
-
-def _read_numbers(path: Path, count: int) -> array[int]:
-    numbers = array("Q")
-    with path.open("rb") as file:
-        numbers.fromfile(file, count)
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers
 
 
 def open_rows(
@@ -148,19 +140,13 @@ class _RowWriter:
 
     def finish(self, folder: Path, summary: FileSummary) -> None:
         """Write the rows' places and the summary."""
-        _write_numbers(folder / "ends.bin", self.ends)
+        np.array(self.ends, "<u8").tofile(folder / "ends.bin")
         summary.digest = self.digest.hexdigest()
         if self.media:
             summary.stored = self.stored_digest.hexdigest()
             stamps = [[path, *_read_stamp(path)] for path in self.media]
             write_json(folder / _MEDIA_FILE, stamps, durable=False)
         write_json(folder / "summary.json", summary.plain(), durable=False)
-
-
-def _write_numbers(path: Path, numbers: array[int]) -> None:
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    path.write_bytes(numbers.tobytes())
 
 
 def _list_media_paths(row: Row) -> Iterator[str]:

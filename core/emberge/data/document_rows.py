@@ -1,4 +1,4 @@
-"""Rows of documents in the layout of BEIR: `text`, perhaps a `title`, and perhaps an id."""
+"""Rows of documents and queries: a text or media, perhaps a title, and perhaps an id."""
 
 from __future__ import annotations
 
@@ -7,26 +7,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts import BadRow, Reader
+from emberge.contracts import MEDIA_KINDS, BadRow, Reader, plain_text
 from emberge.data.data_sources import find_reader
+from emberge.data.file_summary import format_path
 from emberge.data.rows.columns import small_headings
+from emberge.data.rows.media_values import MediaValues
 from emberge.errors import DataError
 
-_IDS = ("_id", "id")
+_IDS = ("_id", "id", "document_id", "doc_id")
+_TEXTS = ("text", "document", "passage", "content", "contents", "body")
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentRow:
-    """One document of a file: its number in the file, its id if it has one, its title or "", its text.
+    """One document of a file: its place `file:number`, its id if it has one, its title or "", its text."""
 
-    `where` is `file:number`, for messages.
-    """
-
-    number: int
     where: str
     name: str | None
     title: str
     text: str
+
+    def join(self) -> str:
+        """Return the title and the text as they are searched.
+
+        Raises:
+            DataError: if both are empty.
+        """
+        if joined_text := f"{self.title} {self.text}".strip():
+            return joined_text
+        raise DataError(f"{self.where}: the text is empty or only white space; fill or remove it")
 
 
 def read_document_rows(path: Path, readers: Sequence[Reader]) -> Iterator[DocumentRow]:
@@ -36,22 +45,51 @@ def read_document_rows(path: Path, readers: Sequence[Reader]) -> Iterator[Docume
         DataError: if a row cannot be read, has no text column, or has an id of another kind.
     """
     for number, row in find_reader(path, readers).rows(path):
-        where = f"{path.name}:{number}"
+        where = f"{format_path(path)}:{number}"
         if isinstance(row, BadRow):
             raise DataError(f"{where}: {row.message}")
-        yield _parse_row(small_headings(row), number, where)
+        yield parse_document(where, small_headings(row))
 
 
-def _parse_row(row: Mapping[str, Any], number: int, where: str) -> DocumentRow:
-    text, title = row.get("text"), row.get("title")
+def parse_document(
+    where: str, row: Mapping[str, Any], media: MediaValues | None = None
+) -> DocumentRow:
+    """Return a row as a document; without `media`, its text is no image and no clip.
+
+    Raises:
+        DataError: if the row has no text that can be read, or has an id of another kind.
+    """
+    column = next((name for name in _TEXTS if row.get(name) not in (None, "")), "text")
+    text, title = row.get(column), row.get("title")
     title = "" if title is None else title
+    try:
+        text = _read_media(text, row, media) if media is not None else text
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from None
     if not isinstance(text, str) or not isinstance(title, str):
-        columns = ", ".join(map(str, row))
         raise DataError(
-            f"{where}: a document needs text in the column `text`, and in `title` if it is there (columns: "
-            f"{columns})"
+            f"{where}: the row needs a text, and a title is text (columns: {', '.join(map(str, row))}); "
+            "name the column text"
         )
-    name = next((row[key] for key in _IDS if row.get(key) is not None), None)
+    return DocumentRow(where, _read_id(where, row), plain_text(title), text)
+
+
+def _read_media(text: Any, row: Mapping[str, Any], media: MediaValues) -> Any:
+    """Return a row's text with its media, from the text column or else from the media columns."""
+    if isinstance(text, Mapping):
+        return media.input(text, "text")
+    values: dict[str, Any] = {
+        kind: row[kind] for kind in MEDIA_KINDS if row.get(kind) not in (None, "")
+    }
+    if values:
+        parts = values if text is None else {**values, "text": text}
+        return media.input(parts, next(iter(values)))
+    return plain_text(text) if isinstance(text, str) else text
+
+
+def _read_id(where: str, row: Mapping[str, Any]) -> str | None:
+    column = next((name for name in _IDS if row.get(name) is not None), None)
+    name = row[column] if column is not None else None
     if isinstance(name, bool) or not isinstance(name, str | int | None):
-        raise DataError(f"{where}: the id is text or a whole number, not a {type(name).__name__}")
-    return DocumentRow(number, where, None if name is None else str(name), title, text)
+        raise DataError(f"{where}: '{column}' is text or a whole number, not {name}; correct it")
+    return None if name is None else str(name)

@@ -141,8 +141,8 @@ def parse_rows(
     entry: DataEntry,
     summary: FileSummary,
     media: MediaValues | None = None,
-) -> Iterator[Row]:
-    """Yield the usable rows, and count them and bad rows in the summary.
+) -> Iterator[tuple[int, Row]]:
+    """Yield the usable rows with their numbers, and count them and bad rows in the summary.
 
     `media` reads the rows' images and clips; by default, these need absolute paths.
 
@@ -169,7 +169,7 @@ def parse_rows(
             summary.single = understand.layout.single
         summary.add(line, understood_row)
         summary.add_media(line, understood_row, media.properties_by_hash)
-        yield understood_row
+        yield line, understood_row
 
 
 def _require_within(row: Row, score_range: tuple[float, float] | None) -> None:

@@ -168,7 +168,7 @@ def _check_first_rows(
     anchors: set[str] = set()
     other_texts: set[str] = set()
     try:
-        for row in parse_rows(islice(rows, limit_rows), source.entry, summary, media):
+        for _, row in parse_rows(islice(rows, limit_rows), source.entry, summary, media):
             first = first or row
             most_negatives = max(most_negatives, len(row.negatives))
             count += 1

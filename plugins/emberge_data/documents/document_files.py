@@ -205,7 +205,7 @@ def _read_rows(path: Path, readers: Sequence[Reader], first: int | None) -> Docu
         if first is not None and len(documents) >= first:
             has_more = True
             break
-        name = f"row {row.number}" if row.name is None else row.name
+        name = row.name or f"row {row.where.rpartition(':')[2]}"
         if name in documents:
             raise DataError(f"{row.where}: the id '{name}' was given before; ids are unique")
         title = " ".join(row.title.split())

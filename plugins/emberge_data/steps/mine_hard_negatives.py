@@ -294,10 +294,4 @@ def read_corpora(paths: Sequence[Path], readers: Sequence[Reader]) -> Iterator[s
     from emberge.data import read_document_rows
 
     for path in paths:
-        for row in read_document_rows(path, readers):
-            text = f"{row.title} {row.text}".strip()
-            if not text:
-                raise DataError(
-                    f"{row.where}: the text is empty or only white space; fill or remove it"
-                )
-            yield text
+        yield from (row.join() for row in read_document_rows(path, readers))

@@ -64,7 +64,10 @@ class EvalSets(EvalSource):
                 (each, half)
                 for each in sets
                 if half == "test"
-                or (each.rows not in listed_rows and lacking_half(each, half) is None)
+                or (
+                    each.rows not in listed_rows
+                    and lacking_half(each, half, workspace.readers) is None
+                )
             ]
         if not halves:
             raise errors[0]

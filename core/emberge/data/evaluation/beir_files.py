@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from emberge.contracts import MEDIA_KINDS, Split, plain_text
+from emberge.contracts import Split
+from emberge.data.document_rows import parse_document
 from emberge.data.entry import EvalSet
 from emberge.data.evaluation.eval_data import RetrievalData
 from emberge.data.evaluation.set_faults import SetFaults
@@ -18,7 +19,7 @@ from emberge.data.sampling import even_place, sample_rows
 from emberge.errors import DataError
 
 _GRADE = re.compile(r"\s*(-?[0-9]{1,9})(?:\.0*)?\s*")
-Judgement = tuple[int, tuple[str, str, int]]
+Judgement = tuple[str, tuple[str, str, int]]
 PlacedRows = Iterable[tuple[str, Mapping[str, Any]]]
 
 
@@ -38,17 +39,40 @@ def read_retrieval(
         DataError: if a row has no id or text, an id occurs twice, a judgement names an unknown id, or a query
             has no relevant document.
     """
-    path, judgements = read_judgements(eval_set, split, faults)
+    judgements = read_judgements(eval_set, split, faults)
+    data = join_judgements(queries, corpus, judgements, media, faults)
+    names = list(data.relevant)
+    names = [names[i] for i in sample_rows(len(names), limit, eval_set.name)]
+    relevant = {name: data.relevant[name] for name in names}
+    documents = data.corpus
+    if limit is not None:
+        documents = reduce_corpus(documents, relevant, limit, eval_set.name)
+    return RetrievalData(documents, {name: data.queries[name] for name in names}, relevant)
+
+
+def join_judgements(
+    queries: PlacedRows,
+    corpus: PlacedRows,
+    judgements: Iterable[Judgement],
+    media: MediaValues,
+    faults: SetFaults,
+) -> RetrievalData:
+    """Return all queries and documents by their ids, and the judgements, which name both.
+
+    Raises:
+        DataError: for each fault of a row or a judgement.
+    """
     texts = _read_texts(queries, media, faults, titled=False)
     documents = _read_texts(corpus, media, faults, titled=True)
     relevant: dict[str, dict[str, int]] = {}
-    for line, (query, document, grade) in judgements:
-        where = f"{format_path(path)}:{line}"
+    for where, (query, document, grade) in judgements:
         if query not in texts and not faults.hidden:
-            faults.add(f"{where}: there is no query '{query}'; remove the line, or add the query")
+            faults.add(
+                f"{where}: there is no query '{query}'; remove the judgement, or add the query"
+            )
         if document not in documents and not faults.hidden:
             faults.add(
-                f"{where}: there is no document '{document}'; remove the line, or add the document"
+                f"{where}: there is no document '{document}'; remove the judgement, or add the document"
             )
         if relevant.setdefault(query, {}).setdefault(document, grade) != grade:
             faults.add(
@@ -56,16 +80,14 @@ def read_retrieval(
                 "the lines"
             )
     faults.require_none()
-    names = list(relevant)
-    names = [names[i] for i in sample_rows(len(names), limit, eval_set.name)]
-    relevant = {name: relevant[name] for name in names}
-    if limit is not None:
-        documents = reduce_corpus(documents, relevant, limit, eval_set.name)
-    return RetrievalData(documents, {name: texts[name] for name in names}, relevant)
+    return RetrievalData(documents, texts, relevant)
 
 
 def reduce_corpus(
-    documents: dict[str, str], relevant: Mapping[str, Mapping[str, int]], limit: int, name: str
+    documents: Mapping[str, str],
+    relevant: Mapping[str, Mapping[str, int]],
+    limit: int,
+    name: str,
 ) -> dict[str, str]:
     """Return all judged documents, and of the other documents an even sample of `limit`."""
     needed = {document for grades in relevant.values() for document in grades}
@@ -76,7 +98,7 @@ def reduce_corpus(
     return {document: text for document, text in documents.items() if document in names}
 
 
-def _find_judgement_file(eval_set: EvalSet, split: str) -> Path:
+def find_judgement_file(eval_set: EvalSet, split: str) -> Path:
     """Return the file with the judgements of one half.
 
     Raises:
@@ -86,50 +108,49 @@ def _find_judgement_file(eval_set: EvalSet, split: str) -> Path:
     for path in (eval_set.folder / file_name, eval_set.folder / "qrels" / f"{split}.tsv"):
         if path.is_file():
             return path
+    where = f"{eval_set.where}: " if eval_set.where else ""
     raise DataError(
-        f"{format_path(eval_set.folder)} has no {file_name} with the judgements of its {split} half"
+        f"{where}{format_path(eval_set.folder)} has no {file_name} with the judgements of its {split} half"
     )
 
 
-def read_judgements(
-    eval_set: EvalSet, split: str, faults: SetFaults
-) -> tuple[Path, list[Judgement]]:
-    """Return the file with the judgements of one half, and its judgements: line, (query, document, grade).
+def read_judgements(eval_set: EvalSet, split: str, faults: SetFaults) -> list[Judgement]:
+    """Return the judgements of one half: `file:line`, (query, document, grade).
 
     Faults are lines that cannot be read, and queries of the test or dev half without a grade above 0, so that
     each model's score would be 0.
 
     Raises:
-        DataError: if there is no such file, or no judgement in it.
+        DataError: if there is no file with them, or no judgement in it.
     """
-    path = _find_judgement_file(eval_set, split)
+    path = find_judgement_file(eval_set, split)
     judgements = []
     for line, text in read_text_lines(path):
         cells = text.split("\t")
         grade = _GRADE.fullmatch(cells[-1])
         if not text.strip() or (line == 1 and not re.search(r"\d", cells[-1])):
             continue
+        where = f"{format_path(path)}:{line}"
         if len(cells) != 3 or grade is None:
-            faults.add(
-                f"{format_path(path)}:{line}: expected query, document and a whole number between tabs"
-            )
+            faults.add(f"{where}: expected query, document and a whole number between tabs")
             continue
-        judgements.append((line, (cells[0], cells[1], int(grade[1]))))
+        judgements.append((where, (cells[0], cells[1], int(grade[1]))))
     if not judgements:
         faults.require_none()
         raise DataError(f"{format_path(path)}: there are no judgements")
     if split in get_args(Split):
-        _find_unanswered(path, judgements, faults)
-    return path, judgements
+        find_unanswered(judgements, faults)
+    return judgements
 
 
-def _find_unanswered(path: Path, judgements: Sequence[Judgement], faults: SetFaults) -> None:
+def find_unanswered(judgements: Sequence[Judgement], faults: SetFaults) -> None:
+    """Add a fault for each query without a grade above 0."""
     seen = {query for _, (query, _, grade) in judgements if grade > 0}
-    for line, (query, _, _) in judgements:
+    for where, (query, _, _) in judgements:
         if query not in seen:
             seen.add(query)
             faults.add(
-                f"{format_path(path)}:{line}: no document has a grade above 0 for the query "
+                f"{where}: no document has a grade above 0 for the query "
                 f"'{query}', so that nothing could be right; remove its lines, or correct them"
             )
 
@@ -152,44 +173,6 @@ def _read_texts(
             faults.add(f"{where}: the id '{name}' was given before; ids are unique")
         texts.setdefault(str(name), "")
         with faults.collect():
-            texts[str(name)] = _join_text(where, row, media, titled=titled)
+            columns = row if titled else {key: row[key] for key in row if key != "title"}
+            texts[str(name)] = parse_document(where, columns, media).join()
     return texts
-
-
-def _join_text(where: str, row: Mapping[str, Any], media: MediaValues, *, titled: bool) -> str:
-    """Return the title and text of a row.
-
-    Raises:
-        DataError: if it has none that can be read.
-    """
-    text = read_text(where, row, media)
-    title = row.get("title") if titled else None
-    title = "" if title is None else title
-    if not isinstance(text, str) or not isinstance(title, str):
-        raise DataError(
-            f"{where}: expected _id and text (columns: {', '.join(row)}); image or audio may be in "
-            "the text's place"
-        )
-    joined_text = f"{plain_text(title)} {text}".strip()
-    if not joined_text:
-        raise DataError(f"{where}: the text is empty or only white space; fill or remove it")
-    return joined_text
-
-
-def read_text(where: str, row: Mapping[str, Any], media: MediaValues) -> Any:
-    """Return a row's text with its media, from the text column or else from the media columns."""
-    text = row.get("text")
-    media_columns: dict[str, Any] = {
-        kind: row[kind] for kind in MEDIA_KINDS if row.get(kind) not in (None, "")
-    }
-    try:
-        if isinstance(text, Mapping):
-            return media.input(text, "text")
-        if media_columns:
-            return media.input(
-                media_columns | ({"text": text} if text is not None else {}),
-                next(iter(media_columns)),
-            )
-    except DataError as error:
-        raise DataError(f"{where}: {error}") from None
-    return plain_text(text) if isinstance(text, str) else text

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 from emberge.contracts import Reader, TaskKind
 from emberge.data.data_sources import find_reader
 from emberge.data.entry import Columns, DataEntry, EvalSet
-from emberge.data.evaluation.beir_files import read_retrieval
+from emberge.data.evaluation.beir_files import find_judgement_file, read_retrieval
 from emberge.data.evaluation.eval_data import (
     ClassificationData,
     ClusteringData,
     EvalData,
     PairData,
     RerankingData,
+    count_scored,
 )
 from emberge.data.evaluation.rows_retrieval import join_rows
 from emberge.data.evaluation.searched_documents import (
@@ -62,26 +62,47 @@ def load_eval_set(
         DataError: if a file is missing, a row cannot be used, no document is relevant to a query, or ids,
             grades or rows contradict each other; has a line with `file:line` for each fault.
     """
-    if not eval_set.folder.is_dir():
-        raise DataError(
-            f"{_describe_place(eval_set)}{format_path(eval_set.folder)}: there is no such folder"
-        )
+    _require_folder(eval_set)
     return _LOADERS[eval_set.task](_HalfReader(eval_set, readers, split, limit, store))
 
 
-def read_whole_set(eval_set: EvalSet, split: str, readers: Sequence[Reader]) -> SetFaults:
-    """Read one half of an evaluation set, and return its faults and oddities."""
+def read_whole_set(
+    eval_set: EvalSet, split: str, readers: Sequence[Reader]
+) -> tuple[SetFaults, int]:
+    """Read one half of an evaluation set; return its faults and oddities, and the number of scored rows."""
     half = _HalfReader(eval_set, readers, split, None, None)
+    count = 0
     with half.faults.collect():
-        _LOADERS[eval_set.task](half)
-    return half.faults
+        count = count_scored(_LOADERS[eval_set.task](half))
+    return half.faults, count
+
+
+def lacking_half(eval_set: EvalSet, split: str, readers: Sequence[Reader]) -> str | None:
+    """Return why a half (`test` or `dev`) of a set cannot be read, without reading it; None if it can."""
+    stems = {"retrieval": ["corpus", "queries"], "classification": ["train", split]}
+    try:
+        _require_folder(eval_set)
+        for stem in stems.get(eval_set.task, [split]):
+            _find_half_file(eval_set, stem, readers)
+        if eval_set.rows is None and eval_set.task == "retrieval":
+            find_judgement_file(eval_set, split)
+    except DataError as error:
+        return str(error)
+    return None
 
 
 def _describe_place(eval_set: EvalSet) -> str:
     return f"{eval_set.where}: " if eval_set.where else ""
 
 
-def find_half_file(eval_set: EvalSet, stem: str, readers: Sequence[Reader]) -> Path:
+def _require_folder(eval_set: EvalSet) -> None:
+    if not eval_set.folder.is_dir():
+        raise DataError(
+            f"{_describe_place(eval_set)}{format_path(eval_set.folder)}: there is no such folder"
+        )
+
+
+def _find_half_file(eval_set: EvalSet, stem: str, readers: Sequence[Reader]) -> Path:
     """Return the file in a set's folder whose name is `stem` and a suffix of a known format.
 
     In a set of rows, that of "train" is the file to fit a classifier on, and any other is the rows' file.
@@ -91,7 +112,10 @@ def find_half_file(eval_set: EvalSet, stem: str, readers: Sequence[Reader]) -> P
     """
     if eval_set.rows is not None:
         fitted = eval_set.rows.fitted if stem == "train" else None
-        return fitted or eval_set.rows.path
+        path = fitted or eval_set.rows.path
+        if not path.is_file():
+            raise DataError(f"{format_path(path)}: there is no such file of rows")
+        return path
     folder = eval_set.folder
     for reader in readers:
         for suffix in reader.suffixes:
@@ -117,11 +141,13 @@ class _HalfReader:
     ) -> None:
         self.eval_set, self.readers, self.split, self.limit = eval_set, readers, split, limit
         self.faults = SetFaults()
+        self.places: dict[str, list[str]] = {}
+        """`file:line` of each row that was read, by the file's stem."""
         self.media = MediaValues(MediaFolder(store, eval_set.folder))
 
     def file(self, stem: str) -> Path:
         """Return the file of the half, or of the rows to fit a classifier on."""
-        return find_half_file(self.eval_set, stem, self.readers)
+        return _find_half_file(self.eval_set, stem, self.readers)
 
     def plain(self, stem: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Return an iterator over `file:line` and each row of a file."""
@@ -135,17 +161,13 @@ class _HalfReader:
         entry = DataEntry(task=task, columns=columns, score_range=score_range, prompt="")
         summary = FileSummary(format_path(path))
         read = find_reader(path, self.readers).rows(path)
-        rows = list(parse_rows(read, entry, summary, self.media))
-        return rows, decide_data(summary, entry)
+        numbered_rows = list(parse_rows(read, entry, summary, self.media))
+        self.places[stem] = [f"{summary.place}:{number}" for number, _ in numbered_rows]
+        return [row for _, row in numbered_rows], decide_data(summary, entry)
 
     def sample(self, items: Sequence[T]) -> list[T]:
         """Return the items that the limit keeps."""
         return [items[i] for i in sample_rows(len(items), self.limit, self.eval_set.name)]
-
-    def placed(self, rows: Sequence[Row]) -> Iterator[tuple[str, Row]]:
-        """Yield `file:line` and each row of the half's file, given all of them."""
-        for row, (where, _) in zip(rows, self.plain(self.split), strict=True):
-            yield where, row
 
     def labelled_pairs(self, stem: str) -> list[tuple[str, str]]:
         """Read the (text, label) pairs of a file; none if it has faults."""
@@ -167,9 +189,8 @@ class _HalfReader:
         first: dict[Hashable, object] = {}
         odd = {row for row, key, value in values if first.setdefault(key, value) != value}
         if odd:
-            where, _ = next(islice(self.plain(stem), min(odd), None))
             self.faults.oddities.append(
-                f"{where}: the {noun} of this row contradicts that of an equal text "
+                f"{self.places[stem][min(odd)]}: the {noun} of this row contradicts that of an equal text "
                 f"({count_noun(len(odd), 'such row')} in '{self.eval_set.name}'), so that no model "
                 "can be right in both; keep one"
             )
@@ -282,7 +303,7 @@ def _load_clustering(half: _HalfReader) -> ClusteringData:
 
 def _load_reranking(half: _HalfReader) -> RerankingData:
     rows, _ = half.rows(half.split, "reranking")
-    for row, (where, _) in zip(rows, half.plain(half.split), strict=True):
+    for where, row in zip(half.places[half.split], rows, strict=True):
         if not row.negatives:
             half.faults.add(f"{where}: a row to rerank needs negatives; add them or remove the row")
     half.faults.require_none()
@@ -309,7 +330,7 @@ def _load_retrieval(half: _HalfReader) -> EvalData:
             half.faults.require_none()
         half.find_judged_twice(rows)
         return join_rows(
-            half.placed(rows),
+            zip(half.places[half.split], rows, strict=True),
             documents,
             half.faults,
             name=half.eval_set.name,

@@ -6,16 +6,29 @@ import numbers
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from emberge.contracts import plain_text
 from emberge.data.catalogue_file import write_json_rows
+from emberge.data.evaluation.beir_files import (
+    Judgement,
+    PlacedRows,
+    find_unanswered,
+    join_judgements,
+)
+from emberge.data.evaluation.set_faults import SetFaults
+from emberge.data.rows.media_values import MediaValues
 from emberge.errors import DataError
 from emberge.files import fill_once, write_text
 from emberge.hashes import stable_hash
 
-_REMEDY = "remove it, or add one"
 _MOST_GRADE = 10**9 - 1  # largest that the reader of BEIR's layout takes
+
+
+class _RaisedFaults(SetFaults):
+    """Faults of a set, of which the first is raised."""
+
+    def add(self, message: str, *, hides: bool = False) -> NoReturn:
+        raise DataError(message)
 
 
 def write_python_set(
@@ -30,36 +43,55 @@ def write_python_set(
         DataError: if an id is unknown, given twice or unusable, a text is empty, or a query has no relevant
             document; names the dict and the id.
     """
-    questions = {
-        name: _read_text(value, f"queries: '{name}'")
-        for name, value in _yield_named(queries, "queries")
-    }
-    documents = {
-        name: _read_document(value, name) for name, value in _yield_named(corpus, "corpus")
-    }
+    questions = list(_list_rows(queries, "queries"))
+    documents = list(_list_rows(corpus, "corpus"))
     grades = {name: _read_grades(value, name) for name, value in _yield_named(relevant, "relevant")}
-    if not questions:
-        raise DataError("queries: there is no query")
-    _require_known(questions, documents, grades)
-    content: list[Mapping[str, Any]] = [
-        *(questions, documents, {name: grades[name] for name in questions})
+    _require_joined(questions, documents, grades)
+    lines = [
+        f"{name}\t{document}\t{grade}\n"
+        for name in (row["_id"] for _, row in questions)
+        for document, grade in grades[name].items()
     ]
+    files = {
+        "queries.jsonl": [row for _, row in questions],
+        "corpus.jsonl": [row for _, row in documents],
+    }
 
     def fill(side: Path) -> None:
-        write_json_rows(
-            side / "queries.jsonl", ({"_id": n, "text": t} for n, t in questions.items())
-        )
-        write_json_rows(side / "corpus.jsonl", ({"_id": n, **d} for n, d in documents.items()))
-        lines = [
-            f"{name}\t{document}\t{grade}\n"
-            for name in questions
-            for document, grade in grades[name].items()
-        ]
+        for name, rows in files.items():
+            write_json_rows(side / name, rows)
         write_text(side / "qrels.tsv", "query-id\tcorpus-id\tscore\n" + "".join(lines))
 
     # Order counts, as it decides which of several equal scores comes first.
-    key = stable_hash([list(part.items()) for part in content])
+    key = stable_hash([*files.values(), lines])
     return fill_once(folder / f"data-{key[:16]}", fill)
+
+
+def _list_rows(values: Mapping[Any, Any], label: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the place of each text for messages, and its row."""
+    for name, value in _yield_named(values, label):
+        columns = value if isinstance(value, Mapping) else {"text": value}
+        title = {"title": columns["title"]} if columns.get("title") else {}
+        yield f"{label}: '{name}'", {"_id": name, **title, "text": columns.get("text")}
+
+
+def _require_joined(
+    questions: PlacedRows, documents: PlacedRows, grades: Mapping[str, Mapping[str, int]]
+) -> None:
+    """Require that the set can be read, and that each query has a relevant document."""
+    faults = _RaisedFaults()
+    judgements: list[Judgement] = [
+        (f"relevant: '{query}'", (query, document, grade))
+        for query, judged in grades.items()
+        for document, grade in judged.items()
+    ]
+    data = join_judgements(questions, documents, judgements, MediaValues(), faults)
+    find_unanswered(judgements, faults)
+    if not data.queries:
+        raise DataError("queries: there is no query")
+    for name in data.queries:
+        if name not in data.relevant:
+            raise DataError(f"queries: '{name}' has no relevant document; remove it, or add one")
 
 
 def _yield_named(values: Mapping[Any, Any], label: str) -> Iterator[tuple[str, Any]]:
@@ -75,25 +107,6 @@ def _yield_named(values: Mapping[Any, Any], label: str) -> Iterator[tuple[str, A
             raise DataError(f"{label}: the id {name!r} is empty or has a tab or a line end")
         seen.add(name)
         yield name, value
-
-
-def _read_text(value: Any, place: str) -> str:
-    if not isinstance(value, str):
-        raise DataError(f"{place} needs a text, not {type(value).__name__}")
-    if not value.strip():
-        raise DataError(f"{place}: the text is empty or only white space; fill or remove it")
-    return plain_text(value)
-
-
-def _read_document(value: Any, name: str) -> dict[str, str]:
-    """Return the columns of a document: its text, and its title if it has one."""
-    place = f"corpus: '{name}'"
-    if not isinstance(value, Mapping):
-        return {"text": _read_text(value, place)}
-    title, text = value.get("title") or "", value.get("text")
-    if not title:
-        return {"text": _read_text(text, place)}
-    return {"title": _read_text(title, place), "text": _read_text(text, place)}
 
 
 def _read_grades(value: Any, name: str) -> dict[str, int]:
@@ -116,22 +129,3 @@ def _read_grades(value: Any, name: str) -> dict[str, int]:
                 f"not {grade!r}"
             )
     return {document: int(grade) for document, grade in pairs}
-
-
-def _require_known(
-    queries: Mapping[str, str],
-    documents: Mapping[str, Any],
-    grades: Mapping[str, Mapping[str, int]],
-) -> None:
-    for name, judged in grades.items():
-        if name not in queries:
-            raise DataError(f"relevant: there is no query '{name}'; {_REMEDY} to queries")
-        for document in judged:
-            if document not in documents:
-                raise DataError(
-                    f"relevant: '{name}' names the document '{document}', and "
-                    f"corpus has none; {_REMEDY}"
-                )
-    for name in queries:
-        if not any(grade > 0 for grade in grades.get(name, {}).values()):
-            raise DataError(f"queries: '{name}' has no relevant document; {_REMEDY}")

@@ -10,7 +10,7 @@ from typing import Any
 
 from emberge.contracts import BadRow, Reader, plain_text
 from emberge.data.data_sources import find_reader
-from emberge.data.evaluation.beir_files import read_text
+from emberge.data.document_rows import parse_document
 from emberge.data.evaluation.set_faults import SetFaults
 from emberge.data.file_summary import format_path
 from emberge.data.rows.columns import small_headings
@@ -18,8 +18,6 @@ from emberge.data.rows.line_files import read_text_lines
 from emberge.data.rows.media_values import MediaValues
 from emberge.errors import DataError
 
-_IDS = ("_id", "id", "document_id", "doc_id")
-_TEXTS = ("text", "document", "passage", "content", "contents", "body")
 _LINES = ".txt"
 
 
@@ -114,22 +112,11 @@ def read_placed_rows(
 def _add_row(
     documents: SearchedDocuments, where: str, row: Mapping[str, Any], media: MediaValues
 ) -> None:
-    column = next((name for name in _TEXTS if row.get(name) not in (None, "")), "text")
-    text = read_text(where, {**row, "text": row.get(column)}, media)
-    title = row.get("title") or ""
-    if not isinstance(text, str) or not isinstance(title, str):
+    document = parse_document(where, row, media)
+    document.join()  # which refuses an empty one
+    if document.name in documents.number_by_id:
         raise DataError(
-            f"{where}: a document needs a text (columns: {', '.join(row)}); name its column text"
-        )
-    if not text.strip() and not title.strip():
-        raise DataError(f"{where}: the text is empty or only white space; fill or remove it")
-    id_column = next((name for name in _IDS if row.get(name) is not None), None)
-    name = None if id_column is None else row[id_column]
-    if name is not None and (isinstance(name, bool) or not isinstance(name, str | int)):
-        raise DataError(f"{where}: '{id_column}' is text or a whole number, not {name}; correct it")
-    if name is not None and str(name) in documents.number_by_id:
-        raise DataError(
-            f"{where}: the id '{name}' was given before; ids are unique, so rename or remove "
+            f"{where}: the id '{document.name}' was given before; ids are unique, so rename or remove "
             "one document"
         )
-    documents.add(text, plain_text(title), None if name is None else str(name))
+    documents.add(document.text, document.title, document.name)

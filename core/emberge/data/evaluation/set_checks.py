@@ -5,16 +5,25 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from emberge.contracts import DataRef, Preflight, Reader, Split
 from emberge.data.data_sources import PARTS
 from emberge.data.entry import DataEntry, EvalRows, EvalSet, EvalSource
-from emberge.data.evaluation.eval_sets import read_whole_set
+from emberge.data.evaluation.eval_sets import lacking_half, read_whole_set
 from emberge.data.evaluation.eval_source import pick_eval_sets, pick_named
 from emberge.data.first_rows import check_entries
 from emberge.errors import DataError
 
 _WHOLE = 256 << 20  # bytes of files that are read whole before a run
+
+
+class SeenSet(NamedTuple):
+    """Facts of a half that was read whole; without faults, its oddities and the number of scored rows."""
+
+    faults: tuple[str, ...]
+    oddities: tuple[str, ...] = ()
+    scored: int = 0
 
 
 def check_eval_sets(
@@ -54,13 +63,13 @@ def _list_announced_sets(
 
 
 def _find_faults(eval_set: EvalSet, split: Split, context: Preflight) -> Iterator[str]:
-    missing = lacking_half(eval_set, split)
+    missing = lacking_half(eval_set, split, context.readers)
     if missing is not None:
         yield missing
         return
-    faults = look_at_set(eval_set, split, tuple(context.readers))
+    seen = look_at_set(eval_set, split, tuple(context.readers))
     problems = () if eval_set.rows is None else _show_first_rows(eval_set, eval_set.rows, context)
-    yield from problems if faults is None else faults[0]
+    yield from problems if seen is None else seen.faults
 
 
 def _show_first_rows(eval_set: EvalSet, rows: EvalRows, context: Preflight) -> list[str]:
@@ -78,10 +87,8 @@ def _show_first_rows(eval_set: EvalSet, rows: EvalRows, context: Preflight) -> l
     return [str(problem) for problem in checked.problems]
 
 
-def look_at_set(
-    eval_set: EvalSet, split: Split, readers: tuple[Reader, ...]
-) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """Return (faults, oddities) of one half, all of it read; None if it is larger than _WHOLE bytes."""
+def look_at_set(eval_set: EvalSet, split: Split, readers: tuple[Reader, ...]) -> SeenSet | None:
+    """Return the facts of one half, all of it read; None if it is larger than _WHOLE bytes."""
     statuses = [(str(file), file.stat()) for file in _list_files(eval_set)]
     if sum(status.st_size for _, status in statuses) > _WHOLE:
         return None
@@ -95,13 +102,13 @@ def _read_whole(
     split: Split,
     readers: tuple[Reader, ...],
     stamps: tuple[tuple[str, int, int], ...],  # noqa: ARG001 - it ages the memory
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    faults = read_whole_set(eval_set, split, readers)
+) -> SeenSet:
+    faults, count = read_whole_set(eval_set, split, readers)
     try:
         faults.require_none()
     except DataError as error:
-        return tuple(str(error).splitlines()), ()
-    return (), tuple(faults.oddities)
+        return SeenSet(tuple(str(error).splitlines()))
+    return SeenSet((), tuple(faults.oddities), count)
 
 
 def _list_files(eval_set: EvalSet) -> list[Path]:
@@ -115,27 +122,3 @@ def _list_files(eval_set: EvalSet) -> list[Path]:
 
 def _locate(reference: DataRef) -> Path:
     return Path(reference.text)
-
-
-def lacking_half(one: EvalSet, split: Split) -> str | None:
-    """Return why a half (`test` or `dev`) of a set cannot be read, without reading it; None if it can."""
-    if one.rows is not None:
-        return None if one.rows.path.is_file() else f"{one.name}: there is no {one.rows.path}"
-    place = f"{one.where}: " if one.where else ""
-    if not one.folder.is_dir():
-        return f"{place}there is no folder {one.folder}"
-    file_names = [file.relative_to(one.folder).as_posix() for file in _list_files(one)]
-    judgements = ("qrels." if split == "test" else f"qrels_{split}.", f"qrels/{split}.")
-    starts_by_file: dict[str, tuple[str, ...]] = {f"{split} file": (f"{split}.",)}
-    if one.task == "classification":
-        starts_by_file["train file"] = ("train.",)
-    if one.task == "retrieval":
-        starts_by_file = {
-            "corpus": ("corpus.",),
-            "queries": ("queries.",),
-            f"{split} qrels": judgements,
-        }
-    for word, starts in starts_by_file.items():
-        if not any(name.startswith(starts) for name in file_names):
-            return f"{place}{one.folder} has no {word}"
-    return None
