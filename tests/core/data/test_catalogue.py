@@ -116,16 +116,10 @@ def test_training_sets_are_loaded_with_the_options_beside_their_catalogue(folder
     assert similar[0].positive_scores == (0.75,)
     (alone,) = load(folder, only=("similar",))
     assert alone.fingerprint == similar.fingerprint
-    with pytest.raises(DataError, match="no training set 'pair'; did you mean 'pairs'"):
-        load(folder, only=("pair",))
     sets = load(folder, limit=3, weight=2.0, prompt="{prompt}")
     assert [len(s) for s in sets] == [3, 1]
     assert [s.info.weight for s in sets] == [2.0, 2.0]
     assert [s.prompt for s in sets] == ["Instruct: Find the answer.\nQuery: ", "similar: "]
-    (named,) = load(folder, only=("pairs",), name="mine")
-    assert named.info.name == "mine"
-    with pytest.raises(DataError, match="'mine' cannot stand for 2 sets"):
-        load(folder, name="mine")
 
 
 def test_a_split_of_a_catalogue_is_its_hub_sets(
@@ -148,16 +142,6 @@ def test_a_missing_catalogue_is_refused(tmp_path: Path) -> None:
 
 def evaluation(folder: Path, task: Any, **options: Any) -> EvalSet:
     return EvalSet(name="set", folder=folder, task=task, **options)
-
-
-def test_pairs_without_scores_are_refused(tmp_path: Path) -> None:
-    rows(tmp_path / "test.jsonl", [{"sentence1": "a", "sentence2": "b"}])
-    with pytest.raises(DataError, match=r"test\.jsonl: task sts needs a score"):
-        load_eval_set(evaluation(tmp_path, "sts"), readers=READERS)
-    with pytest.raises(
-        DataError, match=r"test\.jsonl:1: a pair needs one other text and one score"
-    ):
-        load_eval_set(evaluation(tmp_path, "pair_classification"), readers=READERS)
 
 
 def labelled(path: Path, labels: int, texts: int) -> None:

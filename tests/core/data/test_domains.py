@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from emberge import DataEntry, DataError, DataRef, DatasetInfo, PerDataset
-from emberge.data import in_domain_tasks, load_catalogue, load_datasets
+from emberge.data import in_domain_tasks, load_datasets
 from emberge.training.plan.batch_plan import BatchPlan
 from emberge_data import JsonLines
 from emberge_train import BatchShuffle
@@ -68,26 +68,6 @@ def test_training_data_names_its_in_domain_tasks_or_is_refused(folder: Path) -> 
     assert in_domain_tasks([], resolve) == ()
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        (
-            "hard_only",
-            "hard",
-            "5: option 'negatives' of set 'faq' needs one of auto, in_batch, hard_",
-        ),
-        ("[FAQ, FAQ.v2]", "{FAQ: 1}", "6: option 'ind_tasks' of set 'faq' needs text, not"),
-        ("ind_tasks: [Topics", "ind_task: [Topics", "11: there is no 'ind_task' here; did you"),
-    ],
-)
-def test_a_fault_is_named_with_its_line(folder: Path, old: str, new: str, said: str) -> None:
-    path = folder / "datasets.yaml"
-    path.write_text(TEXT.replace(old, new, 1))
-    with pytest.raises(DataError) as caught:
-        load_catalogue(path)
-    assert said in str(caught.value)
-
-
 def policies(folder: Path, **options: object) -> dict[str, bool]:
     """By dataset, whether a batch's other texts are negatives in a plan."""
     entry = DataEntry(path=DataRef(str(folder)), only=("faq", "quiet"))
@@ -103,17 +83,6 @@ def test_the_recipe_beats_the_catalogue_and_that_the_kind_of_task(folder: Path) 
     assert policies(folder, by_dataset={"faq": "in_batch"}) == {"faq": True, "quiet": True}
     assert policies(folder, default="hard_only") == {"faq": False, "quiet": False}
     assert policies(folder, default="auto") == {"faq": False, "quiet": True}
-
-
-def test_sts_without_scores_is_learnt_from_negatives(folder: Path) -> None:
-    entry = DataEntry(path=DataRef(str(folder / "faq.jsonl")), task="sts")
-    (dataset,) = load_datasets([entry], readers=READERS, resolve=lambda r: Path(r.text))
-    assert (dataset.info.task, dataset[0].positive_scores) == ("sts", None)
-    row = {"query": "q", "pos": ["p"]}
-    with (folder / "faq.jsonl").open("a") as file:
-        file.write(json.dumps(row) + "\n")
-    with pytest.raises(DataError, match="needs a score for every pair, or negatives in every row"):
-        load_datasets([entry], readers=READERS, resolve=lambda r: Path(r.text))
 
 
 def test_another_policy_is_another_plan() -> None:

@@ -98,11 +98,11 @@ def test_columns_may_be_named_and_rows_have_no_halves(tmp_path: Path) -> None:
         load(path)
     path = write(tmp_path / "a.csv", CSV)
     (eval_set,) = pick_eval_sets(path, readers=READERS)
-    assert lacking_half(eval_set, "test") is None
-    assert lacking_half(eval_set, "dev") is None
+    assert lacking_half(eval_set, "test", READERS) is None
+    assert lacking_half(eval_set, "dev", READERS) is None
     assert load(path, "dev") == load(path, "test")
     path.unlink()
-    assert str(path) in str(lacking_half(eval_set, "test"))
+    assert str(path) in str(lacking_half(eval_set, "test", READERS))
 
 
 def test_a_limit_keeps_a_sample_of_queries_with_their_documents(tmp_path: Path) -> None:
@@ -169,7 +169,11 @@ def test_documents_are_lines_a_table_or_all_files_of_a_folder(tmp_path: Path) ->
     [
         ([{"id": "a", "text": "A"}, {"id": "a", "text": "B"}], ":2", "the id 'a' was given before"),
         ([{"id": "a", "text": "A"}, {"id": "b", "text": " "}], ":2", "the text is empty"),
-        ([{"id": "a", "words": "A"}], ":1", "a document needs a text (columns: id, words)"),
+        (
+            [{"id": "a", "words": "A"}],
+            ":1",
+            "the row needs a text, and a title is text (columns: id, words)",
+        ),
         ([{"id": [1], "text": "A"}], ":1", "'id' is text or a whole number"),
         ([], "", "there are no documents"),
     ],
@@ -399,11 +403,10 @@ def test_judged_queries_are_counted_by_half(tmp_path: Path, count: int, is_small
     assert warnings_of(tmp_path, "test") == []  # that it is missing is another problem
 
 
-def test_rows_of_other_kinds_are_counted(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text("text,label\n" + "Same,x\n" * 99)
+def test_scored_rows_of_other_kinds_are_counted(tmp_path: Path) -> None:
+    pairs = [f"Text {n},Word,{n / 99}\n" for n in range(99)]
+    path = write(tmp_path / "a.csv", "sentence1,sentence2,score\n" + "".join(pairs))
     assert "set 'a' has 99 rows" in warnings_of(path)[0]
-    path.write_text("text,label\nSame,x\n")
-    assert "set 'a' has 1 row;" in warnings_of(path)[0]
-    path.write_text("text,label\n" + "Same,x\n" * 100)
-    assert warnings_of(path) == []
+    texts = [f"Text {n},{'xy'[n % 2]}\n" for n in range(4)]  # half of which fit a classifier
+    path = write(tmp_path / "a.csv", "text,label\n" + "".join(texts))
+    assert "set 'a' has 2 rows;" in warnings_of(path)[0]

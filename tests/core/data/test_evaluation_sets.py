@@ -65,12 +65,12 @@ def test_all_sets_are_taken_or_those_that_are_named_and_listed(listed: Path) -> 
 
 
 NEEDED = {
-    "retrieval": {"corpus": "corpus", "queries": "queries", "{} qrels": "qrels"},
-    "reranking": {"{} file": "{}"},
-    "classification": {"{} file": "{}", "train file": "train"},
-    "clustering": {"{} file": "{}"},
-    "sts": {"{} file": "{}"},
-    "pair_classification": {"{} file": "{}"},
+    "retrieval": ["corpus", "queries", "{}.tsv"],
+    "reranking": ["{}"],
+    "classification": ["train", "{}"],
+    "clustering": ["{}"],
+    "sts": ["{}"],
+    "pair_classification": ["{}"],
 }
 
 
@@ -78,26 +78,17 @@ NEEDED = {
 @pytest.mark.parametrize("task", NEEDED)
 def test_each_file_that_a_half_lacks_is_named(tmp_path: Path, task: str, split: str) -> None:
     one = one_set(tmp_path / "a", task)
-    assert str(lacking_half(one, split)).startswith("datasets.yaml:2: there is no folder")  # type: ignore[arg-type]
-    one.folder.mkdir()
-    for word, stem in NEEDED[task].items():
-        fault = str(lacking_half(one, split))  # type: ignore[arg-type]
-        assert fault == f"datasets.yaml:2: {one.folder} has no {word.format(split)}"
+    fault = lacking_half(one, split, READERS)
+    assert fault == f"datasets.yaml:2: {one.folder}: there is no such folder"
+    (one.folder / "qrels").mkdir(parents=True)
+    for stem in NEEDED[task]:
         name = stem.format(split)
-        if stem == "qrels":
-            name = "qrels" if split == "test" else "qrels_dev"
-        (one.folder / f"{name}.jsonl").touch()
-    assert lacking_half(one, split) is None  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("split", ["test", "dev"])
-def test_judgements_may_be_in_a_folder(tmp_path: Path, split: str) -> None:
-    for name in ("corpus.jsonl", "queries.jsonl"):
-        (tmp_path / name).touch()
-    rows_file(tmp_path / "qrels" / f"{split}.tsv")
-    one = one_set(tmp_path, "retrieval")
-    assert lacking_half(one, split) is None  # type: ignore[arg-type]
-    assert lacking_half(one, "dev" if split == "test" else "test") is not None
+        words = "qrels" if stem == "{}.tsv" else f"{name} file"
+        fault = str(lacking_half(one, split, READERS))
+        assert fault.startswith(f"datasets.yaml:2: {one.folder} has no {words}")
+        path = f"qrels/{name}" if stem == "{}.tsv" else f"{name}.jsonl"
+        (one.folder / path).touch()
+    assert lacking_half(one, split, READERS) is None
 
 
 def retrieval(
@@ -169,6 +160,7 @@ def test_a_query_without_a_grade_above_0_is_refused_in_scored_halves(tmp_path: P
     [
         ({"_id": "x", "text": " "}, "the text is empty"),
         ({"id": "x"}, r"expected _id and text \(columns: id\)"),
+        ({"_id": "x", "words": "a"}, r"the row needs a text, .* \(columns: _id, words\)"),
         ([], "expected an object"),
     ],
 )
@@ -416,8 +408,6 @@ def test_a_missing_file_is_told_with_what_there_is(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     with pytest.raises(DataError, match="it has nothing"):
         half(tmp_path / "b", "sts")
-    with pytest.raises(DataError, match=r"datasets\.yaml:2: .*no such folder"):
-        half(tmp_path / "c", "sts")
     with pytest.raises(DataError, match=r"^\S*c: there is no such folder"):
         load_eval_set(EvalSet(name="a", folder=tmp_path / "c", task="sts"), readers=READERS)
 
@@ -478,7 +468,7 @@ def test_sets_to_come_are_announced_and_those_there_looked_at(listed: Path) -> N
     source = EvalSource(path=DataRef(str(listed)), only=("a",))
     found, faults = check_eval_sets(context, source)
     assert [one.name for one in found] == ["a"]
-    assert "datasets.yaml:2: there is no folder" in faults[0]
+    assert "a: there is no such folder" in faults[0]
 
 
 QUERIES = {"q1": "Who rules?", 2: "Who serves?"}
@@ -521,21 +511,21 @@ def test_the_folder_is_named_by_the_content(tmp_path: Path) -> None:
     [
         ({"relevant": {"q1": {"d1"}}}, "queries: '2' has no relevant document; remove it"),
         ({"relevant": {**RELEVANT, 2: set()}}, "relevant: the id '2' is given as text and as a"),
-        ({"relevant": {"q1": {"d1": 0}, 2: ["d2"]}}, "queries: 'q1' has no relevant document"),
-        ({"relevant": {**RELEVANT, "q9": {"d1"}}}, "relevant: there is no query 'q9'"),
         (
-            {"relevant": {**RELEVANT, "q1": {"d9"}}},
-            "'q1' names the document 'd9', and corpus has none",
+            {"relevant": {"q1": {"d1": 0}, 2: ["d2"]}},
+            "relevant: 'q1': no document has a grade above",
         ),
+        ({"relevant": {**RELEVANT, "q9": {"d1"}}}, "relevant: 'q9': there is no query 'q9'"),
+        ({"relevant": {**RELEVANT, "q1": {"d9"}}}, "relevant: 'q1': there is no document 'd9'"),
         ({"relevant": {**RELEVANT, "q1": "d1"}}, "relevant: 'q1' needs a set or list of ids"),
         ({"relevant": {**RELEVANT, "q1": {"d1": 0.5}}}, "the grade of 'd1' is a whole number"),
         ({"queries": {}, "relevant": {}}, "queries: there is no query"),
         ({"queries": {**QUERIES, "q1": " "}}, "queries: 'q1': the text is empty"),
-        ({"queries": {**QUERIES, "q1": 5}}, "queries: 'q1' needs a text, not int"),
+        ({"queries": {**QUERIES, "q1": 5}}, "queries: 'q1': the row needs a text"),
         ({"queries": {1.5: "Q"}}, "queries: an id is text or a whole number, not 1.5"),
         ({"queries": {2: "Q", "2": "R"}}, "queries: the id '2' is given as text and as a number"),
         ({"corpus": {**CORPUS, "a\tb": "Tab"}}, "corpus: the id 'a\\tb' is empty or has a tab"),
-        ({"corpus": {**CORPUS, "d1": None}}, "corpus: 'd1' needs a text, not NoneType"),
+        ({"corpus": {**CORPUS, "d1": None}}, "corpus: 'd1': the row needs a text"),
     ],
 )
 def test_what_is_not_judged_is_named(tmp_path: Path, changes: dict[str, Any], fault: str) -> None:

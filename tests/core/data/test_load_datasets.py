@@ -100,10 +100,6 @@ GOOD = {"query": "q", "pos": ["a"], "neg": ["n"]}
     ("row", "said"),
     [
         ({"pos": ["a"]}, "column 'query' is missing (columns: pos); add it or remove"),
-        ({**GOOD, "query": 3}, "'query' must be text, not a number"),
-        ({**GOOD, "pos_scores": [1, 2]}, "'pos_scores' has 2 scores for 1 positives"),
-        ({**GOOD, "label": []}, "'label' must be a word or a whole number, not a list"),
-        ({**GOOD, "prompt": 1}, "'prompt' must be text"),
         ('{"query": "q",', "not JSON"),
         ("[1, 2]", "expected an object"),
     ],
@@ -111,8 +107,7 @@ GOOD = {"query": "q", "pos": ["a"], "neg": ["n"]}
 def test_a_bad_row_is_named_with_its_line(tmp_path: Path, row: Any, said: str) -> None:
     message = refusal(tmp_path, [GOOD, row, GOOD])
     assert message.count("\n") == 0
-    assert f"{tmp_path / 'rows.jsonl'}:2: " in message
-    assert said in message
+    assert f"{tmp_path / 'rows.jsonl'}:2: {said}" in message
 
 
 def test_bad_rows_are_told_of_all_datasets_and_up_to_twenty(tmp_path: Path) -> None:
@@ -432,10 +427,7 @@ def test_counts_are_as_trainings_load(
     rows: list[Any], options: dict[str, Any], tmp_path: Path
 ) -> None:
     path = write(tmp_path / "rows.jsonl", rows)
-    info, expected = counted(path, **options), loaded(path, **options)
-    assert info == expected
-    assert (info.size, info.task, info.weight) == (expected.size, expected.task, expected.weight)
-    assert (info.negatives, info.scores) == (expected.negatives, expected.scores)
+    assert counted(path, **options) == loaded(path, **options)
 
 
 @pytest.mark.parametrize(

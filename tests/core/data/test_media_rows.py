@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from emberge import DataEntry, DataError, DataRef, EvalSet, Media, join_parts, readable, split_parts
+from emberge import DataEntry, DataError, DataRef, Media, join_parts, readable, split_parts
 from emberge.contracts import has_media
-from emberge.data import load_datasets, load_eval_set, read_plain_rows, write_catalogue
+from emberge.data import load_datasets, read_plain_rows, write_catalogue
 from emberge.media import image_size, read_clip
 from emberge_data import Delimited, JsonLines, Parquet
 from scipy.io import wavfile
@@ -227,19 +227,6 @@ def test_written_sets_refer_to_the_same_media(folder: Path) -> None:
     entry = DataEntry(path=DataRef(str(folder / "out")))
     (again,) = load_datasets([entry], readers=READERS, resolve=resolve)
     assert again[0] == dataset[0]
-
-
-def test_evaluation_sets_have_media(folder: Path) -> None:
-    lines = {
-        "corpus.jsonl": [{"_id": "d", "image": "cat.png"}, {"_id": "e", "text": "words"}],
-        "queries.jsonl": [{"_id": "q", "text": "a ", "audio": "a.wav"}],
-    }
-    for name, rows in lines.items():
-        (folder / name).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    (folder / "qrels.tsv").write_text("q\td\t1\n")
-    data = load_eval_set(EvalSet(name="x", folder=folder, task="retrieval"), readers=READERS)
-    assert readable(data.corpus["d"]) == "[image cat.png]"  # type: ignore[union-attr]
-    assert readable(data.queries["q"]) == "[audio a.wav]a"  # type: ignore[union-attr]
 
 
 def test_columns_of_the_hub_come_undecoded(tmp_path: Path) -> None:

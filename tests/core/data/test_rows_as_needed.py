@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from emberge import DataEntry, DataError, DataRef
-from emberge.data import check_entries, expand, load_datasets
+from emberge.data import load_datasets
 from emberge_data import JsonLines
 
 from tests.support.loopback_hub import COMMITS, serving
@@ -55,14 +55,10 @@ def test_the_first_rows_of_a_file_alone_are_read_and_a_limit_is_of_them(tmp_path
     assert {few[row].anchor for row in range(5)} < anchors
 
 
-def test_each_number_of_first_rows_is_kept_apart_and_none_below_one_taken(tmp_path: Path) -> None:
+def test_each_number_of_first_rows_is_kept_apart(tmp_path: Path) -> None:
     path, store = _write(tmp_path / "texts.jsonl", 50), tmp_path / "store"
     for first in (10, 20, None, 10):
         assert len(_load(path, store, first=first)) == (first or 50)
-    entry = DataEntry(hub="owner/texts", first=0)
-    with pytest.raises(DataError, match="'owner/texts': first must be 1 or more"):
-        expand(entry, readers=READERS, resolve=lambda _: None)
-    assert check_entries([entry], readers=READERS, resolve=lambda _: None).problems
 
 
 def test_a_catalogue_gives_a_number_for_each_of_its_sets(tmp_path: Path) -> None:

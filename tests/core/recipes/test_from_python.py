@@ -138,7 +138,10 @@ def test_evaluation_data_become_files_named_by_their_content(name: str | None) -
     ("changes", "fault"),
     [
         ({"relevant": None}, "evaluation data are queries, corpus and relevant; add relevant"),
-        ({"relevant": {"q": {"e"}}}, "relevant: 'q' names the document 'e', and corpus has none"),
+        (
+            {"relevant": {"q": {"e"}}},
+            "relevant: 'q': there is no document 'e'; remove the judgement",
+        ),
     ],
 )
 def test_unusable_evaluation_data_are_named_by_place(changes: dict[str, Any], fault: str) -> None:

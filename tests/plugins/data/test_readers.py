@@ -75,7 +75,7 @@ def test_bad_lines_are_told_and_the_next_is_read(tmp_path: Path) -> None:
     assert "not a list" in told[1][1]
     assert "not a str" in told[2][1]
     assert "UTF-8" in told[3][1]
-    assert "nested too deeply" in told[4][1]
+    assert "recursion depth" in told[4][1]
 
 
 def test_a_document_over_many_lines_is_told_how_to_become_lines(tmp_path: Path) -> None:

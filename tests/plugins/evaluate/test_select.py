@@ -303,7 +303,7 @@ def test_test_data_and_sets_without_a_development_half_are_refused(
     assert "split: dev" in found
     text = f"evaluators: {{mteb: {{data: {{path: {sets}, split: dev}}}}}}"
     found = faults(chosen_of(berts, text), plugins, tmp_path)
-    assert "has no dev qrels" in found
+    assert "has no qrels_dev.tsv" in found
     assert "has no dev file" in found
     both = catalogue(tmp_path / "both", "test", "dev")
     text = f"evaluators: {{mteb: {{data: {{path: {both}, split: dev}}}}}}; tasks: find"

@@ -162,8 +162,6 @@ def test_rows_of_a_beir_corpus_are_documents(tmp_path: Path) -> None:
     ("lines", "place"),
     [
         (['{"id": "a", "text": "x"}', '{"id": "a", "text": "y"}'], ":2"),
-        (['{"id": "a", "text": "x"}', '{"body": "y"}'], ":2"),
-        (['{"id": true, "text": "x"}'], ":1"),
         (['{"id": "a", "text": '], ":1"),
     ],
 )

@@ -369,7 +369,7 @@ def bad_steps(folder: Path) -> dict[str, tuple[dict[str, Any], str, str]]:
         "no folder": (
             {"eval_sets": (EvalSets(path=DataRef(str(empty))),)},
             "eval_sets",
-            "there is no folder",
+            "there is no such folder",
         ),
     }
 

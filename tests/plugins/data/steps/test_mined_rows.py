@@ -361,20 +361,3 @@ def test_passages_of_corpora_have_their_titles_before_them(tmp_path: Path) -> No
     other = write(tmp_path / "other.jsonl", {"_id": "1", "text": "new table"}, {"text": "x"})
     found = list(read_corpora([one, other], READERS))
     assert found == ["new table", "card", "x", "new table", "x"]
-
-
-@pytest.mark.parametrize(
-    ("row", "words"),
-    [
-        ({"txt": "a", "id": 1}, r"needs text in the column `text`.* \(columns: txt, id\)"),
-        ({"text": "a", "title": 5}, "in `title` if it is there"),
-        ({"text": " ", "title": " "}, "empty or only white space"),
-        ({"text": "a", "_id": True}, "not a bool"),
-        ({"text": "a", "id": 1.5}, "not a float"),
-        ([], "expected an object"),
-    ],
-)
-def test_a_row_that_is_no_passage_is_named(row: Any, words: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "one.jsonl", {"text": "a"}, row)
-    with pytest.raises(DataError, match=rf"^one\.jsonl:2: .*{words}"):
-        list(read_corpora([path], READERS))
