@@ -32,7 +32,6 @@ from emberge_moe.upcycle.probe import (
     read_routers,
     write_routers,
 )
-from emberge_moe.upcycle.routing import router_deviation
 from emberge_moe.upcycle.routing_step import RoutingStep
 
 if TYPE_CHECKING:
@@ -46,9 +45,8 @@ class MixExperts(RoutingStep):
     This is Branch-Train-MiX (Sukhbaatar et al., 2024, arXiv:2403.07816): the models were trained separately
     from one ancestor. Their feed-forward blocks in `layers` become the experts, all their other tensors are
     averaged, and a training afterwards teaches the routers. Here `strategy` may be any merge method, and
-    routers need not begin at random. With `router: states`, the rows of a router are the experts' mean hidden
-    states on `probe`, which has one set for each expert or one for all; this method is emberge's own and in
-    no paper.
+    routers need not begin at random. With a `probe`, which has one set for each expert or one for all, the
+    rows of a router are the experts' mean hidden states on it; this method is emberge's own and in no paper.
 
     The options of layers, gates and formats are the same as in `upcycle`, which copies one model instead.
 
@@ -59,8 +57,6 @@ class MixExperts(RoutingStep):
 
     models: tuple[ModelRef, ...]
     """The dense models, of one architecture and vocabulary."""
-    router: str = "states"
-    """First weights of routers: `states` of the probe set, `normal(0.02)` or `zeros`."""
     strategy: tuple[Stage, ...] = component("linear")
     """Merge method of all tensors that are not of experts."""
     base: ModelRef | None = None
@@ -68,14 +64,12 @@ class MixExperts(RoutingStep):
     template: ModelRef | None = None
     """The model that decides where others state other prompts, lengths, pooling or similarity."""
     probe: tuple[DataEntry, ...] = ()
-    """Texts whose states make the routers."""
+    """Texts whose states make the routers; without any, routers are random."""
 
     def __post_init__(self) -> None:
         if len(self.models) < 2:
             raise ValueError(f"'models' has {len(self.models)}; a router needs at least 2 experts")
         super().__post_init__()
-        if self.router != "states":
-            router_deviation(self.router)
 
     @property
     def expert_count(self) -> int:
@@ -84,10 +78,10 @@ class MixExperts(RoutingStep):
     def check(self, context: Preflight) -> Iterator[Problem]:
         from emberge.data import check_datasets
 
-        if self.router == "states" and len(self.probe) not in (1, self.expert_count):
+        if self.probe and len(self.probe) not in (1, self.expert_count):
             yield context.problem(
                 f"routers from states need a probe set for each of the {self.expert_count} experts, or one "
-                "for all; name them under 'probe', or set router: normal(0.02)",
+                "for all; name them under 'probe', or leave it out",
                 "probe",
             )
         folder, *_ = [context.whole_model(reference) for reference in self.models]
@@ -122,14 +116,13 @@ class MixExperts(RoutingStep):
             members = [DenseModel(Checkpoint(folder)) for folder in folders]
             dense = DenseModel(Checkpoint(self._merge(models, folders, workspace)))
             routing, target = self.choose_routing(dense)
-            if self.router == "states":
+            routers = None
+            if self.probe:
                 routers = self._make_routers(members, dense, routing.layers, workspace)
-                beginning = InitialState(0.0, workspace.seed, routers)
-            else:
-                beginning = InitialState(router_deviation(self.router), workspace.seed)
+            beginning = InitialState(workspace.seed, routers)
             content = [*(model.fingerprint for model in models), repr(self.strategy)]
             plan = Plan(dense, members, routing, target, beginning, content)
-            facts = self.build_routed(plan, self.router, workspace)
+            facts = self.build_routed(plan, workspace)
         return Artifact(
             kind="model",
             size=total_size(models),

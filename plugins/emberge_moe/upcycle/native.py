@@ -14,13 +14,13 @@ from typing import Any
 from emberge.tensor_files import TensorSpec
 
 from emberge_moe.upcycle.dense_model import DenseModel
-from emberge_moe.upcycle.expert_tensors import FilledTensor, Joined, part_of
 from emberge_moe.upcycle.routing import LayerRouting, RestoredTensors, RoutedBlock, RoutedTarget
 
 ORIGIN = "upcycled_from"
 """Key of a native config under which the dense model's whole config is kept, for the way back."""
 
 _GATE, _UP, _DOWN = "gate_proj.weight", "up_proj.weight", "down_proj.weight"
+_ROUTER = "gate.weight"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,6 @@ class Native(RoutedTarget):
     sources: tuple[str, ...]
     classes: str
     path: str = "mlp."
-    router: str = "gate.weight"
     names: Mapping[str, str] = field(default_factory=lambda: {n: n for n in (_GATE, _UP, _DOWN)})
 
     def refusals(self, dense: DenseModel, routing: LayerRouting) -> Iterator[str]:
@@ -70,11 +69,11 @@ class Native(RoutedTarget):
 
     def settings(self, dense: DenseModel, routing: LayerRouting) -> dict[str, Any]:
         """Return the config settings that only this class has."""
-        return {"num_local_experts": routing.experts}
+        raise NotImplementedError
 
     def block(self, dense: DenseModel, block: RoutedBlock) -> Iterator[TensorSpec]:
         path = self._block_path(block.path)
-        yield block.router.renamed(path + self.router)
+        yield block.router.renamed(path + _ROUTER)
         for number, expert in enumerate(block.experts):
             for name, spec in expert.items():
                 yield spec.renamed(f"{path}experts.{number}.{self.names[name]}")
@@ -87,7 +86,7 @@ class Native(RoutedTarget):
         self, config: Mapping[str, Any], specs: Mapping[str, TensorSpec]
     ) -> RestoredTensors:
         result = RestoredTensors()
-        router = re.compile(r"(.*layers\.(\d+)\.)" + re.escape(self.path + self.router))
+        router = re.compile(r"(.*layers\.(\d+)\.)" + re.escape(self.path + _ROUTER))
         paths: list[str] = []
         for name, spec in specs.items():
             match = router.fullmatch(name)
@@ -97,12 +96,12 @@ class Native(RoutedTarget):
                 result.routers[layer] = spec
                 result.experts[layer] = [
                     {f"{match[1]}mlp.{name}": tensor for name, tensor in expert.items()}
-                    for expert in self.experts(path, specs, spec.shape[0])
+                    for expert in self._list_experts(path, specs, spec.shape[0])
                 ]
         result.other_tensors.extend(s for n, s in specs.items() if not n.startswith(tuple(paths)))
         return result
 
-    def experts(
+    def _list_experts(
         self, path: str, specs: Mapping[str, TensorSpec], count: int
     ) -> list[dict[str, TensorSpec]]:
         """Return each expert's tensors by their names in the dense block, for the routed block at a path."""
@@ -118,8 +117,12 @@ class Native(RoutedTarget):
         return dense.removesuffix("mlp.") + self.path
 
 
-class RoutesAnyLayers(Native):
-    """A class that can route any subset of layers, with or without normalised gates."""
+class Qwen3Moe(Native):
+    """qwen3_moe, which routes any layers, with or without normalised gates; all have one window or none."""
+
+    def limits(self, dense: DenseModel, routing: LayerRouting) -> Iterator[str]:
+        if len(_find_window_kinds(dense)) > 1:
+            yield f"{self.name} has one window for all layers"
 
     def settings(self, dense: DenseModel, routing: LayerRouting) -> dict[str, Any]:
         alternate = routing.layers == tuple(range(1, routing.depth, 2))
@@ -129,104 +132,23 @@ class RoutesAnyLayers(Native):
             "norm_topk_prob": routing.normalize_gates,
             "decoder_sparse_step": 2 if alternate else 1,
             "mlp_only_layers": [] if alternate else routing.dense_layers,
-        }
-
-
-class Qwen3Moe(RoutesAnyLayers):
-    """qwen3_moe, whose layers all have one window or none."""
-
-    def limits(self, dense: DenseModel, routing: LayerRouting) -> Iterator[str]:
-        if len(_find_window_kinds(dense)) > 1:
-            yield f"{self.name} has one window for all layers"
-
-    def settings(self, dense: DenseModel, routing: LayerRouting) -> dict[str, Any]:
-        return {
-            **super().settings(dense, routing),
             "use_sliding_window": _find_window_kinds(dense) == {True},
         }
 
 
-class Qwen2Moe(RoutesAnyLayers):
-    """qwen2_moe, with the shared expert that it must have: of width 1, and zero even after a training.
-
-    All weights of the shared expert are zero, and so are the gradients of a product of zeros.
-    """
-
-    def limits(self, dense: DenseModel, routing: LayerRouting) -> Iterator[str]:
-        if dense.config.get("attention_bias"):
-            yield f"{self.name} has no bias behind its attention"
-        if dense.config.get("sliding_window") is not None:
-            # Its masks keep the window; flash attention, which takes no mask, is not given it.
-            yield f"{self.name} loses the sliding window with flash attention"
-
-    def settings(self, dense: DenseModel, routing: LayerRouting) -> dict[str, Any]:
-        return {
-            **super().settings(dense, routing),
-            "qkv_bias": False,
-            "shared_expert_intermediate_size": 1,
-        }
-
-    def block(self, dense: DenseModel, block: RoutedBlock) -> Iterator[TensorSpec]:
-        yield from super().block(dense, block)
-        gate, path = block.experts[0][_GATE], self._block_path(block.path)
-        for name in ("shared_expert.gate_proj", "shared_expert.up_proj", "shared_expert_gate"):
-            yield FilledTensor(f"{path}{name}.weight", (1, gate.shape[1]), gate.dtype)
-        yield FilledTensor(f"{path}shared_expert.down_proj.weight", (gate.shape[1], 1), gate.dtype)
-
-
-class RoutesAllLayers(Native):
-    """A class that routes all layers and scales the chosen gates to a sum of 1."""
+class Mixtral(Native):
+    """mixtral, which routes all layers, scales the chosen gates to a sum of 1, and has no bias anywhere."""
 
     def limits(self, dense: DenseModel, routing: LayerRouting) -> Iterator[str]:
         if not routing.complete:
             yield f"{self.name} routes every layer; set layers: all"
         if not routing.normalize_gates:
             yield f"{self.name} always scales the chosen gates to a sum of 1"
-
-
-class Mixtral(RoutesAllLayers):
-    """mixtral, without a bias anywhere."""
-
-    def limits(self, dense: DenseModel, routing: LayerRouting) -> Iterator[str]:
-        yield from super().limits(dense, routing)
         if dense.config.get("attention_bias"):
             yield f"{self.name} has no biases in its attention"
 
-
-class GraniteMoe(RoutesAllLayers):
-    """granitemoe, whose experts are stacked on disk: gate above up in one tensor, down in another."""
-
-    def block(self, dense: DenseModel, block: RoutedBlock) -> Iterator[TensorSpec]:
-        path, count = self._block_path(block.path), len(block.experts)
-        rows, width = block.experts[0][_GATE].shape
-        dtype = block.experts[0][_GATE].dtype
-        input_tensors = tuple(expert[name] for expert in block.experts for name in (_GATE, _UP))
-        output_tensors = tuple(expert[_DOWN] for expert in block.experts)
-        yield block.router.renamed(path + self.router)
-        yield Joined(
-            f"{path}input_linear.weight", (count, 2 * rows, width), dtype, parts=input_tensors
-        )
-        yield Joined(
-            f"{path}output_linear.weight", (count, width, rows), dtype, parts=output_tensors
-        )
-
-    def experts(
-        self, path: str, specs: Mapping[str, TensorSpec], count: int
-    ) -> list[dict[str, TensorSpec]]:
-        input_spec, output_spec = (
-            specs[f"{path}input_linear.weight"],
-            specs[f"{path}output_linear.weight"],
-        )
-        width, rows = output_spec.shape[1:]
-        size = rows * width
-        return [
-            {
-                _GATE: part_of(input_spec, _GATE, (rows, width), 2 * number * size),
-                _UP: part_of(input_spec, _UP, (rows, width), (2 * number + 1) * size),
-                _DOWN: part_of(output_spec, _DOWN, (width, rows), number * size),
-            }
-            for number in range(count)
-        ]
+    def settings(self, dense: DenseModel, routing: LayerRouting) -> dict[str, Any]:
+        return {"num_local_experts": routing.experts}
 
 
 def _find_window_kinds(dense: DenseModel) -> set[bool]:
@@ -240,27 +162,17 @@ def _find_window_kinds(dense: DenseModel) -> set[bool]:
     return {layer >= config.get("max_window_layers", 28) for layer in range(dense.depth)}
 
 
-_LLAMA = ("llama", "mistral", "eurobert")
-
 NATIVE: Mapping[str, Native] = {
     target.name: target
     for target in (
         Qwen3Moe(name="qwen3_moe", sources=("qwen3",), classes="Qwen3Moe"),
         Mixtral(
             name="mixtral",
-            sources=_LLAMA,
+            sources=("llama", "mistral", "eurobert"),
             classes="Mixtral",
             path="block_sparse_moe.",
             names={_GATE: "w1.weight", _UP: "w3.weight", _DOWN: "w2.weight"},
         ),
-        Qwen2Moe(name="qwen2_moe", sources=_LLAMA, classes="Qwen2Moe"),
-        GraniteMoe(
-            name="granitemoe",
-            sources=("granite",),
-            classes="GraniteMoe",
-            path="block_sparse_moe.",
-            router="router.layer.weight",
-        ),
     )
 }
-"""Native targets by model type, those that are tried first before others."""
+"""Native targets by model type, which are tried before others."""

@@ -35,10 +35,6 @@ class NomicV2(RoutedTarget):
     def loading(self) -> str:
         return f"its class is code of {_CODE}"
 
-    @property
-    def is_own_class(self) -> bool:
-        return False
-
     def refusals(self, dense: DenseModel, routing: LayerRouting) -> Iterator[str]:
         if dense.kind != _SOURCE:
             yield (

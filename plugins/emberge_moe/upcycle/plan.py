@@ -12,7 +12,7 @@ from emberge.tensor_files import TensorSpec
 from emberge.wording import count_noun
 
 from emberge_moe.upcycle.dense_model import BLOCKS, DenseModel, is_routed
-from emberge_moe.upcycle.expert_tensors import FilledTensor, Normal
+from emberge_moe.upcycle.expert_tensors import Normal
 from emberge_moe.upcycle.native import NATIVE
 from emberge_moe.upcycle.nomic_v2 import NOMIC_V2
 from emberge_moe.upcycle.routed_format import ROUTED
@@ -20,16 +20,13 @@ from emberge_moe.upcycle.routing import LayerRouting, RoutedBlock, RoutedTarget
 
 # Tensors of which each expert has its own, or an equal part.
 _EXPERTS = re.compile(r"\.experts\.(?:\d+\.|mlp\.)|\.(?:input|output)_linear\.")
+_DEVIATION = 0.02  # of the weights of random routers
 
 
 @dataclass(frozen=True)
 class InitialState:
-    """Initial state of routers: their standard deviation, and their seed.
+    """Initial state of routers: the seed of random ones, or each layer's router."""
 
-    `routers` has each layer's router, if routers are not random.
-    """
-
-    deviation: float = 0.02
     seed: int = 0
     routers: Mapping[int, TensorSpec] | None = None
 
@@ -37,10 +34,8 @@ class InitialState:
         """Return the router of a layer."""
         if self.routers is not None:
             return self.routers[layer]
-        if not self.deviation:
-            return FilledTensor("router", shape, dtype)
         seed = stable_seed(self.seed, "router", layer)
-        return Normal("router", shape, dtype, deviation=self.deviation, seed=seed)
+        return Normal("router", shape, dtype, deviation=_DEVIATION, seed=seed)
 
 
 def refuse_dense(dense: DenseModel) -> None:
@@ -159,7 +154,7 @@ class Plan:
         beginning = self.beginning
         return [
             *(self.target.name, repr(self.routing), list(self.content)),
-            *(beginning.deviation, beginning.seed, beginning.routers is not None),
+            *(beginning.seed, beginning.routers is not None),
         ]
 
 
@@ -179,7 +174,7 @@ def build(plan: Plan, workspace: Workspace) -> list[TensorSpec]:
     return tensors
 
 
-def describe_result(plan: Plan, tensors: Sequence[TensorSpec], router: str) -> dict[str, Any]:
+def describe_result(plan: Plan, tensors: Sequence[TensorSpec]) -> dict[str, Any]:
     """Return the facts of the result for the artifact."""
     routing = plan.routing
     total_count, active_count = _count_parameters(tensors, routing)
@@ -191,7 +186,7 @@ def describe_result(plan: Plan, tensors: Sequence[TensorSpec], router: str) -> d
         "experts": routing.experts,
         "top_k": routing.top_k,
         "normalize_gates": routing.normalize_gates,
-        "router": router,
+        "router": "random" if plan.beginning.routers is None else "states",
         "parameters": {"all": total_count, "active": active_count},
     }
 

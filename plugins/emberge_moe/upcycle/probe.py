@@ -1,4 +1,4 @@
-"""Measurements on texts: differences from the dense model, and routers."""
+"""Routers from a model's states on texts."""
 
 from __future__ import annotations
 
@@ -20,22 +20,6 @@ if TYPE_CHECKING:
 
     from emberge_moe.upcycle.dense_model import DenseModel
 
-
-SENTENCES = (
-    "The committee postponed its decision until the figures had been checked.",
-    "how to sort a list of dictionaries by a key",
-    "Kann man die Rechnung auch in zwei Raten bezahlen?",
-    "La biblioteca cierra a las ocho, salvo los viernes.",
-    "def mean(values): return sum(values) / len(values)",
-    "今天的会议改到下午三点。",
-    "Water boils at a lower temperature on a mountain, because the pressure of the air is lower there.",
-    "Où se trouve la gare la plus proche ?",
-    "yes",
-    "Symptoms include fever, a dry cough and tiredness; most people recover without treatment.",
-    "Поезд опаздывает на двадцать минут.",
-    "SELECT name, price FROM products WHERE price < 10 ORDER BY price;",
-)
-"""Texts of several languages and lengths, on which a routed model is compared with the dense one."""
 
 MOST_TEXTS = 256
 
@@ -67,21 +51,6 @@ def open_model(folder: Path, backbone: Backbone, workspace: Workspace) -> TextEm
             "backbone that does"
         )
     return TextEmbedder(encoder)
-
-
-def last_states(
-    folder: Path, backbone: Backbone, texts: Sequence[str], workspace: Workspace
-) -> list[Tensor]:
-    """Return the last hidden states of a folder's model, one tensor per chunk of texts, on the CPU."""
-    embedder = open_model(folder, backbone, workspace)
-    return [states.cpu() for _, states in embedder.token_states(embedder.tokenise(texts))]
-
-
-def largest_difference(first: Sequence[Tensor], second: Sequence[Tensor]) -> float:
-    """Return the largest difference of two models' states, relative to the largest state of the first."""
-    pairs = zip(first, second, strict=True)
-    difference = max(float((ours - theirs).abs().max()) for ours, theirs in pairs)
-    return difference / max(float(states.abs().max()) for states in first)
 
 
 def block_inputs(
@@ -153,7 +122,7 @@ def write_routers(
         if not bool((lengths > 0).all()):
             raise CheckpointError(
                 f"layer {layer}: the states of an expert's probe set are the mean of all, so no router tells "
-                "it apart; give each expert texts of its own, or set router: normal(0.02)"
+                "it apart; give each expert texts of its own, or leave 'probe' out"
             )
         routers[str(layer)] = rows / lengths * 0.02 * math.sqrt(rows.shape[1])
     folder.mkdir(parents=True, exist_ok=True)

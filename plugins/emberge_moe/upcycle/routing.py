@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +13,6 @@ from emberge.tensor_files import TensorSpec
 from emberge_moe.upcycle.dense_model import DenseModel
 
 Layers = Literal["alternate", "all"] | tuple[WholeNumber, ...]
-
-_NORMAL = re.compile(r"normal\((\d+(?:\.\d+)?(?:e-?\d+)?)\)")
 
 
 @dataclass(frozen=True)
@@ -77,11 +74,6 @@ class RoutedTarget:
         """Note on the code that users must trust to load the result; "" for a class of transformers."""
         return ""
 
-    @property
-    def is_own_class(self) -> bool:
-        """True if emberge itself defines the model class."""
-        return True
-
     def refusals(self, dense: DenseModel, routing: LayerRouting) -> Iterator[str]:
         """Yield the reasons why this format would change the model, or cannot express the routing."""
         raise NotImplementedError
@@ -129,17 +121,3 @@ def choose_layers(layers: Layers, depth: int) -> tuple[int, ...]:
     if not numbers:
         raise ValueError(f"none of the model's layers, {depth} in number, would be routed")
     return numbers
-
-
-def router_deviation(router: str) -> float:
-    """Return the standard deviation of a router's initial weights: 0 for `zeros`.
-
-    Raises:
-        ValueError: if the text is neither `zeros` nor `normal(…)` with a number above 0.
-    """
-    if router == "zeros":
-        return 0.0
-    match = _NORMAL.fullmatch(router)
-    if match is None or not float(match[1]):
-        raise ValueError(f"router '{router}' is neither zeros nor, for example, normal(0.02)")
-    return float(match[1])

@@ -148,9 +148,9 @@ class RoutingStep(Step):
         except ValueError as error:
             raise CheckpointError(f"{dense.checkpoint.folder}: {error}") from error
 
-    def build_routed(self, plan: Plan, router: str, workspace: Workspace) -> dict[str, Any]:
+    def build_routed(self, plan: Plan, workspace: Workspace) -> dict[str, Any]:
         """Build the routed model in the step's folder, and return its facts for the artifact."""
-        facts = describe_result(plan, build(plan, workspace), router)
+        facts = describe_result(plan, build(plan, workspace))
         if self.export:
             facts["lost_bias"] = measure_lost_bias(plan.dense, plan.routing.layers)
         return facts

@@ -67,13 +67,9 @@ class Row:
 ROWS = [
     Row("qwen3", "qwen3_moe"),
     Row("qwen3", "qwen3_moe", "[0, 2]", {"is_causal": False}),
-    Row("llama", "qwen2_moe"),
     Row("llama", "mixtral", "all"),
-    Row("mistral", "qwen2_moe"),
     Row("mistral", "mixtral", "all", {"sliding_window": 4}),
-    Row("eurobert", "qwen2_moe"),
     Row("eurobert", "mixtral", "all"),
-    Row("granite", "granitemoe", "all"),
     Row("bert", "emberge_routed"),
     Row("xlm-roberta", "emberge_routed", "all"),
     Row("roberta", "emberge_routed"),
@@ -123,12 +119,11 @@ _THERE_AND_BACK = {row.format: row for row in reversed(ROWS)}.values()
 )
 def test_a_dense_model_goes_there_and_back(row: Row, tmp_path: Path) -> None:
     source, out = made(row, tmp_path, THERE_AND_BACK)
-    # The format is the one of the table, and the artifact has the difference from the dense model.
+    # The format is the one of the table.
     artifact = read_artifact(out / "routed")
     assert artifact is not None
     facts = artifact.details["upcycled"]
     assert facts["format"] == row.format
-    assert facts["step_0"]["difference"] < of_pass(source)
     # sentence-transformers makes the same embeddings of both.
     assert np.abs(embedded(out / "routed") - embedded(source)).max() < 1e-5
     # The dense model comes back: bytes of tensors, and config.
