@@ -14,7 +14,6 @@ from emberge.data import catalogue
 from emberge.model_folder import Checkpoint, count_parameters
 from emberge.recipes import check_recipe
 from emberge_data import JsonLines
-from emberge_weights import weight_sets
 
 from tests.support.bench import write_catalogue, write_pairs
 
@@ -45,47 +44,27 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_steps_that_share_sets_and_files_read_them_once(
+def test_steps_that_share_a_catalogue_and_files_read_them_once(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: Counter[str] = Counter()
-    rows, load, parsed = JsonLines.rows, weight_sets.load_eval_set, catalogue.yaml.compose
+    rows, parsed = JsonLines.rows, catalogue.read_yaml
 
     def counted_rows(self: JsonLines, path: Path) -> Iterator[Any]:
         for row in rows(self, path):
             read[path.name] += 1
             yield row
 
-    def counted_load(one: Any, **options: Any) -> Any:
-        read[f"set {one.name}"] += 1
-        return load(one, **options)
-
     def counted_parse(*given: Any, **more: Any) -> Any:
         read["catalogue"] += 1
         return parsed(*given, **more)
 
     monkeypatch.setattr(JsonLines, "rows", counted_rows)
-    monkeypatch.setattr(weight_sets, "load_eval_set", counted_load)
-    monkeypatch.setattr(catalogue.yaml, "compose", counted_parse)
+    monkeypatch.setattr(catalogue, "read_yaml", counted_parse)
     recipe = parse_recipe(SEARCHES, load_plugins(), path=place / "recipe.yaml")
     check_recipe(recipe, load_plugins(), deep=False)
-    sets = ("retrieval", "sts", "pair_classification")
-    assert [read[f"set {name}"] for name in sets] == [1, 1, 1]
     assert read["catalogue"] == 1
     assert read["pairs.jsonl.gz"] == 2 * 24  # its first rows, and all of them for the preview
-
-
-def test_a_set_that_changed_is_read_again(place: Path) -> None:
-    text = SEARCHES.partition("  member:")[0]
-
-    def few() -> list[str]:
-        recipe = parse_recipe(text, load_plugins(), path=place / "recipe.yaml")
-        found = check_recipe(recipe, load_plugins(), deep=False).errors
-        return sorted({one.message.partition(";")[0] for one in found if "'sts'" in one.message})
-
-    assert few() == ["set 'sts' has 24 pairs"]
-    write_pairs(place / "sets" / "eval" / "sts" / "test.jsonl.gz", rows=30)
-    assert few() == ["set 'sts' has 30 pairs"]
 
 
 @pytest.mark.parametrize(
