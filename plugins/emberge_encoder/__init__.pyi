@@ -1,7 +1,5 @@
 """Public names of emberge_encoder, each with the module that defines it."""
 
-from .attention import attention_problem as attention_problem
-from .attention import find_mixers as find_mixers
 from .kinds.cross_encoder import CrossEncoder as CrossEncoder
 from .kinds.multi_vector import MultiVector as MultiVector
 from .kinds.splade import Splade as Splade

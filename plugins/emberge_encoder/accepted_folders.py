@@ -5,7 +5,7 @@ Since release 6 of sentence-transformers, sentence_bert_config.json lists the in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from emberge.model_folder import (
     read_modules,
     read_object,
     read_trunk_settings,
+    require_stock_modules,
 )
 from emberge.wording import join_some
 
@@ -110,27 +111,41 @@ def _find_unknown_option(processing: Mapping[str, Mapping[str, Any]]) -> str | N
 
 # Stock modules that may come after the mean of tokens' vectors.
 _AFTER_STATIC = ("Normalize", "Dense", "LayerNorm", "Dropout")
+_LARGEST = 1 << 20  # of a vector, or of a vocabulary
 
 
-def static_problems(checkpoint: Path) -> Iterator[str]:
-    """Yield reasons why a static model cannot be loaded."""
+def refuse_broken_static(checkpoint: Path) -> None:
+    """Refuse a static model that cannot be loaded.
+
+    Raises:
+        CheckpointError: if a module is unknown, or a file is missing.
+    """
+    require_stock_modules(checkpoint)
     first, *after = read_modules(checkpoint)
-    for module in (first, *after):
-        if not module.type.startswith("sentence_transformers."):
-            yield f"{checkpoint}: module '{module.type}' needs remote code, which is not run"
     for module in after:
         if module.kind not in _AFTER_STATIC:
-            yield (
+            raise CheckpointError(
                 f"{checkpoint}: module '{module.kind}' comes after a StaticEmbedding, which has an embedding "
                 f"of each text already; only {join_some(_AFTER_STATIC)} may"
             )
-        elif module.kind == "Dense":
-            yield from _dense_problems(checkpoint / module.path / "config.json")
+        if module.kind == "Dense":
+            path = checkpoint / module.path / "config.json"
+            require_size(path, "out_features", read_object(path).get("out_features"))
     if not (checkpoint / first.path / "tokenizer.json").is_file():
-        yield f"{checkpoint}: has no tokenizer.json, the tokenizer of a static model; get it"
+        raise CheckpointError(
+            f"{checkpoint}: has no tokenizer.json, the tokenizer of a static model; get it"
+        )
 
 
-def _dense_problems(path: Path) -> Iterator[str]:
-    size = read_object(path).get("out_features") if path.is_file() else None
-    if type(size) is not int or size < 1:
-        yield f"{path}: has no out_features, the size of embeddings after a Dense; get the file again"
+def require_size(place: Path, name: str, value: Any) -> int:
+    """Return a number of a folder's JSON file that is a size of vectors.
+
+    Raises:
+        CheckpointError: if it is none.
+    """
+    if type(value) is not int or not 1 <= value <= _LARGEST:
+        raise CheckpointError(
+            f"{place}: {name} is {value}, and the size of a vector is a whole number from 1 "
+            f"to {_LARGEST:,}; get the file again"
+        )
+    return value

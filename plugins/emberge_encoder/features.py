@@ -31,10 +31,7 @@ class ImageReader:
     def __init__(self, support: MediaSupport, *, shrink: bool) -> None:
         from transformers import Qwen2VLImageProcessorPil
 
-        settings = dict(support.processors["image"])
-        for name in ("image_processor_type", "processor_class"):
-            settings.pop(name, None)
-        self._processor = Qwen2VLImageProcessorPil(**settings)
+        self._processor: Any = Qwen2VLImageProcessorPil.from_dict(dict(support.processors["image"]))
         self._shrink = shrink
 
     @property
@@ -90,28 +87,17 @@ class ImageReader:
 class ClipReader:
     """Reader of clips for a model: the number of their tokens from their length, and their log-mel frames.
 
-    Frames are those of Whisper's extractor (Radford et al., 2022, arXiv:2212.04356). They are computed for
-    each clip alone and padded afterwards, so that the other clips of a batch change nothing. A clip shorter
-    than half a second is first padded with silence, as in Qwen3-ASR. With `resample`, a clip of another
-    sampling rate is resampled.
+    Frames are those of Whisper's extractor (Radford et al., 2022, arXiv:2212.04356). Each clip is read alone
+    and padded afterwards, so that the other clips of a batch change nothing. A clip shorter than half a
+    second is first padded with silence, as in Qwen3-ASR. With `resample`, a clip of another sampling rate is
+    resampled.
     """
 
     def __init__(self, support: MediaSupport, *, resample: bool) -> None:
-        import torch
         from transformers import WhisperFeatureExtractor
 
-        audio_settings = support.processors["audio"]
-        names = ("feature_size", "sampling_rate", "hop_length", "n_fft", "chunk_length")
-        settings: dict[str, Any] = {
-            name: audio_settings[name] for name in names if name in audio_settings
-        }
-        self._extractor: Any = WhisperFeatureExtractor(  # type: ignore[no-untyped-call]
-            **{"feature_size": 128, **settings}
-        )
-        size = self._extractor.n_fft
-        self._window = torch.hann_window(size, dtype=torch.float32)
-        filters = np.ascontiguousarray(self._extractor.mel_filters.T, np.float32)
-        self._filters = torch.from_numpy(filters)
+        settings = {"feature_size": 128, **support.processors["audio"]}
+        self._extractor: Any = WhisperFeatureExtractor.from_dict(settings)
         self._resample = resample
         audio = support.config.get("audio_config") or {}
         self._chunk = 2 * int(audio.get("n_window", 50))
@@ -162,23 +148,14 @@ class ClipReader:
 
     def read(self, media: Media) -> Mapping[str, Array]:
         """Return the log-mel frames [mel bins, frames] of a clip."""
-        return {"frames": self._log_mel(self._read_samples(media))}
-
-    def _log_mel(self, samples: NDArray[np.float32]) -> Array:
-        """Return the extractor's log-mel frames, computed twice as fast as by calling the extractor."""
-        import torch
-
-        spectrum = torch.stft(
-            torch.from_numpy(samples),
-            self._extractor.n_fft,
-            self._hop,
-            window=self._window,
-            return_complex=True,
-        )[:, :-1]
-        mel = self._filters @ (spectrum.real.square() + spectrum.imag.square())
-        logs = mel.clamp_(min=1e-10).log10_()
-        scaled: Array = ((torch.maximum(logs, logs.max() - 8.0) + 4.0) / 4.0).numpy()
-        return scaled
+        features = self._extractor(
+            self._read_samples(media),
+            sampling_rate=self.rate,
+            padding=False,
+            truncation=False,
+            return_tensors="np",
+        )
+        return {"frames": features["input_features"][0]}
 
     def join(self, clips: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
         """Join the frames of several clips into one padded batch, with the mask of real frames."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -19,8 +18,12 @@ def locate(
     seconds: Sequence[str] | None,
     limit: int | None,
     stride: int | None,
+    *,
+    types: bool,
 ) -> list[LocatedText]:
     """Return the tokens of texts or pairs, with their character positions; see `TokenEncoder.locate`.
+
+    `types` asks for the tokens' types, for a model that embeds them.
 
     Raises:
         CheckpointError: if the tokenizer does not report character positions.
@@ -42,16 +45,11 @@ def locate(
         truncation=False if limit is None else "longest_first" if stride is None else "only_second",
         max_length=limit,
         padding=False,
-        return_token_type_ids=True,
+        return_token_type_ids=types,
         return_offsets_mapping=True,
         **({} if stride is None else {"return_overflowing_tokens": True, "stride": stride}),
     )
     return list(_locate_rows(encoded, len(separator)))
-
-
-def without_types(located: LocatedText) -> LocatedText:
-    """Return the text without its tokens' types, for a model that does not embed them."""
-    return dataclasses.replace(located, tokens=TokenisedText(located.tokens.ids))
 
 
 def _locate_rows(encoded: Any, separator: int) -> Iterator[LocatedText]:

@@ -124,18 +124,13 @@ class LoraTrunk:
             "inference_mode": True,
             "target_modules": self._targets,
         }
-        text = json.dumps(_to_json(config), indent=2, sort_keys=True, ensure_ascii=False)
+        text = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False, default=_to_json)
         (folder / "adapter_config.json").write_text(text + "\n", encoding="utf-8")
 
 
 def _to_json(value: Any) -> Any:
-    """Convert a value of peft's config to JSON, with sets sorted."""
-    if isinstance(value, dict):
-        return {str(key): _to_json(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        items = [_to_json(item) for item in value]
-        return sorted(items) if isinstance(value, set | frozenset) else items
-    return getattr(value, "value", value)  # enumerations
+    """Return a set of peft's config as a sorted list, and an enumeration as its value."""
+    return sorted(value) if isinstance(value, set | frozenset) else value.value
 
 
 def _is_linear(module: Any) -> bool:

@@ -38,10 +38,7 @@ def packed_states(trunk: Any, features: Mapping[str, Tensor]) -> Tensor:
     """Return the last hidden states [b, t, d] of rows of texts, each text computed as if alone."""
     ids, documents = features["input_ids"], features[DOCUMENTS]
     places = features["position_ids"] + _find_first_position(trunk)
-    kernel = trunk.config._attn_implementation
-    if "flash" in kernel:
-        return _compute_flash_states(trunk, ids, places, documents)
-    with _separate_documents(kernel, documents):
+    with _separate_documents(trunk.config._attn_implementation, documents):
         # Padding sees itself as a text does; without a mask positions would be taken for one.
         mask = torch.ones_like(ids)
         output = trunk(input_ids=ids, attention_mask=mask, position_ids=places)
@@ -83,23 +80,3 @@ def _separate_documents(kernel: str, documents: Tensor) -> Iterator[None]:
         yield
     finally:
         del ALL_MASK_ATTENTION_FUNCTIONS[kernel]  # type: ignore[no-untyped-call]
-
-
-def _compute_flash_states(trunk: Any, ids: Tensor, places: Tensor, documents: Tensor) -> Tensor:
-    """Return the states [b, t, d] from a flash kernel, which gets all texts in one row and their bounds."""
-    is_text = documents != _NO_TEXT
-    places = places[is_text]
-    starts = (places == _find_first_position(trunk)).nonzero()[:, 0]
-    bounds = torch.cat([starts, starts.new_tensor([len(places)])]).int()
-    longest = int(bounds.diff().max())
-    flat = trunk(
-        input_ids=ids[is_text][None],
-        position_ids=places[None],
-        cu_seq_lens_q=bounds,
-        cu_seq_lens_k=bounds,
-        max_length_q=longest,
-        max_length_k=longest,
-    )[0][0]
-    states: Tensor = flat.new_zeros(*is_text.shape, flat.shape[-1])
-    states[is_text] = flat
-    return states

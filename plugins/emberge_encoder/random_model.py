@@ -69,13 +69,15 @@ class RandomModel(Step):
     """The model's config.json with transformers' keys; a missing value is the class's default."""
     data: tuple[DataEntry, ...]
     """Texts on which the tokenizer is trained."""
-    vocabulary: Annotated[int, NumberRange(least=1, most=2**24)] = 8192
-    """Number of tokens of the tokenizer, including special ones."""
+    vocabulary: Annotated[int, NumberRange(least=_SMALLEST_VOCABULARY, most=2**24)] = 8192
+    """Number of tokens of the tokenizer, including all bytes and the special ones."""
     seed: WholeNumber | None = None
     """Seed of the weights; by default the recipe's."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        yield from self._check_data(context)
+        from emberge.data import check_datasets
+
+        yield from check_datasets(context, self.data, show=False).problems
         try:
             model = _build_model(self._resolve_config(None), weights=False)
         except CheckpointError as error:
@@ -86,24 +88,12 @@ class RandomModel(Step):
         context.expect(
             Expected(Artifact(kind="model"), parameters=ParameterCount(total, total, computed))
         )
-        needed = 4 * total
-        if needed > (memory := measure_memory()):
+        if 4 * total > (memory := measure_memory()):
             yield context.problem(
-                f"its weights take {human_size(needed)}, and this machine has {human_size(memory)} of "
+                f"its weights take {human_size(4 * total)}, and this machine has {human_size(memory)} of "
                 "memory; make it smaller",
                 "config",
             )
-
-    def _check_data(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.data import check_datasets
-
-        if self.vocabulary < _SMALLEST_VOCABULARY:
-            yield context.problem(
-                f"a vocabulary of {self.vocabulary} has no room for all bytes and the special tokens, "
-                f"which are {_SMALLEST_VOCABULARY}; raise it",
-                "vocabulary",
-            )
-        yield from check_datasets(context, self.data, show=False).problems
 
     def run(self, workspace: Workspace) -> Artifact:
         import torch

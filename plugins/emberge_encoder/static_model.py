@@ -17,7 +17,6 @@ from emberge.model_folder import (
     copy_template,
     find_unknown_token,
     read_modules,
-    read_settings,
 )
 from torch import Tensor, nn
 
@@ -140,9 +139,3 @@ class StaticEncoder:
         for entry, module in zip(self._after, self._modules.tail, strict=True):
             if module.state_dict():
                 save_stock_module(module, folder / entry.path)
-
-
-def read_prompts(folder: Path) -> dict[str, str]:
-    """Return the prompts of a folder, by name."""
-    prompts: dict[str, str] = dict(read_settings(folder).get("prompts") or {})
-    return prompts

@@ -32,6 +32,7 @@ from emberge.model_folder import (
     is_static_model,
     read_modules,
     read_object,
+    read_settings,
     read_static_dimension,
     with_attention,
 )
@@ -39,9 +40,9 @@ from emberge.wording import join_some
 
 from emberge_encoder.accepted_folders import (
     message_of,
+    refuse_broken_static,
     refuse_foreign_classes,
     refuse_modalities,
-    static_problems,
 )
 from emberge_encoder.lora import Lora
 from emberge_encoder.media_support import read_media_support
@@ -64,8 +65,8 @@ _OTHER_ATTENTION = {
     ),
 }
 _NO_MASK = (
-    "its tokenizer has no mask token; name a token that texts do not have, where the model "
-    "is made an encoder, as_encoder: {mask_token: …}, or here, backbone: {text_encoder: {mask_token: …}}"
+    "its tokenizer has no mask token; name a token that texts do not have, where the model is made an "
+    "encoder, as_encoder: {mask_token: …}"
 )
 _NO_PROMPT = (
     "include_prompt: false has no effect without a prompt; give prompts `query` or `document` here, or "
@@ -82,12 +83,12 @@ class TextEncoder(Backbone):
     transformers folder needs `pooling` (`mean`, `cls`, `last`, `weighted_mean`), except if the model is
     causal: then the last token is pooled. `normalize` scales embeddings to length 1; a bare folder does so by
     default. `attention` switches causal models to bidirectional attention and back (BidirLM,
-    arXiv:2604.02045). Each time a model is loaded, each layer is tested for the required attention. Hybrids
-    with convolutions or linear attention cannot be switched, and are refused. Mean pooling over causal
-    attention is refused too, unless `attention: causal` asks for it. `prompts` are texts by name (`query`,
-    `document`), `max_length` counts tokens, and `dtype` is the dtype of the weights. Saved models load
-    without remote code. By default a text is cut at the folder's limit, and never beyond the model's
-    positions; padding comes after it, whatever the tokenizer's side.
+    arXiv:2604.02045). Each loaded model is tested for the required attention. Hybrids with convolutions or
+    linear attention cannot be switched, and are refused. Mean pooling over causal attention is refused too,
+    unless `attention: causal` asks for it. `prompts` are texts by name (`query`, `document`), `max_length`
+    counts tokens, and `dtype` is the dtype of the weights. Saved models load without remote code. By default
+    a text is cut at the folder's limit, and never beyond the model's positions; padding comes after it,
+    whatever the tokenizer's side.
 
     With `include_prompt: false` the transformer reads a prompt, but pooling excludes its tokens, as CoDiEmb
     (arXiv:2508.11442) does with instructions. The saved folder makes sentence-transformers do the same. A
@@ -105,13 +106,11 @@ class TextEncoder(Backbone):
     memory for activations grows only with the blocks' inputs. `attn_implementation` is transformers' name for
     the kernel of the attention, by default its own choice. With `flash_attention_2` (a GPU, bfloat16 or
     float16, the package flash-attn) the attention skips the padding of texts (ModernBERT, Warner et al.,
-    2024, arXiv:2412.13663).
+    2024, arXiv:2412.13663); it keeps no packed texts apart, so leave `packing` out.
 
     Losses over tokens also train the head of the checkpoint's language model, which is saved under its names
-    in the checkpoint. A checkpoint without a head needs
-    `fresh_head: true`, which begins with a new head; if the head only shares the embeddings, no new weights
-    are needed. `mask_token` is the token that replaces masked tokens, by default the tokenizer's; it is
-    written into the saved tokenizer.
+    in the checkpoint. A checkpoint without a head needs `fresh_head: true`, which begins with a new head; if
+    the head only shares the embeddings, no new weights are needed.
 
     A folder that begins with a StaticEmbedding is a static model: a text's embedding is the mean of its
     tokens' vectors in float32 (the step `static_model`; model2vec). Of the options it takes `prompts` and
@@ -145,7 +144,6 @@ class TextEncoder(Backbone):
     gradient_checkpointing: bool = False
     attn_implementation: Kernel | None = None
     fresh_head: bool = False
-    mask_token: str | None = None
     freeze: tuple[str, ...] = ()
     resample: bool = False
     shrink: bool = False
@@ -160,12 +158,8 @@ class TextEncoder(Backbone):
                 return self._describe_static(checkpoint)
             layout, config = self._resolve_layout(checkpoint)
             chat_format(layout, config)
-            problems = self._check_options(checkpoint, layout, config)
-            return (
-                EncoderFacts(problems=tuple(problems))
-                if problems
-                else self._describe_loadable(checkpoint, layout, config, predicts)
-            )
+            self._require_options(layout, config)
+            return self._describe_loadable(layout, config, predicts)
         except CheckpointError as error:
             return EncoderFacts(problems=(str(error),))
 
@@ -173,26 +167,21 @@ class TextEncoder(Backbone):
         """Return the facts of a static model, which has tokens' vectors and no transformer.
 
         Raises:
-            CheckpointError: if its files cannot be read.
+            CheckpointError: if its files cannot be read, or an option asks for what it does not have.
         """
-        problems = [*static_problems(checkpoint)]
-        changed = [
-            option.name
-            for option in dataclasses.fields(self)
-            if option.name not in ("prompts", "max_length", "dtype")
-            and getattr(self, option.name) not in (option.default, None)
-        ]
-        if self.dtype not in (None, "float32"):
-            problems.append(
-                f"{checkpoint}: is a static model, whose vectors are float32; take dtype out"
-            )
-        if changed:
-            problems.append(
-                f"{checkpoint}: is a static model, which has no {changed[0]}; take the option out"
-            )
+        refuse_broken_static(checkpoint)
+        allowed = {"prompts", "max_length", *(["dtype"] if self.dtype == "float32" else [])}
+        for option in dataclasses.fields(self):
+            if option.name not in allowed and getattr(self, option.name) not in (
+                option.default,
+                None,
+            ):
+                raise CheckpointError(
+                    f"{checkpoint}: is a static model, which has float32 vectors and no {option.name}; "
+                    "take the option out"
+                )
         return EncoderFacts(
-            problems=tuple(problems),
-            dimension=None if problems else read_static_dimension(checkpoint),
+            dimension=read_static_dimension(checkpoint),
             causal=False,
             prediction=PredictionFacts(
                 problems=(f"{checkpoint}: a static model predicts no tokens",)
@@ -200,33 +189,29 @@ class TextEncoder(Backbone):
         )
 
     def _load_static(self, checkpoint: Path, device: str) -> Encoder:
-        from emberge_encoder.static_model import StaticEncoder, read_prompts
+        from emberge_encoder.static_model import StaticEncoder
 
-        if problems := self._describe_static(checkpoint).problems:
-            raise CheckpointError("\n".join(problems))
-        prompts = {**read_prompts(checkpoint), **self.prompts}
+        self._describe_static(checkpoint)
+        prompts = {**(read_settings(checkpoint).get("prompts") or {}), **self.prompts}
         model = StaticEncoder(checkpoint, prompts, self.max_length)
         model.module.to(device)
         return model
 
-    def _check_options(
-        self, checkpoint: Path, layout: Layout, config: Mapping[str, Any]
-    ) -> list[str]:
-        """Return reasons why a checkpoint cannot be loaded with these options in this environment."""
-        if not Checkpoint(checkpoint).has_tokenizer:
-            return [f"{checkpoint}: has no tokenizer; get its files"]
-        if problem := self._check_experts(checkpoint):
-            return [problem]
+    def _require_options(self, layout: Layout, config: Mapping[str, Any]) -> None:
+        """Refuse options that a checkpoint or this environment cannot fulfil."""
+        if not Checkpoint(layout.folder).has_tokenizer:
+            raise CheckpointError(f"{layout.folder}: has no tokenizer; get its files")
         if self.attn_implementation == "flash_attention_2" and not find_spec("flash_attn"):
-            return ["attn_implementation flash_attention_2 needs the package flash-attn"]
-        if not self.freeze:
-            return []
-        from emberge_encoder.trunk_weights import freezing_problems
+            raise CheckpointError(
+                "attn_implementation flash_attention_2 needs the package flash-attn"
+            )
+        if self.freeze:
+            from emberge_encoder.trunk_weights import require_parts
 
-        return freezing_problems(layout.trunk_folder, config, self.freeze)
+            require_parts(layout.trunk_folder, config, self.freeze)
 
     def _describe_loadable(
-        self, checkpoint: Path, layout: Layout, config: Mapping[str, Any], predicts: bool
+        self, layout: Layout, config: Mapping[str, Any], predicts: bool
     ) -> EncoderFacts:
         """Return the facts of an encoder that can be loaded.
 
@@ -236,31 +221,35 @@ class TextEncoder(Backbone):
         from emberge_encoder.trunk_weights import build_config
 
         built = build_config(layout.trunk_folder, config)
+        text = built.get_text_config()
         support = read_media_support(layout, config)
         return EncoderFacts(
             training_problems=_check_routers(layout, built),
             prompt_problems=self._prompt_problems(layout),
-            changes=self._list_changes(checkpoint),
-            warnings=_warn_of_cross_encoder(checkpoint),
-            dimension=_find_embedding_size(
-                layout, int(built.get_text_config().hidden_size), self.dense
-            ),
+            changes=self._list_changes(layout.folder),
+            warnings=_warn_of_cross_encoder(layout.folder),
+            dimension=_find_embedding_size(layout, int(text.hidden_size), self.dense),
             causal=is_causal(config),
             media=() if support is None else support.kinds,
-            prediction=self._describe_prediction(layout, config) if predicts else None,
+            prediction=(
+                self._describe_prediction(layout, config, int(text.vocab_size))
+                if predicts
+                else None
+            ),
         )
 
-    def _describe_prediction(self, layout: Layout, config: Mapping[str, Any]) -> PredictionFacts:
+    def _describe_prediction(
+        self, layout: Layout, config: Mapping[str, Any], vocabulary: int
+    ) -> PredictionFacts:
         """Return problems of head, attention and tokens for token losses."""
-        from emberge_encoder.token_head import head_problems
+        from emberge_encoder.token_head import find_mask_id, head_problems
 
         if self.lora is not None:
             return PredictionFacts(problems=(_LORA_HAS_NO_HEAD,))
         problems = [] if self.fresh_head else head_problems(layout.trunk_folder, config)
         no_mask = []
         try:
-            tokenizer = load_tokenizer(layout)
-            if self._mask_id(layout, config, tokenizer) is None:
+            if find_mask_id(layout.folder, load_tokenizer(layout), vocabulary) is None:
                 no_mask = [f"{layout.folder}: {_NO_MASK}"]
         except CheckpointError as error:
             problems.append(str(error))
@@ -271,13 +260,6 @@ class TextEncoder(Backbone):
             hidden=(attention, *no_mask) if causal else tuple(no_mask),
             causal=() if causal else (attention,),
         )
-
-    def _mask_id(self, layout: Layout, config: Mapping[str, Any], tokenizer: Any) -> int | None:
-        from emberge_encoder.token_head import find_mask_id
-        from emberge_encoder.trunk_weights import build_config
-
-        text = build_config(layout.trunk_folder, config).get_text_config()
-        return find_mask_id(layout.folder, tokenizer, self.mask_token, int(text.vocab_size))
 
     def _prompt_problems(self, layout: Layout) -> tuple[str, ...]:
         """Return the problem of excluding prompts from pooling in a model without prompts."""
@@ -322,8 +304,6 @@ class TextEncoder(Backbone):
         if is_static_model(checkpoint):
             return self._load_static(checkpoint, device)
         layout, config = self._resolve_layout(checkpoint)
-        if problem := self._check_experts(checkpoint, device):
-            raise CheckpointError(problem)
         trunk, language_model = self._load_weights(checkpoint, layout, config, dtype, predicts)
         trunk.to(device)
         self._require_attention(layout, config, trunk)
@@ -356,7 +336,6 @@ class TextEncoder(Backbone):
             model = PredictingModel(
                 *(layout, config, trunk, tokenizer, None, chat, self.freeze, self.dense),
                 language_model=language_model,
-                mask_id=self._mask_id(layout, config, tokenizer),
             )
         model.module.to(device)
         return model
@@ -383,21 +362,6 @@ class TextEncoder(Backbone):
             layout.trunk_folder, config, kind, kernel, fresh_head=self.fresh_head
         )
         return language_model.base_model, language_model
-
-    def _check_experts(self, checkpoint: Path, device: str | None = None) -> str | None:
-        """Return the problem of expert layers that only a GPU can run; None is the default device."""
-        layout = Layout.read(checkpoint)
-        path = layout.trunk_folder / "config.json"
-        if read_object(path).get("experts_implementation") != "batched_mm":
-            return None
-        import torch
-
-        if device != "cpu" and (device is not None or torch.cuda.is_available()):
-            return None
-        return (
-            f"{path}: experts_implementation: batched_mm copies an expert's weights for every token, which "
-            "is for GPUs alone; take it out, and grouped_mm is used"
-        )
 
     def _resolve_layout(self, checkpoint: Path) -> tuple[Layout, dict[str, Any]]:
         """Return the checkpoint's layout with the options applied, and its trunk's config.
@@ -534,23 +498,19 @@ class TextEncoder(Backbone):
         return dataclasses.replace(layout, modules=modules)
 
     def _require_attention(self, layout: Layout, config: Mapping[str, Any], trunk: Any) -> None:
-        """Refuse a model if a layer does not attend as the option or config.json requires.
+        """Refuse a model that does not attend as the option, config.json or its pooling requires."""
+        from emberge_encoder.attention import reads_later_tokens
 
-        Pooling that needs later tokens is refused too, if a layer does not read them.
-        """
-        from emberge_encoder.attention import attention_problem, find_mixers
-
-        mixers = find_mixers(trunk, trunk.config.get_text_config().vocab_size)
+        later = reads_later_tokens(trunk, trunk.config.get_text_config().vocab_size)
         attention = declared_attention(config) if self.attention == "as is" else self.attention
-        if attention != "as is":
-            if problem := attention_problem(
-                trunk, mixers, bidirectional=attention == "bidirectional"
-            ):
-                raise CheckpointError(
-                    f"{layout.folder}: {problem}; {_suggest_attention(self.attention)}"
-                )
-        elif not all(mixer.later for mixer in mixers):
-            _refuse_blind_pooling(layout, config)
+        if attention == "as is":
+            if not later:
+                _refuse_blind_pooling(layout, config)
+        elif later != (attention == "bidirectional"):
+            raise CheckpointError(
+                f"{layout.folder}: {type(trunk).__name__} ignores attention: {attention}; "
+                f"{_suggest_attention(self.attention)}"
+            )
 
 
 def _warn_of_cross_encoder(checkpoint: Path) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from emberge.model_folder import (
 from torch import Tensor, nn
 
 from emberge_encoder.blocks import BlockInputs
-from emberge_encoder.located_texts import locate, without_types
+from emberge_encoder.located_texts import locate
 from emberge_encoder.lora import LoraTrunk
 from emberge_encoder.packed_rows import DOCUMENTS, packed_states
 from emberge_encoder.stock_modules import (
@@ -165,8 +165,7 @@ class TextModel:
         stride: int | None = None,
     ) -> list[LocatedText]:
         limit = max_length or self.layout.max_length
-        located = locate(self._tokenizer, texts, seconds, limit, stride)
-        return located if self._embeds_types else [without_types(text) for text in located]
+        return locate(self._tokenizer, texts, seconds, limit, stride, types=self._embeds_types)
 
     @property
     def _pad_id(self) -> int:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from emberge import CheckpointError, TokenisedText, stable_seed, suggest
+from emberge import CheckpointError, TokenisedText, stable_seed
 from emberge.contracts import LinearHead
-from emberge.files import write_text
-from emberge.model_folder import with_mask_token
+from emberge.model_folder import Checkpoint
 from emberge.wording import join_some
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from emberge_encoder.packed_rows import collate_rows
 from emberge_encoder.text_model import TextModel
-from emberge_encoder.trunk_weights import build_config, load_weights, tensor_names
+from emberge_encoder.trunk_weights import build_config, load_weights
 
 
 class PredictingModel(TextModel):
@@ -28,14 +26,12 @@ class PredictingModel(TextModel):
     The model is saved with the head, under the names that transformers gives it.
     """
 
-    def __init__(
-        self, *args: Any, language_model: Any, mask_id: int | None, **options: Any
-    ) -> None:
+    def __init__(self, *args: Any, language_model: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._language_model = language_model
-        self._mask_id = mask_id
-        special = [*self._tokenizer.all_special_ids, *([] if mask_id is None else [mask_id])]
-        self._special = np.unique(np.asarray(special, np.int64))
+        rows = int(language_model.config.get_text_config().vocab_size)
+        self._mask_id = find_mask_id(self.layout.folder, self._tokenizer, rows)
+        self._special = np.unique(np.asarray(self._tokenizer.all_special_ids, np.int64))
         self._head: nn.Sequential = _build_head(language_model)
         self._chain.add_module("head", self._head)
         self._config["architectures"] = [type(language_model).__name__]
@@ -76,16 +72,6 @@ class PredictingModel(TextModel):
         }
         of_head = {name: stored for name, stored in parameter_names.items() if name in chain_names}
         return {**super().stored_names(), **of_head}
-
-    def save(self, folder: Path) -> None:
-        super().save(folder)
-        if self._mask_id in (None, self._tokenizer.mask_token_id):
-            return
-        token = self._tokenizer.convert_ids_to_tokens(self._mask_id)
-        # Else the saved model would have no mask token that others can find.
-        trunk = folder / self.layout.trunk
-        for name, content in with_mask_token(trunk, token).items():
-            write_text(trunk / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     def _select_saved_model(self) -> Any:
         return self._language_model
@@ -140,33 +126,24 @@ def head_problems(folder: Path, config: Mapping[str, Any]) -> list[str]:
     head_tensors = sorted(
         n for n in model.state_dict() if n.startswith(parts) and n not in tied_names
     )
-    if not head_tensors or any(name.startswith(parts) for name in tensor_names(folder)):
+    if not head_tensors or any(name.startswith(parts) for name in Checkpoint(folder).specs):
         return []
     return [f"{folder}: {_explain_missing_head(head_tensors)}"]
 
 
-def find_mask_id(
-    folder: Path, tokenizer: Any, requested: str | None, vocabulary: int
-) -> int | None:
-    """Return the id of the mask token: the `requested` one, or the tokenizer's; None without one.
+def find_mask_id(folder: Path, tokenizer: Any, vocabulary: int) -> int | None:
+    """Return the id of the tokenizer's mask token; None without one.
 
     Raises:
-        CheckpointError: if the tokenizer lacks the token, or the embeddings have no row for it.
+        CheckpointError: if the embeddings have no row for it.
     """
-    token = requested or tokenizer.mask_token
-    if token is None:
+    if tokenizer.mask_token is None:
         return None
-    id_by_token = tokenizer.get_vocab()
-    if token not in id_by_token:
-        raise CheckpointError(
-            f"{folder}: its tokenizer has no token '{token}'{suggest(token, list(id_by_token))}; choose "
-            "another mask_token"
-        )
-    mask_id = int(id_by_token[token])
+    mask_id = int(tokenizer.mask_token_id)
     if mask_id >= vocabulary:
         raise CheckpointError(
-            f"{folder}: the mask token '{token}' has the id {mask_id}, and the model has embeddings of "
-            f"{vocabulary} tokens only; choose another mask_token, or give the model a row for it"
+            f"{folder}: the mask token '{tokenizer.mask_token}' has the id {mask_id}, and the model has "
+            f"embeddings of {vocabulary} tokens only; name another, or give the model a row for it"
         )
     return mask_id
 

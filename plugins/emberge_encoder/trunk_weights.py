@@ -202,42 +202,30 @@ def _is_in_parts(name: str, parts: tuple[str, ...], model: Any) -> bool:
     return name.removeprefix(prefix).startswith(parts)
 
 
-def tensor_names(folder: Path) -> list[str]:
-    """Return the names of all tensors of a folder's safetensors files."""
-    from safetensors import safe_open
-
-    names: list[str] = []
-    for path in sorted(folder.glob("*.safetensors")):
-        with safe_open(path, "pt") as file:
-            names += file.keys()
-    return names
-
-
 def read_tensors(folder: Path) -> dict[str, Tensor]:
     """Return all tensors of a folder's safetensors files by name, mapped rather than read."""
-    from safetensors import safe_open
+    from safetensors.torch import load_file
 
     tensors: dict[str, Tensor] = {}
     for path in sorted(folder.glob("*.safetensors")):
-        with safe_open(path, "pt") as file:
-            tensors |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        tensors |= load_file(path)
     return tensors
 
 
-def freezing_problems(folder: Path, config: Mapping[str, Any], parts: Sequence[str]) -> list[str]:
-    """Return reasons why `parts` of the transformer cannot be frozen, from its config alone."""
+def require_parts(folder: Path, config: Mapping[str, Any], parts: Sequence[str]) -> None:
+    """Refuse parts of a transformer that cannot be frozen, from its config alone.
+
+    Raises:
+        CheckpointError: as `freeze` does.
+    """
     import torch
     from transformers import AutoModel
 
-    try:
-        with torch.device("meta"), quiet_transformers():
-            built = build_config(folder, config)
-            trunk = AutoModel.from_config(  # type: ignore[no-untyped-call]
-                built, trust_remote_code=False
-            )
-    except CheckpointError as error:
-        return [str(error)]
-    return _freeze_problems(trunk, folder, parts)
+    with torch.device("meta"), quiet_transformers():
+        trunk = AutoModel.from_config(  # type: ignore[no-untyped-call]
+            build_config(folder, config), trust_remote_code=False
+        )
+    freeze(trunk, parts, folder)
 
 
 def freeze(trunk: Any, parts: Sequence[str], folder: Path) -> None:
@@ -246,22 +234,16 @@ def freeze(trunk: Any, parts: Sequence[str], folder: Path) -> None:
     Raises:
         CheckpointError: if the transformer lacks a part, or nothing is left to train.
     """
-    if problems := _freeze_problems(trunk, folder, parts):
-        raise CheckpointError(problems[0])
-    for name in parts:
-        trunk.get_submodule(name).requires_grad_(False)
-
-
-def _freeze_problems(trunk: Any, folder: Path, parts: Sequence[str]) -> list[str]:
-    """Return the problems of freezing these parts: unknown parts, or nothing left to train."""
-    module_names = {name for name, _ in trunk.named_modules() if name}
+    modules = {name: module for name, module in trunk.named_modules() if name}
     top = [name for name, _ in trunk.named_children()]
-    problems = [
-        f"{folder}: freeze names '{part}', which the model does not have{suggest(part, top)}; its parts are "
-        f"{', '.join(top)}"
-        for part in parts
-        if part not in module_names
-    ]
-    if not problems and set(top) <= set(parts):
-        problems = [f"{folder}: freeze names every part of the model, so nothing is left to train"]
-    return problems
+    for part in parts:
+        if part not in modules:
+            raise CheckpointError(
+                f"{folder}: freeze names '{part}', which the model does not have{suggest(part, top)}; its "
+                f"parts are {', '.join(top)}"
+            )
+        modules[part].requires_grad_(False)
+    if set(top) <= set(parts):
+        raise CheckpointError(
+            f"{folder}: freeze names every part of the model, so nothing is left to train"
+        )

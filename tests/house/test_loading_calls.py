@@ -44,8 +44,8 @@ CALLS = {
     "plugins/emberge_encoder/random_model.py": ["loader.from_config"],
     "plugins/emberge_encoder/token_head.py": ["loader.from_config"],
     "plugins/emberge_encoder/trunk_weights.py": [
-        "loader.from_pretrained",
         "AutoModel.from_config",
+        "loader.from_pretrained",
     ],
     "plugins/emberge_export/programs.py": ["SentenceTransformer"],
     "plugins/emberge_export/static_export.py": ["SentenceTransformer"],

@@ -24,12 +24,12 @@ from emberge.model_folder import (
     read_settings,
 )
 
+from emberge_encoder.accepted_folders import require_size
 from emberge_encoder.kinds.stock_loading import (
     find_trunk,
     has_architecture,
     load_stock_model,
     read_trunk_config,
-    require_size,
 )
 
 if TYPE_CHECKING:

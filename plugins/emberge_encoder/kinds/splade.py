@@ -25,12 +25,12 @@ from emberge.model_folder import (
     read_trunk_settings,
 )
 
+from emberge_encoder.accepted_folders import require_size
 from emberge_encoder.kinds.stock_loading import (
     find_trunk,
     load_stock_model,
     read_document_modules,
     read_trunk_config,
-    require_size,
 )
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ class Splade(Backbone):
 
     kind: ClassVar[EmbeddingKind] = "sparse"
 
-    query: Literal["static", "encoder"] | None = None
-    """Vectors of queries: those of the model, as by default, or `static` weights of their tokens."""
+    query: Literal["static"] | None = None
+    """`static` weights of tokens as vectors of queries; by default they are the folder's own."""
     prompts: dict[str, str] = field(default_factory=dict)
     """Prompts by name (`query`, `document`), in addition to those of the folder."""
     max_length: TextLength | None = None
@@ -98,12 +98,6 @@ class Splade(Backbone):
             problems.append(
                 f"{checkpoint}: its sparse vectors are of an autoencoder (CSR), not over a vocabulary; begin "
                 "with the model that it came from"
-            )
-        is_static = read_routes(checkpoint) is not None
-        if is_static and self.query == "encoder":
-            problems.append(
-                f"{checkpoint}: its queries are static; take query: encoder out, or begin with the model "
-                "that it came from"
             )
         return EncoderFacts(problems=tuple(problems), dimension=size, similarity=_SPARSE)
 

@@ -22,8 +22,6 @@ from emberge.model_folder import (
 from emberge_encoder.accepted_folders import refuse_foreign_classes
 from emberge_encoder.trunk_weights import refuse_pickles
 
-_LARGEST = 1 << 20  # of a vector, or of a vocabulary
-
 
 def find_trunk(checkpoint: Path) -> Path:
     """Return the folder of the transformer, in a folder with two encoders that of documents.
@@ -68,20 +66,6 @@ def has_architecture(config: Mapping[str, Any], ending: str) -> bool:
     """Return whether a config names a class whose name ends so."""
     names = config.get("architectures")
     return isinstance(names, list) and any(str(name).endswith(ending) for name in names)
-
-
-def require_size(place: Path, name: str, value: Any) -> int:
-    """Return a number of a folder's JSON file that is a size of vectors.
-
-    Raises:
-        CheckpointError: if it is none.
-    """
-    if type(value) is not int or not 1 <= value <= _LARGEST:
-        raise CheckpointError(
-            f"{place}: {name} is {value}, and the size of a vector is a whole number from 1 "
-            f"to {_LARGEST:,}; get the file again"
-        )
-    return value
 
 
 def load_stock_model(

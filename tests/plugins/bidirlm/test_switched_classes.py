@@ -10,7 +10,7 @@ import pytest
 import torch
 from emberge import CheckpointError
 from emberge.encoding import TextEmbedder
-from emberge_encoder import TextEncoder, attention_problem, find_mixers
+from emberge_encoder import TextEncoder
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from transformers import AutoConfig, AutoModel
@@ -86,49 +86,6 @@ def test_a_hybrid_is_refused_by_name_before_any_work(kind: str, tmp_path: Path) 
     path.write_text(json.dumps({**json.loads(path.read_text()), "is_causal": False}))
     (problem,) = TextEncoder(pooling="last").describe(source).problems
     assert f"'{kind}' is a hybrid" in problem
-
-
-@pytest.mark.parametrize("kind", HYBRIDS)
-def test_each_layer_of_a_hybrid_is_seen(kind: str, tmp_path: Path) -> None:
-    """The states of the first token change with the last one, so the whole model does not show it."""
-    source = decoder(tmp_path / "m", kind)
-    config = AutoConfig.from_pretrained(source)
-    config.is_causal = False
-    model = AutoModel.from_pretrained(source, config=config)
-    assert sees_the_last_token(model)
-    mixers = {mixer.name: mixer.later for mixer in find_mixers(model, 50)}
-    layers = ["full" in one for one in config.layer_types]
-    found = [mixers[name] for name in sorted(mixers, key=lambda name: int(name.split(".")[1]))]
-    assert found == layers
-    problem = attention_problem(model, find_mixers(model, 50), bidirectional=True)
-    assert (
-        f"{type(model).__name__} is a hybrid: {layers.count(False)} of its {len(layers)}" in problem
-    )
-
-
-def test_two_mixers_of_one_layer_are_seen_each() -> None:
-    config = AutoConfig.for_model(
-        "falcon_h1",
-        **{"vocab_size": 50, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1},
-        **{
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "mamba_d_ssm": 32,
-            "mamba_n_heads": 4,
-        },
-        **{"mamba_d_head": 8, "mamba_d_state": 8, "is_causal": False},
-    )
-    found = find_mixers(AutoModel.from_config(config), 50)
-    assert {mixer.kind: mixer.later for mixer in found} == {
-        "FalconH1Mixer": False,
-        "FalconH1Attention": True,
-    }
-
-
-@pytest.mark.parametrize("architecture", ["bert", "xlm-roberta", "modernbert"])
-def test_encoders_are_seen_to_read_both_ways(architecture: str, tmp_path: Path) -> None:
-    model = AutoModel.from_pretrained(tiny.checkpoint(tmp_path / "m", architecture))
-    assert [(mixer.earlier, mixer.later) for mixer in find_mixers(model, 50)] == [(True, True)] * 3
 
 
 def test_a_class_that_ignores_the_switch_is_refused_when_it_is_loaded(tmp_path: Path) -> None:

@@ -163,29 +163,6 @@ def test_padding_and_neighbours_change_nothing(
         assert (together[row] - alone.embeddings[0]).abs().max() < 2e-6, text
 
 
-def test_towers_matter(models: dict[str, Path], folder: MediaFolder) -> None:
-    """Other pixels and other sounds of one size give other embeddings."""
-    encoder = load(models["qwen3_omni_moe_thinker"])
-    images = [folder.add_image(drawing(seed)) for seed in (0, 1)]
-    clips = [folder.add_clip(tone(hertz), RATE) for hertz in (300, 900)]
-    for pair in (images, clips):
-        first, second = embed(encoder, [join_parts([media]) for media in pair])
-        assert np.abs(first - second).max() > 1e-3
-
-
-def test_text_is_the_trunk_s_own(models: dict[str, Path]) -> None:
-    """The template prints contents alone, so that text is what a model of text reads."""
-    from transformers import AutoTokenizer
-
-    path = models["qwen3_omni_moe_thinker"]
-    tokenizer = AutoTokenizer.from_pretrained(path)
-    ids = tokenizer("the list of files", add_special_tokens=False)["input_ids"]
-    (found,) = load(path).tokenise(["the list of files"], prompt="", max_length=None)
-    assert list(found.ids) == ids
-    (found,) = load(path).tokenise(["of files"], prompt="the list ", max_length=None)
-    assert list(found.ids) == ids
-
-
 def test_a_clip_shorter_than_half_a_second_is_padded(
     models: dict[str, Path], folder: MediaFolder
 ) -> None:
@@ -196,45 +173,6 @@ def test_a_clip_shorter_than_half_a_second_is_padded(
     for family in ("qwen3_asr", "qwen3_omni_moe_thinker"):
         first, second = embed(load(models[family]), texts)
         assert np.array_equal(first, second)
-
-
-@pytest.mark.parametrize("seconds", [0.5, 0.777, 3.1])
-def test_frames_are_those_of_whisper_s_extractor(
-    models: dict[str, Path], folder: MediaFolder, seconds: float
-) -> None:
-    from emberge.model_folder import Layout, read_object
-    from emberge_encoder.features import ClipReader
-    from emberge_encoder.media_support import read_media_support
-    from transformers import WhisperFeatureExtractor
-
-    layout = Layout.read(models["qwen3_omni_moe_thinker"])
-    support = read_media_support(layout, read_object(layout.trunk_folder / "config.json"))
-    assert support is not None
-    noise = np.random.default_rng(0).normal(0, 0.1, int(seconds * RATE)).astype(np.float32)
-    samples = tone(440, seconds) + noise
-    found = ClipReader(support, resample=False).read(folder.add_clip(samples, RATE))["frames"]
-    wanted = WhisperFeatureExtractor(feature_size=128)(
-        samples, sampling_rate=RATE, padding=False, truncation=False, return_tensors="np"
-    )["input_features"][0]
-    assert found.shape == wanted.shape == (128, len(samples) // 160)
-    # Logarithms, by four: a rounding of the power is one of 2^-24 / (4 ln 10) in them.
-    assert np.abs(found - wanted).max() < 1e-6
-
-
-def test_placeholders_are_counted_without_pixels(
-    models: dict[str, Path], folder: MediaFolder
-) -> None:
-    encoder = load(models["qwen3_omni_moe_thinker"])
-    image = folder.add_image(drawing(0, width=4 * SIDE, height=3 * SIDE))
-    clip = folder.add_clip(tone(440, 2.5), RATE)
-    first, second = encoder.tokenise(
-        [join_parts([image]), join_parts(["a ", clip])], prompt="", max_length=None
-    )
-    assert len(first.ids) == 4 * 3 + 2
-    # Two whole seconds of 13, half a second of 7, the marks, and the word.
-    assert len(second.ids) == 2 * 13 + 7 + 2 + 1
-    assert first.media == (image,)
-    assert second.media == (clip,)
 
 
 def test_text_is_cut_and_media_are_not(models: dict[str, Path], folder: MediaFolder) -> None:

@@ -77,20 +77,6 @@ def test_a_text_in_a_row_is_computed_as_if_alone(
     assert packing_problem(encoder) == ""
 
 
-@pytest.mark.parametrize("kernel", ["sdpa", "eager"])
-@pytest.mark.parametrize("kind", ["qwen3", "llama", "mistral", "gemma3_text", "modernbert"])
-def test_another_text_beside_it_changes_nothing(kind: str, kernel: str, tmp_path: Path) -> None:
-    attention = "as is" if kind in ENCODERS else "bidirectional"
-    encoder = _load(tmp_path, kind, kernel, attention)
-    rows = _texts(encoder)
-    before = _packed(encoder, rows)
-    other = [(one % 40) + 6 for one in rows[0][1].ids]
-    after = _packed(encoder, [[rows[0][0], TokenisedText(other), rows[0][2]], rows[1]])
-    for row, place in ((0, 0), (0, 2), (1, 0), (1, 1)):
-        assert torch.equal(before[row][place], after[row][place])
-    assert not torch.equal(before[0][1], after[0][1])
-
-
 def test_a_model_computes_single_texts_as_before(tmp_path: Path) -> None:
     encoder = _load(tmp_path, "qwen3", "sdpa", "bidirectional")
     rows = _texts(encoder)
@@ -99,15 +85,6 @@ def test_a_model_computes_single_texts_as_before(tmp_path: Path) -> None:
         before = encoder.states(single)
         encoder.states(encoder.pack(rows))
         assert torch.equal(before, encoder.states(single))
-
-
-@pytest.mark.parametrize("kind", ["qwen3_5_text", "lfm2"])
-def test_layers_that_carry_a_state_from_text_to_text_are_refused(kind: str, tmp_path: Path) -> None:
-    folder = decoder(tmp_path / kind, kind, head=True)
-    encoder: Any = TextEncoder().load(folder, device="cpu", dtype="float32", predicts=True)
-    problem = packing_problem(encoder)
-    assert type(encoder.module.trunk).__name__ in problem
-    assert "take packing out" in problem
 
 
 def test_a_row_is_padded_and_says_which_text_a_token_is_of(tmp_path: Path) -> None:

@@ -113,25 +113,6 @@ def test_every_pooling_keeps_the_laws(pooling: Any, bert: Path, tmp_path: Path) 
         check_backbone(TextEncoder(), tiny.checkpoint(tmp_path / "m", "qwen3"))
 
 
-@pytest.mark.parametrize("architecture", ["qwen3", "gemma3"])
-def test_attention_is_switched_for_plain_loaders_too(architecture: str, tmp_path: Path) -> None:
-    source = tiny.checkpoint(tmp_path / "m", architecture)
-    encoder = _load(TextEncoder(attention="bidirectional", pooling="mean"), source)
-    saved = _saved(encoder, tmp_path / "saved")
-    ids = torch.tensor([[5, 6, 7, 8], [5, 6, 7, 9]])
-    for folder, differs in ((source, False), (saved, True)):
-        model = AutoModel.from_pretrained(folder).eval()
-        with torch.no_grad():
-            first, second = model(input_ids=ids)[0][:, 0]
-        assert torch.equal(first, second) != differs
-    if architecture == "gemma3":
-        config = json.loads((saved / "config.json").read_text())
-        assert (
-            config["sliding_window"]
-            == json.loads((source / "config.json").read_text())["sliding_window"]
-        )
-
-
 @pytest.mark.parametrize("own", [True, False])
 def test_mean_pooling_over_causal_attention_is_refused_unless_it_is_meant(
     own: bool, tmp_path: Path
@@ -170,38 +151,6 @@ def test_mean_pooling_over_a_class_that_its_layers_alone_show_to_be_causal_is_re
     _load(TextEncoder(pooling="last"), source)
 
 
-def test_an_odd_window_is_refused(tmp_path: Path) -> None:
-    source = tiny.checkpoint(tmp_path / "m", "gemma3", sentence_transformer=False)
-    config = json.loads((source / "config.json").read_text())
-    (source / "config.json").write_text(json.dumps(config | {"sliding_window": 7}))
-    (problem,) = TextEncoder(attention="bidirectional", pooling="mean").describe(source).problems
-    assert "sliding window of 7 is odd" in problem
-
-
-def test_dense_modules_are_kept_and_trained(tmp_path: Path) -> None:
-    from sentence_transformers.sentence_transformer import modules
-
-    source = tiny.checkpoint(tmp_path / "m")
-    entries = json.loads((source / "modules.json").read_text())
-    dense = {"idx": 2, "name": "2", "path": "2_Dense", "type": "sentence_transformers.models.Dense"}
-    (source / "modules.json").write_text(json.dumps([*entries[:2], dense]))
-    (source / "2_Dense").mkdir()
-    modules.Dense(32, 8).save(str(source / "2_Dense"))
-    encoder = _load(TextEncoder(), source)
-    assert encoder.dimension == 8
-    with torch.no_grad():
-        for name, parameter in encoder.module.named_parameters():
-            if "linear" in name:
-                parameter.mul_(2.0)
-    ours = TextEmbedder(encoder).embed(TEXTS)
-    assert TextEncoder().describe(source).dimension == 8
-    saved = _saved(encoder, tmp_path / "saved")
-    plain = SentenceTransformer(str(saved), device="cpu").encode(TEXTS, show_progress_bar=False)
-    assert_same_pass(ours, plain, source)
-    before, after = (load_file(f / "2_Dense/model.safetensors") for f in (source, saved))
-    assert torch.equal(before["linear.weight"] * 2, after["linear.weight"])
-
-
 def test_tensors_beyond_the_trunk_are_carried_over(tmp_path: Path) -> None:
     source = tiny.checkpoint(tmp_path / "m")
     tensors = {f"bert.{name}": t for name, t in load_file(source / "model.safetensors").items()}
@@ -209,16 +158,6 @@ def test_tensors_beyond_the_trunk_are_carried_over(tmp_path: Path) -> None:
     tensors["bert.embeddings.position_ids"] = torch.arange(64)[None]
     save_file(tensors, source / "model.safetensors", metadata={"format": "pt"})
     _agree(TextEncoder(), source, tmp_path / "saved")
-
-
-def test_prompts_of_folder_and_option_are_saved(bert: Path, tmp_path: Path) -> None:
-    encoder = _load(TextEncoder(prompts={"query": "find: "}, max_length=9), bert)
-    saved = _saved(encoder, tmp_path / "saved")
-    plain = SentenceTransformer(str(saved), device="cpu")
-    assert plain.prompts["query"] == "find: "
-    assert plain.max_seq_length == 9
-    theirs = plain.encode(TEXTS, prompt_name="query", show_progress_bar=False)
-    assert_same_pass(TextEmbedder(encoder).embed(TEXTS, prompt="find: "), theirs, bert)
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "last", "weighted_mean"])

@@ -272,20 +272,6 @@ def _changed(model: Path, **changes: Any) -> Path:
     return model
 
 
-def test_batched_products_on_a_cpu_stop_before_work(tmp_path: Path) -> None:
-    model = native(tmp_path / "model", "qwen3_moe")
-    _changed(model, experts_implementation="batched_mm")
-    encoder = TextEncoder()
-    with pytest.raises(CheckpointError) as caught:
-        encoder.load(model, device="cpu", dtype="float32")
-    assert str(model / "config.json") in str(caught.value)
-    assert "batched_mm" in str(caught.value)
-    if not torch.cuda.is_available():
-        assert encoder.describe(model).problems == (str(caught.value),)
-    _changed(model, experts_implementation="grouped_mm")
-    assert encoder.describe(model).problems == ()
-
-
 def test_the_inner_backbone_is_asked_for_what_the_routed_one_is(tmp_path: Path) -> None:
     asked: list[object] = []
 
