@@ -10,15 +10,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from emberge import (
     Backbone,
-    CheckpointError,
     Count,
     DataEntry,
     DataError,
-    Encoder,
     EvalSet,
     Evaluator,
     Model,
@@ -36,21 +34,15 @@ from emberge.data import check_eval_sets, describe_odd_sets, eval_texts, in_doma
 from emberge.model_folder import TextLimit
 
 from emberge_mteb.hub_tasks import check_domains, show_domains
-from emberge_mteb.kind_search import KindSearch, PairSearch, TaskTexts, find_untrained, kind_faults
+from emberge_mteb.kind_search import find_untrained, kind_faults
+from emberge_mteb.loading import ModelLoader, TaskProgress
 from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, local_sets, pick_sets
-from emberge_mteb.model import Prompts
 from emberge_mteb.task_media import (
     find_first_tasks,
     find_local_media,
     find_missing_packages,
     find_unread_media,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from emberge_mteb.model import MtebModel
 
 
 @dataclass(frozen=True)
@@ -259,22 +251,38 @@ class Mteb(Evaluator):
 
         from emberge_mteb.scoring import score_task, silence_mteb
 
+        if self.backbone is None:
+            raise RecipeError("evaluator 'mteb' needs a backbone, such as text_encoder")
         sources = {source.info.name: source for source in self._list_sources(workspace)}
-        progress = _TaskTexts(workspace)
+        progress = TaskProgress(workspace)
         for fault in self._find_kind_faults(tasks):
             raise DataError(f"{model.name}: {fault}")
         with tempfile.TemporaryDirectory(prefix="emberge-mteb-") as media:
             self._require_read(model, tasks, workspace)
+            loader = ModelLoader(
+                model=model,
+                backbone=self.backbone,
+                workspace=workspace,
+                progress=progress,
+                media=Path(media) / "task",
+                prompt=self.prompt,
+                max_length=self.max_length,
+                token_budget=self.token_budget,
+                dtype=self.dtype,
+            )
             with silence_mteb():
-                choose_model = self._load_all(model, workspace, progress, Path(media))
+                encoder = loader.load()
+                for fault in self._check_widths(encoder.dimension):
+                    raise RecipeError(f"{model.name}: {fault}")
+                scored_model = loader.wrap(encoder)
             for number, task in enumerate(tasks, 1):
                 source = sources[task.plain_name]
                 with workspace.part("task", number, len(tasks), task.name):
                     with silence_mteb():
                         mteb_task, texts = source.make()
-                        searched_model = choose_model(task, source.asked)
+                        scored_model.prepare(source.asked, task.size)
                     progress.begin(texts)
-                    score, units, tied, result = score_task(mteb_task, searched_model)
+                    score, units, tied, result = score_task(mteb_task, scored_model)
                 if not math.isfinite(score):
                     workspace.warn(
                         f"{model.name} on {task.name}: mteb gives no defined {task.metric} "
@@ -360,180 +368,6 @@ class Mteb(Evaluator):
         options = repr((self.backbone, self.prompt, self.max_length, self.dtype))
         parts = (data, options, version("mteb"))
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-    def _load_encoder(self, model: Model, workspace: Workspace) -> tuple[Encoder, Prompts]:
-        from emberge.model_folder import read_settings
-
-        if self.backbone is None:
-            raise RecipeError("evaluator 'mteb' needs a backbone, such as text_encoder")
-        if model.adapter is not None:
-            raise CheckpointError(
-                f"{model.name}: an adapter is scored on its base; open it with whole_model first"
-            )
-        facts = self.backbone.describe(model.folder)
-        if facts.problems:
-            raise CheckpointError("\n".join(facts.problems))
-        for warning in facts.warnings:
-            workspace.warn(warning)
-        encoder = self.backbone.load(
-            model.folder, device=workspace.machine.device, dtype=self.dtype
-        )
-        for fault in self._check_widths(encoder.dimension):
-            raise RecipeError(f"{model.name}: {fault}")
-        own_prompts = dict(encoder.prompts)
-        default_prompt = read_settings(model.folder).get("default_prompt_name") or ""
-        return encoder, Prompts(self.prompt, own_prompts, own_prompts.get(default_prompt, ""))
-
-    def _load_all(
-        self, model: Model, workspace: Workspace, progress: _TaskTexts, media: Path
-    ) -> Callable[[TaskInfo, Mapping[str, str]], Any]:
-        """Load a model, and return the function that prepares for a task the model that mteb calls.
-
-        The function takes the task, and the texts for a prompt template.
-        """
-        from emberge_mteb.model import MtebModel
-
-        loaded = self._load(model, workspace, progress, media / "task")
-
-        def choose_model(task: TaskInfo, asked: Mapping[str, str]) -> Any:
-            if isinstance(loaded, MtebModel):
-                loaded.prepare(asked, task.size)
-            else:
-                loaded.prepare(asked)
-            return loaded
-
-        return choose_model
-
-    def _load(
-        self, model: Model, workspace: Workspace, progress: _TaskTexts, media: Path
-    ) -> MtebModel | KindSearch | PairSearch:
-        """Load a model and return it as mteb calls it, by its kind of embedding."""
-        encoder, prompts = self._load_encoder(model, workspace)
-        kind = encoder.similarity.kind
-        if kind == "vector":
-            return self._build_model(model, encoder, prompts, workspace, progress, media)
-        texts = TaskTexts(prompts, progress.embedded, media)
-        build = self._build_pair_search if kind == "pair_score" else self._build_kind_search
-        return build(model, encoder, texts, workspace, progress)
-
-    def _build_kind_search(
-        self,
-        model: Model,
-        encoder: Encoder,
-        texts: TaskTexts,
-        workspace: Workspace,
-        progress: _TaskTexts,
-    ) -> KindSearch:
-        from emberge.encoding import TextEmbedder, TextSearch
-
-        embedder = TextEmbedder(
-            encoder,
-            store=workspace.store,
-            token_budget=self.token_budget,
-            progress=progress.embedding,
-            model=model.name,
-        )
-        search = TextSearch(embedder, max_length=self.max_length)
-        return KindSearch(search, texts, name=model.name, fingerprint=model.fingerprint)
-
-    def _build_pair_search(
-        self,
-        model: Model,
-        encoder: Encoder,
-        texts: TaskTexts,
-        workspace: Workspace,
-        progress: _TaskTexts,
-    ) -> PairSearch:
-        """Return the search by a reranker, whose scores of pairs are kept in OUT's store."""
-        from emberge.encoding import EmbeddingStore
-
-        # As other steps name a model that computes in float32.
-        computed = "" if self.dtype == "float32" else f" {self.dtype}"
-        scores = EmbeddingStore(
-            workspace.store,
-            encoder,
-            model=f"{model.fingerprint} {self.backbone!r}{computed}",
-            token_budget=self.token_budget,
-            progress=progress.embedding,
-            name=model.name,
-        )
-
-        def score_pairs(
-            queries: Sequence[str], documents: Sequence[str], prompt: str
-        ) -> NDArray[np.float32]:
-            pairs = scores.embed_pairs(
-                queries, documents, prompt=prompt, max_length=self.max_length
-            )
-            return pairs[:][:, 0]
-
-        return PairSearch(score_pairs, texts, name=model.name, fingerprint=model.fingerprint)
-
-    def _build_model(
-        self,
-        model: Model,
-        encoder: Encoder,
-        prompts: Prompts,
-        workspace: Workspace,
-        progress: _TaskTexts,
-        media: Path,
-    ) -> MtebModel:
-        from emberge.model_folder import read_settings
-
-        from emberge_mteb.model import SIMILARITIES, MtebModel
-
-        similarity = read_settings(model.folder).get("similarity_fn_name") or "cosine"
-        return MtebModel(
-            self._embed(model, encoder, workspace, progress),
-            name=model.name,
-            fingerprint=model.fingerprint,
-            prompts=prompts,
-            similarity=similarity if similarity in SIMILARITIES else "cosine",
-            count=progress.embedded,
-            media=media,
-            kinds=self.backbone.describe(model.folder).media if self.backbone else (),
-        )
-
-    def _embed(
-        self, model: Model, encoder: Encoder, workspace: Workspace, progress: _TaskTexts
-    ) -> Callable[[Sequence[str], str], NDArray[np.float32]]:
-        """Return the function that embeds texts with a prompt."""
-        from emberge.encoding import TextEmbedder
-
-        length = self.max_length
-        embedder = TextEmbedder(
-            encoder,
-            store=workspace.store,
-            token_budget=self.token_budget,
-            progress=progress.embedding,
-            model=model.name,
-        )
-        return lambda texts, prompt: embedder.embed(texts, prompt=prompt, max_length=length)
-
-
-class _TaskTexts:
-    """Progress of a running task by the texts that it has embedded so far."""
-
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace = workspace
-        self._texts = self._embedded = 0
-
-    def begin(self, texts: int) -> None:
-        """Start a task that embeds about `texts` texts; 0 if the number is unknown."""
-        self._texts, self._embedded = texts, 0
-
-    def embedding(self, done: int, total: int, unit: str = "texts") -> None:
-        """Add texts that the running call has embedded so far."""
-        self._report_share(done)
-
-    def embedded(self, texts: int) -> None:
-        """Add a finished call that embedded so many texts."""
-        self._embedded += texts
-        self._report_share(0)
-
-    def _report_share(self, more: int) -> None:
-        # After the last text, the task is still to be scored.
-        share = min(1.0, (self._embedded + more) / self._texts) if self._texts else 0.0
-        self._workspace.progress(0.95 * share, 1)
 
 
 def _build_local_name(name: str, split: str) -> str:

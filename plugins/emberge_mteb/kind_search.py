@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from emberge import Backbone, DataError, EmbeddingKind, TaskInfo
+from emberge import Backbone, EmbeddingKind, TaskInfo
 from emberge.contracts import Side, describe_kinds
 from emberge.wording import join_some
 
@@ -82,11 +82,10 @@ class TaskTexts:
         shutil.rmtree(self._media, ignore_errors=True)
         self._asked = asked
 
-    def read(self, rows: Any, side: Side, task_metadata: Any) -> list[str]:
-        """Return the texts of rows of mteb's corpus or queries, in order."""
+    def read(self, batches: Any) -> list[str]:
+        """Return the texts of the batches of one of mteb's loaders, in order."""
         from emberge.media import MediaFolder
 
-        batches = load_batches(rows, side, task_metadata)
         folder = MediaFolder(self._media)
         texts = [text for batch in batches for text in read_batch_inputs(batch, folder)]
         self._count(len(texts))
@@ -97,24 +96,7 @@ class TaskTexts:
         return self._prompts.text(task_metadata.name, task_metadata.type, side, self._asked)
 
 
-class _SearchOfTexts:
-    """Part of mteb's `SearchProtocol` that searches share: the corpus of the next search, and its texts."""
-
-    def __init__(self, texts: TaskTexts, *, name: str, fingerprint: str) -> None:
-        self._texts = texts
-        self._corpus: Any = None
-        self.mteb_model_meta = build_model_meta(name, fingerprint)
-
-    def prepare(self, asked: Mapping[str, str]) -> None:
-        """Set the next task's `instruction` and `prompt`."""
-        self._texts.prepare(asked)
-
-    def index(self, corpus: Any, **_: Any) -> None:
-        """Set the corpus of the next search."""
-        self._corpus = corpus
-
-
-class KindSearch(_SearchOfTexts):
+class KindSearch:
     """Implementation of mteb's `SearchProtocol` by an encoder's own similarity.
 
     Documents are embedded in blocks while queries are scored, and no index is kept.
@@ -123,8 +105,18 @@ class KindSearch(_SearchOfTexts):
     def __init__(
         self, search: TextSearch, texts: TaskTexts, *, name: str, fingerprint: str
     ) -> None:
-        super().__init__(texts, name=name, fingerprint=fingerprint)
         self._search = search
+        self._texts = texts
+        self._corpus: Any = None
+        self.mteb_model_meta = build_model_meta(name, fingerprint)
+
+    def prepare(self, asked: Mapping[str, str], size: int | None = None) -> None:
+        """Set the next task's `instruction` and `prompt`."""
+        self._texts.prepare(asked)
+
+    def index(self, corpus: Any, **_: Any) -> None:
+        """Set the corpus of the next search."""
+        self._corpus = corpus
 
     def search(
         self,
@@ -137,7 +129,7 @@ class KindSearch(_SearchOfTexts):
     ) -> Hits:
         """Return the scores of the best `top_k` documents of each query, or of its `top_ranked` ones."""
         asked = self._search.embed_queries(
-            self._texts.read(queries, "query", task_metadata),
+            self._texts.read(load_batches(queries, "query", task_metadata)),
             prompt=self._texts.prompt("query", task_metadata),
         )
         names = list(queries["id"])
@@ -146,7 +138,7 @@ class KindSearch(_SearchOfTexts):
         size = asked.documents_at_once
         for start in range(0, len(self._corpus), size):
             block = self._corpus.select(range(start, min(start + size, len(self._corpus))))
-            texts = self._texts.read(block, "document", task_metadata)
+            texts = self._texts.read(load_batches(block, "document", task_metadata))
             scores = self._search.score(asked, texts, prompt=document_prompt)
             best.add(list(block["id"]), scores)
         self._corpus = None
@@ -199,56 +191,21 @@ class _Candidates:
         return self._hits
 
 
-class PairSearch(_SearchOfTexts):
-    """Implementation of mteb's `SearchProtocol` by a reranker, for tasks that give candidates."""
+class Reranker:
+    """Implementation of mteb's `CrossEncoderProtocol`; mteb pairs each query with its candidates."""
 
     def __init__(
         self, score_pairs: ScorePairs, texts: TaskTexts, *, name: str, fingerprint: str
     ) -> None:
-        super().__init__(texts, name=name, fingerprint=fingerprint)
         self._score_pairs = score_pairs
-        self._name = name
+        self._texts = texts
+        self.mteb_model_meta = build_model_meta(name, fingerprint)
 
-    def search(
-        self,
-        queries: Any,
-        *,
-        task_metadata: Any,
-        top_ranked: Mapping[str, Sequence[str]] | None = None,
-        **_: Any,
-    ) -> Hits:
-        """Return the scores of each query's candidates.
+    def prepare(self, asked: Mapping[str, str], size: int | None = None) -> None:
+        """Set the next task's `instruction` and `prompt`."""
+        self._texts.prepare(asked)
 
-        Raises:
-            DataError: if the task gives no candidates.
-        """
-        if top_ranked is None:
-            raise DataError(
-                f"{self._name}: is a reranker, and {task_metadata.name} gives it no candidates; score it on "
-                "reranking tasks"
-            )
-        names = list(queries["id"])
-        query_texts = self._texts.read(queries, "query", task_metadata)
-        text_by_query = dict(zip(names, query_texts, strict=True))
-        text_by_document = self._read_documents(top_ranked, task_metadata)
-        pairs = [(query, document) for query in names for document in top_ranked.get(query, ())]
-        scores = self._score_pairs(
-            [text_by_query[query] for query, _ in pairs],
-            [text_by_document[document] for _, document in pairs],
-            self._texts.prompt("query", task_metadata),
-        )
-        hits: Hits = {query: {} for query in names}
-        for (query, document), score in zip(pairs, scores, strict=True):
-            hits[query][document] = float(score)
-        self._corpus = None
-        return hits
-
-    def _read_documents(
-        self, candidates: Mapping[str, Sequence[str]], task_metadata: Any
-    ) -> dict[str, str]:
-        """Return the texts of all candidates by name."""
-        wanted = {document for documents in candidates.values() for document in documents}
-        rows = [row for row, name in enumerate(self._corpus["id"]) if name in wanted]
-        selected = self._corpus.select(rows)
-        texts = self._texts.read(selected, "document", task_metadata)
-        return dict(zip(selected["id"], texts, strict=True))
+    def predict(self, inputs1: Any, inputs2: Any, *, task_metadata: Any, **_: Any) -> Scores:
+        """Return the scores [n] of queries with documents, of two loaders of equal length."""
+        queries, documents = self._texts.read(inputs1), self._texts.read(inputs2)
+        return self._score_pairs(queries, documents, self._texts.prompt("query", task_metadata))

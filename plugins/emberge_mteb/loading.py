@@ -1,0 +1,135 @@
+"""Loading of a model for mteb: by its kind of embedding, behind one of mteb's interfaces for models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from emberge import Backbone, CheckpointError, Encoder, Model, Workspace
+
+from emberge_mteb.kind_search import KindSearch, Reranker, TaskTexts
+from emberge_mteb.model import SIMILARITIES, MtebModel, Prompts
+
+if TYPE_CHECKING:
+    import numpy as np
+    from emberge.encoding import TextEmbedder
+    from numpy.typing import NDArray
+
+
+class TaskProgress:
+    """Progress of a running task by the texts that it has embedded so far."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._texts = self._embedded = 0
+
+    def begin(self, texts: int) -> None:
+        """Start a task that embeds about `texts` texts; 0 if the number is unknown."""
+        self._texts, self._embedded = texts, 0
+
+    def embedding(self, done: int, total: int, unit: str = "texts") -> None:
+        """Add texts that the running call has embedded so far."""
+        self._report_share(done)
+
+    def embedded(self, texts: int) -> None:
+        """Add a finished call that embedded so many texts."""
+        self._embedded += texts
+        self._report_share(0)
+
+    def _report_share(self, more: int) -> None:
+        # After the last text, the task is still to be scored.
+        share = min(1.0, (self._embedded + more) / self._texts) if self._texts else 0.0
+        self._workspace.progress(0.95 * share, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelLoader:
+    """Loader of one model; media of tasks are kept below `media`."""
+
+    model: Model
+    backbone: Backbone
+    workspace: Workspace
+    progress: TaskProgress
+    media: Path
+    prompt: str | None
+    max_length: int | None
+    token_budget: int | None
+    dtype: str
+
+    def load(self) -> Encoder:
+        """Return the model's encoder.
+
+        Raises:
+            CheckpointError: if the model is an adapter, or its folder has problems.
+        """
+        folder = self.model.folder
+        if self.model.adapter is not None:
+            raise CheckpointError(
+                f"{self.model.name}: an adapter is scored on its base; open it with whole_model first"
+            )
+        facts = self.backbone.describe(folder)
+        if facts.problems:
+            raise CheckpointError("\n".join(facts.problems))
+        for warning in facts.warnings:
+            self.workspace.warn(warning)
+        return self.backbone.load(folder, device=self.workspace.machine.device, dtype=self.dtype)
+
+    def wrap(self, encoder: Encoder) -> MtebModel | KindSearch | Reranker:
+        """Return the encoder as mteb calls it."""
+        from emberge.encoding import TextSearch
+        from emberge.model_folder import read_settings
+
+        names = {"name": self.model.name, "fingerprint": self.model.fingerprint}
+        settings = read_settings(self.model.folder)
+        own_prompts = dict(encoder.prompts)
+        default_prompt = own_prompts.get(settings.get("default_prompt_name") or "", "")
+        prompts = Prompts(self.prompt, own_prompts, default_prompt)
+        texts = TaskTexts(prompts, self.progress.embedded, self.media)
+        if encoder.similarity.kind == "pair_score":
+            return Reranker(self._score_pairs(encoder), texts, **names)
+        embedder = self._build_embedder(encoder)
+        if encoder.similarity.kind != "vector":
+            return KindSearch(TextSearch(embedder, max_length=self.max_length), texts, **names)
+        similarity = settings.get("similarity_fn_name")
+        return MtebModel(
+            lambda batch, prompt: embedder.embed(batch, prompt=prompt, max_length=self.max_length),
+            prompts=prompts,
+            similarity=similarity if similarity in SIMILARITIES else "cosine",
+            count=self.progress.embedded,
+            media=self.media,
+            kinds=self.backbone.describe(self.model.folder).media,
+            **names,
+        )
+
+    def _build_embedder(self, encoder: Encoder) -> TextEmbedder:
+        from emberge.encoding import TextEmbedder
+
+        return TextEmbedder(
+            encoder,
+            store=self.workspace.store,
+            token_budget=self.token_budget,
+            progress=self.progress.embedding,
+            model=self.model.name,
+        )
+
+    def _score_pairs(
+        self, encoder: Encoder
+    ) -> Callable[[Sequence[str], Sequence[str], str], NDArray[np.float32]]:
+        """Return a reranker's function that scores pairs, whose scores are kept in OUT's store."""
+        from emberge.encoding import EmbeddingStore
+
+        # As other steps name a model that computes in float32.
+        computed = "" if self.dtype == "float32" else f" {self.dtype}"
+        scores = EmbeddingStore(
+            self.workspace.store,
+            encoder,
+            model=f"{self.model.fingerprint} {self.backbone!r}{computed}",
+            token_budget=self.token_budget,
+            progress=self.progress.embedding,
+            name=self.model.name,
+        )
+        return lambda queries, documents, prompt: scores.embed_pairs(
+            queries, documents, prompt=prompt, max_length=self.max_length
+        )[:][:, 0]
