@@ -1,7 +1,7 @@
-"""Processes that are started here: the other ranks of a run, and one for a step that a launcher runs.
+"""Processes that are started here: the ranks of a run, and one for a step that a launcher runs.
 
-Each child process ends when this process ends. Its standard input is a pipe that this process keeps open.
-When this process ends in any way, the system closes the pipe, and the child, which waits for that, ends too.
+Each child process ends when this process ends in any way. The standard input of a step's process is a pipe
+that this process keeps open, and that the system closes; a rank looks at who its parent is.
 """
 
 from __future__ import annotations
@@ -9,22 +9,20 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import logging
 import os
 import signal
 import socket
 import subprocess
-import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from emberge.contracts import Ended, Launch, Machine
 from emberge.errors import EmbergeError, RecipeError
 from emberge.interpreter import python_command
-
-LEASH = "EMBERGE_LEASH"
-"""The environment variable by which a process knows that its standard input ends with its parent."""
 
 _ERROR = "error: "
 
@@ -72,67 +70,12 @@ def _wait_for_end() -> None:
 # ── ranks ───────────────────────────────────────────────────────────────────────────────────────
 
 
-LISTENER = "EMBERGE_RANKS_LISTENER"
-"""The environment variable with the number of the open socket at which the first rank listens."""
-
-# The variables by which torchrun, and also this module, numbers its processes.
+# The variables by which torchrun numbers its processes.
 RANK, SIZE = "RANK", "WORLD_SIZE"
-# MPI's variables for the same numbers; `accelerate launch --mpirun_hostfile` starts processes by
-# MPI.
-BY_MPI = {
-    RANK: ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK"),
-    SIZE: ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"),
-    "LOCAL_RANK": ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK"),
-    "LOCAL_WORLD_SIZE": (
-        "OMPI_COMM_WORLD_LOCAL_SIZE",
-        "MPI_LOCALNRANKS",
-        "MV2_COMM_WORLD_LOCAL_SIZE",
-    ),
-}
-# Address at which ranks of this machine find the first rank.
+# The process that started the ranks of `--ranks`; they end when it has ended.
+STARTER = "EMBERGE_RANKS_STARTER"
+# Address at which ranks of this machine find each other.
 HOST = "127.0.0.1"
-# Seconds that the first rank may take to notice by itself that another rank has ended.
-GRACE = 30.0
-# Seconds that the other ranks may take to end after the work is done.
-LEAVING = 20.0
-
-RanksEnded = Callable[[], "str | None"]
-"""A function that returns which ranks ended early and why; None if no rank did."""
-
-
-class _Dismissible(Protocol):
-    def dismiss(self) -> None: ...
-
-
-T = TypeVar("T", bound=_Dismissible)
-
-
-def adopt_launcher(ranks: int | None) -> None:
-    """Copy MPI's rank variables to torchrun's; a process that is a rank ends with its parent.
-
-    `ranks` is the number of `--ranks`, None without the option.
-
-    Raises:
-        RecipeError: if `accelerate launch` was to start several processes and has started only one.
-    """
-    environment = os.environ
-    if environment.pop(LEASH, None):
-        end_with_parent()
-    if RANK in environment or SIZE in environment:
-        return
-    numbering = {
-        name: environment[variable]
-        for name, names in BY_MPI.items()
-        if (variable := next((candidate for candidate in names if candidate in environment), None))
-    }
-    if RANK in numbering and SIZE in numbering and "MASTER_ADDR" in environment:
-        environment.update(numbering)
-    elif ranks is None and {"ACCELERATE_MIXED_PRECISION", "MASTER_ADDR"} <= environment.keys():
-        raise RecipeError(
-            "accelerate launch was asked for several processes and has started one, as it does with --cpu or "
-            "without GPUs; use `emberge run --ranks N`, torchrun, or accelerate launch --multi_gpu without "
-            "--cpu, which starts them on CPUs too"
-        )
 
 
 def rank_and_size(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
@@ -153,54 +96,14 @@ def rank_and_size(environment: Mapping[str, str] = os.environ) -> tuple[int, int
     return rank, size
 
 
-def rank_team(
-    words: Sequence[str],
-    machine: Machine,
-    ranks: int | None,
-    form: Callable[[RanksEnded | None], T],
-) -> contextlib.AbstractContextManager[T | None]:
-    """Return a context manager that yields the team of this run's ranks; None for a process that runs alone.
-
-    A launcher has started the other ranks, or they are started here, `ranks` in all, by the command of these
-    `words`. `form` connects the ranks; its argument is None unless ranks were started here.
+def require_possible_ranks(ranks: int | None, machine: Machine) -> int:
+    """Return the number of ranks that shall run: `ranks` of `--ranks`, else those that a launcher started.
 
     Raises:
-        RecipeError: if the number of ranks is impossible.
-        RanksError: if the ranks do not find each other.
+        RecipeError: if a launcher started another number, or the machine has too few GPUs.
     """
-    adopt_launcher(ranks)
-    return _join_team(words, machine, ranks, form)
-
-
-@contextlib.contextmanager
-def _join_team(
-    words: Sequence[str],
-    machine: Machine,
-    ranks: int | None,
-    form: Callable[[RanksEnded | None], T],
-) -> Iterator[T | None]:
     _, started = rank_and_size()
     count = started if ranks is None else ranks
-    _require_possible(count, started, machine)
-    if count == 1:
-        yield None
-        return
-    other_ranks = RankProcesses(words, count) if started == 1 else None
-    try:
-        team = form(other_ranks.ended if other_ranks else None)
-        yield team
-        team.dismiss()
-    except BaseException:
-        if other_ranks is not None:
-            other_ranks.stop()
-        raise
-    if other_ranks is not None:
-        other_ranks.leave()
-
-
-def _require_possible(count: int, started: int, machine: Machine) -> None:
-    if count < 1:
-        raise RecipeError(f"--ranks {count}: at least one rank is needed")
     if started not in (1, count):
         raise RecipeError(f"--ranks {count}, and the launcher started {started}; leave --ranks out")
     device_count = len(machine.devices)
@@ -210,102 +113,68 @@ def _require_possible(count: int, started: int, machine: Machine) -> None:
             f"{ranks_here} ranks on this machine, which has {device_count} GPUs for them; take as many, or "
             "--devices cpu"
         )
+    return count
 
 
-class RankProcesses:
-    """Ranks 1 to N - 1 of a run as processes of the same command, watched until it ends.
+def run_ranks(words: Sequence[str], count: int) -> int:
+    """Run the command of `words` as `count` ranks by torch's launcher; return the first rank's exit code.
 
-    If a rank dies, this process ends too: at once if the first rank notices, otherwise after half a minute.
+    The first rank prints as the command alone would; what the others print is shown only if one fails.
+
+    Raises:
+        EmbergeError: if a rank has ended early; says why. All ranks have ended then.
     """
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    def __init__(self, words: Sequence[str], ranks: int) -> None:
-        self._ended: dict[int, str] = {}
-        self._over = threading.Event()
-        # The socket is open from the start and is passed on, so that no other process can take the
-        # port in between.
-        self._listener = socket.create_server((HOST, 0))
-        port = self._listener.getsockname()[1]
-        values_by_name = {SIZE: ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_PORT": port}
-        shared_variables = {name: str(value) for name, value in values_by_name.items()}
-        shared_variables["MASTER_ADDR"] = HOST
-        first_rank_variables = {
-            **shared_variables,
-            RANK: "0",
-            "LOCAL_RANK": "0",
-            LISTENER: str(self._listener.fileno()),
-        }
-        self._before = {name: os.environ.get(name) for name in first_rank_variables}
-        environment = {**os.environ, **shared_variables, LEASH: "1"}
-        os.environ.update(first_rank_variables)
-        self._processes = [
-            subprocess.Popen(
-                python_command("-m", "emberge", *words),
-                stdin=subprocess.PIPE,  # nothing is written: it ends when this process does
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                env={**environment, RANK: str(rank), "LOCAL_RANK": str(rank)},
-                start_new_session=True,  # Ctrl-C is for the first rank, which ends the others
-            )
-            for rank in range(1, ranks)
-        ]
-        for rank, process in enumerate(self._processes, 1):
-            threading.Thread(target=self._watch, args=(rank, process), daemon=True).start()
+    logging.disable()  # torch's own report of a failure is long, and is not for users
+    command, *arguments = python_command("-m", "emberge", *words)
+    os.environ[STARTER] = str(os.getpid())
+    with tempfile.TemporaryDirectory(prefix="emberge-ranks-") as folder:
+        logs = DefaultLogsSpecs(folder, redirects=dict.fromkeys(range(1, count), Std.ALL))
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=count,
+            run_id="emberge",
+            rdzv_backend="c10d",
+            rdzv_endpoint=f"{HOST}:0",
+            local_addr=HOST,
+            max_restarts=0,
+            logs_specs=logs,
+        )
+        try:
+            elastic_launch(config, command)(*arguments)
+        except SignalException as signalled:
+            return 128 + signalled.sigval  # the first rank has said that it was stopped
+        except ChildFailedError as failed:
+            rank, failure = next(iter(failed.failures.items()))
+            if rank == 0 and failure.exitcode > 0:
+                return failure.exitcode  # its error was printed
+            printed = Path(failure.error_file).with_name("stderr.log")
+            lines = printed.read_text(errors="replace").splitlines() if printed.is_file() else ()
+            raise EmbergeError(
+                f"rank {rank} has ended ({describe_end(failure.exitcode, lines)}); the same command goes "
+                "on from here"
+            ) from None
+        finally:
+            logging.disable(logging.NOTSET)
+            del os.environ[STARTER]
+    return 0
 
-    def ended(self) -> str | None:
-        """Wait up to 5 s for a rank to end early; return which ranks ended and why, or None."""
-        end = time.monotonic() + 5
-        while not self._ended and time.monotonic() < end:
-            time.sleep(0.05)
-        return "; ".join(self._ended.values()) or None
 
-    def leave(self) -> None:
-        """Wait for the other ranks to end, kill ranks that do not, and restore the environment."""
-        self._over.set()
-        end = time.monotonic() + LEAVING
-        for process in self._processes:
-            try:
-                process.wait(max(0.1, end - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-        self._forget()
+def end_with_starter() -> None:
+    """End this process when the one that started it as a rank, by `run_ranks`, has ended in any way."""
+    starter = os.environ.get(STARTER)
+    if starter is not None:
+        threading.Thread(target=_wait_for_starter, args=(int(starter),), daemon=True).start()
 
-    def stop(self) -> None:
-        """Kill the other ranks at once, and restore the environment."""
-        self._over.set()
-        for process in self._processes:
-            process.kill()
-        self._forget()
 
-    def _forget(self) -> None:
-        for process in self._processes:
-            assert process.stdin is not None
-            process.stdin.close()
-        self._listener.close()
-        for name, value in self._before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
-
-    def _watch(self, rank: int, process: subprocess.Popen[str]) -> None:
-        assert process.stderr is not None
-        with process.stderr:
-            printed = process.stderr.read()
-        process.wait()
-        if self._over.is_set():
-            return
-        reason = describe_end(process.returncode, printed.splitlines())
-        self._ended[rank] = f"rank {rank} has ended ({reason})"
-        if not self._over.wait(GRACE):
-            # The first rank hangs in a call that no signal interrupts.
-            for other in self._processes:
-                other.kill()
-            print(
-                f"error: {self._ended[rank]}; the same command goes on from here", file=sys.stderr
-            )
-            sys.stderr.flush()
-            os._exit(EmbergeError.exit_code)
+def _wait_for_starter(starter: int) -> None:
+    while os.getppid() == starter:
+        time.sleep(0.5)
+    os._exit(EmbergeError.exit_code)
 
 
 # ── one step ────────────────────────────────────────────────────────────────────────────────────

@@ -53,10 +53,7 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
 def _build_launcher(text: str | None, plugins: Plugins) -> Launcher | None:
     """Return the launcher that the option names; None without one."""
     from emberge.options import read_component
-    from emberge.processes import adopt_launcher
 
     if text is None:
         return None
-    launcher = read_component(text, Launcher, plugins, "--launcher")
-    adopt_launcher(None)
-    return launcher
+    return read_component(text, Launcher, plugins, "--launcher")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from emberge import Launch, Machine, load_plugins, parse_recipe, run_recipe
-from emberge.processes import RankProcesses, StepProcess
+from emberge.processes import StepProcess
 
 from tests.support.launched import PLUGIN
 from tests.support.result_folders import folders
@@ -61,17 +61,11 @@ def test_the_process_of_a_step_imports_nothing_from_the_folder_it_works_in(plant
     assert "KeyError: 'overrides'" in ended.last_lines, "it came as far as reading its call"
 
 
-def test_ranks_import_nothing_from_the_current_folder(
-    planted: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("RANK", "WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
-    ranks = RankProcesses(["run"], 2)  # without a recipe, which is refused
-    try:
-        said = ranks.ended()
-    finally:
-        ranks.stop()
-    assert "arguments are required: RECIPE" in str(said), "it came as far as reading its command"
+def test_ranks_import_nothing_from_the_current_folder(planted: Path) -> None:
+    code = "from emberge.processes import run_ranks; raise SystemExit(run_ranks(['run'], 2))"
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, check=False)
+    assert done.returncode == 2
+    assert b"arguments are required: RECIPE" in done.stderr, "it came as far as its command"
 
 
 @pytest.mark.slow

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import functools
 import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,61 +18,60 @@ from emberge.wording import count_noun, printable
 if TYPE_CHECKING:
     from emberge.contracts import Launcher, Machine
     from emberge.plugins import Plugins
-    from emberge.processes import RanksEnded
-    from emberge.recipes import CheckReport, RankTeam, Recipe
-
-    _CheckedRun = tuple[Recipe, Plugins, dict[str, Any]]
+    from emberge.recipes import CheckReport, Recipe
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check a recipe, run it, and show the folder of each result."""
-    from emberge.files import write_text
-    from emberge.recipes import results_shown, run_recipe, run_summary
+    """Check a recipe, run it, and show the folder of each result.
 
-    with _check_run(options) as begun:
-        if begun is None:
-            return 0
-        recipe, plugins, arguments = begun
-        error: BaseException | None = None
-        try:
-            run_recipe(recipe, options.out, plugins, allow_upload=options.allow_upload, **arguments)
-        except BaseException as failure:
-            error = failure
-            raise
-        finally:
-            print("".join(f"{line}\n" for line in results_shown(options.out, recipe)), end="")
-            if options.summary is not None:
-                write_text(options.summary, run_summary(options.out, recipe, error))
-    return 0
-
-
-@contextlib.contextmanager
-def _check_run(options: argparse.Namespace) -> Iterator[_CheckedRun | None]:
-    """Check a recipe and yield it with its plugins and the run's arguments; None on the other ranks.
-
-    The launcher or the other ranks (processes of the same run) are started only after the check.
+    With `--ranks`, this process reads the recipe and starts the ranks, which run the same command.
     """
-    from emberge.processes import rank_and_size, rank_team
-    from emberge.recipes import check_recipe
+    from emberge.processes import end_with_starter, rank_and_size, require_possible_ranks, run_ranks
+    from emberge.recipes import check_recipe, form_team
 
+    end_with_starter()
     plugins = _load_plugins(options)
     recipe = _read_recipe(options, plugins)
     recipe.require_upload_allowed(options.allow_upload)
     machine = _find_machine(options)
     launcher = _build_launcher(options, plugins) if options.launcher is not None else None
-    form = functools.partial(_form_team, machine, options.shard)
-    team_context = rank_team(options.words, machine, options.ranks, form)
-    if rank_and_size()[0] != 0:
+    rank, started = rank_and_size()
+    count = require_possible_ranks(options.ranks, machine)
+    if count > started:
         recipe.require_sound()
-        with team_context as team:
-            assert team is not None
-            team.follow(recipe, options.out, plugins, machine)
-        yield None
-        return
+        return run_ranks(options.words, count)
+    # `accelerate launch --use_fsdp` means `--shard`.
+    shard = options.shard or os.environ.get("ACCELERATE_USE_FSDP") == "true"
+    if rank != 0:
+        recipe.require_sound()
+        form_team(machine, shard=shard).follow(recipe, options.out, plugins, machine)
+        return 0
     _require_check(check_recipe(recipe, plugins, out=options.out), options.quiet)
+    team = form_team(machine, shard=shard) if count > 1 else None
     arguments: dict[str, Any] = {"machine": machine, "quiet": options.quiet, "launcher": launcher}
-    with team_context as team:
-        yield recipe, plugins, {**arguments, "team": team}
+    _run_checked(options, recipe, plugins, {**arguments, "team": team})
+    if team is not None:
+        team.dismiss()
+    return 0
+
+
+def _run_checked(
+    options: argparse.Namespace, recipe: Recipe, plugins: Plugins, arguments: dict[str, Any]
+) -> None:
+    """Run a recipe; show the folders of results, and write the summary, if it fails too."""
+    from emberge.files import write_text
+    from emberge.recipes import results_shown, run_recipe, run_summary
+
+    error: BaseException | None = None
+    try:
+        run_recipe(recipe, options.out, plugins, allow_upload=options.allow_upload, **arguments)
+    except BaseException as failure:
+        error = failure
+        raise
+    finally:
+        print("".join(f"{line}\n" for line in results_shown(options.out, recipe)), end="")
+        if options.summary is not None:
+            write_text(options.summary, run_summary(options.out, recipe, error))
 
 
 def _build_launcher(options: argparse.Namespace, plugins: Plugins) -> Launcher:
@@ -85,24 +82,15 @@ def _build_launcher(options: argparse.Namespace, plugins: Plugins) -> Launcher:
     """
     from emberge.contracts import Launcher
     from emberge.options import read_component
-    from emberge.processes import adopt_launcher, rank_and_size
+    from emberge.processes import rank_and_size
 
     launcher = read_component(options.launcher, Launcher, plugins, "--launcher")
-    adopt_launcher(options.ranks)
     if options.ranks not in (None, 1) or rank_and_size()[1] > 1:
         raise RecipeError(
             "--launcher runs several steps, each by a process of its own, and --ranks one step by several; "
             "leave one of them out"
         )
     return launcher
-
-
-def _form_team(machine: Machine, shard: bool, ended: RanksEnded | None) -> RankTeam:
-    """Connect to the other ranks and return the team; `accelerate launch --use_fsdp` means `shard`."""
-    from emberge.recipes import form_team
-
-    shard = shard or os.environ.get("ACCELERATE_USE_FSDP") == "true"
-    return form_team(machine, shard=shard, ended=ended)
 
 
 def check(options: argparse.Namespace) -> int:

@@ -9,40 +9,28 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import itertools
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import PrefixStore, TCPStore, rendezvous  # type: ignore[attr-defined]
+from torch.distributed import PrefixStore, rendezvous  # type: ignore[attr-defined]
 
 from emberge.errors import EmbergeError
-from emberge.processes import LISTENER
 from emberge.wording import join_some
 
 T = TypeVar("T")
 
 # How long a rank waits for the others inside a step. A rank that dies is noticed at once.
 PATIENCE = datetime.timedelta(minutes=30)
-# How long one wait for the first rank's own work lasts before it is begun again; there is no end of waiting.
-WAIT = datetime.timedelta(minutes=10)
+# How long the others wait for the first rank's own work, such as an evaluation.
+LONG_PATIENCE = datetime.timedelta(days=7)
 # Gradients that travel together, in numbers.
 BUCKET = 2**24
 NAMED = 5
-# Prefix of the keys of messages, which distinguishes them from torch's keys.
-_KEY_PREFIX = "emberge/"
-# Types of numbers by the names that messages have for them.
-_DTYPES = {
-    str(dtype).removeprefix("torch."): dtype
-    for dtype in vars(torch).values()
-    if isinstance(dtype, torch.dtype)
-}
-_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 class RanksError(EmbergeError):
@@ -62,14 +50,15 @@ def shard_rows(size: int, rank: int, ranks: int) -> slice:
 class Ranks:
     """Rank of this process among those that train together, and their collectives.
 
-    `store` is seen by all of them; the first rank writes files and logs, the others only train.
+    The first rank writes files and logs, the others only train. All see the `store`, and wait for each other
+    for days in the group `patient`.
     """
 
     rank: int = 0
     size: int = 1
     device: str = "cpu"
     store: Any = None
-    _calls: Iterator[int] = field(default_factory=itertools.count)
+    patient: Any = None
 
     @property
     def is_first(self) -> bool:
@@ -156,10 +145,9 @@ class Ranks:
         if self.size == 1:
             return
         marks = {name: tensor_checksums(tensor) for name, tensor in tensors.items()}
-        key = f"marks/{next(self._calls)}"
-        self.send(f"{key}/{self.rank}", marks)
-        facts_by_rank = [self.receive(f"{key}/{rank}") for rank in range(self.size)]
-        self.any_of([False])  # the first rank serves the store: all have read before it leaves
+        facts_by_rank: list[dict[str, list[int]]] = [{}] * self.size
+        with _explain_lost_rank():
+            dist.all_gather_object(facts_by_rank, marks, self.patient)
         names = sorted({name for one in facts_by_rank for name in one})
         differing_names = [
             n for n in names if any(one.get(n) != facts_by_rank[0].get(n) for one in facts_by_rank)
@@ -174,70 +162,46 @@ class Ranks:
     def on_first_rank(self, work: Callable[[], T]) -> T:
         """Run a function on the first rank while the others wait, and return its result on all.
 
-        The result is a value of JSON, or tensors, which `broadcast` sends.
-
         Raises:
             Exception: if the function raises it on the first rank; the other ranks get its text as a
                 RanksError.
         """
         if self.size == 1:
             return work()
-        key = f"work/{next(self._calls)}"
         if not self.is_first:
-            done, value = self.receive(key)
-            if not done:
-                raise RanksError(str(value))
-            return value  # type: ignore[no-any-return]
+            failure, result = self.share(None)
+            if failure is not None:
+                raise RanksError(failure)
+            return result  # type: ignore[no-any-return]
         try:
             result = work()
         except Exception as error:
-            self.send(key, [False, str(error)])
+            self.share((str(error), None))
             raise
-        self.send(key, [True, result])
+        self.share((None, result))
         return result
 
     def wait_for_all(self) -> None:
         """Wait until every rank has called this, however long that takes."""
-        if self.size == 1:
-            return
-        key = f"reached/{next(self._calls)}"
-        self.send(f"{key}/{self.rank}", True)
-        for rank in range(self.size):
-            self.receive(f"{key}/{rank}")
+        if self.size > 1:
+            with _explain_lost_rank():
+                dist.barrier(self.patient)
 
-    def send(self, key: str, value: Any) -> None:
-        """Store a value of JSON under a key that every rank can read."""
-        text = json.dumps(value)
+    def share(self, value: Any) -> Any:
+        """Return the first rank's value, which can be pickled, on every rank."""
+        values = [value]
         with _explain_lost_rank():
-            self.store.set(_KEY_PREFIX + key, text)
-
-    def receive(self, key: str, patience: datetime.timedelta | None = None) -> Any:
-        """Return the value under a key, waiting until there is one.
-
-        Raises:
-            RanksError: if a rank has ended, or nothing was stored within `patience`.
-        """
-        while True:
-            try:
-                self.store.wait([_KEY_PREFIX + key], patience or WAIT)
-                return json.loads(self.store.get(_KEY_PREFIX + key))
-            except dist.DistStoreError as error:  # the time is over; what is lost is another error
-                if patience is not None:
-                    raise RanksError(f"no word of '{key}' after {patience}") from error
-            except (dist.DistError, RuntimeError, OSError) as error:
-                raise _build_lost_rank_error(error) from error
+            dist.broadcast_object_list(values, 0, self.patient)
+        return values[0]
 
     def broadcast(self, tensors: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
         """Return the first rank's tensors on the CPU, on every rank."""
         if self.size == 1:
             return dict(tensors or {})
-        shapes = None
-        if tensors is not None:
-            shapes = {name: (list(t.shape), _NAMES[t.dtype]) for name, t in tensors.items()}
-        shapes_by_name = self.on_first_rank(lambda: shapes) or {}
+        forms = self.share({name: (t.shape, t.dtype) for name, t in (tensors or {}).items()})
         received = {}
-        for name, (shape, dtype) in shapes_by_name.items():
-            tensor = torch.empty(shape, dtype=_DTYPES[dtype]) if tensors is None else tensors[name]
+        for name, (shape, dtype) in forms.items():
+            tensor = torch.empty(shape, dtype=dtype) if tensors is None else tensors[name]
             received[name] = tensor.contiguous()
             with _explain_lost_rank():
                 dist.broadcast(received[name], 0)
@@ -311,13 +275,11 @@ _JOINED_RANKS: list[Ranks] = []
 
 
 def _join_group(device: str) -> Ranks:
-    from accelerate import PartialState
-
     on_gpu = device.startswith("cuda")
     if device == "cuda":
         device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     try:
-        store, rank, size = _find_store()
+        store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
         if on_gpu:
             torch.cuda.set_device(torch.device(device))
         dist.init_process_group(
@@ -327,40 +289,14 @@ def _join_group(device: str) -> Ranks:
             world_size=size,
             timeout=PATIENCE,
         )
+        patient = dist.new_group(backend="gloo", timeout=LONG_PATIENCE)
     except (dist.DistError, RuntimeError, OSError, ValueError, KeyError) as error:
         line = (str(error).splitlines() or [type(error).__name__])[0]
         raise RanksError(
             f"rank {os.environ.get('RANK', '?')} of {os.environ['WORLD_SIZE']} does not find the others "
             f"({line}); look at MASTER_ADDR, MASTER_PORT and RANK"
         ) from error
-    with _keep_thread_count():
-        PartialState(cpu=not on_gpu)
-    if on_gpu:
-        torch.cuda.set_device(torch.device(device))  # accelerate knows no choice of devices
-    return Ranks(rank, size, device, store)
-
-
-def _find_store() -> tuple[Any, int, int]:
-    """Return the store of this process's ranks, its rank, and their number, by torchrun's variables."""
-    listener = os.environ.get(LISTENER)
-    if listener is None:
-        return next(rendezvous("env://", timeout=PATIENCE))  # type: ignore[no-any-return]
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    size = int(os.environ["WORLD_SIZE"])
-    handle = os.dup(int(listener))
-    return TCPStore(host, port, size, True, PATIENCE, master_listen_fd=handle), 0, size
-
-
-@contextlib.contextmanager
-def _keep_thread_count() -> Iterator[None]:
-    """Stop accelerate from setting torch's number of threads, by setting OMP_NUM_THREADS."""
-    threads_before = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = threads_before or str(torch.get_num_threads())
-    try:
-        yield
-    finally:
-        if threads_before is None:
-            del os.environ["OMP_NUM_THREADS"]
+    return Ranks(rank, size, device, PrefixStore("emberge", store), patient)
 
 
 def leave_ranks() -> None:

@@ -26,6 +26,5 @@ from .recipe import Recipe as Recipe
 from .references import is_folder as is_folder
 from .references import locate_model as locate_model
 from .references import name_here as name_here
-from .run.rank_team import RankTeam as RankTeam
 from .run.rank_team import form_team as form_team
 from .run.run_state import StepsFailedError as StepsFailedError

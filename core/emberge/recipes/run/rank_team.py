@@ -7,12 +7,13 @@ import dataclasses
 import datetime
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from emberge.contracts import Machine
-from emberge.errors import EmbergeError, RecipeError, exits_refused
+from emberge.errors import RecipeError, exits_refused
 from emberge.plugins import Plugins
 from emberge.ranks import LostRankError, Ranks, RanksError, join_ranks, leave_ranks
 from emberge.recipes.recipe import Recipe, RecipeStep
@@ -20,28 +21,28 @@ from emberge.recipes.run.step_call import build_finished_targets
 from emberge.recipes.run.workspace import RunContext, StepWorkspace
 from emberge.results import OutFolder
 
-# Time for which a failed rank waits for the other ranks to report that they failed too.
+# Time for which a rank that has done or failed a step waits for the others' outcomes.
 AGREEMENT = datetime.timedelta(seconds=60)
+# Seconds in which a launcher ends the ranks after it has noticed that one of them died; it says which.
+LAUNCHERS_TURN = 5.0
 
 
-def form_team(machine: Machine, *, shard: bool, ended: Callable[[], str | None] | None) -> RankTeam:
-    """Return the team of all ranks, found by environment variables; `ended` returns which ranks have ended.
+def form_team(machine: Machine, *, shard: bool) -> RankTeam:
+    """Return the team of all ranks, found by environment variables.
 
     Raises:
         RanksError: if the other ranks are not found.
     """
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-    ranks = join_ranks(machine.devices[local_rank % len(machine.devices)])
-    return RankTeam(ranks, shard, ended or (lambda: None))
+    return RankTeam(join_ranks(machine.devices[local_rank % len(machine.devices)]), shard)
 
 
 class RankTeam:
     """The ranks of this process's run: the first rank runs the steps, and the other ranks follow it."""
 
-    def __init__(self, ranks: Ranks, shard: bool, ended: Callable[[], str | None]) -> None:
+    def __init__(self, ranks: Ranks, shard: bool) -> None:
         self.ranks = ranks
         self._shard = shard
-        self._ended = ended
         self._calls = 0
         self._broken = ""
 
@@ -60,40 +61,50 @@ class RankTeam:
         """
         if self._broken:
             raise RanksError(f"{self._broken}; nothing more can be trained in this run")
+        with self._agree_on_outcome():
+            self.ranks.share(dict(call))
+            yield
+
+    @contextlib.contextmanager
+    def _agree_on_outcome(self) -> Iterator[None]:
+        """Run a step in the block, and compare with the other ranks whether it failed.
+
+        Raises:
+            RanksError: if a rank was lost, or another rank failed alone.
+        """
         self._calls += 1
-        self.ranks.send(f"call/{self._calls}", dict(call))
         try:
             yield
         except LostRankError as error:
-            self._broken = self._ended() or str(error)
-            raise RanksError(f"{self._broken}; the same command goes on from here") from error
-        except Exception as error:
-            self._exchange_outcome(str(error))
+            self._broken = str(error)
+            time.sleep(LAUNCHERS_TURN)
             raise
-        self._exchange_outcome("")
-
-    def _exchange_outcome(self, failure: str) -> None:
-        self.ranks.send(_build_outcome_key(self._calls, 0), failure)
-        for rank in range(1, self.ranks.size):
-            try:
-                rank_outcome = self.ranks.receive(_build_outcome_key(self._calls, rank), AGREEMENT)
-            except RanksError as error:
-                self._broken = self._ended() or f"rank {rank} is out of step ({error})"
-                continue
-            if rank_outcome and not failure:
-                self._broken = f"rank {rank} failed alone ({rank_outcome})"
-        if self._broken and not failure:
+        except Exception as error:
+            self._broken = self._compare_outcomes(str(error) or type(error).__name__)
+            raise
+        self._broken = self._compare_outcomes("")
+        if self._broken:
             raise RanksError(f"{self._broken}; the same command goes on from here")
 
+    def _compare_outcomes(self, failure: str) -> str:
+        """Return how the ranks differ in the outcome of a step; an empty text if they do not."""
+        keys = [f"outcome/{self._calls}/{rank}" for rank in range(self.ranks.size)]
+        try:
+            self.ranks.store.set(keys[self.ranks.rank], failure)
+            self.ranks.store.wait(keys, AGREEMENT)
+            failures = [self.ranks.store.get(key).decode() for key in keys]
+        except RuntimeError as error:
+            return f"another rank is out of step ({(str(error).splitlines() or [''])[0]})"
+        if all(failures) or not any(failures):
+            return ""
+        rank, text = next((rank, text) for rank, text in enumerate(failures) if text)
+        return f"rank {rank} failed alone ({text})"
+
     def dismiss(self) -> None:
-        """Ask the other ranks to exit and wait up to 10 s for each."""
-        if self._broken or not self.ranks.is_first:
-            return
-        self.ranks.send(f"call/{self._calls + 1}", None)
-        for rank in range(1, self.ranks.size):
-            with contextlib.suppress(RanksError):
-                self.ranks.receive(f"left/{rank}", datetime.timedelta(seconds=10))
-        leave_ranks()
+        """Ask the other ranks to exit."""
+        if not self._broken:
+            self.ranks.share(None)
+            leave_ranks()
 
     def follow(self, recipe: Recipe, out: Path, plugins: Plugins, machine: Machine) -> None:
         """Run the steps that the first rank announces to this rank, until the run is done.
@@ -104,42 +115,19 @@ class RankTeam:
         Raises:
             EmbergeError: if a step failed on this rank only, or the first rank has ended.
         """
-        ranks = self.ranks
-        number = 1
-        while (call := ranks.receive(f"call/{number}")) is not None:
+        while (call := self.ranks.share(None)) is not None:
             if call["recipe"] != recipe.hash:
                 raise RecipeError("this rank was given another recipe than the first one")
-            failure = ""
             out_folder = OutFolder(out)
             out_folder.prepare()
+            (step,) = (step for step in recipe.steps if step.id == call["step"])
             try:
-                (step,) = (step for step in recipe.steps if step.id == call["step"])
-                _enter_step(step, call, recipe, out_folder, plugins, self.machine(machine))
-            except LostRankError:
-                raise
-            except Exception as error:
-                failure = str(error) or type(error).__name__
-                ranks.send(_build_outcome_key(number, ranks.rank), failure)
-                if not _has_failed_too(ranks, number):
-                    raise EmbergeError(f"rank {ranks.rank}: {failure}") from error
-            else:
-                ranks.send(_build_outcome_key(number, ranks.rank), "")
-            number += 1
-        ranks.send(f"left/{ranks.rank}", True)
+                with self._agree_on_outcome():
+                    _enter_step(step, call, recipe, out_folder, plugins, self.machine(machine))
+            except Exception:
+                if self._broken:
+                    raise  # otherwise the step failed on every rank
         leave_ranks()
-
-
-def _has_failed_too(ranks: Ranks, number: int) -> bool:
-    try:
-        return bool(ranks.receive(_build_outcome_key(number, 0), AGREEMENT))
-    except LostRankError:
-        raise
-    except RanksError:
-        return False
-
-
-def _build_outcome_key(number: int, rank: int) -> str:
-    return f"over/{number}/{rank}"
 
 
 def _enter_step(

@@ -1,4 +1,4 @@
-"""`emberge run` on several ranks, as people start it: by --ranks, torchrun, accelerate or MPI."""
+"""`emberge run` on several ranks, as people start it: by --ranks, torchrun or accelerate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 from emberge.cli.main import main
-from emberge.processes import adopt_launcher, rank_and_size
 
 from tests.support import exact
 from tests.support.launched import LIMIT, gone, until
@@ -46,8 +45,6 @@ steps:
 EMBERGE = [sys.executable, "-m", "emberge"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
 ACCELERATE = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2"]
-BY_MPI = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
-SIZE_BY_MPI = ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
 
 
 @dataclass(frozen=True)
@@ -76,15 +73,11 @@ def words(recipe: Path, out: Path, *more: str, verb: str = "run") -> list[str]:
     return [verb, str(recipe), "--out", str(out), *given, *more]
 
 
-def started(
-    line: list[str], out: Path, extra: Mapping[str, str] | None = None
-) -> subprocess.Popen[str]:
+def started(line: list[str], out: Path) -> subprocess.Popen[str]:
     """Start a command beside this one; what it says goes to a file next to `out`."""
-    threads = {"OMP_NUM_THREADS": "1", **(extra or {})}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with Path(f"{out}.said").open("w") as said:
-        return subprocess.Popen(
-            line, stdout=said, stderr=said, text=True, env={**os.environ, **threads}
-        )
+        return subprocess.Popen(line, stdout=said, stderr=said, text=True, env=environment)
 
 
 def ended(process: subprocess.Popen[str], out: Path) -> Run:
@@ -111,12 +104,18 @@ def reached(out: Path) -> int:
     return int(found[-1]) if found else 0
 
 
-def followers(leader: int) -> list[int]:
-    """Processes that a process has started."""
+def ranks_of(launcher: int) -> list[int]:
+    """The processes of ranks that a command has started, the first rank before the second."""
     try:
-        return [int(p) for p in Path(f"/proc/{leader}/task/{leader}/children").read_text().split()]
+        children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+        told = {int(p): Path(f"/proc/{p}/environ").read_bytes().split(b"\0") for p in children}
     except OSError:
         return []
+    return [p for rank in (b"RANK=0", b"RANK=1") for p, names in told.items() if rank in names]
+
+
+def has_both_ranks(launcher: int) -> bool:
+    return len(ranks_of(launcher)) == 2
 
 
 def running(true: Callable[[int], object], process: subprocess.Popen[str]) -> None:
@@ -165,23 +164,28 @@ def test_what_ranks_make_is_written_and_told_once(alone: Run, both: Run) -> None
 
 @pytest.fixture(scope="module")
 def disturbed(recipe: Path) -> Iterator[Mapping[str, Run | list[int]]]:
-    """One run of two ranks: a follower is killed, then the leader twice, then nobody."""
+    """One run of two ranks: each rank is killed, then what started them twice, then nobody."""
     out = recipe.parent / "disturbed"
     line = [*EMBERGE, *words(recipe, out, "--ranks", "2")]
-    process = started(line, out)
-    running(lambda _: reached(out) >= 5, process)
-    (follower,) = followers(process.pid)
-    os.kill(follower, signal.SIGKILL)
-    found: dict[str, Run | list[int]] = {"follower killed": ended(process, out)}
-    left = []
-    # The leader: in training, and before the ranks have found each other.
-    for name, goal in (("training", 15), ("starting", 0)):
+    found: dict[str, Run | list[int]] = {}
+    for rank, goal in ((1, 5), (0, 10)):
         process = started(line, out)
-        running(followers, process)
         running(lambda _, goal=goal: reached(out) >= goal, process)  # type: ignore[misc]
-        left = followers(process.pid)
+        os.kill(ranks_of(process.pid)[rank], signal.SIGKILL)
+        found[f"rank {rank} killed"] = ended(process, out)
+    process = started(line, out)
+    running(lambda _: reached(out) >= 15, process)
+    process.send_signal(signal.SIGINT)
+    found["stopped"] = ended(process, out)
+    left = []
+    # The launcher: in training, and before the ranks have found each other.
+    for name, goal in (("training", 20), ("starting", 0)):
+        process = started(line, out)
+        running(has_both_ranks, process)
+        running(lambda _, goal=goal: reached(out) >= goal, process)  # type: ignore[misc]
+        left = ranks_of(process.pid)
         process.kill()
-        found[f"leader killed {name}"] = ended(process, out)
+        found[f"launcher killed {name}"] = ended(process, out)
         found[f"left {name}"] = left
         until(lambda left=left: all(map(gone, left)), 30)  # type: ignore[misc]
     found["undisturbed"] = run(line, out)
@@ -192,20 +196,34 @@ def disturbed(recipe: Path) -> Iterator[Mapping[str, Run | list[int]]]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="finds processes in /proc")
-def test_a_follower_that_is_killed_ends_the_run_with_a_word(disturbed: Mapping[str, Run]) -> None:
-    run = disturbed["follower killed"]
+def test_a_rank_that_is_killed_ends_the_run_with_a_word(
+    disturbed: Mapping[str, Run], rank: int
+) -> None:
+    run = disturbed[f"rank {rank} killed"]
     assert run.code == 1
     (line,) = [line for line in run.said.splitlines() if line.startswith("error: ")]
-    assert "rank 1 has ended (killed by signal 9); the same command goes on from here" in line
+    why = f"rank {rank} has ended (killed by signal 9); the same command goes on from here"
+    assert why in line
     assert "Traceback" not in run.said
+    assert "torch" not in run.said
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="finds processes in /proc")
+def test_a_run_that_is_stopped_says_how_to_go_on(disturbed: Mapping[str, Run]) -> None:
+    run = disturbed["stopped"]
+    assert run.code == 130
+    assert run.said.splitlines()[-1] == "stopped; the same command goes on from here"
+    assert "error" not in run.said
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["training", "starting"])
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="finds processes in /proc")
-def test_a_killed_leader_leaves_no_follower(disturbed: Mapping[str, list[int]], when: str) -> None:
-    assert len(disturbed[f"left {when}"]) == 1
+def test_a_killed_launcher_leaves_no_rank(disturbed: Mapping[str, list[int]], when: str) -> None:
+    assert len(disturbed[f"left {when}"]) == 2
     assert all(map(gone, disturbed[f"left {when}"]))
 
 
@@ -232,21 +250,12 @@ def test_a_launcher_makes_the_same_bytes(launcher: list[str], recipe: Path, both
 
 
 @pytest.mark.slow
-def test_processes_that_mpi_starts_make_the_same_bytes(recipe: Path, both: Run) -> None:
-    out = recipe.parent / "mpi"
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(found.getsockname()[1])}
-    ranks = [
-        started(
-            [*EMBERGE, *words(recipe, out)],
-            recipe.parent / f"mpi{rank}",
-            {**address, **dict.fromkeys(BY_MPI, str(rank)), **dict.fromkeys(SIZE_BY_MPI, "2")},
-        )
-        for rank in (0, 1)
-    ]
-    assert [process.wait(LIMIT) for process in ranks] == [0, 0]
-    assert read_results(out) == read_results(both.out)
+def test_a_wrong_recipe_is_refused_once(recipe: Path, tmp_path: Path) -> None:
+    wrong = tmp_path / "recipe.yaml"
+    wrong.write_text(recipe.read_text().replace("batch_size: 7", "batch_size: 70000"))
+    done = run([*EMBERGE, *words(wrong, tmp_path / "out", "--ranks", "2")], tmp_path / "out")
+    assert done.code == 2
+    assert len([line for line in done.said.splitlines() if line.startswith("error: ")]) == 1
 
 
 @pytest.fixture
@@ -268,13 +277,6 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         ),
         ({"RANK": "2", "WORLD_SIZE": "2"}, (), "RANK=2 and WORLD_SIZE=2 are no rank and number"),
         ({"RANK": "one", "WORLD_SIZE": "2"}, (), "RANK=one and WORLD_SIZE=2 are no rank"),
-        (
-            # What `accelerate launch --cpu --num_processes 2` tells the one process that it starts.
-            {"ACCELERATE_USE_CPU": "True", "ACCELERATE_MIXED_PRECISION": "no"}
-            | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"},
-            (),
-            "accelerate launch was asked for several processes and has started one",
-        ),
     ],
 )
 def test_ranks_that_cannot_be_are_refused_before_any_work(
@@ -291,21 +293,3 @@ def test_ranks_that_cannot_be_are_refused_before_any_work(
     assert main(words(recipe, tmp_path / "out", *ranks)) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-
-
-def test_what_mpi_tells_is_what_torchrun_tells(launched: pytest.MonkeyPatch) -> None:
-    launched.setenv("MASTER_ADDR", "127.0.0.1")
-    for name, value in (*((n, "1") for n in BY_MPI), *((n, "2") for n in SIZE_BY_MPI)):
-        launched.setenv(name, value)
-    adopt_launcher(None)
-    assert rank_and_size() == (1, 2)
-    assert (os.environ["LOCAL_RANK"], os.environ["LOCAL_WORLD_SIZE"]) == ("1", "2")
-
-
-def test_one_process_of_a_launcher_is_one_rank(launched: pytest.MonkeyPatch) -> None:
-    launched.setenv("ACCELERATE_MIXED_PRECISION", "no")
-    adopt_launcher(None)
-    assert rank_and_size() == (0, 1)
-    launched.setenv("MASTER_ADDR", "127.0.0.1")
-    adopt_launcher(2)  # --ranks says how many, so nothing is amiss
-    assert rank_and_size() == (0, 1)
