@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from emberge import Backbone, EmbeddingKind, TaskInfo
-from emberge.contracts import Side, describe_kinds
+from emberge.contracts import describe_kinds
 from emberge.wording import join_some
 
-from emberge_mteb.model import Prompts, build_model_meta
-from emberge_mteb.task_media import load_batches, read_batch_inputs
+from emberge_mteb.model import TaskTexts, build_model_meta
+from emberge_mteb.task_media import load_batches
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,38 +63,6 @@ def find_untrained(backbone: Backbone, checkpoint: Path) -> Iterator[str]:
         )
 
 
-class TaskTexts:
-    """Texts of a task's queries and documents, as mteb joins titles and texts, and their prompts.
-
-    Images and clips are kept as files below `media` until the next task. After texts were read, `count` is
-    called with their number.
-    """
-
-    def __init__(self, prompts: Prompts, count: Callable[[int], None], media: Path) -> None:
-        self._prompts = prompts
-        self._count = count
-        self._media = media
-        self._asked: Mapping[str, str] = {}
-
-    def prepare(self, asked: Mapping[str, str]) -> None:
-        """Set the next task's `instruction` and `prompt`."""
-        shutil.rmtree(self._media, ignore_errors=True)
-        self._asked = asked
-
-    def read(self, batches: Any) -> list[str]:
-        """Return the texts of the batches of one of mteb's loaders, in order."""
-        from emberge.media import MediaFolder
-
-        folder = MediaFolder(self._media)
-        texts = [text for batch in batches for text in read_batch_inputs(batch, folder)]
-        self._count(len(texts))
-        return texts
-
-    def prompt(self, side: Side, task_metadata: Any) -> str:
-        """Return the prompt of a side."""
-        return self._prompts.text(task_metadata.name, task_metadata.type, side, self._asked)
-
-
 class KindSearch:
     """Implementation of mteb's `SearchProtocol` by an encoder's own similarity.
 
@@ -140,6 +107,7 @@ class KindSearch:
             block = self._corpus.select(range(start, min(start + size, len(self._corpus))))
             texts = self._texts.read(load_batches(block, "document", task_metadata))
             scores = self._search.score(asked, texts, prompt=document_prompt)
+            self._texts.count(len(texts))
             best.add(list(block["id"]), scores)
         self._corpus = None
         return best.hits()
@@ -208,4 +176,6 @@ class Reranker:
     def predict(self, inputs1: Any, inputs2: Any, *, task_metadata: Any, **_: Any) -> Scores:
         """Return the scores [n] of queries with documents, of two loaders of equal length."""
         queries, documents = self._texts.read(inputs1), self._texts.read(inputs2)
-        return self._score_pairs(queries, documents, self._texts.prompt("query", task_metadata))
+        scores = self._score_pairs(queries, documents, self._texts.prompt("query", task_metadata))
+        self._texts.count(2 * len(scores))
+        return scores

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from emberge import Backbone, CheckpointError, Encoder, Model, Workspace
 
-from emberge_mteb.kind_search import KindSearch, Reranker, TaskTexts
-from emberge_mteb.model import SIMILARITIES, MtebModel, Prompts
+from emberge_mteb.kind_search import KindSearch, Reranker
+from emberge_mteb.model import SIMILARITIES, MtebModel, Prompts, TaskTexts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -95,10 +95,8 @@ class ModelLoader:
         similarity = settings.get("similarity_fn_name")
         return MtebModel(
             lambda batch, prompt: embedder.embed(batch, prompt=prompt, max_length=self.max_length),
-            prompts=prompts,
+            texts,
             similarity=similarity if similarity in SIMILARITIES else "cosine",
-            count=self.progress.embedded,
-            media=self.media,
             kinds=self.backbone.describe(self.model.folder).media,
             **names,
         )

@@ -53,39 +53,62 @@ def _fill_template(template: str, asked: Mapping[str, str]) -> str:
     return template
 
 
+class TaskTexts:
+    """Inputs of a task's queries and documents as texts, as mteb joins titles and texts, and their prompts.
+
+    Images and clips are kept as files below `media` until the next task, without duplicates. After texts were
+    embedded, `count` is called with their number, repeated texts included.
+    """
+
+    def __init__(self, prompts: Prompts, count: Callable[[int], None], media: Path) -> None:
+        self.count = count
+        self.asked: Mapping[str, str] = {}
+        self._prompts = prompts
+        self._media = media
+
+    def prepare(self, asked: Mapping[str, str]) -> None:
+        """Set the next task's `instruction` and `prompt`."""
+        if asked is not self.asked:  # another task
+            shutil.rmtree(self._media, ignore_errors=True)
+        self.asked = asked
+
+    def read(self, batches: Any) -> list[str]:
+        """Return the texts of the batches of one of mteb's loaders, in order."""
+        from emberge.media import MediaFolder
+
+        folder = MediaFolder(self._media)
+        return [text for batch in batches for text in read_batch_inputs(batch, folder)]
+
+    def prompt(self, side: str | None, task_metadata: Any) -> str:
+        """Return the prompt of a side, or of both where they are alike (None)."""
+        return self._prompts.text(task_metadata.name, task_metadata.type, side, self.asked)
+
+
 class MtebModel:
     """Implementation of mteb's `EncoderProtocol` with an embedding function.
 
     A text that is repeated with the same prompt, in one task or in the next, is embedded once. With a size,
     embeddings are cut to it and scaled to length one (Kusupati et al., 2022, arXiv:2205.13147).
 
-    Images and clips of a batch are kept as files below `media` until the next task, without duplicates;
-    `kinds` are the kinds of media that the model reads.
-
-    The function `embed` takes texts and a prompt and returns embeddings [texts, dimension]. After texts were
-    embedded, `count` is called with their number, repeated texts included.
+    `kinds` are the kinds of media that the model reads. The function `embed` takes texts and a prompt and
+    returns embeddings [texts, dimension].
     """
 
     def __init__(
         self,
         embed: Embed,
+        texts: TaskTexts,
         *,
         name: str,
         fingerprint: str,
-        prompts: Prompts,
         similarity: str = "cosine",
-        count: Callable[[int], None],
-        media: Path,
         kinds: Sequence[MediaKind] = (),
     ) -> None:
         self._embed = embed
-        self._prompts = prompts
+        self._texts = texts
         self.compared_by = similarity
-        self._count = count
         self._rows: dict[tuple[str, str], Matrix] = {}
-        self._asked: Mapping[str, str] = {}
         self._size: int | None = None
-        self._media = media
         self.mteb_model_meta = build_model_meta(name, fingerprint, kinds)
 
     def prepare(self, asked: Mapping[str, str], size: int | None = None) -> None:
@@ -93,23 +116,18 @@ class MtebModel:
 
         If a task is scored at several sizes, all its embeddings are kept for the next size.
         """
-        if asked is not self._asked:  # another task
-            shutil.rmtree(self._media, ignore_errors=True)
-            if size is not None:
-                self._forget()
-        self._asked, self._size = asked, size
+        if asked is not self._texts.asked and size is not None:
+            self._forget()
+        self._texts.prepare(asked)
+        self._size = size
 
     def encode(
         self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None, **_: Any
     ) -> Matrix:
         """Return embeddings [inputs, dimension] of a loader's batches, in order, cut to the task's size."""
-        from emberge.media import MediaFolder
-
-        folder = MediaFolder(self._media)
-        texts = [text for batch in inputs for text in read_batch_inputs(batch, folder)]
         side = None if prompt_type is None else str(getattr(prompt_type, "value", prompt_type))
-        prompt = self._prompts.text(task_metadata.name, task_metadata.type, side, self._asked)
-        rows = self._embed_new(texts, prompt)
+        prompt = self._texts.prompt(side, task_metadata)
+        rows = self._embed_new(self._texts.read(inputs), prompt)
         return rows if self._size is None else unit_rows(rows[:, : self._size])
 
     def _embed_new(self, texts: Sequence[str], prompt: str) -> Matrix:
@@ -122,7 +140,7 @@ class MtebModel:
         if new_texts:
             rows = np.asarray(self._embed(new_texts, prompt), dtype=np.float32)
             self._rows.update(zip(((prompt, text) for text in new_texts), rows, strict=True))
-        self._count(len(texts))
+        self._texts.count(len(texts))
         return np.stack([self._rows[prompt, text] for text in texts])
 
     def _forget(self) -> None:

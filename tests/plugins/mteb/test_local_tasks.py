@@ -22,7 +22,7 @@ from emberge_evaluate import statistic
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.local_sets import EvalEntry
 from emberge_mteb.local_tasks import local_task
-from emberge_mteb.model import MtebModel, Prompts
+from emberge_mteb.model import MtebModel, Prompts, TaskTexts
 from emberge_mteb.scoring import score_task
 
 from tests.support.bench import (
@@ -123,11 +123,9 @@ def test_tied_texts_are_ordered_by_what_they_say(
     def score(order: int, embed: Any) -> Any:
         model = MtebModel(
             embed,
+            TaskTexts(Prompts(), lambda _: None, tmp_path),
             name="m",
             fingerprint="0",
-            prompts=Prompts(),
-            count=lambda _: None,
-            media=tmp_path,
         )
         model.prepare({})
         one = EvalSet(name="ties", folder=tmp_path, task=task)

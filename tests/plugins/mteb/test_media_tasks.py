@@ -32,7 +32,7 @@ from emberge_mteb import task_media
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.hub_tasks import hub_tasks, kind_of
 from emberge_mteb.local_sets import EvalEntry
-from emberge_mteb.model import MtebModel, Prompts
+from emberge_mteb.model import MtebModel, Prompts, TaskTexts
 from emberge_mteb.scoring import score_task
 from emberge_mteb.task_media import find_media_sides, read_batch_inputs
 
@@ -163,11 +163,9 @@ def mteb_model(omni: Path, media: Path) -> MtebModel:
     embedder = TextEmbedder(BACKBONE.load(omni, device="cpu", dtype="float32"))
     return MtebModel(
         lambda texts, prompt: embedder.embed(texts, prompt=prompt),
+        TaskTexts(Prompts(), lambda _: None, media),
         name="omni",
         fingerprint="0",
-        prompts=Prompts(),
-        count=lambda _: None,
-        media=media,
         kinds=["image", "audio"],
     )
 
