@@ -507,9 +507,13 @@ class TextEncoder(Backbone):
             if not later:
                 _refuse_blind_pooling(layout, config)
         elif later != (attention == "bidirectional"):
+            fix = (
+                "take is_causal and use_bidirectional_attention out of its config.json"
+                if self.attention == "as is"
+                else "it cannot be switched"
+            )
             raise CheckpointError(
-                f"{layout.folder}: {type(trunk).__name__} ignores attention: {attention}; "
-                f"{_suggest_attention(self.attention)}"
+                f"{layout.folder}: {type(trunk).__name__} ignores attention: {attention}; {fix}"
             )
 
 
@@ -545,13 +549,6 @@ def _check_routers(layout: Layout, built: Any) -> tuple[str, ...]:
         "trained without a balance they soon use few of them; write backbone: {routed: {inner: "
         "{text_encoder: …}}}, with balance: 0 beside inner to do without",
     )
-
-
-def _suggest_attention(attention: Attention) -> str:
-    """Return the advice for a model whose layers do not attend as requested."""
-    if attention == "as is":
-        return "take is_causal and use_bidirectional_attention out of its config.json"
-    return "it cannot be switched"
 
 
 def _refuse_blind_pooling(layout: Layout, config: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Adapters: trained by a recipe, merged as they are, and what peft makes of them."""
+"""Adapters: what they train, what they save, and what peft makes of them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,9 @@ import torch
 from emberge import (
     CheckpointError,
     Encoder,
-    Machine,
-    Plugins,
-    check_recipe,
-    load_plugins,
-    parse_recipe,
-    run_recipe,
 )
 from emberge.encoding import TextEmbedder
 from emberge.merging import MergeInput
-from emberge.results import read_artifact
 from emberge_encoder.lora import Lora
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_merge import Passthrough
@@ -30,12 +23,9 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 
 from tests.support import tiny
-from tests.support.bench import write_catalogue
 from tests.support.merges import merge_models
 from tests.support.peft_adapters import adapted
-from tests.support.result_folders import folders
-from tests.support.tolerance import assert_near, assert_same_pass
-from tests.support.training_data import retrieval
+from tests.support.tolerance import assert_same_pass
 
 TEXTS = ["find a file", "Sort a LIST of numbers", "weather", "the table of the bank"]
 KINDS: dict[str, Lora] = {
@@ -166,84 +156,3 @@ def test_what_an_adapter_cannot_hold_is_refused_before_training(
     assert f"its {next(iter(options))} would be lost" in fault
     assert "fold: true" in fault
     assert not TextEncoder(lora=Lora(fold=True), **options).describe(folder).problems
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load_plugins(block=())
-
-
-RECIPE = """
-steps:
-  members:
-    foreach: {seed: [1, 2]}
-    train:
-      model: ./base
-      data: {path: find.jsonl, task: retrieval}
-      backbone: {text_encoder: {lora: {rank: 2, alpha: 4, targets: [query, dense]}}}
-      sampler: {batch_shuffle: {batch_size: 8}}
-      loss: infonce
-      learning_rate: 0.01
-      max_steps: 4
-      save_steps: 2
-      keep_last: 1
-      seed: $seed
-  soup:
-    merge: {models: $members, strategy: linear}
-  signs:
-    merge: {models: $members, base: ./base, strategy: {ties: {density: 0.5}}}
-  kept:
-    merge: {models: $members.checkpoints, strategy: linear}
-  scores:
-    evaluate:
-      models: [./base, $soup, $signs]
-      evaluators: {mteb: {data: {path: sets/catalogue.yaml, only: [sts]}}}
-"""
-
-
-@pytest.fixture
-def place(bert: Path, tmp_path: Path) -> Path:
-    """A folder with a base, a file of pairs and something to score on."""
-    (tmp_path / "base").symlink_to(bert)
-    rows = [
-        {"anchor": e.anchor, "positive": e.positives[0], "negative": "a bank"}
-        for e in retrieval(24).rows
-    ]
-    (tmp_path / "find.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "sets").mkdir()
-    catalogue = write_catalogue(tmp_path / "sets")
-    (tmp_path / "sets" / "catalogue.yaml").symlink_to(catalogue)
-    return tmp_path
-
-
-@pytest.mark.slow
-def test_two_adapters_are_trained_merged_and_scored(
-    place: Path, plugins: Plugins, bert: Path
-) -> None:
-    recipe = parse_recipe(RECIPE, plugins, path=place / "recipe.yaml")
-    report = check_recipe(recipe, plugins)
-    assert not report.errors, report.errors
-    made = folders(run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True))
-    members = [made[f"members.seed={seed}"] for seed in (1, 2)]
-    states = [load_file(member / "adapter_model.safetensors") for member in members]
-    assert any(not torch.equal(states[0][name], states[1][name]) for name in states[0])
-    for member in members:
-        assert not (member / "model.safetensors").exists()
-        assert (member / "checkpoints/step-4/adapter_config.json").is_file()
-        artifact = read_artifact(member)
-        assert artifact is not None
-        assert set(artifact.details["adapter"]["ranks"].values()) == {2}
-        assert "by training" in (member / "README.md").read_text()
-    peft = [adapted(bert, member).merge_and_unload().state_dict() for member in members]
-    soup = load_file(made["soup"] / "model.safetensors")
-    for name, tensor in peft[0].items():
-        # Either is the base's and a product of rank 2.
-        assert_near(soup[name], (tensor + peft[1][name]) / 2, addends=2 * (1 + 2) + 2, name=name)
-    # The last states are the results themselves.
-    kept = load_file(made["kept"] / "model.safetensors")
-    assert all(torch.equal(kept[name], tensor) for name, tensor in soup.items())
-    scores = json.loads((made["scores"] / "scores.json").read_text())["scores"]
-    assert set(scores) == {"base", "soup", "signs"}
-    assert all(0 < own["sts"] <= 1 for own in scores.values())
-    signs = load_file(made["signs"] / "model.safetensors")
-    assert any(not torch.equal(signs[name], tensor) for name, tensor in soup.items())
