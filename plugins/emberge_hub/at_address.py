@@ -11,8 +11,9 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,7 +21,6 @@ from urllib.parse import urlsplit
 from emberge import CheckpointError
 from emberge.files import fill_once
 from emberge.model_folder import TOKENIZER_FILES
-from emberge.network import request_threads
 from emberge.tensor_files import ServerFile
 
 from emberge_hub.hub import (
@@ -78,7 +78,7 @@ def at_address(reference: str, revision: str | None, files: Files) -> Path | Non
     else:
         root = (reference if revision is None else f"{reference}@{revision}").rstrip("/")
         _require_plain(root)
-    with request_threads(_AT_ONCE) as (threads, stop):
+    with _request_threads() as (threads, stop):
         server_files = (
             _ask_for_files(root, threads, stop)
             if root.startswith(_WEB)
@@ -97,6 +97,19 @@ def at_address(reference: str, revision: str | None, files: Files) -> Path | Non
             _fill_folder(folder, files_by_name, files == "all", threads)
 
         return fill_once(ServerFile.cache() / kind / key, fill)
+
+
+@contextmanager
+def _request_threads() -> Iterator[tuple[ThreadPoolExecutor, threading.Event]]:
+    """Yield threads for requests, and their stop signal, which is set if the block fails."""
+    stop = threading.Event()
+    with ThreadPoolExecutor(_AT_ONCE, "request") as threads:
+        try:
+            yield threads, stop
+        except BaseException:
+            stop.set()
+            threads.shutdown(cancel_futures=True)
+            raise
 
 
 def _list_files(root: str, stop: threading.Event) -> dict[str, ServerFile]:

@@ -194,7 +194,6 @@ TOGETHER = {
     "core/merging/test_merge_checkpoints.py": "emberge.tensor_files.write_queue",
     "core/merging/test_whole_models.py": "emberge.model_folder.copies",
     "core/recipes/checks/test_plan_shown.py": "emberge.merging.streaming.cost",
-    "core/tensor_files/test_server_kinds.py": "emberge.network.request_errors",
     "core/results/test_power_loss_publishing.py": "emberge.recipes.recipe",
     "core/training/loop/test_packing.py": "emberge.encoding.packing",
     "core/training/loop/test_power_loss_training.py": "emberge.recipes.run.run_log",

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
-from huggingface_hub import constants
+from huggingface_hub import HfFileSystem, constants
 from huggingface_hub.utils import close_session
 
 from tests.support.served import LocalHandler, LocalServer, served
@@ -77,9 +77,15 @@ def hub_at(url: str, home: Path, *, offline: bool = False) -> Iterator[None]:
         patch.setattr(constants, "HF_HUB_OFFLINE", offline)
         patch.setattr(constants, "HF_HUB_DISABLE_XET", True)
         patch.setattr(constants, "HF_HUB_DISABLE_PROGRESS_BARS", True)
-        close_session()
+        _forget_hub()
         yield
+    _forget_hub()
+
+
+def _forget_hub() -> None:
+    """Close connections, and drop file systems, which know the hub that they were made for."""
     close_session()
+    HfFileSystem.clear_instance_cache()
 
 
 class _Handler(LocalHandler):

@@ -15,9 +15,9 @@ from emberge.data import DataEntry, locate_package
 from emberge.errors import CheckpointError, DataError, EmbergeError, RecipeError
 from emberge.hashes import HashCache, stable_hash
 from emberge.model_folder import Checkpoint, model_fingerprint, read_object
-from emberge.network import KINDS
 from emberge.plugins import Plugins
 from emberge.results import Input, read_artifact
+from emberge.tensor_files import SCHEMES
 
 Files = Literal["all", "metadata", "ranges"]
 _PACKAGE = "pkg:"
@@ -202,7 +202,7 @@ def _describe_missing(text: str, reference: ModelRef, plugins: Plugins) -> str:
     advice = (
         f"write ./{text} for the folder"
         if is_local
-        else f"addresses are read that begin with {', '.join(KINDS)}"
+        else f"addresses are read that begin with {', '.join(SCHEMES)}"
         if "://" in text
         else f"if you meant the folder ./{text} write it so"
     )

@@ -7,6 +7,7 @@ from .derived_tensor import DerivedTensor as DerivedTensor
 from .derived_tensor import RowReader as RowReader
 from .fp8 import dequantised as dequantised
 from .pickles import convert_pickles as convert_pickles
+from .remote_file import SCHEMES as SCHEMES
 from .remote_file import RemoteFile as RemoteFile
 from .safetensors_header import HEADER as HEADER
 from .safetensors_header import WEIGHTS as WEIGHTS

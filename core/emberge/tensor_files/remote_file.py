@@ -13,11 +13,28 @@ from pathlib import Path
 
 from emberge.errors import CheckpointError
 from emberge.files import read_json
-from emberge.network import require_scheme
 
+SCHEMES = ("https://", "http://", "s3://", "gs://", "hf://")
 _SUFFIX = ".remote"
 # Bytes of a note: of the longest header there is, in base64.
 _LONGEST_NOTE = 140_000_000
+
+
+def is_address(text: str) -> bool:
+    """Return whether a text is an address of a supported kind."""
+    return text.startswith(SCHEMES)
+
+
+def require_scheme(url: str) -> None:
+    """Require that an address has a supported scheme.
+
+    Raises:
+        CheckpointError: if the scheme is another one.
+    """
+    if not is_address(url):
+        raise CheckpointError(
+            f"{url}: only {', '.join(SCHEMES)} are read; write a file's path without a scheme"
+        )
 
 
 def server_cache() -> Path:

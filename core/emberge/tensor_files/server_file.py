@@ -1,14 +1,18 @@
-"""Files on a server, read by ranges: hubs, S3-compatible buckets, plain web servers.
+"""Files on a server, read by ranges through fsspec: hubs, S3-compatible buckets, plain web servers.
 
 A request that failed temporarily is repeated, and a file that changes between requests is refused.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
+import socket
+import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,10 +20,8 @@ from typing import Any, TypeVar
 from emberge.errors import CheckpointError
 from emberge.files import JSON_LIMIT, require_space, writing
 from emberge.hashes import sha256_of
-from emberge.network import UnreachableError, call_again, is_address
-from emberge.tensor_files.remote_file import RemoteFile, server_cache
+from emberge.tensor_files.remote_file import RemoteFile, is_address, require_scheme, server_cache
 from emberge.tensor_files.safetensors_header import header_size, parse_header
-from emberge.tensor_files.server_kinds import ServerFacts, causes, files_below, server_of, status_of
 from emberge.wording import human_size
 
 T = TypeVar("T")
@@ -28,15 +30,34 @@ T = TypeVar("T")
 _WAITS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
 _BLOCK_BYTES = 8 << 20
 _WEIGHTS = (".safetensors", ".bin")
+# Longest time that a server may send nothing, in seconds.
+_SILENCE = 30.0
 # Longest time that a server may ask to wait, in seconds.
 _PATIENCE = 60.0
 # Seconds after the first attempt from which on no further attempt begins.
 _ENOUGH = 180.0
 # Refusals that are temporary: a request that was too slow, one that was too early, too many requests.
 _TEMPORARY_STATUSES = (408, 425, 429)
+# Failures of connecting for which another attempt would not help.
+_NO_CONNECTION = (ConnectionRefusedError, socket.gaierror, ssl.SSLError)
+_STRONG_ETAG = re.compile(r'"[^"]*"')
+# What clients call a text that changes with a file's content.
+_VERSIONS = ("ETag", "etag", "blob_id", "Last-Modified", "LastModified", "mtime")
 
 
-def retry_request(url: str, ask: Callable[[], T], stop: threading.Event | None = None) -> T:
+class UnreachableError(CheckpointError, ConnectionError):
+    """A server that does not answer: no such name, a refused connection, too many failures."""
+
+    exit_code = 1
+
+
+class RequestStoppedError(CheckpointError):
+    """The error for a request that ended because the work around it did."""
+
+    exit_code = 1
+
+
+def retry_request(url: str, ask: Callable[[], T], stop: threading.Event) -> T:
     """Call `ask`, with growing waits between retries while the server fails, and return its answer.
 
     Raises:
@@ -45,21 +66,22 @@ def retry_request(url: str, ask: Callable[[], T], stop: threading.Event | None =
         RequestStoppedError: if `stop` is set.
     """
     start_time = time.monotonic()
-
-    def wait_after(error: Exception, number: int) -> float:
-        if isinstance(error, CheckpointError):
-            raise _add_address(url, error) from error.__cause__
-        refusal = _find_refusal(url, error)
-        if refusal is not None:
-            raise refusal from error
-        if number > len(_WAITS) or time.monotonic() - start_time > _ENOUGH:
-            raise UnreachableError(
-                f"{url}: cannot be read ({_explain_failure(error)}, {number} times); try again later: "
-                "what is done is kept"
-            ) from error
-        return max(_WAITS[number - 1], _read_requested_wait(error))
-
-    return call_again(url, ask, wait_after, stop)
+    for number in itertools.count(1):
+        try:
+            return ask()
+        except Exception as error:  # each library has errors of its own
+            refusal = _find_refusal(url, error)
+            if refusal is not None:
+                raise refusal from error
+            if number > len(_WAITS) or time.monotonic() - start_time > _ENOUGH:
+                raise UnreachableError(
+                    f"{url}: cannot be read ({_explain_failure(error)}, {number} times); try again later: "
+                    "what is done is kept"
+                ) from error
+            wait = max(_WAITS[number - 1], _read_requested_wait(error))
+        if stop.wait(wait):
+            raise RequestStoppedError(f"{url}: the request was ended; run again")
+    raise AssertionError(url)
 
 
 @dataclass
@@ -76,7 +98,8 @@ class ServerFile:
     stop: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        self._server = server_of(self.url)
+        self._files, self._path = _open_server(self.url)
+        self._local = threading.local()
 
     @staticmethod
     def reads(reference: str) -> bool:
@@ -96,9 +119,8 @@ class ServerFile:
             CheckpointError: if the server refuses, or provides no text that changes with the file's content.
         """
         stop = stop or threading.Event()
-        server = server_of(url)
-        facts = retry_request(url, server.look, stop)
-        return None if facts is None else cls._build_file(url, facts, stop)
+        info = _find_info(url, stop)
+        return None if info is None else cls._build_file(url, info, stop)
 
     @classmethod
     def list_files(cls, url: str, stop: threading.Event | None = None) -> dict[str, ServerFile]:
@@ -108,21 +130,27 @@ class ServerFile:
             CheckpointError: if the server refuses, or cannot list files.
         """
         stop = stop or threading.Event()
-        facts_by_name = retry_request(url, lambda: files_below(url), stop)
+        files, path = _open_server(url)
+        found = retry_request(url, lambda: files.find(path, detail=True, refresh=True), stop)
+        names = {name.removeprefix(path.rstrip("/")).lstrip("/"): found[name] for name in found}
         return {
-            f"{url}/{name}": cls._build_file(f"{url}/{name}", facts, stop)
-            for name, facts in facts_by_name.items()
+            f"{url}/{name}": cls._build_file(f"{url}/{name}", info, stop)
+            for name, info in names.items()
         }
 
     @classmethod
-    def _build_file(cls, url: str, facts: ServerFacts, stop: threading.Event) -> ServerFile:
-        if facts.size is None or facts.version is None:
-            missing_fact = "size" if facts.size is None else "ETag, nor a date"
+    def _build_file(cls, url: str, info: Mapping[str, Any], stop: threading.Event) -> ServerFile:
+        """Return the file that a client describes; the version is the first that it names."""
+        size = info.get("size")
+        sha256 = getattr(info.get("lfs"), "sha256", None)
+        version = sha256 or next((info[name] for name in _VERSIONS if info.get(name)), None)
+        if size is None or version is None:
+            missing_fact = "size" if size is None else "ETag, nor a date"
             raise CheckpointError(
                 f"{url}: its server gives no {missing_fact}, so that a change while it is read could not be "
                 "seen; download the model's folder and name that"
             )
-        return cls(url, facts.size, facts.version, facts.sha256, stop)
+        return cls(url, int(size), str(version), sha256, stop)
 
     def read(self, start: int, end: int) -> bytes:
         """Return the bytes from `start` up to `end`.
@@ -133,8 +161,31 @@ class ServerFile:
         """
         if start == end:
             return b""
-        facts = ServerFacts(self.size, self.version, self.sha256)
-        return retry_request(self.url, lambda: self._read(start, end, facts), self.stop)
+        return retry_request(self.url, lambda: self._read(start, end), self.stop)
+
+    def _read(self, start: int, end: int) -> bytes:
+        """Return a range by the thread's open file; one that failed is not used again."""
+        opened = getattr(self._local, "opened", None) or self._open()
+        self._local.opened = None
+        opened.seek(start)
+        content = bytes(opened.read(end - start))
+        if len(content) != end - start:
+            raise OSError(f"{len(content):,} bytes in place of {end - start:,}")
+        self._local.opened = opened
+        return content
+
+    def _open(self) -> Any:
+        """Open the file without a buffer, which would read more than is asked for.
+
+        A bucket's client compares the file with the one that it opened; a web server is asked to.
+        """
+        options: dict[str, Any] = {}
+        if self.url.startswith("http"):
+            headers = {"Accept-Encoding": "identity"}
+            if _STRONG_ETAG.fullmatch(self.version):  # not one that fits several contents
+                headers["If-Match"] = self.version
+            options = {"size": self.size, "headers": headers}
+        return self._files.open(self._path, "rb", cache_type="none", **options)
 
     def build_note(self) -> RemoteFile:
         """Return the note of a safetensors file; only the header of the file is read.
@@ -161,8 +212,7 @@ class ServerFile:
 
         Raises:
             CheckpointError: if the content does not have the server's hash, a JSON file is not valid JSON, a
-            file of
-                weights has no valid header, or another file is too long.
+                file of weights has no valid header, or another file is too long.
             EmbergeError: if the disk has no room for it.
         """
         if not place.name.endswith(_WEIGHTS):
@@ -200,22 +250,9 @@ class ServerFile:
         Raises:
             CheckpointError: if it has changed or no longer exists.
         """
-        facts = retry_request(self.url, self._server.look, self.stop)
-        if facts is None or (facts.size, facts.version) != (self.size, self.version):
+        now = self.look_up(self.url, self.stop)
+        if now is None or (now.size, now.version) != (self.size, self.version):
             raise _build_changed_error(self.url)
-
-    def _read(self, start: int, end: int, facts: ServerFacts) -> bytes:
-        content = self._server.read(start, end, facts)
-        if len(content) != end - start:
-            raise OSError(f"{len(content):,} bytes in place of {end - start:,}")
-        return content
-
-
-def _parse_json(url: str, content: bytes) -> Any:
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{url}: cannot be read as JSON ({error}); get it again") from None
 
 
 def wrong_hash_error(file: ServerFile, found: str) -> CheckpointError:
@@ -226,10 +263,50 @@ def wrong_hash_error(file: ServerFile, found: str) -> CheckpointError:
     )
 
 
-def _add_address(url: str, error: CheckpointError) -> CheckpointError:
-    """Return a connection's error with the file's address added."""
-    text = str(error)
-    return error if url in text else type(error)(f"{url}: {text}")
+def _open_server(url: str) -> tuple[Any, str]:
+    """Return fsspec's client for an address, and the path in it.
+
+    Raises:
+        CheckpointError: if the address has an unsupported scheme, or the package for it is missing.
+    """
+    require_scheme(url)
+    from fsspec.core import url_to_fs
+
+    options: dict[str, Any] = {}
+    if url.startswith("http"):
+        from aiohttp import ClientTimeout
+
+        silence = ClientTimeout(total=None, sock_connect=_SILENCE, sock_read=_SILENCE)
+        options["client_kwargs"] = {"trust_env": True, "timeout": silence}
+    try:
+        return url_to_fs(url, **options)  # type: ignore[no-any-return]
+    except ImportError as error:
+        raise CheckpointError(f"{url}: {error}; pip install 'emberge[remote]'") from error
+
+
+def _find_info(url: str, stop: threading.Event) -> Mapping[str, Any] | None:
+    """Return what the server's client currently gives of a file; None if there is no such file."""
+    files, path = _open_server(url)
+
+    def ask() -> Mapping[str, Any] | None:
+        files.invalidate_cache()
+        try:
+            return dict(files.info(path))
+        except FileNotFoundError as error:
+            reason, status = error.__cause__, _status_of(error)
+        # Some clients call every failure so.
+        if isinstance(reason, Exception) and status not in (404, 410):
+            raise reason
+        return None
+
+    return retry_request(url, ask, stop)
+
+
+def _parse_json(url: str, content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{url}: cannot be read as JSON ({error}); get it again") from None
 
 
 def _build_changed_error(url: str) -> CheckpointError:
@@ -240,7 +317,8 @@ def _build_changed_error(url: str) -> CheckpointError:
 
 def _find_refusal(url: str, error: Exception) -> CheckpointError | None:
     """Return the error to raise for a permanent failure; None for a temporary one."""
-    status = status_of(error)
+    status = _status_of(error)
+    reason = next((cause for cause in _causes(error) if isinstance(cause, _NO_CONNECTION)), None)
     if status == 412:
         return _build_changed_error(url)
     if status in (401, 403) or isinstance(error, PermissionError):
@@ -250,18 +328,45 @@ def _find_refusal(url: str, error: Exception) -> CheckpointError | None:
         )
     if status in (404, 410) or isinstance(error, FileNotFoundError):
         return CheckpointError(f"{url}: is not on its server (any more); see to its address")
-    if any(isinstance(one, ConnectionRefusedError) for one in causes(error)):
-        return UnreachableError(f"{url}: no connection; see to the address, and to the server")
+    if reason is not None:
+        return UnreachableError(
+            f"{url}: no connection ({reason}); see to the address and the server"
+        )
     if status is not None and 300 <= status < 500 and status not in _TEMPORARY_STATUSES:
         return CheckpointError(f"{url}: its server refuses it ({status}); see to its address")
+    if isinstance(error, ValueError):  # fsspec's, for a server that sends a file from its beginning
+        return CheckpointError(
+            f"{url}: its server ignores ranges, so that no part of it can be read ({error}); download the "
+            "model's folder and name that"
+        )
     return None
+
+
+def _status_of(error: BaseException) -> int | None:
+    """Return the HTTP status behind an error of any client; None without one."""
+    for cause in _causes(error):
+        response = getattr(cause, "response", None)
+        if isinstance(response, Mapping):  # that of buckets' client
+            response_status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        else:
+            response_status = getattr(response, "status_code", None)
+        for status in (getattr(cause, "status", None), response_status):
+            if isinstance(status, int):
+                return status
+    return None
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and the chain of its causes."""
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        seen = seen.__cause__
 
 
 def _read_requested_wait(error: Exception) -> float:
     """Return the seconds that a server asks to wait, up to a limit."""
-    for cause in causes(error):
-        if isinstance(seconds := getattr(cause, "wait", None), float):
-            return min(seconds, _PATIENCE)
+    for cause in _causes(error):
         for holder in (cause, getattr(cause, "response", None)):
             headers = getattr(holder, "headers", None)
             text = str(headers.get("Retry-After", "")) if headers is not None else ""
@@ -271,5 +376,5 @@ def _read_requested_wait(error: Exception) -> float:
 
 
 def _explain_failure(error: Exception) -> str:
-    status = status_of(error)
+    status = _status_of(error)
     return f"it answers {status}" if status is not None else str(error) or type(error).__name__

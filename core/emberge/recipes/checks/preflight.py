@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +31,6 @@ from emberge.model_folder import (
     count_parameters,
     other_format,
 )
-from emberge.network import request_threads
 from emberge.plugins import Plugins, load_plugins
 from emberge.recipes.parse.shipped import to_recipe
 from emberge.recipes.recipe import Recipe, RecipeStep, UnsoundStep, references
@@ -265,7 +265,7 @@ class _Lookup:
             for r in used_references
             if isinstance(r, ModelRef) and r.step is None
         }
-        with request_threads(8) as (threads, _):
+        with ThreadPoolExecutor(8, "locate") as threads:
             results = threads.map(self._locate_model, references_by_text.values())
             self._seen.update(zip(references_by_text, results, strict=True))
 
