@@ -117,7 +117,8 @@ class LoraTrunk:
             state = get_peft_model_state_dict(self._tuner.model, save_embedding_layers=False)
         tensors = {f"{_OUTER}{key}": value.contiguous() for key, value in sorted(state.items())}
         folder.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, folder / "adapter_model.safetensors", {"format": "pt", **metadata})
+        # One entry alone, as safetensors writes several in an order of chance.
+        save_file(tensors, folder / "adapter_model.safetensors", metadata)
         config = self._tuner.peft_config["default"].to_dict()
         config |= {
             "base_model_name_or_path": name,

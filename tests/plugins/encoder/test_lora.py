@@ -21,6 +21,7 @@ from emberge_merge import Passthrough
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from torch import nn
+from transformers import AutoModel
 
 from tests.support import tiny
 from tests.support.merges import merge_models
@@ -114,6 +115,19 @@ def test_where_it_begins_is_a_matter_of_its_seed_alone(bert: Path) -> None:
 
     assert torch.equal(start(0), start(0))
     assert not torch.equal(start(0), start(1))
+
+
+def test_an_adapter_has_the_same_bytes_whenever_it_is_saved(bert: Path, tmp_path: Path) -> None:
+    encoder = _trained(Lora(rank=2, targets=("query",)), bert)
+    for number in range(8):
+        encoder.save(tmp_path / str(number))
+    saved = {path.read_bytes() for path in tmp_path.glob("*/adapter_model.safetensors")}
+    assert len(saved) == 1
+    model = AutoModel.from_pretrained(bert)
+    model.load_adapter(str(tmp_path / "0"))  # type: ignore[no-untyped-call]
+    stored = load_file(tmp_path / "0/adapter_model.safetensors")
+    loaded = {n: p for n, p in model.named_parameters() if ".lora_A." in n}
+    assert len(loaded) == len(stored) // 2 > 0
 
 
 def test_an_adapter_says_what_it_lies_on(bert: Path, berts: list[Path], tmp_path: Path) -> None:
