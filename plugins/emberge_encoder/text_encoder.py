@@ -317,26 +317,19 @@ class TextEncoder(Backbone):
 
             freeze(trunk, self.freeze, checkpoint)
         support = read_media_support(layout, config)
-        if support is not None and language_model is None:
+        parts = (layout, config, trunk, tokenizer, adapter, chat, self.freeze, self.dense)
+        if language_model is not None:
+            from emberge_encoder.token_head import PredictingModel
+
+            model: TextModel = PredictingModel(*parts, language_model=language_model)
+        elif support is not None:
             from emberge_encoder.features import media_readers
             from emberge_encoder.media_model import MediaModel
 
-            model: TextModel = MediaModel(
-                *(layout, config, trunk, tokenizer, adapter, chat, self.freeze, self.dense),
-                support=support,
-                readers=media_readers(support, resample=self.resample, shrink=self.shrink),
-            )
-        elif language_model is None:
-            model = TextModel(
-                layout, config, trunk, tokenizer, adapter, chat, self.freeze, self.dense
-            )
+            readers = media_readers(support, resample=self.resample, shrink=self.shrink)
+            model = MediaModel(*parts, support=support, readers=readers)
         else:
-            from emberge_encoder.token_head import PredictingModel
-
-            model = PredictingModel(
-                *(layout, config, trunk, tokenizer, None, chat, self.freeze, self.dense),
-                language_model=language_model,
-            )
+            model = TextModel(*parts)
         model.module.to(device)
         return model
 
