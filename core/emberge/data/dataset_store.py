@@ -15,8 +15,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-
 from emberge.contracts import DatasetInfo, Example, Media, content_key, has_media, split_parts
 from emberge.data.entry import DataEntry
 from emberge.data.file_summary import DataDecisions, FileSummary
@@ -37,6 +35,8 @@ class Rows:
         self.summary = FileSummary(
             **json.loads((folder / "summary.json").read_text(encoding="utf-8"))
         )
+        import numpy as np
+
         self._ends = np.fromfile(folder / "ends.bin", "<u8")
         with (folder / "rows.jsonl").open("rb") as file:
             self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -140,6 +140,8 @@ class _RowWriter:
 
     def finish(self, folder: Path, summary: FileSummary) -> None:
         """Write the rows' places and the summary."""
+        import numpy as np
+
         np.array(self.ends, "<u8").tofile(folder / "ends.bin")
         summary.digest = self.digest.hexdigest()
         if self.media:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -145,13 +146,11 @@ class Ranks:
         if self.size == 1:
             return
         marks = {name: tensor_checksums(tensor) for name, tensor in tensors.items()}
-        facts_by_rank: list[dict[str, list[int]]] = [{}] * self.size
-        with _explain_lost_rank():
-            dist.all_gather_object(facts_by_rank, marks, self.patient)
-        names = sorted({name for one in facts_by_rank for name in one})
-        differing_names = [
-            n for n in names if any(one.get(n) != facts_by_rank[0].get(n) for one in facts_by_rank)
-        ]
+        first_marks = self.share(marks)
+        flags = [marks.get(name) != first for name, first in first_marks.items()]
+        *flags, has_other_names = self.any_of([*flags, marks.keys() != first_marks.keys()])
+        differing_names = [name for name, flag in zip(first_marks, flags, strict=True) if flag]
+        differing_names += ["tensors that only some ranks have"] if has_other_names else []
         if differing_names:
             raise RanksError(
                 f"the ranks differ in {what} of {join_some(differing_names, NAMED)}; every rank must "
@@ -188,20 +187,33 @@ class Ranks:
                 dist.barrier(self.patient)
 
     def share(self, value: Any) -> Any:
-        """Return the first rank's value, which can be pickled, on every rank."""
-        values = [value]
+        """Return the first rank's value of JSON on every rank; the others' values are not looked at."""
+        text = json.dumps(value).encode() if self.is_first else b""
+        length = torch.tensor([len(text)])
         with _explain_lost_rank():
-            dist.broadcast_object_list(values, 0, self.patient)
-        return values[0]
+            dist.broadcast(length, 0, self.patient)
+            content = torch.empty(int(length), dtype=torch.uint8)
+            content.numpy()[: len(text)] = bytearray(text)
+            dist.broadcast(content, 0, self.patient)
+        return json.loads(content.numpy().tobytes())
 
     def broadcast(self, tensors: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
         """Return the first rank's tensors on the CPU, on every rank."""
         if self.size == 1:
             return dict(tensors or {})
-        forms = self.share({name: (t.shape, t.dtype) for name, t in (tensors or {}).items()})
+        forms = self.share(
+            {
+                name: (list(t.shape), str(t.dtype).removeprefix("torch."))
+                for name, t in (tensors or {}).items()
+            }
+        )
         received = {}
         for name, (shape, dtype) in forms.items():
-            tensor = torch.empty(shape, dtype=dtype) if tensors is None else tensors[name]
+            tensor = (
+                torch.empty(shape, dtype=getattr(torch, dtype))
+                if tensors is None
+                else tensors[name]
+            )
             received[name] = tensor.contiguous()
             with _explain_lost_rank():
                 dist.broadcast(received[name], 0)
