@@ -470,7 +470,8 @@ def write_static_model(
     write_json(target / _SETTINGS, settings, durable=False)
     (target / "1_Normalize").mkdir()
     write_text(target / "tokenizer.json", tokenizer, durable=False)
-    metadata = {"format": "pt", **header_texts({"emberge": provenance})}
+    # One entry alone, as safetensors writes several in an order of chance.
+    metadata = header_texts({"emberge": provenance})
     save_file({"embedding.weight": vectors}, target / "model.safetensors", metadata)
 
 

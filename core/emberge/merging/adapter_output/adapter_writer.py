@@ -96,7 +96,8 @@ class AdapterParts:
             )
         tensors = dict(self._list_tensors(whole_tensors))
         with writing(folder, "the adapter"):
-            save_file(tensors, folder / WEIGHTS, metadata={"format": "pt", **metadata})
+            # One entry alone, as safetensors writes several in an order of chance.
+            save_file(tensors, folder / WEIGHTS, metadata=dict(metadata))
             text = json.dumps(self._build_config(base), indent=2, ensure_ascii=False)
             (folder / CONFIG).write_text(text + "\n", encoding="utf-8")
 
