@@ -196,7 +196,7 @@ def test_unused_tokens_have_no_vector(place: Path, bert: Path) -> None:
 def test_options_of_transformers_are_refused(place: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(_run(place, TOKENS)["tokens"].path, tmp_path / "tokens")
     (problem,) = TextEncoder(pooling="cls").describe(folder).problems
-    assert "has no pooling" in problem
+    assert "no pooling" in problem
     with pytest.raises(CheckpointError, match="has no pooling"):
         TextEncoder(pooling="cls").load(folder, device="cpu", dtype="float32")
     (problem,) = TextEncoder(dtype="bfloat16").describe(folder).problems
