@@ -48,6 +48,7 @@ def test_the_reference_has_every_component_option_and_verb(site: Path) -> None:
     assert len(list((site / "reference").glob("*.html"))) >= len(KINDS) + 4
 
 
+@pytest.mark.slow
 def test_python_names_are_all_there_with_signatures_fields_and_docstrings(site: Path) -> None:
     page = (site / "reference" / "python.html").read_text("utf-8")
     sections = dict(re.findall(r'<h3 id="(\w+)".*?</h3>(.*?)(?=<h[23] |$)', page, re.DOTALL))

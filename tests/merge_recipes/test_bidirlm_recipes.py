@@ -91,6 +91,7 @@ TABLES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "table"), TABLES)
 def test_tables_are_pinned_to_tasks_that_mteb_has(name: str, table: str) -> None:
     (evaluator,) = steps(name)[table].evaluators

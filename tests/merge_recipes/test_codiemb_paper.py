@@ -146,6 +146,7 @@ def found_role(model: str, step: str | None) -> str:
     return role.removeprefix("decoder_")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", OPTIONS)
 def test_the_papers_15_tasks_are_scored(model: str) -> None:
     (evaluator,) = steps(model)["scores"].evaluators

@@ -65,6 +65,7 @@ def test_drawn_bytes_are_those_of_every_machine(drawn: Path) -> None:
     assert found == ["a363b5636f262826", "b5a875dccfa90d24"]
 
 
+@pytest.mark.slow
 def test_captions_of_the_tests_are_in_no_training_pair(drawn: Path) -> None:
     trained = {
         caption

@@ -208,6 +208,7 @@ class Unequal(TextEncoder):
         return encoder
 
 
+@pytest.mark.slow
 def test_ranks_that_differ_are_told_before_the_first_step(bert: Path, tmp_path: Path) -> None:
     arguments = _arguments(bert, InfoNCE()) | {"backbone": Unequal()}
     path = tmp_path / "case.pkl"

@@ -242,6 +242,7 @@ def details(folder: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_each_member_is_trained_on_its_cluster_and_they_are_merged(
     finished: Mapping[str, Path],
 ) -> None:
@@ -326,6 +327,7 @@ def test_a_study_outside_the_recipe_is_held_to(finished: Mapping[str, Path], dat
         checked(text, data).raise_errors()
 
 
+@pytest.mark.slow
 def test_other_clusters_are_another_training(finished: Mapping[str, Path], data: Path) -> None:
     first = finished["members.cluster=1"]
     again = run(CLUSTERED.replace("$cluster}", "$cluster, count: 2}"), data)

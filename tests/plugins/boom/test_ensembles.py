@@ -167,6 +167,7 @@ def apart(one: Path, other: Path, base: Path) -> float:
     return (off / moved) ** 0.5
 
 
+@pytest.mark.slow
 def test_adapter_members_merge_without_whole_models(adapted: dict[str, Path], bert: Path) -> None:
     for name in ("members.ratio=0.4", "members.ratio=0.8", "beside", "cut", "full"):
         assert not (adapted[name] / "model.safetensors").exists()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from emberge import Artifact, DataError, Expected, Preflight, Problem, RetrievalData, Workspace
+from emberge import Artifact, DataError, Expected, Problem, RetrievalData, Workspace
 from emberge.data import load_eval_set, pick_eval_sets
 from emberge_data import JsonLines
 from emberge_evaluate import probe_sets
@@ -129,7 +129,5 @@ def test_texts_that_a_machine_lacks_are_left_out_and_named(
         run(ProbeSets(queries=20), tmp_path / "b", ("places",))
 
 
-def test_a_probe_of_few_queries_is_refused() -> None:
-    found = ProbeSets(queries=3).check(cast("Preflight", Look()))
-    assert [str(problem.where) for problem in found] == ["queries"]
+def test_a_probe_is_another_with_other_texts() -> None:
     assert "mteb " in ProbeSets().identity(), "the version of the texts"

@@ -88,6 +88,7 @@ def numbers(folder: str) -> dict[str, torch.Tensor]:
     return {n: torch.as_tensor(v) for n, by in found.items() for v in by.values()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["fisher", "gram"])
 def test_an_adapter_on_its_base_measures_as_the_whole_model_does(
     kind: str, place: Path, capsys: Capture

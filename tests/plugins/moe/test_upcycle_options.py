@@ -217,6 +217,7 @@ def mixed(members: Path) -> dict[str, Path]:
     )
 
 
+@pytest.mark.slow
 def test_each_member_gives_an_expert_and_the_rest_is_merged(
     members: Path, mixed: dict[str, Path]
 ) -> None:

@@ -74,16 +74,6 @@ def test_what_is_from_outside_made_and_written_is_counted(place: Path, bert: Pat
     assert found["not seen"] == ["nothing"]
 
 
-def test_a_student_takes_the_disk_of_its_own_layers(place: Path, bert: Path) -> None:
-    options = {**training("")["train"], "loss": "embedding_distillation", "teachers": str(bert)}
-    del options["model"]
-    whole, student = (
-        needs({"a": {"distil": {**options, "student": {"layers": layers}}}})["disk"][0]
-        for layers in (2, 1)
-    )
-    assert student != whole
-
-
 def test_what_cannot_be_seen_is_counted_by_the_billion_or_named(place: Path, bert: Path) -> None:
     found = needs({"a": training("me/far"), "b": training("$a"), "c": training(str(bert))})
     assert found["disk"][0].endswith("for the models of 1 step")

@@ -99,6 +99,7 @@ def test_training_learns_and_tells(learned: Done) -> None:
     assert max(learned.logged("padding_share")) < 0.35
 
 
+@pytest.mark.slow
 def test_bfloat16_learns_too(learned: Done, shaky: Path, tmp_path: Path) -> None:
     options = dataclasses.replace(LEARNING, precision="bfloat16")
     halved = _done(shaky, tmp_path, datasets=[retrieval()], options=options)

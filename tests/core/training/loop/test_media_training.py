@@ -111,6 +111,7 @@ def contents(root: Path) -> dict[str, bytes]:
     return {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()}
 
 
+@pytest.mark.slow
 def test_three_kinds_are_learned_in_one_run_and_towers_stay(
     omni: Path, media: Path, tmp_path: Path
 ) -> None:
@@ -145,6 +146,7 @@ def test_frozen_parts_keep_their_own_dtype(tmp_path: Path) -> None:
         assert not frozen or torch.equal(tensor, half[name])
 
 
+@pytest.mark.slow
 def test_recomputed_chunks_change_no_bit(omni: Path, media: Path, tmp_path: Path) -> None:
     for name, kept in (("kept", 10_000), ("again", 0)):
         run_fit(**arguments(omni, media, kept_tokens=kept), **places(tmp_path / name))

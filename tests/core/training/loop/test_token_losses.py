@@ -118,6 +118,7 @@ def _shaky(root: Path) -> Path:
     return _model(root, "xlm-roberta")
 
 
+@pytest.mark.slow
 def test_two_ranks_are_one_process(tmp_path: Path) -> None:
     arguments = _arguments(_model(tmp_path), datasets=[texts(21)])
     assert_two_ranks_are_one(tmp_path, arguments)

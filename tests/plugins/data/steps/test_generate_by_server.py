@@ -274,6 +274,7 @@ def test_a_kept_reply_that_is_damaged_is_asked_for_again(
     assert (bench.folder / "train.jsonl").read_bytes() == expected
 
 
+@pytest.mark.slow
 def test_too_many_bad_replies_end_the_step_and_are_kept(tmp_path: Path) -> None:
     folder = write_handbook(tmp_path / "many", documents=30)
     turns = itertools.cycle((0.2, 0.5))  # so that some are on their way when the step ends
