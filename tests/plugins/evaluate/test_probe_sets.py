@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from emberge import Artifact, DataError, Expected, Problem, RetrievalData, Workspace
+from emberge import Artifact, DataError, RetrievalData, Workspace
 from emberge.data import load_eval_set, pick_eval_sets
 from emberge_data import JsonLines
 from emberge_evaluate import probe_sets
@@ -32,19 +32,6 @@ class Place:
 
     def warn(self, message: str) -> None:
         self.warned.append(message)
-
-
-class Look:
-    """As much of a preflight as the step asks for."""
-
-    def problem(self, message: str, option: str = "") -> Problem:
-        return Problem(message, option)
-
-    def expect(self, expected: Expected) -> None:
-        """Take what is announced."""
-
-    def count(self, noun: str, names: Iterable[str]) -> None:
-        """Take what is counted."""
 
 
 def run(step: ProbeSets, folder: Path, names: Iterable[str] = QUICK) -> tuple[Artifact, Place]:
