@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +12,7 @@ from emberge import (
     Artifact,
     Backbone,
     Count,
+    DataError,
     Expected,
     ModelRef,
     NumberRange,
@@ -29,7 +30,7 @@ from emberge.merging import MergeInput
 from emberge.model_folder import TextLimit, read_settings
 
 from emberge_weights.members import plan_of, plan_problems
-from emberge_weights.weight_sets import SetEntry, unusable
+from emberge_weights.weight_sets import SetEntry, WeightSet, read_set, require_sets, unusable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,21 +69,23 @@ def problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
 
 
 def _check_sets(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
-    for option in ("data", "elsewhere"):
-        for fault in _set_faults(getattr(step, option), context):
-            yield context.problem(fault, option)
+    found: dict[str, list[WeightSet]] = {"data": [], "elsewhere": []}
+    for option, sets in found.items():
+        for entry in getattr(step, option):
+            seen, faults = check_eval_sets(context, entry, entry.split)
+            faults = [*faults, *(fault for one in seen if (fault := unusable(one)))]
+            yield from (context.problem(fault, option) for fault in faults)
+            if not faults and entry.path.step is None:  # those of a step are not there yet
+                sets += [read_set(one, entry, context.readers) for one in seen]
+    try:
+        require_sets(found["data"], found["elsewhere"])
+    except DataError as error:
+        yield context.problem(str(error), "data")
     if any(entry.split == "test" for entry in step.data):
         yield context.warning(
             "weights are chosen on a test half; what is reported on it will look better than it is",
             "data",
         )
-
-
-def _set_faults(entries: Sequence[SetEntry], context: Preflight) -> Iterator[str]:
-    for entry in entries:
-        sets, faults = check_eval_sets(context, entry, entry.split)
-        yield from faults
-        yield from (fault for weight_set in sets if (fault := unusable(weight_set)))
 
 
 def _check_models(step: SearchOptions, context: Preflight) -> Iterator[Problem]:

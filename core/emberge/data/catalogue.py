@@ -125,7 +125,7 @@ def _list_sets(sets: Fields, part: str) -> Iterator[Fields]:
 
 
 def _read_fields(node: Node, known: Iterable[str] | None = None) -> Fields:
-    """Return a node as a mapping; refuse names that are neither `known` nor begin with `x-`."""
+    """Return a node as a mapping; names are those in `known`, and any that begin with `x-`."""
     if not isinstance(node, Fields):
         raise DataError(f"{node.where}: expected names with values (name: value)")
     allowed = sorted(node.entries if known is None else known)
@@ -194,7 +194,7 @@ def _build_set(
     folder: Path,
     found: Mapping[str, Node] = MappingProxyType({}),
 ) -> _Set:
-    """Return the set of the facts that are options of `owner`, and of what is `found`."""
+    """Build a set from those facts that are options of `owner`, and from the options in `found`."""
     options: set[str] = set(options_of(owner)) - _NOT_IN_SETS
     _read_fields(fields, {*options, *places, *FREE})
     stated = {

@@ -65,7 +65,7 @@ def field_faults(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def label_faults(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a fault if labels have keys that are no numbers of outputs."""
+    """Yield a fault if a key of `id2label` is not a number."""
     labels = config.get("id2label")
     keys = [str(key) for key in labels] if isinstance(labels, dict) else []
     if wrong := [key for key in keys if not key.isdecimal()]:

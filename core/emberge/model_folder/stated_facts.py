@@ -77,7 +77,7 @@ _ROPE_KEYS = ("rope_theta", "rope_parameters", "rope_scaling", "partial_rotary_f
 _OTHER_FILES = frozenset({"config.json", _MODULES, _SETTINGS, _COLBERT, *TOKENIZER_FILES})
 _TOKENIZER_FILE = re.compile(r"tokenizer|\.(spm|bpe|codes|vocab|tiktoken|model|jinja)$")
 
-# Stores of facts that are files; a person need not choose one, nor a template of conversations.
+# Stores of facts that are whole files. If members differ in these, or in a chat template, it is no error.
 _FILES = ("head", "licence", "file")
 _UNCHOSEN = (*_FILES, "tokenizer")
 _FactId = tuple[str, int]
@@ -135,7 +135,7 @@ class JoinedFacts:
     heads: list[str] = field(default_factory=list)
     members: dict[str, Checkpoint] = field(default_factory=dict)
     stated: dict[str, Mapping[_FactId, Fact]] = field(default_factory=dict)
-    # Facts that others do not state, by member, and files of the template that are taken out.
+    # Facts that only some members state, each with its member; files to remove from the result.
     _noted: list[tuple[str, Fact]] = field(default_factory=list)
     _removed: list[str] = field(default_factory=list)
 
@@ -188,7 +188,7 @@ class JoinedFacts:
             self._noted.append((first, fact))
 
     def _choose(self, text: str) -> None:
-        """Note a difference of which a person chose a side, or has to."""
+        """Add a warning if the user has chosen whose facts to follow, else a problem that asks for it."""
         option = "base" if self.adapter else "template"
         if self.chosen:
             self.warnings.append(f"{text}; the {option} is followed")
@@ -466,7 +466,7 @@ _TABLE: tuple[Callable[[Checkpoint], Iterator[Fact]], ...] = (
 
 # ── writing ─────────────────────────────────────────────────────────────────────────────────────
 
-# Stores that are no files in the root, by a model's folder, its modules and the number of one.
+# Functions that return a store's file, from the result's folder, a model and a module's number.
 _STORES: Mapping[str, Callable[[Path, Checkpoint, int], Path]] = {
     "lengths": lambda out, model, _: trunk_settings_path(out / model.parts[""]),
     "config": lambda out, model, _: out / model.in_trunk("config.json"),

@@ -76,6 +76,8 @@ def test_a_sound_search_has_no_problems(place: Path, plugins: Plugins) -> None:
         ),
         ("./c]", "./pooled]", "", MODELS, "(1_Pooling/config.json); take models that agree"),
         ("", "", "elsewhere: {path: ./sets, only: [topics], split: test}", MORE, "kind clustering"),
+        ("[likeness]", "[likeness], limit_queries: 20", "", DATA, "take a set with 50 or more"),
+        ("", "", "elsewhere: {path: ./sets, only: [likeness]}", DATA, "shares 60 of 60 queries"),
     ],
 )
 def test_a_problem_is_named_at_its_line(

@@ -25,7 +25,7 @@ _MOST_GRADE = 10**9 - 1  # largest that the reader of BEIR's layout takes
 
 
 class _RaisedFaults(SetFaults):
-    """Faults of a set, of which the first is raised."""
+    """Collector that raises the first fault of a set."""
 
     def add(self, message: str, *, hides: bool = False) -> NoReturn:
         raise DataError(message)
