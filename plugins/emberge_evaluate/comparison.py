@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from emberge import TaskInfo, TaskScore, Units, stable_seed
 from emberge.evaluating import MEAN_OF, Comparison, Estimate, Verdict, parts_of_group
+from emberge.wording import count_noun
 
 from emberge_evaluate.seed_groups import Arm
+from emberge_evaluate.selection import value_of
 from emberge_evaluate.verdict_texts import (
     ENOUGH_UNITS,
     describe_demand,
@@ -50,6 +53,7 @@ class Judge:
         self.scores = scores
         self.models = {name: row for row, name in enumerate(scores)}
         self.arms = {name: Arm(name, {"": name}) for name in scores} | {a.name: a for a in arms}
+        self.arm_of = {model: arm.name for arm in arms for model in arm.members}
         self._resamples = resamples
         self._seed = seed
         self._samples: dict[str, Array | None] = {}
@@ -86,58 +90,32 @@ class Judge:
         if self.less:
             difference, samples = -difference, -samples
         bound = lower_bound(samples)
-        points = requirement.margin if demand != "forgetting" else requirement.forgetting or 0.0
+        is_forgetting = demand == "forgetting"
+        points = (requirement.forgetting or 0.0) if is_forgetting else requirement.margin
         margin = points / 100
-        met = bound > margin if demand == "better_than" else bound >= -margin
-        if demand == "forgetting":
-            text = describe_forgetting(
-                self._name_arm(arm),
-                self._name_arm(other),
-                on,
-                limit=points,
-                difference=100 * difference,
-                bound=100 * bound,
-            )
-        else:
-            text = describe_demand(
-                demand,
-                self._name_arm(arm),
-                self._name_arm(other),
-                requirement.tasks,
-                points,
-                difference=100 * difference,
-                bound=100 * bound,
-                less=self.less,
-            )
-        return Verdict(
-            text=text,
-            met=bool(met),
+        verdict = Verdict(
+            text="",
+            met=bool(bound > margin if demand == "better_than" else bound >= -margin),
             model=arm,
             other=other,
             demand=demand,
-            tasks=requirement.tasks if demand != "forgetting" else on,
+            tasks=on if is_forgetting else requirement.tasks,
             margin=points,
             difference=difference,
             lower_bound=bound,
         )
+        names = self._name_arm(arm), self._name_arm(other)
+        if is_forgetting:
+            return replace(verdict, text=describe_forgetting(verdict, *names))
+        return replace(verdict, text=describe_demand(verdict, *names, less=self.less))
 
     def _judge_share(self, requirement: Requirement, arm: str, other: str, on: str) -> Verdict:
         """Return the verdict on the required share of another arm's score that an arm keeps."""
         required_share = requirement.keeps or 0.0
         share, low = self._estimate_share(arm, other, on)
         units, unit = self._count_units(arm, on)
-        text = describe_share_kept(
-            self._name_arm(arm),
-            self._name_arm(other),
-            requirement.tasks,
-            required=required_share,
-            share=share,
-            low=low,
-            units=units,
-            unit=unit,
-        )
-        return Verdict(
-            text=text,
+        verdict = Verdict(
+            text="",
             met=units >= ENOUGH_UNITS and low is not None and low >= required_share,
             model=arm,
             other=other,
@@ -147,6 +125,10 @@ class Judge:
             difference=share,
             lower_bound=low or 0.0,
         )
+        names = self._name_arm(arm), self._name_arm(other)
+        words = count_noun(units, unit) if units else ""
+        text = describe_share_kept(verdict, *names, words, is_few=units < ENOUGH_UNITS)
+        return replace(verdict, text=text)
 
     def _estimate_share(self, arm: str, other: str, on: str) -> tuple[float, float | None]:
         """Return (score of an arm divided by another's, lower bound); the bound is None if it is unknown.
@@ -169,7 +151,7 @@ class Judge:
             np.full(self._resamples, one.mean()) if drawn is None else drawn.mean(0)
             for one, drawn in ((points, samples), (other_points, other_samples))
         )
-        error, freedom = self._estimate_pair_error(arm, points, other, share * other_points)
+        _, error, freedom, _ = self._compare_points(arm, points, other, share * other_points)
         noise = self._add_noise(0.0, np.zeros(self._resamples), error, freedom)
         return share, ratio_bound(draws + noise, other_draws)
 
@@ -194,21 +176,13 @@ class Judge:
 
         draws = list(self.arms[arm].draws.values())
         points = np.array(
-            [np.mean([self._mean_point(model, on) for model in names]) for names in draws]
+            [np.mean([value_of(self.tasks, self.scores[m], on) for m in names]) for names in draws]
         )
         samples = self._draw_means(on)
         if samples is None:
             return points, None
         rows = [[self.models[model] for model in names] for names in draws]
         return points, np.stack([samples[several].mean(0) for several in rows])
-
-    def _mean_point(self, model: str, on: str) -> float:
-        model_scores = self.scores[model]
-        means = [
-            sum(model_scores[t.name].score for t in part) / len(part)
-            for part in parts_of_group(self.tasks, on)
-        ]
-        return sum(means) / len(means)
 
     def _compute_difference(
         self, arm: str, other: str, on: str
@@ -221,30 +195,27 @@ class Judge:
         resampled = None
         if arm_draws is not None and other_draws is not None:
             resampled = arm_draws.mean(0) - other_draws.mean(0)
-        places, same = list(self.arms[arm].draws), list(self.arms[other].draws)
-        if len(places) > 1 and set(places) == set(same):
-            seed_differences = arm_scores - other_scores[[same.index(place) for place in places]]
-            error, freedom = _estimate_seed_error(seed_differences)
-            by_seed = dict(zip(places, map(float, seed_differences), strict=True))
-            return float(seed_differences.mean()), resampled, error, freedom, by_seed
-        error, freedom = _estimate_welch_error(
-            _estimate_seed_error(arm_scores), _estimate_seed_error(other_scores)
+        difference, error, freedom, by_seed = self._compare_points(
+            arm, arm_scores, other, other_scores
         )
-        return float(arm_scores.mean() - other_scores.mean()), resampled, error, freedom, None
+        return difference, resampled, error, freedom, by_seed
 
-    def _estimate_pair_error(
+    def _compare_points(
         self, arm: str, points: Array, other: str, other_points: Array
-    ) -> tuple[float, float]:
-        """Return (standard error over seeds, degrees of freedom) of the difference of two arms' points.
+    ) -> tuple[float, float, float, dict[str, float] | None]:
+        """Return (difference of means, standard error over seeds, degrees of freedom, by seed).
 
-        Arms of the same seeds are compared seed by seed.
+        Arms of the same seeds are compared seed by seed; of others the last is None.
         """
         places, same = list(self.arms[arm].draws), list(self.arms[other].draws)
         if len(places) > 1 and set(places) == set(same):
-            return _estimate_seed_error(points - other_points[[same.index(p) for p in places]])
-        return _estimate_welch_error(
+            differences = points - other_points[[same.index(place) for place in places]]
+            by_seed = dict(zip(places, map(float, differences), strict=True))
+            return float(differences.mean()), *_estimate_seed_error(differences), by_seed
+        error = _estimate_welch_error(
             _estimate_seed_error(points), _estimate_seed_error(other_points)
         )
+        return float(points.mean() - other_points.mean()), *error, None
 
     def _compute_interval(
         self, point: float, resampled: Array | None, error: float, freedom: float

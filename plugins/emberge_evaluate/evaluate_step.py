@@ -261,8 +261,7 @@ class Evaluate(Step):
             name: {task.name: replace(mine[task.name], task=task) for task in tasks}
             for name, mine in scores.items()
         }
-        columns = split_columns(ScoredModels(models, tasks, scores), "size")
-        columns = split_columns(columns, "seed")
+        columns = split_columns(ScoredModels(models, tasks, scores))
         result = scores_of(
             columns,
             self.require,
@@ -320,7 +319,7 @@ class Evaluate(Step):
                 scored = Scored(model.name, entry.model, entry.name)
                 wanted_name = _choose_name(scored, number if len(models) > 1 else None)
                 name = free_name([wanted_name, f"{wanted_name} ({entry.model})"], resolved)
-                resolved[name] = replace(scored, name=name), model
+                resolved[name] = replace(scored, model=name), model
         return resolved
 
     def _check_required_models(self) -> Iterator[str]:
@@ -360,7 +359,7 @@ def _check_losses(tasks: Sequence[TaskInfo]) -> Iterator[str]:
 def _choose_name(entry: Scored, number: int | None) -> str:
     """Return the recipe's name of a model, with its number if several models share the name."""
     if entry.called is None:
-        return entry.name
+        return entry.model
     if number is not None:
         return f"{entry.called}.{number}"
     return f"{entry.called}.{entry.place}" if entry.place else entry.called

@@ -9,7 +9,7 @@ from emberge import Model, ModelRef, TaskInfo
 from emberge.evaluating import Comparison, required_tasks
 
 from emberge_evaluate.comparison import Judge
-from emberge_evaluate.seed_groups import Arm, Scored
+from emberge_evaluate.seed_groups import Scored
 
 Models = Mapping[str, tuple[Scored, Model]]
 
@@ -71,11 +71,7 @@ def _key_of(scored: Scored) -> tuple[int | None, int | None]:
     return scored.size, scored.drawn
 
 
-def forgetting(
-    judge: Judge, bases: Mapping[str, str], group: str | None, arms: Sequence[Arm] = ()
-) -> Iterator[Comparison]:
+def forgetting(judge: Judge, bases: Mapping[str, str], group: str | None) -> Iterator[Comparison]:
     """Yield the comparison of each derived model or arm with its base on a group of tasks."""
-    arm_of = {model: arm.name for arm in arms for model in arm.members}
-    pairs = {arm_of.get(model, model): arm_of.get(base, base) for model, base in bases.items()}
     if group is not None:
-        yield from (judge.compare(base, model, group) for model, base in pairs.items())
+        yield from (judge.compare(base, model, group) for model, base in bases.items())

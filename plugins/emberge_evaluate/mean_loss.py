@@ -17,7 +17,6 @@ from emberge import (
     DataEntry,
     DataError,
     Dataset,
-    EmbergeError,
     Evaluator,
     Loss,
     Model,
@@ -106,17 +105,10 @@ class MeanLoss(BatchOptions, Evaluator):
         checked = self._check_data(context)
         for problem in checked.problems:
             yield dataclasses.replace(problem, where=problem.where or context.where("evaluators"))
-        unfit = [
-            text
-            for head in checked.heads
-            for text in self._find_loss_problems(
-                head.info, scored=head.example.positive_scores is not None
-            )
-        ]
-        for text in unfit:
-            yield context.problem(text, "evaluators")
-        if not (unfit or checked.problems or any(sampler.files() for sampler in self.sampler)):
-            yield from self._look_ahead(context)
+        for head in checked.heads:
+            scored = head.example.positive_scores is not None
+            for text in self._find_loss_problems(head.info, scored=scored):
+                yield context.problem(text, "evaluators")
 
     def check_model(self, checkpoint: Path, context: Preflight) -> Iterable[str]:
         if not self.data:
@@ -234,28 +226,6 @@ class MeanLoss(BatchOptions, Evaluator):
         losses = self._losses_of(info)
         if cuts_windows(losses, info) and len(losses) > 1:
             yield f"dataset '{info.name}' has {len(losses)} losses over tokens; give it a single one"
-
-    def _look_ahead(self, context: Preflight) -> Iterator[Problem]:
-        """Check the data sets that can be read quickly before the run, and yield their problems."""
-        from emberge.training import FitOptions, preview_training
-
-        try:
-            training_preview = preview_training(
-                self.data,
-                readers=context.readers,
-                resolve=context.data,
-                sampler=self.sampler,
-                losses=self.loss,
-                options=FitOptions.of(self),
-                seed=self.seed,
-            )
-        except EmbergeError as error:
-            for line in str(error).splitlines():
-                yield context.problem(line, "evaluators")
-            return
-        for info in training_preview.datasets:
-            for problem in self._find_loss_problems(info, scored=info.scores is not None):
-                yield context.problem(problem, "evaluators")
 
     def _check_data(self, context: Preflight) -> CheckedData:
         from emberge.data import check_datasets

@@ -2,77 +2,61 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
 
 from emberge import Model, TaskInfo, TaskScore
 from emberge.wording import join_some
 
 from emberge_evaluate.seed_groups import Scored
 
-Models = Mapping[str, tuple[Scored, Model]]
-TaskScores = Mapping[str, Mapping[str, TaskScore]]
-Axis = Literal["size", "seed"]
-# By what tasks are split: the mark before its value in a column's name, the field of the column, and the
-# words of a problem.
-_AXES: Mapping[Axis, tuple[str, str, str, str]] = {
-    "size": ("@", "size", "at every size", "dims"),
-    "seed": ("#", "drawn", "under every seed", "seeds"),
-}
-
 
 @dataclass(frozen=True)
 class ScoredModels:
     """Models and their scores on tasks, by the model's name in tables."""
 
-    models: Models
+    models: Mapping[str, tuple[Scored, Model]]
     tasks: Sequence[TaskInfo]
-    scores: TaskScores
+    scores: Mapping[str, Mapping[str, TaskScore]]
 
 
-def split_columns(columns: ScoredModels, axis: Axis) -> ScoredModels:
-    """Return a column `model@size` or `model#seed` for each; unchanged columns if no task has any.
+def split_columns(columns: ScoredModels) -> ScoredModels:
+    """Return a column for each size of embeddings and each seed, such as `model@size` and `model#seed`.
 
     A task without a seed has the same score in all columns of a model.
     """
-    values = _list_values(columns.tasks, axis)
-    if not values:
-        return columns
-    mark, option, *_ = _AXES[axis]
+    sizes, seeds = (_list_values(columns.tasks, axis) or [None] for axis in ("size", "seed"))
     models: dict[str, tuple[Scored, Model]] = {}
-    scores_by_column: dict[str, dict[str, TaskScore]] = {}
-    for name, (scored, model) in columns.models.items():
-        for value in values:
-            column = f"{name}{mark}{value}"
-            changes: dict[str, Any] = {"name": column, option: value}
-            models[column] = replace(scored, **changes), model
-            scores_by_column[column] = {
-                plain.name: replace(columns.scores[name][task.name], task=plain)
-                for task in columns.tasks
-                if getattr(task, axis) in (None, value)
-                for plain in [_remove(task, axis)]
-            }
-    plain_tasks = {task.name: task for task in (_remove(one, axis) for one in columns.tasks)}
-    return ScoredModels(models, list(plain_tasks.values()), scores_by_column)
+    scores: dict[str, dict[str, TaskScore]] = {}
+    for name, size, seed in itertools.product(columns.models, sizes, seeds):
+        scored, model = columns.models[name]
+        column = replace(scored, size=size, drawn=seed)
+        models[column.name] = column, model
+        scores[column.name] = {
+            task.plain_name: replace(columns.scores[name][task.name], task=_remove_form(task))
+            for task in columns.tasks
+            if task.size in (None, size) and task.seed in (None, seed)
+        }
+    return ScoredModels(models, tasks_of_columns(columns.tasks), scores)
 
 
 def tasks_of_columns(tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
     """Return each task once, with size and seed removed from its name."""
-    plain = [replace(task, name=task.plain_name, size=None, seed=None) for task in tasks]
-    return list({task.name: task for task in plain}.values())
+    return list({task.plain_name: _remove_form(task) for task in tasks}.values())
 
 
 def column_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
     """Yield a problem if no column would have all tasks: they have different sizes or different seeds."""
-    for axis, (*_, where, option) in _AXES.items():
+    for axis, where, option in (
+        ("size", "at every size", "dims"),
+        ("seed", "under every seed", "seeds"),
+    ):
         values = _list_values(tasks, axis)
         values_by_task: dict[str, set[int | None]] = {}
         for task in tasks:
-            values_by_task.setdefault(_remove(task, axis).name, set()).add(getattr(task, axis))
-        fitting: list[set[int | None]] = [set(values)]
-        if axis == "seed":
-            fitting.append({None})
+            values_by_task.setdefault(task.plain_name, set()).add(getattr(task, axis))
+        fitting: list[set[int | None]] = [{*values}, *([{None}] if axis == "seed" else [])]
         unfit = [name for name, found in values_by_task.items() if found not in fitting]
         if values and unfit:
             yield (
@@ -81,13 +65,11 @@ def column_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
             )
 
 
-def _list_values(tasks: Sequence[TaskInfo], axis: Axis) -> list[int]:
+def _list_values(tasks: Sequence[TaskInfo], axis: str) -> list[int | None]:
     values = (getattr(task, axis) for task in tasks)
     return list(dict.fromkeys(value for value in values if value is not None))
 
 
-def _remove(task: TaskInfo, axis: Axis) -> TaskInfo:
-    """Return the task without its size or seed, also in its name."""
-    if axis == "size":
-        return replace(task, name=task.name_without_size, size=None)
-    return replace(task, name=task.name_without_seed, seed=None)
+def _remove_form(task: TaskInfo) -> TaskInfo:
+    """Return the task without its size and seed, also in its name."""
+    return replace(task, name=task.plain_name, size=None, seed=None)

@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from emberge import Artifact, CheckpointError, Model, ModelRef, TaskInfo, TaskScore
 from emberge.evaluating import (
@@ -16,26 +15,22 @@ from emberge.evaluating import (
     MEAN_OF,
     Comparison,
     CurvePoint,
-    Estimate,
     ScoreCurve,
     Scores,
     Task,
     TrainingCost,
     Verdict,
     groups_with_means,
-    means_over_tasks,
 )
 from emberge.model_folder import Checkpoint, count_parameters
 
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.forgetting import bases_of, forgetting, forgetting_group
-from emberge_evaluate.linear_reference import against_linear, linear_merges
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.score_columns import ScoredModels
 from emberge_evaluate.seed_groups import Arm, Scored, find_arms, read_variables
 from emberge_evaluate.verdict_texts import describe_size
 
-_Fact = TypeVar("_Fact")
 TaskScores = Mapping[str, Mapping[str, TaskScore]]
 # Variables of a `foreach` that only change random draws: models that differ by them are repetitions.
 CHANCE_VARIABLES = frozenset({"seed", "draw", "part"})
@@ -64,78 +59,63 @@ def scores_of(
     models, tasks, scores = columns.models, columns.tasks, columns.scores
     arms = find_arms(scored for scored, _ in models.values())
     judge = Judge(tasks, scores, resamples=resamples, seed=seed, arms=arms)
-    groups = groups_with_means(tasks)
-    values = {m: {t.name: mine[t.name].score for t in tasks} for m, mine in scores.items()}
-    linear = linear_merges(models)
     pairs = list(_pair_models(compare, models))
     bases, elsewhere = bases_of(models, base), forgetting_group(tasks)
-    means = {model: means_over_tasks(tasks, values[model]) for model in models}
-    result = Scores(
+    costs = _list_costs({name: model for name, (_, model) in models.items()})
+    sizes = {name: one.size for name, (one, _) in models.items() if one.size is not None}
+    result = replace(
+        _score_arms(list(models), pairs, judge),
         fingerprints={name: model.fingerprint for name, (_, model) in models.items()},
-        tasks=tuple(_store_task(task, scores) for task in tasks),
-        values=values,
-        intervals=_estimate_intervals(_estimate_scores(models, judge, tasks, groups)),
-        means={m: {on: v for on, v in row.items() if v is not None} for m, row in means.items()},
-        comparisons=_compare_models(judge, list(models), pairs, tasks, groups),
+        values={m: {t.name: mine[t.name].score for t in tasks} for m, mine in scores.items()},
         forgetting=tuple(forgetting(judge, bases, elsewhere)),
-        against_linear=tuple(against_linear(judge, linear, groups)),
         requirements=(
-            *_judge_demands(require, models, arms, judge),
-            *_judge_forgetting(require, models, arms, judge, bases, elsewhere),
+            *_judge_demands(require, models, judge),
+            *_judge_forgetting(require, models, judge, bases, elsewhere),
             *_judge_sizes(require, models),
         ),
-        costs=_list_costs({name: model for name, (_, model) in models.items()}),
-        curves=tuple(curves([one for one, _ in models.values()], judge, groups)),
-        sizes={name: one.size for name, (one, _) in models.items() if one.size is not None},
+        costs=costs,
+        curves=tuple(curves([one for one, _ in models.values()], judge, groups_with_means(tasks))),
+        sizes=sizes,
     )
     if all(len(arm.models) == 1 for arm in arms):
         return result
-    pooled = _pool_seeds(result, arms, pairs, judge, tasks, groups)
+    arm_pairs = [(judge.arm_of[model], judge.arm_of[other]) for model, other in pairs]
+    arm_bases = {judge.arm_of[name]: judge.arm_of[base] for name, base in bases.items()}
     pooled = replace(
-        pooled,
-        forgetting=tuple(forgetting(judge, bases, elsewhere, arms)),
-        against_linear=tuple(against_linear(judge, linear, groups, arms)),
+        _score_arms([arm.name for arm in arms], arm_pairs, judge),
+        members={arm.name: dict(arm.models) for arm in arms},
+        forgetting=tuple(forgetting(judge, arm_bases, elsewhere)),
+        costs={arm.name: costs[arm.members[0]] for arm in arms if arm.members[0] in costs},
+        sizes=sizes,
     )
     return replace(result, pooled=pooled)
 
 
-def _pool_seeds(
-    scores: Scores,
-    arms: Sequence[Arm],
-    pairs: Sequence[tuple[str, str]],
-    judge: Judge,
-    tasks: Sequence[TaskInfo],
-    groups: Sequence[str],
-) -> Scores:
-    """Return the scores of arms in the same form as the models' scores; `pairs` are models to compare."""
-    names = [arm.name for arm in arms]
-    arm_of = {model: arm.name for arm in arms for model in arm.members}
-    arm_pairs = [(arm_of[model], arm_of[other]) for model, other in pairs]
-    estimates = _estimate_scores(names, judge, tasks, groups)
-    on_tasks = [task.name for task in tasks]
-    on_means = [MEAN_OF.get(group, group) for group in groups]
+def _score_arms(names: Sequence[str], pairs: Sequence[tuple[str, str]], judge: Judge) -> Scores:
+    """Return the estimates and comparisons of models or arms; `pairs` are further ones to compare."""
+    tasks, groups = judge.tasks, groups_with_means(judge.tasks)
+    values = {name: {t.name: judge.estimate(name, t.name) for t in tasks} for name in names}
+    means = {
+        name: {MEAN_OF.get(group, group): judge.estimate(name, group) for group in groups}
+        for name in names
+    }
+    rows = {name: {**values[name], **means[name]}.items() for name in names}
+    spreads = {
+        name: {on: one.spread for on, one in row if one.spread is not None}
+        for name, row in rows.items()
+    }
     return Scores(
         fingerprints=dict.fromkeys(names, ""),
-        tasks=scores.tasks,
-        values={name: {on: estimates[name][on].mean for on in on_tasks} for name in names},
-        means={name: {on: estimates[name][on].mean for on in on_means} for name in names},
-        intervals=_estimate_intervals(estimates),
-        spreads={
-            name: {
-                on: estimate.spread for on, estimate in row.items() if estimate.spread is not None
-            }
-            for name, row in estimates.items()
+        tasks=tuple(_store_task(task, judge.scores) for task in tasks),
+        values={name: {on: one.mean for on, one in row.items()} for name, row in values.items()},
+        means={name: {on: one.mean for on, one in row.items()} for name, row in means.items()},
+        intervals={
+            name: {on: one.interval for on, one in row if one.interval}
+            for name, row in rows.items()
         },
-        members={arm.name: dict(arm.models) for arm in arms},
-        comparisons=_compare_models(judge, names, arm_pairs, tasks, groups),
-        costs=_take_first_facts(scores.costs, arms),
-        sizes=scores.sizes,
+        spreads={name: row for name, row in spreads.items() if row},
+        comparisons=_compare_models(judge, names, pairs, tasks, groups),
     )
-
-
-def _take_first_facts(facts: Mapping[str, _Fact], arms: Sequence[Arm]) -> dict[str, _Fact]:
-    """Return the facts of each arm's first model, by arm."""
-    return {arm.name: facts[arm.members[0]] for arm in arms if arm.members[0] in facts}
 
 
 def _list_costs(models: Mapping[str, Model]) -> dict[str, TrainingCost]:
@@ -182,24 +162,6 @@ def _store_task(task: TaskInfo, scores: TaskScores) -> Task:
     )
 
 
-def _estimate_scores(
-    names: Iterable[str], judge: Judge, tasks: Sequence[TaskInfo], groups: Sequence[str]
-) -> dict[str, dict[str, Estimate]]:
-    """Return each model's or arm's estimates by task and mean."""
-    group_by_key = {task.name: task.name for task in tasks}
-    group_by_key |= {MEAN_OF.get(group, group): group for group in groups}
-    return {name: {on: judge.estimate(name, g) for on, g in group_by_key.items()} for name in names}
-
-
-def _estimate_intervals(
-    estimates: Mapping[str, Mapping[str, Estimate]],
-) -> dict[str, dict[str, tuple[float, float]]]:
-    return {
-        name: {on: estimate.interval for on, estimate in row.items() if estimate.interval}
-        for name, row in estimates.items()
-    }
-
-
 def _compare_models(
     judge: Judge,
     names: Sequence[str],
@@ -237,43 +199,40 @@ def _pair_models(
 
 
 def _judge_demands(
-    require: Sequence[Requirement],
-    models: Mapping[str, tuple[Scored, Model]],
-    arms: Sequence[Arm],
-    judge: Judge,
+    require: Sequence[Requirement], models: Mapping[str, tuple[Scored, Model]], judge: Judge
 ) -> Iterator[Verdict]:
     """Yield one verdict per demand and arm; demands on the seeds of one arm are joined.
 
     If embeddings are scored at several sizes, each size has a verdict.
     """
-    arm_of = {model: arm.name for arm in arms for model in arm.members}
     by_reference: dict[tuple[str, int | None], dict[str, None]] = {}
     for name, (scored, _) in models.items():
-        by_reference.setdefault((scored.reference.text, scored.size), {})[arm_of[name]] = None
+        arms = by_reference.setdefault((scored.reference.text, scored.size), {})
+        arms[judge.arm_of[name]] = None
     sizes = dict.fromkeys(scored.size for scored, _ in models.values())
     seen_demands = set()
     for requirement in require:
         on = GROUP_OF.get(requirement.tasks, requirement.tasks)
         for size, (demand, reference) in itertools.product(sizes, requirement.demands()):
-            for model in by_reference[str(requirement.model), size]:
-                for rival in by_reference[reference.text, size]:
-                    amount = requirement.keeps if demand == "keeps" else requirement.margin
-                    key = (model, rival, demand, on, amount)
-                    if model != rival and key not in seen_demands:
-                        seen_demands.add(key)
-                        yield judge.judge(requirement, demand, model, rival, on)
+            rivals = by_reference[reference.text, size]
+            for model, rival in itertools.product(
+                by_reference[str(requirement.model), size], rivals
+            ):
+                amount = requirement.keeps if demand == "keeps" else requirement.margin
+                key = (model, rival, demand, on, amount)
+                if model != rival and key not in seen_demands:
+                    seen_demands.add(key)
+                    yield judge.judge(requirement, demand, model, rival, on)
 
 
 def _judge_forgetting(
     require: Sequence[Requirement],
     models: Mapping[str, tuple[Scored, Model]],
-    arms: Sequence[Arm],
     judge: Judge,
     bases: Mapping[str, str],
     elsewhere: str | None,
 ) -> Iterator[Verdict]:
     """Yield one verdict on the forgetting of each model or arm."""
-    arm_of = {model: arm.name for arm in arms for model in arm.members}
     for requirement in require:
         if requirement.forgetting is None or elsewhere is None:
             continue
@@ -282,13 +241,13 @@ def _judge_forgetting(
             for name in bases
             if requirement.model is None or models[name][0].reference.text == requirement.model.text
         ]
-        for arm, base in dict.fromkeys((arm_of[name], arm_of[bases[name]]) for name in about):
+        pairs = dict.fromkeys((judge.arm_of[name], judge.arm_of[bases[name]]) for name in about)
+        for arm, base in pairs:
             yield judge.judge(requirement, "forgetting", arm, base, elsewhere)
 
 
 def _judge_sizes(
-    require: Sequence[Requirement],
-    models: Mapping[str, tuple[Scored, Model]],
+    require: Sequence[Requirement], models: Mapping[str, tuple[Scored, Model]]
 ) -> Iterator[Verdict]:
     """Yield one verdict for each limit on the size of a model, whatever its columns."""
     for requirement in require:
@@ -366,7 +325,7 @@ def _read_variables(model: Scored) -> dict[str, str]:
         for k, v in read_variables(model.reference.step or "").items()
         if k not in CHANCE_VARIABLES
     }
-    state = _STATE.search(model.name) if model.reference.part is not None else None
+    state = _STATE.search(model.model) if model.reference.part is not None else None
     if state is not None:
         variables[STEP] = state[1]
     return variables if model.size is None else {**variables, SIZE: str(model.size)}
@@ -405,7 +364,7 @@ def _step_name(model: Scored) -> str:
     """Return the id of the model's step without variables, or the model's name if no step made it."""
     if model.reference.step is not None:
         return model.reference.step.partition(".")[0]
-    return model.name if model.size is None else model.name.removesuffix(f"@{model.size}")
+    return model.model
 
 
 def _build_curve_points(

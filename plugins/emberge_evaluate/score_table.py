@@ -34,51 +34,36 @@ def table(scores: Scores) -> str:
     """Return scores, means, differences and costs as Markdown, with arms first if there are seeds."""
     lines: list[str] = []
     if scores.pooled is not None:
-        lines += [*_describe_arms(scores.pooled), "Each model:", ""]
-    lines += _draw_model_table(scores)
+        words = "a bootstrap of test examples and Student's t over seeds, paired where both have the same"
+        lines += ["Mean over seeds ± standard deviation:", "", *_draw_scores(scores.pooled)]
+        lines += [*_describe_differences(scores.pooled, words), "", "Each model:", ""]
+    lines += _draw_scores(scores)
     if scores.pooled is None:
-        lines += [*_describe_differences(scores, "a paired bootstrap"), *_describe_linear(scores)]
+        lines += _describe_differences(scores, "a paired bootstrap")
     return "\n".join([*lines, *_describe_domains(scores), *_note_lines(scores)]) + "\n"
 
 
-def _draw_model_table(scores: Scores) -> Iterator[str]:
+def _draw_scores(scores: Scores) -> Iterator[str]:
+    """Yield the table of models, with intervals of means if they are few, or of arms with their spreads."""
     models = scores.models
-    yield from _draw_table_head(["task", *models])
+    titles = [
+        f"{name} ({_count_models(scores, name)})" if scores.members else name for name in models
+    ]
+    yield from _draw_table_head(["task", *titles])
     for task in scores.tasks:
         label = f"{task.name} ({_name_metric(task)})"
-        yield _draw_table_row(label, [scores.values[model][task.name] for model in models], scores)
+        values = [scores.values[model][task.name] for model in models]
+        yield _draw_table_row(label, values, scores, _note_spreads(scores, task.name))
     for mean, label in _find_new_means(scores):
-        intervals = [scores.interval(model, mean) for model in models]
-        notes = [_show_interval(*pair, scores) if pair else "" for pair in intervals]
         values = [scores.means[model][mean] for model in models]
-        yield _draw_table_row(
-            _make_italic(label), values, scores, notes if len(models) <= FEW else ()
-        )
+        notes = _note_spreads(scores, mean)
+        if not scores.members and len(models) <= FEW:
+            intervals = [scores.interval(model, mean) for model in models]
+            notes = [_show_interval(*pair, scores) if pair else "" for pair in intervals]
+        yield _draw_table_row(_make_italic(label), values, scores, notes)
     yield from _draw_forgetting(scores)
     yield from _draw_ranks(scores)
     yield from _draw_costs([scores.costs.get(model) for model in models])
-
-
-def _describe_arms(pooled: Scores) -> Iterator[str]:
-    """Yield the lines with means and spreads over seeds, and with differences between arms."""
-    arms = pooled.models
-    yield from ("Mean over seeds ± standard deviation:", "")
-    yield from _draw_table_head(
-        ["task", *(f"{arm} ({_count_models(pooled, arm)})" for arm in arms)]
-    )
-    for task in pooled.tasks:
-        yield _estimate_row(task.name, task.name, pooled)
-    for mean, label in _find_new_means(pooled):
-        yield _estimate_row(_make_italic(label), mean, pooled)
-    yield from _draw_forgetting(pooled)
-    yield from _draw_ranks(pooled)
-    yield from _draw_costs([pooled.costs.get(arm) for arm in arms])
-    words = (
-        "a bootstrap of test examples and Student's t over seeds, paired where both have the same"
-    )
-    yield from _describe_differences(pooled, words)
-    yield from _describe_linear(pooled)
-    yield ""
 
 
 def _count_models(pooled: Scores, arm: str) -> str:
@@ -86,13 +71,10 @@ def _count_models(pooled: Scores, arm: str) -> str:
     return "1 model" if count == 1 else f"{count} seeds"
 
 
-def _estimate_row(label: str, on: str, pooled: Scores) -> str:
-    spreads = [pooled.spread(arm, on) for arm in pooled.models]
-    values = [pooled.values[arm].get(on, pooled.means[arm].get(on, 0.0)) for arm in pooled.models]
-    notes = [
-        f"± {_format_number(spread, pooled)}" if spread is not None else "" for spread in spreads
-    ]
-    return _draw_table_row(label, values, pooled, notes)
+def _note_spreads(scores: Scores, on: str) -> list[str]:
+    """Return a note on each arm's spread over seeds."""
+    spreads = [scores.spread(model, on) for model in scores.models]
+    return [f"± {_format_number(one, scores)}" if one is not None else "" for one in spreads]
 
 
 def _find_new_means(scores: Scores) -> Iterator[tuple[str, str]]:
@@ -230,36 +212,6 @@ def _describe_differences_from(reference: str, scores: Scores, words: str) -> li
         ]
         lines.append(table_row([model, *cells]))
     return lines
-
-
-def _describe_linear(scores: Scores) -> Iterator[str]:
-    """Yield the lines on merges that differ from the linear merge of the same members by more than noise."""
-    for linear in dict.fromkeys(comparison.reference for comparison in scores.against_linear):
-        comparisons = [
-            comparison for comparison in scores.against_linear if comparison.reference == linear
-        ]
-        merges = list(dict.fromkeys(comparison.model for comparison in comparisons))
-        clear = [
-            comparison
-            for comparison in comparisons
-            if comparison.verdict in ("better", "worse") and comparison.on in GROUPS
-        ]
-        yield ""
-        if not clear:
-            has_intervals = any(comparison.interval for comparison in comparisons)
-            reason = (
-                "by more than noise"
-                if has_intervals
-                else "as far as is known: there are no intervals"
-            )
-            named = prose(", ".join(merges))
-            yield f"No merge of these differs from linear ({prose(linear)}) {reason}: {named}."
-            continue
-        shown = (
-            f"{prose(comparison.model)} {GROUPS[comparison.on]} {_show_difference(comparison, scores)}"
-            for comparison in clear
-        )
-        yield f"By more than noise these differ from linear ({prose(linear)}): {'; '.join(shown)}."
 
 
 def _show_difference(comparison: Comparison, scores: Scores) -> Markdown:

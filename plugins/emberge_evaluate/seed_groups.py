@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from emberge import ModelRef
@@ -12,18 +12,22 @@ SEED = "seed"
 
 @dataclass(frozen=True)
 class Scored:
-    """Model among those scored: its name in tables, its reference, and the recipe's name for it.
+    """Column of an evaluation: a model, the size of its embeddings, and the seed of the evaluation.
 
-    `called` is the name that the recipe gives the model. `size` is the size of embeddings if several are
-    scored; the names of the model and of its arm then end with it. `drawn` is the seed of the evaluation if
-    there are several; the model's name then ends with it.
+    `model` is the model's name in tables, `called` the name that the recipe gives it. `size` and `drawn` (the
+    seed) are None unless there are several.
     """
 
-    name: str
+    model: str
     reference: ModelRef
     called: str | None = None
     size: int | None = None
     drawn: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the column: `model`, `model@256`, `model#1`."""
+        return f"{_add_size(self.model, self.size)}{'' if self.drawn is None else f'#{self.drawn}'}"
 
     @property
     def step(self) -> str | None:
@@ -31,41 +35,35 @@ class Scored:
         return self.reference.step if self.reference.part is None else None
 
     @property
-    def variables(self) -> dict[str, str]:
-        """Variables of the `foreach` of the model's step."""
-        return read_variables(self.step or "")
+    def training_seed(self) -> str:
+        """Seed of the `foreach` of the model's step, as `seed=1`; "" without one."""
+        seed = read_variables(self.step or "").get(SEED)
+        return f"{SEED}={seed}" if seed else ""
 
     @property
     def arm(self) -> str:
         """Name of the model's arm: the model's name without the seed."""
-        if self.step is None or SEED not in self.variables:
-            return self.model
-        name = self.called or _remove_variables(str(self.step), {SEED})
-        return name if self.size is None else f"{name}@{self.size}"
-
-    @property
-    def model(self) -> str:
-        """Name of the model without the seed of the evaluation."""
-        return self.name if self.drawn is None else self.name.removesuffix(f"#{self.drawn}")
+        if self.step is None or not self.training_seed:
+            return _add_size(self.model, self.size)
+        return _add_size(self.called or _remove_seed(self.step), self.size)
 
     @property
     def place(self) -> str:
-        """Values of variables that distinguish the model within its arm."""
-        seed = self.variables.get(SEED)
-        values = [f"{SEED}={seed}"] if seed else []
-        return ",".join(values if self.drawn is None else [*values, f"#{self.drawn}"])
+        """Values that distinguish the column within its arm."""
+        values = [self.training_seed, "" if self.drawn is None else f"#{self.drawn}"]
+        return ",".join(filter(None, values))
 
 
 @dataclass(frozen=True)
 class Arm:
     """Models that differ only in values such as `seed=1`; an arm of one model has the model's name.
 
-    If each seed of an evaluation has its own column, `sources` maps the column's name to its model.
+    `grouped` are the models of each independent draw, if these are not single models.
     """
 
     name: str
     models: Mapping[str, str]
-    sources: Mapping[str, str] = field(default_factory=dict)
+    grouped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -74,21 +72,8 @@ class Arm:
 
     @property
     def draws(self) -> Mapping[str, tuple[str, ...]]:
-        """Names of the models of each independent draw, by the values that distinguish it.
-
-        If trainings have several seeds, the seeds of an evaluation are not independent draws: each model
-        counts once, with its mean over the evaluation's seeds.
-        """
-        if len(set(self.sources.values())) < 2:
-            return {seed_text: (name,) for seed_text, name in self.models.items()}
-        names_by_source: dict[str, list[str]] = {}
-        for name in self.members:
-            names_by_source.setdefault(self.sources[name], []).append(name)
-        places = {name: seed_text for seed_text, name in self.models.items()}
-        return {
-            places[names[0]].rpartition(",#")[0] or source: tuple(names)
-            for source, names in names_by_source.items()
-        }
+        """Names of the models of each independent draw, by the values that distinguish it."""
+        return self.grouped or {values: (name,) for values, name in self.models.items()}
 
 
 def read_variables(step: str) -> dict[str, str]:
@@ -98,33 +83,41 @@ def read_variables(step: str) -> dict[str, str]:
     return {name: value for name, equals, value in pairs if equals}
 
 
-def _remove_variables(step: str, names: set[str]) -> str:
-    """Return the step's id without the named variables."""
+def _remove_seed(step: str) -> str:
+    """Return the step's id without the seed."""
     group = step.partition(".")[0]
-    kept_variables = [f"{n}={value}" for n, value in read_variables(step).items() if n not in names]
-    return f"{group}.{','.join(kept_variables)}" if kept_variables else group
+    values = [f"{name}={value}" for name, value in read_variables(step).items() if name != SEED]
+    return f"{group}.{','.join(values)}" if values else group
+
+
+def _add_size(name: str, size: int | None) -> str:
+    return name if size is None else f"{name}@{size}"
 
 
 def find_arms(scored_models: Iterable[Scored]) -> tuple[Arm, ...]:
     """Return the arms of all models, in the order of their first models."""
-    models = list(scored_models)
-    members_by_arm: dict[str, dict[str, str]] = {}
-    for model in models:
-        members = members_by_arm.setdefault(model.arm, {})
-        values = model.place or f"{len(members) + 1}"
-        members[values if values not in members else f"{values} ({len(members) + 1})"] = model.name
-    sources = {model.name: model.model for model in models if model.drawn is not None}
-    taken_names = {name for members in members_by_arm.values() for name in members.values()}
-    return tuple(
-        Arm(
-            next(iter(members.values())) if len(members) == 1 else _free_name(name, taken_names),
-            members,
-            {name: source for name, source in sources.items() if name in members.values()},
-        )
-        for name, members in members_by_arm.items()
-    )
+    by_arm: dict[str, list[Scored]] = {}
+    for scored in scored_models:
+        by_arm.setdefault(scored.arm, []).append(scored)
+    taken_names = {scored.name for several in by_arm.values() for scored in several}
+    return tuple(_build_arm(name, several, taken_names) for name, several in by_arm.items())
 
 
-def _free_name(name: str, taken: set[str]) -> str:
-    """Return the arm's name, changed if a model has the same name."""
-    return f"{name} (all)" if name in taken else name
+def _build_arm(name: str, several: Sequence[Scored], taken_names: set[str]) -> Arm:
+    """Return the arm of several models, of another name if a model has its name.
+
+    If trainings have several seeds, the seeds of an evaluation are not independent draws: each model counts
+    once, with its mean over the evaluation's seeds.
+    """
+    if len(several) == 1:
+        return Arm(several[0].name, {several[0].place or "1": several[0].name})
+    models: dict[str, str] = {}
+    grouped: dict[str, list[str]] = {}
+    for number, scored in enumerate(several, 1):
+        values = scored.place or str(number)
+        models[values if values not in models else f"{values} ({number})"] = scored.name
+        grouped.setdefault(scored.training_seed or scored.model, []).append(scored.name)
+    is_drawn_twice = len(grouped) > 1 and any(scored.drawn is not None for scored in several)
+    free_name = f"{name} (all)" if name in taken_names else name
+    draws = {values: tuple(names) for values, names in grouped.items()}
+    return Arm(free_name, models, draws if is_drawn_twice else {})

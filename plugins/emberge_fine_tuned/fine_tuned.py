@@ -153,7 +153,7 @@ class FineTuned(TuningOptions, Evaluator):
             for column, test in entry.test_by_column.items()
         }
         for number, task in enumerate(tasks, 1):
-            name, test = column_of[task.name_without_seed]
+            name, test = column_of[task.plain_name]
             seed = self.seeds[0] if task.seed is None else task.seed
             with workspace.part("task", number, len(tasks), task.name):
                 score = grid.score(task, name, seed, test)

@@ -45,7 +45,7 @@ def conclusions(scores: Scores, merged: Mapping[str, Sequence[str]]) -> list[Mar
             if m in scored_models and m != best
         ]
         lines.append(Markup("{}: {}.").format(_name_place(on), Markup("; ").join(parts)))
-    return [*lines, *_compare_pairs(scores), *_compare_with_linear(scores)]
+    return [*lines, *_compare_pairs(scores)]
 
 
 def _compare_pairs(scores: Scores) -> Iterator[Markup]:
@@ -56,30 +56,6 @@ def _compare_pairs(scores: Scores) -> Iterator[Markup]:
                 compared = _describe_difference(scores.difference(model, on, reference))
                 if compared:
                     yield Markup("{}: <b>{}</b> {}.").format(_name_place(on), model, compared)
-
-
-def _compare_with_linear(scores: Scores) -> Iterator[Markup]:
-    """Yield sentences on merges that differ from the linear merge of the same members in mean scores."""
-    for linear in dict.fromkeys(comparison.reference for comparison in scores.against_linear):
-        comparisons = [
-            comparison
-            for comparison in scores.against_linear
-            if comparison.reference == linear
-            and comparison.on in MEANS
-            and comparison.interval is not None
-        ]
-        clear = [
-            comparison for comparison in comparisons if comparison.verdict in ("better", "worse")
-        ]
-        if comparisons and not clear:
-            names = ", ".join(dict.fromkeys(comparison.model for comparison in comparisons))
-            yield Markup(
-                "No merge of these differs from linear ({}) by more than noise: {}."
-            ).format(linear, names)
-        for comparison in clear:
-            yield Markup("{}, by more than noise: <b>{}</b> {}.").format(
-                _name_place(comparison.on), comparison.model, _describe_difference(comparison)
-            )
 
 
 def _describe_forgetting(scores: Scores) -> Markup:

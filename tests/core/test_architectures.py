@@ -123,7 +123,7 @@ def test_it_is_trained_merged_and_scored(out: Path, mixer: Path) -> None:
         assert not torch.equal(member[name], base[name])
         assert torch.equal(tensor, (member[name] + base[name]) / 2)
     scores = json.loads((out / "scored" / "scores.json").read_text())
-    assert [model["name"] for model in scores["models"]][-1] == "merged"
+    assert [*scores["fingerprints"]][-1] == "merged"
 
 
 @pytest.mark.slow

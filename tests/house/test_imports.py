@@ -204,7 +204,6 @@ TOGETHER = {
     "plugins/codiemb/test_mixed.py": "emberge.training.plan.batch_plan",
     "plugins/codiemb/test_ranking_losses.py": "emberge.numerics.score_tables",
     "plugins/codiemb/test_similarity_training.py": "emberge.training.plan.preview",
-    "plugins/evaluate/test_against_linear.py": "emberge_report.conclusions",
     "plugins/merge/test_adapter_outputs.py": "emberge.merging.adapter_output.low_rank",
     "plugins/merge/test_adapters_on_bases.py": "emberge.merging.statistics_file",
     "plugins/merge/test_fisher.py": "emberge.merging.statistics_file",

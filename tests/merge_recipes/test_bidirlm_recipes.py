@@ -366,7 +366,7 @@ SEARCHES = ("images_to_texts", "texts_to_images", "clips_to_texts", "texts_to_cl
 
 def assert_media_are_found(out: Path) -> None:
     """Images and clips are found by what they show, and by neither control."""
-    found = json.loads((out / "media" / "scores.json").read_text())["scores"]
+    found = json.loads((out / "media" / "scores.json").read_text())["values"]
     omni, blind, unpaired, composed = (
         found[f"{name}.seed=0"] for name in ("omni", "blind", "unpaired", "composed")
     )

@@ -15,6 +15,7 @@ from typing import Any
 
 from emberge import Artifact, CheckpointError, DataRef, Model, ModelRef, StepRef
 from emberge.contracts import Reference
+from emberge.evaluating import Comparison, Scores, Task, Verdict, write_scores
 from emberge_report import Report
 
 from tests.support.bench import Bench
@@ -143,46 +144,39 @@ def merged(out: Path, step: str, model: Path, weights: Mapping[str, float], **ch
 def scored(out: Path, scores: Mapping[str, tuple[float, ...]], step: str = "scores") -> Path:
     """A finished evaluation."""
     folder = publish(out, step, Artifact(kind="scores", details={"table": "scores.md"}))
-    found = written_scores(out, scores)
-    (folder / "scores.json").write_text(json.dumps(found))
+    write_scores(folder, written_scores(out, scores))
     return folder
 
 
-def written_scores(out: Path, scores: Mapping[str, tuple[float, ...]]) -> dict[str, Any]:
+def written_scores(out: Path, scores: Mapping[str, tuple[float, ...]]) -> Scores:
     """What an evaluation writes into scores.json."""
     names = [name for name, *_ in TASKS]
-    by_model = {m: dict(zip(names, row, strict=True)) for m, row in scores.items()}
+    values = {m: dict(zip(names, row, strict=True)) for m, row in scores.items()}
     means = {
         m: {"task": sum(row) / 3, "type": sum(row) / 3, "in": row[0], "out": (row[1] + row[2]) / 2}
         for m, row in scores.items()
     }
     reference, *others = scores
-    all_scores = {m: {**by_model[m], **means[m]} for m in scores}
-    content = {m: (out / m).exists() and fingerprint((out / m).resolve()) for m in scores}
-    facts = {"languages": ["eng"], "note": "", "unit": "query", "units": 412}
-    return {
-        "format": 1,
-        "models": [{"name": m, "fingerprint": found or "f" * 64} for m, found in content.items()],
-        "tasks": [
-            {"name": n, "kind": k, "metric": metric, "domain": d, **facts}
-            for n, k, metric, d in TASKS
-        ],
-        "scores": by_model,
-        "intervals": {
-            m: {on: [v - 0.021, v + 0.019] for on, v in row.items()} for m, row in by_model.items()
+    all_scores = {m: {**values[m], **means[m]} for m in scores}
+    facts = {"languages": ("eng",), "unit": "query", "units": 412}
+    return Scores(
+        fingerprints={
+            m: fingerprint((out / m).resolve()) if (out / m).exists() else "f" * 64 for m in scores
         },
-        "means": means,
-        "comparisons": [
-            {
-                **{"model": m, "other": reference, "tasks": "all" if on == "task" else on},
-                **{"difference": gain, "low": gain - 0.03, "high": gain + 0.03},
-            }
+        tasks=tuple(Task(n, k, metric, domain=d, **facts) for n, k, metric, d in TASKS),  # type: ignore[arg-type]
+        values=values,
+        intervals={
+            m: {on: (v - 0.021, v + 0.019) for on, v in row.items()} for m, row in values.items()
+        },
+        means=means,
+        comparisons=tuple(
+            Comparison(m, reference, on, gain, gain - 0.03, gain + 0.03)
             for m in others
             for on in (*names, "task", "in", "out")
             for gain in [all_scores[m][on] - all_scores[reference][on]]
-        ],
-        "requirements": [{"text": "boom not worse than full on ood by 0.5 (95 %)", "met": False}],
-    }
+        ),
+        requirements=(Verdict("boom not worse than full on ood by 0.5 (95 %)", False),),
+    )
 
 
 def demo_run(out: Path, base: Path, models: list[Path]) -> FinishedRun:

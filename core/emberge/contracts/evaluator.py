@@ -70,18 +70,14 @@ class TaskInfo:
     @property
     def plain_name(self) -> str:
         """Name without the size and the seed, if any."""
-        return replace(self, name=self.name_without_seed).name_without_size
+        name = self.name if self.seed is None else self.name.removesuffix(f"#{self.seed}")
+        return name if self.size is None else name.removesuffix(f"@{self.size}")
 
     def at_seed(self, seed: int) -> TaskInfo:
         """Return a copy of the task that is run with a seed, with its own name and fingerprint."""
         content = f"{self.fingerprint}\0seed {seed}".encode()
         fingerprint = hashlib.sha256(content).hexdigest() if self.fingerprint else ""
         return replace(self, name=f"{self.name}#{seed}", seed=seed, fingerprint=fingerprint)
-
-    @property
-    def name_without_seed(self) -> str:
-        """Name without the seed, if any: `xnli` for `xnli#1`."""
-        return self.name if self.seed is None else self.name.removesuffix(f"#{self.seed}")
 
     @property
     def less_is_better(self) -> bool:
@@ -93,11 +89,6 @@ class TaskInfo:
         content = f"{self.fingerprint}\0{size}".encode()
         fingerprint = hashlib.sha256(content).hexdigest() if self.fingerprint else ""
         return replace(self, name=f"{self.name}@{size}", size=size, fingerprint=fingerprint)
-
-    @property
-    def name_without_size(self) -> str:
-        """Name without the size of embeddings, if any: `STS12` for `STS12@256`."""
-        return self.name if self.size is None else self.name.removesuffix(f"@{self.size}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,5 @@ from .task_groups import GROUP_OF as GROUP_OF
 from .task_groups import MEAN_OF as MEAN_OF
 from .task_groups import groups_with_means as groups_with_means
 from .task_groups import kind_of_group as kind_of_group
-from .task_groups import means_over_tasks as means_over_tasks
 from .task_groups import parts_of_group as parts_of_group
 from .task_groups import required_tasks as required_tasks

@@ -145,7 +145,6 @@ class Scores:
     `sizes`, each model occurs once per size, as `model@256`. `forgetting` compares the base with each model
     made from it, on tasks in no model's training domain: how much less the model scores.
     `comparisons` are with the first model, and those of further pairs that the recipe asks for.
-    `against_linear` compares merges with the linear merge of the same members.
     """
 
     fingerprints: Mapping[str, str]
@@ -155,7 +154,6 @@ class Scores:
     means: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     comparisons: tuple[Comparison, ...] = ()
     forgetting: tuple[Comparison, ...] = ()
-    against_linear: tuple[Comparison, ...] = ()
     requirements: tuple[Verdict, ...] = ()
     costs: Mapping[str, TrainingCost] = field(default_factory=dict)
     spreads: Mapping[str, Mapping[str, float]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Groups of tasks, and means over them.
+"""Groups of tasks that are scored together.
 
 `Mean(Task)` is the mean over tasks; `Mean(TaskType)` is the mean of the means over each kind of task, as in
 MTEB (Muennighoff et al., 2023, arXiv:2210.07316).
@@ -6,7 +6,7 @@ MTEB (Muennighoff et al., 2023, arXiv:2210.07316).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from emberge.contracts import TaskInfo
 from emberge.errors import RecipeError, suggest
@@ -43,11 +43,7 @@ def _select_tasks(tasks: Sequence[TaskInfo], group: str) -> list[TaskInfo]:
         return [task for task in tasks if task.kind == kind]
     if group in _DOMAINS:
         return [task for task in tasks if task.domain == group]
-    named_tasks = [
-        task
-        for task in tasks
-        if group in (task.name, task.name_without_size, task.name_without_seed, task.plain_name)
-    ]
+    named_tasks = [task for task in tasks if group in (task.name, task.plain_name)]
     return named_tasks or [task for task in tasks if task.kind == group]
 
 
@@ -63,21 +59,6 @@ def parts_of_group(tasks: Sequence[TaskInfo], group: str) -> list[list[TaskInfo]
     for task in tasks:
         by_kind.setdefault(task.kind, []).append(task)
     return list(by_kind.values())
-
-
-def means_over_tasks(
-    tasks: Sequence[TaskInfo], scores: Mapping[str, float]
-) -> dict[str, float | None]:
-    """Return a model's means over all tasks, kinds of task, each domain, and each kind.
-
-    A mean of `MEAN_OF` over no tasks is None.
-    """
-    means: dict[str, float | None] = dict.fromkeys(MEAN_OF.values())
-    for group in groups_with_means(tasks):
-        kinds = [[scores[task.name] for task in part] for part in parts_of_group(tasks, group)]
-        averages = [sum(values) / len(values) for values in kinds]
-        means[MEAN_OF.get(group, group)] = sum(averages) / len(averages)
-    return means
 
 
 # Words of a recipe for groups of tasks.

@@ -41,8 +41,8 @@ def test_a_pair_is_compared_on_the_draws_of_all_comparisons_and_has_its_table(
 ) -> None:
     names = ("base", "merged", "worse")
     result, table = scored(tmp_path / "pair", *names, compare=PAIR)
-    found = {(c["model"], c["other"], c["tasks"]): c for c in result["comparisons"]}
-    pairs = list(dict.fromkeys((c["model"], c["other"]) for c in result["comparisons"]))
+    found = {(c["model"], c["reference"], c["on"]): c for c in result["comparisons"]}
+    pairs = list(dict.fromkeys((c["model"], c["reference"]) for c in result["comparisons"]))
     assert pairs == [("merged", "base"), ("worse", "base"), ("worse", "merged")]
     assert {on for *pair, on in found if pair == ["worse", "merged"]} == {
         on for *pair, on in found if pair == ["worse", "base"]
@@ -51,13 +51,13 @@ def test_a_pair_is_compared_on_the_draws_of_all_comparisons_and_has_its_table(
     turned, _ = scored(tmp_path / "turned", "merged", "worse", "base")
     for other in turned["comparisons"]:
         if other["model"] == "worse":
-            assert found["worse", "merged", other["tasks"]] == other
+            assert found["worse", "merged", other["on"]] == other
     first, second = (line for line in table.splitlines() if "Difference from" in line)
     assert first.startswith("Difference from base")
     assert second.startswith("Difference from merged in points")
     lines = table.partition(second)[2].splitlines()
     (row,) = [line for line in lines if line.startswith("| worse |")]
-    whole = found["worse", "merged", "all"]
+    whole = found["worse", "merged", "task"]
     assert f"| {100 * whole['difference']:+.1f} [{100 * whole['low']:+.1f}" in row
     scores = read_scores(tmp_path / "pair" / "out")
     assert scores.further_references == ("merged",)
@@ -75,7 +75,7 @@ def test_a_pair_that_is_compared_already_is_not_repeated(tmp_path: Path) -> None
     assert again_table == table
     turned, _ = scored(tmp_path / "turned", "base", "merged", compare=compare(("base", "merged")))
     one, other = (
-        next(c for c in turned["comparisons"] if c["model"] == m and c["tasks"] == "code")
+        next(c for c in turned["comparisons"] if c["model"] == m and c["on"] == "code")
         for m in ("merged", "base")
     )
     assert one["difference"] == -other["difference"]
@@ -91,11 +91,15 @@ def test_seeds_are_compared_as_arms_and_each_with_its_own(tmp_path: Path) -> Non
         compare=compare(*((f"bag.seed={seed}", f"boom.seed={seed}") for seed in (1, 2))),
     ).run(workspace)
     result = json.loads((workspace.folder / "scores.json").read_text())
-    arm_pairs = list(dict.fromkeys((c["model"], c["other"]) for c in result["arm_comparisons"]))
+    arm_pairs = list(
+        dict.fromkeys((c["model"], c["reference"]) for c in result["pooled"]["comparisons"])
+    )
     assert arm_pairs == [("boom", "bls"), ("bag", "bls"), ("bag", "boom")]
-    by_seed = [c["by_seed"] for c in result["arm_comparisons"] if c["other"] == "boom"]
+    by_seed = [c["by_seed"] for c in result["pooled"]["comparisons"] if c["reference"] == "boom"]
     assert all(set(seeds) == {"seed=1", "seed=2"} for seeds in by_seed)
-    pairs = {(c["model"], c["other"]) for c in result["comparisons"] if "boom" in c["other"]}
+    pairs = {
+        (c["model"], c["reference"]) for c in result["comparisons"] if "boom" in c["reference"]
+    }
     assert pairs == {(f"bag.seed={seed}", f"boom.seed={seed}") for seed in (1, 2)}
     assert "Difference from boom" in (workspace.folder / "scores.md").read_text()
 
@@ -127,4 +131,4 @@ def test_the_base_may_be_compared_without_being_listed(tmp_path: Path) -> None:
     )
     assert not [p for p in evaluate.check(Glance()) if "compare" in p.where]
     _, result = run(evaluate, workspace)
-    assert ("worse", "base") in {(c["model"], c["other"]) for c in result["comparisons"]}
+    assert ("worse", "base") in {(c["model"], c["reference"]) for c in result["comparisons"]}

@@ -13,10 +13,12 @@ from emberge import (
     ModelRef,
     RecipeError,
     TaskInfo,
+    TaskScore,
 )
-from emberge.evaluating import means_over_tasks, read_scores
+from emberge.evaluating import read_scores
 from emberge_evaluate.evaluate_step import Evaluate, EvaluatedModel
 from emberge_evaluate.requirements import Requirement
+from emberge_evaluate.selection import value_of
 
 from tests.support.given_scores import QUALITY, TASKS, Given, bench, run, step
 from tests.support.glance import Glance
@@ -30,7 +32,7 @@ def given() -> Given:
 def test_the_result_holds_what_reports_read(given: Given, tmp_path: Path) -> None:
     workspace = bench(tmp_path, "base", "merged")
     artifact, result = run(step("base", "merged", evaluators=(given,)), workspace)
-    assert result["models"][1] == {"name": "merged", "fingerprint": "hash-merged"}
+    assert result["fingerprints"] == {"base": "hash-base", "merged": "hash-merged"}
     assert result["tasks"][1] == {
         "name": "papers",
         "kind": "retrieval",
@@ -41,33 +43,29 @@ def test_the_result_holds_what_reports_read(given: Given, tmp_path: Path) -> Non
         "unit": "query",
         "units": 100,
     }
-    assert set(result["scores"]["merged"]) == {task.name for task in TASKS}
-    assert set(result["intervals"]["merged"]) == {"code", "papers", "pairs"}
-    for model, by_task in result["intervals"].items():
-        for task, (low, high) in by_task.items():
-            assert low < result["scores"][model][task] < high
-    means = {"task", "type", "in", "out", "elsewhere", "kind:retrieval", "kind:sts"}
+    assert set(result["values"]["merged"]) == {task.name for task in TASKS}
+    means = {"task", "type", "in", "out", "kind:retrieval", "kind:sts"}
     assert set(result["means"]["base"]) == {*means, "kind:clustering"}
-    for model, by_mean in result["mean_intervals"].items():
-        assert set(by_mean) == means - {
-            "elsewhere"
-        }  # one score of clusters is all that there is of them
-        for mean, (low, high) in by_mean.items():
-            assert low < result["means"][model][mean] < high
-    assert (result["arms"], result["arm_comparisons"], result["curves"]) == ([], [], [])
+    # One score of clusters is all that there is of them.
+    known = {"code", "papers", "pairs", *means}
+    for model, by_name in result["intervals"].items():
+        assert set(by_name) == known
+        for name, (low, high) in by_name.items():
+            assert low < {**result["values"][model], **result["means"][model]}[name] < high
+    assert (result["pooled"], result["curves"]) == (None, [])
     assert (artifact.kind, artifact.parents) == ("scores", ("hash-base", "hash-merged"))
     assert artifact.details["table"] == "scores.md"
     own = json.loads((workspace.folder / "results/merged/code.json").read_text())
     assert own == {"mteb": "code"}
-    assert workspace.metrics["score/code/base"] == result["scores"]["base"]["code"]
+    assert workspace.metrics["score/code/base"] == result["values"]["base"]["code"]
 
 
 def test_differences_are_from_the_first_model(given: Given, tmp_path: Path) -> None:
     workspace = bench(tmp_path, "base", "merged", "worse")
     _, result = run(step("base", "merged", "worse", evaluators=(given,)), workspace)
-    found = {(c["model"], c["tasks"]): c for c in result["comparisons"]}
-    assert {c["other"] for c in result["comparisons"]} == {"base"}
-    groups = {"all", "type", "in", "out", "kind:retrieval", "kind:sts", "kind:clustering"}
+    found = {(c["model"], c["on"]): c for c in result["comparisons"]}
+    assert {c["reference"] for c in result["comparisons"]} == {"base"}
+    groups = {"task", "type", "in", "out", "kind:retrieval", "kind:sts", "kind:clustering"}
     assert {tasks for _, tasks in found} == {*groups, *(task.name for task in TASKS)}
     for (model, tasks), comparison in found.items():
         if tasks in ("topics", "kind:clustering"):  # one score a model and no test examples
@@ -79,7 +77,7 @@ def test_differences_are_from_the_first_model(given: Given, tmp_path: Path) -> N
             gap = result["means"][model]["out"] - result["means"]["base"]["out"]
             assert comparison["difference"] == pytest.approx(gap)
     assert found["merged", "code"]["low"] > 0
-    assert found["worse", "all"]["high"] < 0
+    assert found["worse", "task"]["high"] < 0
 
 
 def test_a_score_that_was_kept_is_not_computed_again(given: Given, tmp_path: Path) -> None:
@@ -87,7 +85,7 @@ def test_a_score_that_was_kept_is_not_computed_again(given: Given, tmp_path: Pat
     assert len(given.asked) == 4
     _, second = run(step("base", "merged", evaluators=(given,)), bench(tmp_path, "base", "merged"))
     assert given.asked[4:] == [("merged", task.name) for task in TASKS]
-    assert second["scores"]["base"] == first["scores"]["base"]
+    assert second["values"]["base"] == first["values"]["base"]
     assert second["intervals"]["base"] == first["intervals"]["base"]
 
 
@@ -168,7 +166,7 @@ def test_equal_models_are_not_worse_and_not_better(tmp_path: Path) -> None:
     _, result = run(step("base", "twin", evaluators=(Given(),), require=require), workspace)
     assert [r["met"] for r in result["requirements"]] == [True, False]
     assert [r["lower_bound"] for r in result["requirements"]] == [0.0, 0.0]
-    assert list(result["scores"]) == ["base", "base ($twin)"]
+    assert list(result["values"]) == ["base", "base ($twin)"]
 
 
 def test_a_requirement_about_no_task_is_refused_before_any_work(
@@ -195,7 +193,7 @@ def test_checkpoints_of_one_reference_get_names_of_their_own(given: Given, tmp_p
     workspace.many["$run.checkpoints"] = models
     entry = EvaluatedModel(model=ModelRef("$run.checkpoints"), name="kept")
     _, result = run(Evaluate(models=(entry,), evaluators=(given,)), workspace)
-    assert list(result["scores"]) == ["kept.1", "kept.2", "kept.3"]
+    assert list(result["values"]) == ["kept.1", "kept.2", "kept.3"]
 
 
 def test_two_evaluators_of_one_model_are_its_parts(given: Given, tmp_path: Path) -> None:
@@ -245,7 +243,7 @@ def test_the_table_shows_models_side_by_side_and_progress_runs_once(
     text = (workspace.folder / "scores.md").read_text()
     lines = text.splitlines()
     assert lines[0] == "| task | base | merged |"
-    first, best = (100 * result["scores"][model]["code"] for model in ("base", "merged"))
+    first, best = (100 * result["values"][model]["code"] for model in ("base", "merged"))
     assert f"| code (ndcg_at_10, in) | {first:.1f} | **{best:.1f}** |" in lines
     for word in ("mean over tasks", "mean over kinds of task", "in domain", "out of domain"):
         assert f"| *{word}* |" in text
@@ -253,10 +251,10 @@ def test_the_table_shows_models_side_by_side_and_progress_runs_once(
     assert "- papers: at most 50 queries" in lines
     # Each kind of several tasks has its mean; that of one task is the task's row.
     for model in ("base", "merged"):
-        own = result["scores"][model]
+        own = result["values"][model]
         mean = result["means"][model]["kind:retrieval"]
         assert mean == pytest.approx((own["code"] + own["papers"]) / 2)
-    low, high = (100 * one for one in result["mean_intervals"]["base"]["kind:retrieval"])
+    low, high = (100 * one for one in result["intervals"]["base"]["kind:retrieval"])
     mean = result["means"]["base"]["kind:retrieval"]
     assert f"| *mean of retrieval (2)* | {100 * mean:.1f} [{low:.1f}, {high:.1f}] " in text
     assert "mean of sts" not in text
@@ -268,7 +266,7 @@ def test_tasks_of_one_kind_have_no_mean_of_it(tmp_path: Path) -> None:
     workspace = bench(tmp_path, "base", "merged")
     alike = Given(quality=QUALITY, wanted=TASKS[:2])
     _, result = run(step("base", "merged", evaluators=(alike,)), workspace)
-    assert set(result["means"]["base"]) == {"task", "type", "in", "out", "elsewhere"}
+    assert set(result["means"]["base"]) == {"task", "type", "in", "out"}
     assert "mean of retrieval" not in (workspace.folder / "scores.md").read_text()
 
 
@@ -294,17 +292,16 @@ COUNTS = {
 def test_means_by_task_and_by_kind_are_mtebs(
     by_kind: tuple[float, ...], task: float, kind: float
 ) -> None:
-    tasks, scores = [], {}
+    tasks: list[TaskInfo] = []
+    scores: dict[str, TaskScore] = {}
     for (name, count), mean in zip(COUNTS.items(), by_kind, strict=True):
         for number in range(count):
             tasks.append(TaskInfo(f"{name}{number}", name, "m", domain="in" if number else "out"))
-            scores[f"{name}{number}"] = mean
-    found = means_over_tasks(tasks, scores)
-    assert found["task"] == pytest.approx(task, abs=0.006)
-    assert found["type"] == pytest.approx(kind, abs=0.006)
-    assert found["out"] == pytest.approx(sum(by_kind) / 7)
-    assert found["kind:sts"] == pytest.approx(by_kind[5])
-    assert means_over_tasks(tasks[1:2], scores)["out"] is None
+            scores[f"{name}{number}"] = TaskScore(tasks[-1], mean)
+    assert value_of(tasks, scores, "all") == pytest.approx(task, abs=0.006)
+    assert value_of(tasks, scores, "type") == pytest.approx(kind, abs=0.006)
+    assert value_of(tasks, scores, "out") == pytest.approx(sum(by_kind) / 7)
+    assert value_of(tasks, scores, "kind:sts") == pytest.approx(by_kind[5])
 
 
 def test_check_finds_every_fault_at_once(given: Given) -> None:

@@ -92,7 +92,7 @@ def test_each_model_is_scored_in_a_step_of_its_own(
     one = recipe(plugins, berts[1:2])
     alone = folders(run_recipe(one, tmp_path / "alone", plugins, quiet=True))
     own = json.loads((alone["scores"] / "scores.json").read_text())
-    assert together["scores"][berts[1].name] == own["scores"][berts[1].name]
+    assert together["values"][berts[1].name] == own["values"][berts[1].name]
     assert list(alone) == ["scores"]
 
 
@@ -103,7 +103,7 @@ def test_one_more_model_is_the_only_one_that_is_scored(
     asked.clear()
     made = folders(run_recipe(recipe(plugins, berts), tmp_path / "out", plugins, quiet=True))
     assert asked == [f"{berts[2].name} {task.name}" for task in TASKS]
-    assert len(json.loads((made["scores"] / "scores.json").read_text())["models"]) == 3
+    assert len(json.loads((made["scores"] / "scores.json").read_text())["values"]) == 3
 
 
 def test_a_requirement_about_no_task_is_told_before_anything_is_scored(

@@ -119,18 +119,17 @@ def test_the_table_tells_arms_before_models(tmp_path: Path) -> None:
     workspace = bench_of_arms(tmp_path, *SEEDS, "base", bls={"datasets": used}, boom=cost)
     result, text, artifact = evaluate(workspace)
     lines = text.splitlines()
-    assert [arm["name"] for arm in result["arms"]] == ["bls", "boom", "base"]
-    boom = result["arms"][1]
+    pooled = result["pooled"]
+    assert [*pooled["values"]] == ["bls", "boom", "base"]
+    means, spreads = pooled["means"]["boom"], pooled["spreads"]["boom"]
     scores = [result["means"][f"boom.seed={seed}"]["out"] for seed in (1, 2, 3)]
-    assert boom["means"]["out"]["mean"] == pytest.approx(np.mean(scores))
-    assert boom["means"]["out"]["spread"] == pytest.approx(np.std(scores, ddof=1))
-    assert boom["means"]["kind:retrieval"]["spread"] == pytest.approx(
-        np.std([0, 0.01, -0.004], ddof=1)
-    )
-    assert boom["seeds"] == ["seed=1", "seed=2", "seed=3"]
+    assert means["out"] == pytest.approx(np.mean(scores))
+    assert spreads["out"] == pytest.approx(np.std(scores, ddof=1))
+    assert spreads["kind:retrieval"] == pytest.approx(np.std([0, 0.01, -0.004], ddof=1))
+    assert [*pooled["members"]["boom"]] == ["seed=1", "seed=2", "seed=3"]
     assert lines[2] == "| task | bls (3 seeds) | boom (3 seeds) | base (1 model) |"
-    assert f"**{100 * boom['means']['out']['mean']:.1f}** ± 0.7" in text
-    mean = 100 * boom["means"]["kind:retrieval"]["mean"]
+    assert f"**{100 * means['out']:.1f}** ± 0.7" in text
+    mean = 100 * means["kind:retrieval"]
     assert any(
         "mean of retrieval (2)* |" in row and f"**{mean:.1f}** ± 0.7" in row for row in lines
     )
@@ -139,12 +138,12 @@ def test_the_table_tells_arms_before_models(tmp_path: Path) -> None:
     assert "In domain (1): code." in lines
     assert "Out of domain (2): papers, pairs." in lines
     assert artifact.details["in_domain"] == ["code"]
-    assert result["models"][3]["training_cost"] == {"times": 1.8, "rows": 18, "of": 10}
+    assert result["costs"]["boom.seed=1"] == {"times": 1.8, "rows": 18, "of": 10}
     # Arms are compared seed by seed: the same gain on every example and seed.
-    compared = [c for c in result["arm_comparisons"] if c["model"] == "boom"]
-    found = {c["tasks"]: c for c in compared}
+    compared = [c for c in result["pooled"]["comparisons"] if c["model"] == "boom"]
+    found = {c["on"]: c for c in compared}
     kinds = {"kind:retrieval", "kind:sts"}
-    assert set(found) == {"all", "type", "in", "out", *kinds, *(task.name for task in ARM_TASKS)}
+    assert set(found) == {"task", "type", "in", "out", *kinds, *(task.name for task in ARM_TASKS)}
     assert (found["out"]["difference"], found["out"]["low"]) == pytest.approx((0.05, 0.05))
     for on in ("kind:retrieval", "out"):
         assert list(found[on]["by_seed"].values()) == pytest.approx([0.05, 0.05, 0.05])
@@ -156,7 +155,7 @@ def test_the_table_tells_arms_before_models(tmp_path: Path) -> None:
     }
     weights = {"code": 0.25, "papers": 0.25, "pairs": 0.5}
     half = 1.96 * np.sqrt(sum((weights[name] * s) ** 2 for name, s in spread.items()))
-    low, high = result["mean_intervals"]["bls.seed=1"]["type"]
+    low, high = result["intervals"]["bls.seed=1"]["type"]
     assert (high - low) / 2 == pytest.approx(half, rel=0.05)
 
 
@@ -167,7 +166,7 @@ def test_a_training_on_less_data_costs_less_in_the_table(tmp_path: Path) -> None
     made = bench_of_arms(tmp_path, "bls", "boom", "bag", bls=half, boom=whole, bag=uncounted)
     result, text, _ = evaluate(made)
     assert "| *training cost* | 0.6 | 1.4 | 0.5 |" in text.splitlines()
-    assert result["models"][0]["training_cost"] == {"times": 0.6, "rows": 6, "of": 10}
+    assert result["costs"]["bls"] == {"times": 0.6, "rows": 6, "of": 10}
 
 
 def test_a_claim_about_seeds_is_judged_once_of_the_arm(tmp_path: Path) -> None:
@@ -193,9 +192,9 @@ def test_a_recipe_may_name_the_arm(tmp_path: Path) -> None:
     entries += [EvaluatedModel(model=ModelRef("$bag.draw=1"))]
     Evaluate(models=tuple(entries), evaluators=(GivenByArm(),)).run(workspace)
     result = json.loads((workspace.folder / "scores.json").read_text())
-    assert list(result["scores"]) == ["BLS.seed=1", "BLS.seed=2", "bag.draw=1"]
-    assert [arm["name"] for arm in result["arms"]] == ["BLS", "bag.draw=1"]
-    assert result["arms"][0]["seeds"] == ["seed=1", "seed=2"]
+    assert list(result["values"]) == ["BLS.seed=1", "BLS.seed=2", "bag.draw=1"]
+    assert [*result["pooled"]["members"]] == ["BLS", "bag.draw=1"]
+    assert [*result["pooled"]["members"]["BLS"]] == ["seed=1", "seed=2"]
 
 
 def test_scores_over_a_number_are_a_curve(tmp_path: Path) -> None:
@@ -203,8 +202,8 @@ def test_scores_over_a_number_are_a_curve(tmp_path: Path) -> None:
     result, _, _ = evaluate(bench_of_arms(tmp_path, "bls.seed=1", *steps))
     (curve,) = result["curves"]
     assert (curve["name"], curve["variable"]) == ("bag", "ratio")
-    assert [point["at"] for point in curve["points"]] == [0.2, 0.6, 1.0]
-    first, _, last = curve["points"]
+    assert [point["at"] for point in curve["places"]] == [0.2, 0.6, 1.0]
+    first, _, last = curve["places"]
     assert first["models"] == ["bag.ratio=0.2,seed=1", "bag.ratio=0.2,seed=2"]
     assert last["means"]["out"]["mean"] - first["means"]["out"]["mean"] == pytest.approx(0.08)
     assert first["means"]["in"]["spread"] == pytest.approx(np.std([0.0, 0.01], ddof=1))
@@ -235,7 +234,7 @@ def test_a_curve_is_over_the_first_number_of_three_places_or_more(
     result, _, _ = evaluate(bench_of_arms(tmp_path, *steps))
     assert {one["name"]: one["variable"] for one in result["curves"]} == curves
     for one in result["curves"]:
-        places = [(place["at"], len(place["models"])) for place in one["points"]]
+        places = [(place["at"], len(place["models"])) for place in one["places"]]
         assert places == [(number, 2) for number in NUMBERS]
 
 
@@ -262,9 +261,9 @@ def test_states_of_a_training_are_a_curve_over_its_steps() -> None:
 
 
 def test_seeds_of_an_evaluation_are_an_arm_and_no_draws_inside_trainings_seeds() -> None:
-    one = [Scored(f"base#{s}", ModelRef("./base"), drawn=s) for s in (1, 2)]
+    one = [Scored("base", ModelRef("./base"), drawn=s) for s in (1, 2)]
     trained = [
-        Scored(f"m.seed={t}#{s}", ModelRef(f"$m.seed={t}"), drawn=s) for t in (7, 8) for s in (1, 2)
+        Scored(f"m.seed={t}", ModelRef(f"$m.seed={t}"), drawn=s) for t in (7, 8) for s in (1, 2)
     ]
     base, made = find_arms([*one, *trained])
     assert (base.name, dict(base.models)) == ("base", {"#1": "base#1", "#2": "base#2"})

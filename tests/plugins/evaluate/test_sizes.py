@@ -160,14 +160,9 @@ def evaluated(root: Path, *names: str, **options: Any) -> tuple[dict[str, Any], 
 
 def test_sizes_are_columns_side_by_side(tmp_path: Path) -> None:
     result, bench = evaluated(tmp_path, "old", "new")
-    assert [(m["name"], m["size"]) for m in result["models"]] == [
-        ("old@768", 768),
-        ("old@256", 256),
-        ("new@768", 768),
-        ("new@256", 256),
-    ]
+    assert result["sizes"] == {"old@768": 768, "old@256": 256, "new@768": 768, "new@256": 256}
     assert [task["name"] for task in result["tasks"]] == ["code", "pairs"]
-    lost = {(c["model"], c["tasks"]): c for c in result["comparisons"]}["old@256", "all"]
+    lost = {(c["model"], c["on"]): c for c in result["comparisons"]}["old@256", "task"]
     assert lost["difference"] == pytest.approx(-0.05)
     assert lost["low"] == pytest.approx(-0.05)  # the same loss on every example
     lines = (bench.folder / "scores.md").read_text().splitlines()
@@ -182,13 +177,14 @@ def test_two_sizes_are_a_curve_of_each_model_and_seeds_are_pooled_at_each(tmp_pa
     curves = {curve["name"]: curve for curve in result["curves"]}
     assert set(curves) == {"old", "new"}
     assert {curve["variable"] for curve in curves.values()} == {"embedding size"}
-    small, large = curves["new"]["points"]
+    small, large = curves["new"]["places"]
     assert (small["at"], large["at"]) == (256, 768)
     assert small["models"] == ["new.seed=1@256", "new.seed=2@256"]
     gap = large["means"]["task"]["mean"] - small["means"]["task"]["mean"]
     assert gap == pytest.approx(0.05)
-    assert [arm["name"] for arm in result["arms"]] == ["old@768", "old@256", "new@768", "new@256"]
-    assert result["arms"][3]["models"] == ["new.seed=1@256", "new.seed=2@256"]
+    members = result["pooled"]["members"]
+    assert [*members] == ["old@768", "old@256", "new@768", "new@256"]
+    assert [*members["new@256"].values()] == ["new.seed=1@256", "new.seed=2@256"]
 
 
 def test_a_requirement_names_a_task_without_its_size_and_is_judged_at_each(

@@ -190,7 +190,7 @@ def test_test_sets_have_a_column_each_and_one_curve(
     made = folders(run_recipe(parsed, tmp_path / "out", plugins, machine=Machine(), quiet=True))
     scores = json.loads((made["scores"] / "scores.json").read_text())
     for seed in (1, 2):
-        assert scores["scores"][f"one#{seed}"].keys() == {"guard/own", "guard/other"}
+        assert scores["values"][f"one#{seed}"].keys() == {"guard/own", "guard/other"}
 
 
 def test_what_columns_and_lengths_need_is_checked(

@@ -81,7 +81,7 @@ def test_seeds_are_one_arm(plugins: Plugins, place: Path) -> None:
         assert pooled.values["one"][task] == pytest.approx(mean)
         low, high = pooled.interval("one", task) or (1.0, 0.0)
         assert low <= mean <= high
-    ranks = json.loads((made / "scores.json").read_text())["normalised_ranks"]
+    ranks = json.loads((made / "scores.json").read_text())["ranks"]
     assert ranks == pooled.ranks
     assert len(ranks) == 3
     assert "| *normalised rank (0 is best)* |" in (made / "scores.md").read_text()

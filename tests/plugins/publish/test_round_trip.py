@@ -99,7 +99,7 @@ def test_what_is_published_loads_by_its_id_with_equal_vectors_and_scores(
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     assert main(["run", "recipe.yaml", "--out", "out", "--quiet"]) == 0
     assert main(["publish", "out/soup", "me/soup", "--yes", "--licence", "apache-2.0"]) == 0
-    own = json.loads((tmp_path / "out/scores/scores.json").read_text())["scores"]["soup"]["STS12"]
+    own = json.loads((tmp_path / "out/scores/scores.json").read_text())["values"]["soup"]["STS12"]
 
     found = load(hub, sts12, tmp_path / "out" / "soup", tmp_path / "home")
     assert found["equal"]

@@ -226,11 +226,11 @@ def test_a_card_has_the_scores_of_each_size_of_embeddings(
     found = json.loads(path.read_text())
     text = json.dumps(found).replace('"boom"', '"boom@384"').replace('"full"', '"boom@128"')
     found = json.loads(text)
-    for model in found["models"]:
-        name, _, size = model["name"].partition("@")
+    for model in found["fingerprints"]:
+        name, _, size = model.partition("@")
         if size:
             content = model_fingerprint((run.root / name).resolve())
-            model |= {"size": int(size), "fingerprint": content}
+            found["fingerprints"][model], found["sizes"][model] = content, int(size)
     path.write_text(json.dumps(found))
     finish(run.root, "boom")
     text = card(run.root, "boom").text

@@ -76,7 +76,7 @@ def test_many_tasks_are_folded_and_turned(tmp_path: Path) -> None:
     found = json.loads((folder / "scores.json").read_text())
     names = [f"Task{i}" for i in range(40)]
     found["tasks"] = [{**found["tasks"][i % 3], "name": name} for i, name in enumerate(names)]
-    found["scores"] = {m: dict.fromkeys(names, 0.5) for m in SCORES}
+    found["values"] = {m: dict.fromkeys(names, 0.5) for m in SCORES}
     found["intervals"], found["comparisons"] = {}, []
     (folder / "scores.json").write_text(json.dumps(found))
     root = parsed(report(FinishedRun(out), "scores", base=None))

@@ -186,7 +186,7 @@ def test_a_training_ends_early_and_leaves_its_best_model(seen: Seen, plugins: Pl
 
 def test_a_step_evaluate_knows_the_score_of_the_result(seen: Seen) -> None:
     """Nothing was scored but on the way."""
-    written = json.loads((seen.results["scores"] / "scores.json").read_text())["scores"]["member"]
+    written = json.loads((seen.results["scores"] / "scores.json").read_text())["values"]["member"]
     best = seen.scores[_details(seen.results["member"])["result_step"]]
     assert sum(written.values()) / 2 == pytest.approx(best)
 
