@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 from emberge import DataError
@@ -13,6 +13,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    TypeAdapter,
     ValidationError,
     model_validator,
 )
@@ -20,7 +21,7 @@ from pydantic import (
 from emberge_report.charts import Line, line_chart, looks, tree_chart
 from emberge_report.formats import count_digits, format_number
 
-Checked = TypeVar("Checked", bound=BaseModel)
+Checked = TypeVar("Checked")
 
 
 class _Strict(BaseModel):
@@ -188,10 +189,7 @@ def read_figures(step: str, details: Mapping[str, Any]) -> list[Figure]:
     Raises:
         DataError: if a figure is invalid; the message has the step and the field.
     """
-    entries = details.get("figures", ())
-    if not isinstance(entries, Sequence) or isinstance(entries, str):
-        raise DataError(f"'{step}': figures must be a list, not {_cut_value(entries)}")
-    return [_check(Figure, f"'{step}': figures[{i}]", entry) for i, entry in enumerate(entries)]
+    return _check(list[Figure], f"'{step}': figures", details.get("figures", []))
 
 
 def weights_by_layer(step: str, details: Mapping[str, Any]) -> Figure | None:
@@ -223,29 +221,17 @@ def _require_length(what: str, values: Sequence[Any], names: Sequence[str], name
         raise ValueError(f"{what} has {len(values)} values for {len(names)} {names_are}")
 
 
-def _check(kind: type[Checked], location: str, value: Any) -> Checked:
-    """Return a value of an artifact, validated as `kind`; `location` is its step and field.
+def _check(kind: type[Checked], place: str, value: Any) -> Checked:
+    """Return a value of an artifact, validated as `kind`; `place` is its step and field.
 
     Raises:
-        DataError: if it is invalid; the message has the location and the wrong fields below it.
+        DataError: if it is invalid; the message has the place and the wrong fields below it.
     """
     try:
-        return kind.model_validate(value)
+        return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
-        raise DataError("; ".join(dict.fromkeys(_describe_faults(location, error)))) from None
-
-
-def _describe_faults(location: str, error: ValidationError) -> Iterator[str]:
-    for fault in error.errors():
-        field = "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in fault["loc"])
-        is_mapping = isinstance(fault["input"], Mapping)
-        value_text = "" if is_mapping else f", not {_cut_value(fault['input'])}"
-        # Pydantic's own message names classes.
-        text = "must be a mapping" if fault["type"] == "model_type" else fault["msg"]
-        message = text.removeprefix("Value error, ")
-        yield f"{location}{field}: {message[:1].lower()}{message[1:]}{value_text}"
-
-
-def _cut_value(value: Any) -> str:
-    written = repr(value)
-    return written if len(written) <= 40 else f"{written[:39]}…"
+        faults = (
+            f"{'.'.join([place, *map(str, e['loc'])])}: {e['msg'].removeprefix('Value error, ')}"
+            for e in error.errors()
+        )
+        raise DataError("; ".join(dict.fromkeys(faults))) from None

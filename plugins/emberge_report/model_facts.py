@@ -102,7 +102,6 @@ class Anatomy:
     normalised: bool = False
     prompts: Mapping[str, str] = field(default_factory=dict)
     similarity: str = "cosine"
-    sentence_transformer: bool = False
     purpose: ModelKind = EMBEDDER
     code: str = ""
     """Code that a user must trust to load the model, from `auto_map`; "" for a class of transformers."""
@@ -159,7 +158,6 @@ def anatomy(folder: Path) -> Anatomy:
         normalised="Normalize" in kinds,
         prompts=dict(layout.prompts),
         similarity=_allow_word(_SIMILARITIES, overall.get("similarity_fn_name") or "cosine"),
-        sentence_transformer=not layout.bare,
         purpose=purpose_of(folder),
         code=_name_code(config),
         reads=_list_inputs(layout.trunk_folder),
@@ -182,7 +180,6 @@ def _describe_static(folder: Path) -> Anatomy:
         normalised=any(module.kind == "Normalize" for module in read_modules(folder)),
         prompts=dict(prompts) if isinstance(prompts, Mapping) else {},
         similarity=_allow_word(_SIMILARITIES, settings.get("similarity_fn_name") or "cosine"),
-        sentence_transformer=True,
     )
 
 

@@ -125,10 +125,7 @@ def draw_curves(scores: Scores, merged: Collection[str], looks_by_model: Looks) 
     for variable in dict.fromkeys(curve.variable for curve in scores.curves):
         curves = [curve for curve in scores.curves if curve.variable == variable]
         models = {name for curve in curves for point in curve.places for name in point.models}
-        # Models that were trained with a ratio, not only merged.
-        has_bags = variable == "ratio" and not models <= set(merged)
         axis = "ratio, %" if variable == "ratio" else variable
-        axis = "bag ratio, % of every dataset" if has_bags else axis
         means = [
             on for on in scores.headlines() if all(on in p.means for c in curves for p in c.places)
         ]
@@ -137,9 +134,9 @@ def draw_curves(scores: Scores, merged: Collection[str], looks_by_model: Looks) 
             _draw_mean(scores, curves, on, axis, [name for name, _ in levels], looks_by_model)
             for on in means
         ]
-        title = "Scores by bag ratio" if has_bags else f"Scores by {variable}"
         rows = [*_list_rows(scores, curves, means)]
-        found.append(Curves(title, axis, charts, [MEANS[on] for on in means], rows))
+        titles = [MEANS[on] for on in means]
+        found.append(Curves(f"Scores by {variable}", axis, charts, titles, rows))
     return found
 
 

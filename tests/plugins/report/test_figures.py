@@ -116,17 +116,17 @@ BAD: dict[str, tuple[Any, str]] = {
     "a missing row": ({"heat_map": {**MAP, "values": [[1, 2, 3]]}}, r"\.heat_map: .* 2 rows"),
     "a word for a number": (
         {"heat_map": {**MAP, "values": [[1, 2, 3], [1, "2", 3]]}},
-        r"\.heat_map\.values\[1\]\[1\].*'2'",
+        r"0\.heat_map\.values\.1\.1: .*number",
     ),
     "infinity": (
         {"heat_map": {**MAP, "values": [[1, 2, float("inf")], [1, 2, 3]]}},
-        r"\.heat_map\.values\[0\]\[2\]",
+        r"\.heat_map\.values\.0\.2: .*finite",
     ),
     "nothing but rows": ({"heat_map": {"rows": ["a"]}}, r"\.heat_map\.columns.*\.heat_map\.values"),
     "a misspelt key": ({"heat_map": {**MAP, "value": 1}}, r"\.heat_map\.value:"),
     "two at once": ({"heat_map": MAP, "tree": TREE}, "one of 'heat_map', 'lines', 'tree'"),
-    "no mapping": (5, r"\[0\]: must be a mapping, not 5"),
-    "a table of nonsense": ({"table": {"rows": [5]}, "heat_map": MAP}, r"\.table\.rows\[0\]"),
+    "no mapping": (5, r"\.0: .*dictionary"),
+    "a table of nonsense": ({"table": {"rows": [5]}, "heat_map": MAP}, r"\.table\.rows\.0"),
     "a short series": (
         {"lines": {**LINES, "series": {"t": [1]}}},
         r"\.lines: the series 't' has 1",
@@ -137,7 +137,7 @@ BAD: dict[str, tuple[Any, str]] = {
     ),
     "a union of a word": (
         {"tree": {**TREE, "unions": [[0, 1, "low"], [3, 2, 0.2]]}},
-        r"\.tree\.unions\[0\]\[2\]",
+        r"\.tree\.unions\.0\.2",
     ),
 }
 
@@ -152,7 +152,7 @@ def test_what_is_no_figure_names_the_step_and_the_field(name: str) -> None:
 
 @pytest.mark.parametrize("figures", [5, "a map", {"heat_map": MAP}])
 def test_figures_are_a_list(figures: Any) -> None:
-    with pytest.raises(DataError, match="'study': figures must be a list"):
+    with pytest.raises(DataError, match=r"'study': figures: .*valid list"):
         read_figures("study", {"figures": figures})
 
 
@@ -167,5 +167,5 @@ def test_weights_that_a_strategy_computed_are_a_map_of_layers_by_labels() -> Non
 
 
 def test_weights_that_are_no_numbers_name_the_step_and_the_place() -> None:
-    with pytest.raises(DataError, match=r"'fused': weights_by_layer\.values\[0\]\[0\]: .*'half'"):
+    with pytest.raises(DataError, match=r"'fused': weights_by_layer\.values\.0\.0: .*number"):
         weights_by_layer("fused", {"weights_by_layer": {"layers.0": {"a": "half"}}})

@@ -119,7 +119,7 @@ def test_a_page_of_losses_marks_the_lowest_and_shows_them_as_they_are(tmp_path: 
 
 
 def test_scores_over_ratios_are_drawn_with_their_intervals(page: str) -> None:
-    charts = [c for c in parsed(page).iter("svg") if "bag ratio" in c.get("aria-label", "")]
+    charts = [c for c in parsed(page).iter("svg") if "by ratio, %" in c.get("aria-label", "")]
     assert [c.get("aria-label", "").partition(" by ")[0] for c in charts] == [
         "in-domain mean",
         "out-of-domain mean",
@@ -129,7 +129,7 @@ def test_scores_over_ratios_are_drawn_with_their_intervals(page: str) -> None:
         assert sum("stroke-opacity: 0.55" in style for style in strokes) == 3, "intervals"
         # One level, the merge; models that no merge made are no levels.
         assert sum("stroke-dasharray" in style for style in strokes) == 1
-    numbers = next(t for t in parsed(page).iter("table") if "bag ratio" in "".join(t.itertext()))
+    numbers = next(t for t in parsed(page).iter("table") if "ratio, %" in "".join(t.itertext()))
     rows = [[c.text for c in r][1:3] for r in numbers.findall("tbody/tr")]
     assert rows == [["20", "3"], ["60", "3"], ["100", "3"]]
 
@@ -140,22 +140,8 @@ def test_without_seeds_or_numbers_nothing_of_them_is_said(tmp_path: Path) -> Non
     run = scored(tmp_path, out, "bls", "boom")
     assert read_scores(out / "scores").pooled is None
     text = words(report(run, "scores", base=None))
-    for absent in ("Each model by itself", "bag ratio", "seeds (Student", "±"):
+    for absent in ("Each model by itself", "ratio, %", "seeds (Student", "±"):
         assert absent not in text
-
-
-def test_a_sweep_over_a_merges_ratio_is_a_curve_of_its_own(
-    bert: Path, berts: list[Path], tmp_path: Path
-) -> None:
-    (out := tmp_path / "out").mkdir()
-    kept = [f"boom.ratio={ratio}" for ratio in (0.2, 0.6, 1.0)]
-    run = scored(tmp_path, out, *kept)
-    for name, folder in zip(kept, (bert, *berts), strict=False):
-        runs.merged(out, name, folder, {"$base": 1.0})
-    page = report(FinishedRun(out, outside=run.outside), *kept, "scores", base=None)
-    charts = [c for c in parsed(page).iter("svg") if " by ratio, %" in c.get("aria-label", "")]
-    assert charts
-    assert "bag ratio" not in words(page)
 
 
 @pytest.mark.parametrize("seeds", [("",), (".seed=1", ".seed=2")])
