@@ -10,7 +10,7 @@ from emberge import RecipeError, suggest
 
 from emberge_adapt.adapt_data import DataKind
 from emberge_adapt.data_facts import DataFacts
-from emberge_adapt.small_model import StudentPlan
+from emberge_adapt.small_model import BATCH_SIZE, StudentPlan
 
 Effort = Literal["quick", "normal", "thorough"]
 EFFORTS: tuple[Effort, ...] = get_args(Effort)
@@ -56,10 +56,8 @@ class Training:
     """Settings that all trainings of an adaptation share."""
 
     max_length: int
-    batch_size: int
     epochs: int
     learning_rate: str
-    hard_negatives: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,19 +169,16 @@ def choose_training(
     so that a training has enough steps, but few passages no more often than many: their queries are made of
     the documents.
     """
-    longest = max(facts.query_tokens.most, facts.document_tokens.most)
+    longest = max(facts.query_tokens, facts.document_tokens)
     rounded = -(-longest // _LENGTH_STEP) * _LENGTH_STEP
     length = min(max(rounded, _LEAST_LENGTH), _MOST_LENGTH, length_limit or _MOST_LENGTH)
-    batch_size = 32
-    steps = max(1, int(rows * min(list_shares(effort))) // batch_size)
+    steps = max(1, int(rows * min(list_shares(effort))) // BATCH_SIZE)
     are_few = rows < _FEW_ROWS and not facts.is_passages
     most_epochs = _MOST_EPOCHS_OF_FEW if are_few else _MOST_EPOCHS[effort]
     epochs = min(max(1, round(_WANTED_STEPS / steps)), most_epochs)
     rates = next((rates for most, *rates in _LEARNING_RATES if parameters <= most), _SLOWEST_RATES)
     return Training(
         max_length=length,
-        batch_size=batch_size,
         epochs=epochs,
         learning_rate=rates["sts" in facts.tasks],
-        hard_negatives=1,
     )

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 from emberge import (
     CheckpointError,
     DataError,
-    DataRef,
-    EvalSource,
     ModelRef,
     RecipeError,
     RequirementError,
@@ -20,14 +18,14 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.data import describe_small_set, load_eval_set, pick_eval_sets, read_document_rows
-from emberge.files import UnsoundFileError, disk_space_problems, read_regular
+from emberge.data import describe_small_set, read_document_rows
+from emberge.evaluating import read_scores
 from emberge.model_folder import Checkpoint, TextLimit, count_parameters
 from emberge.recipes import is_folder, locate_model
-from emberge.wording import count_noun, human_size
+from emberge.wording import count_noun
 
 from emberge_adapt.adapt_data import AdaptData, DataKind, recognise_data
-from emberge_adapt.adapt_outcome import AdaptOutcome, read_outcome
+from emberge_adapt.adapt_outcome import AdaptOutcome
 from emberge_adapt.adapt_plan import (
     DEFAULT_MODEL,
     PACKAGED_MODEL,
@@ -37,7 +35,7 @@ from emberge_adapt.adapt_plan import (
     hold_out,
 )
 from emberge_adapt.data_facts import DataFacts, read_facts
-from emberge_adapt.recipe_text import write_recipe, write_student_start
+from emberge_adapt.recipe_text import SCORES, write_recipe
 from emberge_adapt.small_model import (
     StudentPlan,
     plan_student,
@@ -48,9 +46,6 @@ if TYPE_CHECKING:
     from emberge import Launcher, Machine, Plugins
 
 RECIPE_FILE = "recipe.yaml"
-_RECIPE_BYTES = 1 << 20
-# Bytes of a parameter in a model, and in the state of the one training that is under way.
-_MODEL_BYTES, _STATE_BYTES = 4, 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,14 +70,7 @@ class Adaptation:
     request: AdaptRequest
     plan: AdaptPlan
     facts: DataFacts
-    parameters: int
     recipe_text: str
-
-    @property
-    def needed_space(self) -> int:
-        """Bytes of the models, and of the state of one training."""
-        models = len(self.plan.member_shares) + 1 + (self.plan.small is not None)
-        return self.parameters * (_MODEL_BYTES * models + _STATE_BYTES)
 
     def preview(self) -> Iterator[str]:
         """Yield what was understood, and what will be done, as lines for the terminal."""
@@ -128,14 +116,14 @@ def prepare(request: AdaptRequest, plugins: Plugins) -> Adaptation:
     folder = _locate_encoder(request.model, plugins)
     facts = read_facts(data, folder, plugins)
     if request.documents is not None:
-        _require_documents(request.documents, data, plugins)
+        _require_documents(request.documents, plugins)
     parameters = count_parameters(Checkpoint(folder)).total
     plan = _build_plan(request, data, facts, parameters, TextLimit.read(folder).longest)
     if request.small is not None:
         small = _plan_small(request.small, plan, folder, plugins)
         plan = replace(plan, small=small)
-        require_student(small, write_student_start(plan), plugins)
-    return Adaptation(request, plan, facts, parameters, write_recipe(plan))
+        require_student(small, request.model, plugins)
+    return Adaptation(request, plan, facts, write_recipe(plan))
 
 
 def _plan_small(kind: str | int, plan: AdaptPlan, folder: Path, plugins: Plugins) -> StudentPlan:
@@ -153,30 +141,20 @@ def _plan_small(kind: str | int, plan: AdaptPlan, folder: Path, plugins: Plugins
     )
 
 
-def _require_documents(documents: str, data: AdaptData, plugins: Plugins) -> None:
-    """Read the further documents once, so that a fault does not end the evaluation after the trainings.
-
-    They are read with the rows of the data's file; with other data, only a run reads them.
+def _require_documents(documents: str, plugins: Plugins) -> None:
+    """Read further documents in rows, so that a fault does not end the evaluation after the trainings.
 
     Raises:
-        DataError: if they are no file, there is no document, or a row has no text.
+        DataError: if they are no file, or a row has no text.
     """
     if not Path(documents).is_file():
         raise DataError(
             f"{documents}: further documents are in one file of rows with text, or with a "
             "document in each line of a .txt file; write them to a file, or name the folder as DATA"
         )
-    path = Path(data.entry.get("path", ""))
-    if data.kind != "rows" or not path.is_file() or path.suffix in (".yaml", ".yml"):
-        return
-    source = EvalSource(
-        path=DataRef(str(path)),
-        columns=data.to_data_entry().columns,
-        documents=DataRef(documents),
-    )
-    readers = plugins.every("reader")
-    for eval_set in pick_eval_sets(source, readers=readers):
-        load_eval_set(eval_set, readers=readers)
+    if _has_rows(documents):
+        for row in read_document_rows(Path(documents), plugins.every("reader")):
+            row.join()
 
 
 def _build_plan(
@@ -266,26 +244,6 @@ def _locate_encoder(model: str, plugins: Plugins) -> Path:
     return folder
 
 
-def require_free_out(out: Path, recipe_text: str) -> None:
-    """Refuse an OUT that has the run of another recipe.
-
-    Raises:
-        RecipeError: if it has; names the remedies.
-    """
-    path = out / RECIPE_FILE
-    try:
-        previous = read_regular(path, limit=_RECIPE_BYTES).decode("utf-8", "replace")
-    except FileNotFoundError:
-        return
-    except (OSError, UnsoundFileError) as error:
-        raise RecipeError(f"{path}: cannot be read ({error}); choose another --out") from None
-    if previous != recipe_text:
-        raise RecipeError(
-            f"{out} has the run of another recipe: other data, or other options; choose another --out, "
-            f"remove {out}, or repeat the command that began that run"
-        )
-
-
 def run_adaptation(
     adaptation: Adaptation,
     out: Path,
@@ -297,13 +255,12 @@ def run_adaptation(
 ) -> AdaptOutcome:
     """Check and run the recipe in `out`, or go on where an earlier call stopped; return the outcome.
 
-    The preview, warnings, and the disk that is needed are printed before the work starts, unless it is
-    `quiet`. If requirements on gain or forgetting are not met, the outcome still is complete.
+    The preview and warnings are printed before the work starts, unless it is `quiet`. If requirements on gain
+    or forgetting are not met, the outcome still is complete.
 
     Raises:
-        RecipeError: if `out` has the run of another recipe, or the check finds errors.
+        RecipeError: if the check finds errors.
     """
-    require_free_out(out, adaptation.recipe_text)
     recipe = parse_recipe(adaptation.recipe_text, plugins)
     show = _ignore_line if quiet else print
     for line in adaptation.preview():
@@ -312,13 +269,9 @@ def run_adaptation(
     report.raise_errors()
     for warning in report.of("warning"):
         show(f"warning: {warning}")
-    needed = adaptation.needed_space
-    show(f"needs: {human_size(needed)} on disk")
-    for problem in disk_space_problems(needed, out, out):
-        raise RecipeError(problem)
     with contextlib.suppress(RequirementError):  # the outcome names what is missing
         run_recipe(recipe, out, plugins, machine=machine, launcher=launcher, quiet=quiet)
-    return read_outcome(out, adaptation.plan, adaptation.facts)
+    return AdaptOutcome(out, read_scores(out / SCORES), adaptation.plan)
 
 
 def _ignore_line(line: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,30 +22,13 @@ SHOWN_CHARACTERS = 90
 SAMPLED_TEXTS = 400
 COVERED_SHARE = 0.95
 FEWEST_ROWS = 50
-# The remedy for unknown columns in a recipe, and on the command line.
-_RECIPE_HINT = re.compile(r"write columns: .* in the entry")
-_COLUMNS_HINT = "write --columns query=…,document=… (and negative, score or label)"
-# A recipe's words for the parts of a row, where a message has them, and those of --columns.
-_PART_WORDS = {
-    "columns: anchor names": "--columns query names",
-    "columns: positive names": "--columns document names",
-    "no column for the anchor": "no column for the query",
-    "no column for the positive": "no column for the document",
-}
-
-
-@dataclass(frozen=True)
-class TokenLengths:
-    """Tokens of the texts of one side: their mean, and the number that most texts do not exceed."""
-
-    mean: float
-    most: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataFacts:
     """Facts of all rows: their number, tasks, distinct texts, tokens of both sides, and the first rows.
 
+    `query_tokens` and `document_tokens` are the numbers that most texts do not exceed.
     Of documents (`is_passages`) they are the facts of passages, whose headings stand for queries.
     """
 
@@ -56,8 +38,8 @@ class DataFacts:
     queries: int
     documents: int
     has_negatives: bool
-    query_tokens: TokenLengths
-    document_tokens: TokenLengths
+    query_tokens: int
+    document_tokens: int
     columns: str = ""
     examples: tuple[Example, ...] = ()
     notes: tuple[str, ...] = ()
@@ -137,8 +119,8 @@ def read_facts(data: AdaptData, model_folder: Path, plugins: Plugins) -> DataFac
         queries=len(sample.query_hashes),
         documents=len(sample.document_hashes),
         has_negatives=sample.has_negatives and not rows.draws,
-        query_tokens=_measure_lengths(count_tokens(sample.queries)),
-        document_tokens=_measure_lengths(count_tokens(sample.documents or sample.queries)),
+        query_tokens=_cover_lengths(count_tokens(sample.queries)),
+        document_tokens=_cover_lengths(count_tokens(sample.documents or sample.queries)),
         columns=rows.columns,
         examples=tuple(sample.first),
         notes=rows.notes,
@@ -167,7 +149,8 @@ def _read_rows(data: AdaptData, readers: Sequence[Reader]) -> _AdaptRows:
             [data.to_data_entry()], readers=readers, resolve=lambda reference: Path(reference.text)
         )
     except DataError as error:
-        raise DataError(_use_verb_words(str(error))) from error
+        words = "; on the command line: --columns query=…,document=…"
+        raise DataError(f"{error}{words if 'columns:' in str(error) else ''}") from error
     _require_partners(data, sets)
     return _AdaptRows(
         count=sum(map(len, sets)),
@@ -177,13 +160,6 @@ def _read_rows(data: AdaptData, readers: Sequence[Reader]) -> _AdaptRows:
         columns="; ".join(dict.fromkeys(one_set.columns for one_set in sets if one_set.columns)),
         draws=any(one_set.draws for one_set in sets),
     )
-
-
-def _use_verb_words(message: str) -> str:
-    """Return an error of the recipe's reader in the words of `--columns`."""
-    for recipe_words, verb_words in _PART_WORDS.items():
-        message = message.replace(recipe_words, verb_words)
-    return _RECIPE_HINT.sub(_COLUMNS_HINT, message)
 
 
 def _read_judged_rows(data: AdaptData, readers: Sequence[Reader]) -> _AdaptRows:
@@ -260,7 +236,6 @@ def _build_counter(tokenizer: Any) -> Callable[[Sequence[str]], list[int]]:
     return count_tokens
 
 
-def _measure_lengths(lengths: Sequence[int]) -> TokenLengths:
-    ordered = sorted(lengths)
-    place = min(len(ordered) - 1, int(COVERED_SHARE * len(ordered)))
-    return TokenLengths(sum(ordered) / len(ordered), ordered[place])
+def _cover_lengths(lengths: Sequence[int]) -> int:
+    """Return the length that `COVERED_SHARE` of the texts do not exceed."""
+    return sorted(lengths)[min(len(lengths) - 1, int(COVERED_SHARE * len(lengths)))]

@@ -13,6 +13,7 @@ from emberge.wording import count_noun
 
 from emberge_adapt.adapt_plan import AdaptPlan
 from emberge_adapt.data_facts import COVERED_SHARE
+from emberge_adapt.small_model import BATCH_SIZE
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -33,6 +34,7 @@ def write_recipe(plan: AdaptPlan) -> str:
     is_generated = plan.data_kind == "documents"
     return _load_template().render(
         plan=plan,
+        batch_size=BATCH_SIZE,
         source=plan.data.get("path", plan.data.get("hub")),
         training=plan.training,
         small=plan.small,
@@ -59,16 +61,6 @@ def write_recipe(plan: AdaptPlan) -> str:
             "$scores",
         ],
     )
-
-
-def write_student_start(plan: AdaptPlan) -> str:
-    """Return a recipe of the step that a student begins with, on the base, to check it."""
-    base, small = _write_literal(plan.model), plan.small
-    if small is None or small.layers is None:
-        step = f"static_model: {{teacher: {base}}}"
-    else:
-        step = f"cut_layers: {{model: {base}, layers: {small.layers}}}"
-    return f"steps:\n  {SMALL}:\n    {step}\n"
 
 
 @functools.cache

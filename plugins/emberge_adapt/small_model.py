@@ -23,7 +23,8 @@ _WANTED_STEPS: Mapping[str, int] = {"quick": 200, "normal": 400, "thorough": 100
 _MOST_PASSES = 20
 # The most further documents that a student reads, by the effort.
 _MOST_DOCUMENTS: Mapping[str, int] = {"quick": 5_000, "normal": 20_000, "thorough": 100_000}
-_BATCH_SIZE = 32
+# Examples of a batch of every training.
+BATCH_SIZE = 32
 # Learning rates of a student of layers, and of one that is a table of tokens' vectors.
 _RATE, _STATIC_RATE = "5e-4", "3e-3"
 
@@ -38,20 +39,12 @@ class StudentPlan:
     layers: int | None
     of_layers: int
     epochs: int
-    batch_size: int = _BATCH_SIZE
     documents: int = 0
 
     @property
     def learning_rate(self) -> str:
         """The highest learning rate, as the recipe has it."""
         return _STATIC_RATE if self.layers is None else _RATE
-
-    @property
-    def larger(self) -> str:
-        """The option of the next larger student; "" if that is the model itself."""
-        if self.layers is None:
-            return "--small, which keeps layers"
-        return f"--small {self.layers + 1}" if self.layers + 1 < self.of_layers else ""
 
     @property
     def summary(self) -> str:
@@ -108,22 +101,24 @@ def plan_student(
             "would be as large; name fewer, or --small static"
         )
     documents = min(documents, _MOST_DOCUMENTS[effort])
-    steps = max(1, (rows + documents) // _BATCH_SIZE)
+    steps = max(1, (rows + documents) // BATCH_SIZE)
     epochs = min(max(1, round(_WANTED_STEPS[effort] / steps)), _MOST_PASSES)
     return StudentPlan(layers=layers, of_layers=of_layers, epochs=epochs, documents=documents)
 
 
-def require_student(plan: StudentPlan, recipe_text: str, plugins: Plugins) -> None:
+def require_student(plan: StudentPlan, model: str, plugins: Plugins) -> None:
     """Check that the student can be made of the base, by the step that begins it, before any work.
 
-    `recipe_text` is that step on the base, whose layers and tokenizer the merged model has.
+    The merged model has the layers and the tokenizer of the base, whose reference is `model`.
 
     Raises:
         CheckpointError: if the step finds an error.
     """
     from emberge import check_recipe, parse_recipe
 
-    problems = check_recipe(parse_recipe(recipe_text, plugins), plugins).errors
-    for problem in problems:
+    model = model.replace("$", "$$")  # names no step
+    static, cut = {"teacher": model}, {"model": model, "layers": plan.layers}
+    step = {"static_model": static} if plan.layers is None else {"cut_layers": cut}
+    for problem in check_recipe(parse_recipe({"steps": {"small": step}}, plugins), plugins).errors:
         remedy = "" if plan.layers is None else "; or take --small static, which needs no layers"
         raise CheckpointError(f"--small: {problem.message}{remedy}")

@@ -70,7 +70,7 @@ def main() -> None:
         )
         elsewhere = outcome.scores.difference(outcome.model, "elsewhere")
         print(
-            f"| {name} | {documents:,} | {outcome.facts.rows:,} | {100 * base:.1f} | {100 * model:.1f} "
+            f"| {name} | {documents:,} | {outcome.plan.rows:,} | {100 * base:.1f} | {100 * model:.1f} "
             f"| {describe(outcome.gain)} | {describe(elsewhere)} |",
             flush=True,
         )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from emberge_adapt import AdaptPlan, DataFacts, StudentPlan, TokenLengths, Training
+from emberge_adapt import AdaptPlan, DataFacts, StudentPlan, Training
 
-TRAINING = Training(max_length=64, batch_size=32, epochs=2, learning_rate="5e-5", hard_negatives=1)
+TRAINING = Training(max_length=64, epochs=2, learning_rate="5e-5")
 PLAN = AdaptPlan(
     data={"path": "pairs.csv"},
     model="./base",
@@ -21,6 +21,6 @@ FACTS = DataFacts(
     queries=2000,
     documents=1500,
     has_negatives=False,
-    query_tokens=TokenLengths(10, 18),
-    document_tokens=TokenLengths(70, 121),
+    query_tokens=18,
+    document_tokens=121,
 )

@@ -77,7 +77,7 @@ def test_it_ends_with_a_model_that_loads_and_a_screen(run: Run) -> None:
     from sentence_transformers import SentenceTransformer
 
     assert run.code in (0, 3)
-    assert f'SentenceTransformer("{run.out / "model"}")' in run.text
+    assert f"model       {run.out / 'model'}" in run.text
     vectors = SentenceTransformer(str(run.out / "model"), device="cpu").encode(["open a file"])
     assert vectors.shape[0] == 1
     assert (run.out / "report" / "report.html").is_file()
@@ -88,11 +88,10 @@ def test_it_ends_with_a_model_that_loads_and_a_screen(run: Run) -> None:
     assert len(artifact["parents"]) == 2
 
 
-def test_what_was_understood_and_what_it_needs_is_told_first(run: Run) -> None:
+def test_what_was_understood_is_told_first(run: Run) -> None:
     lines = run.text.splitlines()
     assert "300 rows for retrieval" in lines[0]
     assert "anchor = frage, positive = antwort" in lines[1]
-    assert any(line.startswith("needs: ") and line.endswith(" on disk") for line in lines)
     assert any("warning: with" in line for line in lines) == ("90 test queries" in run.text)
 
 
@@ -120,12 +119,13 @@ def test_the_student_has_fewer_layers_and_embeds_texts_nearly_like_the_model(lar
     page = (large.out / "report" / "report.html").read_text("utf-8")
     assert "small" in page
     lines = large.text.splitlines()
-    assert f"            {large.out / 'small'}" in lines
+    assert f"small       {large.out / 'small'} (1 of 3 layers)" in lines
     assert any("then a smaller model of the result: 1 of 3 layers" in line for line in lines)
     scores = json.loads((large.out / "scores" / "scores.json").read_text("utf-8"))
     (kept,) = (one for one in scores["requirements"] if one["demand"] == "keeps")
     assert (kept["model"], kept["other"]) == ("small", "model")
-    assert ("cannot show that" in large.text or "too small" in large.text) == (not kept["met"])
+    assert kept["text"] in large.text
+    assert ("too small" in large.text) == (not kept["met"])
 
 
 def finished_folders(out: Path) -> set[str]:
@@ -172,15 +172,6 @@ def test_from_python_the_same_call_gives_model_scores_report_and_recipe(
     assert result.load(device="cpu").encode(["open a file"]).shape[0] == 1
     assert str(result) in large.text
     assert "gain" in result._repr_html_()
-
-
-def test_an_out_of_another_adaptation_is_refused(
-    run: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run.repeat("--effort", "normal")[0] == 2
-    error = capsys.readouterr().err
-    assert f"{run.out} has the run of another recipe" in error
-    assert "choose another --out" in error
 
 
 def refuse(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -264,7 +255,7 @@ def test_a_static_student_reads_pairs_and_documents(tmp_path: Path, bert: Path) 
     assert result.small is not None
     model = SentenceTransformer(result.small, device="cpu")
     assert type(model[0]).__name__ == "StaticEmbedding"
-    assert "one vector for each token: " in str(result)
+    assert "(one vector for each token)" in str(result)
     card = (Path(result.small) / "README.md").read_text("utf-8")
     assert "| Dimension | 32 |" in card
     assert "| Longest text | any |" in card

@@ -11,12 +11,10 @@ from emberge import load_plugins, parse_recipe
 from emberge_adapt import (
     AdaptPlan,
     DataFacts,
-    TokenLengths,
     Training,
     choose_training,
     hold_out,
     write_recipe,
-    write_student_start,
 )
 
 from tests.support.adapt_plans import FACTS, PLAN, STUDENT
@@ -234,20 +232,6 @@ def test_a_student_reads_further_documents_up_to_a_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("layers", "step"),
-    [
-        (3, {"cut_layers": {"model": "./base", "layers": 3}}),
-        (None, {"static_model": {"teacher": "./base"}}),
-    ],
-)
-def test_a_student_is_checked_by_the_step_that_it_begins_with(
-    layers: int | None, step: dict[str, Any]
-) -> None:
-    text = write_student_start(replace(PLAN, small=replace(STUDENT, layers=layers)))
-    assert yaml.safe_load(text)["steps"] == {"small": step}
-
-
-@pytest.mark.parametrize(
     ("rows", "dev", "test"),
     [(50, 10, 17), (300, 50, 100), (500, 50, 100), (2000, 200, 300), (100_000, 500, 1000)],
 )
@@ -269,9 +253,9 @@ def choose(facts: DataFacts = FACTS, **changes: Any) -> Training:
 def test_the_length_holds_the_texts_within_the_models_limit() -> None:
     assert choose().max_length == 128
     assert choose(length_limit=100).max_length == 100
-    short = replace(FACTS, document_tokens=TokenLengths(8, 9))
+    short = replace(FACTS, document_tokens=9)
     assert choose(short).max_length == 32
-    endless = replace(FACTS, document_tokens=TokenLengths(900, 4000))
+    endless = replace(FACTS, document_tokens=4000)
     assert choose(endless, length_limit=None).max_length == 256
 
 

@@ -36,9 +36,6 @@ def test_by_default_it_is_half_of_the_layers(bert: Path) -> None:
     assert (student.layers, student.of_layers) == (1, 3)
     assert plan(2, bert).layers == 2
     assert plan("static", bert).layers is None
-    # The next larger one is smaller than the model.
-    assert [plan(kind, bert).larger for kind in (1, 2)] == ["--small 2", ""]
-    assert "--small" in plan("static", bert).larger
     with pytest.raises(RecipeError, match=r"me/base has 3 layers.*name fewer"):
         plan(3, bert)
 
