@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emberge import CheckpointError
+from emberge import CheckpointError, RecipeError
 from emberge.evaluating import read_scores
 from emberge.files import JSON_LIMIT, read_json, read_regular
 from emberge.hashes import HashCache
@@ -28,10 +27,8 @@ from emberge.results import (
 )
 from emberge.wording import NAME_REMARK, hide_places, join_some
 
-from emberge_publish.hub_repository import Content, Repository
-from emberge_publish.publication import CARD, Choices, Publication
+from emberge_publish.publication import CARD, NAME, RECORD, Choices, Content, Publication
 
-RECORD = "artifact.json"
 _NO_LICENCE = "no licence is stated; state one by --licence ID, in a recipe by `licence: ID`"
 
 
@@ -42,20 +39,24 @@ def prepare(folder: Path, choices: Choices) -> Publication:
         CheckpointError: if the folder is not a model that a step made, or files changed after the step.
         RecipeError: if the name is not of the form `owner/name`.
     """
-    repository = Repository(choices.name)
+    if not NAME.fullmatch(choices.name):
+        raise RecipeError(
+            f"'{choices.name}' is no name of a model on a hub; write it as owner/name"
+        )
     result = folder.absolute()
     _require_model(result)
     require_sound_result(result)
     record = read_json(result / RECORD)
-    chosen = choose_files(result.resolve(), record)
-    card = complete_card(_read_card(chosen.files), str(record.get("step")), choices).encode()
-    files: dict[str, Content] = {**chosen.files, CARD: card}
+    chosen, left = choose_files(result.resolve(), record)
+    card = complete_card(_read_card(chosen), str(record.get("step")), choices).encode()
+    files: dict[str, Content] = {**chosen, CARD: card}
     files[RECORD] = record_text(hide_places(with_contents(record, {CARD: card}))).encode()
     licence = choices.licence or stated_licence(read_front_matter(result))
     notes = [f"NOT MET: {requirement}" for requirement in _find_unmet(result)]
     notes += [] if licence else [_NO_LICENCE]
-    notes += list_left_notes(chosen.unpublished)
-    return Publication(choices, repository, dict(sorted(files.items())), licence, notes)
+    if left:
+        notes.append(f"not uploaded, as {RECORD} does not name them: {join_some(left, 6)}")
+    return Publication(choices, dict(sorted(files.items())), licence, notes)
 
 
 def complete_card(text: str, step: str, choices: Choices) -> str:
@@ -122,16 +123,8 @@ def _find_unmet(folder: Path) -> list[str]:
     return list(unmet)
 
 
-@dataclass(frozen=True)
-class ChosenFiles:
-    """Files to publish by name, and names of files left out because the result's record lacks them."""
-
-    files: Mapping[str, Path]
-    unpublished: tuple[str, ...]
-
-
-def choose_files(folder: Path, record: Mapping[str, Any]) -> ChosenFiles:
-    """Return the files of a result that `record` (its artifact.json) names, and the card.
+def choose_files(folder: Path, record: Mapping[str, Any]) -> tuple[dict[str, Path], list[str]]:
+    """Return the files of a result that `record` (its artifact.json) names, and the names of others.
 
     Training states, logs, hidden files and links are never published.
 
@@ -152,18 +145,8 @@ def choose_files(folder: Path, record: Mapping[str, Any]) -> ChosenFiles:
             "published; put a copy in its place"
         )
     unnamed = {name for name in paths_by_name if name not in named_files} | set(links)
-    return ChosenFiles(
-        {name: path for name, path in paths_by_name.items() if name in named_files},
-        tuple(sorted(unnamed)),
-    )
-
-
-def list_left_notes(left: tuple[str, ...]) -> list[str]:
-    """Return a note on the files that are not uploaded; empty if there are none."""
-    if not left:
-        return []
-    name_list = join_some(left, 6)
-    return [f"not uploaded, as {RECORD} does not name them: {name_list}"]
+    chosen = {name: path for name, path in paths_by_name.items() if name in named_files}
+    return chosen, sorted(unnamed)
 
 
 def _find_links(folder: Path) -> Iterator[str]:

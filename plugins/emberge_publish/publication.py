@@ -1,16 +1,30 @@
-"""Publication of a model: its files, their comparison with the hub's, and the upload."""
+"""Publication of a model: its files, what a hub has already, and the upload through huggingface_hub."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from emberge import RecipeError
-from emberge.wording import code_span, join_some, table_lines
+from emberge import EmbergeError, RecipeError
+from emberge.wording import human_size, join_some
 
-from emberge_publish.hub_repository import Content, FileOnHub, Remote, Repository
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+CARD, RECORD = "README.md", "artifact.json"
+Content = Path | bytes
+NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
+# Files that hubs write into a repository themselves.
+_HUB_FILES = (".gitattributes",)
+
+
+class HubError(EmbergeError):
+    """Refusal or failure of a hub."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +39,7 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Outcome of an upload: the commit, the page, and the number of files sent and their bytes."""
+    """Outcome of an upload: the commit, the page, and the number of files and their bytes."""
 
     commit: str
     url: str
@@ -34,155 +48,157 @@ class Published:
 
 
 @dataclass(frozen=True)
+class Remote:
+    """Repository on a hub: its last commit, and git's hash of each file, None for large files.
+
+    `commit` is None if it does not exist.
+    """
+
+    commit: str | None = None
+    blobs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Publication:
     """Model that is ready to be published: its files, its licence, and notes to the publisher."""
 
     choices: Choices
-    repository: Repository
     files: Mapping[str, Content]
     licence: str | None
     notes: Sequence[str]
 
-    def planned(self, remote: Remote) -> list[PlannedFile]:
-        """Return every file with its state compared with the repository."""
-        return plan_files(self.files, remote)
-
-    def lines(self, planned: Sequence[PlannedFile], remote: Remote) -> Iterator[str]:
-        """Yield the lines of the terminal that list what would be uploaded."""
-        visibility = "private" if self.choices.private else "public"
-        state = "is there" if remote.commit else f"will be created, {visibility}"
-        yield f"{self.repository.url} ({state}), {self.licence_words}"
-        yield from list_files({(file.path, file.size): file.state for file in planned})
-        to_send = [file for file in planned if file.state in ("new", "changed")]
-        yield f"{len(to_send)} of {len(planned)} files to send, {shown_size(sum(o.size for o in to_send))}"
-        yield from (f"note: {note}" for note in self.notes)
-
     @property
-    def licence_words(self) -> str:
-        """The licence in words."""
-        return f"licence {self.licence}" if self.licence else "no licence"
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(map(_measure, self.files.values()))
 
-    def table(self) -> list[str]:
-        """Return the lines of a Markdown table of the files with their sizes."""
-        rows = [
-            [code_span(path), shown_size(measure_content(content))]
-            for path, content in self.files.items()
-        ]
-        return table_lines(["File", "Size"], rows, "lr")
-
-    def preview(self) -> Iterator[str]:
-        """Yield the lines of a dry run: files, licence, notes and card."""
-        sizes = {path: measure_content(content) for path, content in self.files.items()}
-        yield f"{self.choices.name}: what would be uploaded"
-        yield from list_files(dict.fromkeys(sizes.items(), ""))
-        yield f"{len(sizes)} files, {shown_size(sum(sizes.values()))}"
-        yield ""
-        yield self.licence_words
+    def lines(self, remote: Remote | None = None) -> Iterator[str]:
+        """Yield the lines of the terminal that list what would be uploaded; a dry run has no `remote`."""
+        if remote is None:
+            yield f"{self.choices.name}: what would be uploaded"
+        else:
+            created = f"will be created, {'private' if self.choices.private else 'public'}"
+            yield f"{_open_hub().endpoint}/{self.choices.name} ({'is there' if remote.commit else created})"
+        width = max(map(len, self.files), default=0)
+        for path, content in self.files.items():
+            yield f"  {path:<{width}}  {human_size(_measure(content)):>9}"
+        yield f"{len(self.files)} files, {human_size(self.size)}"
+        yield f"licence {self.licence}" if self.licence else "no licence"
+        if lost := self._list_others(remote or Remote()):
+            yield f"deleted from the repository: {join_some(lost, 6)}"
         yield from (f"note: {note}" for note in self.notes)
-        yield ""
-        yield f"{CARD}:"
-        card = self.files[CARD]
-        assert isinstance(card, bytes)  # prepare completes it
-        yield from (f"  {line}".rstrip() for line in card.decode().splitlines())
 
-    def require_free(self, planned: Sequence[PlannedFile]) -> None:
+    def require_token(self) -> None:
+        """Check that a user is logged in.
+
+        Raises:
+            HubError: if no user is logged in.
+        """
+        from huggingface_hub import get_token
+
+        if not get_token():
+            raise HubError(
+                f"{self.choices.name}: nobody is logged in at the hub; run `hf auth login` with a "
+                "token that may write"
+            )
+
+    def read_remote(self) -> Remote:
+        """Return the repository's state.
+
+        Raises:
+            HubError: if the hub refuses or fails.
+        """
+        from huggingface_hub.errors import RepositoryNotFoundError
+
+        with self._ask_hub() as hub:
+            try:
+                info = hub.model_info(self.choices.name, files_metadata=True)
+            except RepositoryNotFoundError as error:
+                if error.response.status_code == 404:
+                    return Remote()
+                raise
+        files = [file for file in info.siblings or () if file.rfilename not in _HUB_FILES]
+        return Remote(info.sha, {f.rfilename: None if f.lfs else f.blob_id for f in files})
+
+    def is_in(self, remote: Remote) -> bool:
+        """Return whether the repository has exactly these files, large ones by the hashes in the record."""
+        return self.files.keys() == remote.blobs.keys() and all(
+            blob is None or blob == _hash_blob(self.files[path])
+            for path, blob in remote.blobs.items()
+        )
+
+    def require_free(self, remote: Remote) -> None:
         """Check that the upload replaces or deletes nothing unless `replace` is set.
 
         Raises:
             RecipeError: if the repository has other content and `replace` is not set.
         """
-        lost_paths = [file.path for file in planned if file.state in ("changed", "removed")]
-        if lost_paths and not self.choices.replace:
-            path_list = join_some(lost_paths, 4)
+        if remote.blobs and not self.choices.replace and not self.is_in(remote):
             raise RecipeError(
-                f"{self.choices.name}: the repository has other content already ({path_list}); "
-                "choose another name, or give --replace, after which it has exactly the files above (its "
-                "history keeps the others)"
+                f"{self.choices.name}: the repository has other content already "
+                f"({join_some([*remote.blobs], 4)}); choose another name, or give --replace, after which it "
+                "has exactly the files above (its history keeps the others)"
             )
 
-    def upload(self, planned: Sequence[PlannedFile], remote: Remote) -> Published:
-        """Upload the files that differ in one commit, and return the outcome.
+    def upload(self, remote: Remote) -> Published:
+        """Upload the files in one commit that deletes all others, and return the outcome.
+
+        The hub's client sends no file that the hub has already.
 
         Raises:
-            HubError: if the hub refuses or fails.
+            HubError: if the hub refuses or fails, or somebody else changed the repository.
         """
+        from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+        name = self.choices.name
         if remote.commit is None:
-            remote = self.repository.create(self.choices.private)
-            planned = self.planned(remote)
-            self.require_free(planned)
-        to_send = [file for file in planned if file.state in ("new", "changed")]
-        removed = [file.path for file in planned if file.state == "removed"]
-        commit = remote.commit or ""
-        if to_send or removed:
-            contents = {file.path: self.files[file.path] for file in to_send}
-            commit = self.repository.commit(contents, removed, commit)
-        return Published(
-            commit, self.repository.url, len(to_send), sum(file.size for file in to_send)
-        )
+            with self._ask_hub() as hub:
+                hub.create_repo(name, private=self.choices.private)
+            remote = self.read_remote()
+        operations: list[CommitOperationAdd | CommitOperationDelete] = [
+            *(CommitOperationAdd(path, content) for path, content in self.files.items()),
+            *(CommitOperationDelete(path, is_folder=False) for path in self._list_others(remote)),
+        ]
+        with self._ask_hub() as hub:
+            done = hub.create_commit(
+                name,
+                operations,
+                commit_message="Publish with emberge",
+                parent_commit=remote.commit,
+            )
+        return Published(str(done.oid), f"{hub.endpoint}/{name}", len(self.files), self.size)
+
+    def _list_others(self, remote: Remote) -> list[str]:
+        """Return the files of the repository that are none of these."""
+        return [path for path in remote.blobs if path not in self.files]
+
+    @contextmanager
+    def _ask_hub(self) -> Iterator[HfApi]:
+        """Yield the hub's client, and turn its errors in the block into a HubError."""
+        from huggingface_hub import errors
+
+        try:
+            yield _open_hub()
+        except (errors.HfHubHTTPError, errors.HTTPError, OSError, RuntimeError) as error:  # type: ignore[attr-defined]
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise HubError(
+                f"{self.choices.name}: the hub refused or failed ({reason}); what was uploaded is kept, so "
+                "that the same command goes on with what is missing"
+            ) from error
 
 
-CARD = "README.md"
-# Files that hubs write into a repository themselves.
-_HUB_FILES = (".gitattributes",)
-State = Literal["new", "changed", "same", "removed"]
+def _open_hub() -> HfApi:
+    from huggingface_hub import HfApi
+
+    return HfApi(library_name="emberge")
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedFile:
-    """File to publish: its path, size in bytes, and state compared with the repository."""
-
-    path: str
-    size: int
-    state: State
-
-
-def plan_files(files: Mapping[str, Content], remote: Remote) -> list[PlannedFile]:
-    """Return every file with its state compared with the repository, then the repository's other files."""
-    planned = [_plan_file(path, content, remote) for path, content in files.items()]
-    hub_only = [path for path in remote.files if path not in files and path not in _HUB_FILES]
-    return planned + [PlannedFile(path, remote.files[path].size, "removed") for path in hub_only]
-
-
-def _plan_file(path: str, content: Content, remote: Remote) -> PlannedFile:
-    size = measure_content(content)
-    hub_file = remote.files.get(path)
-    if hub_file is None:
-        return PlannedFile(path, size, "new")
-    is_same = hub_file.size == size and _is_same(content, size, hub_file)
-    return PlannedFile(path, size, "same" if is_same else "changed")
-
-
-def _is_same(content: Content, size: int, hub_file: FileOnHub) -> bool:
-    """Return whether the content has the hub's hash: SHA-256 for a large file, git's for others."""
-    is_large = hub_file.sha256 is not None
-    digest = hashlib.sha256() if is_large else hashlib.sha1(usedforsecurity=False)
-    if not is_large:
-        digest.update(f"blob {size}\0".encode())
-    if isinstance(content, bytes):
-        digest.update(content)
-    else:
-        with content.open("rb") as file:
-            while piece := file.read(1 << 20):
-                digest.update(piece)
-    return digest.hexdigest() == (hub_file.sha256 or hub_file.blob)
-
-
-def measure_content(content: Content) -> int:
+def _measure(content: Content) -> int:
     """Return a content's number of bytes."""
     return len(content) if isinstance(content, bytes) else content.stat().st_size
 
 
-def list_files(states: Mapping[tuple[str, int], str]) -> Iterator[str]:
-    """Yield an aligned line for each (path, size in bytes) with its state."""
-    width = max(len(path) for path, _ in states)
-    for (path, size), state in states.items():
-        yield f"  {path:<{width}}  {shown_size(size):>9}  {state}".rstrip()
-
-
-def shown_size(size: float) -> str:
-    """Return a number of bytes as text, with three digits and a decimal unit."""
-    for unit in ("B", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} GB"
+def _hash_blob(content: Content) -> str:
+    """Return git's hash of a content."""
+    data = content if isinstance(content, bytes) else content.read_bytes()
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()

@@ -1,32 +1,26 @@
-"""The `publish` step: gathers a model's files for a hub, and uploads them on request."""
+"""The `publish` step: uploads a model with its card to a hub."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
-import re
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from emberge import Artifact, Model, ModelRef, Preflight, Problem, Step, StepRef, Workspace
+from emberge import Artifact, ModelRef, Preflight, Problem, Step, StepRef, Workspace
 from emberge.wording import code_block, prose
 
 TABLE = "published.md"
-_NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Publish(Step):
     """Publish a model on a hub with the card that the run wrote.
 
-    Without `upload` the step only gathers the files; `emberge publish` then shows them, asks and uploads.
-    With `upload` the model is uploaded when the step runs. Such a run needs `--allow-upload`, and is refused
-    before any work without it. If a requirement of a step in `after` is not met, nothing is gathered or
-    uploaded, the result says why, and the run ends with exit code 3.
-
-    The result has `published.md`, a table of the files with their sizes.
+    The model is uploaded when the step runs. Such a run needs `--allow-upload`, and is refused before any
+    work without it. If a requirement of a step in `after` is not met, nothing is uploaded, the result says
+    why, and the run ends with exit code 3. The result has `published.md`, the list of the files with their
+    sizes.
 
     Example:
         soup:
@@ -34,7 +28,7 @@ class Publish(Step):
         scores:
           evaluate: {models: [$soup], evaluators: {mteb: {tasks: [STS12]}}}
         public:
-          publish: {model: $soup, name: me/soup, licence: mit, after: $scores, upload: true}
+          publish: {model: $soup, name: me/soup, licence: mit, after: $scores}
     """
 
     produces = "file"
@@ -46,8 +40,6 @@ class Publish(Step):
     after: tuple[StepRef, ...] = ()
     """Steps to wait for, such as evaluations whose scores are published with the model. If a requirement of
     one is not met, the model is not published."""
-    upload: bool = False
-    """Upload when the step runs, which needs `emberge run --allow-upload`."""
     private: bool = False
     """Create a repository that only you and your team see."""
     replace: bool = False
@@ -56,19 +48,23 @@ class Publish(Step):
     """The model's licence, by the hub's identifier; by default the one that its card states."""
 
     def uploads_to(self) -> Sequence[str]:
-        return (self.name,) if self.upload else ()
+        return (self.name,)
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        if not _NAME.fullmatch(self.name):
+        from huggingface_hub import get_token
+
+        from emberge_publish.publication import NAME
+
+        if not NAME.fullmatch(self.name):
             yield context.problem(f"'{self.name}' is no name on a hub; write owner/name", "name")
         if self.model.adapter is not None:
             fault = (
                 f"{self.model}: publish the model and its adapter one by one, or merge them first"
             )
             yield context.problem(fault, "model")
-        if self.upload and not _is_logged_in():
+        if not get_token():
             fault = "nobody is logged in at the hub; run `hf auth login` before the step runs"
-            yield context.warning(fault, "upload")
+            yield context.warning(fault)
 
     def run(self, workspace: Workspace) -> Artifact:
         if unmet := list(self._list_unmet(workspace)):
@@ -83,46 +79,21 @@ class Publish(Step):
         publication = prepare(model.adapter or model.folder, choices)
         for note in publication.notes:
             workspace.warn(note)
-        details: dict[str, Any] = {
+        publication.require_token()
+        remote = publication.read_remote()
+        lines = code_block("\n".join(publication.lines(remote)), "text")
+        publication.require_free(remote)
+        workspace.progress(0, len(publication.files), "files")
+        published = publication.upload(remote)
+        workspace.progress(len(publication.files), len(publication.files), "files")
+        details = {
             "name": self.name,
             "licence": publication.licence,
-            "uploaded": False,
+            "uploaded": True,
             "table": TABLE,
+            **dataclasses.asdict(published),
         }
-        if self.upload:
-            publication.repository.require_token()
-            remote = publication.repository.read_state()
-            planned = publication.planned(remote)
-            lines = code_block("\n".join(publication.lines(planned, remote)), "text")
-            publication.require_free(planned)
-            workspace.progress(0, len(planned), "files")
-            published = publication.upload(planned, remote)
-            workspace.progress(len(planned), len(planned), "files")
-            details |= {"uploaded": True, **dataclasses.asdict(published)}
-        else:
-            lines = [
-                f"{prose(self.name)}: {len(publication.files)} files, "
-                f"{prose(publication.licence_words)}",
-                *("", *publication.table(), ""),
-                "Nothing was uploaded. In this OUT, this shows the card; without `--dry-run` it asks, "
-                "then uploads:",
-                *("", *code_block(self._format_command(model, workspace), "bash")),
-            ]
         return self._write_result(workspace, lines, details)
-
-    def _format_command(self, model: Model, workspace: Workspace) -> str:
-        """Return the command line that shows the upload of the model with the options of this step.
-
-        Its paths are relative to the run's folder, which may be copied and be run in from any shell.
-        """
-        own = model.adapter or model.folder
-        link = own.parent / model.name  # of a step's result: shorter, and still there later
-        folder = link if link.is_dir() else own
-        place = os.path.relpath(folder, workspace.store.parent)
-        words = ["emberge", "publish", "--dry-run", place, self.name]
-        words += ["--private"] * self.private + ["--replace"] * self.replace
-        words += ["--licence", self.licence] if self.licence is not None else []
-        return shlex.join(words)
 
     def _list_unmet(self, workspace: Workspace) -> Iterator[str]:
         """Yield each requirement that a step of `after` did not meet, with the step's name."""
@@ -145,9 +116,3 @@ class Publish(Step):
     ) -> Artifact:
         (workspace.folder / TABLE).write_text("\n".join(lines) + "\n", encoding="utf-8")
         return Artifact(kind="file", parents=(str(self.model),), details=details)
-
-
-def _is_logged_in() -> bool:
-    from huggingface_hub import get_token
-
-    return bool(get_token())

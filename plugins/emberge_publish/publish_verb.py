@@ -10,7 +10,7 @@ from pathlib import Path
 from emberge import Plugins, RecipeError
 
 from emberge_publish.prepare import prepare
-from emberge_publish.publication import Choices
+from emberge_publish.publication import CARD, Choices
 
 
 def run(options: argparse.Namespace, plugins: Plugins) -> int:  # noqa: ARG001 - a verb's form
@@ -23,21 +23,23 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:  # noqa: ARG001 -
     )
     publication = prepare(options.folder, choices)
     if options.dry_run:
-        print("\n".join(publication.preview()))
+        card = publication.files[CARD]
+        assert isinstance(card, bytes)  # prepare completes it
+        print("\n".join([*publication.lines(), "", f"{CARD}:"]))
+        print("\n".join(f"  {line}".rstrip() for line in card.decode().splitlines()))
         print("\nnothing was uploaded: this was a dry run")
         return 0
-    publication.repository.require_token()
-    remote = publication.repository.read_state()
-    planned = publication.planned(remote)
-    print("\n".join(publication.lines(planned, remote)), flush=True)
-    publication.require_free(planned)
-    if remote.commit and all(file.state == "same" for file in planned):
+    publication.require_token()
+    remote = publication.read_remote()
+    print("\n".join(publication.lines(remote)), flush=True)
+    publication.require_free(remote)
+    if publication.is_in(remote):
         print("nothing to upload: the hub has exactly these files")
         return 0
-    if not options.yes and not _ask_user(f"publish {publication.repository.name}"):
+    if not options.yes and not _ask_user(f"publish {choices.name}"):
         print("nothing was uploaded")
         return 0
-    published = publication.upload(planned, remote)
+    published = publication.upload(remote)
     print(f"published: {published.url} at {published.commit[:12]}")
     return 0
 

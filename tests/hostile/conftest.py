@@ -1,5 +1,5 @@
 """Fixtures of this folder: a hub to publish on, and merges with licences."""
 
-from tests.support.publishing import hub, merged
+from tests.support.publishing import hub, kept_merges, merged
 
-__all__ = ["hub", "merged"]
+__all__ = ["hub", "kept_merges", "merged"]

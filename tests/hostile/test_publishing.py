@@ -27,7 +27,7 @@ steps:
   soup:
     merge: {models: [./legal, ./faq], strategy: linear}
   public:
-    publish: {model: $soup, name: me/soup, upload: true}
+    publish: {model: $soup, name: me/soup}
 """
 
 
@@ -156,14 +156,14 @@ def test_a_commit_of_somebody_else_between_looking_and_sending_is_not_overwritte
     rewritten(folder, "notes.json", "{}")
     ask = Publication.require_free
 
-    def meanwhile(self: Publication, planned: Any) -> None:
-        ask(self, planned)
+    def meanwhile(self: Publication, remote: Any) -> None:
+        ask(self, remote)
         hub.commits["me/soup"].append("f" * 40)
 
     monkeypatch.setattr(Publication, "require_free", meanwhile)
     capsys.readouterr()
     assert publish("--replace") == 1
-    assert "changed meanwhile" in capsys.readouterr().err
+    assert "412" in capsys.readouterr().err
     assert "notes.json" not in there(hub)
 
 

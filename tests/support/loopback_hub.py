@@ -270,7 +270,11 @@ class _Handler(LocalHandler):
             if within and not answer:
                 return self.refuse(404, "EntryNotFound")
         else:
-            siblings = [{"rfilename": name} for name, _ in _files(folder)]
+            siblings = [
+                {"rfilename": one["path"], "blobId": one["oid"], "size": one["size"]}
+                | ({"lfs": {**one["lfs"], "sha256": one["lfs"]["oid"]}} if "lfs" in one else {})
+                for one in _tree(folder)
+            ]
             name = model.removeprefix("datasets/")
             tags = ["sentence-transformers"] if (folder / "modules.json").is_file() else []
             sha = self._commit_of(model, folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -43,17 +42,24 @@ def merge_with_cards(
     assert main(["merge", *words, "--strategy", "linear", "--out", "soup", "--quiet"]) == 0
 
 
+@pytest.fixture(scope="session")
+def kept_merges(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("merges")
+
+
 @pytest.fixture
-def merged(berts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Merged:
-    """Merge two models whose cards are given, and return the result's folder; parents are beside it."""
+def merged(
+    berts: list[Path], kept_merges: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Merged:
+    """Merge two models whose cards are given, once, and return a copy of the result beside its parents."""
 
     def merge(*cards: str | None) -> Path:
-        merge_with_cards(berts, tmp_path, cards, monkeypatch)
+        kept = kept_merges / f"{hash(cards)}"
+        if not kept.exists():
+            kept.mkdir()
+            merge_with_cards(berts, kept, cards, monkeypatch)
+        shutil.copytree(kept, tmp_path, dirs_exist_ok=True, symlinks=True)
+        monkeypatch.chdir(tmp_path)
         return tmp_path / "soup"
 
     return merge
-
-
-def git_blob(content: bytes) -> str:
-    head = f"blob {len(content)}\0".encode()
-    return hashlib.sha1(head + content, usedforsecurity=False).hexdigest()

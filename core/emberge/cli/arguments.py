@@ -299,7 +299,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-upload",
         action="store_true",
-        help="let steps of the recipe upload, as `publish` with `upload: true` does",
+        help="let steps of the recipe upload, as `publish` does",
     )
     _add_side_by_side(_add_machine(parser))
 
