@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from emberge import CheckpointError
 from emberge.errors import AccessError
-from emberge.wording import human_size
+from emberge.files import disk_space_problems
 
 Files = Literal["all", "metadata", "ranges"]
 METADATA = (
@@ -69,6 +68,7 @@ def fetch_from_hub(reference: str, revision: str | None, files: Files) -> Path:
         ConnectionError: if there is no network and no copy in the cache.
     """
     from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.constants import HF_HUB_CACHE
 
     try:
         info = HfApi().model_info(
@@ -77,13 +77,15 @@ def fetch_from_hub(reference: str, revision: str | None, files: Files) -> Path:
         siblings = info.siblings or ()
         names = _select_files([file.rfilename for file in siblings], files)
         sizes = {file.rfilename: file.size for file in siblings}
-        _require_disk(reference, [sizes[name] for name in names])
+        needed = sum(sizes[name] or 0 for name in names)
+        for problem in disk_space_problems(needed, Path(HF_HUB_CACHE), None):
+            raise CheckpointError(f"'{reference}': {problem.message}")
         patterns = _escape_patterns(names)
         return Path(snapshot_download(reference, revision=revision, allow_patterns=patterns))
     except CheckpointError:
         raise
     except Exception as error:
-        fault = _find_refusal(reference, revision, error)
+        fault = _find_refusal(reference, error)
         if fault is not None:
             raise fault from error
         cached = _find_in_cache(reference, revision, files)
@@ -106,33 +108,11 @@ def commit_of(reference: str, revision: str | None) -> str:
     try:
         info = HfApi().model_info(reference, revision=revision, timeout=_PATIENCE["ranges"])
     except Exception as error:
-        fault = _find_refusal(reference, revision, error)
+        fault = _find_refusal(reference, error)
         if fault is not None:
             raise fault from error
         raise ConnectionError(f"the hub cannot be reached ({_describe_reason(error)})") from error
     return str(info.sha)
-
-
-def _require_disk(reference: str, sizes: Sequence[int | None]) -> None:
-    """Refuse a model for which the disk has no room.
-
-    Raises:
-        CheckpointError: if it has none; the message has the sizes.
-    """
-    from huggingface_hub.constants import HF_HUB_CACHE
-
-    cache = Path(HF_HUB_CACHE)
-    existing_folder = next(path for path in (cache, *cache.absolute().parents) if path.is_dir())
-    needed_bytes, free_bytes = (
-        sum(size or 0 for size in sizes),
-        shutil.disk_usage(existing_folder).free,
-    )
-    if needed_bytes > free_bytes:
-        raise CheckpointError(
-            f"'{reference}': has {human_size(needed_bytes)}, and the disk of {cache} has "
-            f"{human_size(free_bytes)} free; "
-            "make room, or set HF_HOME to a folder of another disk"
-        )
 
 
 def _select_files(names: Sequence[str], files: str) -> list[str]:
@@ -179,34 +159,19 @@ def _has_weights(folder: Path) -> bool:
     return any(True for suffix in (".safetensors", PICKLE) for _ in folder.rglob(f"*{suffix}"))
 
 
-def _find_refusal(reference: str, revision: str | None, error: Exception) -> CheckpointError | None:
+def _find_refusal(reference: str, error: Exception) -> CheckpointError | None:
     """Return the hub's reason to refuse a model, as an error; None if the hub cannot be asked."""
     from huggingface_hub.errors import (
-        GatedRepoError,
         HFValidationError,
         RepositoryNotFoundError,
         RevisionNotFoundError,
     )
 
-    if isinstance(error, GatedRepoError):
-        return AccessError(
-            f"'{reference}' is gated: accept its terms on its page, then log in with `hf auth login`"
-        )
-    if isinstance(error, RevisionNotFoundError):
-        return CheckpointError(
-            f"'{reference}' has no revision '{revision}'; name one of its branches, tags or commits"
-        )
-    if isinstance(error, RepositoryNotFoundError):
-        return AccessError(
-            f"the hub has no model '{reference}', or keeps it private (then log in with "
-            f"`hf auth login`); if you meant the folder ./{reference} write it so"
-        )
-    if isinstance(error, HFValidationError):
-        return CheckpointError(
-            f"'{reference}' is no name of a model on a hub; if you meant the folder ./{reference} "
-            "write it so"
-        )
-    return None
+    if not isinstance(error, HFValidationError | RepositoryNotFoundError | RevisionNotFoundError):
+        return None
+    kind = AccessError if isinstance(error, RepositoryNotFoundError) else CheckpointError
+    reason = " ".join(str(error).split())
+    return kind(f"'{reference}': {reason}; if you meant the folder ./{reference} write it so")
 
 
 def _describe_reason(error: Exception) -> str:

@@ -23,9 +23,8 @@ _LEAVING = 10.0
 
 @dataclass(frozen=True)
 class Resources:
-    """The resources that a step needs of its machine; `memory` in bytes."""
+    """The resources that a step needs of its machine: a CPU for each thread; `memory` is in bytes."""
 
-    cpus: float
     gpus: float
     memory: int | None
     threads: int
@@ -35,7 +34,7 @@ class Resources:
         devices = (
             tuple(f"cuda:{i}" for i in range(max(1, int(self.gpus)))) if self.gpus else ("cpu",)
         )
-        return Machine(devices=devices, workers=max(1, int(self.cpus)), memory=self.memory)
+        return Machine(devices=devices, workers=self.threads, memory=self.memory)
 
 
 @contextlib.contextmanager
@@ -116,7 +115,7 @@ class _Queue:
     def __init__(self, resources: Resources) -> None:
         import ray
 
-        options: dict[str, Any] = {"num_cpus": resources.cpus, "num_gpus": resources.gpus}
+        options: dict[str, Any] = {"num_cpus": resources.threads, "num_gpus": resources.gpus}
         if resources.memory is not None:
             options["memory"] = resources.memory
         # Retries are the run's, which knows what the step has left.

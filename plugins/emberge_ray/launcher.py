@@ -31,8 +31,6 @@ class Ray(Launcher):
     """Address of the cluster's head, such as 10.0.0.1:6379, or `auto` for a cluster that runs on this
     machine. Without it, and without RAY_ADDRESS in the environment, a cluster is started here, and
     stopped after the run."""
-    cpus: NonNegative | None = None
-    """CPUs that a step asks for, by default as many as its threads."""
     gpus: NonNegative | None = None
     """GPUs that a step asks for; by default one if this machine has any. Two steps share one by 0.5."""
     memory: str | None = None
@@ -44,7 +42,6 @@ class Ray(Launcher):
 
         devices = [device for device in machine.devices if device != "cpu"]
         resources = Resources(
-            cpus=self.threads if self.cpus is None else self.cpus,
             gpus=float(bool(devices)) if self.gpus is None else self.gpus,
             memory=parse_size(self.memory) if self.memory else machine.memory,
             threads=self.threads,

@@ -12,7 +12,7 @@ from emberge import Artifact, EmbergeError, run_recipe
 from emberge.cli import verbs
 from emberge.cli.main import guard_output, main
 from emberge.recipes.checks.status import read_result_table
-from emberge_terminal import open_view, progress
+from emberge_terminal import RunView, progress
 
 from tests.support.places import SUPPORT
 from tests.support.steps import Write, recipe, toy
@@ -96,8 +96,9 @@ def test_the_live_table_has_our_colours_and_no_escapes_of_a_step(
     monkeypatch.setattr(sys, "stdout", stream)
     with guard_output():
         out = Path("out")
-        progress.run_started(out, [f"a{STEERING}"], False)
+        progress.run_started(out, False)
         progress.step_started(out, f"a{STEERING}")
+        progress.step_progressed(out, f"a{STEERING}", 1, 2, f"[red]{STEERING}")
         progress.step_warned(out, f"a{STEERING}", f"[red]warned[/red] {STEERING}")
         progress.run_finished(out)
     shown = stream.getvalue()
@@ -110,7 +111,5 @@ def test_the_live_table_has_our_colours_and_no_escapes_of_a_step(
 
 def test_plain_lines_show_a_step_in_one_line() -> None:
     stream = io.StringIO()
-    view = open_view(Path("out"), ["a\nb: done in 1 s"], stream)
-    (step,) = view.steps.values()
-    view.draw(step, "started")
+    RunView(stream).start("a\nb: done in 1 s")
     assert stream.getvalue().splitlines() == ["a\\nb: done in 1 s: started"]

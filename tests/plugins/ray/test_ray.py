@@ -162,7 +162,7 @@ def test_a_cluster_that_does_not_answer_is_named(tmp_path: Path) -> None:
 
 def test_a_machine_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
     launch = Launch("a", tmp_path / "elsewhere", tmp_path / "log", tmp_path, {})
-    ended = cluster.run_launch(launch, cluster.Resources(cpus=1, gpus=0, memory=None, threads=1))
+    ended = cluster.run_launch(launch, cluster.Resources(gpus=0, memory=None, threads=1))
     assert ended.code == EmbergeError.exit_code
     assert ended.last_lines.startswith(f"error: {tmp_path / 'elsewhere'} is not seen on ")
     assert ended.last_lines.endswith("on a disk that they share")
@@ -172,7 +172,7 @@ def test_a_machine_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
     ("gpus", "devices"), [(0, ("cpu",)), (0.5, ("cuda:0",)), (2, ("cuda:0", "cuda:1"))]
 )
 def test_a_step_sees_what_it_asked_for(gpus: float, devices: tuple[str, ...]) -> None:
-    asked = cluster.Resources(cpus=3, gpus=gpus, memory=10**9, threads=1)
+    asked = cluster.Resources(gpus=gpus, memory=10**9, threads=3)
     assert asked.machine() == Machine(devices=devices, workers=3, memory=10**9)
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import io
-import time
 from pathlib import Path
 
 import pytest
 from emberge import ModelRef, run_recipe
-from emberge_terminal import progress
-from emberge_terminal.progress import StepView, duration, open_view, table
+from emberge_terminal import RunView, progress
+from emberge_terminal.progress import duration
 
 from tests.support.steps import Write, recipe, toy
 
@@ -19,14 +18,6 @@ class Terminal(io.StringIO):
 
     def isatty(self) -> bool:
         return True
-
-
-def shown(views: list[StepView], height: int = 40) -> str:
-    from rich.console import Console
-
-    stream = io.StringIO()
-    Console(file=stream, width=120).print(table(views, height, time.monotonic()))
-    return stream.getvalue()
 
 
 def test_plain_lines_tell_start_tenths_and_end(
@@ -47,27 +38,26 @@ def test_plain_lines_tell_start_tenths_and_end(
     ]
 
 
-def test_plain_progress_is_a_line_a_tenth() -> None:
+def test_plain_progress_is_a_line_a_tenth_of_each_step_with_the_time_left() -> None:
     stream = io.StringIO()
-    view = open_view(Path("out"), ["a"], stream)
-    step = view.steps["a"]
-    for done in range(1001):
-        step.progressed(time.monotonic(), done, 1000)
-        view.draw(step, "progress")
+    view, now = RunView(stream), 0.0
+    view.bars.get_time = lambda: now
+    for done in range(100, 1001):  # it goes on from the first tenth
+        now += 0.1
+        for step in ("a", "b"):
+            view.progress(step, done, 1000, "epoch 1")
+            view.log(step, "loss 0.5")
     lines = stream.getvalue().splitlines()
-    assert len(lines) == 10
-    assert lines[0].startswith("a: 10%")
-    assert lines[-1].startswith("a: 100%")
+    assert [line[:2] for line in lines] == ["a:", "b:"] * 10
+    assert lines[2] == "a: 20%, 1 min 20 s left, loss 0.5, epoch 1"
+    assert lines[-1].startswith("b: 100%")
 
 
 def test_a_phase_of_unknown_length_is_a_line_at_once() -> None:
     stream = io.StringIO()
-    view = open_view(Path("out"), ["a"], stream)
-    step = view.steps["a"]
+    view = RunView(stream)
     for total, note in ((0, "loading rows"), (10, "steps"), (0, "scoring"), (10, "steps")):
-        step.note = note
-        step.progressed(time.monotonic(), total / 10, total)
-        view.draw(step, "progress")
+        view.progress("a", total / 10, total, note)
     lines = [line.partition(",")[0] for line in stream.getvalue().splitlines()]
     assert lines == ["a: loading rows", "a: 10%", "a: scoring", "a: 10%"]
 
@@ -88,92 +78,36 @@ def test_a_failure_is_told_and_nothing_is_left_of_the_run(
 
 
 def test_runs_side_by_side_do_not_mix(tmp_path: Path) -> None:
-    one, two = io.StringIO(), io.StringIO()
-    progress._runs[tmp_path / "one"] = open_view(tmp_path / "one", ["a"], one)
-    progress._runs[tmp_path / "two"] = open_view(tmp_path / "two", ["a"], two)
-    progress.step_started(tmp_path / "one", "a")
-    progress.run_finished(tmp_path / "one")
-    progress.step_started(tmp_path / "two", "a")
-    progress.run_finished(tmp_path / "two")
-    assert one.getvalue() == two.getvalue() == "a: started\n"
+    streams = {tmp_path / name: io.StringIO() for name in ("one", "two")}
+    for out, stream in streams.items():
+        progress._runs[out] = RunView(stream)
+    for out in streams:
+        progress.step_started(out, "a")
+        progress.run_finished(out)
+    assert [stream.getvalue() for stream in streams.values()] == ["a: started\n"] * 2
     assert progress._runs == {}
 
 
-def test_a_terminal_shows_a_live_table_and_gets_its_cursor_back(tmp_path: Path) -> None:
+def test_a_terminal_shows_a_bar_for_each_running_step_and_gets_its_cursor_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
     stream = Terminal()
-    view = open_view(tmp_path, ["a", "b"], stream)
-    view.steps["a"].state = "running"
-    time.sleep(0.3)
-    view.draw(view.steps["a"], "warned")
-    view.close()
+    view = RunView(stream)
+    for step in ("train", "merge"):
+        view.start(step)
+        view.progress(step, 1, 4, "epoch 1")
+    view.log("train", "loss 0.5")
+    view.end("merge", "done in 2 s, out/merge")
+    view.bars.refresh()
+    view.bars.stop()
     text = stream.getvalue()
-    assert "a: warning:" in text
+    assert "▸ train" in text
+    assert "25%" in text
+    assert "loss 0.5  epoch 1" in text
+    assert "merge: done in 2 s, out/merge\n" in text
+    assert "▸ merge" not in text[text.rindex("▸ train") :]
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
-
-
-def test_the_running_step_shows_share_time_left_speed_and_loss() -> None:
-    now = time.monotonic()
-    view = StepView(
-        "train", "running", note="epoch 1", unit="steps", metric="loss 0.5", start_time=now
-    )
-    view.progressed(now - 10, 100, 400)  # it goes on from step 100
-    view.progressed(now, 200, 400)
-    assert view.rate(now) == pytest.approx(10)
-    assert view.left(now) == pytest.approx(20)
-    text = shown([StepView("corpus", "done", seconds=3.21), view, StepView("merge")])
-    assert "✓ corpus" in text
-    assert "50%  20 s left  10 steps/s  loss 0.5  epoch 1" in text
-    assert "· merge" in text
-    assert "running" not in text  # one that runs alone needs no count
-    unknown = StepView("a", "running", start_time=now - 5)
-    assert unknown.rate(now) is None
-    unknown.progressed(now, 0, 10)
-    assert unknown.left(now) is None
-    assert "left" not in shown([unknown])
-
-
-def test_a_low_terminal_shows_the_steps_around_the_running_one() -> None:
-    views = [StepView(f"step{i}", "done" if i < 50 else "waiting", seconds=1) for i in range(100)]
-    views[50].state = "running"
-    text = shown(views, height=12)
-    assert "step50" in text
-    assert "step0 " not in text
-    assert "and 92 more" in text
-    assert len(text.splitlines()) <= 12
-
-
-def test_all_that_run_are_shown_each_with_its_time_left_and_a_count_below() -> None:
-    now = time.monotonic()
-    views = [StepView(f"step{i}", "done" if i < 20 else "waiting", seconds=1) for i in range(100)]
-    for number, done in ((20, 100), (21, 200), (70, 300)):
-        views[number].state = "running"
-        views[number].progressed(now - 10, 0, 400)
-        views[number].progressed(now, done, 400)
-    text = shown(views, height=12)
-    for words in (
-        "step20",
-        "25%  30 s left",
-        "step21",
-        "50%  10 s left",
-        "step70",
-        "75%  3.3 s left",
-    ):
-        assert words in text
-    assert text.index("step21") < text.index("step70")
-    assert "3 running, 20 of 100 done" in text
-    assert len(text.splitlines()) <= 12
-
-
-def test_plain_lines_of_several_steps_each_say_whose_they_are() -> None:
-    stream = io.StringIO()
-    view = open_view(Path("out"), ["a", "b"], stream)
-    for done in range(11):
-        for step in view.steps.values():
-            step.progressed(time.monotonic() + done, done, 10)
-            view.draw(step, "progress")
-    lines = stream.getvalue().splitlines()
-    assert [line[:2] for line in lines] == ["a:", "b:"] * 10
-    assert all(" left" in line for line in lines[:2])
 
 
 @pytest.mark.parametrize(
