@@ -88,9 +88,8 @@ gpu:
 	PYTHONPATH=core:plugins $(PYTHON) -m tests.gpu.run_all $(GPU)
 
 # MUTANTS="losses journal" takes files by a part of their path, SAMPLE=20 so many faults, SEED=7 others.
-# A run that was stopped goes on.
 MUTANTS ?=
-SAMPLE ?= 200
+SAMPLE ?= 50
 SEED ?= 0
 mutants: export OMP_NUM_THREADS = 1
 mutants: $(READY)
