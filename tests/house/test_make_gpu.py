@@ -76,23 +76,8 @@ def test_plugins_are_found_without_an_installation(bare: Path, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_merges_run_on_the_cpu(bare: Path, tmp_path: Path) -> None:
-    from tests.gpu.merged_bytes import METHODS
-
-    words = ("--devices", "cpu", "--small", "--only", "merge")
-    code, said, err = make(bare, tmp_path / "out", *words)
-    assert code == 0, said + err
-    found = rows(said)
-    assert [row[:3] for row in found] == [
-        ["merge", method.strategy, "passed"] for method in METHODS if method.in_small
-    ]
-    assert all(row[3].startswith("the same bytes") for row in found)
-    assert all(f"merge: {row[1]}: passed: {row[3]}" in err for row in found), "figures as they come"
-    assert (tmp_path / "out" / "table.md").read_text("utf-8").strip() in said
-
-
-@pytest.mark.slow
 def test_everything_runs_on_the_cpu(bare: Path, tmp_path: Path) -> None:
+    from tests.gpu.merged_bytes import METHODS
     from tests.gpu.training_speed import VARIANTS
 
     code, said, err = make(bare, tmp_path / "out", "--devices", "cpu", "--small")
@@ -108,7 +93,14 @@ def test_everything_runs_on_the_cpu(bare: Path, tmp_path: Path) -> None:
             assert flash or "tokens/s" in row[3]
         assert found["train", f"{architecture}, sentence-transformers"][2] == "passed"
     assert found["demo", "boom/demo"][2] == "passed"
-    assert len(found) == 1 + 2 + 2 * (len(VARIANTS) + 1) + 1
+    merges = [method.strategy for method in METHODS if method.in_small]
+    for strategy in merges:
+        row = found["merge", strategy]
+        assert row[2] == "passed"
+        assert row[3].startswith("the same bytes")
+        assert f"merge: {strategy}: passed: {row[3]}" in err, "figures as they come"
+    assert len(found) == 1 + len(merges) + 2 * (len(VARIANTS) + 1) + 1
+    assert (tmp_path / "out" / "table.md").read_text("utf-8").strip() in said
 
 
 def test_without_a_gpu_nothing_is_begun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from functools import cache
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import mteb
 import pytest
-from emberge import DataEntry, DataRef, Example, Step, load_plugins, load_recipe
+from emberge import DataEntry, DataRef, Example, Step
 from emberge.data import in_domain_tasks, load_catalogue, load_datasets
 from emberge.recipes import shipped_recipes
 
 from tests.support.hub_models import check, write_hub
 from tests.support.loopback_hub import serving
+from tests.support.printed import steps_of
 
 BOOM = {
     name.partition("/")[2]: shipped
@@ -29,11 +30,9 @@ CORPORA = BOOM["paper"].path.parent / "corpora"
 PAPER = ("paper", "paper_4b", "paper_clusters", "paper_incremental")
 
 
-@cache
-def steps(name: str) -> dict[str, Any]:
+def steps(name: str) -> Mapping[str, Any]:
     """The recipe's concrete steps by id."""
-    recipe = load_recipe(BOOM[name].path, plugins=load_plugins())
-    return {one.id: one.step for one in recipe.steps}
+    return steps_of(f"boom/{name}")
 
 
 def bags(name: str) -> dict[str, tuple[Any, ...]]:

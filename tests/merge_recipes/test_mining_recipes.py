@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
-from functools import cache
 from itertools import pairwise, product
 from typing import Any
 
-from emberge import Plugins, load_plugins, load_recipe, parse_recipe
+from emberge import load_plugins, parse_recipe
 from emberge.data import load_catalogue
 from emberge.recipes import shipped_recipes
 
 from tests.support.places import ROOT
+from tests.support.printed import steps_of
 
 MARGINS, COUNTS = (None, 0.95, 0.98), (4, 7, 10)
 TEACHERS = {
@@ -21,20 +21,6 @@ TEACHERS = {
     "arctic": "Snowflake/snowflake-arctic-embed-l",
     "stella": "NovaSearch/stella_en_1.5B_v5",
 }
-
-
-@cache
-def plugins() -> Plugins:
-    return load_plugins()
-
-
-@cache
-def steps(name: str) -> Mapping[str, Any]:
-    """The concrete steps of a shipped recipe by id."""
-    return {
-        one.id: one.step
-        for one in load_recipe(shipped_recipes()[name].path, plugins=plugins()).steps
-    }
 
 
 def corpus(name: str) -> Any:
@@ -49,7 +35,7 @@ def group(name: str, found: Mapping[str, Any]) -> list[Any]:
 
 
 def test_each_stage_of_nomic_v2_begins_where_the_one_before_ended() -> None:
-    found = steps("moe/nomic_v2")
+    found = steps_of("moe/nomic_v2")
     order = ("rotary", "adapted", "upcycled", "pretrained", "tuned")
     for before, after in pairwise(order):
         assert found[after].model.step == before
@@ -64,17 +50,17 @@ def test_each_stage_of_nomic_v2_begins_where_the_one_before_ended() -> None:
 
 def test_its_backbone_is_that_of_the_recipe_for_long_texts() -> None:
     for name in ("rotary", "adapted"):
-        assert steps("moe/nomic_v2")[name] == steps("moe/rope_xlmr")[name]
+        assert steps_of("moe/nomic_v2")[name] == steps_of("moe/rope_xlmr")[name]
 
 
 def test_it_is_scored_at_both_sizes_of_embeddings() -> None:
-    found = steps("moe/nomic_v2")
+    found = steps_of("moe/nomic_v2")
     (beir,), (miracl,) = found["beir"].evaluators, found["miracl"].evaluators
     assert beir.dims == miracl.dims == (768, 256)
 
 
 def test_every_labelled_set_gets_its_negatives_one_way_or_the_other() -> None:
-    found = steps("moe/nomic_v2")
+    found = steps_of("moe/nomic_v2")
     names = [one.name for one in corpus("labelled").train]
     taken = [*found["filtered"].data[0].only, *found["mined"].data[0].only]
     assert sorted(taken) == sorted(names)
@@ -96,7 +82,7 @@ def test_pairs_have_a_language_each_and_none_is_listed_twice() -> None:
 
 
 def test_every_teacher_mines_with_every_margin_and_count() -> None:
-    found = steps("moe/mining_ablations")
+    found = steps_of("moe/mining_ablations")
     for name, model in TEACHERS.items():
         mined = group(f"by_{name}", found)
         assert {(one.margin, one.count) for one in mined} == {*product(MARGINS, COUNTS)}
@@ -115,7 +101,7 @@ def test_every_teacher_mines_with_every_margin_and_count() -> None:
 
 
 def test_trainings_of_the_ablations_differ_in_their_negatives_alone() -> None:
-    found = steps("moe/mining_ablations")
+    found = steps_of("moe/mining_ablations")
     trained = [one for name in ("none", *TEACHERS) for one in group(name, found)]
     assert len(trained) == 1 + len(TEACHERS) * len(MARGINS) * len(COUNTS)
     assert len({repr(dataclasses.replace(one, data=(), hard_negatives=0)) for one in trained}) == 1
@@ -125,7 +111,7 @@ def test_trainings_of_the_ablations_differ_in_their_negatives_alone() -> None:
 
 
 def test_arms_of_the_laptop_see_the_same_rows_with_other_negatives() -> None:
-    found = steps("moe/laptop_mined")
+    found = steps_of("moe/laptop_mined")
     arms = {name: group(name, found) for name in ("own", "none", "mined", "mined_freely")}
     for trained in arms.values():
         assert sorted(one.seed for one in trained) == [1, 2, 3]
@@ -144,19 +130,19 @@ def test_arms_of_the_laptop_see_the_same_rows_with_other_negatives() -> None:
 
 
 def test_the_laptop_trains_as_codiembs_comparisons_do_for_retrieval() -> None:
-    ours = steps("moe/laptop_mined")["own.seed=1"]
-    theirs = steps("codiemb/ablations")["retrieval.seed=1"]
+    ours = steps_of("moe/laptop_mined")["own.seed=1"]
+    theirs = steps_of("codiemb/ablations")["retrieval.seed=1"]
     assert ours.loss.default == theirs.loss.by_task["retrieval"]
     assert ours.sampler[-1].batch_size.default == theirs.sampler[-1].batch_size.by_task["retrieval"]
     shared = ("model", "seed", "hard_negatives", "max_length", "learning_rate", "epochs")
     for name in shared:
         assert getattr(ours, name) == getattr(theirs, name), name
-    evaluated = steps("moe/laptop_mined")["scores"].evaluators
-    assert evaluated == steps("codiemb/ablations")["scores"].evaluators
+    evaluated = steps_of("moe/laptop_mined")["scores"].evaluators
+    assert evaluated == steps_of("codiemb/ablations")["scores"].evaluators
 
 
 def test_the_demo_of_mining_compares_with_no_negatives() -> None:
-    found = steps("data/mine")
+    found = steps_of("data/mine")
     none, tuned = found["none"], found["tuned"]
     assert (none.data[0].path.step, tuned.data[0].path.step) == ("corpus", "mined")
     assert dataclasses.replace(none, data=tuned.data) == tuned
@@ -166,8 +152,9 @@ def test_the_demo_of_mining_compares_with_no_negatives() -> None:
 def test_the_tours_recipe_of_data_steps_is_understood() -> None:
     text = (ROOT / "docs" / "tour.md").read_text("utf-8").partition("## Data steps")[2]
     (recipe, *_) = re.findall(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    kinds = {one.kind for one in parse_recipe(recipe, plugins(), path=ROOT / "recipe.yaml").steps}
+    plugins = load_plugins()
+    kinds = {one.kind for one in parse_recipe(recipe, plugins, path=ROOT / "recipe.yaml").steps}
     assert {"data:mine_hard_negatives", "data:score_pairs", "train:train"} < kinds
     table = set(re.findall(r"^\| `(\w+)` \|", text.partition("\n## ")[0], re.MULTILINE))
-    added = {one.name for one in plugins().components if one.plugin == "data"}
+    added = {one.name for one in plugins.components if one.plugin == "data"}
     assert table == added - {"json_lines", "parquet", "delimited"}

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 import pytest
-from emberge import DatasetInfo, load_plugins, load_recipe
+from emberge import DatasetInfo
 from emberge.data import load_catalogue
 from emberge.recipes import shipped_recipes
 from emberge_train import Temperature
 
+from tests.support.printed import steps_of
+
 SIZES = {"many": 1000, "some": 100, "few": 10}
-
-
-@cache
-def steps(name: str) -> Mapping[str, Any]:
-    """The concrete steps of a shipped recipe by id."""
-    path = shipped_recipes()[f"moe/{name}"].path
-    return {one.id: one.step for one in load_recipe(path, plugins=load_plugins()).steps}
 
 
 def trainings(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,7 +42,7 @@ def sizes(found: Mapping[str, Any], group: str) -> set[int]:
 def test_every_arm_is_trained_alike_at_every_batch_size_and_scored(
     recipe: str, groups: tuple[str, ...]
 ) -> None:
-    found = steps(recipe)
+    found = steps_of(f"moe/{recipe}")
     trained = trainings(found)
     assert {id_.partition(".")[0] for id_ in trained} == set(groups)
     assert len({frozenset(sizes(found, group)) for group in groups}) == 1
@@ -75,7 +69,7 @@ def test_every_arm_is_trained_alike_at_every_batch_size_and_scored(
 
 def test_languages_are_sampled_by_their_size_to_the_power_of_three_tenths() -> None:
     """T-C2."""
-    heat = steps("rope_xlmr")["adapted"].sampler[-1].temperature
+    heat = steps_of("moe/rope_xlmr")["adapted"].sampler[-1].temperature
     sampler = Temperature(temperature=heat, tail="wrap")
     languages = {DatasetInfo(n, "text", size): range(size) for n, size in SIZES.items()}
     shares = sampler.compute_shares(sampler.batches_by_dataset(languages, 0))
