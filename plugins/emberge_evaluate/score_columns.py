@@ -56,7 +56,8 @@ def column_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
         values_by_task: dict[str, set[int | None]] = {}
         for task in tasks:
             values_by_task.setdefault(task.plain_name, set()).add(getattr(task, axis))
-        fitting: list[set[int | None]] = [{*values}, *([{None}] if axis == "seed" else [])]
+        # What draws no number is in the columns of all seeds.
+        fitting: tuple[set[int | None], ...] = ({*values}, {None} if axis == "seed" else {*values})
         unfit = [name for name, found in values_by_task.items() if found not in fitting]
         if values and unfit:
             yield (

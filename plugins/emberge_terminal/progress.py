@@ -49,7 +49,7 @@ class RunView:
     def start(self, step: str) -> None:
         """Show that a step is running."""
         if self._is_live:
-            self._renew(step, 0.0, None)
+            self._renew(step, None)
         else:
             self.tell(step, "started")
 
@@ -58,7 +58,7 @@ class RunView:
         with self._lock:
             task = self._tasks.get(step)
             if task is None or task.total != (total or None) or done < task.completed:
-                task = self._renew(step, done, total or None)  # a new phase, which counts again
+                task = self._renew(step, total or None)  # a new phase, which counts again
             self.bars.update(task.id, completed=done, note=printable(note))
             if not self._is_live and (text := self._describe_progress(step, task)):
                 self.tell(step, text)
@@ -83,15 +83,13 @@ class RunView:
         else:
             print(line, file=self._stream, flush=True)
 
-    def _renew(self, step: str, done: float, total: float | None) -> Task:
+    def _renew(self, step: str, total: float | None) -> Task:
         old = self._tasks.get(step)
         if old is not None:
             self.bars.remove_task(old.id)
         metric = old.fields["metric"] if old is not None else ""
-        name = self.bars.add_task(
-            printable(step), total=total, completed=done, metric=metric, note=""
-        )
-        self._tasks[step] = next(task for task in self.bars.tasks if task.id == name)
+        identifier = self.bars.add_task(printable(step), total=total, metric=metric, note="")
+        self._tasks[step] = next(task for task in self.bars.tasks if task.id == identifier)
         self._tenths[step] = 0
         return self._tasks[step]
 
