@@ -17,7 +17,7 @@ PART_BY_WORD = {
     "score": "score",
     "label": "label",
 }
-DOCUMENT_SUFFIXES = (".txt", ".md", ".rst", ".html", ".htm", ".pdf")
+DOCUMENT_SUFFIXES = (".txt", ".md", ".html", ".htm", ".pdf")
 # Kinds of data: rows of queries and documents, both in files of their own, or documents alone.
 DataKind = Literal["rows", "beir", "documents"]
 _HUB = "hub:"

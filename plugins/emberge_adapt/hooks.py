@@ -49,7 +49,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "data",
         metavar="DATA",
-        help="a file of pairs (.csv, .tsv, .jsonl, .parquet), a folder of documents (.txt, .md, .rst, .html, "
+        help="a file of pairs (.csv, .tsv, .jsonl, .parquet), a folder of documents (.txt, .md, .html, "
         ".pdf), a catalogue, or hub:owner/name",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="where results go")

@@ -50,7 +50,6 @@ RUNS_MODELS = "core/emberge/encoding/"
 PASSES_ELSEWHERE = {
     "core/emberge/ranks/fsdp.py": "finds the modules that a pass calls; ranks are below encoding",
     "core/emberge/testing/training.py": "compares with the library that a saved folder is for",
-    "plugins/emberge_data/steps/generate/local_author.py": "writes text, which has no vectors",
     "plugins/emberge_encoder/attention.py": "asks a bare model of transformers which way it attends",
     "plugins/emberge_encoder/packed_rows.py": "part of an encoder: its call of transformers' model",
     "plugins/emberge_encoder/text_model.py": "part of an encoder: its call of transformers' model",
@@ -120,7 +119,6 @@ NEW_FILES = {
     "core/emberge/encoding/token_cache.py",
     "core/emberge/processes.py",  # of a random name, in a work folder
     "core/emberge/tensor_files/server_file.py",
-    "plugins/emberge_data/steps/text_copies.py",
     # ... and in place or at the end of a file, in a folder that is locked.
     "core/emberge/merging/streaming/stream.py",
     "core/emberge/recipes/run/run_log.py",

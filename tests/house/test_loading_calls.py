@@ -35,11 +35,6 @@ CALLS = {
     "core/emberge/recipes/run/step_result.py": ["SentenceTransformer"],
     "core/emberge/tensor_files/pickles.py": ["torch.load"],
     "core/emberge/testing/training.py": ["SentenceTransformer"],
-    "plugins/emberge_data/steps/generate/local_author.py": [
-        "kind.from_pretrained",
-        "AutoConfig.from_pretrained",
-        "AutoTokenizer.from_pretrained",
-    ],
     "plugins/emberge_encoder/kinds/stock_loading.py": ["stock_class"],
     "plugins/emberge_encoder/random_model.py": ["loader.from_config"],
     "plugins/emberge_encoder/token_head.py": ["loader.from_config"],

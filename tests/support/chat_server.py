@@ -1,21 +1,15 @@
-"""A server on this machine with OpenAI's interface, which answers by rule and counts what it was asked.
-
-`python -m tests.support.chat_server LOG` runs it alone; it prints its port, and writes a line to LOG for each
-request that it has answered.
-"""
+"""A server on this machine with OpenAI's interface, which answers by rule and counts what it was asked."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from tests.support.served import LocalHandler, LocalServer, served
@@ -56,14 +50,11 @@ class ChatService(LocalServer):
 
     def __init__(self, rule: Callable[[str], str | Wrong] = queries_by_rule) -> None:
         super().__init__(_Handler)
-        self.rule, self.log = rule, None
+        self.rule = rule
         self.asked: list[str] = []
         self.requests: list[dict[str, Any]] = []
         self.keys: Counter[str] = Counter()
         self.at_once = self.most_at_once = 0
-        self.began: list[float] = []
-
-    log: Path | None
 
     @property
     def url(self) -> str:
@@ -77,7 +68,6 @@ class _Handler(AnsweringHandler):
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         prompt = request["messages"][0]["content"]
         with self.server.lock:
-            self.server.began.append(time.monotonic())
             self.server.asked.append(prompt)
             self.server.requests.append(request)
             self.server.keys[self.headers.get("Authorization", "")] += 1
@@ -89,9 +79,6 @@ class _Handler(AnsweringHandler):
         finally:
             with self.server.lock:
                 self.server.at_once -= 1
-        if self.server.log is not None:
-            with self.server.lock, self.server.log.open("a") as file:
-                file.write(json.dumps(prompt) + "\n")
 
 
 def completion(text: str, ended: str = "stop", **usage: int) -> bytes:
@@ -106,10 +93,3 @@ def completion(text: str, ended: str = "stop", **usage: int) -> bytes:
 def serving_chat(rule: Callable[[str], str | Wrong] = queries_by_rule) -> Iterator[ChatService]:
     with served(ChatService(rule)) as service:
         yield service
-
-
-if __name__ == "__main__":
-    alone = ChatService()
-    alone.log = Path(sys.argv[1])
-    print(alone.server_port, flush=True)
-    alone.serve_forever()

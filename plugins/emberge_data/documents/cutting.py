@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from emberge_data.documents.source_document import SourceDocument
 
+# The largest size of a passage: in words, and in characters for text without spaces between words.
+MOST_WORDS, MOST_CHARACTERS = 200, 2000
 # The end of a sentence: a mark, closing quotes or brackets, then space; or a full-width mark.
 _SENTENCE_END = re.compile(
     r"(?<![.!?…])[.!?…]+[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[^\W_a-zß-ÿ])|[。！？]+[”’」』）]*\s*"
@@ -19,21 +21,6 @@ _ABBREVIATION = re.compile(
     r")\.\s+\Z"
 )
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
-
-
-@dataclass(frozen=True, slots=True)
-class PassageSize:
-    """The largest size of a passage: in words, and in characters for text without spaces between words."""
-
-    words: int = 200
-    characters: int = 2000
-
-    def share(self, text: str) -> float:
-        """Return the size of a text as a share of the largest size."""
-        return max(len(text.split()) / self.words, len(text) / self.characters)
-
-
-SIZE = PassageSize()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +49,7 @@ class TextPassage:
         return f"{self.context} {self.text}".strip()
 
 
-def cut_document(document: SourceDocument, size: PassageSize = SIZE) -> list[TextPassage]:
+def cut_document(document: SourceDocument) -> list[TextPassage]:
     """Return the document's passages in order; their ids are `name#1`, `name#2` and so on.
 
     A document that is one passage, and whose name has no `#`, gives the passage its name.
@@ -70,7 +57,7 @@ def cut_document(document: SourceDocument, size: PassageSize = SIZE) -> list[Tex
     parts = [
         (number, section, text, not place)
         for number, section in enumerate(document.sections)
-        for place, text in enumerate(_cut_text(section.text, size))
+        for place, text in enumerate(_cut_text(section.text))
     ]
     is_whole = len(parts) == 1 and "#" not in document.name
     return [
@@ -86,56 +73,61 @@ def cut_document(document: SourceDocument, size: PassageSize = SIZE) -> list[Tex
     ]
 
 
-def _cut_text(text: str, size: PassageSize) -> list[str]:
+def measure_text(text: str) -> float:
+    """Return the size of a text as a share of the largest size of a passage."""
+    return max(len(text.split()) / MOST_WORDS, len(text) / MOST_CHARACTERS)
+
+
+def _cut_text(text: str) -> list[str]:
     """Return the parts of a text, of similar length and none above the largest size."""
-    whole = size.share(text)
+    whole = measure_text(text)
     if whole <= 1:
         return [text.strip()] if text.strip() else []
     target = whole / math.ceil(whole)
     parts: list[str] = []
     current = ""
-    for separator, piece in _split_text(text, size):
+    for separator, piece in _split_text(text):
         joined = f"{current}{separator}{piece}" if current else piece
-        if current and (size.share(joined) > 1 or size.share(current) >= target):
+        if current and (measure_text(joined) > 1 or measure_text(current) >= target):
             parts.append(current)
             joined = piece
         current = joined
     return [part.strip() for part in (*parts, current) if part.strip()]
 
 
-def _split_text(text: str, size: PassageSize) -> Iterator[tuple[str, str]]:
+def _split_text(text: str) -> Iterator[tuple[str, str]]:
     """Yield pieces that fit into a passage, each with the separator before it: the largest that fit."""
     for paragraph in re.split(r"\n\s*\n", text):
-        if size.share(paragraph) <= 1:
+        if measure_text(paragraph) <= 1:
             yield "\n\n", paragraph
             continue
         lines = paragraph.split("\n")
         for number, line in enumerate(lines):
             before = "\n" if number else "\n\n"
-            if size.share(line) <= 1:
+            if measure_text(line) <= 1:
                 yield before, line
                 continue
             for place, sentence in enumerate(split_sentences(line)):
-                yield from _split_sentence(sentence, " " if place else before, size)
+                yield from _split_sentence(sentence, " " if place else before)
 
 
-def _split_sentence(sentence: str, before: str, size: PassageSize) -> Iterator[tuple[str, str]]:
+def _split_sentence(sentence: str, before: str) -> Iterator[tuple[str, str]]:
     """Yield a sentence, or, if it is too long, parts of it that end between words where possible."""
     words = sentence.split()
-    if size.share(sentence) <= 1:
+    if measure_text(sentence) <= 1:
         yield before, sentence
         return
     start, length = 0, 0
     for number, word in enumerate(words):
         if number > start and (
-            number - start >= size.words or length + 1 + len(word) > size.characters
+            number - start >= MOST_WORDS or length + 1 + len(word) > MOST_CHARACTERS
         ):
             yield before, " ".join(words[start:number])
             start, length, before = number, 0, " "
         length += len(word) + (number > start)
-        if len(word) > size.characters:  # a script without spaces, or no text at all
-            for at in range(0, len(word), size.characters):
-                yield before, word[at : at + size.characters]
+        if len(word) > MOST_CHARACTERS:  # a script without spaces, or no text at all
+            for at in range(0, len(word), MOST_CHARACTERS):
+                yield before, word[at : at + MOST_CHARACTERS]
                 before = ""
             start, length, before = number + 1, 0, " "
     if start < len(words):

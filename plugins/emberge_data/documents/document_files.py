@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
@@ -19,7 +20,6 @@ from emberge_data.documents.html_pages import read_html
 from emberge_data.documents.markdown_pages import read_markdown
 from emberge_data.documents.pdf_pages import can_read_pdf, read_pdf
 from emberge_data.documents.python_code import read_python
-from emberge_data.documents.rst_pages import read_rst
 from emberge_data.documents.source_document import (
     SourceDocument,
     SourceSection,
@@ -37,7 +37,6 @@ _TEXT_KINDS: Mapping[str, Callable[[str, str, str], SourceDocument]] = {
     ".text": read_plain_text,
     ".md": read_markdown,
     ".markdown": read_markdown,
-    ".rst": read_rst,
     ".html": read_html,
     ".htm": read_html,
     ".xhtml": read_html,
@@ -51,7 +50,6 @@ _BEIR = ("corpus.jsonl", "corpus.jsonl.gz")
 _FIRST_PAGES = 10
 # A word in a file's name: three letters, or two of a script whose words are shorter.
 _WORD = re.compile(r"[^\W\d_]{3}|[^\W\d_a-zA-Z]{2}")
-_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _LINK = "a link, which may lead out of the folder"
 
 Skipped: TypeAlias = defaultdict[str, list[str]]
@@ -60,11 +58,10 @@ Skipped: TypeAlias = defaultdict[str, list[str]]
 
 @dataclass(frozen=True, slots=True)
 class DocumentReading:
-    """Documents that were read, and why others were left out; `is_whole` unless there are more of them."""
+    """Documents that were read, and why others were left out."""
 
     documents: tuple[SourceDocument, ...]
     warnings: tuple[str, ...] = ()
-    is_whole: bool = True
 
 
 def read_documents(
@@ -76,10 +73,10 @@ def read_documents(
 ) -> DocumentReading:
     """Read the documents of a folder, of one file, or of a file of rows with `text` (and `id`, `title`).
 
-    Files are text, Markdown, reStructuredText, HTML, Python, and PDF where pypdf is installed. A folder with
-    a `corpus.jsonl`, as BEIR has, is that file. Hidden files and links are not read. A file that cannot be
-    used is counted in a warning; a bad row is an error. With `first`, only so many documents are read, at
-    even distances among the files, and of a PDF file the first pages.
+    Files are text, Markdown, HTML, Python, and PDF where pypdf is installed. A folder with a `corpus.jsonl`,
+    as BEIR has, is that file. Hidden files and links are not read. A file that cannot be used is counted in a
+    warning; a bad row is an error. With `first`, only so many files or rows are read, and of a PDF file the
+    first pages.
 
     Raises:
         DataError: if there is no document with text, or a row has no text column.
@@ -91,12 +88,11 @@ def read_documents(
         return _read_rows(path, readers, first)
     skipped: Skipped = defaultdict(list)
     files = [path] if path.is_file() else sorted(_walk_folder(path, skipped))
-    chosen = _choose_evenly(files, first)
     root = path.parent if path.is_file() else path
     documents = []
-    for number, file in enumerate(chosen):
+    for number, file in enumerate(files[:first]):
         if progress is not None:
-            progress(number, len(chosen))
+            progress(number, len(files))
         name = file.relative_to(root).as_posix()
         try:
             documents.append(_read_file(file, name, None if first is None else _FIRST_PAGES))
@@ -109,7 +105,7 @@ def read_documents(
     if not documents:
         reasons = "; ".join(lines) or "the folder is empty"
         raise DataError(f"{path}: there is no document with text ({reasons})")
-    return DocumentReading(tuple(documents), tuple(lines), len(chosen) == len(files))
+    return DocumentReading(tuple(documents), tuple(lines))
 
 
 def _walk_folder(folder: Path, skipped: Skipped) -> Iterator[Path]:
@@ -117,7 +113,8 @@ def _walk_folder(folder: Path, skipped: Skipped) -> Iterator[Path]:
     for directory, folders, names in os.walk(folder):
         place = Path(directory)
         shown = [name for name in folders if _is_shown(name)]
-        skipped[_LINK] += [name for name in shown if (place / name).is_symlink()]
+        if links := [name for name in shown if (place / name).is_symlink()]:
+            skipped[_LINK] += links
         folders[:] = shown
         for name in sorted(filter(_is_shown, names)):
             file = place / name
@@ -125,8 +122,6 @@ def _walk_folder(folder: Path, skipped: Skipped) -> Iterator[Path]:
                 skipped[reason].append(file.relative_to(folder).as_posix())
             else:
                 yield file
-    if not skipped[_LINK]:
-        del skipped[_LINK]
 
 
 def _is_shown(name: str) -> bool:
@@ -143,12 +138,6 @@ def _find_fault(file: Path) -> str:
     if suffix == ".pdf":
         return "" if can_read_pdf() else 'PDF is read with pypdf, pip install "emberge[pdf]"'
     return "" if suffix in _TEXT_KINDS else f"of another kind than {_KINDS}"
-
-
-def _choose_evenly(files: Sequence[Path], count: int | None) -> Sequence[Path]:
-    if count is None or count >= len(files):
-        return files
-    return [files[(number * len(files)) // count] for number in range(count)]
 
 
 def _title_from_name(stem: str) -> str:
@@ -184,15 +173,14 @@ def _decode(content: bytes) -> str:
     """Return a file's text, with line feeds at the ends of lines.
 
     Raises:
-        UnreadableDocumentError: if it is not UTF-8, or UTF-16 with a byte order mark.
+        UnreadableDocumentError: if it is not UTF-8.
     """
-    coding = "utf-16" if content.startswith(_UTF16_MARKS) else "utf-8-sig"
-    if coding == "utf-8-sig" and b"\x00" in content:
-        raise UnreadableDocumentError("binary, not text")
     try:
-        text = content.decode(coding)
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise UnreadableDocumentError("not UTF-8; save it so (iconv -t UTF-8)") from None
+    if "\x00" in text:
+        raise UnreadableDocumentError("binary, not text")
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -200,11 +188,7 @@ def _read_rows(path: Path, readers: Sequence[Reader], first: int | None) -> Docu
     """Read a file of rows, each a document of one section."""
     documents: dict[str, SourceDocument] = {}
     without_text = 0
-    has_more = False
-    for row in read_document_rows(path, readers):
-        if first is not None and len(documents) >= first:
-            has_more = True
-            break
+    for row in islice(read_document_rows(path, readers), first):
         name = row.name or f"row {row.where.rpartition(':')[2]}"
         if name in documents:
             raise DataError(f"{row.where}: the id '{name}' was given before; ids are unique")
@@ -218,4 +202,4 @@ def _read_rows(path: Path, readers: Sequence[Reader], first: int | None) -> Docu
         raise DataError(f"{path}: there is no document with text")
     noun = count_noun(without_text, "document")
     warnings = (f"{noun} of {path.name} left out: without text",) * bool(without_text)
-    return DocumentReading(tuple(documents.values()), warnings, not has_more)
+    return DocumentReading(tuple(documents.values()), warnings)

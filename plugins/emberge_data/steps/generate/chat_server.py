@@ -1,4 +1,4 @@
-"""Servers with the interface of OpenAI's chat: the options of one, and requests to it.
+"""Servers with the interface of OpenAI's chat: the options of one, requests to it, and its kept replies.
 
 Requests are sent by urllib: `InferenceClient` of huggingface_hub refuses a server of this machine where the
 hub is switched off (HF_HUB_OFFLINE), and sends the hub's token to a server without a key.
@@ -10,25 +10,25 @@ import json
 import os
 import re
 import threading
-import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from http.client import HTTPException
+from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from emberge import Count, EmbergeError
+from emberge.files import UnsoundFileError, make_folder, read_json, write_json
+from emberge.hashes import stable_hash
 from emberge.wording import shorten
 
-from emberge_data.steps.generate.model_reply import ModelReply, NoReplyError
-
-_TRIES, _BUSY_TRIES = 5, 10
-_FIRST_WAIT, _LONGEST_WAIT = 1.0, 30.0
-_TEMPORARY = (408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529)
-_TOO_MANY = 429  # requests in a minute
-_REFUSED_KEY = (401, 403, 407)
+_TRIES = 6
+_FIRST_WAIT, _LONGEST_WAIT = 1.0, 30.0  # seconds before a request is repeated
+# Answers besides those of 500 and above after which a request is repeated; 429 is "too many requests".
+_TEMPORARY = (408, 409, 425, 429)
+_REFUSED = (401, 403, 404, 407)
 _TIMEOUT, _ANSWER_BYTES = 120.0, 4 << 20
 # Tokens of a reply.
 MAX_TOKENS = 400
@@ -40,12 +40,24 @@ class ServiceError(EmbergeError):
     """The error for a service that answers no request: it is not there, or refuses the key or the model."""
 
 
-class _PassingError(Exception):
-    """A failure after which a request is repeated when `wait` seconds have passed; it has `tries` in all."""
+class NoReplyError(Exception):
+    """The error for one request that gets no reply; others may get theirs."""
 
-    def __init__(self, message: str, tries: int = _TRIES, wait: float = 0.0) -> None:
+
+class _PassingError(Exception):
+    """A failure after which a request is repeated when `wait` seconds have passed."""
+
+    def __init__(self, message: str, wait: float = 0.0) -> None:
         super().__init__(message)
-        self.tries, self.wait = tries, wait
+        self.wait = wait
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReply:
+    """A reply: its text, and why it ended (`stop`, `length`), "" if unknown."""
+
+    text: str
+    ended: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,15 +65,14 @@ class ChatServer:
     """A model behind a server with OpenAI's interface, asked with POST `endpoint/chat/completions`.
 
     `key` is the name of the environment variable that has the key; the key itself is only sent to the server.
-    `requests_per_minute` and `parallel` limit the requests. A request waits at most two minutes for its
-    answer, and is repeated after failures that may pass. `request` has further fields of each request, such
-    as `{temperature: 0.3}`, where null removes a field.
+    `parallel` is the number of requests at a time. A request waits at most two minutes for its answer, and is
+    repeated after failures that may pass. `request` has further fields of each request, such as
+    `{temperature: 0.3}`, where null removes a field.
     """
 
     endpoint: str
     model: str
     key: str | None = None
-    requests_per_minute: Count | None = None
     parallel: Count = 4
     request: Mapping[str, object] = field(default_factory=dict)
 
@@ -75,17 +86,8 @@ class ChatServer:
         """True if requests leave this machine."""
         return urlsplit(self.url).hostname not in ("localhost", "127.0.0.1", "::1")
 
-    @property
-    def lacks_key(self) -> bool:
-        """True if the environment has no key under the name of `key`."""
-        return self.key is not None and not os.environ.get(self.key, "").strip()
-
     def list_faults(self) -> Iterator[tuple[str, str]]:
         """Yield (option, fault) of options that are wrong, without a request."""
-        try:
-            json.dumps(self.request, allow_nan=False)
-        except (TypeError, ValueError) as error:
-            yield "request", f"a field has a value that JSON does not have ({error})"
         if not self.url.startswith(("https://", "http://")) or not urlsplit(self.url).hostname:
             yield "endpoint", f"{self.url}: no address of a web server; write https://host/path"
         if "@" in self.url or "?" in self.url:
@@ -104,14 +106,11 @@ class ChatServer:
         """
         if self.key is None:
             return None
-        if self.lacks_key:
-            raise ServiceError(
-                f"{self.url}: the environment variable {self.key} has no key; set it"
-            )
-        value = os.environ[self.key].strip()
+        value = os.environ.get(self.key, "").strip()
         if not _KEY.fullmatch(value):
             raise ServiceError(
-                f"{self.key}: its value is no key, as it has spaces or other characters; set it again"
+                f"{self.url}: the environment variable {self.key} has no key, or one with spaces or other "
+                "characters; set it"
             )
         return value
 
@@ -125,52 +124,60 @@ class ChatServer:
         }
         return {name: value for name, value in fields.items() if value is not None}
 
-    def name_request(self, prompt: str) -> dict[str, Any]:
-        """Return all that decides the reply to a prompt: address and request."""
-        return {"url": self.url, "request": self.build_request(prompt)}
+    def reply_key(self, prompt: str) -> str:
+        """Return the key of the reply to a prompt: a hash of the address and the request."""
+        return stable_hash({"url": self.url, "request": self.build_request(prompt)})
 
 
 class ChatClient:
-    """A client of a server, for any number of threads, which repeats requests and keeps to the rate.
+    """A client of a server, for any number of threads, which keeps replies in `folder`.
 
     When `stop` is set, no request is sent or repeated any more.
     """
 
-    def __init__(self, server: ChatServer) -> None:
+    def __init__(self, server: ChatServer, folder: Path) -> None:
         self.stop = threading.Event()
-        self._server, self._key = server, server.read_key()
-        self._gap = 60.0 / server.requests_per_minute if server.requests_per_minute else 0.0
-        self._lock, self._next = threading.Lock(), 0.0
+        self._server, self._key, self._folder = server, server.read_key(), folder
+
+    def read_kept(self, prompt: str) -> ModelReply | None:
+        """Return the kept reply to a prompt; None if there is none, or its file is damaged."""
+        try:
+            reply = ModelReply(**read_json(self._locate(prompt), limit=_ANSWER_BYTES))
+        except (OSError, UnsoundFileError, ValueError, TypeError):
+            return None
+        is_text = isinstance(reply.text, str) and isinstance(reply.ended, str)
+        return reply if is_text else None
 
     def ask(self, prompt: str) -> ModelReply:
-        """Return the server's reply to a prompt.
+        """Return the kept reply to a prompt, or else the server's reply, which is kept.
 
         Raises:
-            ServiceError: if the server refuses the key, or is not there.
+            ServiceError: if the server refuses the key or the model, or is not there.
             NoReplyError: if this request gets no reply, also when it is repeated.
         """
-        number = 0
-        while True:
-            self._wait(self._take_turn())
+        reply = self.read_kept(prompt)
+        if reply is None:
+            reply = self._ask_server(prompt)
+            path = self._locate(prompt)
+            make_folder(path.parent)
+            write_json(path, asdict(reply))
+        return reply
+
+    def _locate(self, prompt: str) -> Path:
+        key = self._server.reply_key(prompt)
+        return self._folder / key[:2] / f"{key}.json"
+
+    def _ask_server(self, prompt: str) -> ModelReply:
+        wait, message = 0.0, ""
+        for number in range(_TRIES):
+            if self.stop.wait(wait):
+                raise NoReplyError("the work has ended")
             try:
                 return self._post(prompt)
             except _PassingError as error:
-                number += 1
-                if number >= error.tries:
-                    raise NoReplyError(self._hide(f"{error} ({number} times)")) from None
-                self._wait(max(error.wait, min(_FIRST_WAIT * 2.0 ** (number - 1), _LONGEST_WAIT)))
-
-    def _take_turn(self) -> float:
-        """Return the seconds until a request may begin; they are evenly spaced within a minute."""
-        with self._lock:
-            now = time.monotonic()
-            begin = max(now, self._next)
-            self._next = begin + self._gap
-        return begin - now
-
-    def _wait(self, seconds: float) -> None:
-        if self.stop.wait(seconds) if seconds > 0 else self.stop.is_set():
-            raise NoReplyError("the work has ended")
+                message = str(error)
+                wait = max(error.wait, min(_FIRST_WAIT * 2.0**number, _LONGEST_WAIT))
+        raise NoReplyError(f"{message} ({_TRIES} times)")
 
     def _post(self, prompt: str) -> ModelReply:
         content = json.dumps(self._server.build_request(prompt)).encode()
@@ -181,42 +188,33 @@ class ChatClient:
             with urlopen(request, timeout=_TIMEOUT) as answer:
                 choice = json.loads(answer.read(_ANSWER_BYTES))["choices"][0]
             text = choice["message"]["content"] or ""
-            reply = ModelReply(*map(_make_encodable, (text, choice.get("finish_reason") or "")))
+            return ModelReply(*map(_make_encodable, (text, choice.get("finish_reason") or "")))
         except HTTPError as error:
             with error:
                 raise self._read_failure(error) from None
         except (URLError, TimeoutError) as error:
             if isinstance(getattr(error, "reason", error), TimeoutError):
-                raise _PassingError(f"no answer within {_TIMEOUT:g} s", tries=2) from None
+                raise NoReplyError(f"no answer within {_TIMEOUT:g} s") from None
             raise ServiceError(f"{self._server.url}: no connection ({error})") from None
         except (OSError, HTTPException) as error:
             raise _PassingError(f"the connection broke ({error})") from None
         except (LookupError, TypeError, ValueError, AttributeError):
             raise _PassingError("the answer is no chat completion") from None
-        if self._key is not None and self._key in reply.text:
-            raise NoReplyError("the reply has the key in it")
-        return reply
 
     def _read_failure(self, answer: HTTPError) -> Exception:
-        """Return the error for an answer that is none."""
-        if answer.code in _REFUSED_KEY:
-            place = f"see to the key in {self._server.key}" if self._key else "give one by `key`"
-            return ServiceError(
-                f"{self._server.url}: the server refuses the key ({answer.code}); {place}"
-            )
-        quote = shorten(self._hide(answer.read(4000).decode("utf-8", "replace")), 200)
+        """Return the error for an answer that is none; it never shows the key."""
+        quote = answer.read(4000).decode("utf-8", "replace")
+        quote = shorten(quote if self._key is None else quote.replace(self._key, "…"), 200)
         message = f"the server answers {answer.code}" + (f": {quote}" if quote else "")
-        if answer.code not in _TEMPORARY:
+        if answer.code in _REFUSED:
+            return ServiceError(
+                f"{self._server.url}: {message}; see to endpoint, key ({self._server.key or 'none'}) and "
+                f"model '{self._server.model}'"
+            )
+        if answer.code not in _TEMPORARY and answer.code < 500:
             return NoReplyError(message)
         wait = answer.headers.get("Retry-After", "")
-        return _PassingError(
-            message,
-            _BUSY_TRIES if answer.code == _TOO_MANY else _TRIES,
-            min(60.0, float(wait)) if wait.isdecimal() else 0.0,
-        )
-
-    def _hide(self, text: str) -> str:
-        return text if self._key is None else text.replace(self._key, "…")
+        return _PassingError(message, min(60.0, float(wait)) if wait.isdecimal() else 0.0)
 
 
 def _make_encodable(text: str) -> str:

@@ -26,8 +26,7 @@ from emberge.wording import count_noun, join_some
 
 from emberge_data.documents.cutting import TextPassage, cut_document
 from emberge_data.documents.document_files import read_documents
-from emberge_data.steps.generate.chat_server import ChatServer
-from emberge_data.steps.generate.local_author import LocalAuthor
+from emberge_data.steps.generate.chat_server import ChatServer, ServiceError
 from emberge_data.steps.generate.prompts import MODEL_KINDS
 from emberge_data.steps.generate.structure_queries import STRUCTURE_KINDS
 from emberge_data.steps.outcome import Outcome, SetChanges, write_changes
@@ -53,18 +52,18 @@ _NEAR_COPY = 0.6
 class GenerateQueries(Step):
     """Training pairs for documents that have no queries: each query with the passage that answers it.
 
-    `documents` is a folder of text, Markdown, reStructuredText, HTML, Python and, where pypdf is installed,
-    PDF files, or one such file, or a file of rows with `text` (and `title`, `id`), as BEIR's corpora. The
-    documents are cut into passages at headings and between sentences; a passage is at most 200 words long.
+    `documents` is a folder of text, Markdown, HTML, Python and, where pypdf is installed, PDF files, or one
+    such file, or a file of rows with `text` (and `title`, `id`), as BEIR's corpora. The documents are cut
+    into passages at headings and between sentences; a passage is at most 200 words long.
 
     With `by: structure` no model is needed: queries are titles, headings, first paragraphs of
     docstrings, and first sentences. A query's text is then taken out of the
     passages of its document, also out of the titles and headings, so that no passage contains its query.
 
-    With `by: {endpoint: …, model: …}` a server with OpenAI's interface writes the queries, with `by: {model:
-    …}` a model of transformers on this machine. Every reply is kept in OUT by the content of its request, so
-    a run that was killed, or that is run again with other options, asks for no reply twice. A reply is no
-    query if it is empty, too long, or quotes its passage.
+    With `by: {endpoint: …, model: …}` a server with OpenAI's interface writes the queries; it may run on this
+    machine. Every reply is kept in OUT by the content of its request, so a run that was killed, or that is
+    run again with other options, asks for no reply twice. A reply is no query if it is empty, too long, or
+    quotes its passage.
 
     Of documents that are nearly copies, such as versions of one page, only the first is used. Documents are
     divided into the parts train, dev and test before any query is written, so no part asks for a document of
@@ -83,15 +82,14 @@ class GenerateQueries(Step):
               endpoint: https://api.openai.com/v1
               model: gpt-4o-mini
               key: OPENAI_API_KEY
-              requests_per_minute: 300
     """
 
     produces: ClassVar[ArtifactKind] = "data"
 
     documents: DataRef
     """Folder of documents, one document, or a file of rows with the column `text`."""
-    by: Literal["structure"] | ChatServer | LocalAuthor = "structure"
-    """Author of the queries: the documents' structure, a server, or a model on this machine."""
+    by: Literal["structure"] | ChatServer = "structure"
+    """Author of the queries: the documents' structure, or a server."""
     per_document: Count = 2
     """Largest number of queries for a passage."""
     kinds: tuple[str, ...] = ()
@@ -118,9 +116,13 @@ class GenerateQueries(Step):
         shares: Mapping[Split, float] = {"dev": self.dev, "test": self.test}
         halves = tuple(part for part, share in shares.items() if share)
         context.expect(Expected(Artifact(kind="data"), halves=halves))
-        yield from self._check_kinds(context)
-        if not isinstance(self.by, str):
-            yield from self._check_author(self.by, context)
+        known: Sequence[str] = STRUCTURE_KINDS if self.by == "structure" else MODEL_KINDS
+        for kind in self.kinds:
+            if kind not in known:
+                hint = suggest(kind, known) or f"; known: {', '.join(known)}"
+                yield context.problem(f"there is no kind '{kind}' of query{hint}", "kinds")
+        if isinstance(self.by, ChatServer):
+            yield from _check_server(self.by, context)
         if self.dev + self.test >= 1:
             yield context.problem("dev and test together leave nothing to train on", "test")
         path = context.data(self.documents)
@@ -134,31 +136,9 @@ class GenerateQueries(Step):
         for warning in reading.warnings:
             yield context.warning(warning, "documents")
         passages = [passage for one in reading.documents for passage in cut_document(one)]
-        about = "" if reading.is_whole else f" of the first {len(reading.documents)} documents"
+        noun = count_noun(len(reading.documents), "document")
         lines = (f"{passage.id}: {passage.full_text[:100]}" for passage in passages[:_SHOWN])
-        context.note("documents", [f"{len(passages):,} passages{about}, such as:", *lines])
-
-    def _check_kinds(self, context: Preflight) -> Iterator[Problem]:
-        known: Sequence[str] = STRUCTURE_KINDS if self.by == "structure" else MODEL_KINDS
-        for kind in self.kinds:
-            if kind not in known:
-                hint = suggest(kind, known) or f"; known: {', '.join(known)}"
-                yield context.problem(f"there is no kind '{kind}' of query{hint}", "kinds")
-
-    def _check_author(
-        self, author: ChatServer | LocalAuthor, context: Preflight
-    ) -> Iterator[Problem]:
-        if isinstance(author, LocalAuthor):
-            for fault in author.list_faults(context):
-                yield context.problem(fault, "by.model")
-            return
-        faults = list(author.list_faults())
-        for name, fault in faults:
-            yield context.problem(fault, f"by.{name}")
-        if not faults and author.lacks_key:
-            yield context.warning(
-                f"the environment has no {author.key}; set it before the step runs", "by.key"
-            )
+        context.note("documents", [f"{noun} read here, with {len(passages):,} passages:", *lines])
 
     def run(self, workspace: Workspace) -> Artifact:
         from emberge_data.steps.generate.divided_documents import FEW, divide_passages
@@ -271,13 +251,23 @@ class GenerateQueries(Step):
     def _describe_part(self, name: str, part: DataPart, row_count: int) -> dict[str, Any]:
         """Return a part's entry of the catalogue, with the origin of its documents and queries."""
         source = self.source
-        if not isinstance(self.by, str):
-            author = self.by.model if isinstance(self.by, ChatServer) else self.by.model.text
-            source = replace(source, written_by=(*source.written_by, author))
+        if isinstance(self.by, ChatServer):
+            source = replace(source, written_by=(*source.written_by, self.by.model))
         entry: dict[str, Any] = {"name": name, "file": f"{part}.jsonl", "rows": row_count}
         entry |= {"task": "retrieval", "symmetric": False}
         entry |= {"source": facts} if (facts := source.plain()) else {}
         return entry if part == "train" else {**entry, "documents": DOCUMENTS}
+
+
+def _check_server(server: ChatServer, context: Preflight) -> Iterator[Problem]:
+    faults = list(server.list_faults())
+    for name, fault in faults:
+        yield context.problem(fault, f"by.{name}")
+    if not faults:
+        try:
+            server.read_key()
+        except ServiceError as error:
+            yield context.warning(str(error), "by.key")
 
 
 def _build_outcome(number: int, query: WrittenQuery, passage: TextPassage) -> Outcome:

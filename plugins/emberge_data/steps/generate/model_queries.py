@@ -1,9 +1,10 @@
-"""Queries that a model writes for passages."""
+"""Queries that a model behind a server writes for passages."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 from emberge import DataError, Workspace
@@ -11,9 +12,13 @@ from emberge.data import even_place
 from emberge.wording import shorten
 
 from emberge_data.documents.cutting import TextPassage
-from emberge_data.steps.generate.ask_authors import Answer, ask_author
-from emberge_data.steps.generate.chat_server import ChatServer
-from emberge_data.steps.generate.local_author import LocalAuthor
+from emberge_data.steps.generate.chat_server import (
+    ChatClient,
+    ChatServer,
+    ModelReply,
+    NoReplyError,
+    ServiceError,
+)
 from emberge_data.steps.generate.prompts import (
     NO_QUERY,
     ModelKind,
@@ -23,13 +28,16 @@ from emberge_data.steps.generate.prompts import (
 )
 from emberge_data.steps.generate.written_query import WrittenQuery, drop_repeated
 
-# Largest share of an author's replies that may be of no use, and replies after which it is first looked at.
+# Largest share of a server's replies that may be of no use, and replies after which it is first looked at.
 _MOST_BAD = 0.5
 _PROBATION = 20
 
+Answer = ModelReply | str
+"""A reply, or why there is none."""
+
 
 def write_by_model(
-    author: ChatServer | LocalAuthor,
+    server: ChatServer,
     passages: Sequence[TextPassage],
     places: Sequence[int],
     kinds: Sequence[ModelKind],
@@ -42,7 +50,7 @@ def write_by_model(
 
     Raises:
         DataError: if more than the share _MOST_BAD of the replies has no query.
-        ServiceError: if a server refuses the key or the model, is not there, or answers nothing.
+        ServiceError: if the server refuses the key or the model, or is not there.
     """
     turns = [take_turns(kinds, passages[place], most) for place in places]
     prompts = [
@@ -50,7 +58,7 @@ def write_by_model(
     ]
     faults: Counter[str] = Counter()
     queries: list[WrittenQuery] = []
-    with closing(ask_author(author, prompts, workspace)) as answers:
+    with closing(_ask_server(server, prompts, workspace)) as answers:
         for number, answer in enumerate(answers, 1):
             place = places[number - 1]
             written = _read_reply(answer, place, turns[number - 1], passages[place])
@@ -59,19 +67,47 @@ def write_by_model(
                 continue
             faults[written[0].fault] += 1
             if number >= min(_PROBATION, len(places)) and faults.total() > _MOST_BAD * number:
-                raise DataError(_describe_bad(author, number, faults, answer))
+                raise DataError(_describe_bad(server, number, faults, answer))
     return drop_repeated(queries)
 
 
-def _describe_bad(
-    author: ChatServer | LocalAuthor, number: int, faults: Counter[str], answer: Answer
-) -> str:
-    name = author.url if isinstance(author, ChatServer) else author.model
+def _ask_server(
+    server: ChatServer, prompts: Sequence[str], workspace: Workspace
+) -> Generator[Answer]:
+    """Yield the answer to each prompt, in order; replies are kept in the store of the run.
+
+    A caller that stops early loses no reply to a request that was sent.
+    """
+    client = ChatClient(server, workspace.store / "replies")
+    missing = sum(client.read_kept(prompt) is None for prompt in prompts)
+    note = f"{missing:,} of them to be sent"
+
+    def ask(prompt: str) -> Answer:
+        try:
+            return client.ask(prompt)
+        except NoReplyError as error:
+            return str(error)
+        except ServiceError:
+            client.stop.set()
+            raise
+
+    workspace.progress(0, len(prompts), "requests", note)
+    threads = ThreadPoolExecutor(server.parallel)
+    try:
+        for number, answer in enumerate(threads.map(ask, prompts), 1):
+            workspace.progress(number, len(prompts), "requests", note)
+            yield answer
+    finally:
+        client.stop.set()
+        threads.shutdown(cancel_futures=True)
+
+
+def _describe_bad(server: ChatServer, number: int, faults: Counter[str], answer: Answer) -> str:
     seen = "; ".join(f"{fault} ({count:,})" for fault, count in faults.most_common(4))
     text = answer if isinstance(answer, str) else answer.text
     return (
-        f"{name}: {faults.total():,} of {number:,} replies are of no use: {seen}; the last of them begins "
-        f"'{shorten(text, 120)}'. All are kept; choose another model"
+        f"{server.url}: {faults.total():,} of {number:,} replies are of no use: {seen}; the last of them "
+        f"begins '{shorten(text, 120)}'. All are kept; choose another model"
     )
 
 

@@ -133,13 +133,13 @@ def test_the_key_is_sent_to_the_server_and_is_nowhere_else(
 @pytest.mark.parametrize(
     ("status", "said"), [(401, "CHAT_KEY"), (403, "CHAT_KEY"), (404, "the key was")]
 )
-def test_a_refusal_ends_the_step_after_one_request_and_shows_no_key(
+def test_a_refusal_ends_the_step_and_shows_no_key(
     tmp_path: Path, handbook: Path, monkeypatch: pytest.MonkeyPatch, status: int, said: str
 ) -> None:
     monkeypatch.setenv("CHAT_KEY", KEY)
     wrong = Wrong(status, f"the key was {KEY}".encode())
     with serving_chat(lambda _: wrong) as service, pytest.raises(EmbergeError, match=said) as error:
-        run(step(service, handbook, server={"key": "CHAT_KEY"}), tmp_path / "run")
+        run(step(service, handbook, server={"key": "CHAT_KEY", "parallel": 1}), tmp_path / "run")
     assert len(service.asked) == 1
     assert KEY not in str(error.value)
 
@@ -180,13 +180,13 @@ def test_a_failure_that_may_pass_is_followed_by_the_same_request(
     assert len(queries(bench)) == 6
 
 
-def test_a_server_that_is_too_slow_is_asked_again_and_then_ends_the_step(
+def test_a_server_that_is_too_slow_ends_the_step(
     tmp_path: Path, handbook: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chat_server, "_TIMEOUT", 0.3)
     with serving_chat(lambda _: Wrong(seconds=1.0)) as service:
         with pytest.raises(EmbergeError, match=re.escape("within 0.3 s")):
-            run(step(service, handbook), tmp_path / "run")
+            run(step(service, handbook, limit=2), tmp_path / "run")
         assert len(service.asked) == 2
 
 
@@ -295,25 +295,28 @@ def test_too_many_bad_replies_end_the_step_and_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_server_that_stops_answering_ends_the_step_and_a_later_run_goes_on(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = write_handbook(tmp_path / "many", documents=30)
+    monkeypatch.setattr(chat_server, "_TRIES", 2)
+    folder = write_handbook(tmp_path / "many", documents=10)
     asked: list[str] = []
 
     def rule(prompt: str) -> str | Wrong:
         asked.append(prompt)
-        return queries_by_rule(prompt) if len(asked) <= 30 else Wrong(500, b"down")
+        return queries_by_rule(prompt) if len(asked) <= 5 else Wrong(500, b"down")
 
     with serving_chat(rule) as service:
         made = step(service, folder, server={"parallel": 2})
-        with pytest.raises(EmbergeError, match="in a row"):
+        with pytest.raises(
+            EmbergeError, match=r"no reply: the server answers 500: down \(2 times\)"
+        ):
             run(made, tmp_path / "run")
-        served = set(asked[:30])
+        served = set(asked[:5])
         service.rule, service.asked = queries_by_rule, []
         bench = run(made, tmp_path / "run")
         assert not served & set(service.asked)
-        assert len(service.asked) == 90 - 30
-    assert len(queries(bench)) == 180
+        assert len(service.asked) == 30 - 5
+    assert len(queries(bench)) == 60
 
 
 def test_without_a_key_that_of_the_hub_is_sent_nowhere(
@@ -325,17 +328,13 @@ def test_without_a_key_that_of_the_hub_is_sent_nowhere(
     assert set(service.keys) == {""}
 
 
-def test_requests_run_side_by_side_within_the_rate(tmp_path: Path, handbook: Path) -> None:
+def test_requests_run_side_by_side(tmp_path: Path, handbook: Path) -> None:
     def slow(prompt: str) -> Wrong:
         return Wrong(body=completion(queries_by_rule(prompt)), seconds=0.2)
 
     with serving_chat(slow) as service:
         run(step(service, handbook, server={"parallel": 3}), tmp_path / "a")
         assert service.most_at_once == 3
-    with serving_chat() as service:
-        rate = {"parallel": 3, "requests_per_minute": 600}
-        run(step(service, handbook, limit=6, server=rate), tmp_path / "b")
-        assert service.began[-1] - service.began[0] >= 0.45
 
 
 def test_kinds_take_turns_over_the_passages(tmp_path: Path, handbook: Path) -> None:
@@ -353,10 +352,6 @@ def test_kinds_take_turns_over_the_passages(tmp_path: Path, handbook: Path) -> N
         ({"endpoint": "https://me:pw@host/v1"}, "endpoint", "error"),
         ({"key": "sk-abcdef"}, "key", "error"),
         ({"key": "CHAT_KEY"}, "key", "warning"),
-        *(
-            ({"request": {"temperature": one}}, "request", "error")
-            for one in (float("nan"), float("inf"), {1, 2})
-        ),
     ],
 )
 def test_options_without_sense_or_that_would_give_a_key_away_are_found_by_the_check(

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from emberge.cli.main import main
 from emberge_data.steps.generate.chat_server import ChatServer
-from emberge_data.steps.generate.model_reply import KeptReplies
 
 from tests.support.chat_server import Wrong, completion, queries_by_rule, serving_chat
 from tests.support.handbook import write_handbook
@@ -31,12 +30,11 @@ def test_a_generation_that_is_killed_ends_in_the_same_bytes_and_buys_no_kept_rep
     """Of the requests that are sent again, none had a reply that was kept, and few were on their way."""
     pages = write_handbook(tmp_path / "docs", documents=24)
     recipe, out = tmp_path / "recipe.yaml", tmp_path / "killed"
-    keys = KeptReplies(Path())
     with serving_chat(rule) as service:
         by = {"endpoint": service.url, "model": "m", "parallel": PARALLEL}
         step = {"documents": str(pages), "by": by}
         recipe.write_text(json.dumps({"steps": {"made": {"generate_queries": step}}}), "utf-8")
-        named = ChatServer(endpoint=service.url, model="m").name_request
+        reply_key = ChatServer(endpoint=service.url, model="m").reply_key
         assert main(run_command(recipe, tmp_path / "whole")) == 0
         half = len(service.asked) // 2
         service.asked.clear()
@@ -48,6 +46,6 @@ def test_a_generation_that_is_killed_ends_in_the_same_bytes_and_buys_no_kept_rep
         service.asked.clear()
         assert main(run_command(recipe, out)) == 0
     assert kept
-    assert not [prompt for prompt in service.asked if keys.key(named(prompt)) in kept]
+    assert not [prompt for prompt in service.asked if reply_key(prompt) in kept]
     assert len([prompt for prompt in service.asked if prompt in before]) <= PARALLEL
     assert read_results(out) == read_results(tmp_path / "whole")
