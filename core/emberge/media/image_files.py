@@ -1,28 +1,20 @@
 """Reading of image files: size from the header, and pixels.
 
-Only the formats of `_BEGINNINGS` are decoded, each by its own decoder. Pillow has other decoders that start
-programs (EPS starts Ghostscript) or have not been reviewed for years.
+Only `FORMATS` are decoded. Pillow has other decoders that start programs (EPS starts Ghostscript) or have not
+been reviewed for years.
 """
 
 from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 from emberge.contracts import Media
 from emberge.errors import DataError
-from emberge.media.media_files import read_content, require_package
+from emberge.media.media_files import read_content
 
-_BEGINNINGS = (
-    (b"\x89PNG\r\n\x1a\n", "PNG"),
-    (b"\xff\xd8\xff", "JPEG"),
-    (b"GIF87a", "GIF"),
-    (b"GIF89a", "GIF"),
-    (b"BM", "BMP"),
-    *((mark, "TIFF") for mark in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
-)
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 # Tag of EXIF for the orientation of the camera.
 _ORIENTATION = 274
 # Orientations that are a quarter turn.
@@ -34,53 +26,23 @@ def open_image(content: bytes, where: str) -> Any:
     """Open a Pillow image and read its header, but not its pixels.
 
     Raises:
-        DataError: if the bytes have another format or too many pixels for Pillow, or if Pillow is missing.
+        DataError: if the bytes have another format, or too many pixels for Pillow.
     """
-    require_package("PIL", "pillow", "an image")
     from PIL import Image
 
-    name = _find_format(content)
-    if name is None:
-        raise DataError(
-            f"{where}: is no PNG, JPEG, WebP, GIF, BMP or TIFF image; convert it to one of them, replace "
-            "or remove it"
-        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of large sizes and odd metadata
-            image = Image.open(io.BytesIO(content), formats=[name])
+            return Image.open(io.BytesIO(content), formats=FORMATS)
     except Image.DecompressionBombError as error:
         raise DataError(
             f"{where}: an image of too many pixels ({error}); make it smaller"
         ) from error
     except Exception as error:  # a damaged header makes decoders fail in many turns
         raise DataError(
-            f"{where}: is no {name} image that can be read; replace or remove it"
+            f"{where}: is no PNG, JPEG, WebP, GIF, BMP or TIFF image that can be read; convert it to one of "
+            "them, replace or remove it"
         ) from error
-    if name == "PNG" and "exif" not in image.info and (exif := _find_exif(content)):
-        image.info["exif"] = exif
-    return image
-
-
-def _find_format(content: bytes) -> str | None:
-    """Return Pillow's name of the image format that the first bytes show; None for an unknown format."""
-    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
-        return "WEBP"
-    return next((name for mark, name in _BEGINNINGS if content.startswith(mark)), None)
-
-
-def _find_exif(content: bytes) -> bytes | None:
-    """Return a PNG's EXIF chunk without decoding the pixels before it."""
-    return next((body for kind, body in _split_png(content) if kind == b"eXIf"), None)
-
-
-def _split_png(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield (kind, content) of each chunk of a PNG; the content is empty unless it is EXIF."""
-    offset = 8
-    while len(head := content[offset : offset + 8]) == 8:
-        size = int.from_bytes(head[:4], "big")
-        yield head[4:], content[offset + 8 : offset + 8 + size] if head[4:] == b"eXIf" else b""
-        offset += size + 12
 
 
 def image_size(media: Media) -> tuple[int, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from importlib.util import find_spec
 from pathlib import Path
 
 from emberge.contracts import Media
@@ -42,16 +41,6 @@ def read_media_file(path: Path) -> bytes:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:  # a NUL in the path
         raise DataError(f"{path}: is no path of a file ({error})") from error
-
-
-def require_package(module: str, package: str, what: str) -> None:
-    """Refuse work that needs a module which is not installed.
-
-    Raises:
-        DataError: if it is not; the message has the command that installs its package.
-    """
-    if find_spec(module) is None:
-        raise DataError(f"{what} needs the package {package}: pip install '{package}'")
 
 
 def media_hash(content: bytes | memoryview) -> str:
