@@ -14,8 +14,6 @@ from pathlib import Path
 from emberge.data import first_paragraph, locate_package, parse_source
 
 STDLIB = "stdlib"
-# What `pip install "emberge[demo]"` brings.
-_DEMO_EXTRA = ("pandas", "sklearn")
 # Folders of tests, of copies of other projects, or of programs rather than a library.
 SKIPPED = frozenset(
     {
@@ -65,8 +63,7 @@ def _map_providers() -> Mapping[str, list[str]]:
 
 def missing_package(name: str) -> str:
     """Return the advice for a package that is not installed under that name."""
-    fix = 'pip install "emberge[demo]"' if name in _DEMO_EXTRA else f"pip install {name}"
-    return f"package '{name}' is not installed (or is one file); {fix}, or leave it out"
+    return f"package '{name}' is not installed (or is one file); install it, or leave it out"
 
 
 def version(package: str) -> str:
@@ -129,34 +126,24 @@ def _yield_functions(tree: ast.AST, prefix: str) -> Iterator[tuple[str, Function
 def without_docstring(node: Function, lines: list[str]) -> str:
     """Return the definition's text with decorators and comments, without docstring, at the left margin.
 
-    The text is empty if the function's body has nothing but the docstring, `pass`, `...` or one `raise`.
+    The text is empty if the function's body has nothing but the docstring, `pass`, `...` or one `raise`, or
+    if code is on the docstring's lines.
     """
-    if not _has_body(node.body[1:]):
+    docstring, *body = node.body
+    start, end = docstring.lineno - 1, docstring.end_lineno or docstring.lineno
+    shares_line = bool(lines[start][: docstring.col_offset].strip())
+    if not _has_body(body) or shares_line or body[0].lineno == end:
         return ""
     first_line = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) - 1
-    docstring, next_node = node.body[0], node.body[1]
-    start, end = docstring.lineno - 1, docstring.end_lineno or docstring.lineno
-    text_before = _cut_bytes(lines[start], 0, docstring.col_offset)
-    shares_line = bool(text_before.strip()) or next_node.lineno == end
-    if shares_line:  # def f(): "doc"; return 1
-        text_after = _cut_bytes(lines[end - 1], docstring.end_col_offset or 0, None)
-        middle = [text_before + text_after.lstrip(" ;")]
-    else:
-        middle = []
-        while not lines[end].strip():
-            end += 1
-    text_lines = [*lines[first_line:start], *middle, *lines[end : node.end_lineno or end]]
+    while not lines[end].strip():
+        end += 1
+    text_lines = [*lines[first_line:start], *lines[end : node.end_lineno or end]]
     return "\n".join(_remove_indentation(line, node.col_offset) for line in text_lines).strip()
 
 
 def _remove_indentation(line: str, columns: int) -> str:
     """Return the line without its indentation; text inside of strings may begin further left."""
     return line[columns:].rstrip() if not line[:columns].strip() else line.rstrip()
-
-
-def _cut_bytes(line: str, start: int, end: int | None) -> str:
-    """Return the part of a line between offsets in UTF-8 bytes, which `ast` counts."""
-    return line.encode()[start:end].decode()
 
 
 def _has_body(statements: list[ast.stmt]) -> bool:
