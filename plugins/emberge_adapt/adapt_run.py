@@ -18,7 +18,7 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.data import describe_small_set, read_document_rows
+from emberge.data import read_document_rows
 from emberge.evaluating import read_scores
 from emberge.model_folder import Checkpoint, TextLimit, count_parameters
 from emberge.recipes import is_folder, locate_model
@@ -89,9 +89,6 @@ class Adaptation:
                 f"then a smaller model of the result: {small.summary}, "
                 f"{count_noun(small.epochs, 'pass')} over {texts}"
             )
-        warning = describe_small_set("test", plan.test_rows) if plan.test is None else None
-        if warning is not None:
-            yield f"warning: {warning}: add pairs, or real queries by --test"
 
 
 def prepare(request: AdaptRequest, plugins: Plugins) -> Adaptation:

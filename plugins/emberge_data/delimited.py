@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -30,10 +31,13 @@ class Delimited(Reader):
         # Of the whole process: a row may have a cell of any length.
         csv.field_size_limit(2**31 - 1)
         is_tsv = ".tsv" in path.name.lower()[-7:]
-        delimiter = "\t" if is_tsv else _find_delimiter(path)
         with open_data_file(path) as file:
-            table = csv.reader(_decode_lines(file), delimiter=delimiter, strict=True)
+            lines, table = _decode_lines(file), csv.reader(())
             try:
+                heading = next(lines, "")
+                delimiter = "\t" if is_tsv else _find_delimiter(heading)
+                joined = itertools.chain([heading], lines)
+                table = csv.reader(joined, delimiter=delimiter, strict=True)
                 names = next(table, [])
                 _require_headings(names, path)
                 for cells in table:
@@ -60,15 +64,8 @@ def _decode_lines(file: IO[bytes]) -> Iterator[str]:
         yield from io.StringIO(text, newline="") if b"\r" in line else (text,)
 
 
-def _find_delimiter(path: Path) -> str:
-    """Return the delimiter of a table, which is outside of quotes in its first line; a comma without any."""
-    from emberge.data import open_data_file
-
-    try:
-        with open_data_file(path) as file:
-            heading = next(_decode_lines(file), "")
-    except (UnicodeDecodeError, EOFError, zlib.error, OSError):
-        return ","  # the rows are read next, and have the same fault
+def _find_delimiter(heading: str) -> str:
+    """Return the delimiter of a table, which is outside of quotes in its heading; a comma without any."""
     unquoted = "".join(heading.split('"')[::2])
     return max(_DELIMITERS, key=unquoted.count)
 

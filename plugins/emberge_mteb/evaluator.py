@@ -30,7 +30,7 @@ from emberge import (
     component,
 )
 from emberge.contracts import Side
-from emberge.data import check_eval_sets, describe_odd_sets, eval_texts, in_domain_tasks
+from emberge.data import check_eval_sets, eval_texts, in_domain_tasks
 from emberge.model_folder import TextLimit
 
 from emberge_mteb.hub_tasks import check_domains, show_domains
@@ -143,9 +143,6 @@ class Mteb(Evaluator):
                 f"evaluation set '{_build_local_name(one.name, entry.split)}'" for one in sets
             ]
             yield from (context.problem(fault, "data") for fault in faults)
-            if not faults and entry.path.step is None:
-                odd_sets = describe_odd_sets(sets, entry.split, context.readers)
-                yield from (context.warning(text, "data") for text in odd_sets)
         yield from _check_repeats(known_sets, lambda text: context.problem(text, "data"))
 
     def _check_named(self, context: Preflight) -> Iterator[Problem]:

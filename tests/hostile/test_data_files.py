@@ -13,10 +13,8 @@ import pytest
 from emberge import BadRow, DataEntry, DataError, DataRef, EvalSet
 from emberge.data import (
     check_entries,
-    load_catalogue,
     load_datasets,
     load_eval_set,
-    read_plain_rows,
 )
 from emberge.data.rows import line_files
 from emberge_data import Delimited, JsonLines, Parquet, read_corpora
@@ -74,34 +72,6 @@ def test_readers_take_regular_files_alone(tmp_path: Path, name: str, kind: str) 
         list(reader.rows(path))
     if kind != "folder":
         assert "not a regular file" in refusal(path)
-
-
-@pytest.mark.parametrize("kind", ["fifo", "device", "large"])
-def test_catalogues_are_regular_files_of_bounded_size(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "datasets.yaml"
-    if kind == "fifo":
-        os.mkfifo(path)
-    elif kind == "device":
-        path.symlink_to("/dev/zero")
-    else:
-        path.write_bytes(b"#" * (4 * MILLION + 1))
-    with pytest.raises(
-        DataError, match=r"datasets\.yaml: (not a regular file|has 4.19 MB; at most)"
-    ):
-        load_catalogue(path)
-
-
-@pytest.mark.parametrize("kind", ["fifo", "device", "folder"])
-def test_corpora_are_regular_files(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "a.jsonl"
-    if kind == "fifo":
-        os.mkfifo(path)
-    elif kind == "folder":
-        path.mkdir()
-    else:
-        path.symlink_to("/dev/zero")
-    with pytest.raises(DataError, match="not a regular file"):
-        list(read_corpora([path], READERS))
 
 
 def test_a_path_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
@@ -225,46 +195,6 @@ def test_labels_are_words_or_whole_numbers(tmp_path: Path, label: Any) -> None:
     assert "rows.jsonl:2: 'label'" in refusal(path)
 
 
-@pytest.mark.parametrize("weight", ["0", "-1", ".nan", ".inf", "nan", "inf", "1e999"])
-def test_weights_of_catalogues_are_finite(tmp_path: Path, weight: str) -> None:
-    json_file(tmp_path, {"text": "a"})
-    path = tmp_path / "datasets.yaml"
-    path.write_text(f"train:\n- {{name: a, file: rows.jsonl, weight: {weight}}}\n")
-    with pytest.raises(DataError, match=r"datasets\.yaml:2: option 'weight' of set 'a' needs"):
-        load(path)
-
-
-@pytest.mark.parametrize("low", [float("nan"), float("-inf"), 5.0])
-def test_scales_are_finite(tmp_path: Path, low: float) -> None:
-    path = json_file(tmp_path, {"text": "a"})
-    assert "score_range is [lowest, highest]" in refusal(path, score_range=(low, 5.0))
-    assert "score_range" in refusal(path, score_range=(0.0, float("inf")))
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("limit: " + "9" * 5000, "is no int"),
-        ("limit: 0", "whole number of at least 1"),
-        ("score_range: [0, .inf]", "needs a finite number"),
-        ('name: "a\\x1b[31m"', "without control characters"),
-        ('name: "a\\u202Eb"', "without control characters"),
-        ('name: ""', "without control characters"),
-    ],
-)
-def test_a_catalogue_names_the_line_of_what_is_unsound(
-    tmp_path: Path, line: str, words: str
-) -> None:
-    json_file(tmp_path, {"text": "a"})
-    name = "" if line.startswith("name") else "  name: a\n"
-    path = tmp_path / "datasets.yaml"
-    path.write_text(f"train:\n- file: rows.jsonl\n{name}  {line}\n")
-    with pytest.raises(DataError) as caught:
-        load(path)
-    assert f"datasets.yaml:{3 if not name else 4}: " in str(caught.value)
-    assert words in str(caught.value)
-
-
 # Evaluation sets.
 
 
@@ -342,9 +272,3 @@ def test_subsets_are_words(tmp_path: Path, subset: Any) -> None:
     json_file(tmp_path, good, {**good, "subset": subset}, name="test.jsonl")
     with pytest.raises(DataError, match=r"test\.jsonl:2: 'subset' is a word"):
         load_eval_set(one, readers=READERS)
-
-
-def test_rows_of_tasks_name_the_bad_line(tmp_path: Path) -> None:
-    path = json_file(tmp_path, {"text": "a"}, b"\x1b")
-    with pytest.raises(DataError, match=r"rows\.jsonl:2: not JSON"):
-        read_plain_rows(entry(path), readers=READERS, resolve=resolve)

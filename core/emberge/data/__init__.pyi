@@ -20,10 +20,7 @@ from .evaluation.eval_sets import load_eval_set as load_eval_set
 from .evaluation.eval_source import pick_eval_sets as pick_eval_sets
 from .evaluation.python_sets import write_python_set as write_python_set
 from .evaluation.set_checks import check_eval_sets as check_eval_sets
-from .evaluation.small_sets import describe_odd_sets as describe_odd_sets
-from .evaluation.small_sets import describe_small_set as describe_small_set
 from .first_rows import CheckedData as CheckedData
-from .first_rows import FirstRows as FirstRows
 from .first_rows import check_datasets as check_datasets
 from .first_rows import check_entries as check_entries
 from .installed_sources import first_paragraph as first_paragraph

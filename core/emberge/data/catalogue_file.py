@@ -28,24 +28,19 @@ def write_catalogue(
     sets: Sets,
     parts: Mapping[str, Sets] | None = None,
     scored_by: tuple[str, ...] = (),
-) -> dict[str, int]:
+) -> None:
     """Write each set's examples to a file of JSON lines, and the catalogue that lists them.
 
     A set is a tuple (new name, original dataset, examples). It keeps the prompts and other facts of the
     original dataset; examples are written one by one. A set without examples is left out of the catalogue.
     The sets of `parts`, `dev` and `test`, are not for training. `scored_by` are the models whose scores
     replaced those of the original datasets.
-
-    Returns:
-        The number of training rows by name, in order, including sets that were left out.
     """
-    counts: dict[str, int] = {}
-    content: dict[str, Any] = {"train": _write_sets(folder, sets, "", counts, scored_by)}
+    content: dict[str, Any] = {"train": _write_sets(folder, sets, "", scored_by)}
     for part, part_sets in (parts or {}).items():
-        if entries := _write_sets(folder, part_sets, f"{part}-", {}, scored_by):
+        if entries := _write_sets(folder, part_sets, f"{part}-", scored_by):
             content[part] = entries
     write_entries(folder, content)
-    return counts
 
 
 def write_entries(folder: Path, entries: Mapping[str, Any]) -> None:
@@ -76,13 +71,14 @@ def _open_packed(raw: BinaryIO) -> BinaryIO:
 
 
 def _write_sets(
-    folder: Path, sets: Sets, prefix: str, counts: dict[str, int], scored_by: tuple[str, ...]
+    folder: Path, sets: Sets, prefix: str, scored_by: tuple[str, ...]
 ) -> list[dict[str, Any]]:
-    """Write the files of sets and return their catalogue entries; put each set's row count into `counts`."""
+    """Write the files of sets and return their catalogue entries."""
     entries: list[dict[str, Any]] = []
-    for name, dataset, examples in sets:
-        file = f"{prefix}{len(counts)}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)[:80]}.jsonl"
-        count = counts[name] = _write_examples(folder / file, examples, dataset)
+    for number, (name, dataset, examples) in enumerate(sets):
+        file = f"{prefix}{number}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)[:80]}.jsonl"
+        rows = (_build_row(example, dataset) for example in examples)
+        count = write_json_rows(folder / file, rows)
         if not count:
             (folder / file).unlink()
             continue
@@ -90,15 +86,6 @@ def _write_sets(
             {"name": name, "file": file, "rows": count, **_build_facts(dataset, scored_by)}
         )
     return entries
-
-
-def _write_examples(path: Path, examples: Iterable[Example], dataset: StoredDataset) -> int:
-    count = 0
-    with path.open("w", encoding="utf-8", errors="surrogatepass", newline="\n") as file:
-        for example in examples:
-            file.write(json.dumps(_build_row(example, dataset), ensure_ascii=False) + "\n")
-            count += 1
-    return count
 
 
 def _build_row(example: Example, dataset: StoredDataset) -> dict[str, Any]:

@@ -111,8 +111,8 @@ class EvalSource:
     """Kind of task of a file of rows; by default sts if there is a score, classification if there is a label,
     else retrieval."""
     documents: DataRef | None = None
-    """File or folder of documents to search in addition to the texts of the rows. Rows of documents need a
-    text, and may have an id and a title; a `.txt` file has a document per line. Positives may be such ids."""
+    """File of documents to search in addition to the texts of the rows. Rows of documents need a text, and
+    may have an id and a title; a `.txt` file has a document per line. Positives may be such ids."""
     domain: Domain | None = None
     """Domain of a set that no catalogue lists; by default "in"."""
     instruction: str = ""
@@ -163,18 +163,14 @@ class EvalSet:
     def files(self) -> list[tuple[str, Path]]:
         """Return the set's files, sorted, each after a name that does not depend on where the set is."""
         if self.rows is None:
-            return [(p.relative_to(self.folder).as_posix(), p) for p in _list_files(self.folder)]
+            files = sorted(path for path in self.folder.rglob("*") if path.is_file())
+            return [(path.relative_to(self.folder).as_posix(), path) for path in files]
         named_paths = vars(self.rows).items()
         return [
-            (f"{name} {file.name}", file)
+            (f"{name} {path.name}", path)
             for name, path in named_paths
-            if isinstance(path, Path)
-            for file in ([path] if path.is_file() else _list_files(path))
+            if isinstance(path, Path) and path.is_file()
         ]
-
-
-def _list_files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 @dataclass(frozen=True, kw_only=True)

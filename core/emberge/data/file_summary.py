@@ -222,18 +222,18 @@ def decide_data(summary: FileSummary, entry: DataEntry) -> DataDecisions:
     if not summary.rows:
         raise DataError(f"{summary.place}: there are no rows; give a file with examples")
     _require_agreement(summary)
-    task, notes = _decide_task(summary, entry)
+    task = _decide_task(summary, entry)
     if task == "sts" and not summary.scored and summary.negatives < summary.rows:
         raise DataError(
             f"{summary.place}: task sts needs a score for every pair, or negatives in every row; name the "
             "column as columns: {score: …}, or give another task"
         )
-    scale, scale_notes = _decide_scale(summary, entry, task)
+    scale, notes = _decide_scale(summary, entry, task)
     symmetric = entry.symmetric
     if symmetric is None:
         symmetric = task not in ("retrieval", "reranking")
-    prompt, notes = _decide_prompt(summary, entry), [*notes, *scale_notes]
-    return DataDecisions(task, prompt, symmetric, scale, tuple(notes), entry.negatives)
+    prompt = _decide_prompt(summary, entry)
+    return DataDecisions(task, prompt, symmetric, scale, notes, entry.negatives)
 
 
 def _require_agreement(summary: FileSummary) -> None:
@@ -255,41 +255,37 @@ def _require_agreement(summary: FileSummary) -> None:
         )
 
 
-def _decide_task(summary: FileSummary, entry: DataEntry) -> tuple[TaskKind, list[str]]:
+def _decide_task(summary: FileSummary, entry: DataEntry) -> TaskKind:
     if entry.task is not None:
-        return entry.task, []
+        return entry.task
     if summary.single:
-        return "text", []
+        return "text"
     if len(summary.kinds) == 1 and summary.kinds[0] in _TASK_BY_KIND:
-        return _TASK_BY_KIND[str(summary.kinds[0])], []
-    if summary.scored and summary.negatives:
-        return "retrieval", [
-            "rows with negatives and scores are taken for retrieval with a teacher"
-        ]
-    if summary.scored:
-        return ("pair_classification", []) if summary.zero_or_one else ("sts", [])
-    return ("classification", []) if summary.labels else ("retrieval", [])
+        return _TASK_BY_KIND[str(summary.kinds[0])]
+    if summary.scored and not summary.negatives:
+        return "pair_classification" if summary.zero_or_one else "sts"
+    return "classification" if summary.labels and not summary.scored else "retrieval"
 
 
 def _decide_scale(
     summary: FileSummary, entry: DataEntry, task: TaskKind
-) -> tuple[tuple[float, float], list[str]]:
+) -> tuple[tuple[float, float], tuple[str, ...]]:
     if entry.score_range is not None:
-        return entry.score_range, []
+        return entry.score_range, ()
     if not summary.scored or (summary.lowest >= 0 and summary.highest <= 1):
-        return (0.0, 1.0), []
+        return (0.0, 1.0), ()
     if summary.lowest < 0 or summary.highest > 5 or task == "pair_classification":
         raise DataError(
             f"{summary.place}: scores run from {summary.lowest:g} to {summary.highest:g} and their scale "
             "is not given; write score_range: [lowest, highest] in the entry"
         )
     if (summary.lowest, summary.highest) == (0, 5):
-        return (0.0, 5.0), []
+        return (0.0, 5.0), ()
     note = (
         f"scores run from {summary.lowest:g} to {summary.highest:g} and are read on a scale of 0 to 5; "
         "write score_range to say otherwise"
     )
-    return (0.0, 5.0), [note]
+    return (0.0, 5.0), (note,)
 
 
 def _decide_prompt(summary: FileSummary, entry: DataEntry) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -25,7 +26,6 @@ from emberge.data.file_summary import (
     decide_data,
     parse_rows,
 )
-from emberge.data.hub_datasets import compute_cache_period
 from emberge.data.rows.media_values import MediaValues
 from emberge.data.rows.row_parser import Row
 from emberge.errors import AccessError, DataError, EmbergeError, Problem
@@ -33,6 +33,8 @@ from emberge.media import MediaFolder
 from emberge.wording import shorten
 
 SHOWN_CHARACTERS = 100
+HUB_SECONDS = 300
+"""Seconds for which the first rows of a hub dataset are reused."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,6 @@ class FirstRows:
     columns: str = ""
     notes: tuple[str, ...] = ()
     negatives: int = 0
-    texts: int | None = None
 
     @property
     def title(self) -> str:
@@ -141,39 +142,25 @@ def check_entries(
 def _look_at_source(source: DataSource, limit_rows: int) -> tuple[list[Problem], FirstRows | None]:
     """Return problems and facts of a source's first rows, cached while its file is unchanged."""
     if source.path is None:
-        return _read_cached_rows(source, limit_rows, (compute_cache_period(),))
-    try:
-        status = source.path.stat()
-    except OSError:
-        return _check_first_rows(source, limit_rows)
-    return _read_cached_rows(source, limit_rows, (status.st_size, status.st_mtime_ns))
+        return _check_first_rows(source, limit_rows, (int(time.monotonic() // HUB_SECONDS),))
+    status = source.path.stat()
+    return _check_first_rows(source, limit_rows, (status.st_size, status.st_mtime_ns))
 
 
 @functools.lru_cache(maxsize=256)
-def _read_cached_rows(
+def _check_first_rows(
     source: DataSource,
     limit_rows: int,
     state: tuple[int, ...],  # noqa: ARG001 - it ages the memory
 ) -> tuple[list[Problem], FirstRows | None]:
-    return _check_first_rows(source, limit_rows)
-
-
-def _check_first_rows(
-    source: DataSource, limit_rows: int
-) -> tuple[list[Problem], FirstRows | None]:
     summary, rows = FileSummary(source.place), source.rows(head=True)
     media = MediaValues(MediaFolder(beside=source.path and source.path.parent), thorough=True)
     first: Row | None = None
-    most_negatives = count = 0
-    anchors: set[str] = set()
-    other_texts: set[str] = set()
+    most_negatives = 0
     try:
         for _, row in parse_rows(islice(rows, limit_rows), source.entry, summary, media):
             first = first or row
             most_negatives = max(most_negatives, len(row.negatives))
-            count += 1
-            anchors.add(row.anchor)
-            other_texts.update(row.positives, row.negatives)
         if summary.bad_rows.count:
             return summary.problems(), None
         decisions = decide_data(summary, source.entry)
@@ -191,9 +178,7 @@ def _check_first_rows(
     )
     shown = (decisions.prompt, decisions.symmetric, summary.columns, decisions.notes)
     negatives = DRAWN_NEGATIVES if summary.labelled else most_negatives
-    is_whole_file = source.path is not None and count < limit_rows and not summary.labelled
-    texts = len(anchors) + len(other_texts) if is_whole_file else None
-    return [], FirstRows(info, example, *shown, negatives, texts)
+    return [], FirstRows(info, example, *shown, negatives)
 
 
 def check_datasets(

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from emberge.data.entry import DataEntry
 from emberge.errors import AccessError, DataError
-
-_ANSWER_SECONDS = 3.0  # seconds to wait for a hub's answer
-_ANSWER_CACHE_SECONDS = 300.0  # seconds for which an answer is reused
 
 
 def describe_hub_entry(entry: DataEntry) -> str:
@@ -36,8 +30,6 @@ def read_hub_rows(
         ConnectionError: if the hub cannot be reached and the dataset was not downloaded before.
         DataError: if there is no such dataset, subset or split, or no such document.
     """
-    if head:
-        _require_answer(entry)
     rows = enumerate(_load_stream(entry, streaming=head or entry.first is not None), start=1)
     if entry.documents is None:
         yield from rows
@@ -113,41 +105,6 @@ def hash_hub_rows(entry: DataEntry) -> str:
             entry.hub, entry.subset, data_dir=entry.folder, revision=entry.revision
         )
     return f"{builder.config_id}/{builder.hash}[{entry.split}]"
-
-
-def _require_answer(entry: DataEntry) -> None:
-    """Ask the hub once, with a short timeout: `datasets` asks six times, for each dataset, split and step.
-
-    Raises:
-        ConnectionError: if the hub does not answer.
-    """
-    if Path(str(entry.hub)).exists():  # a local folder instead of a hub dataset
-        return
-    if not _does_answer(str(entry.hub), entry.revision, compute_cache_period()):
-        raise ConnectionError(
-            f"dataset {describe_hub_entry(entry)} cannot be looked up: the hub cannot be reached; "
-            "connect, or give a file as path"
-        )
-
-
-def compute_cache_period() -> int:
-    """Return a number that changes every five minutes, for a cache key that soon expires."""
-    return int(time.monotonic() // _ANSWER_CACHE_SECONDS)
-
-
-@functools.lru_cache(maxsize=1024)
-def _does_answer(hub: str, revision: str | None, when: int) -> bool:  # noqa: ARG001 - `when` ages the memory
-    """Return whether the hub can be reached; a missing dataset counts as an answer."""
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
-
-    try:
-        HfApi().dataset_info(hub, revision=revision, timeout=_ANSWER_SECONDS)
-    except (HfHubHTTPError, HFValidationError, OfflineModeIsEnabled):
-        return True  # offline, `datasets` only uses its cache
-    except Exception:  # several libraries raise it: unknown host, no route, or timeout
-        return False
-    return True
 
 
 def _load_stream(entry: DataEntry, *, streaming: bool) -> Any:

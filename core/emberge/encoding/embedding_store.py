@@ -31,12 +31,10 @@ Keys = NDArray[np.void]
 class Vectors:
     """Embeddings of a list of texts, in order, mapped from the files of a store.
 
-    `vectors[places]` returns float32 [n, dimension] for a slice or for places int64 [n]; `lengths` int32 [n]
-    are the numbers of tokens of the texts, with prompts and special tokens, after truncation.
+    `vectors[places]` returns float32 [n, dimension] for a slice or for places int64 [n].
     """
 
     dimension: int
-    lengths: NDArray[np.int32]
     files: Sequence[NDArray[Any]]
     file_of: NDArray[np.int32]
     row_of: NDArray[np.int32]
@@ -184,8 +182,6 @@ class EmbeddingStore:
         """Embed one segment and write its files."""
         vectors = self._embedder.embed_tokens(tokens)
         np.save(side / "vectors.npy", vectors.astype(np.float32))
-        lengths = np.fromiter((len(text.ids) for text in tokens), np.int32, len(tokens))
-        np.save(side / "lengths.npy", lengths)
         np.save(side / "keys.npy", keys.view(np.uint8).reshape(-1, 16))
         return_freed_memory()
 
@@ -201,11 +197,7 @@ class EmbeddingStore:
         places = index.places(keys)
         file_of, row_of = index.file_of[places], index.row_of[places]
         files = [np.load(path / "vectors.npy", mmap_mode="r") for path in index.folders]
-        lengths = np.empty(len(keys), np.int32)
-        for number, path in enumerate(index.folders):
-            in_file = file_of == number
-            lengths[in_file] = np.load(path / "lengths.npy")[row_of[in_file]]
-        return Vectors(self._embedder.encoder.dimension, lengths, files, file_of, row_of)
+        return Vectors(self._embedder.encoder.dimension, files, file_of, row_of)
 
 
 @dataclass(frozen=True, eq=False)

@@ -54,13 +54,14 @@ class BeirPairs(Step):
     """Origin of the folder's data, which the result names."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
+        from emberge.data import lacking_half
+
         folder = context.data(self.path)
         if folder is None:
             return
-        try:
-            _read_pairs(folder, self.judgements, context.readers)
-        except DataError as error:
-            yield context.problem(str(error), "path")
+        missing = lacking_half(_describe_folder(folder), self.judgements, context.readers)
+        if missing is not None:
+            yield context.problem(missing, "path")
 
     def run(self, workspace: Workspace) -> Artifact:
         from emberge.data import write_entries, write_json_rows
@@ -78,6 +79,10 @@ class BeirPairs(Step):
         return Artifact(kind="data", size=len(rows))
 
 
+def _describe_folder(folder: Path) -> EvalSet:
+    return EvalSet(name=folder.resolve().name, folder=folder, task="retrieval")
+
+
 def _read_pairs(
     folder: Path, judgements: str, readers: Sequence[Reader]
 ) -> list[Mapping[str, Any]]:
@@ -88,8 +93,7 @@ def _read_pairs(
     """
     from emberge.data import load_eval_set
 
-    eval_set = EvalSet(name=folder.resolve().name, folder=folder, task="retrieval")
-    loaded = load_eval_set(eval_set, readers=readers, split=judgements)
+    loaded = load_eval_set(_describe_folder(folder), readers=readers, split=judgements)
     assert isinstance(loaded, RetrievalData)
     rows: list[Mapping[str, Any]] = []
     for query, grades in loaded.relevant.items():

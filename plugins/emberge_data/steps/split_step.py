@@ -18,8 +18,6 @@ from emberge import (
     WholeNumber,
     Workspace,
 )
-from emberge.data import describe_small_set
-from emberge.wording import count_noun
 
 from emberge_data.steps.data_step import DataStep
 from emberge_data.steps.outcome import DEV, NOUNS, TEST, TRAIN, drop_lonely
@@ -85,10 +83,6 @@ class Split(DataStep):
         yield from problems
         if self.share is not None and self.rows is not None:
             yield context.problem("share and rows both set the size; keep one", "rows")
-        if self.test is not None and self.test >= 1:
-            small_set = describe_small_set("test", int(self.test), "row")
-            if small_set is not None:
-                yield context.warning(small_set, "test")
 
     @property
     def expected_parts(self) -> tuple[Half, ...]:
@@ -104,7 +98,7 @@ class Split(DataStep):
         datasets = self.load(workspace)
         wanted = [self._count_wanted(dataset) for dataset in datasets]
         texts = RowTexts(datasets, workspace.work)
-        groups, note = self._group(texts, workspace)
+        groups = self._group(texts, workspace)
         part_of_row = np.zeros(len(texts), dtype=np.int64)
         for part, name in ((DEV, "split"), (TEST, "split test")):
             limits = [counts.get(part, 0) for counts in wanted]
@@ -114,9 +108,9 @@ class Split(DataStep):
         parts = SplitParts(texts, part_of_row)
         for number, dataset in enumerate(datasets):
             of_set = texts.set_of_row == number
-            for part, count in wanted[number].items():
-                taken = int((part_of_row[of_set] == part).sum())
-                self._require(dataset, part, count, taken, groups[of_set], workspace)
+            for part in wanted[number]:
+                if not (part_of_row[of_set] == part).any():
+                    raise DataError(_describe_groups(dataset, part, groups[of_set]))
         return self.finish(
             workspace,
             (
@@ -125,69 +119,29 @@ class Split(DataStep):
             ),
             dev=((dataset, parts.examples(dataset, DEV)) for dataset in datasets),
             test=((dataset, parts.examples(dataset, TEST)) for dataset in datasets if self.test),
-            notes=[note],
         )
 
-    def _group(self, texts: RowTexts, workspace: Workspace) -> tuple[Numbers, str]:
-        """Return each row's group [rows], and a sentence on the groups."""
+    def _group(self, texts: RowTexts, workspace: Workspace) -> Numbers:
+        """Return each row's group [rows]."""
         import numpy as np
 
         from emberge_data.steps.split_parts import group_rows
-        from emberge_data.steps.text_copies import join_near_texts
+        from emberge_data.steps.text_copies import join_near_copies
+        from emberge_data.steps.text_similarity import ComparedTexts
 
         rows, own_texts = texts.own()
-        groups = group_rows(len(texts), rows, own_texts)
-        count = int(groups.max()) + 1
-        note = f"{count_noun(count, 'group')} of rows that share texts"
-        if self.jaccard is None:
-            return groups, f"{note}."
-        workspace.progress(0, 0, note="near copies")
-        first_copies = join_near_texts(
-            texts.distinct,
-            np.unique(own_texts),
-            workspace.work / "keys",
-            threshold=self.jaccard,
-            size=SHINGLE,
-        )
-        groups = group_rows(len(texts), rows, first_copies[own_texts])
-        left = int(groups.max()) + 1
-        return groups, (
-            f"{note}; near copies (Jaccard {self.jaccard:g} or more) joined {count - left:,} of them to "
-            f"others, which leaves {left:,}."
-        )
-
-    def _require(
-        self,
-        dataset: StoredDataset,
-        part: int,
-        wanted: int,
-        taken: int,
-        groups: Numbers,
-        workspace: Workspace,
-    ) -> None:
-        """Warn of a part of a set with too few rows.
-
-        Raises:
-            DataError: if it has none.
-        """
-        import numpy as np
-
-        name = dataset.info.name
-        if not taken:
-            _, sizes = np.unique(groups, return_counts=True)
-            raise DataError(
-                f"{name}: no group of rows that share texts is small enough for the {NOUNS[part]} part; "
-                f"its {len(sizes):,} groups have {sizes.min():,} to {sizes.max():,} of "
-                f"{len(dataset):,} rows; ask for more rows, or give the set a {NOUNS[part]} file of its own"
+        if self.jaccard is not None:
+            workspace.progress(0, 0, note="near copies")
+            numbers, places = np.unique(own_texts, return_inverse=True)
+            first_copies = join_near_copies(
+                lambda number: ComparedTexts("", (texts.distinct[number],)),
+                numbers,
+                workspace.work / "keys",
+                threshold=self.jaccard,
+                size=SHINGLE,
             )
-        if taken < wanted / 2:
-            workspace.warn(
-                f"{name}: the {NOUNS[part]} part has {taken:,} of {wanted:,} rows, as other groups of rows "
-                "that share texts are too large"
-            )
-        small_set = describe_small_set(name, taken, "row") if part == TEST else None
-        if small_set is not None:
-            workspace.warn(f"the test part: {small_set}")
+            own_texts = first_copies[places]
+        return group_rows(len(texts), rows, own_texts)
 
     def _count_wanted(self, dataset: StoredDataset) -> dict[int, int]:
         """Return the largest number of a set's rows in each part that is not for training.
@@ -207,3 +161,15 @@ class Split(DataStep):
                 f"{dataset.info.name} has {size:,} rows, so {listed} leave none to train on; ask for fewer"
             )
         return wanted
+
+
+def _describe_groups(dataset: StoredDataset, part: int, groups: Numbers) -> str:
+    """Return why no row of a set could be taken for a part."""
+    import numpy as np
+
+    _, sizes = np.unique(groups, return_counts=True)
+    return (
+        f"{dataset.info.name}: no group of rows that share texts is small enough for the {NOUNS[part]} part; "
+        f"its {len(sizes):,} groups have {sizes.min():,} to {sizes.max():,} of {len(dataset):,} rows; ask "
+        f"for more rows, or give the set a {NOUNS[part]} file of its own"
+    )

@@ -78,30 +78,6 @@ def load(folder: Path, **options: Any) -> list[Any]:
     return load_datasets([entry], readers=READERS, resolve=lambda r: Path(r.text))
 
 
-def test_a_catalogue_names_its_sets_beside_it(folder: Path) -> None:
-    catalogue = load_catalogue(folder)
-    assert catalogue == load_catalogue(folder / "datasets.yaml")
-    pairs, similar = catalogue.train
-    assert (pairs.name, pairs.task, pairs.instruction) == ("pairs", "retrieval", "Find the answer.")
-    assert pairs.path is not None
-    assert Path(pairs.path.text) == folder / "train/pairs.jsonl"
-    assert similar.score_range == (0.0, 4.0)
-    retrieval, topics = catalogue.eval
-    assert retrieval == EvalSet(
-        name="pairs",
-        folder=folder / "eval/pairs",
-        task="retrieval",
-        language="no",  # a word, whatever YAML 1.1 makes of it
-        symmetric=False,
-        domain="in",
-        metric="ndcg_at_10",
-        instruction="Find the answer.",
-        prompt="Instruct: Find the answer.\nQuery: ",
-        where=f"{folder / 'datasets.yaml'}:16",
-    )
-    assert (topics.symmetric, topics.domain, topics.prompt) == (True, None, "")
-
-
 def test_a_catalogue_is_found_from_anywhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder.parent)
     named = load_catalogue(Path(folder.name)).train

@@ -10,7 +10,6 @@ import pytest
 from emberge import Columns, DataError, DataRef, EvalSource, RetrievalData
 from emberge.data import (
     check_eval_sets,
-    describe_odd_sets,
     eval_texts,
     lacking_half,
     load_datasets,
@@ -143,25 +142,17 @@ def test_positives_may_be_ids_of_documents(tmp_path: Path) -> None:
         load(path, documents=DataRef(str(documents)))
 
 
-def test_documents_are_lines_a_table_or_all_files_of_a_folder(tmp_path: Path) -> None:
+def test_documents_are_lines_or_a_table(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "query,positive\nQ,D\n")
     folder = tmp_path / "docs"
     write(folder / "b.txt", "One\n\nTwo\n")
     write(folder / "c.csv", "content,note\nThree,x\n")
-    write(folder / "readme.md", "No document")
     for place, texts in (
         (folder / "b.txt", ["One", "Two"]),
         (folder / "c.csv", ["Three"]),
-        (folder, ["One", "Two", "Three"]),
     ):
         data = load(path, documents=DataRef(str(place)))
         assert list(data.corpus.values()) == [*texts, "D"]
-    write_rows(folder / "corpus.jsonl", {"_id": "x", "text": "Four"})
-    data = load(path, documents=DataRef(str(folder)))
-    assert list(data.corpus.values()) == ["Four", "D"]
-    (folder / "corpus.jsonl").rename(folder / "documents.jsonl")
-    data = load(path, documents=DataRef(str(folder)))
-    assert list(data.corpus.values()) == ["Four", "D"]
 
 
 @pytest.mark.parametrize(
@@ -199,14 +190,13 @@ def test_faults_of_documents_and_of_rows_are_told_together(tmp_path: Path) -> No
 
 def test_documents_that_are_not_there_or_of_no_known_format_are_named(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", CSV)
-    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty.jsonl").mkdir()
+    write(tmp_path / "a.pdf", "")
     for name, message in (
-        ("gone.jsonl", "there is no such file of documents"),
-        ("empty", "the folder has no file of documents"),
-        ("a.pdf", r"documents are in a file of rows (.csv, .csv.gz, .json, "),
+        ("gone.jsonl", "cannot be opened"),
+        ("empty.jsonl", "not a regular file"),
+        ("a.pdf", "no reader for this kind of file; known: .csv, .csv.gz, .json, "),
     ):
-        if name.endswith("pdf"):
-            write(tmp_path / name, "")
         (fault,) = faults_of(path, documents=DataRef(str(tmp_path / name)))
         assert f"{name}: {message}" in fault
 
@@ -364,49 +354,3 @@ def test_check_shows_the_first_row_as_it_was_understood(tmp_path: Path) -> None:
     assert title == "evaluation: heldout: retrieval"
     assert lines[0] == "columns: anchor = question, positive = answer"
     assert lines[1] == "anchor: Who rules?"
-
-
-def warnings_of(path: Path, split: Any = "test") -> list[str]:
-    sets = pick_eval_sets(path, readers=READERS, split=split)
-    return list(describe_odd_sets(sets, split, READERS))
-
-
-def write_questions(path: Path, count: int, answers: int = 1) -> Path:
-    lines = [f"Q{n},A{n} {k}\n" for n in range(count) for k in range(answers)]
-    path.write_text("question,answer\n" + "".join(lines))
-    return path
-
-
-def test_a_small_set_is_told_with_half_widths_of_its_intervals(tmp_path: Path) -> None:
-    (warning,) = warnings_of(write_questions(tmp_path / "few.csv", 49))
-    assert "set 'few' has 49 queries" in warning
-    # 1.96 * 33 / sqrt(49) and 1.96 * 12 / sqrt(49)
-    assert "of a score is about ± 9 points" in warning
-    assert "of a model's gain over its base about ± 3," in warning
-
-
-@pytest.mark.parametrize(("count", "is_small"), [(99, True), (100, False)])
-def test_distinct_queries_are_counted(tmp_path: Path, count: int, is_small: bool) -> None:
-    assert bool(warnings_of(write_questions(tmp_path / "a.csv", count, answers=2))) == is_small
-
-
-@pytest.mark.parametrize(("count", "is_small"), [(99, True), (100, False)])
-def test_judged_queries_are_counted_by_half(tmp_path: Path, count: int, is_small: bool) -> None:
-    documents = [{"_id": "d", "text": "D"}, {"_id": "e", "text": "E"}]
-    queries = [{"_id": f"q{n}", "text": "Q"} for n in range(200)]
-    for name, rows in (("corpus", documents), ("queries", queries)):
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    judgements = [f"q{n}\t{d}\t1\n" for n in range(count) for d in "de"]
-    head = "query-id\tcorpus-id\tscore\n"
-    (tmp_path / "qrels_dev.tsv").write_text(head + "".join(judgements))
-    assert bool(warnings_of(tmp_path, "dev")) == is_small
-    assert warnings_of(tmp_path, "test") == []  # that it is missing is another problem
-
-
-def test_scored_rows_of_other_kinds_are_counted(tmp_path: Path) -> None:
-    pairs = [f"Text {n},Word,{n / 99}\n" for n in range(99)]
-    path = write(tmp_path / "a.csv", "sentence1,sentence2,score\n" + "".join(pairs))
-    assert "set 'a' has 99 rows" in warnings_of(path)[0]
-    texts = [f"Text {n},{'xy'[n % 2]}\n" for n in range(4)]  # half of which fit a classifier
-    path = write(tmp_path / "a.csv", "text,label\n" + "".join(texts))
-    assert "set 'a' has 2 rows;" in warnings_of(path)[0]

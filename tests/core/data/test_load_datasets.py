@@ -158,14 +158,6 @@ def test_labels_without_pairs_and_sets_of_one_name_are_refused(tmp_path: Path) -
     assert [dataset.info.name for dataset in loaded] == ["rows", "other"]
 
 
-def test_a_truncated_gzip_file_is_named_with_its_line(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl.gz"
-    packed = gzip.compress("".join(json.dumps(GOOD) + "\n" for _ in range(100)).encode())
-    path.write_bytes(packed[:-10])
-    with pytest.raises(DataError, match=r"rows\.jsonl\.gz:\d+: the file is damaged here .* fetch"):
-        load(path)
-
-
 def many(path: Path, count: int = 200) -> Path:
     return write(path, [{"query": f"q{i}", "pos": [f"p{i}"]} for i in range(count)])
 
@@ -329,25 +321,6 @@ def test_a_check_of_hub_datasets_needs_leave_to_use_the_network(hub: Path) -> No
     checked = check_entries(entries, readers=READERS, resolve=resolve, network=True)
     assert checked.problems == ()
     assert checked.heads[0].example == Example("a0", ("p0",))
-
-
-def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Training steps share data, and `datasets` waits half a minute before it gives up on one."""
-    datasets = pytest.importorskip("datasets")
-    asked: list[str] = []
-
-    def silent(self: Any, repo_id: str, **_: Any) -> None:
-        asked.append(repo_id)
-        raise OSError("no route")
-
-    monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", silent)
-    monkeypatch.setattr(datasets, "load_dataset", None)
-    entries = [DataEntry(hub="acme/silent", split=split, name=split) for split in ("a", "b")]
-    for _ in range(2):
-        found = check_entries(entries, readers=READERS, resolve=resolve, network=True).problems
-        assert [problem.severity for problem in found] == ["unseen", "unseen"]
-        assert "acme/silent[a] cannot be looked up" in found[0].message
-    assert asked == ["acme/silent"]
 
 
 def test_a_hub_that_cannot_be_reached_is_unseen_in_a_check_and_an_error_in_a_run(

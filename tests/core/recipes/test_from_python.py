@@ -138,10 +138,7 @@ def test_evaluation_data_become_files_named_by_their_content(name: str | None) -
     ("changes", "fault"),
     [
         ({"relevant": None}, "evaluation data are queries, corpus and relevant; add relevant"),
-        (
-            {"relevant": {"q": {"e"}}},
-            "relevant: 'q': there is no document 'e'; remove the judgement",
-        ),
+        ({"relevant": {"q": "d"}}, "relevant: 'q' needs a set or list of ids"),
     ],
 )
 def test_unusable_evaluation_data_are_named_by_place(changes: dict[str, Any], fault: str) -> None:

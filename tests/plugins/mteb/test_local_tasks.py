@@ -34,7 +34,6 @@ from tests.support.bench import (
     write_catalogue,
     write_retrieval,
 )
-from tests.support.glance import Glance
 from tests.support.tolerance import EXACT, of_pass
 
 METRICS = {
@@ -334,11 +333,3 @@ def test_a_file_of_rows_is_a_task_whose_fingerprint_is_that_of_its_content(
     assert len({first.fingerprint, *(task.fingerprint for task in others)}) == 7
     write_questions(path, 5)
     assert plan() == first
-
-
-def test_a_small_file_of_rows_is_warned_of_at_its_line(tmp_path: Path) -> None:
-    for count, is_small in ((99, True), (100, False)):
-        path = write_questions(tmp_path / f"rows{count}.jsonl", count)
-        problems = list(mteb(path).check(Glance()))
-        assert [(p.where, p.severity) for p in problems] == [("data", "warning")] * is_small
-        assert all("set 'rows99' has 99 queries" in p.message for p in problems)

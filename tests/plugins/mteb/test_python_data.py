@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from emberge import run_recipe
 
 QUERIES = {f"q{n}": f"question number {n}" for n in range(6)}
@@ -18,7 +17,6 @@ def recipe(model: Path, relevant: Any) -> dict[str, Any]:
     return {"steps": {"scores": {"evaluate": evaluate}}}
 
 
-@pytest.mark.filterwarnings("ignore:.*has 6 queries")
 def test_three_dicts_are_scored_and_kept_by_content(bert: Path, tmp_path: Path) -> None:
     right = {f"q{n}": {f"d{n}", f"d{n + 1}"} for n in range(6)}
     (first,) = run_recipe(recipe(bert, right), tmp_path / "out", quiet=True).values()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -39,32 +39,10 @@ def read_retrieval(
         DataError: if a row has no id or text, an id occurs twice, a judgement names an unknown id, or a query
             has no relevant document.
     """
-    judgements = read_judgements(eval_set, split, faults)
-    data = join_judgements(queries, corpus, judgements, media, faults)
-    names = list(data.relevant)
-    names = [names[i] for i in sample_rows(len(names), limit, eval_set.name)]
-    relevant = {name: data.relevant[name] for name in names}
-    documents = data.corpus
-    if limit is not None:
-        documents = reduce_corpus(documents, relevant, limit, eval_set.name)
-    return RetrievalData(documents, {name: data.queries[name] for name in names}, relevant)
-
-
-def join_judgements(
-    queries: PlacedRows,
-    corpus: PlacedRows,
-    judgements: Iterable[Judgement],
-    media: MediaValues,
-    faults: SetFaults,
-) -> RetrievalData:
-    """Return all queries and documents by their ids, and the judgements, which name both.
-
-    Raises:
-        DataError: for each fault of a row or a judgement.
-    """
+    judgements = _read_judgements(eval_set, split, faults)
     texts = _read_texts(queries, media, faults, titled=False)
     documents = _read_texts(corpus, media, faults, titled=True)
-    relevant: dict[str, dict[str, int]] = {}
+    grades: dict[str, dict[str, int]] = {}
     for where, (query, document, grade) in judgements:
         if query not in texts and not faults.hidden:
             faults.add(
@@ -74,13 +52,18 @@ def join_judgements(
             faults.add(
                 f"{where}: there is no document '{document}'; remove the judgement, or add the document"
             )
-        if relevant.setdefault(query, {}).setdefault(document, grade) != grade:
+        if grades.setdefault(query, {}).setdefault(document, grade) != grade:
             faults.add(
                 f"{where}: '{document}' was given another grade for '{query}' before; keep one of "
                 "the lines"
             )
     faults.require_none()
-    return RetrievalData(documents, texts, relevant)
+    names = list(grades)
+    names = [names[i] for i in sample_rows(len(names), limit, eval_set.name)]
+    relevant = {name: grades[name] for name in names}
+    if limit is not None:
+        documents = reduce_corpus(documents, relevant, limit, eval_set.name)
+    return RetrievalData(documents, {name: texts[name] for name in names}, relevant)
 
 
 def reduce_corpus(
@@ -114,7 +97,7 @@ def find_judgement_file(eval_set: EvalSet, split: str) -> Path:
     )
 
 
-def read_judgements(eval_set: EvalSet, split: str, faults: SetFaults) -> list[Judgement]:
+def _read_judgements(eval_set: EvalSet, split: str, faults: SetFaults) -> list[Judgement]:
     """Return the judgements of one half: `file:line`, (query, document, grade).
 
     Faults are lines that cannot be read, and queries of the test or dev half without a grade above 0, so that
@@ -139,20 +122,15 @@ def read_judgements(eval_set: EvalSet, split: str, faults: SetFaults) -> list[Ju
         faults.require_none()
         raise DataError(f"{format_path(path)}: there are no judgements")
     if split in get_args(Split):
-        find_unanswered(judgements, faults)
+        seen = {query for _, (query, _, grade) in judgements if grade > 0}
+        for where, (query, _, _) in judgements:
+            if query not in seen:
+                seen.add(query)
+                faults.add(
+                    f"{where}: no document has a grade above 0 for the query '{query}', so that nothing "
+                    "could be right; remove its lines, or correct them"
+                )
     return judgements
-
-
-def find_unanswered(judgements: Sequence[Judgement], faults: SetFaults) -> None:
-    """Add a fault for each query without a grade above 0."""
-    seen = {query for _, (query, _, grade) in judgements if grade > 0}
-    for where, (query, _, _) in judgements:
-        if query not in seen:
-            seen.add(query)
-            faults.add(
-                f"{where}: no document has a grade above 0 for the query "
-                f"'{query}', so that nothing could be right; remove its lines, or correct them"
-            )
 
 
 def _read_texts(

@@ -77,15 +77,3 @@ def eval_texts(data: EvalData) -> Iterator[tuple[Side, str]]:
             yield from (("query", text) for text in data.test_texts)
         case ClusteringData():
             yield from (("query", text) for text in data.texts)
-
-
-def count_scored(data: EvalData) -> int:
-    """Return the number of queries, pairs or texts whose scores are averaged."""
-    match data:
-        case RetrievalData() | RerankingData():
-            return len(data.queries)
-        case PairData():
-            return len(data.scores)
-        case ClassificationData():
-            return len(data.test_texts)
-    return len(data.texts)

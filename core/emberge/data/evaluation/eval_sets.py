@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +17,6 @@ from emberge.data.evaluation.eval_data import (
     EvalData,
     PairData,
     RerankingData,
-    count_scored,
 )
 from emberge.data.evaluation.rows_retrieval import join_rows
 from emberge.data.evaluation.searched_documents import (
@@ -38,7 +37,7 @@ from emberge.data.rows.row_parser import Row
 from emberge.data.sampling import even_place, sample_labelled, sample_rows
 from emberge.errors import DataError
 from emberge.media import MediaFolder
-from emberge.wording import count_noun, join_some
+from emberge.wording import join_some
 
 T = TypeVar("T")
 
@@ -66,15 +65,16 @@ def load_eval_set(
     return _LOADERS[eval_set.task](_HalfReader(eval_set, readers, split, limit, store))
 
 
-def read_whole_set(
-    eval_set: EvalSet, split: str, readers: Sequence[Reader]
-) -> tuple[SetFaults, int]:
-    """Read one half of an evaluation set; return its faults and oddities, and the number of scored rows."""
+def list_set_faults(eval_set: EvalSet, split: str, readers: Sequence[Reader]) -> list[str]:
+    """Read one half of an evaluation set, and return all that cannot be used, each with `file:line`."""
     half = _HalfReader(eval_set, readers, split, None, None)
-    count = 0
     with half.faults.collect():
-        count = count_scored(_LOADERS[eval_set.task](half))
-    return half.faults, count
+        _LOADERS[eval_set.task](half)
+    try:
+        half.faults.require_none()
+    except DataError as error:
+        return str(error).splitlines()
+    return []
 
 
 def lacking_half(eval_set: EvalSet, split: str, readers: Sequence[Reader]) -> str | None:
@@ -178,40 +178,7 @@ class _HalfReader:
                 raise DataError(
                     f"{format_path(self.file(stem))}: the rows need the columns text and label"
                 )
-        labelled = ((number, row.anchor, row.label) for number, row in enumerate(rows))
-        self.find_other_values(stem, labelled, "label")
         return [(row.anchor, str(row.label)) for row in rows]
-
-    def find_other_values(
-        self, stem: str, values: Iterable[tuple[int, Hashable, object]], noun: str
-    ) -> None:
-        """Add the oddity of rows that repeat a key with another value: (number of the row, key, value)."""
-        first: dict[Hashable, object] = {}
-        odd = {row for row, key, value in values if first.setdefault(key, value) != value}
-        if odd:
-            self.faults.oddities.append(
-                f"{self.places[stem][min(odd)]}: the {noun} of this row contradicts that of an equal text "
-                f"({count_noun(len(odd), 'such row')} in '{self.eval_set.name}'), so that no model "
-                "can be right in both; keep one"
-            )
-
-    def find_single_value(self, values: Iterable[object], noun: str) -> None:
-        """Add the oddity of rows that have one value, with which every model has one score."""
-        if len({*values}) == 1:
-            self.faults.oddities.append(
-                f"{format_path(self.file(self.split))}: all rows have one {noun}, so that "
-                f"'{self.eval_set.name}' tells no models apart; add rows with others"
-            )
-
-    def find_judged_twice(self, rows: Sequence[Row]) -> None:
-        """Add a warning for texts that are both a positive and a negative of one query."""
-        judged = (
-            (number, (row.anchor, text), is_positive)
-            for number, row in enumerate(rows)
-            for texts, is_positive in ((row.positives, True), (row.negatives, False))
-            for text in texts
-        )
-        self.find_other_values(self.split, judged, "judgement")
 
     def sample_labelled(self, pairs: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
         """Return the texts and the labels of the (text, label) pairs that the limit keeps."""
@@ -231,9 +198,6 @@ def _load_pairs(half: _HalfReader) -> PairData:
         if len(row.positives) != 1 or row.positive_scores is None:
             half.faults.add(f"{where}: a pair needs one other text and one score")
     half.faults.require_none()
-    half.find_single_value((row.positive_scores for row in rows), "score")
-    scored = ((n, (row.anchor, *row.positives), row.positive_scores) for n, row in enumerate(rows))
-    half.find_other_values(half.split, scored, "score")
     examples = half.sample([decisions.example(row) for row in rows])
     sample = half.sample(subsets)
     return PairData(
@@ -297,7 +261,6 @@ def _halve_labels(
 def _load_clustering(half: _HalfReader) -> ClusteringData:
     pairs = half.labelled_pairs(half.split)
     half.faults.require_none()
-    half.find_single_value((label for _, label in pairs), "label")
     return ClusteringData(*half.sample_labelled(pairs))
 
 
@@ -307,7 +270,6 @@ def _load_reranking(half: _HalfReader) -> RerankingData:
         if not row.negatives:
             half.faults.add(f"{where}: a row to rerank needs negatives; add them or remove the row")
     half.faults.require_none()
-    half.find_judged_twice(rows)
     rows = half.sample(rows)
     return RerankingData(
         [row.anchor for row in rows],
@@ -328,7 +290,6 @@ def _load_retrieval(half: _HalfReader) -> EvalData:
             rows, _ = half.rows(half.split, "retrieval")
         if not rows or half.faults.hidden:  # else unknown ids are told too
             half.faults.require_none()
-        half.find_judged_twice(rows)
         return join_rows(
             zip(half.places[half.split], rows, strict=True),
             documents,

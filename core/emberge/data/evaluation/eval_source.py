@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from emberge.contracts import BadRow, DataRef, Reader, Split, TaskKind
 from emberge.data.catalogue import instruction_prompt, load_catalogue
 from emberge.data.data_sources import PARTS, Resolve, find_reader, list_part
 from emberge.data.entry import Catalogue, Columns, DataEntry, EvalRows, EvalSet, EvalSource
 from emberge.data.file_summary import format_path
-from emberge.data.rows.columns import ColumnLayout, LayoutError
+from emberge.data.rows.columns import LayoutError
 from emberge.data.rows.row_parser import RowParser
 from emberge.errors import DataError, suggest
 
@@ -205,7 +204,10 @@ def _find_task(path: Path, reader: Reader, columns: Columns) -> TaskKind:
     for line, row in reader.rows(path):
         if isinstance(row, BadRow):
             raise DataError(f"{format_path(path)}:{line}: {row.message}")
-        layout = _find_layout(f"{format_path(path)}:{line}", row, columns)
+        try:
+            layout = RowParser(columns).find_layout(row)
+        except LayoutError as error:
+            raise DataError(f"{format_path(path)}:{line}: {error}") from None
         if layout.single:
             return "text"
         if layout.labelled:
@@ -213,10 +215,3 @@ def _find_task(path: Path, reader: Reader, columns: Columns) -> TaskKind:
         has_score = layout.score is not None and not layout.negatives
         return "sts" if has_score else "retrieval"
     raise DataError(f"{format_path(path)}: there are no rows; give a file with examples")
-
-
-def _find_layout(where: str, row: Mapping[str, Any], columns: Columns) -> ColumnLayout:
-    try:
-        return RowParser(columns).find_layout(row)
-    except LayoutError as error:
-        raise DataError(f"{where}: {error}") from None

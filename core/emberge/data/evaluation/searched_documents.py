@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -48,53 +47,28 @@ class SearchedDocuments:
 
 
 def read_searched_documents(
-    path: Path,
-    readers: Sequence[Reader],
-    media: MediaValues,
-    faults: SetFaults,
-    limit: int | None = None,
+    path: Path, readers: Sequence[Reader], media: MediaValues, faults: SetFaults
 ) -> SearchedDocuments:
-    """Read the documents of a file, or of each file of a folder; at most the first `limit` of each file.
+    """Read the documents of a file.
 
     Faults are documents without a text, and ids that occur twice.
 
     Raises:
-        DataError: if there is no file, or no document in it.
+        DataError: if there is no such file, or no document in it.
     """
     documents = SearchedDocuments(format_path(path))
-    for file in _list_document_files(path, readers):
-        if file.name.lower().endswith(_LINES):
-            for _, line in islice(read_text_lines(file), limit):
-                if line.strip():
-                    documents.add(plain_text(line))
-            continue
-        for where, row in islice(read_placed_rows(file, readers, faults), limit):
+    if path.name.lower().endswith(_LINES):
+        for _, line in read_text_lines(path):
+            if line.strip():
+                documents.add(plain_text(line))
+    else:
+        for where, row in read_placed_rows(path, readers, faults):
             with faults.collect():
                 _add_row(documents, where, row, media)
     if not documents.texts:
         faults.require_none()
         raise DataError(f"{documents.place}: there are no documents; give a file with texts")
     return documents
-
-
-def _list_document_files(path: Path, readers: Sequence[Reader]) -> list[Path]:
-    """Return the file itself, or a folder's `corpus` or `documents` file, or else all of a known format."""
-    suffixes = (*(suffix for reader in readers for suffix in reader.suffixes), _LINES)
-    if not path.is_dir():
-        if not path.is_file():
-            raise DataError(f"{format_path(path)}: there is no such file of documents")
-        if not path.name.lower().endswith(suffixes):
-            raise DataError(
-                f"{format_path(path)}: documents are in a file of rows ({', '.join(sorted(suffixes))})"
-            )
-        return [path]
-    files = [file for file in sorted(path.iterdir()) if file.name.lower().endswith(suffixes)]
-    corpora = [file for file in files if file.name.startswith(("corpus.", "documents."))]
-    if not files:
-        raise DataError(
-            f"{format_path(path)}: the folder has no file of documents ({', '.join(sorted(suffixes))})"
-        )
-    return corpora[:1] or files
 
 
 def read_placed_rows(

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from emberge.contracts import DataRef, Preflight, Reader, Split
 from emberge.data.data_sources import PARTS
 from emberge.data.entry import DataEntry, EvalRows, EvalSet, EvalSource
-from emberge.data.evaluation.eval_sets import lacking_half, read_whole_set
+from emberge.data.evaluation.eval_sets import lacking_half, list_set_faults
 from emberge.data.evaluation.eval_source import pick_eval_sets, pick_named
 from emberge.data.first_rows import check_entries
 from emberge.errors import DataError
 
 _WHOLE = 256 << 20  # bytes of files that are read whole before a run
-
-
-class SeenSet(NamedTuple):
-    """Facts of a half that was read whole; without faults, its oddities and the number of scored rows."""
-
-    faults: tuple[str, ...]
-    oddities: tuple[str, ...] = ()
-    scored: int = 0
 
 
 def check_eval_sets(
@@ -67,9 +58,11 @@ def _find_faults(eval_set: EvalSet, split: Split, context: Preflight) -> Iterato
     if missing is not None:
         yield missing
         return
-    seen = look_at_set(eval_set, split, tuple(context.readers))
+    statuses = [(str(file), file.stat()) for file in _list_files(eval_set)]
+    stamps = tuple((name, status.st_size, status.st_mtime_ns) for name, status in statuses)
+    is_read = sum(status.st_size for _, status in statuses) <= _WHOLE
     problems = () if eval_set.rows is None else _show_first_rows(eval_set, eval_set.rows, context)
-    yield from problems if seen is None else seen.faults
+    yield from _read_whole(eval_set, split, tuple(context.readers), stamps) if is_read else problems
 
 
 def _show_first_rows(eval_set: EvalSet, rows: EvalRows, context: Preflight) -> list[str]:
@@ -87,28 +80,14 @@ def _show_first_rows(eval_set: EvalSet, rows: EvalRows, context: Preflight) -> l
     return [str(problem) for problem in checked.problems]
 
 
-def look_at_set(eval_set: EvalSet, split: Split, readers: tuple[Reader, ...]) -> SeenSet | None:
-    """Return the facts of one half, all of it read; None if it is larger than _WHOLE bytes."""
-    statuses = [(str(file), file.stat()) for file in _list_files(eval_set)]
-    if sum(status.st_size for _, status in statuses) > _WHOLE:
-        return None
-    stamps = tuple((name, status.st_size, status.st_mtime_ns) for name, status in statuses)
-    return _read_whole(eval_set, split, readers, stamps)
-
-
 @functools.lru_cache(maxsize=256)
 def _read_whole(
     eval_set: EvalSet,
     split: Split,
     readers: tuple[Reader, ...],
     stamps: tuple[tuple[str, int, int], ...],  # noqa: ARG001 - it ages the memory
-) -> SeenSet:
-    faults, count = read_whole_set(eval_set, split, readers)
-    try:
-        faults.require_none()
-    except DataError as error:
-        return SeenSet(tuple(str(error).splitlines()))
-    return SeenSet((), tuple(faults.oddities), count)
+) -> Sequence[str]:
+    return list_set_faults(eval_set, split, readers)
 
 
 def _list_files(eval_set: EvalSet) -> list[Path]:

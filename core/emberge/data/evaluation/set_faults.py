@@ -1,4 +1,4 @@
-"""Faults and oddities of an evaluation set, which are collected while it is read."""
+"""Faults of an evaluation set, which are collected while it is read."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ _PLACED = re.compile(r"(.+?)(?::(\d+))?: (.*)", re.DOTALL)
 class SetFaults:
     """Messages with `file:line`, one for each fault of a file's rows; the first twenty of a file are shown.
 
-    `hidden` is True if a row could not be read, so that not every id is known. `oddities` are messages on
-    what can be scored and is hardly meant.
+    `hidden` is True if a row could not be read, so that not every id is known.
     """
 
     def __init__(self) -> None:
         self._faults_by_file: dict[str, RowFaults] = {}
-        self.oddities: list[str] = []
         self.hidden = False
 
     def add(self, message: str, *, hides: bool = False) -> None:
