@@ -27,10 +27,8 @@ from emberge_data.documents.source_document import (
     read_plain_text,
 )
 
-TEXT_LIMIT = 16 << 20
-"""Largest number of bytes of a document of text; a long book has one."""
-PDF_LIMIT = 256 << 20
-"""Largest number of bytes of a PDF file."""
+DOCUMENT_BYTES = 256 << 20
+"""Largest number of bytes of a document."""
 
 _TEXT_KINDS: Mapping[str, Callable[[str, str, str], SourceDocument]] = {
     ".txt": read_plain_text,
@@ -152,12 +150,11 @@ def _read_file(file: Path, name: str, first_pages: int | None) -> SourceDocument
         UnreadableDocumentError: if it has no text, is too large or cannot be read.
     """
     suffix = file.suffix.lower()
-    limit = PDF_LIMIT if suffix == ".pdf" else TEXT_LIMIT
     title = _title_from_name(file.stem)
     try:
-        if file.stat().st_size > limit:
-            raise UnreadableDocumentError(f"larger than {human_size(limit)}; cut it")
-        content = read_regular(file, limit=limit)
+        if file.stat().st_size > DOCUMENT_BYTES:
+            raise UnreadableDocumentError(f"larger than {human_size(DOCUMENT_BYTES)}; cut it")
+        content = read_regular(file, limit=DOCUMENT_BYTES)
     except (OSError, UnsoundFileError):
         raise UnreadableDocumentError("cannot be opened") from None
     if suffix == ".pdf":

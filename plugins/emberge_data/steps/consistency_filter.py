@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emberge import (
     Count,
-    DataError,
-    Preflight,
-    Problem,
     WholeNumber,
     Workspace,
     shuffled,
@@ -66,14 +63,6 @@ class ConsistencyFilter(TaughtStep):
     seed: WholeNumber | None = None
     """Seed of the shards; by default the recipe's."""
 
-    def check(self, context: Preflight) -> Iterator[Problem]:
-        yield from super().check(context)
-        if self.shard_size <= self.top_k:
-            yield context.problem(
-                f"shard_size ({self.shard_size}) is not above top_k ({self.top_k}), so every pair would stay",
-                "shard_size",
-            )
-
     def list_texts(self, dataset: StoredDataset, workspace: Workspace) -> ComparedSet:
         return ComparedSet.of(dataset, workspace, negatives=False)
 
@@ -90,8 +79,6 @@ class ConsistencyFilter(TaughtStep):
             workspace.progress(number, len(parts), "shards")
             pairs = np.flatnonzero(np.isin(positives.rows, rows))
             is_kept[pairs] = _count_higher(compared, similarity, pairs, scores) < self.top_k
-        if not is_kept.any():
-            raise DataError(self._explain_nothing(compared, scores))
         split = positives.split(is_kept, row_count)
         for row, (example, kept) in enumerate(zip(rows_of(compared.dataset), split, strict=True)):
             if not kept.any():
@@ -99,15 +86,6 @@ class ConsistencyFilter(TaughtStep):
                 continue
             after = drop_positives(example, {*np.flatnonzero(~kept).tolist()})
             yield Outcome(row, example, example if kept.all() else after, "positives")
-
-    def _explain_nothing(self, compared: ComparedSet, scores: NDArray[np.float32]) -> str:
-        from emberge_data.steps.similarity import describe_spread
-
-        return (
-            f"dataset '{compared.name}': no positive is among the {self.top_k} nearest documents of its "
-            f"query ({self.teacher.model} scores them {describe_spread(scores)}); raise top_k, make shards "
-            "smaller, or see to the teacher's prompts"
-        )
 
 
 def shards(size: int, shard_size: int, seed: int, name: str) -> list[Numbers]:

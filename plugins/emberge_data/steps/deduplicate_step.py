@@ -29,8 +29,8 @@ class Deduplicate(DataStep):
     (NFKC; Lee et al., 2022, arXiv:2107.06499). With `jaccard` a row is also dropped if it is nearly a copy:
     the share of runs of four characters that its text and another one have in common is `jaccard` or
     more. Candidates are found by MinHash with 128 hashes, which misses at most 1 % of the pairs at the
-    threshold and far fewer above it. Each candidate is then compared exactly. A row is only dropped as a copy
-    of a row that is kept.
+    threshold and far fewer above it. Each candidate is then compared exactly. Of rows that are joined by a
+    sequence of such pairs, the first is kept.
 
     Anchors are compared with anchors and positives with positives, so that two questions on one passage are
     both kept; in symmetric sets in either order. Rows with a label are compared by their anchors, if their
@@ -49,7 +49,7 @@ class Deduplicate(DataStep):
     """Smallest similarity, 0 to 1, at which texts are copies; by default only equal texts are copies."""
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge_data.steps.text_copies import near_copies
+        from emberge_data.steps.text_copies import join_near_copies
 
         datasets = self.load(workspace)
         rows = RowsInOrder(datasets)
@@ -60,7 +60,9 @@ class Deduplicate(DataStep):
             workspace.progress(0, 0, note="near copies")
             kept = (earlier < 0).nonzero()[0]
             folder = workspace.work / "keys"
-            near = dict(near_copies(rows.texts, kept, folder, threshold=self.jaccard, size=SHINGLE))
+            first = join_near_copies(rows.texts, kept, folder, threshold=self.jaccard, size=SHINGLE)
+            pairs = zip(kept.tolist(), first.tolist(), strict=True)
+            near = {row: copied for row, copied in pairs if row != copied}
 
         def judge(number: int, row: int, example: Example) -> Outcome:
             copied = near.get(number, int(earlier[number]))

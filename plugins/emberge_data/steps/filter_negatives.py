@@ -6,15 +6,13 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import DataError, Share, Workspace
+from emberge import Share, Workspace
 
 from emberge_data.steps.compared_set import ComparedSet, rows_of
 from emberge_data.steps.outcome import Outcome, drop_negatives
 from emberge_data.steps.taught_step import TaughtStep
 
 if TYPE_CHECKING:
-    from emberge.data import StoredDataset
-
     from emberge_data.steps.similarity import VectorSimilarity
 
 
@@ -37,20 +35,12 @@ class FilterNegatives(TaughtStep):
     margin: Share = 0.95
     """Largest score of a negative as a share of the lowest score of a positive, 0 to 1."""
 
-    def list_texts(self, dataset: StoredDataset, workspace: Workspace) -> ComparedSet:
-        compared = super().list_texts(dataset, workspace)
-        if not len(compared.negatives.rows):
-            raise DataError(
-                f"dataset '{compared.name}' has no negatives to filter; leave it out with `only`"
-            )
-        return compared
-
     def judge(
         self, compared: ComparedSet, similarity: VectorSimilarity, workspace: Workspace
     ) -> Generator[Outcome, None, None]:
         import numpy as np
 
-        from emberge_data.steps.similarity import describe_spread, find_thresholds, lowest_scores
+        from emberge_data.steps.similarity import find_thresholds, lowest_scores
 
         positives, negatives = compared.positives, compared.negatives
         lowest = lowest_scores(
@@ -65,12 +55,6 @@ class FilterNegatives(TaughtStep):
             for pairs in (negatives, positives)
         )
         is_kept &= ~np.isin(keys, of_positives)
-        if not is_kept.any():
-            raise DataError(
-                f"dataset '{compared.name}': every negative is above the threshold ({self.teacher.model} "
-                f"scores the lowest positives {describe_spread(lowest)} and negatives "
-                f"{describe_spread(scores)}); raise margin ({self.margin}), or mine others"
-            )
         rows = negatives.split(is_kept, len(compared.dataset))
         for row, (example, kept) in enumerate(zip(rows_of(compared.dataset), rows, strict=True)):
             after = (

@@ -18,7 +18,6 @@ from emberge import (
     Share,
     Workspace,
 )
-from emberge.contracts import describe_kinds
 
 from emberge_data.steps.compared_set import EMPTY, ComparedSet, rows_of
 from emberge_data.steps.outcome import Outcome
@@ -26,20 +25,10 @@ from emberge_data.steps.taught_step import TaughtStep
 
 if TYPE_CHECKING:
     import numpy as np
-    from emberge.data import FirstRows, StoredDataset
+    from emberge.data import StoredDataset
     from numpy.typing import NDArray
 
-    from emberge_data.steps.similarity import (
-        Excluded,
-        FoundDocuments,
-        Numbers,
-        Scores,
-        SearchSimilarity,
-        VectorSimilarity,
-    )
-
-# Share of passages with the score of the one before that is worth a warning.
-_MANY_TIES = 0.1
+    from emberge_data.steps.similarity import Excluded, Numbers, VectorSimilarity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,11 +46,7 @@ class MineHardNegatives(TaughtStep):
     if that text has another label in another row; negatives of such rows have no label of their own, and do
     not count as passages.
 
-    The teacher may be any retriever: with `backbone: splade` or `multi_vector` passages are compared by dot
-    product or late interaction (MaxSim), and `range` says how many passages of each query are listed.
-
-    `changes.md` has the number of negatives, the scores of negatives and positives, how many passages
-    `margin` left out and, with a `range`, how many queries have a positive among its passages.
+    `changes.md` has the number of negatives, and the scores of negatives and positives.
 
     Example:
         mined:
@@ -70,8 +55,6 @@ class MineHardNegatives(TaughtStep):
             teacher: sentence-transformers/all-MiniLM-L6-v2
             count: 10
     """
-
-    embedding_kinds = frozenset({"vector", "sparse", "token_vectors"})
 
     count: Count = 10
     """Number of negatives to mine for a query."""
@@ -89,71 +72,55 @@ class MineHardNegatives(TaughtStep):
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         yield from super().check(context)
-        if self.range is not None:
-            yield from self._check_range(context, *self.range)
-        kind = self.teacher.backbone.kind
-        if kind != "vector" and self.range is None:
+        first, last = self.range or (1, self.count)
+        if last - first + 1 < self.count:
             yield context.problem(
-                f"a teacher with {describe_kinds({kind})} lists so many passages of each query as range "
-                f"says; name it, such as range: [1, {10 * self.count}]",
-                "range",
+                f"range [{first}, {last}] has fewer ranks than count ({self.count})", "range"
             )
         for reference in self.corpus:
             path = context.data(reference)
             if path is not None and not path.is_file():
                 yield context.problem(f"{reference}: there is no such file of passages", "corpus")
 
-    def _check_range(self, context: Preflight, first: int, last: int) -> Iterator[Problem]:
-        if not 1 <= first <= last:
-            yield context.problem(
-                f"range [{first}, {last}] is not a first and a last rank, counted from 1", "range"
-            )
-        elif last - first + 1 < self.count:
-            yield context.problem(
-                f"range [{first}, {last}] has fewer ranks than count ({self.count}); end it at "
-                f"{first + self.count - 1} or later",
-                "range",
-            )
-
-    def set_problems(self, head: FirstRows) -> Iterator[str]:
-        yield from super().set_problems(head)
-        if head.texts is not None and not self.corpus and head.texts <= self.count:
-            yield (
-                f"dataset '{head.info.name}' has fewer passages than count ({self.count}); lower count, or "
-                "name a corpus"
-            )
-
     def list_texts(self, dataset: StoredDataset, workspace: Workspace) -> ComparedSet:
         paths = [workspace.data(reference) for reference in self.corpus]
         has_labels = any(example.label is not None for example in rows_of(dataset))
-        compared = ComparedSet.of(
+        return ComparedSet.of(
             dataset,
             workspace,
             negatives=not self.corpus and not has_labels,
             corpus=read_corpora(paths, workspace.readers),
         )
-        if len(compared.documents) <= self.count:
-            raise DataError(
-                f"dataset '{compared.name}' has {len(compared.documents):,} passages, too few for count "
-                f"({self.count}) beside a positive; lower count, or name a corpus"
-            )
-        return compared
 
     def judge(
         self,
         compared: ComparedSet,
-        similarity: VectorSimilarity | SearchSimilarity,
+        similarity: VectorSimilarity,
         workspace: Workspace,
     ) -> Generator[Outcome, None, str]:
         import numpy as np
 
-        from emberge_data.steps.similarity import describe_spread, lowest_scores
+        from emberge_data.steps.similarity import (
+            describe_spread,
+            find_best,
+            find_thresholds,
+            lowest_scores,
+        )
 
-        queries = len(compared.queries)
-        found, ceilings = self._search(compared, similarity, workspace)
-        lowest = lowest_scores(compared.positives, found.pair_scores, queries)
+        positives, size = compared.positives, (len(compared.queries), len(compared.documents))
+        own = similarity.score(positives.queries, positives.documents)
+        lowest = lowest_scores(positives, own, size[0])
+        ceilings = None if self.margin is None else find_thresholds(lowest, self.margin)
         first, last = self.range or (1, self.count)
-        documents, scores = found.documents[:, first - 1 :], found.scores[:, first - 1 :]
+        documents, scores = find_best(
+            similarity,
+            _exclude(compared, keeps_negatives=self.existing == "keep"),
+            size=size,
+            count=min(last, size[1]),
+            ceilings=ceilings if self.range is None else None,
+            show_progress=lambda done, total: workspace.progress(done, total, "queries"),
+        )
+        documents, scores = documents[:, first - 1 :], scores[:, first - 1 :]
         is_found = documents != EMPTY
         passes = is_found if ceilings is None else is_found & (scores <= ceilings[:, None])
         if not passes.any():
@@ -163,26 +130,12 @@ class MineHardNegatives(TaughtStep):
                 "range, or name a corpus"
             )
         is_negative = passes & (np.cumsum(passes, axis=1) <= self.count)
-        ties = is_found[:, 1:] & (scores[:, 1:] == scores[:, :-1])
-        if (tied := ties.sum() / is_found.sum()) > _MANY_TIES:
-            workspace.warn(
-                f"{compared.name}: {tied:.0%} of the nearest passages are tied with the one before, and the "
-                f"order of the file decides; {self.teacher.model} does not tell them apart"
-            )
         yield from self._list_outcomes(compared, documents, is_negative)
-        sentence = (
+        return (
             f"{compared.name}: {is_negative.sum():,} negatives for {is_negative.any(axis=1).sum():,} of "
-            f"{queries:,} queries, which score {describe_spread(scores[is_negative])}; the lowest positives "
-            f"score {describe_spread(lowest)}"
+            f"{size[0]:,} queries, which score {describe_spread(scores[is_negative])}; the lowest positives "
+            f"score {describe_spread(lowest)}."
         )
-        if self.margin is not None:
-            above = found.above + int((is_found & ~passes).sum())
-            sentence += f"; margin {self.margin:g} left out {above:,} passages"
-        if self.range is not None:
-            highest = -lowest_scores(compared.positives, -found.pair_scores, queries)
-            reached = int(((found.scores >= highest[:, None]).sum(axis=1) < last).sum())
-            sentence += f"; {reached:,} queries have a positive among the first {last:,} passages"
-        return f"{sentence}."
 
     def _list_outcomes(
         self, compared: ComparedSet, documents: Numbers, is_negative: NDArray[np.bool_]
@@ -198,45 +151,6 @@ class MineHardNegatives(TaughtStep):
             yield Outcome(
                 row, example, after, shortage if len(texts) < self.count else "negatives mined"
             )
-
-    def _search(
-        self,
-        compared: ComparedSet,
-        similarity: VectorSimilarity | SearchSimilarity,
-        workspace: Workspace,
-    ) -> tuple[FoundDocuments, Scores | None]:
-        """Return the passages nearest to each query, and the highest score of its negatives.
-
-        Without a `range` all those found are below it.
-        """
-        from emberge_data.steps.similarity import (
-            VectorSimilarity,
-            find_best,
-            find_thresholds,
-            lowest_scores,
-        )
-
-        positives, size = compared.positives, (len(compared.queries), len(compared.documents))
-
-        def find_ceilings(scores: Scores) -> Scores | None:
-            if self.margin is None:
-                return None
-            return find_thresholds(lowest_scores(positives, scores, size[0]), self.margin)
-
-        ceilings = None
-        if self.range is None:
-            assert isinstance(similarity, VectorSimilarity), "a check asks others for a range"
-            ceilings = find_ceilings(similarity.score(positives.queries, positives.documents))
-        found = find_best(
-            similarity.tiles(),
-            positives,
-            _exclude(compared, keeps_negatives=self.existing == "keep"),
-            size=size,
-            count=min(self.range[1] if self.range else self.count, size[1]),
-            ceilings=ceilings,
-            show_progress=lambda done, total: workspace.progress(done, total, "queries"),
-        )
-        return found, find_ceilings(found.pair_scores) if self.range else ceilings
 
 
 def _exclude(compared: ComparedSet, *, keeps_negatives: bool) -> Excluded:

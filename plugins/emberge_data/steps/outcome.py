@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge import Example, stable_seed
+from emberge import Example
 from emberge.wording import prose, table_lines
 
 if TYPE_CHECKING:
@@ -44,17 +43,14 @@ class Outcome:
 
 @dataclass
 class SetChanges:
-    """Counts of one set's outcomes, and up to SHOWN examples of rows that were dropped or changed.
-
-    The examples depend on the set's name and the rows alone.
-    """
+    """Counts of one set's outcomes, and the first SHOWN of rows that were dropped or changed."""
 
     name: str
     rows: int = 0
     kept: int = 0
     changed: int = 0
     notes: Counter[str] = field(default_factory=Counter)
-    _chosen: list[tuple[int, int, Outcome]] = field(default_factory=list)
+    examples: list[Outcome] = field(default_factory=list)
 
     @property
     def dropped(self) -> int:
@@ -69,16 +65,10 @@ class SetChanges:
             if outcome.after != outcome.before:
                 self.changed += outcome.after is not None
                 self.notes[outcome.note] += 1
-                self._add_example(outcome)
+                if len(self.examples) < SHOWN:
+                    self.examples.append(outcome)
             if outcome.after is not None:
                 yield outcome.after
-
-    def _add_example(self, outcome: Outcome) -> None:
-        entry = (-stable_seed("shown", self.name, outcome.row), outcome.row, outcome)
-        if len(self._chosen) < SHOWN:
-            heapq.heappush(self._chosen, entry)
-        elif entry[:2] > self._chosen[0][:2]:
-            heapq.heapreplace(self._chosen, entry)
 
     def plain(self) -> dict[str, Any]:
         """Return counts, notes and examples as JSON values; rows count from 1."""
@@ -88,10 +78,7 @@ class SetChanges:
             "dropped": self.dropped,
             "changed": self.changed,
             "notes": dict(self.notes.most_common(SHOWN)),
-            "examples": [
-                _show_outcome(outcome)
-                for *_, outcome in sorted(self._chosen, key=lambda place: place[1])
-            ],
+            "examples": [_show_outcome(outcome) for outcome in self.examples],
         }
 
 

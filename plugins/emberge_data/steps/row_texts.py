@@ -49,13 +49,6 @@ class RowTexts:
         is_own = number < self._own[rows]
         return rows[is_own], self.distinct.places[is_own]
 
-    def of_sets(self) -> list[Places]:
-        """Return the indices of each set's texts, each as often as it occurs in the set's rows."""
-        last = [*self.starts.values()][1:]
-        return np.split(
-            self.distinct.places, [int(self._ends[row - 1]) if row else 0 for row in last]
-        )
-
     def of_row(self, row: int) -> tuple[list[int], list[int]]:
         """Return the indices of a row's texts: (anchor and positives, negatives)."""
         end = int(self._ends[row])

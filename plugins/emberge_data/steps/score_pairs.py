@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from emberge import Preflight, Problem, Workspace
+from emberge import Workspace
 
-from emberge_data.steps.compared_set import ComparedSet, TextPairs, rows_of, without_positives
+from emberge_data.steps.compared_set import ComparedSet, TextPairs, rows_of
 from emberge_data.steps.outcome import Outcome
 from emberge_data.steps.taught_step import TaughtStep
 
@@ -41,21 +41,7 @@ class ScorePairs(TaughtStep):
             teacher: {model: cross-encoder/ms-marco-MiniLM-L6-v2}
     """
 
-    def check(self, context: Preflight) -> Iterator[Problem]:
-        problems, checked = self.checked_data(context)
-        yield from problems
-        for head in checked.heads:
-            if not head.example.positives:
-                yield context.problem(without_positives(head.info.name), "data")
-            elif head.example.positive_scores or head.example.negative_scores:
-                yield context.warning(
-                    f"{head.info.name}: it has scores, which are replaced by the teacher's", "data"
-                )
-        yield from self.teacher.check(context, reads_pairs=True)
-
-    @property
-    def scored_by(self) -> tuple[str, ...]:
-        return (self.teacher.model.text,)
+    scores_pairs: ClassVar[bool] = True
 
     def compare(self, compared: ComparedSet, teacher: OpenTeacher) -> NDArray[np.float64]:
         """Return the scores of all positives, then of all negatives."""

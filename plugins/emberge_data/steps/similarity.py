@@ -1,4 +1,4 @@
-"""Similarities of a set's queries and documents: cosines of stored vectors, or a retriever's own scores.
+"""Cosines of a set's queries and documents, compared in tiles on a device.
 
 `semantic_search` of sentence-transformers knows neither documents that a query must not get nor a limit of
 their scores, so the tiles of products are searched here.
@@ -7,7 +7,6 @@ their scores, so the tiles of products are searched here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -16,10 +15,10 @@ from numpy.typing import NDArray
 from emberge_data.steps.compared_set import EMPTY
 
 if TYPE_CHECKING:
-    from emberge.encoding import TextSearch, Vectors
+    from emberge.encoding import Vectors
     from torch import Tensor
 
-    from emberge_data.steps.compared_set import ComparedSet, TextPairs
+    from emberge_data.steps.compared_set import TextPairs
 
 Numbers: TypeAlias = NDArray[np.int64]
 Scores: TypeAlias = NDArray[np.float32]
@@ -68,68 +67,31 @@ class VectorSimilarity:
         return torch.nn.functional.normalize(rows)
 
 
-class SearchSimilarity:
-    """Scores of a sparse or multi-vector retriever, whose documents are embedded while they are compared."""
-
-    def __init__(self, search: TextSearch, compared: ComparedSet, prompts: tuple[str, str]) -> None:
-        self._search, self._compared, self._prompts = search, compared, prompts
-
-    def tiles(self) -> Tiles:
-        """Yield the scores of all queries with one block of documents after another."""
-        import torch
-
-        query_prompt, document_prompt = self._prompts
-        queries, documents = self._compared.queries, self._compared.documents
-        asked = self._search.embed_queries(queries[:], prompt=query_prompt)
-        for first in range(0, len(documents), asked.documents_at_once):
-            piece = slice(first, min(first + asked.documents_at_once, len(documents)))
-            scores = self._search.score(asked, documents[piece], prompt=document_prompt)
-            yield slice(0, len(queries)), piece, torch.from_numpy(scores)
-
-
-@dataclass(frozen=True, eq=False)
-class FoundDocuments:
-    """The best documents of each query, best first: numbers and scores [queries, n], padded with -1 and -inf.
-
-    `pair_scores` are those of the pairs that were asked for, and `above` counts the documents that were above
-    a query's ceiling.
-    """
-
-    documents: Numbers
-    scores: Scores
-    pair_scores: Scores
-    above: int
-
-
 def find_best(
-    tiles: Tiles,
-    pairs: TextPairs,
+    similarity: VectorSimilarity,
     excluded: Excluded,
     *,
     size: tuple[int, int],
     count: int,
     ceilings: Scores | None = None,
     show_progress: Callable[[int, int], None],
-) -> FoundDocuments:
-    """Return the `count` best documents of each query, without those excluded or above its ceiling.
+) -> tuple[Numbers, Scores]:
+    """Return numbers and scores [queries, count] of each query's best documents, best first.
 
-    `size` is the number of queries and of documents, and `pairs` are those whose scores are asked for.
+    Documents that are excluded or above a query's ceiling are none of them; places without a document have
+    the number EMPTY and the score -inf. `size` is the number of queries and of documents.
     """
     import torch
 
     scores = torch.full((size[0], count), -torch.inf)
     documents = torch.full((size[0], count), EMPTY)
-    pair_scores, above, done = np.empty(len(pairs.queries), np.float32), 0, 0
-    for rows, columns, tile in tiles:
-        is_row = (pairs.queries >= rows.start) & (pairs.queries < rows.stop)
-        asked = is_row & (pairs.documents >= columns.start) & (pairs.documents < columns.stop)
-        places = pairs.queries[asked] - rows.start, pairs.documents[asked] - columns.start
-        pair_scores[asked] = tile[places].cpu().numpy()
+    done = 0
+    for rows, columns, tile in similarity.tiles():
         tile[excluded(rows, columns)] = -torch.inf
         if ceilings is not None:
-            is_above = tile > torch.from_numpy(ceilings[rows, None]).to(tile.device)
-            above += int(is_above.sum())
-            tile.masked_fill_(is_above, -torch.inf)
+            tile.masked_fill_(
+                tile > torch.from_numpy(ceilings[rows, None]).to(tile.device), -torch.inf
+            )
         best, at = (part.cpu() for part in tile.topk(min(count, tile.shape[1]), dim=1))
         joined = torch.cat([scores[rows], best], dim=1)
         numbers = torch.cat([documents[rows], at + columns.start], dim=1)
@@ -140,9 +102,7 @@ def find_best(
     documents[scores == -torch.inf] = EMPTY
     # Of equal scores the earlier document comes first.
     order = torch.from_numpy(np.lexsort((documents.numpy(), -scores.numpy()), axis=1))
-    return FoundDocuments(
-        documents.gather(1, order).numpy(), scores.gather(1, order).numpy(), pair_scores, above
-    )
+    return documents.gather(1, order).numpy(), scores.gather(1, order).numpy()
 
 
 def lowest_scores(pairs: TextPairs, scores: Scores, queries: int) -> Scores:

@@ -13,7 +13,7 @@ from emberge_data.steps.data_step import DataStep
 from emberge_data.steps.teacher import OpenTeacher, Teacher
 
 if TYPE_CHECKING:
-    from emberge.data import FirstRows, StoredDataset
+    from emberge.data import StoredDataset
 
     from emberge_data.steps.outcome import Outcome
 
@@ -26,6 +26,8 @@ class TaughtStep(DataStep):
     """
 
     every_rank: ClassVar[bool] = True
+    scores_pairs: ClassVar[bool] = False
+    """True if pairs of any similarity are scored, and the teacher may be a cross-encoder."""
 
     teacher: Teacher
     """Encoder that judges."""
@@ -33,25 +35,16 @@ class TaughtStep(DataStep):
     def check(self, context: Preflight) -> Iterator[Problem]:
         problems, checked = self.checked_data(context)
         yield from problems
-        yield from self.teacher.check(context)
+        yield from self.teacher.check(context, reads_pairs=self.scores_pairs)
         for head in checked.heads:
-            for message in self.set_problems(head):
-                yield context.problem(message, "data")
-
-    def set_problems(self, head: FirstRows) -> Iterator[str]:
-        """Yield reasons why the step cannot work on a set, from its first rows."""
-        if not head.example.positives:
-            yield without_positives(head.info.name)
-        elif head.info.task == "sts":
-            yield (
-                f"dataset '{head.info.name}' has pairs of any similarity, not queries and positives; leave "
-                "it out with `only`"
-            )
-
-    @property
-    def scored_by(self) -> tuple[str, ...]:
-        """Models that give the rows new scores."""
-        return ()
+            if not head.example.positives:
+                yield context.problem(without_positives(head.info.name), "data")
+            elif head.info.task == "sts" and not self.scores_pairs:
+                yield context.problem(
+                    f"dataset '{head.info.name}' has pairs of any similarity, not queries and positives; "
+                    "leave it out with `only`",
+                    "data",
+                )
 
     def list_texts(self, dataset: StoredDataset, workspace: Workspace) -> ComparedSet:
         """Return the queries and documents of a set that the teacher is to embed."""
@@ -92,5 +85,5 @@ class TaughtStep(DataStep):
                     workspace,
                     outcomes,
                     notes=notes,
-                    scored_by=self.scored_by,
+                    scored_by=(self.teacher.model.text,) if self.scores_pairs else (),
                 )

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from emberge import (
     Backbone,
-    DataError,
     Dataset,
     EmbeddingKind,
     ModelRef,
@@ -21,39 +18,15 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.data import open_data_file
 from emberge.model_folder import CrossEncoderFacts, TextLimit
 
 if TYPE_CHECKING:
     import numpy as np
-    from emberge.encoding import EmbeddingStore, Vectors
+    from emberge.encoding import EmbeddingStore
     from numpy.typing import NDArray
 
     from emberge_data.steps.compared_set import ComparedSet, TextPairs
-    from emberge_data.steps.similarity import SearchSimilarity, VectorSimilarity
-
-
-SHOWN = 3
-CARD_BYTES = 1 << 20  # that are looked at
-# Openings of quoted texts: those of E5 and Nomic Embed, then instructions, as of BGE or GTE.
-_PREFIXES = r"(?:(?:search_)?(?:query|passage|document): )"
-_INSTRUCTIONS = r"(?:(?:Instruct: |Represent this )[^\"'`\n\\]{0,120})"
-_QUOTED = re.compile(rf"[\"'`]({_PREFIXES}|{_INSTRUCTIONS})")
-# More tokens than any model reads.
-_LONG = "word " * 100_000
-# Names of prompts that are used without being asked for.
-_USED = ("query", "document", "passage")
-
-
-def card_prompts(folder: Path) -> list[str]:
-    """Return at most three prompts, with which texts quoted in the model card begin; empty without a card."""
-    try:
-        with open_data_file(folder / "README.md") as file:
-            card = file.read(CARD_BYTES).decode("utf-8", errors="replace")
-    except DataError:  # there is none, or no file that is one
-        return []
-    prompts = _QUOTED.findall(card)
-    return [*dict.fromkeys(prompts)][:SHOWN]
+    from emberge_data.steps.similarity import VectorSimilarity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,10 +50,7 @@ class Teacher:
     """Text before documents."""
 
     def check(self, context: Preflight, *, reads_pairs: bool = False) -> Iterator[Problem]:
-        """Yield problems of the checkpoint, and a warning if its own prompts are not used.
-
-        With `reads_pairs` it may be a cross-encoder too.
-        """
+        """Yield problems of the checkpoint; with `reads_pairs` it may be a cross-encoder too."""
         folder = context.whole_model(self.model)
         if folder is None:
             return
@@ -89,23 +59,6 @@ class Teacher:
         problems = facts.problems if reads_pairs else self.backbone.describe(folder).problems
         for message in problems or TextLimit.read(folder).problems(self.max_length):
             yield context.problem(f"{self.model}: {message}", "teacher")
-        unused = "" if reads_pairs else self._list_unused_prompts(folder)
-        if unused and self.query_prompt is None:
-            yield context.warning(
-                f"{self.model} has prompts that are not used: {unused}; write query_prompt and "
-                "document_prompt (an empty text for none)",
-                "teacher",
-            )
-
-    def _list_unused_prompts(self, folder: Path) -> str:
-        """Return, as text, the prompts of the model's config or card that the step's options leave unused."""
-        from emberge.model_folder import read_settings
-
-        prompts: Mapping[str, Any] = read_settings(folder).get("prompts") or {}
-        if any(prompts.get(name) for name in _USED):
-            return ""
-        named = [f"{name} ({text!r})" for name, text in prompts.items() if text]
-        return ", ".join(named or [f"{text!r} on its card" for text in card_prompts(folder)])
 
     @contextmanager
     def opened(self, workspace: Workspace) -> Iterator[OpenTeacher]:
@@ -143,43 +96,29 @@ class OpenTeacher:
     ) -> None:
         self.kind, self.name = kind, name
         self._options, self._store, self._workspace = options, store, workspace
-        tokenised = store.encoder.tokenise([_LONG], prompt="", max_length=options.max_length)
-        self._limit = len(tokenised[0].ids)
 
-    def compare(self, compared: ComparedSet) -> VectorSimilarity | SearchSimilarity:
+    def compare(self, compared: ComparedSet) -> VectorSimilarity:
         """Return the similarity of a set's queries and documents, with all vectors embedded."""
-        from emberge.encoding import TextEmbedder, TextSearch
-
-        from emberge_data.steps.similarity import SearchSimilarity, VectorSimilarity
+        from emberge_data.steps.similarity import VectorSimilarity
 
         dataset = compared.dataset
         prompts = self._find_query_prompt(dataset), self._find_document_prompt(dataset)
-        if self.kind != "vector":
-            embedder = TextEmbedder(self._store.encoder, model=self.name)
-            search = TextSearch(embedder, max_length=self._options.max_length)
-            return SearchSimilarity(search, compared, prompts)
         queries, documents = (
             self._store.embed(texts, prompt=prompt, max_length=self._options.max_length)
             for texts, prompt in zip((compared.queries, compared.documents), prompts, strict=True)
         )
-        for vectors in (queries, documents):
-            self._warn_of_cut(vectors, dataset, "texts")
         return VectorSimilarity(queries, documents, self._workspace.machine.device)
 
     def score_pairs(self, compared: ComparedSet, pairs: TextPairs) -> NDArray[np.float32]:
         """Return a cross-encoder's output for each pair, or another teacher's cosine of it, float32 [n]."""
-        from emberge_data.steps.similarity import SearchSimilarity
-
         if self.kind != "pair_score":
             similarity = self.compare(compared)
-            assert not isinstance(similarity, SearchSimilarity), "a check refuses it"
             return similarity.score(pairs.queries, pairs.documents).clip(-1.0, 1.0)
         scores = self._store.embed_pairs(
             compared.queries.take(pairs.queries, self._options.query_prompt),
             compared.documents.take(pairs.documents, self._options.document_prompt),
             max_length=self._options.max_length,
         )
-        self._warn_of_cut(scores, compared.dataset, "pairs")
         return scores[:][:, 0]
 
     def _find_document_prompt(self, dataset: Dataset) -> str:
@@ -194,12 +133,3 @@ class OpenTeacher:
         if self._options.query_prompt is not None:
             return self._options.query_prompt
         return dataset.prompt or self._store.encoder.prompts.get("query", "")
-
-    def _warn_of_cut(self, vectors: Vectors, dataset: Dataset, noun: str) -> None:
-        cut = int((vectors.lengths >= self._limit).sum())
-        if cut:
-            self._workspace.warn(
-                f"{dataset.info.name}: {cut:,} of {len(vectors):,} {noun} ({cut / len(vectors):.1%}) are as "
-                f"long as {self.name} reads or longer ({self._limit:,} tokens), so their ends count for "
-                "nothing"
-            )

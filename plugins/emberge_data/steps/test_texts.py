@@ -39,39 +39,24 @@ class EvalSets(EvalSource):
         Raises:
             DataError: if the data cannot be read; the message has file and line.
         """
-        for eval_set, half in self._list_halves(workspace):
-            data = load_eval_set(eval_set, readers=workspace.readers, split=half)
-            yield from ((eval_set.name, side, text) for side, text in eval_texts(data))
-
-    def _list_halves(self, workspace: Workspace) -> list[tuple[EvalSet, Split]]:
-        """Return each set with each half that it has; rows without halves are listed once.
-
-        Raises:
-            DataError: if there is no set of either half.
-        """
-        halves: list[tuple[EvalSet, Split]] = []
+        read: list[EvalSet] = []
         errors: list[DataError] = []
+        readers = workspace.readers
         for half in _HALVES:
             try:
-                sets = pick_eval_sets(
-                    self, readers=workspace.readers, resolve=workspace.data, split=half
-                )
+                sets = pick_eval_sets(self, readers=readers, resolve=workspace.data, split=half)
             except DataError as error:
                 errors.append(error)
                 continue
-            listed_rows = [each.rows for each, _ in halves if each.rows is not None]
-            halves += [
-                (each, half)
-                for each in sets
-                if half == "test"
-                or (
-                    each.rows not in listed_rows
-                    and lacking_half(each, half, workspace.readers) is None
-                )
-            ]
-        if not halves:
+            for one in sets:
+                # Rows have no halves, and a set that was read may lack the second one.
+                if one in read and (one.rows or lacking_half(one, half, readers) is not None):
+                    continue
+                read.append(one)
+                data = load_eval_set(one, readers=readers, split=half)
+                yield from ((one.name, side, text) for side, text in eval_texts(data))
+        if not read:
             raise errors[0]
-        return halves
 
 
 def read_test_texts(
@@ -96,33 +81,30 @@ def read_test_texts(
 
 @dataclass
 class TestTexts:
-    """Distinct normalised texts of tests; `uses` has the (task, side) pairs of each text."""
+    """Distinct normalised texts of tests, as they were, and a label of each: `a query of NFCorpus`."""
 
     __test__ = False  # for pytest: the name is a noun
 
     texts: list[str] = field(default_factory=list)
     originals: list[str] = field(default_factory=list)
-    uses: list[tuple[tuple[str, Side], ...]] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
 
 
 def gather_blocks(
     texts: Iterable[tuple[str, Side, str]], most: int = AT_ONCE
 ) -> Iterator[TestTexts]:
     """Yield all texts in blocks of at most `most` distinct texts, so that memory is bounded."""
-    block, places = TestTexts(), dict[str, int]()
+    block, seen = TestTexts(), set[str]()
     for task, side, text in texts:
         normalised = normalise(text)
-        if not normalised:
+        if not normalised or normalised in seen:
             continue
-        if len(places) == most and normalised not in places:
+        if len(seen) == most:
             yield block
-            block, places = TestTexts(), {}
-        number = places.setdefault(normalised, len(places))
-        if number == len(block.texts):
-            block.texts.append(normalised)
-            block.originals.append(text)
-            block.uses.append(())
-        if (task, side) not in block.uses[number]:
-            block.uses[number] += ((task, side),)
-    if places:
+            block, seen = TestTexts(), set()
+        seen.add(normalised)
+        block.texts.append(normalised)
+        block.originals.append(text)
+        block.labels.append(f"a {side} of {task}")
+    if block.texts:
         yield block

@@ -11,7 +11,7 @@ from emberge.data import even_place
 
 from emberge_data.documents.cutting import TextPassage
 from emberge_data.documents.source_document import SourceDocument
-from emberge_data.steps.text_similarity import normalise
+from emberge_data.steps.text_similarity import ComparedTexts, normalise
 
 DataPart = Literal["train", "dev", "test"]
 FEW = 20
@@ -29,14 +29,20 @@ def find_copies(documents: Sequence[SourceDocument], folder: Path, threshold: fl
     """
     import numpy as np
 
-    from emberge_data.steps.text_copies import join_near_texts
+    from emberge_data.steps.text_copies import join_near_copies
 
     texts = [
         normalise("\n".join(section.text for section in document.sections))
         for document in documents
     ]
     numbers = np.arange(len(texts))
-    first = join_near_texts(texts, numbers, folder, threshold=threshold, size=SHINGLE)
+    first = join_near_copies(
+        lambda number: ComparedTexts("", (texts[number],)),
+        numbers,
+        folder,
+        threshold=threshold,
+        size=SHINGLE,
+    )
     return [int(number) for number in numbers[first != numbers]]
 
 
@@ -54,30 +60,16 @@ def divide_passages(
     units = [group[0].id for group in passages for _ in group]
     if len(set(units)) < FEW:
         units = [flat[place - place % RUN] for place in range(len(flat))]
-    distinct = list(dict.fromkeys(units))
-    needed = 1 + (dev > 0) + (test > 0)
-    if len(distinct) < needed:
+    order = sorted(dict.fromkeys(units), key=lambda unit: even_place("part", seed, unit))
+    held_out, dev_count = (
+        max(1, round(share * len(order))) if share else 0 for share in (test, dev)
+    )
+    parts: list[DataPart] = ["test"] * held_out
+    parts += ["dev"] * dev_count
+    if len(parts) >= len(order):
         raise DataError(
-            f"the documents have too few passages for {needed} parts; add documents, or set "
-            "dev: 0 or test: 0"
+            "the documents have too few passages for all parts; add documents, or set dev: 0 or test: 0"
         )
-    part_by_unit = _assign_parts(distinct, dev, test, seed)
+    parts += ["train"] * (len(order) - len(parts))
+    part_by_unit = dict(zip(order, parts, strict=True))
     return [part_by_unit[unit] for unit in units]
-
-
-def _assign_parts(units: Sequence[str], dev: float, test: float, seed: int) -> dict[str, DataPart]:
-    """Map each unit to its part, at random; a part with a share has at least one unit."""
-    order = sorted(units, key=lambda unit: even_place("part", seed, unit))
-    counts = {
-        part: max(1, round(share * len(units))) if share else 0
-        for part, share in (("test", test), ("dev", dev))
-    }
-    # Test and development never leave nothing to train on.
-    while sum(counts.values()) >= len(units):
-        counts[max(counts, key=lambda part: counts[part])] -= 1
-    first_train = counts["test"] + counts["dev"]
-    parts: list[DataPart] = [
-        "test" if place < counts["test"] else "dev" if place < first_train else "train"
-        for place in range(len(order))
-    ]
-    return dict(zip(order, parts, strict=True))

@@ -13,7 +13,6 @@ from emberge_data.steps.generate.written_query import (
     MIN_WORDS,
     WrittenQuery,
     drop_repeated,
-    drop_where,
     is_specific,
     is_within,
     join_words,
@@ -56,7 +55,10 @@ def write_from_structure(
     queries = drop_repeated(query for query in offered if query.place in sampled)
     chosen = _choose(queries, kinds, most)
     taken = _take_out(passages, [query for query in chosen if not query.fault])
-    return taken, drop_where(chosen, lambda query: _find_fault(query, taken[query.place]))
+    return taken, [
+        query if query.fault else replace(query, fault=_find_fault(query, taken[query.place]))
+        for query in chosen
+    ]
 
 
 def _choose(queries: Sequence[WrittenQuery], kinds: Sequence[str], most: int) -> list[WrittenQuery]:

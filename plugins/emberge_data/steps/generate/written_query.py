@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from emberge.data import even_place
@@ -72,13 +72,6 @@ def drop_repeated(queries: Iterable[WrittenQuery]) -> list[WrittenQuery]:
         seen.add(key)
         checked.append(query)
     return checked
-
-
-def drop_where(
-    queries: Iterable[WrittenQuery], find_fault: Callable[[WrittenQuery], str]
-) -> list[WrittenQuery]:
-    """Return all queries, those that are still kept with the fault that `find_fault` returns."""
-    return [query if query.fault else replace(query, fault=find_fault(query)) for query in queries]
 
 
 def is_within(query: str, text: str) -> bool:

@@ -177,7 +177,7 @@ def test_files_that_cannot_be_used_are_counted_by_the_reason(tmp_path: Path) -> 
     (folder / "linked").symlink_to(tmp_path)
     os.mkfifo(folder / "pipe.txt")
     with (folder / "huge.txt").open("wb") as file:
-        file.truncate(17 << 20)
+        file.truncate(257 << 20)
     found = read(folder)
     assert [document.name for document in found.documents] == ["good.txt"]
     reasons = "\n".join(found.warnings)
@@ -214,12 +214,8 @@ LENGTH = 100_000
 @pytest.mark.parametrize(
     ("name", "piece"),
     [
-        ("a.md", "!["),
-        ("a.md", "<!--"),
         ("a.md", "*a "),
         ("a.md", "- a\n"),
-        ("a.html", '<a href="'),
-        ("a.html", "<!--"),
         ("a.html", "<![x y]]>"),
         ("a.html", "<li>a"),
         ("a.html", "<title>a<b>"),

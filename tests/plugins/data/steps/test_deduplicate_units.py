@@ -73,11 +73,6 @@ def test_texts_of_all_sets_know_their_rows(tmp_path: Path) -> None:
     assert list(zip(rows.tolist(), own.tolist(), strict=True)) == [
         *((0, 0), (0, 1), (0, 2), (1, 3), (1, 0), (2, 0), (3, 5), (3, 1))
     ]
-    assert [places.tolist() for places in texts.of_sets()] == [
-        [0, 1, 2, 3, 4, 3, 0],
-        [0],
-        [5, 1, 6],
-    ]
     assert [texts.of_row(row) for row in range(4)] == [
         ([0, 1, 2], [3, 4]),
         ([3, 0], []),

@@ -69,17 +69,3 @@ def test_a_server_writes_and_an_encoder_keeps_what_fits(tmp_path: Path) -> None:
     assert sum("house" not in query for query in before) > 40
     assert sum("house" in query for query in kept) > 0.6 * sum("house" in query for query in before)
     assert sum("house" not in query for query in kept) < 0.2 * len(kept)
-
-
-def test_an_option_that_does_not_exist_is_named_with_its_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    documents = write_handbook(tmp_path / "docs", documents=2)
-    by = {"endpoint": "http://localhost:1/v1", "model": "m", "paralel": 3}
-    step = {"generate_queries": {"documents": str(documents), "by": by}}
-    assert main(["check", str(write_recipe(tmp_path, {"generated": step}))]) == 2
-    written = capsys.readouterr()
-    said = " ".join((written.out + written.err).split())
-    assert re.search(
-        r"recipe\.yaml:10: 'by' has no option 'paralel'; did you mean 'parallel'", said
-    )

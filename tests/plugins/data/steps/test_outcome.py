@@ -39,10 +39,7 @@ def test_rows_are_counted_by_what_became_of_them() -> None:
     assert "| find | 4 | 2 | 2 | 1 | too far (2); 1 negative (1) |" in table
 
 
-def test_examples_are_the_same_ones_in_any_run_and_spread_over_the_set() -> None:
-    outcomes = [Outcome(i, PAIR, None, "gone") for i in range(1000)]
+def test_the_first_rows_are_examples() -> None:
+    outcomes = [Outcome(i, PAIR, None, "gone") for i in range(100)]
     rows = [one["row"] for one in watched(outcomes)[0].plain()["examples"]]
-    assert len(rows) == SHOWN == len(set(rows))
-    assert rows == sorted(rows)
-    assert rows == [one["row"] for one in watched(outcomes)[0].plain()["examples"]]
-    assert max(rows) - min(rows) > 500
+    assert rows == [*range(1, SHOWN + 1)]

@@ -114,7 +114,6 @@ SCORED = {
     "cross": "{model: ./cross}",
     "bare": "{model: ./bare}",
     "prompted": "{model: ./cross, query_prompt: 'search ', document_prompt: 'text '}",
-    "short": "{model: ./cross, max_length: 12}",
     "encoder": "{model: ./encoder, query_prompt: 'find '}",
 }
 STEP = "  {}: {{score_pairs: {{data: {{path: ./pairs.jsonl, {}}}, teacher: {}}}}}\n"
@@ -219,17 +218,6 @@ def test_scored_sets_name_their_teacher_and_keep_their_origin(made: dict[str, Pa
     assert listed.source == DataOrigin(licence="mit", scored_by=("./encoder",))
 
 
-def test_pairs_that_are_too_long_are_counted(made: dict[str, Path], reranker: Path) -> None:
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(reranker)
-    listed = [(r["query"], text) for r in ROWS for text in (*r["pos"], *r["neg"])]
-    long = sum(len(tokenizer(*pair)["input_ids"]) >= 12 for pair in listed)
-    assert 0 < long < len(listed)
-    words = f"pairs: {long:,} of {len(listed)} pairs"
-    assert [w for w in artifact_of(made["short"]).warnings if w.startswith(words)]
-
-
 # ── bad input ───────────────────────────────────────────────────────────────────────────────────
 
 
@@ -309,14 +297,6 @@ def test_a_head_without_weights_is_refused(place: Path, plugins: Plugins) -> Non
     with pytest.raises(EmbergeError, match=r"classifier\.") as found:
         run(place, plugins, "{model: ./headless}")
     assert str(folder) in str(found.value)
-
-
-def test_scores_that_will_be_replaced_are_warned_about(place: Path, plugins: Plugins) -> None:
-    write(place / "pairs.jsonl", [{**ROWS[1], "pos_scores": [0.5], "neg_scores": []}])
-    (found,) = problems(place, plugins, "{model: ./cross}")
-    assert found.severity == "warning"
-    assert "replaced" in found.message
-    assert run(place, plugins, "{model: ./cross}")[0]["pos_scores"] != [0.5]
 
 
 def test_scores_that_are_not_finite_stop_the_step(place: Path, plugins: Plugins) -> None:

@@ -49,18 +49,14 @@ def test_the_best_documents_are_the_highest_allowed_ones_of_all_tiles(seed: int)
     queries, documents, draw = vectors(12, seed), vectors(30, seed + 9), np.random.default_rng(seed)
     count, shape = int(draw.integers(1, 34)), (12, 30)
     expected = cosines(queries, documents)
-    pairs = TextPairs(np.arange(20), draw.integers(0, 12, 20), draw.integers(0, 30, 20))
-    own = expected[pairs.queries, pairs.documents]
     forbidden = draw.random(shape) < 0.3
     # No cosine of such vectors is within 0.0008 of a ceiling: rounding decides nothing.
     ceilings = draw.choice([np.inf, 0.41, -0.11], 12).astype(np.float32)
     expected[forbidden] = -np.inf
-    above = expected > ceilings[:, None]
-    expected[above] = -np.inf
+    expected[expected > ceilings[:, None]] = -np.inf
     done: list[tuple[int, int]] = []
-    found = find_best(
-        VectorSimilarity(queries, documents, "cpu").tiles(),
-        pairs,
+    found, scores = find_best(
+        VectorSimilarity(queries, documents, "cpu"),
         lambda rows, columns: forbidden[rows, columns].nonzero(),
         size=shape,
         count=count,
@@ -68,32 +64,27 @@ def test_the_best_documents_are_the_highest_allowed_ones_of_all_tiles(seed: int)
         show_progress=lambda *words: done.append(words),
     )
     best = -np.sort(-expected, axis=1)[:, :count]
-    np.testing.assert_allclose(found.scores[:, : best.shape[1]], best, atol=1e-6)
-    assert found.above == above.sum()
-    np.testing.assert_allclose(found.pair_scores, own, atol=1e-6)
+    np.testing.assert_allclose(scores[:, : best.shape[1]], best, atol=1e-6)
     assert done == sorted(done)
     assert done[-1] == (12, 12)
-    for query, places in enumerate(found.documents):
+    for query, places in enumerate(found):
         listed = places[places >= 0]
         assert (
             len({*listed.tolist()}) == len(listed) == min(count, np.isfinite(expected[query]).sum())
         )
-        scores = expected[query, listed]
-        np.testing.assert_allclose(scores, found.scores[query, : len(listed)], atol=1e-6)
+        np.testing.assert_allclose(expected[query, listed], scores[query, : len(listed)], atol=1e-6)
 
 
 def test_equal_scores_are_in_the_order_of_documents() -> None:
     rows: Any = np.ones((3, 2), np.float32)
-    nothing = TextPairs(*[np.zeros(0, int)] * 3)
-    found = find_best(
-        VectorSimilarity(rows[:1], rows, "cpu").tiles(),
-        nothing,
+    found, _ = find_best(
+        VectorSimilarity(rows[:1], rows, "cpu"),
         lambda *_: (np.zeros(0, int),) * 2,
         size=(1, 3),
         count=3,
         show_progress=lambda *_: None,
     )
-    assert found.documents.tolist() == [[0, 1, 2]]
+    assert found.tolist() == [[0, 1, 2]]
 
 
 def test_thresholds_follow_from_the_lowest_score_of_a_query() -> None:
@@ -180,18 +171,15 @@ def test_shards_depend_on_seed_and_name() -> None:
 
 
 class Store:
-    """A store whose encoder reads three tokens, with what it was asked to embed."""
+    """A store with what it was asked to embed."""
 
     def __init__(self, **prompts: str) -> None:
-        self.encoder = SimpleNamespace(
-            prompts=prompts, tokenise=lambda *_, **__: [SimpleNamespace(ids=[0, 0, 0])]
-        )
+        self.encoder = SimpleNamespace(prompts=prompts)
         self.asked: list[Any] = []
 
     def embed(self, texts: Any, *, prompt: str, max_length: int | None) -> Any:
         self.asked.append((prompt, max_length))
-        lengths = np.array([len(text) for text in texts])
-        return type("Rows", (list,), {"lengths": lengths})(texts)
+        return texts
 
 
 @pytest.mark.parametrize(
@@ -216,8 +204,7 @@ def test_prompts_are_the_options_then_the_sets_then_the_models(
     document: str,
 ) -> None:
     store: Any = Store(**own)
-    warned: list[str] = []
-    around: Any = SimpleNamespace(warn=warned.append, machine=SimpleNamespace(device="cpu"))
+    around: Any = SimpleNamespace(machine=SimpleNamespace(device="cpu"))
     teacher = OpenTeacher(
         Teacher(model=ModelRef("one"), max_length=9, **options), "vector", "one", store, around
     )
@@ -227,5 +214,3 @@ def test_prompts_are_the_options_then_the_sets_then_the_models(
     compared: Any = SimpleNamespace(dataset=given, queries=["aa"], documents=["a", "aaa", "aaaa"])
     teacher.compare(compared)
     assert store.asked == [(query, 9), (document, 9)]
-    (message,) = warned
-    assert message.startswith("pairs: 2 of 3 texts (66.7%) are as long as one reads or longer (3 ")

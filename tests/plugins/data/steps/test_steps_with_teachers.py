@@ -90,11 +90,9 @@ def test_mined_negatives_are_other_passages_of_the_set_and_are_described(made: P
     table = (made / "plain" / "changes.md").read_text("utf-8")
     (sentence,) = [one for one in table.splitlines() if one.startswith("rows: ")]
     assert "160 negatives for 40 of 40 queries" in sentence
-    assert "margin" not in table  # there is none
     assert "`changes.json`" in table
     artifact = json.loads((made / "margin" / "artifact.json").read_text("utf-8"))
     (sentence,) = artifact["details"]["sentences"]
-    assert int(sentence.partition("left out ")[2].split()[0].replace(",", "")) > 0
     assert sentence in (made / "margin" / "changes.md").read_text("utf-8")
 
 
@@ -127,12 +125,10 @@ WRONG = [
     ("mine_hard_negatives", {"margin": 1.5}, "margin"),
     ("mine_hard_negatives", {"count": 0}, "count"),
     ("mine_hard_negatives", {"range": [0, 50]}, "range"),
-    ("mine_hard_negatives", {"count": 3, "range": [3, 4]}, "end it at 5 or later"),
+    ("mine_hard_negatives", {"count": 3, "range": [3, 4]}, "fewer ranks than count"),
     ("mine_hard_negatives", {"corpus": "./nowhere.jsonl"}, "nowhere.jsonl"),
-    ("mine_hard_negatives", {"count": 60}, "corpus"),
     ("filter_negatives", {"margin": -0.5}, "margin"),
     ("consistency_filter", {"top_k": 0}, "top_k"),
-    ("consistency_filter", {"top_k": 3, "shard_size": 3}, "shard_size"),
 ]
 WITHOUT_POSITIVES: list[tuple[str, Rows]] = [
     ("text", [{"text": "bank card"}, {"text": "new table"}]),
