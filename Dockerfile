@@ -1,7 +1,7 @@
 # emberge without a set-up: docker build -t emberge . ; docker run --rm -v "$PWD:/data" emberge run recipe.yaml --out out
 # Torch is its CPU build, without CUDA's libraries. For GPUs name the index of your CUDA:
 #   docker build --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu128 -t emberge:cuda .
-#   docker run --rm --gpus all -v "$PWD:/data" emberge:cuda doctor
+#   docker run --rm --gpus all -v "$PWD:/data" emberge:cuda run recipe.yaml --out out
 
 FROM python:3.11-slim-bookworm AS build
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]

@@ -16,11 +16,6 @@ from emberge.wording import parse_size
 _ACCELERATOR_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 
 
-def find_accelerator_file() -> str | None:
-    """Return the device file by which a GPU's driver shows itself on this machine; None without one."""
-    return next((file for file in _ACCELERATOR_FILES if Path(file).exists()), None)
-
-
 def find_machine(
     devices: str | None = None, workers: int | None = None, memory: str | int | None = None
 ) -> Machine:
@@ -107,7 +102,7 @@ def limit_torch_threads(count: int) -> Iterator[None]:
 def _find_devices(requested: str | None) -> tuple[str, ...]:
     if requested == "cpu":
         return ("cpu",)
-    if requested is None and find_accelerator_file() is None:
+    if requested is None and not any(Path(file).exists() for file in _ACCELERATOR_FILES):
         return ("cpu",)
     import torch
 

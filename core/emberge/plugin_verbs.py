@@ -23,11 +23,10 @@ class Verb:
     """A verb: its help, its options, and the place of the one call that does its work.
 
     `add_options` is called with the verb's parser. Give the option for a file that the verb writes the type
-    `output_file`: the file is then refused before the call if it cannot be written, another option names it,
-    or another command is writing it. `run`, written as "module:function", is imported when the verb is used.
-    It gets the parsed options and the loaded plugins, prints its outcome, and returns the exit code: 0 if the
-    work is done, 3 if a requirement is not met. For an error it raises an `EmbergeError`, which has an exit
-    code.
+    `output_file`: the file is then refused before the call if it cannot be written. `run`, written as
+    "module:function", is imported when the verb is used. It gets the parsed options and the loaded plugins,
+    prints its outcome, and returns the exit code: 0 if the work is done, 3 if a requirement is not met. For
+    an error it raises an `EmbergeError`, which has an exit code.
     """
 
     summary: str

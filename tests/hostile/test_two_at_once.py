@@ -1,4 +1,4 @@
-"""Two writers of one file, two outputs of one name, plugins that end the process: nothing is lost unsaid."""
+"""Two writers of one file, and plugins that end the process: nothing is lost unsaid."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from emberge import PluginError, run_recipe
 from emberge.cli.main import main
 from emberge.errors import CheckpointError
-from emberge.files import replace_file, reserve, write_text
+from emberge.files import replace_file, write_text
 
 from tests.support.steps import Write, recipe, toy
 
@@ -38,28 +38,6 @@ def another_process(held: Callable[[], object]) -> Iterator[None]:
             os.close(end)
 
 
-def test_a_file_that_a_command_is_to_write_is_refused_to_a_second_one(
-    tmp_path: Path, berts: list[Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Before any work is done, and the first one's result is kept."""
-    out = tmp_path / "diff.json"
-    words = ["diff", str(berts[0]), str(berts[1]), "--json", str(out), "--quiet"]
-    with another_process(lambda: reserve(out)):
-        assert main(["diff", "./none", "./neither", *words[3:]]) != 0
-    assert f"{out}: another process is writing it" in capsys.readouterr().err
-    assert not out.exists()
-    assert main(words) == 0
-    assert [path.name for path in tmp_path.iterdir()] == [out.name]
-
-
-def test_who_reserved_a_file_writes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By whatever path it is named."""
-    monkeypatch.chdir(tmp_path)
-    with reserve(Path("a")), reserve(tmp_path / "b"):
-        write_text(tmp_path / "a", "text")
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
-
-
 def test_a_second_writer_is_turned_away_and_what_a_killed_one_left_is_not_in_the_way(
     tmp_path: Path,
 ) -> None:
@@ -75,19 +53,6 @@ def test_a_second_writer_is_turned_away_and_what_a_killed_one_left_is_not_in_the
     assert len(list(tmp_path.glob(".c.*.part"))) == 1
     write_text(tmp_path / "c", "whole")
     assert list(tmp_path.glob(".c.*")) == []
-
-
-@pytest.mark.parametrize("second", ["x.json", "./x.json", "link/x.json"])
-def test_two_outputs_of_one_name_are_refused(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    second: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "link").symlink_to(".")
-    assert main(["diff", "./a", "./b", "--json", "x.json", "--page", second]) == 2
-    assert "--json and --page are one file" in capsys.readouterr().err
 
 
 class Leaving(Write):

@@ -1,4 +1,3 @@
-# PYTHON_ARGCOMPLETE_OK
 """Entry point of the command line: `arguments` parses words, `verbs` does the work, errors are shown here.
 
 Large libraries are imported only when a verb needs them.
@@ -11,11 +10,10 @@ import atexit
 import gc
 import importlib
 import io
-import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -26,8 +24,6 @@ from emberge.interpreter import leave_process, set_torch_defaults
 from emberge.wording import printable, printable_lines
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from emberge.plugins import Plugins
 
 
@@ -40,8 +36,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_words(words: list[str]) -> int:
-    if "_ARGCOMPLETE" in os.environ:  # the user's shell asks what a word may become
-        importlib.import_module("emberge.cli.completion").complete_words()
     command = _Command(words)
     set_torch_defaults()
     # The interpreter's last garbage collection would examine all of torch's objects for a quarter
@@ -101,25 +95,12 @@ def _run_verb(command: _Command) -> int:
     command.resumes = options.verb in RESUMING_VERBS or (
         plugins is not None and plugin_verbs[options.verb].resumes
     )
-    with _reserve_files(options.written), exits_refused("a plugin"):
+    with exits_refused("a plugin"):
         if plugins is not None:
             return plugin_verbs[options.verb].call(options, plugins)
         verbs = importlib.import_module("emberge.cli.verbs")
         verb: Callable[[argparse.Namespace], int] = getattr(verbs, options.verb.replace("-", "_"))
         return verb(options)
-
-
-@contextmanager
-def _reserve_files(files: Sequence[Path]) -> Iterator[None]:
-    """Reserve the files that the command will write; no other command writes them during the `with` block."""
-    if not files:
-        yield
-        return
-    reserve = importlib.import_module("emberge.files").reserve
-    with ExitStack() as reserved:
-        for path in files:
-            reserved.enter_context(reserve(path))
-        yield
 
 
 def _load_plugins(words: list[str]) -> Plugins | None:

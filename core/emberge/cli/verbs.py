@@ -286,17 +286,6 @@ def safetensors(options: argparse.Namespace) -> int:
     return 0
 
 
-def doctor(options: argparse.Namespace) -> int:
-    """Show hardware, libraries and extras; refuse a machine without a library that every recipe needs."""
-    from emberge.cli.examination import examine_machine
-
-    examination = examine_machine(options.plugin or ())
-    print("\n".join(examination.lines))
-    examination.raise_faults()
-    print("nothing is missing that every recipe needs")
-    return 0
-
-
 def _load_plugins(options: argparse.Namespace) -> Plugins:
     from emberge.plugins import load_plugins
 

@@ -11,7 +11,6 @@ from .atomic import replace_file as replace_file
 from .atomic import replace_folder as replace_folder
 from .atomic import replace_link as replace_link
 from .atomic import require_space as require_space
-from .atomic import reserve as reserve
 from .atomic import sync as sync
 from .atomic import sync_tree as sync_tree
 from .atomic import write_json as write_json

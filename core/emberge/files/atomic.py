@@ -128,30 +128,6 @@ def replace_file(path: Path, *, durable: bool = True, shared: bool = False) -> I
         os.close(handle)
 
 
-# Names of the side files by which this process keeps others from writing theirs.
-_RESERVED: set[str] = set()
-
-
-@contextmanager
-def reserve(path: Path) -> Iterator[None]:
-    """Keep other processes from writing the file `path` during the block.
-
-    Raises:
-        CheckpointError: if another process is writing it, or has reserved it.
-        UnwrittenError: if its folder cannot be written to.
-    """
-    with writing(path, "the result"):
-        side, handle = _create_locked_side(path, _create_file)
-    _RESERVED.add(side.name)
-    try:
-        _require_one_writer(path, side)
-        yield
-    finally:
-        _RESERVED.discard(side.name)
-        side.unlink(missing_ok=True)
-        os.close(handle)
-
-
 def write_text(path: Path, text: str, *, durable: bool = True, shared: bool = False) -> None:
     """Write a text file atomically: readers find the old content or the new."""
     with replace_file(path, durable=durable, shared=shared) as side:
@@ -262,7 +238,7 @@ def _create_locked_side(path: Path, create: Callable[[Path], int]) -> tuple[Path
 def _require_one_writer(path: Path, own: Path) -> None:
     """Require that no other process writes `path`, and remove what killed processes left."""
     for side in _find_sides(path):
-        if side != own and side.name not in _RESERVED and not _remove_torn(side):
+        if side != own and not _remove_torn(side):
             raise CheckpointError(
                 f"{path}: another process is writing it; wait for it, stop it or choose another name"
             )

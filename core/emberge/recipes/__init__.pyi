@@ -10,7 +10,6 @@ from .checks.status import status as status
 from .checks.verify import verify_result as verify_result
 from .docs.component_table import list_components as list_components
 from .docs.describe import describe_component as describe_component
-from .docs.describe import list_step_options as list_step_options
 from .docs.json_schema import recipe_schema as recipe_schema
 from .docs.new_plugin import write_plugin as write_plugin
 from .one_merge import describe_merge as describe_merge

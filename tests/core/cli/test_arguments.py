@@ -130,20 +130,3 @@ def test_an_option_that_neither_has_or_given_twice_is_refused(words: str, said: 
 
     with pytest.raises(RecipeError, match=said):
         read_merge(parse(["merge", "./a", "./b", *words.split(), "--out", "m"], {}), load_plugins())
-
-
-def test_help_shows_how_each_option_of_the_step_is_given(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    import dataclasses
-
-    from emberge import load_plugins
-
-    step = load_plugins().find("merge", "step").type
-    with pytest.raises(SystemExit):
-        main(["merge", "--help"])
-    shown = capsys.readouterr().out
-    words = {"models": "MODEL …", "out_dtype": "--dtype", "weights": "--weight"}
-    words |= {name: f"--{name}" for name in ("strategy", "base", "template")}
-    for option in dataclasses.fields(step):
-        assert f"\n  {words.get(option.name, f'--set {option.name}=…')}" in shown

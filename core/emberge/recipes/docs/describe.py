@@ -186,16 +186,6 @@ def describe_component(plugins: Plugins, name: str) -> str:
     )
 
 
-def list_step_options(plugins: Plugins, step: str) -> dict[str, str]:
-    """Map the name of each option of a step to its type and default in words.
-
-    Raises:
-        PluginError: if there is no such step.
-    """
-    rows = _build_component_row(plugins.find(step, "step"), plugins)["options"]
-    return {row["name"]: option_line(row).partition(": ")[2] for row in rows}
-
-
 def _build_page(page: dict[str, Any]) -> Iterator[str]:
     yield f"{page['name']}: {article(page['kind'])} of {format_origin(page)}"
     yield ""
