@@ -92,7 +92,6 @@ def test_clean_enters_no_link_and_removes_nothing_behind_one(
     (out / name).symlink_to(behind)
     found = find_leftovers(out)
     assert [one.what for one in found.removable] == ["old result"]
-    assert f"a link to {behind}, not entered" in "\n".join(found.lines)
     remove_leftovers(found)
     assert len(list(behind.rglob("*"))) == 5
     assert (out / name).is_symlink()
@@ -117,7 +116,7 @@ def test_clean_removes_only_what_a_run_made(out: Path, thesis: Path) -> None:
 
 
 def test_links_inside_what_is_removed_are_not_entered(out: Path, thesis: Path) -> None:
-    (old,) = (one.paths[0] for one in find_leftovers(out).removable)
+    (old,) = (one.path for one in find_leftovers(out).removable)
     (old / "home").symlink_to(thesis.parent)
     remove_leftovers(find_leftovers(out))
     assert not old.exists()

@@ -143,12 +143,11 @@ def clean(options: argparse.Namespace) -> int:
     print("\n".join(leftovers.lines))
     if not leftovers.removable:
         return 0
-    if not options.yes and not _ask_user(
-        f"remove {leftovers.summary}, of {printable(leftovers.out)}"
-    ):
+    if not options.yes and not _ask_user(f"remove this from {printable(leftovers.out)}"):
         print("nothing was removed")
         return 0
-    print(f"removed: {remove_leftovers(leftovers).summary}")
+    count = len(remove_leftovers(leftovers).removable)
+    print(f"removed: {count_noun(count, 'folder')}")
     return 0
 
 
@@ -270,9 +269,7 @@ def verify(options: argparse.Namespace) -> int:
     """Check a result against its provenance."""
     from emberge.recipes import verify_result
 
-    verification = verify_result(options.folder)
-    print("\n".join(verification.lines()))
-    verification.raise_differences()
+    print("\n".join(verify_result(options.folder)))
     print("nothing differs from what was published")
     return 0
 

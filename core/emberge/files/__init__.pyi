@@ -3,7 +3,6 @@
 from .atomic import clear_torn as clear_torn
 from .atomic import disk_space_problems as disk_space_problems
 from .atomic import fill_once as fill_once
-from .atomic import is_side_name as is_side_name
 from .atomic import link_or_copy as link_or_copy
 from .atomic import make_folder as make_folder
 from .atomic import publish as publish
@@ -11,6 +10,7 @@ from .atomic import replace_file as replace_file
 from .atomic import replace_folder as replace_folder
 from .atomic import replace_link as replace_link
 from .atomic import require_space as require_space
+from .atomic import side_name as side_name
 from .atomic import sync as sync
 from .atomic import sync_tree as sync_tree
 from .atomic import write_json as write_json

@@ -2,8 +2,8 @@
 
 Old results are results to which no link in OUT leads: options or inputs changed, and the step ran again. Work
 is left behind if a recipe was changed before its step was finished. Work that the last run would continue is
-kept, and so are files that another process has locked. Only files and folders that have the name and form of
-a run's are removed. Links are not followed, and only half-written links are removed.
+kept, and so is work that another process has locked. Only folders that have the name and form of a run's are
+removed, and links are not followed.
 """
 
 from __future__ import annotations
@@ -12,77 +12,53 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from emberge.errors import CheckpointError, EmbergeError
-from emberge.files import (
-    OutInUseError,
-    is_side_name,
-    lock_folder,
-    lock_holder,
-    read_json,
-    sync,
+from emberge.errors import EmbergeError
+from emberge.files import OutInUseError, lock_folder, lock_holder, side_name, sync
+from emberge.results.run_folder import (
+    ARTIFACT,
+    NoRunError,
+    OutFolder,
+    folder_name,
+    measure_folder,
+    read_record,
 )
-from emberge.results.run_folder import ARTIFACT, NoRunError, OutFolder, folder_name
 from emberge.wording import human_size
 
-# Name of a result's folder: the step's id as a folder's name, and the first eight digits of its
-# fingerprint.
-_RESULT = re.compile(r"(?P<step>.+)-(?P<fingerprint>[0-9a-f]{8})")
-# Name of a folder while `remove_leftovers` removes it, so that its remains are not mistaken for a
-# complete folder.
-_REMOVAL_PREFIX = ".removed-"
-# Name of a folder into which the rows of a data file are being written.
-_READING_PREFIX = ".reading-"
+# Name of a step's work folder: its id as a folder's name, and the first digits of its fingerprint.
+_WORK = re.compile(r"(?P<step>.+)-[0-9a-f]{8}")
 
 
 @dataclass(frozen=True)
 class Leftover:
-    """Leftover of runs: its name in OUT, its description, its paths, and their size in bytes."""
+    """Leftover of runs: its folder, its description, and its size in bytes."""
 
-    name: str
+    path: Path
     what: str
-    paths: tuple[Path, ...]
     size: int
 
 
 @dataclass(frozen=True)
 class Leftovers:
-    """Leftovers in an OUT: removable files and folders, and unfinished work, which is kept."""
+    """Leftovers in an OUT that can be removed."""
 
     out: Path
     removable: tuple[Leftover, ...]
-    kept: tuple[Leftover, ...] = ()
-
-    @property
-    def size(self) -> int:
-        """Bytes that are freed if the leftovers are removed."""
-        return sum(leftover.size for leftover in self.removable)
 
     @property
     def lines(self) -> Sequence[str]:
-        """Lines of a table: size, kind and name of each removable leftover, then the work that is kept."""
+        """Lines of a table: size, kind and name of each leftover, and the sum."""
         rows = [
-            (human_size(leftover.size), leftover.what, leftover.name) for leftover in self.removable
+            (human_size(one.size), one.what, os.path.relpath(one.path, self.out))
+            for one in self.removable
         ]
-        if len(rows) > 1:
-            rows.append((human_size(self.size), "in all", ""))
-        sizes, whats = (max((len(row[i]) for row in rows), default=0) for i in (0, 1))
-        table = [f"{size:>{sizes}}  {kind:<{whats}}  {name}".rstrip() for size, kind, name in rows]
-        kept_lines = [
-            f"kept: {leftover.name}, {human_size(leftover.size)}: {leftover.what}"
-            for leftover in self.kept
-        ]
-        return [*(table or ["there is nothing to remove"]), *kept_lines]
-
-    @property
-    def summary(self) -> str:
-        """Number and size of the removable leftovers, in words."""
-        count = len(self.removable)
-        return f"{count} {'entry' if count == 1 else 'entries'}, {human_size(self.size)}"
+        rows += [(human_size(sum(one.size for one in self.removable)), "in all", "")]
+        table = [f"{size:>8}  {kind:<17}  {name}".rstrip() for size, kind, name in rows]
+        return table if self.removable else ["there is nothing to remove"]
 
 
 def find_leftovers(out: Path) -> Leftovers:
@@ -92,18 +68,16 @@ def find_leftovers(out: Path) -> Leftovers:
         NoRunError: if no recipe was run in `out`, and no merge into it was interrupted.
         OutInUseError: if a run works in `out` now.
     """
-    out = Path(out).resolve()
-    out_folder = OutFolder(out)
-    merge_work = _merge_work_folder(out)
-    for path in (out_folder.lock, merge_work / ".lock"):
-        holder = lock_holder(path)
+    places = _find_places(Path(out).resolve())
+    for place in places:
+        holder = lock_holder(place.lock)
         if holder is not None:
             raise OutInUseError(
-                f"{path.parent} is in use by {holder}; clean it when that has ended, nothing was removed"
+                f"{place.path} is in use by {holder}; clean it when that has ended, nothing was removed"
             )
-    if not (_is_run(out_folder) or any(_find_interrupted_merge(out))):
+    if not places:
         raise NoRunError(f"{out} holds no run of a recipe")
-    return _find_all(out)
+    return Leftovers(Path(out).resolve(), tuple(_find_all(Path(out).resolve())))
 
 
 def remove_leftovers(found: Leftovers) -> Leftovers:
@@ -113,38 +87,21 @@ def remove_leftovers(found: Leftovers) -> Leftovers:
         OutInUseError: if a run has started in the folder since `find_leftovers`.
         EmbergeError: if a leftover cannot be removed.
     """
-    confirmed_paths = {leftover.paths for leftover in found.removable}
+    confirmed = {leftover.path for leftover in found.removable}
     with contextlib.ExitStack() as locks:
-        out_folder, merge_work = OutFolder(found.out), _merge_work_folder(found.out)
-        if _is_run(out_folder):
-            locks.enter_context(lock_folder(out_folder.lock))
-        if _is_folder(merge_work):
-            locks.enter_context(lock_folder(merge_work / ".lock"))
-        still_removable = _find_all(found.out).removable
-        removed_leftovers = tuple(
-            leftover for leftover in still_removable if leftover.paths in confirmed_paths
-        )
-        for leftover in removed_leftovers:
-            for path in leftover.paths:
-                _remove_path(path)
-    return Leftovers(found.out, removed_leftovers)
+        for place in _find_places(found.out):
+            locks.enter_context(lock_folder(place.lock))
+        removable = tuple(one for one in _find_all(found.out) if one.path in confirmed)
+        for leftover in removable:
+            _remove_folder(leftover.path)
+    return replace(found, removable=removable)
 
 
-def _merge_work_folder(out: Path) -> Path:
-    """Return the hidden folder in which `emberge merge --out OUT` works."""
-    return out.parent / f".{out.name}.merging"
-
-
-def _find_interrupted_merge(out: Path) -> Iterator[Path]:
-    """Yield the existing work folder of a merge, and the remains of one whose removal was interrupted."""
-    merge_work = _merge_work_folder(out)
-    for path in (merge_work, merge_work.with_name(_build_removal_name(merge_work))):
-        if _is_folder(path):
-            yield path
-
-
-def _is_run(out_folder: OutFolder) -> bool:
-    return _is_folder(out_folder.work) or out_folder.status.is_file()
+def _find_places(out: Path) -> list[OutFolder]:
+    """Return `out` if a recipe was run in it, and the hidden folder in which a merge into `out` worked."""
+    run, merge = OutFolder(out), OutFolder(out.parent / f".{out.name}.merging")
+    is_run = _is_folder(run.work) or run.status.is_file()
+    return [*[run] * is_run, *[merge] * _is_folder(merge.path)]
 
 
 def _is_folder(path: Path) -> bool:
@@ -152,196 +109,68 @@ def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-def _find_all(out: Path) -> Leftovers:
-    out_folder = OutFolder(out)
-    last = _read_last_run(out_folder)
-    removable: list[Leftover] = []
-    kept: list[Leftover] = []
-    if _is_run(out_folder):
-        removable += _find_old_results(out_folder, last)
-        kept += _find_links(out_folder)
-        for leftover, needed in _find_work(out_folder, last):
-            (kept if needed else removable).append(leftover)
-        if not any(_is_locked(path) for leftover in kept for path in leftover.paths):
-            removable += _find_unfinished_caches(out_folder)
-    removable += [
-        _build_leftover(p, "interrupted merge", p.name) for p in _find_interrupted_merge(out)
-    ]
-    return Leftovers(out, tuple(removable), tuple(kept))
+def _find_all(out: Path) -> Iterator[Leftover]:
+    for place in _find_places(out):
+        if place.path != out:
+            yield _build_leftover(place.path, "interrupted merge")
+            continue
+        last = _read_last_run(place)
+        for path in _find_old_results(place, last):
+            yield _build_leftover(path, "old result")
+        for path in _find_old_work(place, last):
+            yield _build_leftover(path, "old work")
 
 
-# ── results ─────────────────────────────────────────────────────────────────────────────────────
+def _build_leftover(path: Path, what: str) -> Leftover:
+    return Leftover(path, what, measure_folder(path))
 
 
-def _find_old_results(out_folder: OutFolder, last: Sequence[dict[str, Any]]) -> Iterator[Leftover]:
-    linked = {path.resolve() for path in out_folder.path.iterdir() if path.is_symlink()}
+def _find_old_results(place: OutFolder, last: Sequence[dict[str, Any]]) -> Iterator[Path]:
+    linked = [path.resolve() for path in place.path.iterdir() if path.is_symlink()]
     # A run that was killed while it published a result uses the result later, even without a link.
     current = {str(step.get(key)) for step in last for key in ("folder", "work")}
-    steps = {folder_name(step["id"]) for step in last}
-    links = [path for path in out_folder.path.iterdir() if path.is_symlink()]
-    steps |= {path.name for path in links if (path / ARTIFACT).is_file()}
-    for path in sorted(out_folder.path.iterdir()):
-        if not _is_folder(path) or path.name in current:
-            continue
-        target_path = path.resolve()
-        if any(target == target_path or target_path in target.parents for target in linked):
-            continue
-        kind = _name_kind_of_result(path, steps)
-        if kind is not None:
-            yield _build_leftover(path, kind, path.name)
+    for path in sorted(filter(_is_folder, place.path.iterdir())):
+        record = read_record(path / ARTIFACT)
+        own = place.result(str(record.get("step")), str(record.get("fingerprint")))
+        is_linked = any(path == target or path in target.parents for target in linked)
+        if path == own and path.name not in current and not is_linked:
+            yield path
 
 
-def _name_kind_of_result(path: Path, steps: Iterable[str]) -> str | None:
-    """Return a folder's kind as the table names it; None if no run made the folder."""
-    if path.name.startswith(_REMOVAL_PREFIX):
-        return "half removed"
-    result_match = _RESULT.fullmatch(path.name)
-    if result_match is None:
-        return None
-    record = _read_json(path / ARTIFACT)
-    step, fingerprint = str(record.get("step")), str(record.get("fingerprint"))
-    if path.name == f"{folder_name(step)}-{fingerprint[:8]}":
-        return "old result"
-    return "partial result" if not record and result_match["step"] in steps else None
-
-
-def _find_links(out_folder: OutFolder) -> Iterator[Leftover]:
-    """Yield OUT's folders that are links, which no run makes; the links are not followed."""
-    for path in (out_folder.work, out_folder.store):
-        if path.is_symlink():
-            yield _build_leftover(path, f"a link to {path.resolve()}, not entered", path.name)
-
-
-# ── work and caches ─────────────────────────────────────────────────────────────────────────────
-
-
-def _find_work(
-    out_folder: OutFolder, last: Sequence[dict[str, Any]]
-) -> Iterator[tuple[Leftover, bool]]:
-    """Yield each leftover in `.work`, and whether an unfinished step still needs it."""
-    continued_work = {str(step.get("work")) for step in last if step["state"] != "done"}
+def _find_old_work(place: OutFolder, last: Sequence[dict[str, Any]]) -> Iterator[Path]:
+    """Yield each folder in `.work` that no unfinished step of the last run needs; none if that is unknown."""
+    unfinished = [step for step in last if step["state"] != "done"]
+    continued = {str(step.get("work")) for step in unfinished}
     # The fingerprint under which such a step continues is unknown.
-    unknown_steps = {folder_name(s["id"]) for s in last if s["state"] != "done" and "work" not in s}
-    for path in sorted(out_folder.work.iterdir()) if _is_folder(out_folder.work) else ():
-        result_match = _RESULT.fullmatch(path.name)
-        name = f"{out_folder.work.name}/{path.name}"
-        if not _is_folder(path) or not (result_match or path.name.startswith(_REMOVAL_PREFIX)):
-            yield _build_leftover(path, "no run made it", name), True
-        elif _is_locked(path):
-            yield _build_leftover(path, "a process works there", name), True
-        elif not last:
-            yield _build_leftover(path, f"{out_folder.status.name} cannot be read", name), True
-        elif path.name in continued_work or (
-            result_match is not None and result_match["step"] in unknown_steps
-        ):
-            yield _build_leftover(path, "the next run goes on from it", name), True
-        else:
-            yield _build_leftover(path, "old work", name), False
+    unknown = {folder_name(step["id"]) for step in unfinished if "work" not in step}
+    for path in sorted(place.work.iterdir()) if last and _is_folder(place.work) else ():
+        match = _WORK.fullmatch(path.name)
+        if match is None or not _is_folder(path) or lock_holder(path / ".lock") is not None:
+            continue
+        if path.name not in continued and match["step"] not in unknown:
+            yield path
 
 
-def _find_unfinished_caches(out_folder: OutFolder) -> Iterator[Leftover]:
-    """Yield one leftover of all files that caches were still writing when a run was killed."""
-    paths = (
-        tuple(sorted(_find_unfinished_files(out_folder.store)))
-        if _is_folder(out_folder.store)
-        else ()
-    )
-    if paths:
-        files = "1 file" if len(paths) == 1 else f"{len(paths)} files"
-        yield _build_leftover_group(
-            paths, "unfinished caches", f"{out_folder.store.name} ({files})"
-        )
-
-
-def _find_unfinished_files(folder: Path) -> Iterator[Path]:
-    for where, folders, files in os.walk(folder):
-        remaining_names = [name for name in (*folders, *files) if _is_unfinished(name)]
-        yield from (Path(where, name) for name in remaining_names)
-        folders[:] = [name for name in folders if name not in remaining_names]
-
-
-def _is_unfinished(name: str) -> bool:
-    return is_side_name(name) or name.startswith(_READING_PREFIX)
-
-
-def _is_locked(path: Path) -> bool:
-    return lock_holder(path / ".lock") is not None if _is_folder(path) else False
-
-
-def _read_last_run(out_folder: OutFolder) -> list[dict[str, Any]]:
+def _read_last_run(place: OutFolder) -> list[dict[str, Any]]:
     """Return the entries of the last run's steps; an empty list if they cannot be read."""
-    steps = _read_json(out_folder.status).get("steps")
+    steps = read_record(place.status).get("steps")
     entries = steps if isinstance(steps, list) else []
     return [s for s in entries if isinstance(s, dict) and {"id", "state"} <= s.keys()]
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        record = read_json(path)
-    except (OSError, ValueError, CheckpointError):
-        return {}
-    return record if isinstance(record, dict) else {}
-
-
-# ── sizes, and removing ─────────────────────────────────────────────────────────────────────────
-
-
-def _build_leftover(path: Path, what: str, name: str) -> Leftover:
-    return _build_leftover_group((path,), what, name)
-
-
-def _build_leftover_group(paths: tuple[Path, ...], what: str, name: str) -> Leftover:
-    return Leftover(name, what, paths, _count_freed_bytes(paths))
-
-
-def _count_freed_bytes(paths: Iterable[Path]) -> int:
-    """Return the bytes that are freed by removing the paths; a file with a hard link elsewhere frees none."""
-    names: dict[tuple[int, int], int] = {}
-    freed = 0
-    for path in (file for root in paths for file in _list_files(root)):
-        status = path.lstat()
-        file = status.st_dev, status.st_ino
-        names[file] = names.get(file, 0) + 1
-        freed += status.st_size if names[file] == status.st_nlink else 0
-    return freed
-
-
-def _list_files(path: Path) -> Iterator[Path]:
-    if path.is_symlink() or not path.is_dir():
-        yield path
-        return
-    for where, _, names in os.walk(path):
-        yield from (Path(where, name) for name in names)
-
-
-def _remove_path(path: Path) -> None:
-    """Remove a file or a folder; a folder is renamed first, so that its remains are recognised.
+def _remove_folder(path: Path) -> None:
+    """Remove a folder under a side name, so that its remains are not mistaken for a complete folder.
 
     Raises:
         EmbergeError: if the system refuses to remove it.
     """
+    side = path.with_name(side_name(path.name))
     try:
-        if not _is_folder(path):
-            path.unlink()
-            return
-        removal_path = path.with_name(_build_removal_name(path))
-        if removal_path != path:
-            if removal_path.is_dir():  # the remains of an earlier removal
-                shutil.rmtree(removal_path)
-            path.rename(removal_path)
-            sync(path.parent)  # the new name must be on disk before any file is deleted
-        shutil.rmtree(removal_path)
+        path.rename(side)
+        sync(path.parent)  # the new name must be on disk before any file is deleted
+        shutil.rmtree(side)
     except OSError as error:
         raise EmbergeError(
             f"{error.filename or path} cannot be removed ({error.strerror}); what was removed before it "
             "is gone, the rest is still there"
         ) from error
-
-
-def _build_removal_name(path: Path) -> str:
-    """Return the name of a folder while it is removed."""
-    return (
-        path.name
-        if path.name.startswith(_REMOVAL_PREFIX)
-        else f"{_REMOVAL_PREFIX}{path.name.lstrip('.')}"
-    )

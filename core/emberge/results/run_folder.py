@@ -18,6 +18,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -58,6 +59,8 @@ class OutFolder:
             for folder in (self.work, self.store):
                 make_folder(folder)
             clear_torn(self.path)
+            clear_torn(self.work)
+            clear_torn(self.store, deep=True)
         except OSError as error:
             raise EmbergeError(
                 f"{self.path} cannot be written ({error.strerror}); choose another --out"
@@ -146,6 +149,25 @@ def read_artifact(folder: Path) -> Artifact | None:
         ) from error
 
 
+def read_record(path: Path) -> dict[str, Any]:
+    """Return the content of a JSON file that a run wrote; empty if it is missing or damaged."""
+    try:
+        record = read_json(path)
+    except (OSError, ValueError, CheckpointError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def measure_folder(folder: Path) -> int:
+    """Return the bytes of all files in a folder; links are not followed."""
+    total = 0
+    for where, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):  # a running step removed it meanwhile
+                total += os.lstat(os.path.join(where, name)).st_size
+    return total
+
+
 class NoRunError(EmbergeError):
     """A folder in which no recipe was run."""
 
@@ -156,6 +178,7 @@ class NoRunError(EmbergeError):
 
 CHANGING = ("README.md",)
 """Files of a result that may change after its step: a card gets scores."""
+_VOCABULARIES = ("vocab.txt", "merges.txt")  # other texts in a model's folder are users' notes
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,37 +273,53 @@ def require_sound_result(folder: Path, hashes: HashCache | None = None) -> None:
         UnsoundResultError: if a file is missing, is a link or has another content, or if a file was added to
             a model.
     """
+    differences = list(find_differences(folder, hashes))
+    if differences:
+        raise UnsoundResultError(
+            f"{folder.resolve()}: not as its step left it: {join_some(differences)}; put that right, or "
+            "remove the folder to have the step run again"
+        )
+
+
+def find_differences(folder: Path, hashes: HashCache | None = None) -> Iterator[str]:
+    """Yield a problem for each file of a finished result that differs from the published file."""
     folder = folder.resolve()
     if not (folder / ARTIFACT).is_file():
         return
     try:
         record = read_json(folder / ARTIFACT)
-        listed = record["files"]
-        differences = list(_find_differences(folder, record, listed, hashes or HashCache()))
+        listed = {name: FileContent.from_plain(entry) for name, entry in record["files"].items()}
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        differences = [f"{ARTIFACT} ({error})"]
-    if differences:
-        raise UnsoundResultError(
-            f"{folder}: not as its step left it: {join_some(differences)}; put that right, or "
-            "remove the folder to have the step run again"
-        )
-
-
-def _find_differences(
-    folder: Path, record: Mapping[str, Any], listed: Mapping[str, Any], hashes: HashCache
-) -> Iterator[str]:
-    """Yield a problem for each file that differs from the published file."""
-    for name, entry in listed.items():
-        path, recorded = folder / name, FileContent.from_plain(entry)
-        if name in CHANGING:
-            continue
-        if recorded is None or ".." in path.parts:
-            yield f"{ARTIFACT} (its entry of {name})"
-        elif path.is_symlink() or not path.is_file():
-            yield f"{name} is missing"
-        elif path.stat().st_size != recorded.size or hashes.of(path) != recorded.hash:
-            yield f"{name} was changed"
+        yield f"{ARTIFACT} ({error!r})"
+        return
+    hashes = hashes or HashCache()
+    for name, recorded in listed.items():
+        if name not in CHANGING:
+            yield from _compare_file(folder, name, recorded, hashes)
     for path in hashed_files(folder) if record.get("kind") == "model" else ():
         name = path.relative_to(folder).as_posix()
-        if name not in listed and name not in CHANGING and path.suffix != ".txt":  # users' notes
+        is_note = path.suffix == ".txt" and path.name not in _VOCABULARIES
+        if name not in listed and name not in CHANGING and not is_note:
             yield f"{name} was added"
+
+
+def _compare_file(
+    folder: Path, name: str, recorded: FileContent | None, hashes: HashCache
+) -> Iterator[str]:
+    path = folder / name
+    if recorded is None or ".." in path.parts:
+        yield f"{ARTIFACT} (its entry of {name})"
+    elif path.is_symlink() or not path.is_file():
+        yield f"{name} is missing"
+    elif path.stat().st_size != recorded.size or hashes.of(path) != recorded.hash:
+        yield f"{name} was changed{_describe_change(path, recorded)}"
+
+
+def _describe_change(path: Path, recorded: FileContent) -> str:
+    """Return which tensors of changed weights have changed, in brackets; "" for other files."""
+    current = FileContent.of_file(path)
+    if not recorded.tensors or not current.tensors:
+        return ""
+    names = [*recorded.tensors, *(name for name in current.tensors if name not in recorded.tensors)]
+    changed = [name for name in names if recorded.tensors.get(name) != current.tensors.get(name)]
+    return f" ({join_some(changed) or 'its header alone, no tensor'})"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from emberge.contracts import Artifact
 from emberge.errors import EmbergeError, RequirementError
@@ -21,7 +20,14 @@ from emberge.files import (
 )
 from emberge.recipes.recipe import Recipe
 from emberge.recipes.run.workspace import PROGRESS
-from emberge.results import ARTIFACT, NoRunError, OutFolder, read_artifact
+from emberge.results import (
+    ARTIFACT,
+    NoRunError,
+    OutFolder,
+    measure_folder,
+    read_artifact,
+    read_record,
+)
 from emberge.wording import human_size, prose, table_lines
 
 State = Literal["done", "running", "waiting", "failed", "blocked", "stopped"]
@@ -73,71 +79,39 @@ def status(out: Path) -> Status:
     """
     out_folder = OutFolder(Path(out))
     try:
-        steps = [_check_entry(step) for step in read_json(out_folder.status)["steps"]]
+        steps = read_json(out_folder.status)["steps"]
+        holder = lock_holder(out_folder.lock)
+        shown = tuple(_read_step(step, out_folder, alive=holder is not None) for step in steps)
     except (FileNotFoundError, NotADirectoryError):
         raise NoRunError(f"{out} holds no run of a recipe") from None
     except (ValueError, KeyError, TypeError) as error:
         raise NoRunError(f"{out_folder.status} is damaged; run the recipe again") from error
-    holder = lock_holder(out_folder.lock)
-    shown = tuple(_read_step(step, out_folder, alive=holder is not None) for step in steps)
     return Status(shown, str(holder) if holder else None)
-
-
-def _check_entry(step: Any) -> dict[str, Any]:
-    """Return a step's entry in the file of states.
-
-    Raises:
-        ValueError: if no run wrote such an entry.
-    """
-    if not isinstance(step, dict) or step.get("state") not in get_args(State):
-        raise ValueError("a step has no state")
-    texts = [step.get("id"), step.get("kind"), step.get("error", "")]
-    folders = [step.get("work", "work"), step.get("folder", "folder")]
-    if not all(isinstance(text, str) for text in (*texts, *folders)):
-        raise ValueError("a step is not described by texts")
-    if any(Path(name).name != name or len(name.encode()) > 255 for name in folders):
-        raise ValueError("a step's folder is not in OUT")
-    return step
 
 
 def _read_step(step: dict[str, Any], out_folder: OutFolder, *, alive: bool) -> StepStatus:
     state: State = step["state"]
     listed = StepStatus(step["id"], step["kind"], state, note=step.get("error", ""))
     if state == "done":
-        return _read_finished_step(listed, out_folder.path / step["folder"])
-    if state not in ("running", "stopped"):
+        folder = out_folder.path / step["folder"]
+        record = read_record(folder / ARTIFACT)
+        if not record:
+            return replace(listed, state="waiting", note="its result was removed")
+        return replace(listed, size=measure_folder(folder), seconds=record.get("seconds"))
+    if state not in ("running", "stopped") or "work" not in step:
         return listed
-    work = out_folder.work / step["work"] if "work" in step else out_folder.work
-    progress = _read_progress(work / PROGRESS) if "work" in step else {}
-    return StepStatus(
-        listed.id,
-        listed.kind,
-        state if alive else "stopped",
-        size=_measure_folder(work) if "work" in step else 0,
+    work = out_folder.work / step["work"]
+    progress = read_record(work / PROGRESS)
+    return replace(
+        listed,
+        state=state if alive else "stopped",
+        size=measure_folder(work),
         done=progress.get("done"),
         total=progress.get("total"),
         unit=progress.get("unit", ""),
         note=progress.get("note", ""),
         left=_estimate_seconds_left(progress) if alive and state == "running" else None,
     )
-
-
-def _read_progress(path: Path) -> dict[str, Any]:
-    """Return the progress that a running step wrote, without values of a wrong type."""
-    record = _read_record(path)
-    texts = {key: record[key] for key in ("unit", "note") if isinstance(record.get(key), str)}
-    progress_numbers = {
-        key: record[key] for key in ("done", "total", "time") if _is_number(record.get(key))
-    }
-    rate_start = record.get("since")
-    has_rate_start = (
-        isinstance(rate_start, list) and len(rate_start) == 2 and all(map(_is_number, rate_start))
-    )
-    return {**texts, **progress_numbers, **({"since": rate_start} if has_rate_start else {})}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and abs(value) < 1e15  # neither NaN nor infinite
 
 
 def _estimate_seconds_left(progress: dict[str, Any]) -> float | None:
@@ -151,18 +125,6 @@ def _estimate_seconds_left(progress: dict[str, Any]) -> float | None:
     except (KeyError, ZeroDivisionError):
         return None
     return max(0.0, float(seconds_left))
-
-
-def _read_finished_step(listed: StepStatus, folder: Path) -> StepStatus:
-    record = _read_record(folder / ARTIFACT)
-    if not record:
-        return StepStatus(listed.id, listed.kind, "waiting", note="its result was removed")
-    seconds = record.get("seconds")
-    return StepStatus(
-        *(listed.id, listed.kind, "done"),
-        size=_measure_folder(folder),
-        seconds=seconds if _is_number(seconds) else None,
-    )
 
 
 def _format_progress(step: StepStatus) -> str:
@@ -182,25 +144,6 @@ def _format_seconds(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def _measure_folder(folder: Path) -> int:
-    total = 0
-    for where, _, names in os.walk(folder):
-        for name in names:
-            try:
-                total += os.lstat(os.path.join(where, name)).st_size
-            except FileNotFoundError:
-                continue  # a running step removed it meanwhile
-    return total
-
-
-def _read_record(path: Path) -> dict[str, Any]:
-    try:
-        record = read_json(path)
-    except (OSError, ValueError, UnsoundFileError):
-        return {}
-    return record if isinstance(record, dict) else {}
 
 
 def read_result_table(folder: Path, artifact: Artifact) -> str:

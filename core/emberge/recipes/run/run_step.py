@@ -19,15 +19,13 @@ from typing import Any
 from emberge.contracts import Artifact
 from emberge.errors import EmbergeError, PluginError, exits_refused
 from emberge.files import (
-    UnsoundFileError,
     lock_folder,
     make_folder,
-    read_json,
 )
 from emberge.interpreter import pause_collections, return_freed_memory
 from emberge.recipes.recipe import RecipeStep
 from emberge.recipes.run.workspace import RunContext, StepWorkspace
-from emberge.results import ARTIFACT, OutFolder, artifact_record, read_artifact
+from emberge.results import ARTIFACT, OutFolder, artifact_record, read_artifact, read_record
 from emberge.tensor_files import contents_of, noting_contents
 
 
@@ -122,7 +120,8 @@ def run_step(
 def result_of(place: OutFolder, step: str, fingerprint: str) -> Artifact | None:
     """Return the artifact of the step's result with this fingerprint; None if there is no result."""
     folder = place.result(step, fingerprint)
-    return read_artifact(folder) if _read_fingerprint(folder) == fingerprint else None
+    record = read_record(folder / ARTIFACT)
+    return read_artifact(folder) if record.get("fingerprint") == fingerprint else None
 
 
 @contextlib.contextmanager
@@ -153,11 +152,3 @@ def _clear_folder(folder: Path) -> None:
             shutil.rmtree(left)
         else:
             left.unlink()
-
-
-def _read_fingerprint(folder: Path) -> str | None:
-    try:
-        record = read_json(folder / ARTIFACT)
-    except (OSError, ValueError, UnsoundFileError):
-        return None
-    return str(record.get("fingerprint")) if isinstance(record, dict) else None

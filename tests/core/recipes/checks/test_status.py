@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 from emberge import DataError, EmbergeError, ModelRef, run_recipe
@@ -123,36 +121,3 @@ def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
     (tmp_path / ".status.json").write_text("{")
     with pytest.raises(EmbergeError, match="is damaged"):
         status(tmp_path)
-
-
-UNSOUND_STEPS: dict[str, Any] = {
-    "a list": [],
-    "a text": "a",
-    "no state": {"id": "a", "kind": "write"},
-    "an unknown state": {"id": "a", "kind": "write", "state": "x"},
-    "no kind": {"id": "a", "state": "failed"},
-    "an id that is a number": {"id": 1, "kind": "write", "state": "failed"},
-    "an error that is an object": {"id": "a", "kind": "write", "state": "failed", "error": {}},
-    "a folder elsewhere": {"id": "a", "kind": "write", "state": "done", "folder": "../b"},
-    "an endless name": {"id": "a", "kind": "write", "state": "running", "work": "w" * 300},
-}
-
-
-@pytest.mark.parametrize("case", UNSOUND_STEPS)
-def test_states_that_no_run_wrote_are_damaged(case: str, tmp_path: Path) -> None:
-    content = {"steps": [UNSOUND_STEPS[case]]}
-    (tmp_path / ".status.json").write_text(json.dumps(content))
-    with pytest.raises(EmbergeError, match=r"\.status\.json is damaged"):
-        status(tmp_path)
-
-
-def test_progress_that_is_no_number_is_left_out(tmp_path: Path) -> None:
-    step = {"id": "a", "kind": "write", "state": "running", "work": "w"}
-    (tmp_path / ".status.json").write_text(json.dumps({"steps": [step]}))
-    (tmp_path / ".work" / "w").mkdir(parents=True)
-    note = {"done": float("nan"), "total": "9", "unit": 3, "note": "slow", "since": 4}
-    (tmp_path / ".work" / "w" / "progress.json").write_text(json.dumps(note))
-    found = status(tmp_path)
-    (shown,) = found.steps
-    assert (shown.done, shown.total, shown.unit, shown.left) == (None, None, "", None)
-    assert "slow" in found.lines[0]

@@ -12,12 +12,10 @@ from typing import Any
 import pytest
 import torch
 import xxhash
-from emberge import CheckpointError
 from emberge.cli.main import main
 from emberge.hashes import HashCache
 from emberge.merging import MergeInput
 from emberge.model_folder import Checkpoint, model_fingerprint
-from emberge.recipes import verify_result
 from emberge.tensor_files import FileContent, contents_of
 from emberge_merge import Linear, Slerp
 from safetensors import safe_open
@@ -72,14 +70,10 @@ def call(capsys: Capture, *words: Any) -> tuple[int, str, str]:
 def test_a_published_folder_verifies_wherever_it_is_copied(copied: Path, capsys: Capture) -> None:
     code, out, err = call(capsys, copied)
     assert (code, err) == (0, "")
-    lines = [" ".join(line.split()) for line in out.splitlines()]
+    lines = out.splitlines()
     assert lines[0] == f"{copied}: model of step 'merged' (merge:merge)"
-    assert any(line.startswith("model.safetensors holds 139 kB, 55 tensors") for line in lines)
-    assert "tokenizer.json holds 4.83 kB" in lines
-    assert "1_Pooling/config.json holds 132 bytes" in lines
-    assert any(
-        line.startswith("header holds trim → sign_consensus of 2 models, seed 0") for line in lines
-    )
+    assert lines[1].endswith(" files as published")
+    assert lines[2].startswith("trim → sign_consensus of 2 models, seed 0, emberge ")
     assert lines[-1] == "nothing differs from what was published"
 
 
@@ -128,22 +122,15 @@ def add_a_vocabulary(folder: Path) -> None:
     (folder / "vocab.txt").write_text("a\nb\n")
 
 
-def edit(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    path = folder / "artifact.json"
-    record = json.loads(path.read_text())
-    change(record)
-    path.write_text(json.dumps(record))
-
-
 AGAIN = "get it again from where the folder came from, or run the recipe again"
 DIFFERENCES: dict[Callable[[Path], None], str] = {
-    flip_a_byte: f"{WEIGHTS}: is not as it was published: {NAME} changed; {AGAIN}",
-    cut_the_end: "8 bytes fewer than it was published with",
-    lose_the_tokenizer: f"tokenizer.json: is missing; {AGAIN}",
-    pool_otherwise: "1_Pooling/config.json: has 1 bytes more than it was published with",
-    save_again: "only its header changed, no tensor",
-    drop_a_tensor: f"{NAME} gone",
-    add_a_vocabulary: "vocab.txt: is no part of the result; move it away",
+    flip_a_byte: f"{WEIGHTS} was changed ({NAME}); {AGAIN}",
+    cut_the_end: f"{WEIGHTS} was changed; {AGAIN}",
+    lose_the_tokenizer: f"tokenizer.json is missing; {AGAIN}",
+    pool_otherwise: "1_Pooling/config.json was changed",
+    save_again: f"{WEIGHTS} was changed (its header alone, no tensor)",
+    drop_a_tensor: f"{WEIGHTS} was changed ({NAME})",
+    add_a_vocabulary: "vocab.txt was added",
 }
 
 
@@ -156,17 +143,7 @@ def test_each_difference_is_named(
     assert code == 1
     assert err.startswith("error: ")
     assert DIFFERENCES[change] in err
-    assert "nothing differs" not in out
-    assert "holds" in out, "the table tells what is as it was, too"
-    assert "Traceback" not in err
-
-
-def test_a_file_cut_short_or_saved_again_is_said_to_be_that(copied: Path, capsys: Capture) -> None:
-    save_again(copied)
-    words = "header of model.safetensors: its header does not say how it was made"
-    assert words in call(capsys, copied)[2]
-    cut_the_end(copied)
-    assert "truncated" in call(capsys, copied)[2]
+    assert out == ""
 
 
 def bare(berts: list[Path], out: Path, strategy: Any = Linear, **options: Any) -> Path:
@@ -182,17 +159,16 @@ def test_bare_weights_are_held_to_headers(
     code, said, _ = call(capsys, out)
     assert code == 0
     assert "merged weights without an artifact.json: hashes of files are not known" in said
-    assert "55 tensors, within their files and as indexed" in said
     assert "linear of 2 models, seed 0" in said
     shard = sorted(out.glob("*.safetensors"))[1]
     other = bare(berts, tmp_path / "other", Slerp, max_shard_size="50KB")
     shutil.copyfile(other / shard.name, shard)
     code, _, err = call(capsys, out)
     assert code == 1
-    assert f"header of {shard.name}: says something else than that of" in err
+    assert f"the header of {shard.name} says something else than that of" in err
     shard.unlink()
     code, _, err = call(capsys, out)
-    assert code == 1
+    assert code == 2
     assert f"names the file '{shard.name}', which is missing" in err
 
 
@@ -205,19 +181,14 @@ def test_the_unverifiable_says_why(made: Path, bert: Path, tmp_path: Path, capsy
     assert f"holds results, and is none; name one of them: {made / 'out' / 'first'}" in err
     code, _, err = call(capsys, tmp_path / "none")
     assert (code, err) == (2, f"error: {tmp_path / 'none'}: there is no such folder\n")
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "artifact.json").write_text("{")
-    assert "cannot be read as JSON" in call(capsys, tmp_path / "broken")[2]
-    (tmp_path / "broken" / "artifact.json").write_text("[]")
-    with pytest.raises(CheckpointError, match="no record of a result"):
-        verify_result(tmp_path / "broken")
 
 
-def test_a_record_without_files_differs(copied: Path, capsys: Capture) -> None:
-    edit(copied, lambda record: record.pop("files"))
+@pytest.mark.parametrize("record", ["{", "[]", "{}"])
+def test_a_broken_record_differs(record: str, copied: Path, capsys: Capture) -> None:
+    (copied / "artifact.json").write_text(record)
     code, _, err = call(capsys, copied)
     assert code == 1
-    assert "artifact.json: lists no files; get it again" in err
+    assert err.startswith("error: artifact.json (")
 
 
 def test_headers_and_records_say_how_a_result_came_about(made: Path) -> None:
