@@ -96,14 +96,12 @@ class Problem:
     """A problem, its place (`file:line` or a tensor's name), and how bad it is.
 
     An `error` stops a run before it starts; a `warning` does not. `unseen` is True if this machine could not
-    examine the input, such as a hub id without a network. `about` is the noun for counting such inputs:
-    model, dataset, task; `access` is that of a gated or private model or dataset.
+    examine the input, such as a hub id without a network.
     """
 
     message: str
     where: str = ""
     severity: Literal["error", "warning", "unseen"] = "error"
-    about: str = "input"
 
     def __str__(self) -> str:
         return f"{self.where}: {self.message}" if self.where else self.message

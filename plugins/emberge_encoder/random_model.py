@@ -24,7 +24,6 @@ from emberge import (
     suggest,
 )
 from emberge.architectures import refuse_impossible_sizes
-from emberge.contracts import ParameterCount
 from emberge.devices import measure_memory
 from emberge.wording import human_size
 
@@ -84,10 +83,7 @@ class RandomModel(Step):
             yield context.problem(str(error), "config")
             return
         total = sum(weight.numel() for weight in model.parameters())
-        computed = total - model.get_input_embeddings().weight.numel()
-        context.expect(
-            Expected(Artifact(kind="model"), parameters=ParameterCount(total, total, computed))
-        )
+        context.expect(Expected(Artifact(kind="model")))
         if 4 * total > (memory := measure_memory()):
             yield context.problem(
                 f"its weights take {human_size(4 * total)}, and this machine has {human_size(memory)} of "

@@ -113,7 +113,6 @@ def tasks_ahead(evaluators: Sequence[Evaluator], context: Preflight) -> Sequence
     """Return the tasks of all evaluators before the run; None if an evaluator does not know its tasks yet."""
     previews = [evaluator.preview(context) for evaluator in evaluators]
     known_previews = [tasks for tasks in previews if tasks is not None]
-    context.count("task", [task.plain_name for tasks in known_previews for task in tasks])
     return (
         [t for tasks in known_previews for t in tasks]
         if len(known_previews) == len(previews)

@@ -279,7 +279,7 @@ def _measure_sizes(model: Model) -> dict[str, float]:
     with contextlib.suppress(CheckpointError):
         sizes["megabytes"] = Checkpoint(model.folder).weight_bytes / 1e6
     with contextlib.suppress(CheckpointError):
-        sizes["parameters"] = count_parameters(Checkpoint(model.folder)).total
+        sizes["parameters"] = count_parameters(Checkpoint(model.folder))
     return sizes
 
 

@@ -16,7 +16,7 @@ from emberge import (
     WholeNumber,
     Workspace,
 )
-from emberge.model_folder import Checkpoint, count_parameters
+from emberge.model_folder import Checkpoint
 
 from emberge_smaller.layers import LayerStack, cut_layers
 
@@ -52,16 +52,11 @@ class CutLayers(Step):
             return
         try:
             stack = LayerStack(Checkpoint(folder))
-            numbers, parameters = stack.choose(self.layers), None
-            if stack.checkpoint.has_weights:
-                left_out = stack.list_left_out(numbers)
-                parameters = count_parameters(stack.checkpoint, left_out=left_out)
+            stack.choose(self.layers)
         except EmbergeError as error:
             yield context.problem(str(error), "layers")
             return
-        context.expect(
-            Expected(Artifact(kind="model", parents=(self.model.text,)), parameters=parameters)
-        )
+        context.expect(Expected(Artifact(kind="model", parents=(self.model.text,))))
         context.note("cutting", [stack.describe_choice(self.layers)])
 
     def run(self, workspace: Workspace) -> Artifact:

@@ -160,14 +160,6 @@ class LayerStack:
                     "renumbered; take a model whose layers are alike"
                 )
 
-    def list_left_out(self, numbers: Sequence[int]) -> frozenset[str]:
-        """Return the canonical names of the tensors of all other layers."""
-        return frozenset(
-            name
-            for name in self.checkpoint.names.specs
-            if (number := layer_number(name)) is not None and number not in numbers
-        )
-
     def tensors(self, numbers: Sequence[int]) -> Iterator[TensorSpec]:
         """Yield the tensors of a model of these layers, renumbered from 0; all other tensors stay."""
         names = self.checkpoint.names

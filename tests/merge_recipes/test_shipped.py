@@ -22,8 +22,6 @@ NAME_HUB = [
     name for name, text in TEXTS.items() if any(model in text for model in (*MODELS, *REAL))
 ]
 
-LABELS = ("models", "data", "disk", "access", "not seen")
-
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -62,7 +60,8 @@ def test_a_shipped_recipe_checks_by_configs_alone(
     code, said = checked.of[name]
     assert code == 0, said
     assert "could not be seen" not in said
-    assert "for each billion parameters of " not in said.replace(" of $", "")
+    unsized = said.partition("sizes that are not known: ")[2].splitlines()
+    assert all(name.startswith("$") for name in ("".join(unsized[:1])).split(", ") if name), said
 
 
 @pytest.mark.slow
@@ -72,13 +71,11 @@ def test_a_check_fetches_no_weights(checked: Checked) -> None:
 
 
 @pytest.mark.slow
-def test_with_nothing_here_recipes_of_hub_models_pass_and_are_summed_up(tmp_path: Path) -> None:
+def test_with_nothing_here_recipes_of_hub_models_pass(tmp_path: Path) -> None:
     names = [name for name in shipped_recipes() if name in NAME_HUB or name not in TEXTS]
     if not (ROOT.parent / "shared" / "data").is_dir():
         names = [name for name in names if "shared/data" not in TEXTS.get(name, "")]
     assert len(names) > 10
     for code, said in check(names, tmp_path / "cache", "http://127.0.0.1:9").values():
         assert code == 0, said
-        labels = [line[2:12].strip() for line in said.partition("in sum, ")[2].splitlines()[1:]]
-        assert {*LABELS} <= {*labels}, said
-        assert "not seen    nothing" not in said, said
+        assert "could not be looked at from here" in said

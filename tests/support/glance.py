@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from emberge import DataRef, FileRef, ModelRef, Problem, Reader
-from emberge.contracts import Expected, ParameterCount, Reference
+from emberge.contracts import Expected, Reference
 from emberge_data import JsonLines
 
 
 class Glance:
     """What a step may ask while its recipe is checked: folders by their paths, no results of steps yet.
 
-    It keeps the references of models that were asked for, the notes, announced disk and the counted names.
+    It keeps the references of models that were asked for, the notes and announced disk.
     """
 
     deep = False
@@ -26,7 +26,6 @@ class Glance:
         self.notes: dict[str, list[str]] = {}
         self.expectations: list[Expected] = []
         self.disk: list[tuple[ModelRef, int]] = []
-        self.counted: dict[str, list[str]] = {}
 
     def where(self, option: str = "") -> str:
         return option
@@ -59,13 +58,8 @@ class Glance:
     def expected(self, reference: Reference) -> Expected | None:
         return None
 
-    def expect_disk(
-        self, model: ModelRef, size: int, _parameters: ParameterCount | None = None
-    ) -> None:
+    def expect_disk(self, model: ModelRef, size: int) -> None:
         self.disk.append((model, size))
-
-    def count(self, noun: str, names: Iterable[str]) -> None:
-        self.counted.setdefault(noun, []).extend(names)
 
 
 def faults(component: Any) -> list[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberge.errors import Problem, RecipeError, suggest
 from emberge.interpreter import pause_collections
-from emberge.wording import count_noun, printable
+from emberge.wording import count_noun, human_size, join_some, printable
 
 if TYPE_CHECKING:
     from emberge.contracts import Launcher, Machine
@@ -95,7 +95,7 @@ def _build_launcher(options: argparse.Namespace, plugins: Plugins) -> Launcher:
 
 def check(options: argparse.Namespace) -> int:
     """Show every problem and plan of a recipe, as far as headers, configs and first rows reveal them."""
-    from emberge.recipes import RecipeNeeds, check_recipe
+    from emberge.recipes import check_recipe
 
     plugins = _load_plugins(options)
     recipe = _read_recipe(options, plugins)
@@ -109,8 +109,14 @@ def check(options: argparse.Namespace) -> int:
         _show_notes(report)
         _show_unseen(report)
     _show_problems(report.of("warning"), "warning")
-    print("\n".join(RecipeNeeds(recipe, report).lines))
     report.raise_errors()
+    if not options.long and report.unseen_places:
+        count = count_noun(len(report.unseen_places), "input")
+        print(f"{count} could not be looked at from here; --long lists them")
+    if report.disk:
+        print(f"the models that steps write take up to {human_size(report.disk)} of disk")
+    if report.unsized:
+        print(f"sizes that are not known: {join_some(report.unsized)}")
     print(f"nothing wrong was found in {count_noun(len(recipe.steps), 'step')}")
     return 0
 

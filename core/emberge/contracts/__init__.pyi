@@ -91,7 +91,6 @@ from .reference import Reference as Reference
 from .reference import StepRef as StepRef
 from .result import Artifact as Artifact
 from .result import Model as Model
-from .result import ParameterCount as ParameterCount
 from .result import total_size as total_size
 from .sampler import Batch as Batch
 from .sampler import Batches as Batches

@@ -11,20 +11,6 @@ from emberge.contracts.reference import ArtifactKind, ModelRef
 
 
 @dataclass(frozen=True, slots=True)
-class ParameterCount:
-    """Numbers of a model's parameters: all, those active for one token, and these without the word embedding.
-
-    In a mixture of experts, a token uses as many experts as its router chooses, and all other parameters.
-    `computed` are the active parameters that multiply a token: of the word embedding only one row is looked
-    up.
-    """
-
-    total: int
-    active: int
-    computed: int
-
-
-@dataclass(frozen=True, slots=True)
 class Artifact:
     """The record of a step's result, written as `artifact.json` into its folder by the runner.
 

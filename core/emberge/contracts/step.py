@@ -16,7 +16,7 @@ from emberge.contracts.reference import (
     Reference,
     StepRef,
 )
-from emberge.contracts.result import Artifact, Model, ParameterCount
+from emberge.contracts.result import Artifact, Model
 from emberge.contracts.similarity import EmbeddingKind
 
 if TYPE_CHECKING:
@@ -52,14 +52,12 @@ class Expected:
     that `$id.checkpoints` can stand for.
     `sets` maps the name of each evaluation set to its kind of task, and `halves` are those that they have, or
     the parts of the data that can be evaluated; None if that is not known.
-    `parameters` are those of a model that has others than its first parent.
     """
 
     artifact: Artifact
     checkpoints: int | None = None
     sets: Mapping[str, TaskKind] = field(default_factory=dict)
     halves: tuple[Split, ...] | None = None
-    parameters: ParameterCount | None = None
 
 
 class Preflight(Protocol):
@@ -133,17 +131,8 @@ class Preflight(Protocol):
         """Return the result announced by an earlier step; None if it announced none."""
         ...
 
-    def expect_disk(
-        self, model: ModelRef, size: int, parameters: ParameterCount | None = None
-    ) -> None:
-        """Announce that this step writes `size` bytes for each parameter of a model.
-
-        `parameters` are those of what is written, if they are not those of `model`.
-        """
-        ...
-
-    def count(self, noun: str, names: Iterable[str]) -> None:
-        """Count things by their noun, such as `training set`, each name once in the whole recipe."""
+    def expect_disk(self, model: ModelRef, size: int) -> None:
+        """Announce that this step writes `size` bytes for each parameter of a model."""
         ...
 
 

@@ -28,7 +28,7 @@ from emberge.data.file_summary import (
 )
 from emberge.data.rows.media_values import MediaValues
 from emberge.data.rows.row_parser import Row
-from emberge.errors import AccessError, DataError, EmbergeError, Problem
+from emberge.errors import DataError, EmbergeError, Problem
 from emberge.media import MediaFolder
 from emberge.wording import shorten
 
@@ -94,12 +94,10 @@ def _cut_text(text: str) -> str:
 
 @dataclass(frozen=True)
 class CheckedData:
-    """The result of checking all entries: problems, first rows of entries without problems, places."""
+    """The result of checking all entries: problems, and first rows of entries without problems."""
 
     problems: tuple[Problem, ...] = ()
     heads: tuple[FirstRows, ...] = ()
-    places: tuple[str, ...] = ()
-    """Files and hub datasets of all sets, also of those without first rows."""
 
 
 def check_entries(
@@ -131,12 +129,12 @@ def check_entries(
     for source in sources:
         if source.path is None and not network:
             message = f"dataset {source.place} was not looked at"
-            problems.append(Problem(message, severity="unseen", about="dataset"))
+            problems.append(Problem(message, severity="unseen"))
             continue
         source_problems, head = _look_at_source(source, limit_rows)
         problems += source_problems
         heads += [head] if head is not None else []
-    return CheckedData(tuple(problems), tuple(heads), tuple(source.place for source in sources))
+    return CheckedData(tuple(problems), tuple(heads))
 
 
 def _look_at_source(source: DataSource, limit_rows: int) -> tuple[list[Problem], FirstRows | None]:
@@ -165,9 +163,7 @@ def _check_first_rows(
             return summary.problems(), None
         decisions = decide_data(summary, source.entry)
     except ConnectionError as error:
-        return [Problem(str(error), severity="unseen", about="dataset")], None
-    except AccessError as error:
-        return [Problem(str(error), about="access")], None
+        return [Problem(str(error), severity="unseen")], None
     except DataError as error:
         return [Problem(line) for line in str(error).splitlines()], None
     assert first is not None  # decide_data refuses a file without rows
@@ -199,7 +195,6 @@ def check_datasets(
         resolve=context.data,
         network=context.deep,
     )
-    context.count("set", checked_data.places)
     for head in checked_data.heads if show else ():
         context.note(head.title, head.lines)
     problems = (

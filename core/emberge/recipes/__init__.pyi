@@ -1,7 +1,6 @@
 """Public names of recipes, each with the module that defines it."""
 
 from .checked_run import run_recipe as run_recipe
-from .checks.needs import RecipeNeeds as RecipeNeeds
 from .checks.preflight import CheckReport as CheckReport
 from .checks.preflight import check_recipe as check_recipe
 from .checks.status import results_shown as results_shown

@@ -42,8 +42,8 @@ def test_routes_are_read_and_counted_by_modules(
     (refusal,) = TextEncoder().describe(folder).problems
     assert "has an encoder for each kind of text" in refusal
     folder = pair(berts[0], bert, tmp_path / "pair")
-    alone = count_parameters(Checkpoint(bert)).total
-    assert count_parameters(Checkpoint(folder)).total == 2 * alone
+    alone = count_parameters(Checkpoint(bert))
+    assert count_parameters(Checkpoint(folder)) == 2 * alone
 
 
 def test_routers_merge_route_by_route(bert: Path, berts: list[Path], tmp_path: Path) -> None:

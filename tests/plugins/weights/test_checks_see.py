@@ -59,7 +59,7 @@ def test_a_check_counts_what_was_not_looked_at_and_lists_it_if_asked(
     )
     assert main(["check", str(path), "--offline"]) == 0
     said = capsys.readouterr()
-    assert "  not seen    1 dataset, 3 models (--long lists them)\n" in said.out
+    assert "4 inputs could not be looked at from here; --long lists them\n" in said.out
     assert "me/one" not in said.err
     assert main(["check", str(path), "--offline", "--long"]) == 0
     said = capsys.readouterr()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -19,12 +18,11 @@ from emberge.contracts import (
     Expected,
     FileRef,
     ModelRef,
-    ParameterCount,
     Reader,
     Reference,
     describe_kinds,
 )
-from emberge.errors import AccessError, CheckpointError, EmbergeError, Problem, RecipeError
+from emberge.errors import CheckpointError, EmbergeError, Problem, RecipeError
 from emberge.interpreter import set_torch_defaults
 from emberge.model_folder import (
     Checkpoint,
@@ -44,7 +42,6 @@ from emberge.recipes.references import (
 from emberge.recipes.run.workspace import build_installed_readers
 from emberge.results import ARTIFACT, OutFolder
 from emberge.tensor_files import WEIGHTS
-from emberge.wording import count_noun
 
 Severity = Literal["error", "warning", "unseen"]
 
@@ -59,29 +56,17 @@ class Note:
 
 
 @dataclass(frozen=True)
-class StepDisk:
-    """Disk that a step announced: `size` bytes for each of the `parameters` of a model.
-
-    `source` is the model outside the recipe, or the step, whose size decides; `parameters` is None where that
-    size is not known.
-    """
-
-    source: str
-    size: int
-    parameters: int | None
-
-
-@dataclass(frozen=True)
 class CheckReport:
-    """The problems and notes of a check, and what the recipe's needs are summed up from.
+    """The problems and notes of a check, and the disk that it expects a run to need.
 
-    `names` are the counted names by noun.
+    `disk` is the size in bytes of the models that steps write, as far as it is known; `unsized` names the
+    models and steps whose size is not known.
     """
 
     problems: tuple[Problem, ...] = ()
     notes: tuple[Note, ...] = ()
-    disk: tuple[StepDisk, ...] = ()
-    names: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    disk: int = 0
+    unsized: tuple[str, ...] = ()
 
     def of(self, severity: Severity) -> tuple[Problem, ...]:
         """Return the problems of one severity."""
@@ -96,13 +81,6 @@ class CheckReport:
         return {
             message: list(dict.fromkeys(places)) for message, places in places_by_message.items()
         }
-
-    @property
-    def unseen_counts(self) -> str:
-        """The number of inputs of each kind that could not be examined: `3 models, 12 datasets`."""
-        distinct_inputs = {(problem.message, problem.about) for problem in self.of("unseen")}
-        count_by_kind = Counter(about for _, about in distinct_inputs)
-        return ", ".join(count_noun(count, about) for about, count in sorted(count_by_kind.items()))
 
     @property
     def errors(self) -> tuple[Problem, ...]:
@@ -135,7 +113,7 @@ def check_recipe(
     `plugins` defaults to all that are installed. Results of an earlier run in `out` are read, if there are
     any. With `deep=False`, the network is not used.
     An input that could not be examined, such as a hub id without a network, is a problem with `unseen`.
-    With `sizes`, the parameters of models are counted, for the disk that steps announce.
+    With `sizes`, the parameters of models are counted, for `disk`.
 
     Raises:
         RecipeError: if there is no such recipe, it is no recipe, or a plugin is missing that it needs.
@@ -148,20 +126,17 @@ def check_recipe(
     for unsound in recipe.unsound:
         problems += _check_unsound(unsound, lookup)
     notes: list[Note] = []
-    disk: list[StepDisk] = []
-    names: dict[str, set[str]] = {"model": lookup.outside_models}
+    disk, unsized = 0, dict[str, None]()
     for step in recipe.steps:
         context = _StepCheck(step, lookup)
         problems += context.problems()
         notes += context.notes
-        disk += [_measure_disk(lookup, *announced) for announced in context.disk if sizes]
-        for noun, counted in context.names.items():
-            names.setdefault(noun, set()).update(counted)
+        for model, size in context.disk if sizes else ():
+            source, count = lookup.size(model)
+            disk += size * (count or 0)
+            unsized |= {} if count else {source: None}
     return CheckReport(
-        tuple(dict.fromkeys(problems)),
-        tuple(dict.fromkeys(notes)),
-        tuple(disk),
-        {noun: frozenset(counted) for noun, counted in names.items()},
+        tuple(dict.fromkeys(problems)), tuple(dict.fromkeys(notes)), disk, tuple(unsized)
     )
 
 
@@ -183,11 +158,9 @@ class _Lookup:
     out: Path | None = None
 
     def __post_init__(self) -> None:
-        self.steps = {step.id: step for step in self.recipe.steps}
-        self.unsound_ids = {step.id for step in self.recipe.unsound}
         self.expected: dict[str, Expected] = {}
         self._seen: dict[tuple[str, Path], LocatedModel | Problem] = {}
-        self._sizes: dict[tuple[str, Path], ParameterCount | None] = {}
+        self._sizes: dict[tuple[str, Path], int | None] = {}
         self._faults: dict[tuple[Path, Path | None], Sequence[str]] = {}
         self._look_for_all()
 
@@ -220,26 +193,19 @@ class _Lookup:
                 return Problem(str(error))
         return None
 
-    @property
-    def outside_models(self) -> set[str]:
-        """The models from outside the recipe, by the text of their references."""
-        return {text for (text, _), _ in self._seen.items() if not text.startswith("$")}
-
-    def size(self, reference: ModelRef) -> tuple[str, ParameterCount | None]:
+    def size(self, reference: ModelRef) -> tuple[str, int | None]:
         """Return the model or step that decides a model's size, and its number of parameters, if known."""
         while reference.step is not None:
             expected = self.expected.get(reference.step)
-            if expected is None or (expected.parameters is None and not expected.artifact.parents):
+            if expected is None or not expected.artifact.parents:
                 return f"${reference.step}", None
-            if expected.parameters is not None:
-                return f"${reference.step}", expected.parameters
             reference = ModelRef(expected.artifact.parents[0], reference.folder)
         key = (reference.text, reference.folder)
         if key not in self._sizes:
             self._sizes[key] = self._count_parameters(reference)
         return reference.main, self._sizes[key]
 
-    def _count_parameters(self, reference: ModelRef) -> ParameterCount | None:
+    def _count_parameters(self, reference: ModelRef) -> int | None:
         located = self.model(reference)
         if not isinstance(located, LocatedModel):
             return None
@@ -271,29 +237,16 @@ class _Lookup:
 
     def _locate_model(self, reference: ModelRef) -> LocatedModel | Problem:
         if not self.deep and _is_elsewhere(reference.main):
-            return Problem(f"'{reference}' was not looked for", severity="unseen", about="model")
+            return Problem(f"'{reference}' was not looked for", severity="unseen")
         try:
             if reference.step is not None:
                 adapter = locate_adapter(reference, self.plugins, "metadata")
                 return LocatedModel(reference.text, adapter, adapter)
             return locate_model(reference, self.plugins, "metadata")
         except ConnectionError as error:
-            return Problem(
-                f"'{reference}' could not be seen: {error}", severity="unseen", about="model"
-            )
-        except AccessError as error:
-            return Problem(str(error), about="access")
+            return Problem(f"'{reference}' could not be seen: {error}", severity="unseen")
         except EmbergeError as error:
             return Problem(str(error))
-
-
-def _measure_disk(
-    lookup: _Lookup, model: ModelRef, size: int, parameters: ParameterCount | None
-) -> StepDisk:
-    """Return the disk that a step announced, with the size of its model."""
-    source, known = lookup.size(model)
-    count = parameters or known
-    return StepDisk(source, size, count.total if count is not None else None)
 
 
 class _StepCheck:
@@ -305,8 +258,7 @@ class _StepCheck:
         self._own: list[Problem] = []
         self._missing_model = False  # then no plan can be made of the others
         self.notes: list[Note] = []
-        self.disk: list[tuple[ModelRef, int, ParameterCount | None]] = []
-        self.names: dict[str, set[str]] = {}
+        self.disk: list[tuple[ModelRef, int]] = []
 
     @property
     def deep(self) -> bool:
@@ -385,13 +337,8 @@ class _StepCheck:
     def expected(self, reference: Reference) -> Expected | None:
         return self._lookup.expected.get(reference.step or "")
 
-    def expect_disk(
-        self, model: ModelRef, size: int, parameters: ParameterCount | None = None
-    ) -> None:
-        self.disk.append((model, size, parameters))
-
-    def count(self, noun: str, names: Iterable[str]) -> None:
-        self.names.setdefault(noun, set()).update(names)
+    def expect_disk(self, model: ModelRef, size: int) -> None:
+        self.disk.append((model, size))
 
     def problems(self) -> list[Problem]:
         """Return the problems of the step's references, then those found by the step's own check."""
@@ -426,38 +373,10 @@ class _StepCheck:
                 )
 
     def _check_reference(self, reference: Reference) -> None:
-        if reference.step is not None:
-            self._check_kind(reference)
         if isinstance(reference, ModelRef):
             self.model(reference, weights=False)
-            self._ask_about_folder(reference)
         elif isinstance(reference, DataRef | FileRef):
             self.data(reference)
-
-    def _check_kind(self, reference: Reference) -> None:
-        if reference.step in self._lookup.unsound_ids:
-            return  # its problem is noted, and the grammar has compared the kinds
-        earlier = self._lookup.steps.get(reference.step or "")
-        if earlier is None:
-            self._record_reference_problem(
-                Problem(f"there is no step '{reference.step}'"), reference
-            )
-            return
-        makes, accepted = type(earlier.step).produces, reference.accepts
-        if accepted and makes not in accepted:
-            words = " or ".join(accepted)
-            produced, needed = _describe_kind(makes), _describe_kind(words)
-            message = f"${reference.step} makes {produced}, and {needed} is needed here"
-            self._record_reference_problem(Problem(message), reference)
-
-    def _ask_about_folder(self, reference: ModelRef) -> None:
-        text = reference.main
-        if reference.step is None and not is_folder(text) and (reference.folder / text).is_dir():
-            message = (
-                f"'{text}' is looked for on the hub, and there is a folder of this name; "
-                f"write ./{text} if you mean the folder"
-            )
-            self._record_reference_problem(Problem(message, severity="warning"), reference)
 
     def _record_reference_problem(self, problem: Problem, reference: Reference) -> None:
         """Record a problem or warning about a reference."""
@@ -473,10 +392,6 @@ class _StepCheck:
 def _is_elsewhere(text: str) -> bool:
     """Return whether a model is searched for in the network."""
     return "://" in text or (not is_folder(text) and ":" not in text)
-
-
-def _describe_kind(kind: str) -> str:
-    return {"data": "data", "scores": "scores", "statistics": "statistics"}.get(kind, f"a {kind}")
 
 
 def _find_option(reference: Reference, value: Any) -> str:

@@ -104,7 +104,7 @@ def test_no_plan_is_shown_of_a_merge_that_cannot_be(
     assert [note.step for note in report.notes] == ["n"]
     Path("r.yaml").write_text(f"steps:\n  {missing}\n")
     assert main(["check", "r.yaml", "--long"]) == 2
-    assert capsys.readouterr().out.startswith("in sum, 1 step:\n")
+    assert capsys.readouterr().out == ""
 
 
 def test_no_plan_is_shown_without_any_other_model_that_it_names(place: Path) -> None:

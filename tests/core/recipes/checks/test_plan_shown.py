@@ -43,7 +43,7 @@ def check(capsys: Capture, *words: str, **merge: Any) -> tuple[dict[str, list[st
     assert code == 0, said.err
     lines: dict[str, list[str]] = {}
     label = ""
-    for line in said.out.partition("\nin sum")[0].splitlines()[1:]:
+    for line in filter(lambda line: line.startswith("  "), said.out.splitlines()):
         label = line[2:12].strip() or label
         lines.setdefault(label, []).append(line[14:])
     return lines, said.err

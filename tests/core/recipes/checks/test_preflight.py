@@ -24,6 +24,7 @@ from emberge import (
     hookimpl,
     run_recipe,
 )
+from emberge.model_folder import Checkpoint, count_parameters
 from emberge.recipes import draft_recipe
 
 from tests.support.places import ROOT
@@ -64,22 +65,20 @@ def test_every_problem_is_told_at_once_and_at_its_place(tmp_path: Path) -> None:
         a=Write(word="wrong", of=(ModelRef("./modell", tmp_path),)),
         b=Write(word="odd", data=DataRef("./rows.jsonl", tmp_path)),
         s=Scores(of=(ModelRef("$a"),)),
-        c=Write(of=(ModelRef("$s"),)),
     )
     report = check_recipe(made, toy())
     errors = [str(problem) for problem in report.errors]
-    assert len(errors) == 4
+    assert len(errors) == 3
     assert errors[0].startswith("toy.yaml:12: './modell': there is no such folder")
     assert errors[0].endswith("; did you mean 'model'?")
     assert errors[1] == "toy.yaml:11: this word is wrong"
     assert errors[2].startswith("toy.yaml:2: './rows.jsonl' is missing")
-    assert errors[3] == "toy.yaml:42: $s makes scores, and a model is needed here"
     assert report.of("warning") == (Problem("this word is odd", "toy.yaml:21", "warning"),)
-    # Of a and c nothing can be planned, as a model that they need is not there.
+    # Of a nothing can be planned, as a model that it needs is not there.
     assert [note.lines for note in report.notes] == [("writes odd",)]
     with pytest.raises(RecipeError) as caught:
         report.raise_errors()
-    assert len(caught.value.problems) == 4
+    assert len(caught.value.problems) == 3
 
 
 def test_a_hub_is_asked_once_a_model_and_for_configs_only(tmp_path: Path) -> None:
@@ -109,19 +108,6 @@ def test_slow_answers_are_waited_for_together(tmp_path: Path) -> None:
     assert "no network" in str(report.of("unseen")[0])
     assert len(hub.asked) == SLOW
     assert not hub.together.broken
-
-
-def test_a_folder_of_a_hub_like_name_is_asked_about(tmp_path: Path) -> None:
-    model(tmp_path / "me" / "known")
-    reference = ModelRef("me/known", tmp_path)
-    report = check_recipe(recipe(a=Write(of=(reference,))), toy(Hub(tmp_path)))
-    (warning,) = report.of("warning")
-    assert "write ./me/known if you mean the folder" in warning.message
-
-
-def test_a_step_that_does_not_exist_is_named() -> None:
-    report = check_recipe(recipe(a=Write(of=(ModelRef("$nobody"),))), toy())
-    assert [str(p) for p in report.errors] == ["toy.yaml:12: there is no step 'nobody'"]
 
 
 def test_what_check_accepts_runs_and_equal_problems_are_told_once(tmp_path: Path) -> None:
@@ -294,3 +280,21 @@ def test_a_draft_with_problems_is_not_run(tmp_path: Path) -> None:
     assert caught.value.problems == draft.problems
     assert all(isinstance(problem, Problem) for problem in draft.problems)
     assert not (tmp_path / "out").exists()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sized(Write):
+    """Announces that it writes its first model once."""
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        context.expect_disk(self.of[0], 4)
+        context.expect(Expected(Artifact(kind="model", parents=(self.of[0].text,))))
+        return iter(())
+
+
+def test_the_disk_of_models_that_steps_write_is_summed_up(bert: Path, tmp_path: Path) -> None:
+    models = {"a": str(bert), "b": "$a", "c": "me/away", "d": "$c"}
+    made = recipe(**{name: Sized(of=(ModelRef(text),)) for name, text in models.items()})
+    report = check_recipe(made, toy(Hub(tmp_path)), sizes=True)
+    assert report.disk == 2 * 4 * count_parameters(Checkpoint(bert))
+    assert report.unsized == ("me/away",)
