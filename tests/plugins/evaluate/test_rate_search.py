@@ -33,7 +33,7 @@ x-training: &training
   max_length: 16
 steps:
   trial:
-    foreach: {rate: {logspace: [1.0e-6, 1.0, 3]}}
+    foreach: {rate: [1.0e-6, 0.001, 1.0]}
     train:
       <<: *training
       max_steps: 20
@@ -122,7 +122,7 @@ def test_a_loss_without_data_is_refused(place: Path, plugins: Plugins) -> None:
 def test_trainings_of_other_lengths_are_warned_about(
     place: Path, plugins: Plugins, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = RECIPE.replace("rate: {logspace: [1.0e-6, 1.0, 3]}", "steps: [2, 3]")
+    text = RECIPE.replace("rate: [1.0e-6, 0.001, 1.0]", "steps: [2, 3]")
     text = text.replace("max_steps: 20", "max_steps: $steps").replace(
         "$rate\n      sch", "0.001\n      sch"
     )

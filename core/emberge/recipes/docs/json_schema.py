@@ -7,7 +7,7 @@ from typing import Any
 from emberge.contracts import Step
 from emberge.options import SchemaWriter
 from emberge.plugins import Plugins
-from emberge.recipes.parse.foreach import LOGSPACE, NAME
+from emberge.recipes.parse.foreach import NAME
 
 Schema = dict[str, Any]
 
@@ -47,15 +47,7 @@ def recipe_schema(plugins: Plugins) -> Schema:
 def _build_step_schema(writer: SchemaWriter) -> Schema:
     """Return the schema of a step: `kind: {options}`, with `foreach` at the same level."""
     values = {"type": "array", "minItems": 1}
-    logspace = {
-        "type": "object",
-        "properties": {LOGSPACE: {"type": "array", "minItems": 3, "maxItems": 3}},
-        "required": [LOGSPACE],
-        "additionalProperties": False,
-        "description": "[first, last, count]: numbers at equal ratios, with four digits.",
-    }
-    column = {"if": {"type": "object"}, "then": logspace, "else": values}
-    product = {"type": "object", "minProperties": 1, "additionalProperties": column}
+    product = {"type": "object", "minProperties": 1, "additionalProperties": values}
     rows = {"type": "array", "minItems": 1, "items": {"type": "object", "minProperties": 1}}
     foreach = {
         "description": "{a: [values], b: [values]} for the product, or a list of rows {a: value}.",

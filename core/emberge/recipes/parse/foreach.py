@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from emberge.contracts import is_sound_number
 from emberge.errors import Problem, suggest
 from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse, describe_node, plain
 
@@ -18,7 +17,6 @@ _STEP_USE = re.compile(rf"\$({NAME})(\.checkpoints)?(\+.+)?")
 _VARIABLE_USE = re.compile(rf"\$(\$|{NAME})")
 _LONGEST_SLUG = 40
 _MOST_ROWS = 2000
-LOGSPACE = "logspace"
 
 
 @dataclass(frozen=True)
@@ -38,11 +36,7 @@ class Combination:
 
 
 def rows_of(node: Node | None, problems: list[Problem]) -> list[Combination]:
-    """Return the combinations of a `foreach`: a mapping of lists is their product, a list is its rows.
-
-    In a mapping, `{logspace: [first, last, count]}` means `count` numbers with equal ratios, rounded to four
-    digits.
-    """
+    """Return the combinations of a `foreach`: a mapping of lists is their product, a list is its rows."""
     if node is None:
         return [Combination()]
     if isinstance(node, Fields) and node.entries:
@@ -73,16 +67,10 @@ def _multiply_lists(node: Fields, problems: list[Problem]) -> list[dict[str, Nod
             problems.append(
                 Problem(f"foreach: '{name}' is no name for a variable", node.line(name))
             )
-        if isinstance(values, Fields) and set(values.entries) == {LOGSPACE}:
-            columns.append(
-                _build_logspace(values.entries[LOGSPACE], values.line(LOGSPACE), problems)
-            )
-        elif isinstance(values, Items) and values.items:
+        if isinstance(values, Items) and values.items:
             columns.append(values.items)
         else:
             message = f"foreach: '{name}' needs a list of values, not {_describe_node(values)}"
-            if isinstance(values, Fields):
-                message += "; a mapping is {logspace: [first, last, count]}"
             problems.append(Problem(message, node.line(name)))
     if len(problems) > before:
         return []
@@ -92,32 +80,6 @@ def _multiply_lists(node: Fields, problems: list[Problem]) -> list[dict[str, Nod
         problems.append(Problem(message, node.where))
         return []
     return [dict(zip(node.entries, row, strict=True)) for row in itertools.product(*columns)]
-
-
-def _build_logspace(node: Node, where: str, problems: list[Problem]) -> tuple[Node, ...]:
-    """Return numbers from first to last with a constant ratio, rounded to four digits."""
-    value = plain(node)
-    if not _is_logspace(value):
-        message = (
-            "logspace is [first, last, count]: two numbers above 0 and a whole one from 2 to "
-            f"{_MOST_ROWS:,}"
-        )
-        problems.append(Problem(f"foreach: {message}, not {value!r}", where))
-        return ()
-    first, last, count = value
-    ratio = (last / first) ** (1 / (count - 1))
-    texts = [f"{first * ratio**exponent:.4g}" for exponent in range(count)]
-    return tuple(Scalar(float(text), text, where) for text in texts)
-
-
-def _is_logspace(value: Any) -> bool:
-    if not isinstance(value, list) or len(value) != 3:
-        return False
-    are_numbers = all(type(number) in (int, float) for number in value) and type(value[2]) is int
-    are_positive = are_numbers and all(
-        is_sound_number(number) and number > 0 for number in value[:2]
-    )
-    return are_positive and 2 <= value[2] <= _MOST_ROWS
 
 
 def _read_rows(node: Items, problems: list[Problem]) -> list[dict[str, Node]]:
@@ -153,23 +115,14 @@ def _add_ids(rows: Sequence[dict[str, Node]]) -> list[Combination]:
 
 def _build_slugs(column: Sequence[Node]) -> list[str]:
     """Return for each value a text that every file system accepts; equal texts are replaced by numbers."""
-    distinct: list[Any] = []
-    for node in column:
-        if not any(_is_same(plain(node), distinct_value) for distinct_value in distinct):
-            distinct.append(plain(node))
-    places = [next(i for i, v in enumerate(distinct) if _is_same(plain(n), v)) for n in column]
-    first = [column[places.index(index)] for index in range(len(distinct))]
-    names = [_build_slug(node) for node in first]
-    folded_names = [name.casefold() for name in names]
-    for index, name in enumerate(names):
-        if not name or len(name) > _LONGEST_SLUG or folded_names.count(name.casefold()) > 1:
-            names[index] = f"{index}"
-    return [names[index] for index in places]
-
-
-def _is_same(a: Any, b: Any) -> bool:
-    both_nan = isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b)
-    return both_nan or (type(a) is type(b) and bool(a == b))
+    keys = [repr(plain(node)) for node in column]
+    node_by_key = dict(zip(reversed(keys), reversed(column), strict=True))
+    slug_by_key = {key: _build_slug(node_by_key[key]) for key in dict.fromkeys(keys)}
+    folded = [slug.casefold() for slug in slug_by_key.values()]
+    for index, (key, slug) in enumerate(slug_by_key.items()):
+        if not slug or len(slug) > _LONGEST_SLUG or folded.count(slug.casefold()) > 1:
+            slug_by_key[key] = f"{index}"
+    return [slug_by_key[key] for key in keys]
 
 
 def _build_slug(node: Node) -> str:

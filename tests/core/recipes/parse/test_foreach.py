@@ -32,27 +32,9 @@ def test_a_mapping_is_a_product_and_a_list_is_its_rows() -> None:
     assert ids(text) == ["a.x=1,y=p", "a.x=2,y=q"]
 
 
-def test_ten_rates_at_equal_ratios_are_the_papers_grid() -> None:
-    """Of the search for BidirLM's learning rates: each is 10^(2/9) = 1.66810 times the one before."""
-    option = "fit: {model: m, data: d, learning_rate: $rate}"
-    text = f"steps: {{a: {{foreach: {{rate: {{logspace: [1.0e-5, 1.0e-3, 10]}}}}, {option}}}}}"
-    steps = read(text).steps
-    assert [one.variables["rate"] for one in steps] == [
-        *(1e-5, 1.668e-5, 2.783e-5, 4.642e-5, 7.743e-5),
-        *(1.292e-4, 2.154e-4, 3.594e-4, 5.995e-4, 1e-3),
-    ]
-    assert steps[1].id == "a.rate=1.668e-05"
-    foreach = "{x: {logspace: [1, 4, 3]}, y: [p, q]}"
-    text = f"steps: {{a: {{foreach: {foreach}, fit: {{model: $y, data: d, learning_rate: $x}}}}}}"
-    assert ids(text)[:3] == ["a.x=1,y=p", "a.x=1,y=q", "a.x=2,y=p"]
-    assert len(ids(text)) == 6
-
-
-def test_the_most_rows_and_the_fewest_spaced_numbers_are_taken() -> None:
+def test_the_most_rows_are_taken() -> None:
     most = node_of({"n": [*range(20)], "m": [*range(100)]}, str(FILE))
     assert len(rows_of(most, [])) == 2000
-    fewest = node_of({"n": {"logspace": [4, 2, 2]}}, str(FILE))
-    assert [dict(row.values) for row in rows_of(fewest, [])] == [{"n": 4.0}, {"n": 2.0}]
 
 
 def test_numbers_stay_numbers_and_mappings_stay_mappings() -> None:
@@ -135,10 +117,6 @@ def test_ids_that_would_be_alike_or_too_long_are_counted() -> None:
         ("{}", "not an empty mapping"),
         ("{n: 1}", "foreach: 'n' needs a list of values, not the number 1"),
         ("{n: []}", "foreach: 'n' needs a list of values, not an empty list"),
-        ("{n: {logspace: [1, 2]}}", "foreach: logspace is [first, last, count]"),
-        ("{n: {logspace: [0, 1, 3]}}", "two numbers above 0"),
-        ("{n: {logspace: [1, 2, 1]}}", "a whole one from 2"),
-        ("{n: {logspace: [1, 2, 2.5]}}", "a whole one from 2"),
         ("{n: {linspace: [1, 2, 3]}}", "foreach: 'n' needs a list of values, not a mapping"),
         ("{'a b': [1]}", "foreach: 'a b' is no name for a variable"),
         ("[1]", "foreach: a row is `{name: value}`, not the number 1"),
@@ -149,9 +127,6 @@ def test_ids_that_would_be_alike_or_too_long_are_counted() -> None:
         ("{n: [1], k: [2]}", "the variable 'k' is never used; write $k where it belongs"),
         ("{n: [$q]}", "$q is neither an earlier step nor a variable of `foreach`"),
         ("[{}]", "foreach: a row is `{name: value}`, not an empty mapping"),
-        ("{n: {logspace: [1, 2, 2001]}}", "a whole one from 2 to 2,000"),
-        ("{n: {logspace: [1, .inf, 3]}}", "two numbers above 0"),
-        ("{n: {logspace: [1, 2, true]}}", "a whole one from 2"),
         (f"{{n: {list(range(23))}, m: {list(range(87))}}}", "2,001 combinations are more than"),
     ],
 )
