@@ -16,10 +16,9 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from importlib.machinery import SourceFileLoader
 from importlib.metadata import EntryPoint, distributions
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import pluggy
@@ -478,36 +477,25 @@ def _load(entry: EntryPoint, source: PluginSource) -> object:
     return module
 
 
-class _PluginFileLoader(SourceFileLoader):
-    """Loader of a plugin file that runs the bytes it read, and keeps them.
+def _load_file(path: Path) -> tuple[ModuleType, str]:
+    """Import a plugin file; return its module and the SHA-256 of the source that was run.
 
     Python's own cache of compiled files takes a file of equal size that was edited within the same second for
-    the old one.
+    the old one, so the source is run without it.
     """
-
-    source = b""
-
-    def get_code(self, fullname: str) -> CodeType:
-        self.source = self.get_data(self.path)
-        return self.source_to_code(self.source, self.path)
-
-
-def _load_file(path: Path) -> tuple[ModuleType, str]:
-    """Import a plugin file; return its module and the SHA-256 of the source that was run."""
     if not path.is_file():
         raise PluginError(f"{path}: there is no such plugin file")
+    if path.suffix != ".py":
+        raise PluginError(f"{path}: a plugin is a Python file, and its name ends with .py")
     # The module gets a unique name, so that a file called json.py does not replace the library's
     # module.
     name = f"emberge_plugin_file_{path.stem}"
-    loader = _PluginFileLoader(name, os.fspath(path))
-    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
-    if spec is None or path.suffix != ".py":
-        raise PluginError(f"{path}: a plugin is a Python file, and its name ends with .py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+    source = path.read_bytes()
+    module = sys.modules[name] = ModuleType(name)
+    module.__file__ = os.fspath(path)
     try:
-        loader.exec_module(module)
+        exec(compile(source, path, "exec"), vars(module))
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise PluginError(f"{path}: the plugin cannot be imported: {error!r}") from error
-    return module, hashlib.sha256(loader.source).hexdigest()
+    return module, hashlib.sha256(source).hexdigest()

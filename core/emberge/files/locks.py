@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -20,18 +18,7 @@ from emberge.files.strangers import open_regular
 
 # `lock_holder` takes a shared lock for a moment; a run that starts just then must not be turned away.
 _PATIENCE_SECONDS = 0.3
-
-
-@dataclass(frozen=True)
-class Holder:
-    """The process that has a lock."""
-
-    pid: int
-    host: str
-    since: str
-
-    def __str__(self) -> str:
-        return f"process {self.pid} on {self.host}, since {self.since}"
+_LONGEST_HOLDER = 500  # bytes of a lock's file that are shown
 
 
 class OutInUseError(EmbergeError):
@@ -50,13 +37,12 @@ def lock_folder(path: Path, patience: float = _PATIENCE_SECONDS) -> Iterator[Non
     with path.open("ab+") as file:
         if not _try_lock(file, patience):
             raise OutInUseError(
-                f"{path.parent} is in use by {_read_holder(file) or 'another process'}; "
+                f"{path.parent} is in use by {_read_holder(file)}; "
                 "wait for it, stop it, or choose another --out"
             )
         file.truncate(0)
         since = time.strftime("%Y-%m-%d %H:%M:%S")
-        me = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
-        file.write(json.dumps(me).encode())
+        file.write(f"process {os.getpid()} on {socket.gethostname()}, since {since}".encode())
         file.flush()
         try:
             yield
@@ -64,14 +50,14 @@ def lock_folder(path: Path, patience: float = _PATIENCE_SECONDS) -> Iterator[Non
             file.truncate(0)
 
 
-def lock_holder(path: Path) -> Holder | None:
-    """Return the process that has locked the file now; None if it is free."""
+def lock_holder(path: Path) -> str | None:
+    """Return the process that has locked the file now, in words; None if it is free."""
     try:
         with open_regular(path) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                return _read_holder(file) or Holder(0, "an unknown host", "an unknown time")
+                return _read_holder(file)
             return None
     except FileNotFoundError:
         return None
@@ -147,9 +133,7 @@ def _try_lock(file: IO[bytes], patience: float) -> bool:
             return True
 
 
-def _read_holder(file: IO[bytes]) -> Holder | None:
+def _read_holder(file: IO[bytes]) -> str:
     file.seek(0)
-    try:
-        return Holder(**json.load(file))
-    except (ValueError, TypeError):
-        return None  # its process has only just opened it
+    # It is empty if its process has only just opened it.
+    return file.read(_LONGEST_HOLDER).decode(errors="replace") or "another process"

@@ -83,8 +83,7 @@ def is_split(tensor: Tensor) -> bool:
 
 def whole(tensor: Tensor) -> Tensor:
     """Return the whole tensor on the CPU; every rank must call it."""
-    full: Tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-    return full.detach().cpu()
+    return gather_whole(tensor).detach().cpu()
 
 
 def local_part(tensor: Tensor) -> Tensor:

@@ -23,9 +23,7 @@ def test_who_has_a_lock_is_known_while_he_has_it(tmp_path: Path) -> None:
     with lock_folder(lock):
         holder = lock_holder(lock)
         assert holder is not None
-        assert (holder.pid, holder.host) == (os.getpid(), socket.gethostname())
-        began = time.mktime(time.strptime(holder.since, "%Y-%m-%d %H:%M:%S"))
-        assert 0 <= time.time() - began < 3600
+        assert holder.startswith(f"process {os.getpid()} on {socket.gethostname()}, since 20")
         with pytest.raises(OutInUseError) as caught:
             lock_folder(lock, patience=0).__enter__()
         place, pid = str(tmp_path), f"process {os.getpid()} on {socket.gethostname()}"
@@ -43,7 +41,7 @@ def test_a_lock_is_seen_early_and_looking_at_it_turns_no_run_away(tmp_path: Path
     lock = tmp_path / "lock"
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert str(lock_holder(lock)) == "process 0 on an unknown host, since an unknown time"
+        assert lock_holder(lock) == "another process"
         with pytest.raises(OutInUseError, match="in use by another process"):
             lock_folder(lock, patience=0).__enter__()
     lock = tmp_path / "lock"

@@ -86,7 +86,7 @@ def status(out: Path) -> Status:
         raise NoRunError(f"{out} holds no run of a recipe") from None
     except (ValueError, KeyError, TypeError) as error:
         raise NoRunError(f"{out_folder.status} is damaged; run the recipe again") from error
-    return Status(shown, str(holder) if holder else None)
+    return Status(shown, holder)
 
 
 def _read_step(step: dict[str, Any], out_folder: OutFolder, *, alive: bool) -> StepStatus:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -228,32 +227,27 @@ class _RecipeReader:
         self._refuse_twins(unused_by_group)
         return Recipe(seed, tuple(self.steps), unsound=tuple(self.unsound))
 
-    def _sort_groups(self, groups: Sequence[_Group]) -> Iterator[_Group]:
-        """Yield each group after the groups that it needs, otherwise in the order of the file.
+    def _sort_groups(self, groups: Sequence[_Group]) -> list[_Group]:
+        """Return the groups, each after those that it needs, otherwise in the order of the file.
 
         If groups need one another in a ring, a problem is noted, and one of them comes before what it needs.
         """
-        index_by_id = {group.id: index for index, group in enumerate(groups)}
-        needs = {group.id: group.needs & index_by_id.keys() for group in groups}
-        while True:
-            sorter = TopologicalSorter(needs)
-            try:
-                sorter.prepare()
-                break
-            except CycleError as error:
-                # graphlib lists each group before the groups that need it, and may begin anywhere
-                # in the ring.
-                ring: list[str] = error.args[1][:0:-1]
-                start = ring.index(min(ring, key=index_by_id.__getitem__))
-                ring = [*ring[start:], *ring[: start + 1]]
-                self.refuse(_describe_ring(ring), groups[index_by_id[ring[0]]].where)
-                needs[ring[0]] -= {ring[1]}
-        ready_ids: list[str] = []
-        while ready_ids := [*ready_ids, *sorter.get_ready()]:
-            first = min(ready_ids, key=index_by_id.__getitem__)
-            ready_ids.remove(first)
-            yield groups[index_by_id[first]]
-            sorter.done(first)
+        ordered: dict[str, _Group] = {}
+
+        def add(group: _Group, path: list[str]) -> None:
+            if group.id in path:
+                ring = [*path[path.index(group.id) :], group.id]
+                first = next(other for other in groups if other.id in ring)
+                self.refuse(_describe_ring(ring), first.where)
+            elif group.id not in ordered:
+                needs = group.needs
+                for needed in [other for other in groups if other.id in needs]:
+                    add(needed, [*path, group.id])
+                ordered[group.id] = group
+
+        for group in groups:
+            add(group, [])
+        return list(ordered.values())
 
     def _read_seed(self, node: Node | None) -> int:
         if node is None:

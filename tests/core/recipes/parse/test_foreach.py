@@ -280,7 +280,7 @@ steps:
   m: {fit: {model: ./m, data: $corpus}}
   corpus: {corpus: 1}
 """
-    assert ids(text) == ["other", "corpus", "m", "boom", "scores"]
+    assert ids(text) == ["corpus", "m", "boom", "scores", "other"]
     text = """steps:
   a: {blend: {models: $b, strategy: mean}}
   b: {blend: {models: [./x, $c], strategy: mean}}
