@@ -72,7 +72,6 @@ class ParallelRun:
         self._waiting = list(run.recipe.steps)
         self._ready: list[_ReadyStep] = []
         self._running: list[_Attempt] = []
-        self._warned: set[tuple[str, str]] = set()
 
     def run_all(self) -> None:
         """Run every step that can run, each as soon as the steps that it needs are finished.
@@ -177,20 +176,10 @@ class ParallelRun:
                     attempt.entered = True
                     if attempt.number == 0:
                         log.step_started(step, attempt.fingerprint)
-                case "progressed":
-                    log.step_progressed(step.id, **line)
-                case "metric":
-                    log.metric_logged(attempt.fingerprint, step.id, line["row"])
-                case "warned":
-                    self._record_warning(step, line["message"])
+                case "progressed" | "metric" | "warned" as event:
+                    log.record(event, step.id, **line)
                 case outcome:
                     attempt.outcome = {"event": outcome, **line}
-
-    def _record_warning(self, step: RecipeStep, message: str) -> None:
-        """Record a warning only once, even if the step that gives it is run again."""
-        if (step.id, message) not in self._warned:
-            self._warned.add((step.id, message))
-            self.run.log.step_warned(step.id, message)
 
     def _finish_attempt(self, attempt: _Attempt, ended: Ended) -> None:
         """Record the result or the error of a process that ended, or run its step again."""
@@ -222,10 +211,9 @@ class ParallelRun:
         elif attempt.number < _RETRIES:
             attempt_number = attempt.number + 1
             self._ready.insert(0, _ReadyStep(step, attempt.fingerprint, attempt_number))
-            self.run.log.step_warned(
-                step.id,
-                f"{_describe_end(ended)}; it goes on from its last state ({attempt_number} of {_RETRIES})",
-            )
+            message = f"{_describe_end(ended)}; it goes on from its last state"
+            message += f" ({attempt_number} of {_RETRIES})"
+            self.run.log.record("warned", step.id, message=message)
         else:
             times = f" {attempt.number + 1} times" if attempt.number else ""
             self.run.fail(

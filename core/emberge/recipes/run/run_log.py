@@ -8,9 +8,9 @@ import os
 import socket
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from emberge.contracts import Artifact
 from emberge.errors import EmbergeError
@@ -47,17 +47,8 @@ class JsonLineFile:
         return [json.loads(line) for line in lines if line]
 
 
-class StepListener(Protocol):
-    """The receiver of the events of a running step."""
-
-    def step_warned(self, step: str, message: str) -> None:
-        """Receive a warning of a step."""
-
-    def step_progressed(self, step: str, done: float, total: float, unit: str, note: str) -> None:
-        """Receive a step's progress, `done` of `total` units."""
-
-    def metric_logged(self, fingerprint: str, step: str, row: Mapping[str, Any]) -> None:
-        """Receive a metric that a step logged; `row` has `time`, `name`, `value` and `at`."""
+StepListener = Callable[..., None]
+"""The receiver of a running step's events: `listener("warned", step_id, message=…)`, as `RunLog.record`."""
 
 
 class RunLog:
@@ -132,24 +123,24 @@ class RunLog:
         self._set_state(step, state="stopped", **self._work_of(step))
         self._write(f"{step}: stopped")
 
-    def step_warned(self, step: str, message: str) -> None:
-        """Record a warning of a step."""
-        self._write(f"{step}: warning: {message}")
-        self._announce_event("step_warned", step=step, message=message)
+    def record(self, event: str, step: str, **details: Any) -> None:
+        """Record an event of a running step.
 
-    def step_progressed(self, step: str, done: float, total: float, unit: str, note: str) -> None:
-        """Announce a step's progress, `done` of `total` units."""
-        self._announce_event(
-            "step_progressed", step=step, done=done, total=total, unit=unit, note=note
-        )
-
-    def metric_logged(self, fingerprint: str, step: str, row: Mapping[str, Any]) -> None:
-        """Record a metric that a step logged; `row` has `time`, `name`, `value` and `at`."""
-        named_row = {"time": row["time"], "step": step, "fingerprint": fingerprint[:8]}
-        self._metrics.append({**named_row, **row})
-        self._announce_event(
-            "metric_logged", step=step, name=row["name"], value=row["value"], at=row["at"]
-        )
+        A step is `warned` (message), has `progressed` (done, total, unit, note), or has logged a `metric`: a
+        row with `time`, `name`, `value` and `at`, and the fingerprint.
+        """
+        if event == "metric":
+            row, fingerprint = details["row"], details["fingerprint"]
+            self._metrics.append(
+                {"time": row["time"], "step": step, "fingerprint": fingerprint[:8], **row}
+            )
+            event, details = "metric_logged", {key: row[key] for key in ("name", "value", "at")}
+        elif event == "warned":
+            self._write(f"{step}: warning: {details['message']}")
+            event = "step_warned"
+        else:
+            event = "step_progressed"
+        self._announce_event(event, step=step, **details)
 
     def run_finished(self, error: BaseException | None, details: Mapping[str, Any]) -> None:
         """Record that a run ended, well or with an error."""

@@ -51,7 +51,7 @@ class RunState:
         self.context = RunContext(
             place=place,
             targets=Targets(plugins, self.hashes),
-            listener=self.log,
+            listener=self.log.record,
             machine=machine,
             seed=recipe.seed,
             recipe=recipe.hash,

@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import socket
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,47 +37,12 @@ class LaunchedError(EmbergeError):
         self.exit_code = exit_code
 
 
-class EventWriter:
-    """The listener of a launched step: it writes each event for the process that launched the step."""
-
-    def __init__(self, path: Path) -> None:
-        self._lines = JsonLineFile(path)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._lines.close()
-
-    def started(self) -> None:
-        """Write that the step has started, with the process's number and host."""
-        self._write_event("started", pid=os.getpid(), host=socket.gethostname())
-
-    def step_progressed(self, step: str, done: float, total: float, unit: str, note: str) -> None:
-        """Write the step's progress."""
-        self._write_event("progressed", done=done, total=total, unit=unit, note=note)
-
-    def metric_logged(self, fingerprint: str, step: str, row: Mapping[str, Any]) -> None:
-        """Write a logged number."""
-        self._write_event("metric", row=dict(row))
-
-    def step_warned(self, step: str, message: str) -> None:
-        """Write a warning."""
-        self._write_event("warned", message=message)
-
-    def finished(self, seconds: float) -> None:
-        """Write that the result was published."""
-        self._write_event("finished", seconds=seconds)
-
-    def failed(self, error: Exception) -> None:
-        """Write the error that ended the step."""
-        code = error.exit_code if isinstance(error, EmbergeError) else None
-        traceback_text = "" if code is not None else "".join(traceback.format_exception(error))
-        kind = type(error).__name__
-        self._write_event(
-            "failed", kind=kind, message=str(error), exit_code=code, traceback=traceback_text
-        )
-
-    def _write_event(self, event: str, **details: Any) -> None:
-        self._lines.append({"event": event, **details})
+def describe_error(error: Exception) -> dict[str, Any]:
+    """Return the error that ended a step as an event, for `rebuild_error`."""
+    code = error.exit_code if isinstance(error, EmbergeError) else None
+    lines = [] if code is not None else traceback.format_exception(error)
+    described = {"kind": type(error).__name__, "message": str(error), "exit_code": code}
+    return {"event": "failed", **described, "traceback": "".join(lines)}
 
 
 def read_new_lines(path: Path, since: int) -> tuple[list[dict[str, Any]], int]:
@@ -209,19 +173,23 @@ def work(line: bytes) -> int:
     """Run the step of a call (a line of JSON), write its events, and return the exit code."""
     call = StepCall.read(line)
     out_folder = OutFolder(Path(call.out))
-    events = EventWriter(out_folder.work_of(call.step, call.fingerprint) / call.events)
+    events = JsonLineFile(out_folder.work_of(call.step, call.fingerprint) / call.events)
+
+    def record(event: str, _: str, **details: Any) -> None:
+        events.append({"event": event, **details})
+
     try:
         recipe, step, plugins = call.load()
-        context = call.context(recipe, plugins, events)
-        events.started()
+        context = call.context(recipe, plugins, record)
+        events.append({"event": "started", "pid": os.getpid()})
         result = run_step(step, call.fingerprint, context)
         context.targets.hashes.save()
     except Exception as error:
         with contextlib.suppress(OSError):  # the launching process itself notices a full disk
-            events.failed(error)
+            events.append(describe_error(error))
         return error.exit_code if isinstance(error, EmbergeError) else EmbergeError.exit_code
     else:
-        events.finished(result.seconds)
+        events.append({"event": "finished", "seconds": result.seconds})
         return 0
     finally:
         with contextlib.suppress(OSError):

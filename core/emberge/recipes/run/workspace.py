@@ -182,13 +182,15 @@ class StepWorkspace:
             }
             write_json(self.work / PROGRESS, {**snapshot, "since": self._since}, durable=False)
         if event:
-            self.context.listener.step_progressed(self.id, done, total, unit, note)
+            self.context.listener(
+                "progressed", self.id, done=done, total=total, unit=unit, note=note
+            )
 
     def metric(self, name: str, value: float, at: int | None = None) -> None:
         row = {"time": round(time.time(), 3), "name": name, "value": float(value), "at": at}
         with self._lock:
             self._metrics.append(row)
-            self.context.listener.metric_logged(self.fingerprint, self.id, row)
+            self.context.listener("metric", self.id, row=row, fingerprint=self.fingerprint)
 
     def warn(self, message: str) -> None:
         with self._lock:
@@ -198,7 +200,7 @@ class StepWorkspace:
             if message not in self.warnings:  # otherwise it was shown before a kill, and is kept
                 self.warnings.append(message)
                 self._kept_warnings.append({"message": message})
-        self.context.listener.step_warned(self.id, message)
+        self.context.listener("warned", self.id, message=message)
 
     def write_metrics(self) -> None:
         """Write the step's metrics next to its result; of rows with equal `name` and `at`, only the last."""
