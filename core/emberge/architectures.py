@@ -1,4 +1,4 @@
-"""The transformers library in this process: architectures of plugins, impossible configs, and quiet loading.
+"""The transformers library in this process: architectures of plugins, and quiet loading.
 
 Loading the plugins records the architectures by name; each is registered with transformers when it is first
 needed. transformers keeps one table of model types per process, and so does this module: each rank and worker
@@ -12,31 +12,17 @@ import functools
 import importlib
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from emberge.errors import CheckpointError, PluginError
+from emberge.errors import PluginError
 
 _CLASS_PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _AUTO_FILES = ("auto_mappings.py", "configuration_auto.py")
 _TYPE_ENTRY = re.compile(r'"([\w.-]+)"[,:] "\w+Config"')
-# Upper limits of the sizes in a config, by key. No published model reaches one, and building a larger model
-# would take minutes.
-_LARGEST = {
-    "hidden_size": 2**17,
-    "intermediate_size": 2**20,
-    **dict.fromkeys(("num_hidden_layers", "num_layers", "n_layers", "n_layer"), 2**10),
-    **dict.fromkeys(("encoder_layers", "decoder_layers", "depth", "depths"), 2**10),
-    "num_attention_heads": 2**10,
-    "num_key_value_heads": 2**10,
-    "head_dim": 2**13,
-    "max_position_embeddings": 2**24,
-    "vocab_size": 2**24,
-    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), 2**14),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,24 +105,6 @@ def find_config_class(model_type: str | None) -> Any:
             _REGISTERED[model_type] = architecture
     # The mapping's `get` neither finds registered classes nor imports transformers' own.
     return CONFIG_MAPPING[model_type] if model_type and model_type in CONFIG_MAPPING else None
-
-
-def refuse_impossible_sizes(config: Mapping[str, Any]) -> None:
-    """Refuse a config, or a part of it, with a size that no model has.
-
-    Raises:
-        CheckpointError: if there is one; names the size and its limits.
-    """
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            refuse_impossible_sizes(value)
-        most = _LARGEST.get(name)
-        least = 0 if name.endswith("experts") else 1  # a dense model may say that it has none
-        for size in value if isinstance(value, list) else [value]:
-            if most is not None and isinstance(size, int) and not least <= size <= most:
-                raise CheckpointError(
-                    f"config: {name} is {size:,}; it must be from {least} to {most:,}"
-                )
 
 
 def find_source(model_type: str) -> Path | None:

@@ -23,7 +23,6 @@ from emberge import (
     stable_seed,
     suggest,
 )
-from emberge.architectures import refuse_impossible_sizes
 from emberge.devices import measure_memory
 from emberge.wording import human_size
 
@@ -155,7 +154,6 @@ def _refuse_unknown(config: Mapping[str, Any]) -> None:
         )
     config_class = CONFIG_MAPPING[kind]
     names = {*config_class().to_dict(), *config_class.attribute_map, "rope_theta"}
-    refuse_impossible_sizes(config)
     for name in config:
         if name not in names:
             raise CheckpointError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from emberge.architectures import find_config_class, quiet_transformers, refuse_impossible_sizes
+from emberge.architectures import find_config_class, quiet_transformers
 from emberge.errors import CheckpointError
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.tensor_names import POOLER, head_of, is_buffer
@@ -42,7 +42,6 @@ def _count_by_config(checkpoint: Checkpoint) -> int:
     config_class = find_config_class(str(config.get("model_type")))
     if config_class is None:
         raise CheckpointError(f"{checkpoint.folder}: transformers has no such model type")
-    refuse_impossible_sizes(config)
     try:
         with torch.device("meta"), quiet_transformers():
             built = config_class.from_dict(dict(config))
