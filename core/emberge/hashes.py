@@ -25,7 +25,6 @@ from emberge.errors import EmbergeError
 from emberge.files import (
     announce,
     make_folder,
-    read_json,
     wait_for_lock,
     write_json,
     write_text,
@@ -157,7 +156,7 @@ class UserHashes:
         if self.path is None or status.st_size < LARGE:
             return None
         if self._known is None:
-            self._known = _read_user_table(self.path)
+            self._known = _read_table(self.path)
         return self._known.get(_build_key(status))
 
     def learn(self, status: os.stat_result, digest: str) -> None:
@@ -172,7 +171,7 @@ class UserHashes:
         with suppress(OSError):
             make_folder(self.path.parent)
             with wait_for_lock(self.path.with_suffix(".lock")):  # other runs save theirs too
-                entries = list({**_read_user_table(self.path), **self._new}.items())
+                entries = list({**_read_table(self.path), **self._new}.items())
                 text = json.dumps(dict(entries[-_MOST_FILES:]))
                 write_text(self.path, text, durable=False, shared=True)
         self._new = {}
@@ -249,17 +248,3 @@ def _find_user_table() -> Path | None:
 def _build_key(status: os.stat_result) -> str:
     times = (status.st_mtime_ns, status.st_ctime_ns)
     return ":".join(map(str, (status.st_dev, status.st_ino, status.st_size, *times)))
-
-
-def _read_user_table(path: Path) -> dict[str, str]:
-    try:
-        table: Any = read_json(path)
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(table, Mapping):
-        return {}
-    return {key: digest for key, digest in table.items() if _is_digest(digest)}
-
-
-def _is_digest(value: Any) -> bool:
-    return isinstance(value, str) and len(value) == 32

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 from emberge.contracts import Machine, Model, ModelRef, Page
 from emberge.files import write_json, write_text
@@ -13,41 +12,27 @@ from emberge.plugins import Plugins
 from emberge.recipes import locate_model, name_here
 
 
-@dataclass(frozen=True)
-class DiffRequest:
-    """The comparison that one command line describes: references of the models, and the files to write."""
-
-    first: str
-    second: str
-    base: str | None = None
-    json: Path | None = None
-    page: Path | None = None
-
-
-def run_one_diff(wanted: DiffRequest, plugins: Plugins, machine: Machine) -> Iterator[str]:
-    """Compare the models, write the files, and yield the lines for the terminal.
+def run_one_diff(options: argparse.Namespace, plugins: Plugins, machine: Machine) -> Iterator[str]:
+    """Compare the models of a command line, write its files, and yield the lines for the terminal.
 
     Raises:
         PluginError: before any weight is read, if no plugin draws pages.
     """
-    reporter = plugins.require("reporter", "--page") if wanted.page is not None else None
-    models = _make_names_distinct([_find_model(text, plugins) for text in _list_references(wanted)])
+    reporter = plugins.require("reporter", "--page") if options.page is not None else None
+    references = [options.first, options.second, *([options.base] if options.base else [])]
+    models = _make_names_distinct([_find_model(text, plugins) for text in references])
     comparison = compare_weights(*models, machine=machine)
     remarks = comparison.remarks()
     yield comparison.title
     yield from comparison.table()
     yield from (f"note: {remark}" for remark in remarks)
-    if wanted.json is not None:
-        write_json(wanted.json, comparison.plain())
-        yield f"written: {wanted.json}"
-    if wanted.page is not None and reporter is not None:
+    if options.json is not None:
+        write_json(options.json, comparison.plain())
+        yield f"written: {options.json}"
+    if reporter is not None:
         page = Page(f"{comparison.first} and {comparison.second}", remarks, comparison.figures())
-        write_text(wanted.page, reporter.draw_page(page))
-        yield f"written: {wanted.page}"
-
-
-def _list_references(request: DiffRequest) -> list[str]:
-    return [text for text in (request.first, request.second, request.base) if text is not None]
+        write_text(options.page, reporter.draw_page(page))
+        yield f"written: {options.page}"
 
 
 def _find_model(text: str, plugins: Plugins) -> Model:

@@ -192,10 +192,9 @@ def merge(options: argparse.Namespace) -> int:
 
 def diff(options: argparse.Namespace) -> int:
     """Compare the weights of two models layer by layer, and write the requested files."""
-    from emberge.cli.one_diff import DiffRequest, run_one_diff
+    from emberge.cli.one_diff import run_one_diff
 
-    request = DiffRequest(options.first, options.second, options.base, options.json, options.page)
-    for line in run_one_diff(request, _load_plugins(options), _find_machine(options)):
+    for line in run_one_diff(options, _load_plugins(options), _find_machine(options)):
         print(line)
     return 0
 
