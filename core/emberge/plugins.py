@@ -494,7 +494,7 @@ def _load_file(path: Path) -> tuple[ModuleType, str]:
     module = sys.modules[name] = ModuleType(name)
     module.__file__ = os.fspath(path)
     try:
-        exec(compile(source, path, "exec"), vars(module))
+        exec(compile(source, path, "exec", dont_inherit=True), vars(module))
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise PluginError(f"{path}: the plugin cannot be imported: {error!r}") from error

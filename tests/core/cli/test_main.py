@@ -196,14 +196,6 @@ def test_what_was_not_foreseen_shows_a_traceback_only_when_asked(capsys: Capture
     assert "steps.py" in err
 
 
-def test_an_unmet_requirement_has_its_own_code(capsys: Capture) -> None:
-    write("steps:\n  a: {write: {unmet: [boom is worse]}}\n")
-    for _ in range(2):
-        code, out, err = call(capsys, "run", "r.yaml", "--out", "out")
-        assert (code, err) == (3, "error: step 'a': not met: boom is worse\n")
-        assert "a: out/a" in out
-
-
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_it_and_the_same_command_goes_on(
     number: int, code: int, capsys: Capture

@@ -69,35 +69,6 @@ def test_a_name_that_is_announced_before_its_folder_is_synced_may_be_lost(tmp_pa
     assert {found(cut, "a") for cut in cuts if cut.announced} == {OLD, NEW}
 
 
-def test_names_in_two_folders_and_in_one_are_safe_in_any_order(tmp_path: Path) -> None:
-    def program(recorder: DiskRecorder) -> None:
-        (tmp_path / "x").mkdir()
-        (tmp_path / "y").mkdir()
-        sync(tmp_path)
-        (tmp_path / "x" / "first").touch()
-        (tmp_path / "y" / "second").touch()
-        (tmp_path / "y" / "third").touch()
-
-    there = {
-        frozenset(name for name in cut.tree if "/" in name) for cut in cuts_of(program, tmp_path)
-    }
-    assert frozenset({"y/second"}) in there
-    assert frozenset({"y/third"}) in there
-    assert frozenset({"x/first"}) in there
-
-
-def test_a_folder_is_lost_with_all_that_was_synced_in_it(tmp_path: Path) -> None:
-    def program(recorder: DiskRecorder) -> None:
-        (tmp_path / "x").mkdir()
-        (tmp_path / "x" / "b").write_bytes(NEW)
-        sync(tmp_path / "x" / "b")
-        sync(tmp_path / "x")
-        recorder.announce("b")
-
-    last = [cut for cut in cuts_of(program, tmp_path) if cut.announced]
-    assert {found(cut, "x/b") for cut in last} == {NEW, None}
-
-
 def test_a_renaming_is_whole_and_what_is_renamed_is_never_in_two_places(tmp_path: Path) -> None:
     def program(recorder: DiskRecorder) -> None:
         (tmp_path / "x").mkdir()
@@ -118,11 +89,6 @@ def test_appended_lines_may_be_torn_at_a_sector(tmp_path: Path) -> None:
     whole = OLD + NEW
     assert {OLD, whole, whole[: 3 * SECTOR]} <= kept
     assert all(one is not None and one.startswith(OLD[: 2 * SECTOR]) for one in kept)
-
-
-def test_opening_for_writing_empties_a_file(tmp_path: Path) -> None:
-    cuts = cuts_of(lambda _: (tmp_path / "a").write_bytes(NEW) and None, tmp_path)
-    assert {OLD, b"", NEW} <= {found(cut, "a") for cut in cuts}
 
 
 @pytest.mark.parametrize("move", ["rename", "replace"])
