@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from emberge import run_recipe
 from emberge.errors import EmbergeError
-from emberge.files import replace_file, write_text
 from emberge.results import find_leftovers, remove_leftovers
 
 from tests.support.steps import Write, recipe, toy
@@ -25,37 +24,6 @@ def thesis(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_file_that_replaces_another_replaces_the_link_and_not_its_target(
-    tmp_path: Path, thesis: Path
-) -> None:
-    (tmp_path / "a").symlink_to(thesis)
-    write_text(tmp_path / "a", "new")
-    assert not (tmp_path / "a").is_symlink()
-    assert thesis.read_text() == THESIS
-
-
-def test_side_names_cannot_be_guessed_and_what_has_one_already_is_never_opened(
-    tmp_path: Path, thesis: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen = set()
-    for _ in range(2):
-        with replace_file(tmp_path / "a") as side:
-            side.write_text("")
-            seen.add(side.name)
-    assert len(seen) == 2
-    (tmp_path / ".a.part").symlink_to(thesis)
-    write_text(tmp_path / "a", "new")
-    assert thesis.read_text() == THESIS
-    monkeypatch.setattr("emberge.files.atomic.side_name", lambda _: ".planted")
-    (tmp_path / ".planted").symlink_to(thesis)
-    with pytest.raises(FileExistsError):
-        write_text(tmp_path / "a", "new")
-    assert thesis.read_text() == THESIS
-
-
-# ── runs ────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
     """A run whose step was changed since: it has an old result."""
@@ -67,17 +35,6 @@ def out(tmp_path: Path) -> Path:
 
 def run(place: Path, word: str = "second") -> None:
     run_recipe(recipe(a=Write(word=word)), place, toy())
-
-
-@pytest.mark.parametrize("name", [".status.json", "recipe.yaml"])
-def test_a_run_replaces_links_where_its_records_belong(out: Path, thesis: Path, name: str) -> None:
-    (out / name).unlink(missing_ok=True)
-    (out / name).symlink_to(thesis)
-    run(out)
-    assert thesis.read_text() == THESIS
-
-
-# ── clean ───────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("name", [".work", ".store"])
@@ -121,11 +78,6 @@ def test_links_inside_what_is_removed_are_not_entered(out: Path, thesis: Path) -
     remove_leftovers(find_leftovers(out))
     assert not old.exists()
     assert thesis.read_text() == THESIS
-
-
-def test_clean_shows_real_paths(out: Path, tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(out)
-    assert find_leftovers(tmp_path / "link").out == out.resolve()
 
 
 def test_an_interrupted_merge_that_is_a_link_is_not_entered(tmp_path: Path, thesis: Path) -> None:

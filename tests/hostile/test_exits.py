@@ -1,58 +1,14 @@
-"""Two writers of one file, and plugins that end the process: nothing is lost unsaid."""
+"""Steps and plugins that end the process are errors: nothing is lost unsaid."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from emberge import PluginError, run_recipe
 from emberge.cli.main import main
-from emberge.errors import CheckpointError
-from emberge.files import replace_file, write_text
 
 from tests.support.steps import Write, recipe, toy
-
-
-@contextmanager
-def another_process(held: Callable[[], object]) -> Iterator[None]:
-    """Have another process enter a context for the block."""
-    ready, go = os.pipe(), os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(go[1])
-        with held():  # type: ignore[attr-defined]
-            os.write(ready[1], b"1")
-            os.read(go[0], 1)
-        os._exit(0)
-    os.close(go[0])
-    try:
-        os.read(ready[0], 1)
-        yield
-    finally:
-        os.close(go[1])
-        os.waitpid(child, 0)
-        for end in ready:
-            os.close(end)
-
-
-def test_a_second_writer_is_turned_away_and_what_a_killed_one_left_is_not_in_the_way(
-    tmp_path: Path,
-) -> None:
-    with another_process(lambda: replace_file(tmp_path / "a")):
-        with pytest.raises(CheckpointError, match="another process"):
-            write_text(tmp_path / "a", "second")
-        write_text(tmp_path / "b", "other")
-    child = os.fork()
-    if child == 0:
-        with replace_file(tmp_path / "c"):
-            os._exit(0)
-    os.waitpid(child, 0)
-    assert len(list(tmp_path.glob(".c.*.part"))) == 1
-    write_text(tmp_path / "c", "whole")
-    assert list(tmp_path.glob(".c.*")) == []
 
 
 class Leaving(Write):
