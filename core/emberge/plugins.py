@@ -295,12 +295,6 @@ class Plugins:
         ]
         if len(matches) == 1:
             return matches[0]
-        if len({match.plugin for match in matches}) == 1:
-            kinds_text = " and to a ".join(match.kind for match in matches)
-            raise PluginError(
-                f"plugin '{matches[0].plugin}' gives the name '{matches[0].name}' to a {kinds_text}; "
-                "its author must name one differently"
-            )
         if matches:
             plugins = " and ".join(f"'{c.plugin}'" for c in matches)
             names = " or ".join(c.full_name for c in matches)

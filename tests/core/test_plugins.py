@@ -116,16 +116,6 @@ def test_a_name_that_is_there_twice_is_refused_where_it_is_used() -> None:
         "sampler 'bags' comes from 'boom' and from 'acme'; write boom:bags or acme:bags"
     )
     assert plugins.find("acme:bags", "sampler").plugin == "acme"
-    both = module(
-        register_merge_transforms=lambda: {"half": Halve},
-        register_merge_strategies=lambda: {"half": Middle},
-    )
-    plugins = registered(both)
-    assert plugins.find("half", "merge strategy").type is Middle
-    with pytest.raises(
-        PluginError, match="gives the name 'half' to a merge transform and to a merge"
-    ):
-        plugins.find("half", "merge transform", "merge strategy")
 
 
 def test_a_plugin_whose_hooks_do_not_fit_is_refused_at_the_door() -> None:

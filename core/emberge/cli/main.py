@@ -116,11 +116,16 @@ def _load_plugins(words: list[str]) -> Plugins | None:
 def _show_user_error(error: EmbergeError, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
-    notes = [note for note in getattr(error, "__notes__", ()) if note.startswith("in step ")]
-    note_text = f" ({notes[0]})" if notes else ""
+    step = _find_step(error)
     for line in str(error).splitlines():
-        _print_error("error", f"{line}{note_text}")
+        _print_error("error", f"{line} ({step})" if step else line)
     return error.exit_code
+
+
+def _find_step(error: Exception) -> str:
+    """Return the note that names the step of an error; "" without one."""
+    notes = getattr(error, "__notes__", ())
+    return next((note for note in notes if note.startswith("in step ")), "")
 
 
 def _show_interruption(code: int, command: _Command) -> int:
@@ -133,9 +138,8 @@ def _show_unforeseen_error(error: Exception, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
     first_line = (str(error).splitlines() or [""])[0]
-    notes = [note for note in getattr(error, "__notes__", ()) if note.startswith("in step ")]
-    note_text = f" {notes[0]}" if notes else ""
-    _print_error("error", f"{type(error).__name__}{note_text}: {first_line} (--debug shows where)")
+    name = " ".join(filter(None, (type(error).__name__, _find_step(error))))
+    _print_error("error", f"{name}: {first_line} (--debug shows where)")
     return 1
 
 

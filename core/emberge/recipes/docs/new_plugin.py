@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import keyword
 import re
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from emberge.errors import PluginError, RecipeError
@@ -57,16 +56,6 @@ def _check_name(name: str) -> None:
         )
     if keyword.iskeyword(name):
         raise RecipeError(f"a plugin cannot be called '{name}', which is a word of Python")
-    if name in _list_own_plugins():
-        raise RecipeError(f"'{name}' is a plugin of emberge itself; choose another name")
-
-
-def _list_own_plugins() -> set[str]:
-    try:
-        entries = distribution("emberge").entry_points
-    except PackageNotFoundError:
-        return set()
-    return {entry.name for entry in entries if entry.group == "emberge"}
 
 
 def _find_example() -> Path:

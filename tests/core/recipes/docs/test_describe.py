@@ -353,14 +353,9 @@ def test_a_new_plugin_can_be_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     [
         ("", "small letters"),
         ("My-Bags", "did you mean 'my_bags'"),
-        ("7bags", "did you mean 'bags'"),
-        ("bags!", "did you mean 'bags'"),
-        ("_bags", "did you mean 'bags'"),
         ("../bags", "did you mean 'bags'"),
         ("größe", "small letters"),
         ("lambda", "word of Python"),
-        ("merge", "a plugin of emberge itself"),
-        ("boom", "a plugin of emberge itself"),
     ],
 )
 def test_a_name_that_cannot_be_is_refused(name: str, why: str, tmp_path: Path) -> None:
