@@ -283,11 +283,6 @@ _CONVERTERS: dict[str, Callable[[str], Any]] = {
 }
 
 
-def is_number(text: str) -> bool:
-    """Return whether a quoted word would be a number without its quotes."""
-    return bool(_INT.fullmatch(text) or _FLOAT.fullmatch(text))
-
-
 def plain(node: Node) -> Any:
     """Return the node as plain Python data; a reference to a step becomes its text."""
     if isinstance(node, Scalar):

@@ -13,9 +13,9 @@ from typing import Any
 
 from emberge.contracts import Reference
 from emberge.errors import Problem, suggest
-from emberge.options.forms import Folder, Form, Ref, Value
+from emberge.options.forms import Form
 from emberge.plugins import Plugins
-from emberge.yaml_nodes import Node, Scalar, StepUse, describe_node, is_number
+from emberge.yaml_nodes import Node, Scalar, StepUse, describe_node
 
 
 class _Broken:
@@ -82,9 +82,9 @@ class Builder:
 
     def misfit(self, form: Form, node: Node, at: OptionPath) -> Any:
         """Note the problem that a node does not fit its form, and return BROKEN."""
-        hint = ""
-        if isinstance(node, Scalar) and node.value is not None:
-            hint = _suggest_fix(form, node)
+        texts = [value for value in form.choices if isinstance(value, str)]
+        value = node.value if isinstance(node, Scalar) else None
+        hint = suggest(value, texts) if isinstance(value, str) else ""
         self.misfits.append(node)
         return self.refuse(
             f"{at.label} needs {form.words}, not {describe_node(node)}{hint}", node.where
@@ -92,13 +92,3 @@ class Builder:
 
 
 Handler = Callable[[Builder, Any, Node, OptionPath], Any]
-
-
-def _suggest_fix(form: Form, node: Scalar) -> str:
-    texts = [value for value in form.choices if isinstance(value, str)]
-    is_number_form = isinstance(form, Value) and form.bare in (int, float)
-    if isinstance(node.value, str):
-        quoted = is_number_form and is_number(node.value)
-        return "; write it without quotes" if quoted else suggest(node.value, texts)
-    takes_text = isinstance(form, Ref | Folder) or form == Value(str)
-    return "; put it in quotes" if takes_text or node.text in texts else ""

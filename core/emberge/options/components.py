@@ -14,7 +14,7 @@ from emberge.contracts import ChainSpec, MergeStrategy, Sampler
 from emberge.errors import EmbergeError, PluginError, Problem, RecipeError, closest_word, suggest
 from emberge.options import forms, values
 from emberge.options.builder import BROKEN, Builder, Handler, OptionPath
-from emberge.options.forms import CONTRACTS, Option, article, first_option, kinds_of, options_of
+from emberge.options.forms import CONTRACTS, Option, first_option, kinds_of, options_of
 from emberge.plugins import Component, Plugins
 from emberge.wording import plural
 from emberge.yaml_nodes import (
@@ -208,8 +208,7 @@ def build_component(
     try:
         component = build.plugins.find(named.label, *kinds_of(contracts))
     except PluginError as error:
-        other = _describe_other_kind(build, contracts, named.label, at)
-        build.refuse(other or str(error), named.where)
+        build.refuse(str(error), named.where)
         return None
     spec = component.type if isinstance(component.type, ChainSpec) else None
     label = _label_component(component)
@@ -230,18 +229,6 @@ def build_component(
     return component, tuple(link.as_link_of(component.name) for link in links)
 
 
-def _describe_other_kind(
-    build: Builder, contracts: tuple[type, ...], name: str, at: OptionPath
-) -> str | None:
-    """Return the message for a name of another kind of component; None if no kind has the name."""
-    kinds = kinds_of(contracts)
-    named_kinds = [c.kind for c in build.plugins.components if name in (c.name, c.full_name)]
-    if not named_kinds or set(named_kinds) & set(kinds):
-        return None
-    accepted = article(" or ".join(kinds))
-    return f"'{name}' is {article(named_kinds[0])}, and {at.label} takes {accepted}"
-
-
 def _read_name(build: Builder, node: Node, at: OptionPath) -> _Given | None:
     if isinstance(node, Scalar) and isinstance(node.value, str) and node.value:
         return _Given(node.value, None, node.where)
@@ -249,14 +236,11 @@ def _read_name(build: Builder, node: Node, at: OptionPath) -> _Given | None:
         ((name, options),) = node.entries.items()
         has_no_options = isinstance(options, Scalar) and options.value is None
         return _Given(name, None if has_no_options else options, node.line(name))
-    if isinstance(node, Fields) and node.entries:
-        names = ", ".join(f"'{name}'" for name in node.entries)
-        message = (
-            f"{at.label} takes one component, not {names}; write `name: {{options}}`, or a list"
-        )
-        build.refuse(message, node.where)
-    elif not isinstance(node, StepUse) or node.group:
-        message = f"{at.label} takes a component, `name` or `name: {{options}}`, not {describe_node(node)}"
+    if not isinstance(node, StepUse) or node.group:
+        described = describe_node(node)
+        if isinstance(node, Fields) and node.entries:
+            described = " and ".join(f"'{name}'" for name in node.entries)
+        message = f"{at.label} takes one component, `name` or `name: {{options}}`, not {described}"
         build.refuse(message, node.where)
     return None
 
