@@ -31,6 +31,8 @@ from emberge.wording import human_size
 
 # Name of a step's work folder: its id as a folder's name, and the first digits of its fingerprint.
 _WORK = re.compile(r"(?P<step>.+)-[0-9a-f]{8}")
+# Name of a folder into which the rows of a data file are being written.
+_READING = ".reading-*"
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,8 @@ def _find_all(out: Path) -> Iterator[Leftover]:
             yield _build_leftover(path, "old result")
         for path in _find_old_work(place, last):
             yield _build_leftover(path, "old work")
+        for path in sorted(place.store.rglob(_READING)) if _is_folder(place.store) else ():
+            yield _build_leftover(path, "unfinished cache")
 
 
 def _build_leftover(path: Path, what: str) -> Leftover:

@@ -136,12 +136,16 @@ def test_all_work_is_kept_where_the_last_run_cannot_be_read(tmp_path: Path) -> N
     assert listed(place) == {}
 
 
-def test_caches_that_a_kill_left_unfinished_are_removed_by_the_next_run(out: Path) -> None:
+def test_caches_that_a_kill_left_unfinished_are_removed_and_whole_ones_stay(out: Path) -> None:
     store = out / ".store"
-    for name in (f"tokens/.abc.{16 * '0'}.part/ids.bin", "tokens/abc/ids.bin"):
+    torn = f"tokens/.abc.{16 * '0'}.part/ids.bin"
+    for name in (torn, "tokens/.reading-1/rows.jsonl", "tokens/abc/ids.bin"):
         (store / name).parent.mkdir(parents=True)
         (store / name).write_bytes(b"12345")
     run(out, a=Write(word="first"))
+    assert not (store / torn).exists()
+    assert listed(out) == {".store/tokens/.reading-1": "unfinished cache"}
+    remove_leftovers(find_leftovers(out))
     assert [path.name for path in (store / "tokens").iterdir()] == ["abc"]
     assert (store / "tokens" / "abc" / "ids.bin").is_file()
 
