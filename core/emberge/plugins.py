@@ -16,9 +16,11 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.metadata import EntryPoint, distributions
+from importlib.util import module_from_spec
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 import pluggy
@@ -471,12 +473,18 @@ def _load(entry: EntryPoint, source: PluginSource) -> object:
     return module
 
 
-def _load_file(path: Path) -> tuple[ModuleType, str]:
-    """Import a plugin file; return its module and the SHA-256 of the source that was run.
+class _PluginFileLoader(SourceFileLoader):
+    """Loader of a plugin file without Python's cache of compiled files.
 
-    Python's own cache of compiled files takes a file of equal size that was edited within the same second for
-    the old one, so the source is run without it.
+    The cache takes a file of equal size that was edited within the same second for the old one.
     """
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
+def _load_file(path: Path) -> tuple[ModuleType, str]:
+    """Import a plugin file; return its module and the SHA-256 of its source."""
     if not path.is_file():
         raise PluginError(f"{path}: there is no such plugin file")
     if path.suffix != ".py":
@@ -484,12 +492,12 @@ def _load_file(path: Path) -> tuple[ModuleType, str]:
     # The module gets a unique name, so that a file called json.py does not replace the library's
     # module.
     name = f"emberge_plugin_file_{path.stem}"
-    source = path.read_bytes()
-    module = sys.modules[name] = ModuleType(name)
-    module.__file__ = os.fspath(path)
+    loader = _PluginFileLoader(name, os.fspath(path))
+    module = sys.modules[name] = module_from_spec(ModuleSpec(name, loader, origin=loader.path))
+    module.__file__ = loader.path
     try:
-        exec(compile(source, path, "exec", dont_inherit=True), vars(module))
+        loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise PluginError(f"{path}: the plugin cannot be imported: {error!r}") from error
-    return module, hashlib.sha256(source).hexdigest()
+    return module, hashlib.sha256(path.read_bytes()).hexdigest()

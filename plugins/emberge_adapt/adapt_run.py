@@ -114,7 +114,7 @@ def prepare(request: AdaptRequest, plugins: Plugins) -> Adaptation:
     facts = read_facts(data, folder, plugins)
     if request.documents is not None:
         _require_documents(request.documents, plugins)
-    parameters = count_parameters(Checkpoint(folder)).total
+    parameters = count_parameters(Checkpoint(folder))
     plan = _build_plan(request, data, facts, parameters, TextLimit.read(folder).longest)
     if request.small is not None:
         small = _plan_small(request.small, plan, folder, plugins)

@@ -83,7 +83,7 @@ class FineTuned(TuningOptions, Evaluator):
         for entry in self.entries():
             if entry.from_hub:
                 text = f"task '{entry.name}' of the hub was not looked at"
-                yield Problem(text, context.where("data"), "unseen", "task")
+                yield Problem(text, context.where("data"), "unseen")
                 continue
             try:
                 load_task(entry, context.readers, context.data)

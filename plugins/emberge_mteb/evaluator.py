@@ -169,7 +169,7 @@ class Mteb(Evaluator):
                 f"the data of {len(uncached)} mteb tasks ({name_list}) is not on this machine; "
                 "the run will need a network"
             )
-            yield Problem(message, context.where(option), "unseen", "task list")
+            yield Problem(message, context.where(option), "unseen")
 
     def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
         return self._at_sizes([source.info for source in self._list_sources(workspace)])

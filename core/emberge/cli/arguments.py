@@ -33,9 +33,9 @@ RESUMING_VERBS = frozenset({"run", "merge"})
 class _Parser(argparse.ArgumentParser):
     """The argparse parser, whose errors are one line and suggest the nearest option."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, prog: str, **options: Any) -> None:
         layout = argparse.RawDescriptionHelpFormatter
-        super().__init__(*args, formatter_class=layout, allow_abbrev=False, **options)
+        super().__init__(prog, formatter_class=layout, allow_abbrev=False, **options)
         self.color = False  # Python 3.14 on: True writes escapes, which are shown as text
 
     def error(self, message: str) -> NoReturn:

@@ -62,9 +62,9 @@ class _Watch:
         now = time.monotonic()
         if now - self._raised < RAISE_AGAIN_SECONDS:
             return
-        if not self._number:
+        is_first, self._raised, self._number = not self._number, now, number
+        if is_first:
             self._start_timer(LONGEST_END_SECONDS, self._end_process)
-        self._raised, self._number = now, number
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
     def handle_unraisable(self, unraisable: sys.UnraisableHookArgs) -> None:

@@ -94,10 +94,12 @@ def _cut_text(text: str) -> str:
 
 @dataclass(frozen=True)
 class CheckedData:
-    """The result of checking all entries: problems, and first rows of entries without problems."""
+    """The result of checking all entries: problems, first rows of entries without problems, places."""
 
     problems: tuple[Problem, ...] = ()
     heads: tuple[FirstRows, ...] = ()
+    places: tuple[str, ...] = ()
+    """Files and hub datasets of all sets, also of those without first rows."""
 
 
 def check_entries(
@@ -134,7 +136,7 @@ def check_entries(
         source_problems, head = _look_at_source(source, limit_rows)
         problems += source_problems
         heads += [head] if head is not None else []
-    return CheckedData(tuple(problems), tuple(heads))
+    return CheckedData(tuple(problems), tuple(heads), tuple(source.place for source in sources))
 
 
 def _look_at_source(source: DataSource, limit_rows: int) -> tuple[list[Problem], FirstRows | None]:

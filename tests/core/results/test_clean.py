@@ -215,7 +215,7 @@ def test_it_shows_sizes_in_a_narrow_table(out: Path) -> None:
     (out / ".work" / "a-0123abcd").mkdir()
     (out / ".work" / "a-0123abcd" / "state").write_bytes(b"x" * 2_000_000)
     lines = find_leftovers(out).lines
-    assert [line.split("  ")[-1] for line in lines[:2]] == [old, ".work/a-0123abcd"]
+    assert [line.split()[-1] for line in lines[:2]] == [old, ".work/a-0123abcd"]
     assert lines[1].strip().startswith("2 MB  old work  ")
     assert lines[2].strip().endswith("MB  in all")
     assert max(map(len, lines)) < 80

@@ -277,7 +277,4 @@ def test_the_check_announces_the_smaller_model(tmp_path: Path) -> None:
     assert not list(CutLayers(model=ModelRef(str(folder)), layers=2).check(glance))
     assert glance.notes["cutting"] == ["layers [1, 3] of 4"]
     (expected,) = glance.expectations
-    out, _ = cut(folder, tmp_path / "run", 2)
-    own = sum(value.numel() for value in load_file(out / "model.safetensors").values())
-    assert expected.parameters is not None
-    assert expected.parameters.total == own
+    assert expected.artifact.parents == (str(folder),)

@@ -29,21 +29,21 @@ def verify_result(folder: Path) -> list[str]:
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: there is no such folder")
     has_record = (folder / ARTIFACT).is_file()
+    results = sorted(p.parent for p in folder.glob(f"*/{ARTIFACT}") if p.parent.is_symlink())
+    if results and not has_record:
+        raise CheckpointError(
+            f"{folder}: holds results, and is none; name one of them: {results[0]}"
+        )
     _raise_differences(find_differences(folder))
     headers = _read_headers(folder)
     if not has_record and not any(headers.values()):
-        results = sorted(p.parent for p in folder.glob(f"*/{ARTIFACT}") if p.parent.is_symlink())
-        if results:
-            raise CheckpointError(
-                f"{folder}: holds results, and is none; name one of them: {results[0]}"
-            )
         raise CheckpointError(
             f"{folder}: has neither an {ARTIFACT} nor weights whose headers say how they were made; it was "
             "not made by emberge, or another tool has saved it again"
         )
     record = read_json(folder / ARTIFACT) if has_record else {}
     _raise_differences(_compare_headers(record, headers))
-    if any((folder / name).is_file() for name in ("config.json", "modules.json")):
+    if headers and any((folder / name).is_file() for name in ("config.json", "modules.json")):
         _ = Checkpoint(folder).specs  # raises an error if the index does not fit the files
     return [*_describe_result(folder, record), *map(_describe_merge, _distinct_headers(headers))]
 
