@@ -1,6 +1,5 @@
 """Public names of emberge_train, each with the module that defines it."""
 
-from .losses.angle import AnglE as AnglE
 from .losses.binary_cross_entropy import BinaryCrossEntropy as BinaryCrossEntropy
 from .losses.causal_lm import CausalLM as CausalLM
 from .losses.cosent import CoSENT as CoSENT
@@ -13,7 +12,6 @@ from .losses.margin_mse import MarginMSE as MarginMSE
 from .losses.matryoshka import Matryoshka as Matryoshka
 from .losses.mlm import MLM as MLM
 from .losses.mntp import MNTP as MNTP
-from .losses.sentence_transformers import SentenceTransformersLoss as SentenceTransformersLoss
 from .losses.similarity_distillation import SimilarityDistillation as SimilarityDistillation
 from .samplers.batch_shuffle import BatchShuffle as BatchShuffle
 from .samplers.dataset_sequential import DatasetSequential as DatasetSequential

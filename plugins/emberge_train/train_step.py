@@ -41,7 +41,6 @@ from emberge.training import FitOptions, FitResult, choose_negatives
 
 from emberge_train.evaluate_during_training import EvaluateDuringTraining
 from emberge_train.trackers import open_trackers, tracker_problems
-from emberge_train.training_warnings import data_warnings, loss_warnings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -126,8 +125,6 @@ class Train(FitOptions, Step):
             )
             return
         yield from self._check_guides(context)
-        for warning in loss_warnings(self.loss):
-            yield context.warning(warning, "loss")
         for sampler in self.sampler:
             yield from sampler.check(context)
         for fault in tracker_problems(self.trackers):
@@ -210,8 +207,6 @@ class Train(FitOptions, Step):
         yield from self._check_head(context, checked)
         yield from self._check_media(context, checked)
         yield from self._check_prompts(context, checked)
-        for option, warning in data_warnings(self, checked):
-            yield context.warning(warning, option)
 
     def _check_sets(self, context: Preflight, checked: CheckedData) -> Iterator[Problem]:
         """Yield problems of options with the datasets, if all datasets can be read before the run."""

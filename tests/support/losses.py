@@ -14,7 +14,6 @@ from emberge.ranks import rows_of, shard_rows
 from emberge_codiemb import PRO, MidNCE, Pearson, RankKL
 from emberge_train import (
     FLOPS,
-    AnglE,
     BinaryCrossEntropy,
     CoSENT,
     EmbeddingDistillation,
@@ -23,7 +22,6 @@ from emberge_train import (
     KLDistillation,
     MarginMSE,
     Matryoshka,
-    SentenceTransformersLoss,
     SimilarityDistillation,
 )
 from torch import Tensor, nn
@@ -51,15 +49,10 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
     "infonce, own negatives": (_info(own_negatives_only=True), {}),
     "infonce, both ways": (_info(symmetric=True), {}),
     "infonce, masks": (_info(mask_equal_text=True, mask_equal_label=True, symmetric=True), {}),
-    "infonce, guided": (
-        _info(guide=GUIDE, guide_margin=0.05, contrast_anchors=True, contrast_positives=True),
-        {},
-    ),
+    "infonce, all texts": (_info(contrast_anchors=True, contrast_positives=True), {}),
     "infonce, learnable": (Learnable(temperature=0.1), {}),
     "cosent": (CoSENT(), {}),
     "cosent, unscored": (CoSENT(unscored=True), {}),
-    "angle": (AnglE(), {}),
-    "angle, unscored": (AnglE(unscored=True), {}),
     "pearson": (Pearson(), {}),
     "rank_kl": (RankKL(), {}),
     "pro": (PRO(), {}),
@@ -77,7 +70,7 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
         ),
         {},
     ),
-    "mid_nce, guided": (MidNCE(loss=(_info(guide=GUIDE),), least_score=0.5), {}),
+    "mid_nce, guided": (MidNCE(loss=(KLDistillation(guide=GUIDE),), least_score=0.5), {}),
     "binary_cross_entropy": (BinaryCrossEntropy(scale=5, positive_weight=2), {}),
     "flops": (FLOPS(documents=0.5, queries=0.25), {}),
     "margin_mse": (MarginMSE(), {}),
@@ -95,7 +88,7 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
     "matryoshka": (Matryoshka(loss=(_info(),), dims=(8, 3)), {}),
     "matryoshka, sum": (
         Matryoshka(
-            loss=(Learnable(temperature=0.1), InfoNCE(temperature=0.5, guide=GUIDE, weight=0.3)),
+            loss=(Learnable(temperature=0.1), SimilarityDistillation(guide=GUIDE, weight=0.3)),
             dims=(8, 5, 2),
             weights=(1.0, 0.5, 0.25),
         ),
@@ -105,12 +98,7 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
         Matryoshka(loss=(EmbeddingDistillation(guide=GUIDE),), dims=(8, 3)),
         {},
     ),
-    "matryoshka, similarity": (Matryoshka(loss=(CoSENT(), AnglE()), dims=(8, 5)), {}),
-    "sentence_transformers": (SentenceTransformersLoss(loss="CosineSimilarityLoss"), {}),
-    "sentence_transformers, ranks": (
-        SentenceTransformersLoss(loss="MegaBatchMarginLoss", cross_rank=True),
-        {},
-    ),
+    "matryoshka, similarity": (Matryoshka(loss=(CoSENT(), CoSENT(scale=5)), dims=(8, 5)), {}),
 }
 
 

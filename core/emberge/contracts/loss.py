@@ -196,10 +196,6 @@ class Loss:
         """
         return ()
 
-    def warnings(self) -> Sequence[str]:
-        """Return a sentence for each option that is allowed and probably a mistake; `check` shows them."""
-        return ()
-
     def parameters(self) -> Mapping[str, Tensor]:
         """Return initial values of the loss's learned numbers (a temperature), which each call receives."""
         return {}
@@ -213,7 +209,7 @@ class Loss:
 class OuterLoss(Loss):
     """A loss that changes embeddings and passes them to one or several weighted inner losses.
 
-    The inner losses' needs, learned values, problems and warnings become its own. A subclass sets
+    The inner losses' needs, learned values and problems become its own. A subclass sets
     `cross_rank`, and calls `inner` for the inner losses' sum.
     """
 
@@ -268,9 +264,6 @@ class OuterLoss(Loss):
         return [
             fault for inner_loss in self.loss for fault in inner_loss.check_scores(lowest, highest)
         ]
-
-    def warnings(self) -> Sequence[str]:
-        return [warning for inner_loss in self.loss for warning in inner_loss.warnings()]
 
     def parameters(self) -> Mapping[str, Tensor]:
         return {
@@ -342,10 +335,6 @@ class TokenLoss:
         both sides and that has a mask token.
         """
         return False
-
-    def warnings(self) -> Sequence[str]:
-        """Return a sentence for each option that is allowed and probably a mistake; `check` shows them."""
-        return ()
 
     def corrupt(self, tokens: Tokens, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (corrupted ids, labels), both [t]; labels are -100 where no token is scored.

@@ -19,7 +19,6 @@ from emberge.contracts import (
     readable,
 )
 from emberge.data.data_sources import DataSource, expand, refuse_clashes
-from emberge.data.dataset_store import DRAWN_NEGATIVES
 from emberge.data.entry import DataEntry
 from emberge.data.file_summary import (
     FileSummary,
@@ -39,11 +38,7 @@ HUB_SECONDS = 300
 
 @dataclass(frozen=True)
 class FirstRows:
-    """The facts and first example of a dataset. `info.size` is 0 if its rows were not counted.
-
-    `negatives` is the largest number of negatives of a row that was read. `texts` is an upper bound of the
-    number of distinct texts if the whole dataset was read; otherwise, and if its texts are drawn, None.
-    """
+    """The facts and first example of a dataset. `info.size` is 0 if its rows were not counted."""
 
     info: DatasetInfo
     example: Example
@@ -51,7 +46,6 @@ class FirstRows:
     symmetric: bool = False
     columns: str = ""
     notes: tuple[str, ...] = ()
-    negatives: int = 0
 
     @property
     def title(self) -> str:
@@ -156,11 +150,9 @@ def _check_first_rows(
     summary, rows = FileSummary(source.place), source.rows(head=True)
     media = MediaValues(MediaFolder(beside=source.path and source.path.parent), thorough=True)
     first: Row | None = None
-    most_negatives = 0
     try:
         for _, row in parse_rows(islice(rows, limit_rows), source.entry, summary, media):
             first = first or row
-            most_negatives = max(most_negatives, len(row.negatives))
         if summary.bad_rows.count:
             return summary.problems(), None
         decisions = decide_data(summary, source.entry)
@@ -175,8 +167,7 @@ def _check_first_rows(
         media=summary.media_facts(),
     )
     shown = (decisions.prompt, decisions.symmetric, summary.columns, decisions.notes)
-    negatives = DRAWN_NEGATIVES if summary.labelled else most_negatives
-    return [], FirstRows(info, example, *shown, negatives)
+    return [], FirstRows(info, example, *shown)
 
 
 def check_datasets(

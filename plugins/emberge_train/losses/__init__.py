@@ -12,7 +12,6 @@ def losses() -> Mapping[str, str]:
     return {
         "infonce": "emberge_train.losses.infonce:InfoNCE",
         "cosent": "emberge_train.losses.cosent:CoSENT",
-        "angle": "emberge_train.losses.angle:AnglE",
         "embedding_distillation": (
             "emberge_train.losses.embedding_distillation:EmbeddingDistillation"
         ),
@@ -28,5 +27,4 @@ def losses() -> Mapping[str, str]:
         "mlm": "emberge_train.losses.mlm:MLM",
         "mntp": "emberge_train.losses.mntp:MNTP",
         "causal_lm": "emberge_train.losses.causal_lm:CausalLM",
-        "sentence_transformers": "emberge_train.losses.sentence_transformers:SentenceTransformersLoss",
     }

@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from emberge import (
-    ALL_KINDS,
-    AnyNumber,
-    EmbeddingKind,
-    Embeddings,
-    Guide,
-    Loss,
-    Positive,
-    Requires,
-    Similarity,
-    unit_vectors,
-)
+from emberge import ALL_KINDS, EmbeddingKind, Embeddings, Loss, Positive, Similarity
 from emberge.numerics import lowest_score
-
-from emberge_train.losses.score_arithmetic import temperature_warnings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,8 +19,7 @@ class TableSide:
     """Candidates of one side of a score table, with the ids and groups that decide which pairs count.
 
     vectors [m, *e] are embeddings, prepared for comparison. For each text, row [m] is its row, text [m] its
-    id, valid [m] is False for padding, `own` [m] is True if it may be a negative of its own row, and guide
-    [m, g] is its direction by the guide.
+    id, valid [m] is False for padding, and `own` [m] is True if it may be a negative of its own row.
     """
 
     vectors: Tensor
@@ -41,21 +27,16 @@ class TableSide:
     text: Tensor
     valid: Tensor
     own: Tensor
-    guide: Tensor | None = None
 
     def __add__(self, other: TableSide) -> TableSide:
         import torch
 
-        guide = None
-        if self.guide is not None and other.guide is not None:
-            guide = torch.cat([self.guide, other.guide])
         return TableSide(
             torch.cat([self.vectors, other.vectors]),
             torch.cat([self.row, other.row]),
             torch.cat([self.text, other.text]),
             torch.cat([self.valid, other.valid]),
             torch.cat([self.own, other.own]),
-            guide,
         )
 
     def part(self, slot: int, slots: int) -> TableSide:
@@ -67,7 +48,6 @@ class TableSide:
             self.text[slot_texts],
             self.valid[slot_texts],
             self.own[slot_texts],
-            None if self.guide is None else self.guide[slot_texts],
         )
 
 
@@ -92,19 +72,11 @@ def sides(e: Embeddings) -> tuple[TableSide, TableSide, TableSide]:
         )
 
     valid_anchors = e.valid.new_ones(rows, 1)
-    table_sides = [
+    return (
         side(e.anchor[:, None], e.text_id[:, :1], valid_anchors, False),
         side(e.positive, e.text_id[:, 1 : 1 + slots], e.valid[:, :slots], False),
         side(e.negative, e.text_id[:, 1 + slots :], e.valid[:, slots:], True),
-    ]
-    if e.guide is not None:
-        guide_vectors = (e.guide.anchor[:, None], e.guide.positive, e.guide.negative)
-        table_sides = [
-            replace(table_side, guide=unit_vectors(vectors.detach()).flatten(0, 1))
-            for table_side, vectors in zip(table_sides, guide_vectors, strict=True)
-        ]
-    anchors, positives, negatives = table_sides
-    return anchors, positives, negatives
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,15 +84,13 @@ class Rules:
     """Scores of a batch, and rules that keep a text out of a row's denominator.
 
     Scores are `scale` times the `similarity`. texts [b, k] are the ids of texts that are not negatives of the
-    row, label [b] is the row's label. A text whose similarity in the guide is threshold [b] or more counts as
-    another positive. A rule that is None is off.
+    row, label [b] is the row's label. A rule that is None is off.
     """
 
     similarity: Similarity
     scale: float
     texts: Tensor | None = None
     label: Tensor | None = None
-    threshold: Tensor | None = None
 
     def log_sums(self, left: TableSide, right: TableSide) -> Tensor:
         """Return log-sum-exp [k] of the scores: per left text, over the right texts that count for it.
@@ -141,8 +111,6 @@ class Rules:
 
     def mask_excluded(self, left: TableSide, right: TableSide, block: slice) -> Tensor:
         """Return the mask [block, m] of (left, right) pairs that do not count."""
-        import torch
-
         rows = left.row[block]
         same_row = rows[:, None] == right.row[None]
         is_barred = (same_row & ~right.own) | ~right.valid
@@ -153,9 +121,6 @@ class Rules:
             label = self.label[rows]
             alike = (label[:, None] == self.label[right.row][None]) & (label >= 0)[:, None]
             is_barred |= alike & ~same_row
-        if self.threshold is not None and left.guide is not None and right.guide is not None:
-            with torch.no_grad():
-                is_barred |= left.guide[block] @ right.guide.T > self.threshold[rows][:, None]
         return is_barred
 
 
@@ -178,10 +143,7 @@ class InfoNCE(Loss):
     et al., 2023, arXiv:2308.03281). All but `slot_reduction` need other rows.
 
     `mask_equal_text` excludes candidates whose text equals the row's anchor or one of its positives.
-    `mask_equal_label` excludes candidates from rows with the anchor's label. With a `guide` model a candidate
-    is excluded if its similarity to the anchor, by the guide's embeddings, exceeds that of the least similar
-    positive minus `guide_margin`; candidates with equal text are excluded too (GISTEmbed, Solatorio, 2024,
-    arXiv:2402.16829, which contrasts anchors and positives too).
+    `mask_equal_label` excludes candidates from rows with the anchor's label.
 
     Tables of scores are computed in blocks, so memory grows with the number of embeddings and not with its
     square.
@@ -205,8 +167,6 @@ class InfoNCE(Loss):
     contrast_positives: bool = False
     mask_equal_text: bool = False
     mask_equal_label: bool = False
-    guide: Guide | None = None
-    guide_margin: Annotated[AnyNumber, Requires("guide")] = 0.0
 
     @property
     def needs(self) -> frozenset[str]:
@@ -216,19 +176,12 @@ class InfoNCE(Loss):
     def kinds(self) -> frozenset[EmbeddingKind]:
         return ALL_KINDS
 
-    @property
-    def guided_by(self) -> Guide | None:
-        return self.guide
-
-    def warnings(self) -> list[str]:
-        return temperature_warnings(self.temperature)
-
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
         import torch
 
         rows, slots = embeddings.positive.shape[:2]
         anchors, positives, negatives = sides(embeddings)
-        rules = self._make_rules(embeddings, anchors, positives)
+        rules = self._make_rules(embeddings)
         positive_vectors = positives.vectors.view(rows, slots, *positives.vectors.shape[1:])
         positive_scores = rules.own_scores(anchors, positive_vectors)
         if not embeddings.in_batch:
@@ -275,25 +228,16 @@ class InfoNCE(Loss):
             )
         return summed_negatives
 
-    def _make_rules(self, e: Embeddings, anchors: TableSide, positives: TableSide) -> Rules:
+    def _make_rules(self, e: Embeddings) -> Rules:
         import torch
 
-        slots = e.positive.shape[1]
-        valid = e.valid[:, :slots]
         texts = None
-        if self.mask_equal_text or self.guide is not None:
+        if self.mask_equal_text:
+            slots = e.positive.shape[1]
             ids, anchor = e.text_id[:, 1 : 1 + slots], e.text_id[:, :1]
-            texts = torch.cat([anchor, torch.where(valid, ids, anchor)], dim=1)
-        threshold = None
-        if self.guide is not None:
-            if anchors.guide is None or positives.guide is None:
-                raise ValueError("infonce has a guide, and these embeddings come without one's")
-            guide_positives = positives.guide.view(*valid.shape, -1)
-            closeness = torch.einsum("ig,icg->ic", anchors.guide, guide_positives)
-            lowest_closeness = closeness.masked_fill(~valid, torch.inf).amin(1)
-            threshold = lowest_closeness - self.guide_margin
+            texts = torch.cat([anchor, torch.where(e.valid[:, :slots], ids, anchor)], dim=1)
         label = e.label if self.mask_equal_label else None
-        return Rules(e.similarity, 1 / self.temperature, texts, label, threshold)
+        return Rules(e.similarity, 1 / self.temperature, texts, label)
 
     def _reduce(self, terms: Tensor, e: Embeddings) -> Tensor:
         valid = e.valid[:, : e.positive.shape[1]]
@@ -325,9 +269,4 @@ def _sum_own_negatives(anchors: TableSide, negatives: TableSide, rules: Rules) -
     if rules.texts is not None:
         ids = negatives.text.view(rows, -1)
         is_barred |= (ids[:, :, None] == rules.texts[:, None]).any(-1)
-    if rules.threshold is not None and anchors.guide is not None and negatives.guide is not None:
-        guide_negatives = negatives.guide.view(*own_negatives.shape[:2], -1)
-        is_barred |= (
-            torch.einsum("ig,ikg->ik", anchors.guide, guide_negatives) > rules.threshold[:, None]
-        )
     return torch.logsumexp(scores.masked_fill(is_barred, lowest_score(scores)), dim=1, keepdim=True)

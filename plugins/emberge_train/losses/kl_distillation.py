@@ -11,18 +11,10 @@ from emberge import ALL_KINDS, EmbeddingKind, Embeddings, Guide, Loss, Positive
 from emberge.numerics import lowest_score
 
 from emberge_train.losses.guided_loss import require_guide
-from emberge_train.losses.score_arithmetic import (
-    student_scores,
-    teacher_scores,
-    temperature_warnings,
-)
+from emberge_train.losses.score_arithmetic import student_scores, teacher_scores
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-# With `rescale` a temperature above 1 may be meant.
-_LARGEST_TEMPERATURE = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,11 +62,6 @@ class KLDistillation(Loss):
 
     def with_guide(self, guide: Guide) -> KLDistillation:
         return self if self.guide is not None else dataclasses.replace(self, guide=guide)
-
-    def warnings(self) -> list[str]:
-        if self.similarity == "dot":
-            return []
-        return temperature_warnings(self.temperature, most=_LARGEST_TEMPERATURE)
 
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
         import torch

@@ -10,9 +10,6 @@ from emberge import ALL_KINDS, EmbeddingKind, Embeddings, Positive
 from emberge.numerics import lowest_score
 
 from emberge_train.losses.guided_loss import GuidedLoss, require_guide
-from emberge_train.losses.score_arithmetic import (
-    temperature_warnings,
-)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,9 +42,6 @@ class SimilarityDistillation(GuidedLoss):
     @property
     def kinds(self) -> frozenset[EmbeddingKind]:
         return ALL_KINDS - {"pair_score"}
-
-    def warnings(self) -> list[str]:
-        return temperature_warnings(self.temperature)
 
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
         import torch

@@ -7,9 +7,11 @@ import torch
 from emberge import PerDataset, Similarity
 from emberge.contracts import EncoderFacts, MaxSim, embedding_problems
 from emberge.numerics import score_tables as tables
-from emberge_train import AnglE, CoSENT, InfoNCE, Matryoshka
+from emberge_train import CoSENT, InfoNCE, KeepSpace, Matryoshka
 from sentence_transformers.multi_vector_encoder.scoring import colbert_kd_scores, colbert_scores
 from torch import Tensor
+
+from tests.support.losses import GUIDE
 
 
 def texts(shape: tuple[int, ...], lengths: list[int], seed: int) -> tuple[Tensor, Tensor]:
@@ -87,13 +89,21 @@ def test_sums_in_blocks_are_the_sums_of_the_table(
 @pytest.mark.parametrize(
     ("loss", "similarity", "problem"),
     [
-        (AnglE(), MaxSim(), "reads one vector a text, and the model gives a vector for each token"),
+        (
+            KeepSpace(guide=GUIDE),
+            MaxSim(),
+            "reads one vector a text, and the model gives a vector for each token",
+        ),
         (
             Matryoshka(loss=(InfoNCE(),), dims=(2,)),
             Similarity("pair_score", unit=False),
             "reads one vector a text or a vector for each token, and the model gives a score",
         ),
-        (Matryoshka(loss=(AnglE(),), dims=(2,)), MaxSim(), "reads one vector a text, and"),
+        (
+            Matryoshka(loss=(KeepSpace(guide=GUIDE),), dims=(2,)),
+            MaxSim(),
+            "reads one vector a text, and",
+        ),
         (
             Matryoshka(loss=(InfoNCE(),), dims=(9,)),
             MaxSim(),
@@ -101,7 +111,7 @@ def test_sums_in_blocks_are_the_sums_of_the_table(
         ),
         (CoSENT(), MaxSim(), None),
         (InfoNCE(), Similarity("pair_score", unit=False), None),
-        (AnglE(), Similarity(), None),
+        (KeepSpace(guide=GUIDE), Similarity(), None),
     ],
 )
 def test_a_loss_of_vectors_is_refused_for_other_embeddings(

@@ -268,16 +268,12 @@ def refused(text: str) -> str:
 
 
 def test_an_option_that_would_do_nothing_is_refused() -> None:
-    text = "steps:\n  a:\n    train:\n      model: ./m\n      data: ./d.jsonl\n"
-    found = refused(f"{text}      loss: {{infonce: {{guide_margin: 0.1}}}}\n")
-    assert "r.yaml:6: " in found
-    assert "`guide`" in found
-    text = (
-        "steps:\n  a:\n    train:\n      model: ./m\n      data: ./d.jsonl\n"
-        "      loss: {infonce: {guide: {model: ./g}, guide_margin: 0.1}}\n"
-        "      sampler: {batch_shuffle: {batch_size: 2}}\n      max_steps: 1\n"
-    )
-    assert len(parse_recipe(text, load_plugins()).steps) == 1
+    text = "steps:\n  a:\n    find_weights:\n      models: [./m, ./n]\n      base_share: 0.5\n"
+    found = refused(text)
+    assert "r.yaml:5: " in found
+    assert "`base`" in found
+    more = "      base: ./b\n      evaluators: {mteb: {data: ./d}}\n"
+    assert len(parse_recipe(text + more, load_plugins()).steps) == 1
 
 
 def test_what_an_option_requires_is_an_option_beside_it_and_one_is_enough() -> None:

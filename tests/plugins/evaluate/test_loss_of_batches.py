@@ -27,7 +27,7 @@ from emberge.evaluating import plan_tasks, score_model
 from emberge.results import read_artifact
 from emberge_encoder import TextEncoder
 from emberge_evaluate.mean_loss import MeanLoss
-from emberge_train import BatchShuffle, InfoNCE
+from emberge_train import BatchShuffle, SimilarityDistillation
 from sentence_transformers import SentenceTransformer
 
 from tests.support.bench import Bench, model_at
@@ -114,10 +114,10 @@ def test_data_models_and_guides_that_do_not_fit_are_found_before_any_work(
     assert "9999" in wide
     guide = place / "guide"
     shutil.copytree(berts[0], guide)
-    assert errors(find, f"{{infonce: {{guide: {{model: {guide}}}}}}}") == []
+    assert errors(find, f"{{similarity_distillation: {{guide: {{model: {guide}}}}}}}") == []
     config = json.loads((guide / "config.json").read_text())
     (guide / "config.json").write_text(json.dumps({**config, "model_type": "strange"}))
-    (other,) = errors(find, f"{{infonce: {{guide: {{model: {guide}}}}}}}")
+    (other,) = errors(find, f"{{similarity_distillation: {{guide: {{model: {guide}}}}}}}")
     assert f"{guide}/config.json" in other
 
 
@@ -153,7 +153,7 @@ def test_a_stored_loss_is_taken_only_for_the_same_loss(
     guide = Guide(model=ModelRef("./guide"), backbone=TextEncoder())
     evaluator = MeanLoss(
         data=(entry,),
-        loss=PerDataset(default=(InfoNCE(temperature=0.1, guide=guide),)),
+        loss=PerDataset(default=(SimilarityDistillation(guide=guide),)),
         sampler=(BatchShuffle(batch_size=PerDataset(default=8), tail="keep"),),
         backbone=TextEncoder(),
     )

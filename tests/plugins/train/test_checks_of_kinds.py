@@ -28,6 +28,9 @@ def errors(place: Path, step: str, options: Mapping[str, Any]) -> str:
     return "\n".join(problem.message for problem in report.errors)
 
 
+KEPT = {"keep_space": {"guide": {"model": "./old", "backbone": "text_encoder"}}}
+
+
 def training(place: Path, model: str, **options: Any) -> dict[str, Any]:
     return {
         "model": str(place / model),
@@ -43,12 +46,12 @@ def training(place: Path, model: str, **options: Any) -> dict[str, Any]:
     [
         (
             "reranker",
-            {"backbone": "cross_encoder", "loss": "angle"},
-            "AnglE reads one vector a text",
+            {"backbone": "cross_encoder", "loss": KEPT},
+            "KeepSpace reads one vector a text",
         ),
         ("reranker", {"backbone": "cross_encoder", "loss": "flops"}, "FLOPS reads sparse vectors"),
         ("plain", {"loss": "flops"}, "the model gives one vector a text"),
-        ("colbert", {"backbone": "multi_vector", "loss": "angle"}, "gives a vector for each token"),
+        ("colbert", {"backbone": "multi_vector", "loss": KEPT}, "gives a vector for each token"),
         ("plain", {"backbone": "splade"}, "has no head"),
         ("labels", {"backbone": "cross_encoder"}, "2 outputs, which are classes"),
         (

@@ -30,7 +30,7 @@ from emberge.training.tables.batch_texts import TextSampling, draw_batch
 from emberge.training.tables.example_table import build_tables
 from emberge.training.tables.guides import add_guides
 from emberge_encoder import TextEncoder
-from emberge_train.losses.infonce import InfoNCE
+from emberge_train import SimilarityDistillation
 from emberge_train.samplers.batch_shuffle import BatchShuffle
 from safetensors.torch import load_file
 
@@ -87,7 +87,7 @@ def test_a_guide_that_cannot_be_read_is_said_by_check(place: Path) -> None:
     modules = place / "bad"
     modules.mkdir()
     (modules / "modules.json").write_text('[{"name": "0", "type": "far.away.Model", "path": ""}]')
-    text = RECIPE % "{infonce: {guide: {model: ./bad}}}"
+    text = RECIPE % "{similarity_distillation: {guide: {model: ./bad}}}"
     report = check_recipe(parse_recipe(text, plugins, path=place / "recipe.yaml"), plugins)
     assert any("guide: " in str(e) and "remote code" in str(e) for e in report.errors)
 
@@ -136,7 +136,9 @@ def _seen(
 def test_the_guide_sees_the_batchs_own_texts(
     bert: Path, guide: Path, tmp_path: Path, again: bool
 ) -> None:
-    losses = (InfoNCE(guide=Guide(model=ModelRef("./guide"), backbone=TextEncoder())),)
+    losses = (
+        SimilarityDistillation(guide=Guide(model=ModelRef("./guide"), backbone=TextEncoder())),
+    )
     model = Model("guide", guide, "")
     batch, (data, drawn, table) = _seen(bert, model, tmp_path, losses, again=again)
     assert (tmp_path / "embeddings").exists() == again
@@ -162,7 +164,7 @@ def test_the_guide_sees_the_batchs_own_texts(
 
 def test_two_guides_of_one_dataset_are_refused(bert: Path, guide: Path, tmp_path: Path) -> None:
     losses = tuple(
-        InfoNCE(guide=Guide(model=ModelRef(name), backbone=TextEncoder()))
+        SimilarityDistillation(guide=Guide(model=ModelRef(name), backbone=TextEncoder()))
         for name in ("./a", "./b")
     )
     with pytest.raises(DataError, match="dataset 'find': its losses have different guides"):
@@ -171,7 +173,9 @@ def test_two_guides_of_one_dataset_are_refused(bert: Path, guide: Path, tmp_path
 
 def test_an_adapter_is_no_guide(bert: Path, guide: Path, tmp_path: Path) -> None:
     """Else the base alone would guide, whoever asks for the job: a training, a study, a held-out loss."""
-    losses = (InfoNCE(guide=Guide(model=ModelRef("./guide"), backbone=TextEncoder())),)
+    losses = (
+        SimilarityDistillation(guide=Guide(model=ModelRef("./guide"), backbone=TextEncoder())),
+    )
     adapted = Model("guide+adapter", guide, "", adapter=tmp_path / "adapter")
     with pytest.raises(CheckpointError, match=r"guide\+adapter: .*merge it first"):
         _seen(bert, adapted, tmp_path, losses)
@@ -190,7 +194,7 @@ def test_a_guide_changes_what_a_recipe_trains_and_embeds_texts_that_come_again_o
     monkeypatch.setattr(TextEmbedder, "embed_tokens", counted)
     plain = _trained(place, "{infonce: {temperature: 0.1}}", "plain")
     assert calls == []
-    guided = "{infonce: {temperature: 0.1, guide: {model: ./guide}, guide_margin: 0.02}}"
+    guided = "[{infonce: {temperature: 0.1}}, {similarity_distillation: {guide: {model: ./guide}}}]"
     first = _trained(place, guided, "first")
     texts = 2 * 24
     assert calls == [texts]

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from emberge import Embeddings, Loss
-from emberge_train.losses.angle import AnglE
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.losses.kl_distillation import KLDistillation
@@ -18,8 +17,7 @@ from emberge_train.losses.margin_mse import MarginMSE
 from emberge_train.losses.matryoshka import Matryoshka
 from torch import Tensor
 
-from tests.support import tiny
-from tests.support.losses import GUIDE, Through, as_columns, random_batch
+from tests.support.losses import Through, as_columns, random_batch
 
 # What a peer makes of its columns.
 Peer = Callable[[list[Tensor]], Tensor]
@@ -68,13 +66,6 @@ def _ordering(loss: Loss, rows: int) -> tuple[Loss, Embeddings, Peer]:
     return loss, batch, _peer(f"{type(loss).__name__}Loss", scores)
 
 
-def _odd() -> tuple[Loss, Embeddings, Peer]:
-    """AnglE pads embeddings of odd size."""
-    batch = random_batch(9, size=7, negatives=0)
-    assert batch.positive_score is not None
-    return AnglE(), batch, _peer("AnglELoss", batch.positive_score[:, 0])
-
-
 def _taught(loss: Loss, name: str, negatives: int, **options: Any) -> tuple[Loss, Embeddings, Peer]:
     batch = random_batch(negatives=negatives)
     return loss, batch, _peer(name, batch.scores, **options)
@@ -108,14 +99,6 @@ AGREED: Mapping[str, Callable[[], tuple[Loss, Embeddings, Peer]]] = {
         for n in (0, 1, 3)
     },
     **{f"cosent, {rows} rows": partial(_ordering, CoSENT(), rows) for rows in (2, 50)},
-    **{f"angle, {rows} rows": partial(_ordering, AnglE(), rows) for rows in (2, 50)},
-    "angle of an odd size": _odd,
-    # Texts of triplets count one and zero.
-    "angle of triplets": lambda: (
-        AnglE(unscored=True),
-        random_batch(positive_score=None, negative_score=None),
-        _peer("AnglELoss"),
-    ),
     **{f"margin_mse, {n}": partial(_taught, MARGIN, "MarginMSELoss", n) for n in (1, 3)},
     **{f"kl, {n}": partial(_taught, KL, "DistillKLDivLoss", n, temperature=2.0) for n in (1, 4)},
     **{f"matryoshka {weights}": partial(_cut, weights) for weights in ((), (1.0, 0.5, 0.25))},
@@ -147,82 +130,6 @@ def test_margin_mse_weighs_rows_alike_and_the_peer_pairs() -> None:
     second = peer.compute_loss_from_embeddings([c[1:] for c in columns], batch.scores[1:])
     assert float(both) == pytest.approx(float(first + second) / 2, rel=1e-9)
     assert float(both) != pytest.approx(float(first + 2 * second) / 3, rel=1e-3)
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    from transformers import AutoTokenizer
-
-    folder = tmp_path_factory.mktemp("tokenizer")
-    tiny.write_tokenizer(folder)
-    return AutoTokenizer.from_pretrained(folder)
-
-
-class _Told(Through):
-    """Embeddings that are given, under another name for the guide."""
-
-    def __init__(self, key: str, tokenizer: Any) -> None:
-        super().__init__()
-        self.key, self.tokenizer, self.max_seq_length = key, tokenizer, 64
-
-    def forward(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {"sentence_embedding": features[self.key]}
-
-
-@pytest.mark.parametrize("negatives", [0, 1])
-@pytest.mark.parametrize("plain", [True, False])
-@pytest.mark.parametrize("margin", [0.0, 0.1])
-def test_a_guided_infonce_is_gist(
-    tokenizer: Any, margin: float, plain: bool, negatives: int
-) -> None:
-    from sentence_transformers.sentence_transformer.losses import GISTEmbedLoss
-
-    batch = random_batch(20, negatives=negatives)
-    # The guide holds positives for near, and some other texts for nearer.
-    torch.manual_seed(1)
-    seen = torch.randn(20, 1, 6, dtype=torch.float64)
-    near = seen + 1.2 * torch.randn(20, 2 + negatives, 6, dtype=torch.float64)
-    guide = Embeddings(near[:, 0], near[:, 1:2], near[:, 2:], batch.valid, batch.text_id)
-    peer = GISTEmbedLoss(
-        _Told("sentence_embedding", tokenizer),
-        _Told("guide", tokenizer),
-        temperature=0.05,
-        margin_strategy="absolute",
-        margin=margin,
-        contrast_anchors=not plain,
-        contrast_positives=not plain,
-    )
-    loss = InfoNCE(
-        temperature=0.05,
-        guide=GUIDE,
-        guide_margin=margin,
-        contrast_anchors=not plain,
-        contrast_positives=not plain,
-    )
-    guides = near.unbind(1)
-
-    def by_peer(columns: list[Tensor]) -> Tensor:
-        rows = zip(columns, guides, strict=True)
-        return peer([{"sentence_embedding": c, "guide": g} for c, g in rows], torch.zeros(1))
-
-    seen_batch = dataclasses.replace(batch, guide=guide)
-    _agree(loss, seen_batch, by_peer)
-    unguided = dataclasses.replace(loss, guide=None)
-    assert float(unguided(seen_batch, {})) > float(loss(seen_batch, {})) + 1e-3
-
-
-def test_a_guide_takes_equal_texts_with_it_and_gist_keeps_them(tokenizer: Any) -> None:
-    """The guide cannot tell a text from itself, so whether GIST masks it is a matter of rounding."""
-    batch = random_batch(4, negatives=0)
-    positive = batch.positive.clone()
-    positive[1] = positive[0]
-    ids = batch.text_id.clone()
-    ids[1, 1] = ids[0, 1]
-    twins = dataclasses.replace(batch, positive=positive, text_id=ids, guide=None)
-    twins = dataclasses.replace(twins, guide=dataclasses.replace(twins))
-    guided = InfoNCE(temperature=0.5, guide=GUIDE)
-    strangers = dataclasses.replace(twins, text_id=batch.text_id)
-    assert float(guided(twins, {})) < float(guided(strangers, {}))
 
 
 def test_zero_vectors_give_the_peer_a_gradient_of_a_million_millions() -> None:

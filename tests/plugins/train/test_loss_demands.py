@@ -10,9 +10,8 @@ import pytest
 from emberge import Guide, Loss, ModelRef
 from emberge.testing import example_embeddings
 from emberge_codiemb import PRO, MidNCE, Pearson, RankKL
-from emberge_train import FLOPS, BinaryCrossEntropy
+from emberge_train import FLOPS, BinaryCrossEntropy, SimilarityDistillation
 from emberge_train.losses import losses
-from emberge_train.losses.angle import AnglE
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.losses.kl_distillation import KLDistillation
@@ -21,12 +20,10 @@ from emberge_train.losses.matryoshka import Matryoshka
 from emberge_train.losses.mlm import MLM
 from emberge_train.losses.mntp import MNTP
 
-SIMILARITY = {"scale": 20.0, "unscored": False, "cross_rank": False}
 RANKS = {"temperature": 0.05, "cross_rank": False}
 # Loss: what it reads, and its own options.
 LOSSES: dict[type[Loss], tuple[set[str], dict[str, Any]]] = {
-    AnglE: ({"positive_score"}, SIMILARITY),
-    CoSENT: ({"positive_score"}, SIMILARITY),
+    CoSENT: ({"positive_score"}, {"scale": 20.0, "unscored": False, "cross_rank": False}),
     InfoNCE: (
         {"contrast"},
         {
@@ -38,7 +35,6 @@ LOSSES: dict[type[Loss], tuple[set[str], dict[str, Any]]] = {
                 "mask_equal_label": False,
                 "cross_rank": True,
             },
-            **{"guide": None, "guide_margin": 0.0},
         },
     ),
     KLDistillation: (
@@ -74,8 +70,7 @@ def test_what_a_loss_reads_and_its_defaults(kind: type[Loss]) -> None:
 
 def test_options_change_what_is_read() -> None:
     assert InfoNCE(mask_equal_label=True).needs == {"contrast", "label"}
-    for kind in (AnglE, CoSENT):
-        assert kind(unscored=True).needs == frozenset()
+    assert CoSENT(unscored=True).needs == frozenset()
 
 
 @pytest.mark.parametrize("kind", [MLM, MNTP])
@@ -108,7 +103,6 @@ def test_names_that_recipes_use() -> None:
     assert named == {
         "infonce": "InfoNCE",
         "cosent": "CoSENT",
-        "angle": "AnglE",
         "binary_cross_entropy": "BinaryCrossEntropy",
         "flops": "FLOPS",
         "margin_mse": "MarginMSE",
@@ -120,12 +114,10 @@ def test_names_that_recipes_use() -> None:
         "mlm": "MLM",
         "mntp": "MNTP",
         "causal_lm": "CausalLM",
-        "sentence_transformers": "SentenceTransformersLoss",
     }
 
 
 SCORED: dict[str, Loss] = {
-    "angle": AnglE(),
     "cosent": CoSENT(),
     "kl_distillation": KLDistillation(),
     "margin_mse": MarginMSE(),
@@ -138,7 +130,6 @@ SCORED: dict[str, Loss] = {
 
 OF_A_TEACHER = "a teacher's scores of positives and negatives"
 REMEDIES = dict.fromkeys(SCORED, "scores") | {
-    "angle": "scores; set unscored: true",
     "cosent": "scores; set unscored: true",
     "kl_distillation": OF_A_TEACHER,
     "margin_mse": OF_A_TEACHER,
@@ -169,7 +160,10 @@ def _cut(**options: Any) -> Matryoshka:
         (lambda: _cut(loss=()), "at least one loss and one of dims"),
         (lambda: _cut(weights=(1.0,)), "2 dims have 1 weights"),
         (lambda: _cut(loss=(InfoNCE(), CoSENT())), "differ in cross_rank"),
-        (lambda: _cut(loss=tuple(InfoNCE(guide=_guide(m)) for m in "ab")), "different guides"),
+        (
+            lambda: _cut(loss=tuple(SimilarityDistillation(guide=_guide(m)) for m in "ab")),
+            "different guides",
+        ),
         (lambda: MLM(masked=0.6, random=0.5), "masked"),
         (lambda: MLM(masked=0.9, random=0.2), "share"),
     ],

@@ -12,7 +12,6 @@ import torch
 from emberge import Embeddings, Guide, Loss, ModelRef, Similarity
 from emberge.testing import example_embeddings
 from emberge_train import FLOPS, BinaryCrossEntropy, KeepSpace
-from emberge_train.losses.angle import AnglE
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.losses.kl_distillation import KLDistillation
@@ -67,23 +66,6 @@ def _judged(positive: float, negative: float, *, missing: bool = False, **more: 
     return _lacking(batch, 0) if missing else batch
 
 
-def _closeness(anchor: float, text: float) -> float:
-    """|cos + sin| of the angle between two complex numbers of length one."""
-    angle = math.radians(anchor - text)
-    return abs(math.cos(angle) + math.sin(angle))
-
-
-TURNED = Embeddings(
-    anchor=_double(at(0, 90, 30)),
-    positive=_double(at(10, 20, 170))[:, None],
-    negative=torch.zeros(3, 0, 2, dtype=torch.float64),
-    valid=torch.ones(3, 1, dtype=torch.bool),
-    text_id=torch.arange(6).view(3, 2),
-    positive_score=torch.tensor([[1.0], [0.5], [0.5]]),
-)
-NEAR, *FAR = (_closeness(*pair) for pair in ((0, 10), (90, 20), (30, 170)))
-
-
 def _taught(*teacher: float) -> Embeddings:
     """An anchor at 0°, a positive at 60° and negatives at 90° and 120°: cosines 0.5, 0 and -0.5."""
     texts, scores = _double([at(60, 90, 120)]), _double([teacher])
@@ -126,7 +108,6 @@ WORKED: Mapping[str, tuple[Loss, Embeddings, float]] = {
     ),
     "cosent of equal scores": (CoSENT(), scored_pairs(_double([0.1, 0.9]), [0.5, 0.5]), 0.0),
     "cosent of retrieval": (CoSENT(scale=1, unscored=True), UNSCORED, ORDERED),
-    "angle": (AnglE(scale=2), TURNED, math.log1p(sum(math.exp(2 * (o - NEAR)) for o in FAR))),
     "flops": (FLOPS(documents=0.9, queries=0.1), SPARSE, 0.9 * DOCUMENTS + 0.1 * QUERIES),
     "flops of documents alone": (FLOPS(documents=0.9, queries=0), SPARSE, 0.9 * DOCUMENTS),
     # Weights of 2 and -2 cost a search as much as two of 2.
@@ -244,25 +225,6 @@ def test_equal_labels_leave_the_denominator() -> None:
         assert torch.equal(_pull(loss, batch), _pull(loss, other)) == leaves
 
 
-def test_a_guide_bars_texts_of_a_slot_too() -> None:
-    """The guide has row 1's positives nearer to row 0's anchor than its own: nothing is left to push from."""
-    batch = example_embeddings(2, positives=2, negatives=0)
-    batch = dataclasses.replace(batch, valid=torch.ones(2, 2, dtype=torch.bool))
-    near, far = torch.tensor([1.0, 0.0]), torch.tensor([0.6, 0.8])
-    seen = dataclasses.replace(
-        batch,
-        anchor=torch.stack([near, near]),
-        positive=torch.stack([far.expand(2, 2), near.expand(2, 2)]),
-        negative=torch.zeros(2, 0, 2),
-    )
-    guided = dataclasses.replace(batch, guide=seen)
-    for denominator in ("all", "same_slot"):
-        options = {"temperature": 0.5, "positives_in_denominator": denominator}
-        plain, barred = InfoNCE(**options), InfoNCE(guide=GUIDE, **options)
-        assert float(_pull(plain, guided).abs().max()) > 0
-        assert float(_pull(barred, guided).abs().max()) == 0
-
-
 def test_symmetric_is_the_mean_of_both_ways() -> None:
     batch = example_embeddings(5, positives=1, negatives=0)
     a, p = (
@@ -281,15 +243,6 @@ def test_data_of_equal_scores_are_refused_unless_others_are_filled_in() -> None:
     assert "0.5" in str(CoSENT().check_scores(0.5, 0.5))
     assert not CoSENT().check_scores(0.5, 0.6)
     assert not CoSENT(unscored=True).check_scores(1, 1)
-
-
-def test_angle_keeps_a_gradient_where_the_cosine_has_none() -> None:
-    batch = scored_pairs(_double([1.0 - 1e-9, 0.2]), [0.0, 1.0])
-    positive = batch.positive.clone().requires_grad_()
-    AnglE(scale=1)(dataclasses.replace(batch, positive=positive), {}).backward()
-    assert positive.grad is not None
-    cosine_gradient = float(batch.positive[0, 0, 1])  # the sine of the angle
-    assert float(positive.grad[0].norm()) > 1000 * cosine_gradient
 
 
 def test_a_guide_is_given_to_a_loss_that_lacks_one() -> None:
