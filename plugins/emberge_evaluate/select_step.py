@@ -50,7 +50,7 @@ _RESAMPLES = 4000
 
 Candidates = Mapping[str, tuple[ModelRef, Model]]
 # Details of a training's artifact about its cost.
-_FACTS = ("datasets", "share", "examples", "seconds", "cpu_seconds")
+_FACTS = ("datasets", "examples", "seconds", "cpu_seconds")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -442,8 +442,5 @@ def expected_of(training_preview: TrainingPreview, model: ModelRef) -> Expected:
         }
         for info in training_preview.datasets
     }
-    details: dict[str, Any] = {"datasets": datasets}
-    if not datasets and training_preview.share is not None:
-        details["share"] = training_preview.share
-    artifact = Artifact(kind="model", parents=(model.text,), details=details)
+    artifact = Artifact(kind="model", parents=(model.text,), details={"datasets": datasets})
     return Expected(artifact, training_preview.kept)

@@ -240,7 +240,7 @@ def test_a_first_model_that_nothing_could_open_is_refused_before_any_work(
 
 OPENING: dict[str, str] = {
     "export": "{model: MODEL}",
-    "train": "{model: MODEL, data: {path: DATA}, loss: infonce, sampler: round_robin, max_steps: 1}",
+    "train": "{model: MODEL, data: {path: DATA}, loss: infonce, sampler: batch_shuffle, max_steps: 1}",
     "measure_statistics": "{models: MODEL, data: {path: DATA}, measure: gram}",
     "evaluate": "{models: [MODEL], evaluators: {mean_loss: {}}}",
     "as_encoder": "{model: MODEL}",

@@ -18,11 +18,9 @@ from .plan.batch_plan import PlannedBatch as PlannedBatch
 from .plan.batch_plan import PlannedPart as PlannedPart
 from .plan.batch_sequences import DatasetBatches as DatasetBatches
 from .plan.batch_sequences import InOrder as InOrder
-from .plan.batch_sequences import InTurn as InTurn
 from .plan.batch_sequences import Shuffled as Shuffled
 from .plan.batch_sequences import batches_by_dataset as batches_by_dataset
-from .plan.lazy_rows import RowSubset as RowSubset
-from .plan.lazy_rows import take_rows as take_rows
+from .plan.batch_sequences import take_rows as take_rows
 from .plan.preview import TrainingPreview as TrainingPreview
 from .plan.preview import preview_training as preview_training
 from .trainee import Trainee as Trainee

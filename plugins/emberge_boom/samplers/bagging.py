@@ -14,12 +14,10 @@ from emberge import (
     Rows,
     Sampler,
     WholeNumber,
+    shuffled,
     stable_seed,
 )
-from emberge.training import RowSubset, take_rows
-
-# Rows of a dataset up to which its bag is an array, in order.
-SORTED_UP_TO = 1 << 16
+from emberge.training import take_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +53,7 @@ class Bagging(Sampler):
     def select(self, pool: Pool, seed: int) -> Pool:
         """Return the bag, which depends on seed, ratio, draw and the dataset's name alone.
 
-        Parts, of whatever ratio, are slices of one random order. Row numbers of a large
-        dataset's bag are computed one by one when they are read.
+        Parts, of whatever ratio, are slices of one random order.
         """
         return {info: self._draw_bag(info, rows, seed) for info, rows in pool.items()}
 
@@ -68,12 +65,10 @@ class Bagging(Sampler):
         ratio = 1.0 if ratio is None else float(ratio)
         key: tuple[Any, ...] = (seed, "bag", self.draw, info.name)
         if self.part is None:
-            bag = RowSubset(rows, stable_seed(*key, ratio), 0, count_of(size, ratio))
-        else:
-            first_count = math.floor(round(size * ratio, 9))  # 0.29 · 100 is 28.999… in binary
-            start, stop = (0, first_count) if self.part == "first" else (first_count, size)
-            bag = RowSubset(rows, stable_seed(*key), start, stop)
-        return in_order(bag, rows)
+            return draw_rows(rows, stable_seed(*key, ratio), 0, count_of(size, ratio))
+        first_count = math.floor(round(size * ratio, 9))  # 0.29 · 100 is 28.999… in binary
+        start, stop = (0, first_count) if self.part == "first" else (first_count, size)
+        return draw_rows(rows, stable_seed(*key), start, stop)
 
 
 def count_of(size: int, ratio: float) -> int:
@@ -81,10 +76,8 @@ def count_of(size: int, ratio: float) -> int:
     return max(1, round(ratio * size))
 
 
-def in_order(bag: RowSubset, rows: Rows) -> Rows:
-    """Return the bag, sorted in the order of its dataset if sorting takes little memory."""
+def draw_rows(rows: Rows, seed: int, start: int, stop: int) -> Rows:
+    """Return the rows at `start` to `stop` - 1 of a random order, in the order of their dataset."""
     import numpy as np
 
-    if len(rows) > SORTED_UP_TO:
-        return bag
-    return take_rows(rows, np.sort(bag.places(np.arange(len(bag), dtype=np.int64))))
+    return take_rows(rows, np.sort(shuffled(len(rows), seed)[start:stop]))

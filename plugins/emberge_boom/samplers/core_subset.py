@@ -12,9 +12,8 @@ from emberge import (
     stable_seed,
     suggest,
 )
-from emberge.training import RowSubset
 
-from emberge_boom.samplers.bagging import count_of, in_order
+from emberge_boom.samplers.bagging import count_of, draw_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,14 +59,11 @@ class CoreSubset(Sampler):
         if not old_pool:
             raise DataError("core_subset: every dataset is new; name the old data among the data")
         core = {
-            info: in_order(
-                RowSubset(
-                    rows,
-                    stable_seed(seed, "core", 0, info.name),
-                    0,
-                    count_of(len(rows), float(self.ratio)),
-                ),
+            info: draw_rows(
                 rows,
+                stable_seed(seed, "core", 0, info.name),
+                0,
+                count_of(len(rows), float(self.ratio)),
             )
             for info, rows in old_pool.items()
         }

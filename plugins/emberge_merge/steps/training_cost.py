@@ -20,32 +20,27 @@ def training_cost(trainings: Trained) -> dict[str, Any]:
     """Return the cost TC = Σₘ |D⁽ᵐ⁾| / |D| as values of JSON; empty if it is unknown (arXiv:2602.05787).
 
     `times` is the cost, and `members` has the terms of its sum. All data are the union of the trainings'
-    datasets by name; if trainings give different sizes for a dataset, the largest counts. Of data that are
-    not on this machine yet, only the share that each training uses is known.
+    datasets by name; if trainings give different sizes for a dataset, the largest counts.
     """
     facts = trainings.values()
-    if not facts:
+    if not facts or not all(training.get("datasets") for training in facts):
         return {}
-    if all(training.get("datasets") for training in facts):
-        of = _count_all_rows(trainings)
-        rows = {
-            name: sum(int(used["rows"]) for used in training["datasets"].values())
-            for name, training in trainings.items()
-        }
-        work = {
-            key: round(sum(training[key] for training in facts), 3)
-            for key in _WORK
-            if all(training.get(key) is not None for training in facts)
-        }
-        shares = {name: count / of for name, count in rows.items()}
-        return {**_describe_shares(shares), "rows": sum(rows.values()), "of": of, **work}
-    common_shares = {name: training.get("share") for name, training in trainings.items()}
-    return _describe_shares(common_shares) if None not in common_shares.values() else {}
-
-
-def _describe_shares(shares: Mapping[str, Any]) -> dict[str, Any]:
-    members = {name: round(share, 6) for name, share in shares.items()}
-    return {"times": round(sum(shares.values()), 6), "members": members}
+    of = _count_all_rows(trainings)
+    rows = {
+        name: sum(int(used["rows"]) for used in training["datasets"].values())
+        for name, training in trainings.items()
+    }
+    work = {
+        key: round(sum(training[key] for training in facts), 3)
+        for key in _WORK
+        if all(training.get(key) is not None for training in facts)
+    }
+    return {
+        "times": round(sum(rows.values()) / of, 6),
+        "members": {name: round(count / of, 6) for name, count in rows.items()},
+        **{"rows": sum(rows.values()), "of": of},
+        **work,
+    }
 
 
 def _count_all_rows(trainings: Trained) -> int:
@@ -77,9 +72,7 @@ def _list_trainings(name: str, artifact: Artifact | None) -> dict[str, Mapping[s
     datasets = {
         data: {"rows": used["rows"], "of": used["of"]} for data, used in details["datasets"].items()
     }
-    return {
-        name: {"datasets": datasets, **{k: details[k] for k in (*_WORK, "share") if k in details}}
-    }
+    return {name: {"datasets": datasets, **{k: details[k] for k in _WORK if k in details}}}
 
 
 def describe_cost(
@@ -97,8 +90,8 @@ def describe_cost(
     cost = training_cost(trainings)
     if not cost:
         return
-    rows = f" ({cost['rows']:,} of {cost['of']:,} rows)" if "rows" in cost else ""
-    lines = [f"{cost['times']:.3g} × one run on all rows{rows}"]
+    rows = f"{cost['rows']:,} of {cost['of']:,} rows"
+    lines = [f"{cost['times']:.3g} × one run on all rows ({rows})"]
     if len(cost["members"]) > 1:
         lines.append(", ".join(f"{name} {share:.3g}" for name, share in cost["members"].items()))
     context.note("training cost", lines)

@@ -12,7 +12,6 @@ def samplers() -> Mapping[str, str]:
         "dataset_sequential": "emberge_train.samplers.dataset_sequential:DatasetSequential",
         "mixture": "emberge_train.samplers.mixture:Mixture",
         "proportional": "emberge_train.samplers.proportional:Proportional",
-        "round_robin": "emberge_train.samplers.round_robin:RoundRobin",
         "task_sequential": "emberge_train.samplers.task_sequential:TaskSequential",
         "temperature": "emberge_train.samplers.temperature:Temperature",
         "two_stage": "emberge_train.samplers.two_stage:TwoStage",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from emberge import Batches, DataError, DatasetInfo, Pool, Rows, Share, stable_seed
-from emberge.training import InOrder, RowSubset, Shuffled
+from emberge import Batches, DataError, DatasetInfo, Pool, Rows, Share, shuffled, stable_seed
+from emberge.training import InOrder, Shuffled, take_rows
 
 from emberge_train.samplers.one_dataset import OneDataset
 
@@ -67,4 +67,5 @@ class TwoStage(OneDataset):
             return rows
         count_by_ratio = round(self.retrieval_ratio * len(rows))
         count = max(1, count_by_ratio) if self.retrieval_ratio else 0
-        return RowSubset(rows, stable_seed(seed, "sample", info.name), 0, count)
+        order = shuffled(len(rows), stable_seed(seed, "sample", info.name))
+        return take_rows(rows, order[:count])

@@ -16,7 +16,6 @@ from emberge_train.samplers import samplers
 from emberge_train.samplers.batch_shuffle import BatchShuffle
 from emberge_train.samplers.dataset_sequential import DatasetSequential
 from emberge_train.samplers.proportional import Proportional
-from emberge_train.samplers.round_robin import RoundRobin
 from emberge_train.samplers.task_sequential import TaskSequential
 from emberge_train.samplers.temperature import Temperature
 from emberge_train.samplers.two_stage import TwoStage
@@ -148,16 +147,6 @@ def test_stage_two_may_have_none_or_all_of_retrieval(ratio: float, counted: dict
     assert Counter(names(b for b in batches if b.stage == 2)) == counted
 
 
-def test_turns_end_with_the_shortest_set() -> None:
-    pool = pool_of(("a", "sts", 20), ("b", "sts", 12), ("c", "retrieval", 8))
-    batches = RoundRobin(batch_size=size(4)).batches(pool, 5)
-    found = names(batches)
-    assert sorted(found[:3]) == ["a", "b", "c"]
-    assert found == found[:3] * 2
-    rows = pairs(batches)
-    assert len(set(rows)) == len(rows) == 24
-
-
 def test_a_set_that_begins_again_does_so_in_another_order() -> None:
     (batches,) = BatchShuffle(batch_size=size(4)).batches_by_dataset(pool_of(("b", "sts", 8)), 0)
     rows = [int(r) for b in batches.of_length(10) for p in b.parts for r in p.rows]
@@ -281,7 +270,6 @@ def test_shares_are_kept_to_a_batch(pool: Pool, heat: float, batch: int) -> None
     st.sampled_from(
         [
             *(kind(batch_size=size(3), tail="keep") for kind in ONCE),
-            RoundRobin(batch_size=size(3), tail="keep"),
             Temperature(batch_size=size(3), tail="wrap"),
             TwoStage(batch_size=size(3), tail="keep"),
         ]
@@ -303,7 +291,7 @@ def test_batches_are_known_one_by_one(pool: Pool, sampler: Sampler, data: st.Dat
         batches[len(batches)]
 
 
-EVERY = (*ONCE, Proportional, Temperature, RoundRobin, TwoStage)
+EVERY = (*ONCE, Proportional, Temperature, TwoStage)
 
 
 def rows_by_set(batches: Iterable[Batch]) -> dict[str, tuple[int, ...]]:
@@ -372,7 +360,6 @@ def test_names_that_recipes_use() -> None:
         "dataset_sequential": "DatasetSequential",
         "mixture": "Mixture",
         "proportional": "Proportional",
-        "round_robin": "RoundRobin",
         "task_sequential": "TaskSequential",
         "temperature": "Temperature",
         "two_stage": "TwoStage",
@@ -390,7 +377,7 @@ def test_defaults() -> None:
 @pytest.mark.parametrize("tail", ["drop", "keep", "wrap"])
 @pytest.mark.parametrize("kind", EVERY)
 def test_laws(kind: type[BatchShuffle], tail: str) -> None:
-    repeats = tail == "wrap" or kind not in (*ONCE, RoundRobin)
+    repeats = tail == "wrap" or kind not in ONCE
     check_sampler(kind(batch_size=size(16), tail=tail), repeats=repeats)  # type: ignore[arg-type]
 
 
@@ -415,7 +402,7 @@ def test_bad_options_are_refused(make: object, message: str) -> None:
             TaskSequential(batch_size=size(8), order=("sts", "retrieval")),
             "'topics' is for clustering",
         ),
-        (RoundRobin(batch_size=size(512)), r"no dataset fills a batch: 'msmarco' \(40 rows"),
+        (BatchShuffle(batch_size=size(512)), r"no dataset fills a batch: 'msmarco' \(40 rows"),
         (Temperature(batch_size=PerDataset(by_task={"sts": 4})), "has no batch_size"),
     ],
 )

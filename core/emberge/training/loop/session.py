@@ -42,7 +42,7 @@ from emberge.training.fit_options import FitJob, FitOptions
 from emberge.training.loop.checkpoints import SaveClock, latest_state, save_state
 from emberge.training.objective import Objective
 from emberge.training.plan.batch_plan import BatchPlan, PlannedBatch, PlannedPart, steps_to_keep
-from emberge.training.plan.lazy_rows import in_pieces
+from emberge.training.plan.batch_sequences import take_rows
 from emberge.training.tables.batch_texts import DrawnBatch, TextSampling, draw_batch
 from emberge.training.tables.example_table import ExampleTable
 from emberge.training.tables.text_windows import WindowTable
@@ -243,7 +243,7 @@ class Session(Trainee):
         window_table = self.windows.get(dataset)
         if window_table is None:
             return rows
-        return np.unique(np.concatenate([window_table.texts[piece] for piece in in_pieces(rows)]))
+        return np.unique(window_table.texts[take_rows(rows)])
 
     def batches(
         self,

@@ -36,8 +36,7 @@ from emberge.training.loop.checkpoints import SaveClock
 from emberge.training.loop.session import Session
 from emberge.training.loop.token_budget import EngineSettings, choose_engine, fit_settings
 from emberge.training.objective import Objective
-from emberge.training.plan.batch_plan import BatchPlan
-from emberge.training.plan.plan_fingerprint import refuse_unknown_names
+from emberge.training.plan.batch_plan import BatchPlan, refuse_unknown_names
 from emberge.training.tables.batch_texts import TextSampling
 from emberge.training.tables.example_table import ExampleTable, build_tables
 from emberge.training.tables.guides import add_guides

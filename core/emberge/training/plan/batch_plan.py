@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emberge.contracts import (
+    TASK_KINDS,
     Batch,
     Batches,
     BatchPart,
@@ -19,18 +20,14 @@ from emberge.contracts import (
     Negatives,
     PerDataset,
     Pool,
+    Rows,
     Sampler,
     TaskKind,
 )
-from emberge.errors import DataError
+from emberge.errors import DataError, suggest
 from emberge.seeds import stable_seed
 from emberge.training.fit_options import FitOptions
-from emberge.training.plan.plan_fingerprint import (
-    digest_batch,
-    list_sampler_options,
-    manifest,
-    refuse_unknown_names,
-)
+from emberge.training.plan.batch_sequences import take_rows
 
 # Tasks in which other rows' texts are negatives (BOOM, arXiv:2602.05787, the table in its text; STS
 # is not among them).
@@ -91,13 +88,39 @@ def select(samplers: Sequence[Sampler], pool: Pool, seed: int) -> Pool:
     return {info: rows for info, rows in pool.items() if len(rows)}
 
 
+def refuse_unknown_names(options: Mapping[str, Any], infos: Iterable[DatasetInfo]) -> None:
+    """Refuse unknown datasets or tasks in options; `options` maps an option's name in messages to its value.
+
+    Raises:
+        DataError: if a name does not exist; has the option, the name, and the nearest existing name.
+    """
+    datasets = [info.name for info in infos]
+    for label, option in options.items():
+        if isinstance(option, PerDataset):
+            for fault in option.find_unknown(label, datasets):
+                raise DataError(fault)
+            for task in option.by_task:
+                if task not in TASK_KINDS:
+                    hint = suggest(task, TASK_KINDS) or f"; there are {', '.join(TASK_KINDS)}"
+                    raise DataError(
+                        f"{label}: by_task names '{task}', which is no kind of task{hint}"
+                    )
+
+
+def _describe_dataset(info: DatasetInfo, rows: Rows) -> tuple[object, ...]:
+    """Return what of a dataset and its rows decides a plan."""
+    tokens = None if info.tokens is None else int(info.tokens.sum())
+    row_hash = hashlib.sha256(take_rows(rows).tobytes()).hexdigest()
+    return info.name, info.task, info.size, info.weight, info.negatives, tokens, row_hash
+
+
 class BatchPlan:
     """Every batch of a training: a pure function of pool, samplers, seed and step.
 
     The plan does not depend on ranks or devices, so any number of them draws the same batches. Only the
-    batches of two epochs are in memory. If the sampler returns `Batches`, a training on 10⁹ rows starts at
-    once, and step k is computed without other steps. `max_steps` overrides `epochs`; a fraction of an epoch
-    is its first batches. `negatives` states, by task or dataset, whether other rows' texts are negatives.
+    batches of two epochs are in memory; if the sampler returns `Batches`, these are the orders of their rows.
+    `max_steps` overrides `epochs`; a fraction of an epoch is its first batches. `negatives` states, by task
+    or dataset, whether other rows' texts are negatives.
 
     Raises:
         DataError: if there are no rows to train on, or an option names a dataset that does not exist.
@@ -119,8 +142,12 @@ class BatchPlan:
             )
         self.seed = seed
         self._negatives = negatives or PerDataset()
-        negatives_option = {"negatives": self._negatives}
-        refuse_unknown_names({**list_sampler_options(samplers), **negatives_option}, pool)
+        sampler_options = {
+            f"{option.name} of sampler {type(sampler).__name__}": getattr(sampler, option.name)
+            for sampler in samplers
+            for option in fields(sampler)
+        }
+        refuse_unknown_names({**sampler_options, "negatives": self._negatives}, pool)
         self.pool = select(samplers, pool, seed)
         if not self.pool:
             raise DataError(
@@ -133,14 +160,11 @@ class BatchPlan:
         self.starts = self._count_steps(epochs, max_steps)
         self.steps = self.starts[-1]
         self._refuse_mixed_kinds()
-        length_facts = {
-            "seed": seed,
-            "epochs": epochs,
-            "max_steps": max_steps,
-            "starts": self.starts,
-        }
         self.fingerprint = self._compute_fingerprint(
-            manifest(pool, samplers, **negatives_option, **length_facts)
+            [_describe_dataset(info, rows) for info, rows in pool.items()],
+            # Modules are not named, so that code may move without restarting users' trainings.
+            [(repr(sampler), getattr(sampler, "revision", 1)) for sampler in samplers],
+            *(repr(self._negatives), seed, epochs, max_steps, self.starts),
         )
 
     def _count_steps(self, epochs: float, max_steps: int | None) -> list[int]:
@@ -168,11 +192,13 @@ class BatchPlan:
         for name, negatives in dict.fromkeys(kinds):
             yield name, uses_in_batch_negatives(self._infos[name], negatives, self._negatives)
 
-    def _compute_fingerprint(self, facts: Mapping[str, object]) -> str:
-        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    def _compute_fingerprint(self, *facts: object) -> str:
+        digest = hashlib.sha256(repr(facts).encode())
         for batch in self._list_probes():
-            for piece in digest_batch(batch):
-                digest.update(piece)
+            names = [part.dataset for part in batch.parts]
+            digest.update(repr((batch.stage, batch.negatives, names)).encode())
+            for part in batch.parts:
+                digest.update(take_rows(part.rows).tobytes())
         return digest.hexdigest()
 
     def _list_probes(self) -> Iterator[Batch]:

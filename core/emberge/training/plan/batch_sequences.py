@@ -1,4 +1,4 @@
-"""Batches of one dataset, of a pool, and of several sequences: shuffled, one after another, or in turn."""
+"""Batches of one dataset, of a pool, and of several sequences: shuffled, or one after another."""
 
 from __future__ import annotations
 
@@ -21,12 +21,22 @@ from emberge.contracts import (
     Tail,
 )
 from emberge.errors import DataError
-from emberge.seeds import stable_seed
-from emberge.training.plan.lazy_rows import Permutation, take_rows
+from emberge.seeds import shuffled, stable_seed
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+def take_rows(rows: Rows, places: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+    """Return the row numbers at the positions `places`, by default all of them, as an array."""
+    import numpy as np
+
+    if isinstance(rows, range):
+        places = np.arange(len(rows), dtype=np.int64) if places is None else places
+        return np.asarray(rows.start + rows.step * places, dtype=np.int64)
+    numbers = np.asarray(rows, dtype=np.int64)
+    return numbers if places is None else numbers[places]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,16 +76,28 @@ class DatasetBatches(Batches):
         rows = take_rows(self.rows, self._draw_places(seed, number))
         return Batch((BatchPart(self.info.name, rows),), self.stage, self.negatives)
 
+    @functools.cached_property
+    def _orders(self) -> dict[int, NDArray[np.int64]]:
+        """Map the seed of the newest order to it."""
+        return {}
+
+    def _draw_order(self, seed: int) -> NDArray[np.int64]:
+        """Return all positions in `rows` in the order of a seed."""
+        if seed not in self._orders:
+            self._orders.clear()
+            self._orders[seed] = shuffled(len(self.rows), seed)
+        return self._orders[seed]
+
     def _draw_places(self, seed: int, number: int) -> NDArray[np.int64]:
         """Return the positions in `rows` of the rows of batch `number`, in the order of that seed."""
         import numpy as np
 
-        order = Permutation(len(self.rows), seed)
+        order = self._draw_order(seed)
         start = number * self.size
-        places = order.part(start, start + self.size)
+        places = order[start : start + self.size]
         missing_rows = self.size - len(places)
         if missing_rows and self.tail == "wrap":
-            return np.concatenate([places, order.part(0, min(missing_rows, start))])
+            return np.concatenate([places, order[: min(missing_rows, start)]])
         return places
 
     def kinds(self) -> frozenset[tuple[str, Negatives]]:
@@ -104,25 +126,23 @@ class TokenBatches(DatasetBatches):
     @functools.cached_property
     def _lengths(self) -> NDArray[np.int64]:
         """Tokens of each of the rows."""
-        import numpy as np
-
         assert self.info.tokens is not None
-        return self.info.tokens[take_rows(self.rows, np.arange(len(self.rows)))]
+        return self.info.tokens[take_rows(self.rows)]
 
     @functools.cached_property
-    def _orders(self) -> dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Map the seed of the newest order to its positions, and to the number of tokens before each."""
+    def _tokens_before(self) -> dict[int, NDArray[np.int64]]:
+        """Map the seed of the newest order to the number of tokens before each of its rows."""
         return {}
 
     def _draw_places(self, seed: int, number: int) -> NDArray[np.int64]:
         import numpy as np
 
-        if seed not in self._orders:
-            self._orders.clear()
-            places = Permutation(len(self.rows), seed).part(0, len(self.rows))
+        places = self._draw_order(seed)
+        if seed not in self._tokens_before:
+            self._tokens_before.clear()
             lengths = self._lengths[places]
-            self._orders[seed] = places, np.cumsum(lengths) - lengths
-        places, before = self._orders[seed]
+            self._tokens_before[seed] = np.cumsum(lengths) - lengths
+        before = self._tokens_before[seed]
         first, last = np.searchsorted(before, [number * self.limit, (number + 1) * self.limit])
         batch_places = places[first:last]
         row_end = (number + 1) * self.limit - int(self._lengths.sum())
@@ -218,8 +238,8 @@ def _read_batch_size(batch_size: PerDataset[int], info: DatasetInfo) -> int:
     return size
 
 
-class _JoinedBatches(Batches):
-    """Batches of several sequences, each batch once."""
+class InOrder(Batches):
+    """Batches of several parts, one part after another."""
 
     def __init__(self, parts: Sequence[Batches]) -> None:
         import numpy as np
@@ -245,24 +265,12 @@ class _JoinedBatches(Batches):
         return frozenset[tuple[str, Negatives]]().union(*(part.kinds() for part in self.parts))
 
 
-class InOrder(_JoinedBatches):
-    """Batches of several parts, one part after another."""
-
-
-class Shuffled(_JoinedBatches):
+class Shuffled(InOrder):
     """Batches of all parts in a random order."""
 
     def __init__(self, parts: Sequence[Batches], seed: int) -> None:
         super().__init__(parts)
-        self._order = Permutation(len(self), seed)
+        self._order = shuffled(len(self), seed)
 
     def _find_batch(self, index: int) -> tuple[int, int]:
-        return super()._find_batch(self._order[index])
-
-
-class InTurn(_JoinedBatches):
-    """Batches of each part in turn; all parts have equally many."""
-
-    def _find_batch(self, index: int) -> tuple[int, int]:
-        number, part = divmod(index, len(self.parts))
-        return part, number
+        return super()._find_batch(int(self._order[index]))

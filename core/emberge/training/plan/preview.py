@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
 from emberge.contracts import (
-    TASK_KINDS,
     AnyLoss,
     DataRef,
     DatasetInfo,
@@ -21,15 +19,16 @@ from emberge.contracts import (
     cuts_windows,
 )
 from emberge.data import DataEntry, count_datasets, expand
-from emberge.errors import EmbergeError
 from emberge.training.fit_options import FitOptions
-from emberge.training.plan.batch_plan import BatchPlan, select, steps_to_keep
-from emberge.training.plan.plan_fingerprint import refuse_unknown_names
+from emberge.training.plan.batch_plan import (
+    BatchPlan,
+    refuse_unknown_names,
+    select,
+    steps_to_keep,
+)
 
 # Bytes of data above which rows are not counted, so that a check takes only seconds.
 COUNTED_BYTES = 16_000_000
-# Number of rows of a dummy dataset, from which the share of selected rows is computed.
-PRETENDED_ROWS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -37,16 +36,14 @@ class TrainingPreview:
     """Rows that a training will use from its data, and its number of steps.
 
     `rows` are the row numbers of each of the `datasets` that the training will use, and `kept` is the largest
-    number of checkpoints that it will keep. If the data could not be counted, only `share` is known: the
-    share of rows used, if it is equal for all datasets. Windows of single texts are not counted, as that
-    needs the model's tokenizer. With a dataset that is cut into windows, `steps` is unknown, and all its
-    texts are assumed to be used.
+    number of checkpoints that it will keep. Windows of single texts are not counted, as that needs the
+    model's tokenizer. With a dataset that is cut into windows, `steps` is unknown, and all its texts are
+    assumed to be used.
     """
 
     datasets: tuple[DatasetInfo, ...] = ()
     rows: Mapping[str, Rows] = field(default_factory=dict, compare=False)
     steps: int | None = None
-    share: float | None = None
     kept: int = 0
 
     @property
@@ -56,10 +53,9 @@ class TrainingPreview:
 
     @property
     def lines(self) -> list[str]:
-        """Preview as lines for the terminal."""
+        """Preview as lines for the terminal; none if the data could not be counted."""
         if not self.datasets:
-            is_partial = self.share is not None and self.share != 1
-            return [f"{self.share:.3g} of the rows of every dataset"] if is_partial else []
+            return []
         row_counts = {name: len(self.rows.get(name, ())) for name in self.sizes}
         lines = [
             f"{name}: {row_counts[name]:,} rows"
@@ -94,7 +90,7 @@ def preview_training(
     are_present = all(entry.path is not None and resolve(entry.path) for entry in entries)
     locate = cast("Callable[[DataRef], Path]", resolve)  # what is present has a path
     if not are_present or not _can_be_counted(entries, readers, locate):
-        return TrainingPreview(share=_find_common_share(sampler, seed), kept=options.keep_last)
+        return TrainingPreview(kept=options.keep_last)
     infos = tuple(count_datasets(entries, readers=readers, resolve=locate))
     refuse_unknown_names({"loss": losses, **vars(options)}, infos)
     pool: Pool = {info: range(info.size) for info in infos}
@@ -133,21 +129,3 @@ def _can_be_counted(
     if any(f is None or not f.is_file() for f in files):
         return False
     return sum(f.stat().st_size for f in files if f is not None) <= COUNTED_BYTES
-
-
-def _find_common_share(sampler: Sequence[Sampler], seed: int) -> float | None:
-    """Return the share of rows selected from every dataset, if it is equal for all of them; else None."""
-    options = [getattr(s, f.name) for s in sampler for f in dataclasses.fields(s)]
-    datasets_in_options = {n for o in options if isinstance(o, PerDataset) for n in o.by_dataset}
-    rows = range(PRETENDED_ROWS)
-    pool: Pool = {
-        DatasetInfo(name or f"any {task}", task, len(rows)): rows
-        for name in ("", *sorted(datasets_in_options))
-        for task in TASK_KINDS
-    }
-    try:
-        selected = select(sampler, pool, seed)
-    except EmbergeError:
-        return None  # it names datasets, and may select any share of each
-    counts = {len(selected.get(info, ())) for info in pool}
-    return counts.pop() / PRETENDED_ROWS if len(counts) == 1 else None

@@ -27,7 +27,7 @@ from emberge.errors import DataError
 from emberge.files import fill_once
 from emberge.hashes import text_keys
 from emberge.training.fit_options import BatchOptions
-from emberge.training.plan.lazy_rows import in_pieces
+from emberge.training.plan.batch_sequences import take_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -121,17 +121,14 @@ class ExampleTable:
         Raises:
             DataError: if there are such rows; names dataset, row, and remedy.
         """
+        row_numbers = take_rows(rows)
         for need in sorted(needs):
-            row, lacking = 0, 0
-            for row_numbers in in_pieces(rows):
-                lacking_rows = self._find_lacking_rows(need, row_numbers, in_batch)
-                if len(lacking_rows):
-                    row = row or int(lacking_rows[0]) + 1
-                    lacking += len(lacking_rows)
-            if lacking:
+            lacking = self._find_lacking_rows(need, row_numbers, in_batch)
+            if len(lacking):
                 raise DataError(
-                    f"dataset '{self.info.name}': row {row} has no {_WORDS_BY_COLUMN[need]}, which loss "
-                    f"'{loss}' needs ({lacking} of {len(rows)} rows); {_ADVICE_BY_COLUMN[need]}"
+                    f"dataset '{self.info.name}': row {lacking[0] + 1} has no {_WORDS_BY_COLUMN[need]}, "
+                    f"which loss '{loss}' needs ({len(lacking)} of {len(rows)} rows); "
+                    f"{_ADVICE_BY_COLUMN[need]}"
                 )
 
     def _find_lacking_rows(

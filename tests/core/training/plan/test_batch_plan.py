@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import tracemalloc
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -135,48 +134,6 @@ def test_moving_a_samplers_code_to_another_module_keeps_the_fingerprint(
     assert BatchPlan(POOL, SAMPLER, seed=3).fingerprint == before
     monkeypatch.setattr(BatchShuffle, "revision", 2, raising=False)
     assert BatchPlan(POOL, SAMPLER, seed=3).fingerprint != before
-
-
-HUGE = 10**9
-
-
-def test_a_billion_rows_take_no_memory_and_no_time() -> None:
-    pool = {
-        DatasetInfo("web", "retrieval", HUGE): range(HUGE),
-        DatasetInfo("alike", "sts", 10**6): range(10**6),
-    }
-    samplers = (
-        Bagging(ratio=0.9),
-        BatchShuffle(batch_size=PerDataset(default=256, by_task={"sts": 64})),
-    )
-    tracemalloc.start()
-    plan = BatchPlan(pool, samplers, seed=1, epochs=3)
-    found = {step: plan[step] for step in (0, plan.steps // 2, plan.steps - 1)}
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert plan.steps == 3 * (900_000_000 // 256 + 900_000 // 64)
-    assert peak < 4_000_000
-    assert [batch.epoch for batch in found.values()] == [0, 1, 2]
-    again = BatchPlan(pool, samplers, seed=1, epochs=3)
-    assert again.fingerprint == plan.fingerprint
-    for step, batch in reversed(found.items()):
-        (part,), (same,) = batch.parts, again[step].parts
-        assert np.array_equal(part.rows, same.rows)
-        assert len(set(part.rows.tolist())) == len(part.rows)
-        assert part.rows.max() < HUGE
-    assert plan.groups() == (("alike", False), ("web", True))
-
-
-def test_large_and_small_sets_are_drawn_once_an_epoch() -> None:
-    """Above 65,536 rows orders are computed, and every row still comes once."""
-    pool = {DatasetInfo("web", "retrieval", 70_001): range(70_001)}
-    plan = BatchPlan(
-        pool, (BatchShuffle(batch_size=PerDataset(default=500), tail="keep"),), seed=2, epochs=2
-    )
-    for epoch in (0, 1):
-        batches = [plan[step] for step in range(plan.starts[epoch], plan.starts[epoch + 1])]
-        rows = np.concatenate([batch.parts[0].rows for batch in batches])
-        assert np.array_equal(np.sort(rows), np.arange(70_001))
 
 
 def test_groups_are_the_datasets_with_their_negatives() -> None:

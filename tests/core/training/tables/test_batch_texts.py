@@ -13,7 +13,6 @@ from emberge.ranks import Ranks
 from emberge.training import FitOptions
 from emberge.training.objective import Objective
 from emberge.training.plan.batch_plan import PlannedBatch, PlannedPart
-from emberge.training.plan.lazy_rows import RowSubset, in_pieces, take_rows
 from emberge.training.tables.batch_texts import DrawnBatch, TextSampling, draw_batch
 from emberge.training.tables.example_table import TextSide, build_tables, sides
 from emberge_encoder import TextEncoder
@@ -65,21 +64,6 @@ def test_the_nearest_prompt_is_taken() -> None:
     assert [side.prompt for side in both(similarity(), model, **told)] == ["any: ", "any: "]
     silent = both(plain, model, query_prompt=PerDataset(by_task={"retrieval": ""}))
     assert silent[0].prompt == ""
-
-
-def test_rows_that_are_computed_are_like_arrays() -> None:
-    for rows in (range(3, 300, 3), np.arange(3, 300, 3), list(range(3, 300, 3))):
-        chosen = RowSubset(rows, 7, 10, 30)
-        array = np.asarray(chosen)
-        assert len(chosen) == len(array) == len(set(array.tolist())) == 20
-        assert set(array.tolist()) <= set(range(3, 300, 3))
-        assert chosen[3] == array[3]
-        assert chosen[-1] == array[-1]
-        assert list(chosen) == array.tolist()
-        assert list(chosen[2:5]) == array[2:5].tolist()
-        assert np.array_equal(np.concatenate([*in_pieces(chosen, 7)]), array)
-        assert np.array_equal(take_rows(chosen, np.array([4, 4, 0])), array[[4, 4, 0]])
-    assert len(np.asarray(RowSubset(range(5), 0, 2, 2))) == 0
 
 
 COLUMNS = np.array(["anchor", "positive", "negative"])
