@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from emberge import (
     Artifact,
@@ -83,8 +83,8 @@ class Downcycle(Step):
 
     This reverses sparse upcycling (Komatsuzaki et al., 2022, arXiv:2212.05055): the result is as small and
     fast as the original dense model, and loads with the dense class. Sums are in float64, so if the model was
-    not trained in between, the result equals the original bit for bit. With `weights: load`, the weight of an
-    expert is its share of the routers' choices in the training that `load_of` names.
+    not trained in between, the result equals the original bit for bit. With `load_of`, the weight of an
+    expert is its share of the routers' choices in that training.
 
     Example:
         trained:
@@ -95,7 +95,7 @@ class Downcycle(Step):
             sampler: {batch_shuffle: {batch_size: 64}}
             backbone: routed
         dense:
-          downcycle: {model: $trained, weights: load, load_of: $trained}
+          downcycle: {model: $trained, load_of: $trained}
     """
 
     produces = "model"
@@ -103,13 +103,8 @@ class Downcycle(Step):
 
     model: ModelRef
     """The routed model."""
-    weights: Literal["equal", "load"] = "equal"
     load_of: StepRef | None = None
-    """The training whose last measured load counts."""
-
-    def __post_init__(self) -> None:
-        if (self.weights == "load") != (self.load_of is not None):
-            raise ValueError("weights: load and 'load_of' a training go together")
+    """The training whose last measured load weighs the experts; by default they weigh alike."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         folder = context.whole_model(self.model)
@@ -136,7 +131,6 @@ class Downcycle(Step):
             "from": routed.target.name,
             "to": routed.dense_config["model_type"],
             "layers": sorted(routed.restored.experts),
-            "weights": self.weights,
         }
         if shares is not None:
             details["load"] = {str(layer): list(values) for layer, values in sorted(shares.items())}

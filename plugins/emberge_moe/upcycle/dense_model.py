@@ -25,9 +25,6 @@ BLOCKS = {
     "modernbert": r"(layers\.(\d+)\.mlp\.)((?:Wi|Wo)\.\w+)",
 }
 
-# The module whose input is what a router will see, in the class that transformers loads.
-_ENTERED = dict.fromkeys(("bert", "roberta", "xlm-roberta"), "encoder.layer.{}.intermediate")
-
 
 def is_routed(config: Mapping[str, Any]) -> bool:
     """Return whether a config is that of a model with experts."""
@@ -69,10 +66,6 @@ class DenseModel:
         """Return (layer, path of the block, name below it) of a feed-forward tensor; None for another."""
         match = re.fullmatch(re.escape(self.prefix) + BLOCKS[self.kind], name)
         return (int(match[2]), self.prefix + match[1], match[3]) if match else None
-
-    def entered(self, layer: int) -> str:
-        """Return the path, in the loaded model, of the first module of a layer's block."""
-        return _ENTERED.get(self.kind, "layers.{}.mlp").format(layer)
 
     @cached_property
     def blocks(self) -> Mapping[int, tuple[str, Mapping[str, TensorSpec]]]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from emberge import (
     Artifact,
-    DataEntry,
     Model,
     ModelRef,
     Preflight,
@@ -24,18 +22,8 @@ from emberge.merging import MergeInput, MergeRequest, plan_merge
 from emberge.model_folder import Checkpoint
 
 from emberge_moe.upcycle.dense_model import DenseModel
-from emberge_moe.upcycle.plan import InitialState, Plan
-from emberge_moe.upcycle.probe import (
-    mean_states,
-    open_model,
-    probe_texts,
-    read_routers,
-    write_routers,
-)
+from emberge_moe.upcycle.plan import Plan
 from emberge_moe.upcycle.routing_step import RoutingStep
-
-if TYPE_CHECKING:
-    from emberge.tensor_files import TensorSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,15 +32,14 @@ class MixExperts(RoutingStep):
 
     This is Branch-Train-MiX (Sukhbaatar et al., 2024, arXiv:2403.07816): the models were trained separately
     from one ancestor. Their feed-forward blocks in `layers` become the experts, all their other tensors are
-    averaged, and a training afterwards teaches the routers. Here `strategy` may be any merge method, and
-    routers need not begin at random. With a `probe`, which has one set for each expert or one for all, the
-    rows of a router are the experts' mean hidden states on it; this method is emberge's own and in no paper.
+    averaged, and a training afterwards teaches the routers, which begin at random. Here `strategy` may be any
+    merge method.
 
     The options of layers, gates and formats are the same as in `upcycle`, which copies one model instead.
 
     Example:
         routed:
-          mix_experts: {models: [./legal, ./faq], layers: alternate, top_k: 2, probe: ./pairs.jsonl}
+          mix_experts: {models: [./legal, ./faq], layers: alternate, top_k: 2}
     """
 
     models: tuple[ModelRef, ...]
@@ -63,8 +50,6 @@ class MixExperts(RoutingStep):
     """The models' common ancestor, where the strategy works on deltas."""
     template: ModelRef | None = None
     """The model that decides where others state other prompts, lengths, pooling or similarity."""
-    probe: tuple[DataEntry, ...] = ()
-    """Texts whose states make the routers; without any, routers are random."""
 
     def __post_init__(self) -> None:
         if len(self.models) < 2:
@@ -76,17 +61,8 @@ class MixExperts(RoutingStep):
         return len(self.models)
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.data import check_datasets
-
-        if self.probe and len(self.probe) not in (1, self.expert_count):
-            yield context.problem(
-                f"routers from states need a probe set for each of the {self.expert_count} experts, or one "
-                "for all; name them under 'probe', or leave it out",
-                "probe",
-            )
         folder, *_ = [context.whole_model(reference) for reference in self.models]
         yield from self._check_merge(context)
-        yield from check_datasets(context, self.probe, "probe", show=False).problems
         yield from self.check_dense(folder, "models", context)
 
     def _check_merge(self, context: Preflight) -> Iterator[Problem]:
@@ -116,12 +92,8 @@ class MixExperts(RoutingStep):
             members = [DenseModel(Checkpoint(folder)) for folder in folders]
             dense = DenseModel(Checkpoint(self._merge(models, folders, workspace)))
             routing, target = self.choose_routing(dense)
-            routers = None
-            if self.probe:
-                routers = self._make_routers(members, dense, routing.layers, workspace)
-            beginning = InitialState(workspace.seed, routers)
             content = [*(model.fingerprint for model in models), repr(self.strategy)]
-            plan = Plan(dense, members, routing, target, beginning, content)
+            plan = Plan(dense, members, routing, target, workspace.seed, content)
             facts = self.build_routed(plan, workspace)
         return Artifact(
             kind="model",
@@ -129,28 +101,6 @@ class MixExperts(RoutingStep):
             parents=tuple(model.text for model in self.models),
             details={"made_by": "upcycling", "upcycled": facts},
         )
-
-    def _make_routers(
-        self,
-        members: Sequence[DenseModel],
-        dense: DenseModel,
-        layers: Sequence[int],
-        workspace: Workspace,
-    ) -> Mapping[int, TensorSpec]:
-        """Return routers from the members' mean states, measured only once if a killed run resumes."""
-        routers_folder = workspace.work / "routers"
-        if (routers_folder / "done").is_file():
-            return read_routers(routers_folder)
-        means = []
-        for number, member in enumerate(members):
-            model_probe = self.probe if len(self.probe) == 1 else self.probe[number : number + 1]
-            texts = probe_texts(model_probe, workspace)
-            embedder = open_model(member.checkpoint.folder, self.backbone, workspace)
-            means.append(mean_states(embedder, member, layers, texts))
-        dtype = next(iter(dense.blocks[layers[0]][1].values())).dtype
-        routers = write_routers(routers_folder, means, dtype)
-        (routers_folder / "done").touch()
-        return routers
 
     def _merge(
         self, models: Sequence[Model], folders: Sequence[Path], workspace: Workspace

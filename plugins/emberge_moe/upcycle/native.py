@@ -93,7 +93,6 @@ class Native(RoutedTarget):
             if match is not None:
                 layer, path = int(match[2]), match[1] + self.path
                 paths.append(path)
-                result.routers[layer] = spec
                 result.experts[layer] = [
                     {f"{match[1]}mlp.{name}": tensor for name, tensor in expert.items()}
                     for expert in self._list_experts(path, specs, spec.shape[0])

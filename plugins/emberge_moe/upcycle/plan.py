@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,21 +21,6 @@ from emberge_moe.upcycle.routing import LayerRouting, RoutedBlock, RoutedTarget
 # Tensors of which each expert has its own, or an equal part.
 _EXPERTS = re.compile(r"\.experts\.(?:\d+\.|mlp\.)|\.(?:input|output)_linear\.")
 _DEVIATION = 0.02  # of the weights of random routers
-
-
-@dataclass(frozen=True)
-class InitialState:
-    """Initial state of routers: the seed of random ones, or each layer's router."""
-
-    seed: int = 0
-    routers: Mapping[int, TensorSpec] | None = None
-
-    def router(self, layer: int, shape: tuple[int, int], dtype: str) -> TensorSpec:
-        """Return the router of a layer."""
-        if self.routers is not None:
-            return self.routers[layer]
-        seed = stable_seed(self.seed, "router", layer)
-        return Normal("router", shape, dtype, deviation=_DEVIATION, seed=seed)
 
 
 def refuse_dense(dense: DenseModel) -> None:
@@ -79,9 +64,9 @@ def routed_tensors(
     members: Sequence[DenseModel],
     routing: LayerRouting,
     target: RoutedTarget,
-    beginning: InitialState,
+    seed: int = 0,
 ) -> Iterator[TensorSpec]:
-    """Yield the tensors of the routed model, in the dense model's order.
+    """Yield the tensors of the routed model, in the dense model's order, with routers drawn by `seed`.
 
     Each of `members` gives one expert; a single member, which may be `dense` itself, gives all experts.
 
@@ -96,9 +81,7 @@ def routed_tensors(
             yield from target.replace_tensor(dense, spec)
         elif block[0] not in started_layers:
             started_layers.add(block[0])
-            yield from target.block(
-                dense, _plan_block(block[0], dense, members, routing, beginning)
-            )
+            yield from target.block(dense, _plan_block(block[0], dense, members, routing, seed))
 
 
 def _require_blocks(models: Sequence[DenseModel], routing: LayerRouting) -> None:
@@ -117,19 +100,20 @@ def _plan_block(
     dense: DenseModel,
     members: Sequence[DenseModel],
     routing: LayerRouting,
-    beginning: InitialState,
+    seed: int,
 ) -> RoutedBlock:
     path, specs = dense.blocks[layer]
     expert_sources = members if len(members) > 1 else [*members] * routing.experts
     experts = [{name: one.blocks[layer][1][name] for name in specs} for one in expert_sources]
     dtype = next(iter(specs.values())).dtype
-    router = beginning.router(layer, (routing.experts, dense.width), dtype)
+    shape, layer_seed = (routing.experts, dense.width), stable_seed(seed, "router", layer)
+    router = Normal("router", shape, dtype, deviation=_DEVIATION, seed=layer_seed)
     return RoutedBlock(path, router, experts)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of an upcycled model: the models, the routing, the format, and the initial weights.
+    """Plan of an upcycled model: the models, the routing, the format, and the seed of the routers.
 
     `content` has the fingerprints of the models.
     """
@@ -138,24 +122,18 @@ class Plan:
     members: Sequence[DenseModel]
     routing: LayerRouting
     target: RoutedTarget
-    beginning: InitialState
+    seed: int
     content: Sequence[str]
 
     @property
     def tensors(self) -> list[TensorSpec]:
         """The tensors of the result."""
-        return [
-            *routed_tensors(self.dense, self.members, self.routing, self.target, self.beginning)
-        ]
+        return [*routed_tensors(self.dense, self.members, self.routing, self.target, self.seed)]
 
     @property
     def key(self) -> list[object]:
         """All that decides the bytes, as JSON values."""
-        beginning = self.beginning
-        return [
-            *(self.target.name, repr(self.routing), list(self.content)),
-            *(beginning.seed, beginning.routers is not None),
-        ]
+        return [self.target.name, repr(self.routing), list(self.content), self.seed]
 
 
 def build(plan: Plan, workspace: Workspace) -> list[TensorSpec]:
@@ -186,7 +164,6 @@ def describe_result(plan: Plan, tensors: Sequence[TensorSpec]) -> dict[str, Any]
         "experts": routing.experts,
         "top_k": routing.top_k,
         "normalize_gates": routing.normalize_gates,
-        "router": "random" if plan.beginning.routers is None else "states",
         "parameters": {"all": total_count, "active": active_count},
     }
 

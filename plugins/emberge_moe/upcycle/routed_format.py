@@ -118,7 +118,6 @@ class RoutedFormat(RoutedTarget):
             if match is None:
                 continue
             path, layer = match[1], int(match[2])
-            result.routers[layer] = spec
             result.experts[layer] = experts = []
             for number in range(spec.shape[0]):
                 start = f"{path}experts.{number}."

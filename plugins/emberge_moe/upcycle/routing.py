@@ -49,11 +49,10 @@ class RoutedBlock:
 class RestoredTensors:
     """A routed model's tensors under the dense model's names and shapes.
 
-    `experts` has for each layer its experts' tensors by the dense tensors' full names. `routers` has each
-    layer's router, and `other_tensors` all other tensors of the dense model.
+    `experts` has for each layer its experts' tensors by the dense tensors' full names, and `other_tensors`
+    all other tensors of the dense model.
     """
 
-    routers: dict[int, TensorSpec] = field(default_factory=dict)
     experts: dict[int, Sequence[Mapping[str, TensorSpec]]] = field(default_factory=dict)
     other_tensors: list[TensorSpec] = field(default_factory=list)
 

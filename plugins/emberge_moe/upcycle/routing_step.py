@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from emberge import (
-    Backbone,
     CheckpointError,
     Count,
     EmbergeError,
@@ -17,14 +16,12 @@ from emberge import (
     Step,
     WholeNumber,
     Workspace,
-    component,
 )
 from emberge.model_folder import Checkpoint
 
 from emberge_moe.upcycle.dense_model import DenseModel
 from emberge_moe.upcycle.nomic_v2 import measure_lost_bias
 from emberge_moe.upcycle.plan import (
-    InitialState,
     Plan,
     build,
     choose_target,
@@ -45,7 +42,7 @@ from emberge_moe.upcycle.routing import (
 class RoutingStep(Step):
     """Step that puts experts and routers in place of a dense model's feed-forward blocks.
 
-    A subclass adds the options that name the dense models and the router.
+    A subclass adds the options that name the dense models.
     """
 
     produces = "model"
@@ -61,8 +58,6 @@ class RoutingStep(Step):
     """A format for other programs."""
     allow_bias_loss: bool = False
     """Lose the biases that the format of `export` has no place for."""
-    backbone: Backbone = component("text_encoder", pooling="last")
-    """Encoder that the models are measured with; by its hidden states, so the pooling does not matter."""
     seed: WholeNumber | None = None
     """Seed of routers; by default the recipe's."""
 
@@ -87,8 +82,6 @@ class RoutingStep(Step):
             yield from self._check_routing(DenseModel(Checkpoint(folder)), context)
         except EmbergeError as error:
             yield context.problem(str(error), option)
-        for message in self.backbone.describe(folder).problems:
-            yield context.problem(message, "backbone")
 
     def _check_routing(self, dense: DenseModel, context: Preflight) -> Iterator[Problem]:
         refuse_dense(dense)
@@ -103,7 +96,7 @@ class RoutingStep(Step):
             yield context.problem(str(error), "export")
             return
         if dense.checkpoint.has_weights:
-            specs = [*routed_tensors(dense, [dense], routing, target, InitialState())]
+            specs = [*routed_tensors(dense, [dense], routing, target)]
             context.note("upcycling", summary(dense, target, routing, specs))
 
     def _plan_routing(self, dense: DenseModel) -> LayerRouting:

@@ -17,7 +17,7 @@ from emberge import (
 from emberge.model_folder import Checkpoint
 
 from emberge_moe.upcycle.dense_model import DenseModel
-from emberge_moe.upcycle.plan import InitialState, Plan
+from emberge_moe.upcycle.plan import Plan
 from emberge_moe.upcycle.routing_step import RoutingStep
 
 
@@ -61,8 +61,7 @@ class Upcycle(RoutingStep):
         with workspace.whole_model(model) as folder:
             dense = DenseModel(Checkpoint(folder))
             routing, target = self.choose_routing(dense)
-            beginning = InitialState(workspace.seed)
-            plan = Plan(dense, [dense], routing, target, beginning, [model.fingerprint])
+            plan = Plan(dense, [dense], routing, target, workspace.seed, [model.fingerprint])
             facts = self.build_routed(plan, workspace)
         return Artifact(
             kind="model",

@@ -12,8 +12,6 @@ import torch
 from emberge import (
     Artifact,
     CheckpointError,
-    DataEntry,
-    DataRef,
     ModelRef,
     Plugins,
     StepRef,
@@ -21,7 +19,6 @@ from emberge import (
 )
 from emberge.contracts import Reference
 from emberge.model_folder import Checkpoint
-from emberge.tensor_files import TensorSpec
 from emberge_encoder import TextEncoder
 from emberge_moe.balance import Loads, RouterHealth
 from emberge_moe.downcycle_step import Downcycle, RoutedModel, read_load
@@ -29,17 +26,10 @@ from emberge_moe.rope import Rope, rotary_config, rotary_tensors
 from emberge_moe.routed import Routed
 from emberge_moe.routers import ROUTERS, RouterTaps
 from emberge_moe.upcycle.dense_model import DenseModel, is_routed
-from emberge_moe.upcycle.expert_tensors import FilledTensor
 from emberge_moe.upcycle.mix_experts_step import MixExperts
 from emberge_moe.upcycle.native import NATIVE, ORIGIN
 from emberge_moe.upcycle.nomic_v2 import NOMIC_V2
-from emberge_moe.upcycle.plan import InitialState, Plan, choose_target, refuse_dense, routed_tensors
-from emberge_moe.upcycle.probe import (
-    MOST_TEXTS,
-    block_inputs,
-    open_model,
-    probe_texts,
-)
+from emberge_moe.upcycle.plan import Plan, choose_target, refuse_dense, routed_tensors
 from emberge_moe.upcycle.routed_format import (
     ROUTED,
 )
@@ -55,7 +45,6 @@ from tests.support.watched import SIZE, assert_built_as_promised
 
 TEXTS = ["open a file", "sort the list"]
 UNEVEN = ["open a file", "sort the list of a file"]
-LAST = TextEncoder(pooling="last")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -74,7 +63,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for kind in ("bert", "qwen3"):
         dense(root / kind, kind)
     bench = Bench(root / "run", provenance={"fingerprint": "of the run"})
-    step = Upcycle(model=ModelRef(str(root / "bert")), experts=4, backbone=LAST)
+    step = Upcycle(model=ModelRef(str(root / "bert")), experts=4)
     step.run(bench)
     (root / "routed").symlink_to(bench.folder)
     return root
@@ -102,7 +91,6 @@ def test_a_routed_model_is_built_as_every_checkpoint(models: Path, tmp_path: Pat
     folder = models / "bert"
     step = Upcycle(
         model=ModelRef(str(folder)),
-        backbone=LAST,
         experts=4,
         top_k=3,
         normalize_gates=False,
@@ -202,9 +190,7 @@ def test_averaged_experts_are_built_as_every_checkpoint(models: Path, tmp_path: 
         parents=(str(folder),),
         details={
             "made_by": "averaging the experts of",
-            "downcycled": {
-                **{"from": "emberge_routed", "to": "bert", "layers": [1], "weights": "equal"}
-            },
+            "downcycled": {**{"from": "emberge_routed", "to": "bert", "layers": [1]}},
         },
     )
     assert not (tmp_path / "out" / "modeling_emberge_routed.py").exists()
@@ -224,9 +210,7 @@ def test_the_load_of_experts_is_in_the_artifact(models: Path, tmp_path: Path) ->
     rows = [{"name": f"load/1/{i}", "value": 9.0} for i in range(4)]
     rows += [{"name": f"load/1/{i}", "value": value} for i, value in enumerate(logged)]
     (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    step = Downcycle(
-        model=ModelRef(str(models / "routed")), weights="load", load_of=StepRef("$trained")
-    )
+    step = Downcycle(model=ModelRef(str(models / "routed")), load_of=StepRef("$trained"))
     details = step.run(Trained(tmp_path / "run")).details["downcycled"]
     assert details["load"] == {"1": logged}
 
@@ -242,7 +226,7 @@ def test_checks_count_parameters(models: Path, tmp_path: Path) -> None:
     size = size_of(models / "bert")
     notes = {"downcycling": [f"bert with {size:,} parameters"]}
     assert context.notes == notes
-    step = Upcycle(model=ModelRef(str(models / "bert")), experts=4, backbone=LAST)
+    step = Upcycle(model=ModelRef(str(models / "bert")), experts=4)
     context = Glance()
     assert list(step.check(context)) == []
     after = load_file(models / "routed" / "model.safetensors")
@@ -261,19 +245,14 @@ def test_checks_count_parameters(models: Path, tmp_path: Path) -> None:
 def test_the_key_changes_with_all_that_decides_the_bytes(models: Path) -> None:
     one = of(models / "bert")
     routing = LayerRouting(3, (1,), 4, 2)
-    router: dict[int, TensorSpec] = {1: FilledTensor("router", (4, 32), "float32")}
     plans = [
-        Plan(one, [one], routing, ROUTED, InitialState(), ("a",)),
-        Plan(one, [one], routing, ROUTED, InitialState(), ("b",)),
-        Plan(one, [one], routing, NOMIC_V2, InitialState(), ("a",)),
-        Plan(one, [one], LayerRouting(3, (1,), 4, 1), ROUTED, InitialState(), ("a",)),
-        Plan(one, [one], routing, ROUTED, InitialState(seed=1), ("a",)),
-        Plan(one, [one], routing, ROUTED, InitialState(routers=router), ("a",)),
+        Plan(one, [one], routing, ROUTED, 0, ("a",)),
+        Plan(one, [one], routing, ROUTED, 0, ("b",)),
+        Plan(one, [one], routing, NOMIC_V2, 0, ("a",)),
+        Plan(one, [one], LayerRouting(3, (1,), 4, 1), ROUTED, 0, ("a",)),
+        Plan(one, [one], routing, ROUTED, 1, ("a",)),
     ]
     assert len({json.dumps(plan.key) for plan in plans}) == len(plans)
-    routers = [plan.beginning.router(1, (4, 32), "float32") for plan in plans]
-    assert routers[0].shape == (4, 32)
-    assert routers[-1] is router[1]
 
 
 # ── formats ─────────────────────────────────────────────────────────────────────────────────────
@@ -380,10 +359,8 @@ def test_a_dense_model_knows_its_blocks(models: Path) -> None:
         f"{name}.dense.{part}" for name in ("intermediate", "output") for part in ("weight", "bias")
     }
     assert one.block_of("embeddings.LayerNorm.weight") is None
-    assert one.entered(2) == "encoder.layer.2.intermediate"
-    assert of(models / "qwen3").entered(1) == "layers.1.mlp"
     layers = LayerRouting(3, (1,), 4, 2)
-    names = [spec.name for spec in routed_tensors(one, [one], layers, ROUTED, InitialState())]
+    names = [spec.name for spec in routed_tensors(one, [one], layers, ROUTED)]
     assert names.count("encoder.layer.1.router.weight") == 1
     assert sum(".experts." in name for name in names) == 16
     assert len(names) == len(set(names)) == len(one.checkpoint.specs) - 4 + 17
@@ -397,8 +374,6 @@ BAD: list[tuple[type, dict[str, Any], str]] = [
     (Upcycle, {"model": MODEL, "experts": 4, "top_k": 5}, "'top_k' is 5, and there are 4 experts"),
     (MixExperts, {"models": PAIR[:1]}, "'models' has 1; a router needs at least 2"),
     (MixExperts, {"models": PAIR, "top_k": 3}, "'top_k' is 3, and there are 2 experts"),
-    (Downcycle, {"model": MODEL, "weights": "load"}, "go together"),
-    (Downcycle, {"model": MODEL, "load_of": StepRef("$a")}, "go together"),
 ]
 
 
@@ -425,38 +400,6 @@ def test_layers_are_read_from_options() -> None:
     routing = LayerRouting(4, (1, 3), 8, 2)
     assert (routing.complete, routing.dense_layers) == (False, [0, 2])
     assert LayerRouting(1, (0,), 8, 2).complete
-
-
-# ── probe sets ──────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_probe_set_takes_turns_and_has_no_text_twice(tmp_path: Path) -> None:
-    rows = {"a": [("1", "2"), ("3", "1"), ("5", "6")], "b": [("7", "2")]}
-    for name, pairs in rows.items():
-        lines = [json.dumps({"anchor": one, "positive": two}) for one, two in pairs]
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
-    entries = [
-        DataEntry(path=DataRef(str(tmp_path / f"{n}.jsonl")), task="retrieval") for n in rows
-    ]
-    assert probe_texts(entries, Bench(tmp_path)) == ["1", "2", "7", "3", "5", "6"]
-    many = [json.dumps({"anchor": f"a{i}", "positive": f"p{i}"}) for i in range(MOST_TEXTS)]
-    (tmp_path / "a.jsonl").write_text("\n".join(many))
-    found = probe_texts(entries[:1], Bench(tmp_path / "many"))
-    assert (len(found), found[-1]) == (256, "p127")
-
-
-def test_inputs_of_blocks_are_taken_at_one_module(models: Path, tmp_path: Path) -> None:
-    embedder = open_model(models / "bert", TextEncoder(), Bench(tmp_path))
-    found = list(block_inputs(embedder, {1: "encoder.layer.1.intermediate"}, TEXTS))
-    assert {layer for layer, _ in found} == {1}
-    assert sum(len(states) for _, states in found) == sum(
-        len(text.ids) for text in embedder.tokenise(TEXTS)
-    )
-    assert all(states.shape[1] == 32 for _, states in found)
-    for path, count in (("nowhere", 0), ("dense", 9)):
-        with pytest.raises(CheckpointError, match=f"has {count} modules '{path}'"):
-            list(block_inputs(embedder, {1: path}, TEXTS))
-    assert not any(module._forward_pre_hooks for module in embedder.encoder.module.modules())
 
 
 # ── routers in a training ───────────────────────────────────────────────────────────────────────

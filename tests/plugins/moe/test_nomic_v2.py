@@ -15,7 +15,7 @@ from emberge.recipes import Recipe
 from emberge_encoder import TextEncoder
 from emberge_moe.upcycle.dense_model import DenseModel
 from emberge_moe.upcycle.nomic_v2 import NOMIC_V2
-from emberge_moe.upcycle.plan import InitialState, routed_tensors
+from emberge_moe.upcycle.plan import routed_tensors
 from emberge_moe.upcycle.routing import LayerRouting, choose_layers
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -60,7 +60,7 @@ def nomic(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_sizes_are_those_of_nomic_embed_v2(tmp_path: Path) -> None:
     source = DenseModel(Checkpoint(headers_of_base(tmp_path / "base")))
     routing = LayerRouting(12, choose_layers("alternate", 12), 8, 2, normalize_gates=False)
-    tensors = [*routed_tensors(source, [source], routing, NOMIC_V2, InitialState())]
+    tensors = [*routed_tensors(source, [source], routing, NOMIC_V2)]
     sizes = {one.name: one.elements for one in tensors}
     experts = sum(size for name, size in sizes.items() if ".experts.mlp." in name)
 

@@ -21,7 +21,6 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from tests.support import tiny
 from tests.support.result_folders import folders
 from tests.support.routable import dense
 from tests.support.tolerance import exactly
@@ -190,28 +189,21 @@ MEMBERS = "models: [./a, ./b, ./c], top_k: 1"
 
 @pytest.fixture(scope="module")
 def members(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three models beside a dense one, with texts for each; do not write into them."""
+    """Three models beside a dense one; do not write into them."""
     place = tmp_path_factory.mktemp("members")
     (place / "dense").symlink_to(bert)
     for number, name in enumerate("abc"):
         dense(place / name, "bert", seed=number + 1)
-        rows = [{"anchor": word, "positive": word} for word in tiny.WORDS[number::3]]
-        (place / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
     return place
 
 
 @pytest.fixture(scope="module")
 def mixed(members: Path) -> dict[str, Path]:
-    """Experts of the members by their own texts, by others' and with a base, and a merge with it."""
-    probes = {
-        order: ", ".join(f"{{path: ./{name}.jsonl, task: retrieval}}" for name in order)
-        for order in ("abc", "bca")
-    }
+    """Experts of the members, without a base and with one, and a merge with it."""
     ties = "base: ./dense, strategy: {ties: {density: 0.3}}"
     return ran(
         members,
-        own=f"mix_experts: {{{MEMBERS}, probe: [{probes['abc']}]}}",
-        others=f"mix_experts: {{{MEMBERS}, probe: [{probes['bca']}]}}",
+        own=f"mix_experts: {{{MEMBERS}}}",
         based=f"mix_experts: {{{MEMBERS}, {ties}}}",
         merged=f"merge: {{models: [./a, ./b, ./c], {ties}}}",
     )
@@ -227,20 +219,8 @@ def test_each_member_gives_an_expert_and_the_rest_is_merged(
     name = "encoder.layer.0.output.dense.weight"
     mean = sum(one[name].double() for one in own) / 3
     assert torch.allclose(found[name].double(), mean, atol=1e-7)
-    # Rows are the experts' own states without what all share, as long as rows that are drawn.
-    lengths = found[ROUTER].norm(dim=1)
-    assert torch.allclose(lengths, torch.full((3,), 0.02 * 32**0.5), rtol=1e-5)
-    assert facts(mixed["own"])["router"] == "states"
-    others = tensors(mixed["others"])[ROUTER]
-    assert not torch.allclose(found[ROUTER], others, rtol=0.01), "they follow the texts"
     # With a base, the rest is what a merge makes of the members.
     assert torch.equal(tensors(mixed["based"])[name], tensors(mixed["merged"])[name])
-
-
-def test_routers_from_states_need_texts_of_each_member_or_of_all(members: Path) -> None:
-    assert refused(members, MEMBERS, "mix_experts") == ""
-    two = "probe: [{path: ./a.jsonl, task: retrieval}, {path: ./b.jsonl, task: retrieval}]"
-    assert "for each of the 3 experts" in refused(members, f"{MEMBERS}, {two}", "mix_experts")
 
 
 def test_members_of_other_shapes_and_vocabularies_are_refused(members: Path, place: Path) -> None:

@@ -47,7 +47,7 @@ TRAINED = """
   merged:
     merge: {models: [$first, $second]}
   back:
-    downcycle: {model: $merged, weights: load, load_of: $first}
+    downcycle: {model: $merged, load_of: $first}
 """
 
 
