@@ -216,7 +216,8 @@ class MeanLoss(BatchOptions, Evaluator):
     def _check_guides(self, context: Preflight) -> Iterator[Problem]:
         guides = (loss.guided_by for loss in self._list_losses() if isinstance(loss, Loss))
         for guide in (guide for guide in guides if guide is not None):
-            for folder in filter(None, map(context.model, guide.models)):
+            folder = context.model(guide.model)
+            if folder is not None:
                 problems = guide.choose_backbone(self.backbone).describe(folder).problems
                 for message in problems or TextLimit.read(folder).problems(guide.max_length):
                     yield context.problem(f"guide: {message}", "evaluators")
@@ -260,7 +261,7 @@ class MeanLoss(BatchOptions, Evaluator):
             info.negatives,
             {name: value for name, value in vars(self).items() if name != "data"},
             self._list_samplers(workspace),
-            [workspace.model(model).fingerprint for guide in guides for model in guide.models],
+            [workspace.model(guide.model).fingerprint for guide in guides],
             version("emberge"),
         )
         return hashlib.sha256(repr(decisive).encode()).hexdigest()

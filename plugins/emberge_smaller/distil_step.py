@@ -1,9 +1,9 @@
-"""The `distil` step: a smaller model that learns from the embeddings of one or several teachers."""
+"""The `distil` step: a smaller model that learns from the embeddings of a teacher."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,20 +32,14 @@ from emberge_smaller.student import Student
 
 @dataclass(frozen=True, kw_only=True)
 class Distil(FitOptions, Step):
-    """Train a student to give texts the embeddings of its teachers, without labels, pairs or negatives.
+    """Train a student to give texts the embeddings of its teacher, without labels, pairs or negatives.
 
     The texts are those of the data, queries and documents alike; files of single texts (`task: text`) are as
-    good as pairs. The teachers embed each text once. Their embeddings are kept on disk and found by later
-    students with the same teachers and data. The training is that of the step `train`, at any number of ranks
-    and with its options, except `evaluate`; the teachers are the guide of each loss
-    that lacks one. The default loss is
-    `embedding_distillation` (LEAF: Vujanic and Rueckstiess, 2025, arXiv:2509.12539). A student of some layers
-    of its teacher that keeps the last one begins nearest to the teacher (step `cut_layers`).
-
-    Several teachers are an ensemble. If they share a space, being trained from one base, their vectors of
-    length one are averaged; the space is the first teacher's. Of teachers of different spaces only the scores
-    can be averaged, for losses of scores: `similarity_distillation`, or `kl_distillation` for data with
-    negatives.
+    good as pairs. The teacher embeds each text once. Its embeddings are kept on disk and found by later
+    students with the same teacher and data. The training is that of the step `train`, at any number of ranks
+    and with its options, except `evaluate`; the teacher is the guide of each loss that lacks one. The default
+    loss is `embedding_distillation` (LEAF: Vujanic and Rueckstiess, 2025, arXiv:2509.12539). A student of
+    some layers of its teacher that keeps the last one begins nearest to the teacher (step `cut_layers`).
 
     With `embedding_distillation` a student learns the teacher's space, so that its queries can search
     documents that the teacher embedded. If the size of its vectors differs from the teacher's, give a
@@ -54,7 +48,7 @@ class Distil(FitOptions, Step):
     Example:
         small:
           distil:
-            teachers: ./boom
+            teacher: ./boom
             student: {layers: [1, 3, 5]}
             data: {path: ./texts.jsonl, task: text}
     """
@@ -63,21 +57,21 @@ class Distil(FitOptions, Step):
     every_rank = True
     loads = ("torch",)
 
-    teachers: tuple[ModelRef, ...]
-    """One teacher, or an ensemble; the first one decides the space."""
+    teacher: ModelRef
+    """The model whose embeddings are learned."""
     student: Student
-    """Model from which the student begins: `{model: …}`, or of the first teacher `{layers: [1, 3, 5]}` or
+    """Model from which the student begins: `{model: …}`, or of the teacher `{layers: [1, 3, 5]}` or
     `{layers: 3}`."""
     data: tuple[DataEntry, ...]
     """Files, catalogues or steps that make data; labels and scores are not read."""
     loss: PerDataset[tuple[Loss, ...]] = component("embedding_distillation")
-    """A weighted sum of losses for every task or dataset, which get the teachers as their guide."""
+    """A weighted sum of losses for every task or dataset, which get the teacher as their guide."""
     sampler: tuple[Sampler, ...] = component("batch_shuffle")
     """A chain that selects rows and, last, groups them into batches."""
     backbone: Backbone = component("text_encoder")
     """Backbone of the student."""
     teacher_backbone: Backbone = component("text_encoder")
-    """Backbone of the teachers, which read as many tokens of a text as `max_length` says by default."""
+    """Backbone of the teacher, which reads as many tokens of a text as `max_length` says by default."""
     learning_rate: NonNegative = 1e-4
     """The highest learning rate, reached at the end of the warm-up. For static models 3e-3 is usual."""
     seed: WholeNumber | None = None
@@ -85,13 +79,8 @@ class Distil(FitOptions, Step):
     trackers: tuple[str, ...] = ()
     """Trackers that get the logged numbers too, as in `train`."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.teachers:
-            raise ValueError("teachers names no model")
-
     def check(self, context: Preflight) -> Iterable[Problem]:
-        for message in self.student.find_problems(context, self.teachers[0]):
+        for message in self.student.find_problems(context, self.teacher):
             yield context.problem(message, "student")
         yield from self._check_losses(context)
         if self.backbone.leaves_adapter:
@@ -100,80 +89,58 @@ class Distil(FitOptions, Step):
                 "lora: {fold: true}",
                 "backbone",
             )
-        problems_of_teachers = list(self._check_teachers(context))
-        yield from problems_of_teachers
-        if problems_of_teachers:
+        problems_of_teacher = list(self._check_teacher(context))
+        yield from problems_of_teacher
+        if problems_of_teacher:
             return  # the training would report them again as those of its guide
-        training = self._build_training(context.plugins, self.student.template(self.teachers))
+        training = self._build_training(context.plugins, self.student.template(self.teacher))
         yield from training.check(context)
 
     def _check_losses(self, context: Preflight) -> Iterator[Problem]:
-        """Yield a problem if no loss has the teachers as its guide."""
+        """Yield a problem if no loss has the teacher as its guide."""
         guide = self._build_guide()
         losses = _list_losses(_with_guide(self.loss, guide))
         if not any(loss.guided_by == guide for loss in losses):
             yield context.problem(
-                "no loss reads the teachers; take embedding_distillation, similarity_distillation or "
+                "no loss reads the teacher; take embedding_distillation, similarity_distillation or "
                 "kl_distillation",
                 "loss",
             )
 
-    def _check_teachers(self, context: Preflight) -> Iterator[Problem]:
-        widths = []
-        for teacher in self.teachers:
-            folder = context.whole_model(teacher)
-            if teacher.adapter is not None:
-                yield context.problem(
-                    f"{teacher}: a teacher is a whole model; merge the adapter into its base first",
-                    "teachers",
-                )
-            if folder is not None:
-                facts = self.teacher_backbone.describe(folder)
-                widths.append(facts.dimension)
-                longest = self.max_length.default
-                for message in facts.problems or TextLimit.read(folder).problems(longest):
-                    yield context.problem(f"{teacher}: {message}", "teachers")
-        yield from self._check_spaces(context, widths)
-
-    def _check_spaces(self, context: Preflight, widths: Sequence[int | None]) -> Iterator[Problem]:
-        """Yield a problem if teachers are known to be of different spaces, and their vectors are learned."""
-        known_widths = {width for width in widths if width is not None}
-        if len(known_widths) < 2 or not self._compares_vectors():
-            return
-        sizes = " and ".join(f"{width:,}" for width in sorted(known_widths))
-        yield context.problem(
-            f"the teachers have vectors of {sizes} numbers, so they share no space; take a loss of scores: "
-            "similarity_distillation",
-            "teachers",
-        )
-
-    def _compares_vectors(self) -> bool:
-        return any(loss.compares_with_guide for loss in _list_losses(self.loss))
+    def _check_teacher(self, context: Preflight) -> Iterator[Problem]:
+        folder = context.whole_model(self.teacher)
+        if self.teacher.adapter is not None:
+            yield context.problem(
+                f"{self.teacher}: a teacher is a whole model; merge the adapter into its base first",
+                "teacher",
+            )
+        if folder is not None:
+            facts, longest = self.teacher_backbone.describe(folder), self.max_length.default
+            for message in facts.problems or TextLimit.read(folder).problems(longest):
+                yield context.problem(f"{self.teacher}: {message}", "teacher")
 
     def _build_guide(self) -> Guide:
-        """Return the teachers as the guide of losses."""
+        """Return the teacher as the guide of losses."""
         return Guide(
-            model=self.teachers[0],
-            ensemble=self.teachers[1:],
-            combine="vectors" if self._compares_vectors() else "scores",
+            model=self.teacher,
             backbone=self.teacher_backbone,
             max_length=self.max_length.default,
             ahead=True,
         )
 
     def _build_training(self, plugins: Any, model: ModelRef) -> Step:
-        """Return the step `train` of the student in the folder `model`, guided by the teachers."""
+        """Return the step `train` of the student in the folder `model`, guided by the teacher."""
         losses = _with_guide(self.loss, self._build_guide())
         training: Step = plugins.find("train", "step").build_like(self, model=model, loss=losses)
         return training
 
     def run(self, workspace: Workspace) -> Artifact:
-        teachers = [workspace.model(teacher) for teacher in self.teachers]
-        begins_at = self.student.template(self.teachers)
+        teacher = workspace.model(self.teacher)
+        begins_at = self.student.template(self.teacher)
         base = workspace.model(begins_at)
         model = self.student.model
         if model is None:
-            folder = self.student.locate(workspace, self.teachers[0])
+            folder = self.student.locate(workspace, self.teacher)
             # A relative path without a dot would be the name of a model on a hub.
             model = ModelRef(str(folder.resolve()))
         artifact = self._build_training(workspace.plugins, model).run(workspace)
@@ -181,14 +148,14 @@ class Distil(FitOptions, Step):
             "made_by": "distilling",
             **base.as_base(begins_at),
             "distilled": {
-                "teachers": [one.name for one in teachers],
+                "teacher": teacher.name,
                 "student": str(self.student),
             },
         }
         return dataclasses.replace(
             artifact,
-            # The base's reference is among the details; those of teachers are their names, to be found by.
-            parents=(base.name, *(one.text for one in self.teachers if one != begins_at)),
+            # The base's reference is among the details; that of the teacher is its name, to be found by.
+            parents=(base.name, *((self.teacher.text,) if self.teacher != begins_at else ())),
             details={**artifact.details, **details},
         )
 

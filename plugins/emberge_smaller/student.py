@@ -23,7 +23,7 @@ from emberge_smaller.layers import LayerStack, cut_layers
 
 @dataclass(frozen=True, kw_only=True)
 class Student:
-    """Model from which a student begins: a `model`, or some `layers` of the first teacher.
+    """Model from which a student begins: a `model`, or some `layers` of the teacher.
 
     `model` may be any encoder, with its own tokenizer and size: a small model, a static model, or the dense
     form of a mixture of experts (step `downcycle`). `layers` are numbers of layers from 0, or how many to
@@ -35,11 +35,11 @@ class Student:
 
     def __post_init__(self) -> None:
         if (self.model is None) == (self.layers is None):
-            raise ValueError("a student is either a 'model' or 'layers' of the first teacher")
+            raise ValueError("a student is either a 'model' or 'layers' of the teacher")
 
-    def template(self, teachers: tuple[ModelRef, ...]) -> ModelRef:
+    def template(self, teacher: ModelRef) -> ModelRef:
         """Return the model that has the student's tokenizer, modules and size of embeddings."""
-        return self.model if self.model is not None else teachers[0]
+        return self.model if self.model is not None else teacher
 
     def find_problems(self, context: Preflight, teacher: ModelRef) -> Iterator[str]:
         """Yield a problem if the layers cannot be cut from the teacher."""

@@ -169,15 +169,14 @@ class Train(FitOptions, Step):
                     "loss",
                 )
                 continue
-            folders = [context.model(model) for model in loss.guided_by.models]
-            for folder in filter(None, folders):
-                problems = backbone.describe(folder).problems
-                for message in problems or TextLimit.read(folder).problems(
-                    loss.guided_by.max_length
-                ):
-                    yield context.problem(f"guide: {message}", "loss")
-            if loss.compares_with_guide and folders[0] is not None:
-                yield from self._check_width(context, loss, folders[0])
+            folder = context.model(loss.guided_by.model)
+            if folder is None:
+                continue
+            problems = backbone.describe(folder).problems
+            for message in problems or TextLimit.read(folder).problems(loss.guided_by.max_length):
+                yield context.problem(f"guide: {message}", "loss")
+            if loss.compares_with_guide:
+                yield from self._check_width(context, loss, folder)
 
     def _check_width(self, context: Preflight, loss: Loss, folder: Path) -> Iterator[Problem]:
         """Yield a problem if the guide's vectors have another size than the model's."""

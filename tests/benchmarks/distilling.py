@@ -130,7 +130,7 @@ def main() -> None:
     plugins = emberge.load_plugins()
     steps = read_steps(seeds)
     distil = steps["three"]["distil"]
-    teacher = distil["teachers"]
+    teacher = distil["teacher"]
     trained = {name: steps[name] for name in ("three_cut", "three")}
     emberge.run_recipe({"seed": 0, "steps": trained}, options.out, plugins)
     peers = [options.out.with_name(f"{options.out.name}-peer-{seed}") for seed in seeds]

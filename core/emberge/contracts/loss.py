@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from emberge.contracts.backbone import Backbone, EncoderFacts
 from emberge.contracts.dataset import DatasetInfo
@@ -25,32 +25,20 @@ COLUMNS = frozenset({"anchor", "positive", "negative"})
 
 @dataclass(frozen=True, kw_only=True)
 class Guide:
-    """One or several frozen models; a loss gets their embeddings of each batch beside the trained model's.
+    """A frozen model; a loss gets its embeddings of each batch beside the trained model's.
 
     `backbone` loads `model`; by default it is a backbone of the training's kind with default options. Texts
     get the guide's own prompts, if it has any, and are cut to `max_length` tokens, by default the guide's own
     limit.
 
-    With an `ensemble` of further models, the embeddings are combined, each scaled to length one. With
-    `combine: vectors` they are the mean of the models' vectors, scaled to length one again; the models must
-    then share a space. With `combine: scores` the cosine of two embeddings is the mean of the models'
-    cosines, whatever their spaces are; only losses that read the guide's scores can use them.
-
     With `ahead` all texts of the data are embedded before the first step. Their embeddings are kept on disk,
-    where later trainings with the same models and data find them.
+    where later trainings with the same model and data find them.
     """
 
     model: ModelRef
     backbone: Backbone | None = None
     max_length: TextLength | None = None
-    ensemble: tuple[ModelRef, ...] = ()
-    combine: Literal["vectors", "scores"] = "vectors"
     ahead: bool = False
-
-    @property
-    def models(self) -> tuple[ModelRef, ...]:
-        """All models of the guide, the one that decides the space first."""
-        return (self.model, *self.ensemble)
 
     def choose_backbone(self, trained: Backbone) -> Backbone:
         """Return the guide's backbone, by default one of the class of `trained`."""
@@ -364,9 +352,11 @@ def kind_problems(losses: Sequence[AnyLoss], info: DatasetInfo) -> Iterator[str]
     """Yield reasons why losses do not fit a dataset: pairs, or single texts.
 
     Single texts need losses over tokens, or losses of embeddings that take single texts, but not both. Losses
-    that lack a guide, or compare embeddings with a guide of scores, fit no dataset.
+    that lack a guide fit no dataset.
     """
-    yield from _guide_problems(losses)
+    for loss in losses:
+        if isinstance(loss, Loss) and loss.lacks_guide:
+            yield f"loss {type(loss).__name__} needs a guide; name its model: guide: {{model: …}}"
     if cuts_windows(losses, info) and not all(isinstance(loss, TokenLoss) for loss in losses):
         yield (
             f"dataset '{info.name}' (text) has losses over tokens and others in one sum; give it the ones, "
@@ -428,20 +418,6 @@ def prediction_problems(
         yield from prediction.hidden
     if any(loss.causal for loss in over_tokens):
         yield from prediction.causal
-
-
-def _guide_problems(losses: Sequence[AnyLoss]) -> Iterator[str]:
-    """Yield a problem for each loss without the guide that it needs, or with one that only has scores."""
-    for loss in (any_loss for any_loss in losses if isinstance(any_loss, Loss)):
-        guide = loss.guided_by
-        if loss.lacks_guide:
-            yield f"loss {type(loss).__name__} needs a guide; name its model: guide: {{model: …}}"
-        if guide is not None and guide.combine == "scores" and loss.compares_with_guide:
-            yield (
-                f"loss {type(loss).__name__} compares embeddings with its guide's, which has scores alone "
-                "(combine: scores); give it models of one space, or take a loss of scores such as "
-                "similarity_distillation"
-            )
 
 
 def score_problems(losses: Sequence[AnyLoss], info: DatasetInfo) -> Iterator[str]:

@@ -16,7 +16,7 @@ class GuidedLoss(Loss):
     """Loss of a model's embeddings and its guide's, which is the teacher, on pairs or single texts."""
 
     guide: Guide | None = None
-    """The teacher; in a step `distil`, its teachers."""
+    """The teacher, as of a step `distil`."""
 
     @property
     def guided_by(self) -> Guide | None:

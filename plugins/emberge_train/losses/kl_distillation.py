@@ -28,7 +28,7 @@ class KLDistillation(Loss):
     al., 2015, arXiv:1503.02531). By default each rank compares only its own rows.
 
     With a `guide`, which is the teacher, its cosines to the anchor are used, and the data needs no scores.
-    The model may then be a student of another size, and in a step `distil` the guide is its teachers.
+    The model may then be a student of another size, and in a step `distil` the guide is its teacher.
 
     Example:
         trained:

@@ -24,9 +24,9 @@ class SimilarityDistillation(GuidedLoss):
     over it. The loss is the mean over i of sum_j p_j (log p_j - log q_j). Equal texts are left out of each
     other's distributions.
 
-    Only scores are compared, so that the sizes and spaces of both models may differ, and an ensemble may have
-    teachers of any spaces. The student does not learn the teacher's space.
-    Single texts (the task `text`) suffice. By default the texts of all ranks are one batch.
+    Only scores are compared, so that the sizes and spaces of both models may differ; the student does not
+    learn the teacher's space. Single texts (the task `text`) suffice. By default the texts of all ranks are
+    one batch.
 
     Example:
         small:

@@ -192,7 +192,7 @@ def test_a_student_of_the_model_is_scored_compared_and_held_to_a_share_of_it(eff
     parse_recipe(write_recipe(plan), load_plugins())
     steps = steps_of(plan)
     distil, scores = steps["small"]["distil"], steps["scores"]["evaluate"]
-    assert (distil["teachers"], distil["student"]) == ("$model", {"layers": 3})
+    assert (distil["teacher"], distil["student"]) == ("$model", {"layers": 3})
     assert distil["data"] == "$clean"
     assert (distil["epochs"], float(distil["learning_rate"]), distil["max_length"]) == (4, 5e-4, 64)
     assert (distil["precision"], distil["dropout"]) == ("fast", False)

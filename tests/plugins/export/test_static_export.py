@@ -88,7 +88,7 @@ steps:
     static_model: {{teacher: {bert}}}
   static:
     distil:
-      teachers: {bert}
+      teacher: {bert}
       student: {{model: $tokens}}
       data: {{path: texts.jsonl, task: text}}
       sampler: {{batch_shuffle: {{batch_size: 8}}}}

@@ -39,7 +39,7 @@ def _distil(step: str, student: str, data: str = "read.jsonl") -> str:
     return f"""
   {step}:
     distil:
-      teachers: ./teacher
+      teacher: ./teacher
       student: {{model: {student}}}
       data: {{path: {data}, task: text}}
       sampler: {{batch_shuffle: {{batch_size: 8}}}}

@@ -1,15 +1,13 @@
-"""A teacher's embeddings in a training: the numbers of its losses, ensembles, and texts without labels."""
+"""A teacher's embeddings in a training: the numbers of its losses, and texts without labels."""
 
 from __future__ import annotations
 
 import dataclasses
-import gc
-import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from emberge import (
@@ -24,8 +22,7 @@ from emberge import (
     unit_vectors,
 )
 from emberge.encoding import TextEmbedder
-from emberge.numerics import unit_rows
-from emberge.training import FitJob, FitOptions, open_session
+from emberge.training import FitJob, FitOptions, Session, open_session
 from emberge_encoder import TextEncoder
 from emberge_train import (
     BatchShuffle,
@@ -37,7 +34,7 @@ from emberge_train import (
 )
 from torch import Tensor
 
-from tests.support import ranked_fit, tiny
+from tests.support import ranked_fit
 from tests.support.exact import ExactEncoder
 from tests.support.losses import random_batch
 from tests.support.ranked_fit import Training
@@ -62,16 +59,16 @@ def _job(student: Path, teachers: Mapping[str, Path], *losses: Loss, **more: Any
     return FitJob(**given)
 
 
-def _guide(*others: str, **more: Any) -> Guide:
-    return Guide(model=OLD, ensemble=tuple(map(ModelRef, others)), **more)
+def _guide(**more: Any) -> Guide:
+    return Guide(model=OLD, **more)
+
+
+def _opened(job: FitJob, work: Path) -> AbstractContextManager[Session]:
+    return open_session(job, work=work, store=work, machine=Machine(), progress=lambda *_: None)
 
 
 def _texts_of(data: InMemory) -> list[str]:
     return [text for row in data.rows for text in (row.anchor, *row.positives, *row.negatives)]
-
-
-def _embedder(folder: Path) -> TextEmbedder:
-    return TextEmbedder(TextEncoder().load(folder, device="cpu", dtype="float32"))
 
 
 @pytest.mark.parametrize("data", [texts(6), retrieval(6)], ids=["single texts", "pairs"])
@@ -82,9 +79,7 @@ def test_loss_and_gradients_are_those_of_a_loop_by_hand(
     loss = EmbeddingDistillation(guide=_guide())
     options = FitOptions(dropout=False, positives=2, hard_negatives=1, max_steps=1)
     job = _job(berts[0], {"./old": bert}, loss, datasets=[data], options=options)
-    with open_session(
-        job, work=tmp_path, store=tmp_path, machine=Machine(), progress=lambda *_: None
-    ) as session:
+    with _opened(job, tmp_path) as session:
         value = float(session.backward(session.plan[0]).loss)
         gradients = {
             name: parameter.grad.clone()
@@ -178,55 +173,11 @@ def test_a_guide_scores_candidates_in_place_of_the_data() -> None:
     assert float(guided(unscored, {})) == pytest.approx(float(KLDistillation()(scored, {})))
 
 
-def _teacher_vectors(job: FitJob, work: Path) -> tuple[Tensor, list[str]]:
-    """The guide's embeddings of all anchors in the order of rows, and these texts."""
-    with open_session(
-        job, work=work, store=work, machine=Machine(), progress=lambda *_: None
-    ) as session:
-        (table,) = session.tables.values()
-        assert table.guide is not None
-        rows = np.asarray(table.starts[:-1])
-        return table.guide(rows), [row.anchor for row in job.datasets[0].rows]  # type: ignore[attr-defined]
-
-
-def test_siblings_are_averaged_as_vectors(
-    bert: Path, berts: Sequence[Path], tmp_path: Path
-) -> None:
-    loss = EmbeddingDistillation(guide=_guide("./b", "./c"))
-    places = {"./old": bert, "./b": berts[0], "./c": berts[1]}
-    found, anchors = _teacher_vectors(_job(berts[2], places, loss), tmp_path)
-    single = [unit_rows(_embedder(folder).embed(anchors)) for folder in places.values()]
-    assert np.allclose(found, unit_rows(np.mean(single, axis=0)), atol=1e-6)
-
-
-def test_scores_of_teachers_of_any_space_are_averaged(
-    bert: Path, berts: Sequence[Path], tmp_path: Path
-) -> None:
-    wide = tiny.checkpoint(tmp_path / "wide", "xlm-roberta", seed=5, hidden_size=16)
-    loss = SimilarityDistillation(guide=_guide("./b", combine="scores"))
-    places = {"./old": bert, "./b": wide}
-    found, anchors = _teacher_vectors(_job(berts[2], places, loss), tmp_path)
-    single = [unit_rows(_embedder(folder).embed(anchors)) for folder in places.values()]
-    mean = np.mean([vectors @ vectors.T for vectors in single], axis=0)
-    assert np.allclose(found @ found.T, mean, atol=1e-5)
-
-
-@pytest.mark.parametrize("size", [16, 32])
-def test_an_average_of_foreign_vectors_is_refused(
-    bert: Path, berts: Sequence[Path], tmp_path: Path, size: int
-) -> None:
-    other = tiny.checkpoint(tmp_path / "other", "xlm-roberta", seed=5, hidden_size=size)
-    job = _job(berts[2], {"./old": bert, "./b": other}, EmbeddingDistillation(guide=_guide("./b")))
-    with pytest.raises(
-        DataError, match=r"./b and ./old have vectors of different spaces.*similarity_distil"
-    ):
-        _teacher_vectors(job, tmp_path)
-
-
 def test_a_loss_without_its_guide_is_refused(bert: Path, tmp_path: Path) -> None:
     job = _job(bert, {}, EmbeddingDistillation())
-    with pytest.raises(DataError, match=r"EmbeddingDistillation needs a guide.*guide: {model"):
-        _teacher_vectors(job, tmp_path)
+    wanted = r"EmbeddingDistillation needs a guide.*guide: {model"
+    with pytest.raises(DataError, match=wanted), _opened(job, tmp_path):
+        pass
     outer = Matryoshka(loss=(EmbeddingDistillation(), InfoNCE()), dims=(4,))
     assert outer.lacks_guide
     assert outer.with_guide(_guide()).guided_by == _guide()
@@ -248,62 +199,16 @@ def test_teachers_embed_each_text_once_for_all_students(
     distinct = len(set(_texts_of(data)))
     for student in berts[:2]:
         job = _job(student, {"./old": bert}, loss, datasets=[data])
-        with open_session(
-            job, work=tmp_path, store=tmp_path, machine=Machine(), progress=lambda *_: None
-        ) as session:
+        with _opened(job, tmp_path) as session:
             session.backward(session.plan[0])
         assert counts == [distinct]
 
 
 @pytest.mark.slow
-def test_stored_teachers_are_in_memory_one_after_another(
-    bert: Path, berts: Sequence[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of two datasets; the student, which is loaded first, stays. Progress names the teacher at work."""
-    loaded: list[weakref.ref[Any]] = []
-    most_in_memory, notes = 0, []
-    load = TextEncoder.load
-
-    def counted(self: TextEncoder, checkpoint: Path, **options: Any) -> Any:
-        nonlocal most_in_memory
-        encoder = load(self, checkpoint, **options)
-        loaded.append(weakref.ref(encoder))
-        gc.collect()
-        most_in_memory = max(most_in_memory, sum(one() is not None for one in loaded))
-        return encoder
-
-    def progress(done: int, total: int, unit: str = "", note: str = "") -> None:
-        notes.append(note)
-
-    monkeypatch.setattr(TextEncoder, "load", counted)
-    loss = EmbeddingDistillation(guide=_guide("./b", ahead=True))
-    places = {"./old": bert, "./b": berts[0]}
-    job = _job(berts[1], places, loss, datasets=[texts(12), retrieval(12)])
-    with open_session(
-        job, work=tmp_path, store=tmp_path, machine=Machine(), progress=progress
-    ) as session:
-        assert len(session.tables) == 2
-    assert (len(loaded), most_in_memory) == (3, 2)
-    at_work = [note for note in dict.fromkeys(notes) if note.startswith("embedding by")]
-    assert at_work == ["embedding by ./old", "embedding by ./b"]
-
-
-def test_one_text_tells_nothing_of_spaces(
-    bert: Path, berts: Sequence[Path], tmp_path: Path
-) -> None:
-    loss = EmbeddingDistillation(guide=_guide("./b"))
-    one = {"datasets": [texts(1)], "sampler": (BatchShuffle(batch_size=PerDataset(default=1)),)}
-    job = _job(berts[1], {"./old": bert, "./b": berts[0]}, loss, **one)
-    found, _ = _teacher_vectors(job, tmp_path)
-    assert np.allclose(found.norm(dim=-1), 1, atol=1e-6)
-
-
-@pytest.mark.slow
 def test_two_ranks_learn_what_one_does(bert: Path, berts: Sequence[Path], tmp_path: Path) -> None:
-    """Also of two teachers with one tokenizer, whose ranks wait for each other twice with the same texts."""
     arguments = []
     for loss in (
-        EmbeddingDistillation(guide=_guide("./b", ahead=True)),
+        EmbeddingDistillation(guide=_guide(ahead=True)),
         SimilarityDistillation(guide=_guide(ahead=True), temperature=0.2),
     ):
         options = FitOptions(
@@ -311,7 +216,7 @@ def test_two_ranks_learn_what_one_does(bert: Path, berts: Sequence[Path], tmp_pa
         )
         job = _job(
             berts[0],
-            {"./old": bert, "./b": berts[1]},
+            {"./old": bert},
             loss,
             backbone=ExactEncoder(),
             options=options,
