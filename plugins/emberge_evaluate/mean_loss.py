@@ -99,8 +99,6 @@ class MeanLoss(BatchOptions, Evaluator):
     def check(self, context: Preflight) -> Iterator[Problem]:
         if not self.data:
             return
-        for sampler in self.sampler:
-            yield from sampler.check(context)
         yield from self._check_guides(context)
         checked = self._check_data(context)
         for problem in checked.problems:

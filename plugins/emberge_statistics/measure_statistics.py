@@ -139,8 +139,6 @@ class MeasureStatistics(BatchOptions, Step):
     def _check_data(self, context: Preflight) -> Iterator[Problem]:
         from emberge.data import check_datasets
 
-        for sampler in self.sampler:
-            yield from sampler.check(context)
         checked = check_datasets(context, self.data)
         yield from checked.problems
         for head in checked.heads if self.measure == "fisher" else ():

@@ -125,8 +125,6 @@ class Train(FitOptions, Step):
             )
             return
         yield from self._check_guides(context)
-        for sampler in self.sampler:
-            yield from sampler.check(context)
         for fault in tracker_problems(self.trackers):
             yield context.problem(fault, "trackers")
         if self.evaluate is not None:
@@ -254,11 +252,11 @@ class Train(FitOptions, Step):
         except EmbergeError as error:
             yield context.problem(str(error), "negatives")
             return
-        sampler = self._resolve_sampler(context)
-        if sampler is None:
-            self._expect_disk(context)
-            return
         try:
+            sampler = self._resolve_sampler(context)
+            if sampler is None:
+                self._expect_disk(context)
+                return
             training_preview = preview_training(
                 self.data,
                 readers=context.readers,
@@ -290,17 +288,16 @@ class Train(FitOptions, Step):
         return [loss for group in groups for loss in group or ()]
 
     def _resolve_sampler(self, context: Preflight) -> list[Sampler] | None:
-        """Return the sampler with the files that it reads; None if these are missing or do not fit."""
-        places = {
-            file: context.earlier_result(file) if file.step is not None else context.data(file)
-            for sampler in self.sampler
-            for file in sampler.files()
-        }
-        present_files = {file: path for file, path in places.items() if path is not None}
-        try:
-            return [sampler.resolved(present_files.__getitem__) for sampler in self.sampler]
-        except (EmbergeError, KeyError):
-            return None  # the sampler's own check reports the problem
+        """Return the sampler with the files that it reads; None if a file is not there yet.
+
+        Raises:
+            EmbergeError: if a file lacks the content that the sampler's options ask for.
+        """
+        files = {file for sampler in self.sampler for file in sampler.files()}
+        paths = {file: path for file in files if (path := context.data(file)) is not None}
+        if len(paths) < len(files):
+            return None
+        return [sampler.resolved(paths.__getitem__) for sampler in self.sampler]
 
     def run(self, workspace: Workspace) -> Artifact:
         from emberge.data import step_datasets

@@ -11,8 +11,6 @@ from emberge.contracts.dataset import DatasetInfo, Rows
 
 if TYPE_CHECKING:
     from emberge.contracts.reference import FileRef
-    from emberge.contracts.step import Preflight
-    from emberge.errors import Problem
 
 
 Negatives = Literal["auto", "in_batch", "hard_only"]
@@ -70,10 +68,6 @@ class Sampler:
 
         values = [getattr(self, option.name) for option in fields(self)]
         return [value for value in values if isinstance(value, FileRef)]
-
-    def check(self, context: Preflight) -> Iterable[Problem]:
-        """Return problems, before a run, of the files that the sampler reads in addition to the data."""
-        return ()
 
     def check_data(self, infos: Sequence[DatasetInfo]) -> Iterable[str]:
         """Return reasons why the sampler cannot group these datasets, from their names and tasks alone."""

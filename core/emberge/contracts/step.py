@@ -119,10 +119,6 @@ class Preflight(Protocol):
         """Show lines under a title, next to the problems: a plan, a first example."""
         ...
 
-    def earlier_result(self, reference: Reference) -> Path | None:
-        """Return a step's result of an earlier run, perhaps under other options; None without one."""
-        ...
-
     def expect(self, expected: Expected) -> None:
         """Announce this step's result, for `expected` in later steps."""
         ...

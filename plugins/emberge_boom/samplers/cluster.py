@@ -64,17 +64,14 @@ class Cluster(StudySampler):
         clusters = study.clusters(threshold=self.threshold, count=self.clusters)
         found = len(clusters)
         if self.number > found or self._expected not in (None, found):
+            where = "" if self.threshold is None else f" at threshold {self.threshold:g}"
             numbers = ", ".join(str(number) for number in range(1, found + 1))
             count = f" and count: {found}" if self.count is not None else ""
+            listed = " ".join(cluster_lines(clusters))
             raise DataError(
                 f"the recipe asks for cluster {self.number} of {self._expected or 'any number'}, and the "
-                f"study has {' '.join(self.lines(study))}; write foreach: {{cluster: [{numbers}]}}{count}, "
-                "or cut elsewhere"
+                f"study has {count_noun(found, 'cluster')}{where}: {listed}; write foreach: "
+                f"{{cluster: [{numbers}]}}{count}, or cut elsewhere"
             )
         label = f"cluster {self.number} of {found}"
         return Members(names=clusters[self.number - 1], known=study.names, label=label)
-
-    def lines(self, study: Study) -> list[str]:
-        clusters = study.clusters(threshold=self.threshold, count=self.clusters)
-        where = "" if self.threshold is None else f" at threshold {self.threshold:g}"
-        return [f"{count_noun(len(clusters), 'cluster')}{where}:", *cluster_lines(clusters)]

@@ -44,10 +44,3 @@ class Conflict(StudySampler):
         pair = pairs[self.rank - 1].pair
         names = tuple(pair[place] for place in _PLACES[self.member])
         return Members(names=names, known=study.names, label=f"conflict {self.rank}")
-
-    def lines(self, study: Study) -> list[str]:
-        return [
-            f"{rank}: {' and '.join(interaction.pair)}, whose loss changes by {interaction.delta:+.4f} "
-            "together"
-            for rank, interaction in enumerate(study.conflicts[: max(3, self.rank)], 1)
-        ]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from emberge import DataError, EmbergeError, FileRef, Pool, Preflight, Problem, Sampler, suggest
+from emberge import DataError, EmbergeError, FileRef, Pool, Sampler, suggest
 
 from emberge_boom.study.study import Study, read_study
 
@@ -28,35 +28,8 @@ class StudySampler(Sampler):
         """
         raise NotImplementedError
 
-    def lines(self, study: Study) -> list[str]:
-        """Return the lines of the study that concern the choice, for `check` to show."""
-        raise NotImplementedError
-
     def resolved(self, locate: Callable[[FileRef], Path]) -> Sampler:
         return self.members(read_study(locate(self.of)))
-
-    def check(self, context: Preflight) -> Iterable[Problem]:
-        """Note the choice that an existing study gives, and yield a problem if the study does not fit.
-
-        If the recipe makes the study itself, the existing study may come from an earlier run with other
-        options. So a problem with it is only a warning.
-        """
-        is_made_here = self.of.step is not None
-        folder = context.earlier_result(self.of) if is_made_here else context.data(self.of)
-        if folder is None:
-            if is_made_here:
-                text = (
-                    f"known when {self.of} is done; `emberge check --long` with --out shows it then"
-                )
-                context.note(f"datasets by the study {self.of}", [text])
-            return
-        try:
-            study = read_study(folder)
-            context.note(f"the study {self.of}", self.lines(study))
-            self.members(study)
-        except EmbergeError as error:
-            report = context.warning if is_made_here else context.problem
-            yield report(str(error), "sampler")
 
     def select(self, pool: Pool, seed: int) -> Pool:
         raise EmbergeError(f"the study {self.of} was not read; ask for the resolved sampler")

@@ -18,10 +18,10 @@ from emberge import (
     StepRef,
     Workspace,
 )
+from emberge.contracts import embedding_problems, loss_problems
 from emberge.data import one_by_one
 
 from emberge_boom.study.study import FILE, Study, write_study
-from emberge_boom.study.study_checks import check_training
 from emberge_boom.study.study_run import StudyOptions, StudyRun
 
 
@@ -88,10 +88,32 @@ class Interactions(StudyOptions, Step):
         if not self._runs:
             yield context.problem(_explain_missing_datasets(self.data), "data")
             return
-        yield from check_training(self, context)
+        yield from self._check_model(context)
+        yield from self._check_data(context)
         count = sum(name.startswith("alone=") for name in self._runs)
         pairs = len(self._runs) - count
         context.note("study", [f"{count} datasets: {count} trainings alone and {pairs} of pairs"])
+
+    def _check_model(self, context: Preflight) -> Iterator[Problem]:
+        folder = context.whole_model(self.model)
+        if self.model.adapter or context.adapter(self.model):
+            yield context.problem("a study starts from a whole model, not an adapter", "model")
+        elif folder is not None:
+            facts = self.backbone.describe(folder)
+            for message in facts.problems:
+                yield context.problem(message, "backbone")
+            for message in embedding_problems(self.loss, facts):
+                yield context.problem(message, "loss")
+
+    def _check_data(self, context: Preflight) -> Iterator[Problem]:
+        from emberge.data import check_datasets
+
+        checked = check_datasets(context, self.data)
+        yield from checked.problems
+        for head in checked.heads:
+            scored = head.example.positive_scores is not None
+            for message in loss_problems(self.loss, head.info, scored=scored):
+                yield context.problem(message, "loss")
 
     def run(self, workspace: Workspace) -> Artifact:
         """Write the study from the losses of the trainings.

@@ -24,7 +24,6 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.cli.main import main
 from emberge.recipes import Recipe
 from emberge.testing import check_sampler
 from emberge_boom.samplers.cluster import Cluster
@@ -281,43 +280,6 @@ def test_the_page_shows_the_study(finished: Mapping[str, Path]) -> None:
     assert not re.search(r"url\(|@import|https?:", page)
 
 
-def test_a_study_that_is_finished_tells_its_clusters_to_check(
-    finished: Mapping[str, Path], data: Path
-) -> None:
-    (first, second) = read_study(finished["study"]).clusters(count=2)
-    notes = {n.title: n.lines for n in checked(CLUSTERED, data, out=data / "out").notes}
-    told = [f"1: {', '.join(first)}", f"2: {', '.join(second)}"]
-    assert notes["the study $study"] == ("2 clusters:", *told)
-    before = {n.title for n in checked(CLUSTERED, data).notes}
-    assert "the study $study" not in before
-    assert "datasets by the study $study" in before
-    assert "training" not in before
-    assert "training" in notes
-
-
-def test_the_command_line_tells_the_clusters_of_a_finished_study(
-    finished: Mapping[str, Path], data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (data / "clustered.yaml").write_text(CLUSTERED)
-    assert main(["check", str(data / "clustered.yaml"), "--long", "--out", str(data / "out")]) == 0
-    first, _ = read_study(finished["study"]).clusters(count=2)
-    said = capsys.readouterr().out
-    assert "the study $study\n  2 clusters:\n" in said
-    assert f"  1: {', '.join(first)}\n" in said
-
-
-def test_a_study_left_by_other_options_is_doubted_and_stops_nothing(
-    finished: Mapping[str, Path], data: Path
-) -> None:
-    text = CLUSTERED.replace("clusters: 2, number", "threshold: 5, count: 2, number")
-    report = checked(text, data, out=data / "out")
-    assert report.errors == ()
-    doubts = report.of("warning")
-    assert "asks for cluster 1 of 2, and the study has 1 cluster at threshold 5" in str(doubts[0])
-    assert "asks for cluster 2 of 2, and" in str(doubts[1])
-    assert all(re.search(r"recipe.yaml:\d+", doubt.where) for doubt in doubts)
-
-
 def test_a_study_outside_the_recipe_is_held_to(finished: Mapping[str, Path], data: Path) -> None:
     members = CLUSTERED.partition("  members:")[2]
     text = "steps:\n  members:" + members.replace("of: $study", f"of: {finished['study']}").replace(
@@ -487,10 +449,8 @@ def test_options_by_dataset_hold_for_the_trainings_that_have_it(data: Path) -> N
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("learning_rate: 1e-3", "rows: 20", "'name' has 16; write rows: 16"),
         ("learning_rate: 1e-3", "keep_last: 2", "keep_last: a study keeps no model"),
         ("[find, seek, like, name]", "[find]", "between two datasets, and there is 1"),
-        ("batch_size: 4", "batch_size: 64", "no dataset fills a batch"),
         ("[find, seek, like, name]", "[find, lik]", "there is no training set 'lik'"),
         (
             "default: infonce",
@@ -511,4 +471,3 @@ def test_what_is_wrong_with_a_study_is_said_before_it_starts(
 def test_check_says_how_many_trainings_a_study_takes(data: Path) -> None:
     notes = {n.title: n.lines for n in checked(RECIPE, data).notes}
     assert notes["study"] == ("4 datasets: 4 trainings alone and 6 of pairs",)
-    assert notes["samples"] == ("16 rows of each dataset",)

@@ -40,7 +40,6 @@ from emberge.recipes.references import (
     locate_model,
 )
 from emberge.recipes.run.workspace import build_installed_readers
-from emberge.results import ARTIFACT, OutFolder
 from emberge.tensor_files import WEIGHTS
 
 Severity = Literal["error", "warning", "unseen"]
@@ -323,13 +322,6 @@ class _StepCheck:
 
     def note(self, title: str, lines: Sequence[str]) -> None:
         self.notes.append(Note(self._step.id, title, tuple(lines)))
-
-    def earlier_result(self, reference: Reference) -> Path | None:
-        out = self._lookup.out
-        if out is None or reference.step is None:
-            return None
-        left = OutFolder(out).link(reference.step)
-        return left if (left / ARTIFACT).is_file() else None
 
     def expect(self, expected: Expected) -> None:
         self._lookup.expected[self._step.id] = expected

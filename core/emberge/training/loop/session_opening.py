@@ -34,7 +34,7 @@ from emberge.ranks import Ranks, RanksError, is_split, join_ranks, split_weights
 from emberge.training.fit_options import PAIRS_ALONE, FitJob, choose_negatives
 from emberge.training.loop.checkpoints import SaveClock
 from emberge.training.loop.session import Session
-from emberge.training.loop.token_budget import EngineSettings, choose_engine, fit_settings
+from emberge.training.loop.token_budget import EngineSettings, choose_engine, fit_token_budget
 from emberge.training.objective import Objective
 from emberge.training.plan.batch_plan import BatchPlan, refuse_unknown_names
 from emberge.training.tables.batch_texts import TextSampling
@@ -110,7 +110,8 @@ def open_session(
         tables = read()
         if takes_losses:
             _require_rows(plan, tables, objective)
-        engine = fit_settings(work, engine, encoder, [*tables.values(), *windows.values()], ranks)
+        all_tables = [*tables.values(), *windows.values()]
+        engine = fit_token_budget(work, engine, encoder, all_tables, ranks)
         if takes_losses:
             tables = add_guides(
                 tables,
@@ -126,7 +127,7 @@ def open_session(
             )
         encoder.module.train(job.options.dropout)
         # Split weights would stay gathered after a forward pass without a backward pass.
-        draws_random = draws_random_numbers(encoder, _choose_autocast(engine))
+        draws_random = draws_random_numbers(encoder, engine.autocast)
         if machine.shard and ranks.size > 1:
             split_weights(encoder, ranks)
         yield Session(
@@ -140,7 +141,7 @@ def open_session(
             tables=tables,
             windows=windows,
             encode_plan=_encode_plan(job, engine, encoder, ranks, draws_random),
-            sampling=_build_text_sampling(job),
+            sampling=TextSampling(job.options.positives, job.options.hard_negatives, job.seed),
             progress=progress,
             clock=clock or SaveClock(),
             warn=(warn if ranks.is_first else None) or _warn_nobody,
@@ -306,18 +307,9 @@ def _encode_plan(
         token_budget=engine.token_budget,
         kept_tokens=job.options.kept_tokens,
         kept_bytes=activation_budget(module, device_of(encoder), ranks.local_size),
-        autocast=_choose_autocast(engine),
+        autocast=engine.autocast,
         dropout=draws,
         ranks=ranks,
         sharded=any(is_split(parameter) for parameter in module.parameters()),
         packing=job.options.packing,
     )
-
-
-def _choose_autocast(engine: EngineSettings) -> torch.dtype | None:
-    return torch.bfloat16 if engine.precision == "bfloat16" else None
-
-
-def _build_text_sampling(job: FitJob) -> TextSampling:
-    options = job.options
-    return TextSampling(options.positives, options.hard_negatives, job.seed)

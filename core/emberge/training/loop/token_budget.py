@@ -6,7 +6,7 @@ Chunks have the size at which the device is fast, and are smaller if memory is s
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -47,6 +47,11 @@ class EngineSettings:
     precision: str
     fitted: bool = True
 
+    @property
+    def autocast(self) -> torch.dtype | None:
+        """Number type of forward passes, if it is not that of the weights."""
+        return torch.bfloat16 if self.precision == "bfloat16" else None
+
 
 def choose_engine(work: Path, device: str, options: FitOptions, beside: int = 1) -> EngineSettings:
     """Return the settings of an earlier start, or choose them now and write them into `work`.
@@ -68,62 +73,39 @@ def choose_engine(work: Path, device: str, options: FitOptions, beside: int = 1)
     return _write_settings(work, engine)
 
 
-def fit_budget(work: Path, engine: EngineSettings, fit: Callable[[int], int]) -> EngineSettings:
-    """Return the settings with the budget that `fit` returns for theirs, and save them; keep fitted settings.
-
-    States are only saved later, so a kill before this point changes no result.
-    """
-    if engine.fitted:
-        return engine
-    return _write_settings(
-        work, replace(engine, token_budget=fit(engine.token_budget), fitted=True)
-    )
-
-
 def _write_settings(work: Path, engine: EngineSettings) -> EngineSettings:
     path = work / "engine.json"
     write_json(path, asdict(engine))  # on disk before any state that depends on it
     return engine
 
 
-def fit_settings(
+def fit_token_budget(
     work: Path,
     engine: EngineSettings,
     encoder: Encoder,
     tables: Collection[ExampleTable | WindowTable],
     ranks: Ranks,
 ) -> EngineSettings:
-    """Return the settings with a token budget that fits into memory; the first rank decides for all ranks."""
-    autocast = torch.bfloat16 if engine.precision == "bfloat16" else None
+    """Return the settings with a token budget that fits into memory, and save them; keep fitted settings.
 
-    def fit(wanted: int) -> int:
-        return find_fitting_budget(
-            encoder, tables, wanted, autocast=autocast, beside=ranks.local_size
-        )
-
-    return EngineSettings(**ranks.on_first_rank(lambda: asdict(fit_budget(work, engine, fit))))
-
-
-def find_fitting_budget(
-    encoder: Encoder,
-    tables: Collection[ExampleTable | WindowTable],
-    wanted: int,
-    *,
-    autocast: torch.dtype | None,
-    beside: int = 1,
-) -> int:
-    """Return the number of tokens of a chunk: `wanted`, halved until its activations fit into free memory.
-
-    More tokens than `wanted` would not be faster. As the budget is only halved, machines with enough memory,
-    or hardly less, choose the same budget, and so compute the same sums. The longest text is used for the
-    measurement. On a CPU, `beside` ranks share the memory.
+    The budget is halved until the activations of a chunk, by those of the longest text, fit into the free
+    memory. Machines with enough memory, or hardly less, choose the same budget, and so compute the same sums.
+    The first rank decides for all ranks, which share the memory of a CPU. States are only saved later, so a
+    kill before this point changes no result.
     """
     text = _find_longest(tables)
-    if text is None:
-        return wanted
-    device = device_of(encoder)
-    bytes_a_token = measure_activation_bytes(encoder, text, autocast) / len(text.ids)
-    return halve_to_fit(wanted, bytes_a_token, activation_budget(encoder.module, device, beside))
+
+    def fit() -> EngineSettings:
+        if engine.fitted:
+            return engine
+        budget = engine.token_budget
+        if text is not None:
+            saved = measure_activation_bytes(encoder, text, engine.autocast)
+            memory = activation_budget(encoder.module, device_of(encoder), ranks.local_size)
+            budget = halve_to_fit(budget, saved / len(text.ids), memory)
+        return _write_settings(work, replace(engine, token_budget=budget, fitted=True))
+
+    return EngineSettings(**ranks.on_first_rank(lambda: asdict(fit())))
 
 
 def halve_to_fit(wanted: int, bytes_a_token: float, memory: int) -> int:
