@@ -29,7 +29,6 @@ def register_backbones() -> Mapping[str, str]:
 def register_steps() -> Mapping[str, str]:
     return {
         "downcycle": "emberge_moe.downcycle_step:Downcycle",
-        "mix_experts": "emberge_moe.upcycle.mix_experts_step:MixExperts",
         "rope": "emberge_moe.rope:Rope",
         "upcycle": "emberge_moe.upcycle.upcycle_step:Upcycle",
     }

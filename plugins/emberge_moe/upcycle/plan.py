@@ -71,9 +71,10 @@ def routed_tensors(
     Each of `members` gives one expert; a single member, which may be `dense` itself, gives all experts.
 
     Raises:
-        CheckpointError: if the model lacks the blocks' tensors under the names of its type.
+        CheckpointError: if a model lacks the blocks' tensors under the names of its type, or has them in
+            other shapes than the dense model.
     """
-    _require_blocks([dense, *members], routing)
+    _require_blocks(dense, members, routing)
     started_layers: set[int] = set()
     for name, spec in dense.checkpoint.specs.items():
         block = dense.block_of(name)
@@ -84,15 +85,25 @@ def routed_tensors(
             yield from target.block(dense, _plan_block(block[0], dense, members, routing, seed))
 
 
-def _require_blocks(models: Sequence[DenseModel], routing: LayerRouting) -> None:
-    for model in models:
-        missing_layers = [layer for layer in routing.layers if layer not in model.blocks]
-        if missing_layers:
-            raise CheckpointError(
-                f"{model.checkpoint.folder}: has no tensors of the feed-forward block of layer "
-                f"{missing_layers[0]} "
-                f"under the names of {model.kind}; load it with transformers and save it again"
-            )
+def _require_blocks(
+    dense: DenseModel, members: Sequence[DenseModel], routing: LayerRouting
+) -> None:
+    for model in (dense, *members):
+        for layer in routing.layers:
+            if layer not in model.blocks:
+                raise CheckpointError(
+                    f"{model.checkpoint.folder}: has no tensors of the feed-forward block of layer {layer} "
+                    f"under the names of {model.kind}; load it with transformers and save it again"
+                )
+            if _list_shapes(model, layer) != _list_shapes(dense, layer):
+                raise CheckpointError(
+                    f"{model.checkpoint.folder}: its feed-forward block of layer {layer} has other tensors "
+                    f"or shapes than that of {dense.checkpoint.folder}; choose members of one architecture"
+                )
+
+
+def _list_shapes(model: DenseModel, layer: int) -> dict[str, tuple[int, ...]]:
+    return {name: spec.shape for name, spec in model.blocks[layer][1].items()}
 
 
 def _plan_block(

@@ -2,34 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from emberge import (
     Artifact,
+    CheckpointError,
+    Count,
+    EmbergeError,
     ModelRef,
     NumberRange,
     Preflight,
     Problem,
+    Step,
+    WholeNumber,
     Workspace,
 )
 from emberge.model_folder import Checkpoint
 
 from emberge_moe.upcycle.dense_model import DenseModel
-from emberge_moe.upcycle.plan import Plan
-from emberge_moe.upcycle.routing_step import RoutingStep
+from emberge_moe.upcycle.nomic_v2 import measure_lost_bias
+from emberge_moe.upcycle.plan import (
+    Plan,
+    build,
+    choose_target,
+    describe_result,
+    refuse_dense,
+    routed_tensors,
+    summary,
+)
+from emberge_moe.upcycle.routing import LayerRouting, Layers, RoutedTarget, choose_layers
+
+_COPIES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Upcycle(RoutingStep):
-    """Make a mixture of experts from a dense model: copies of feed-forward blocks behind routers.
+class Upcycle(Step):
+    """Make a mixture of experts from a dense model: feed-forward blocks behind random routers.
 
     This is sparse upcycling (Komatsuzaki et al., 2022, arXiv:2212.05055), for encoders as in Nomic Embed v2
     (Nussbaum and Duderstadt, 2025, arXiv:2502.07972): in each of `layers` a router sends every token to
     `top_k` of `experts` copies of the block. With `normalize_gates` the routed model computes the same as the
     dense model until it is trained. Without it, as in the paper, the output of a block is multiplied by the
-    sum of the chosen gates, which is below 1. `mix_experts` takes the experts from several models.
+    sum of the chosen gates, which is below 1.
+
+    With `members`, the experts are the blocks of these models in place of copies, and `model` is their merge,
+    which gives all other tensors (Branch-Train-MiX: Sukhbaatar et al., 2024, arXiv:2403.07816). A training
+    afterwards teaches the routers.
 
     Qwen3, and Llama, Mistral and EuroBERT with all layers routed, become mixture-of-experts classes of
     transformers, if such a class does not change the model; then plain `AutoModel` loads the result. All
@@ -43,29 +64,119 @@ class Upcycle(RoutingStep):
           upcycle: {model: ./dense, layers: alternate, experts: 8, top_k: 2}
     """
 
+    produces = "model"
+    loads = ("torch",)
+
     model: ModelRef
     """The dense model."""
-    experts: Annotated[int, NumberRange(least=2, most=1024)] = 8
-    """Number of copies of each block."""
+    experts: Annotated[int, NumberRange(least=2, most=1024)] | None = None
+    """Number of copies of each block, by default 8."""
+    members: tuple[ModelRef, ...] = ()
+    """Models that each give one expert, in place of copies; `model` is a merge of them."""
+    layers: Layers = "alternate"
+    """Layers that are routed: every second from the second (`alternate`), `all`, or their numbers from 0."""
+    top_k: Count = 2
+    """Experts that each token goes to."""
+    normalize_gates: bool = True
+    """Scale a token's chosen gates to a sum of 1."""
+    export: Literal["nomic_v2"] | None = None
+    """A format for other programs."""
+    allow_bias_loss: bool = False
+    """Lose the biases that the format of `export` has no place for."""
+    seed: WholeNumber | None = None
+    """Seed of routers; by default the recipe's."""
+
+    def __post_init__(self) -> None:
+        if self.members and self.experts is not None:
+            raise ValueError("'members' are the experts; leave 'experts' out")
+        if len(self.members) == 1:
+            raise ValueError("'members' has 1; a router needs at least 2 experts")
+        if self.top_k > self.expert_count:
+            raise ValueError(f"'top_k' is {self.top_k}, and there are {self.expert_count} experts")
 
     @property
     def expert_count(self) -> int:
-        return self.experts
+        """The number of experts."""
+        return len(self.members) or self.experts or _COPIES
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         folder = context.whole_model(self.model)
-        yield from self.check_dense(folder, "model", context)
+        members = [context.whole_model(member) for member in self.members]
+        if folder is None:
+            return
+        try:
+            given = [DenseModel(Checkpoint(member)) for member in members if member is not None]
+            experts = given if len(given) == len(members) else []
+            yield from self._check_routing(DenseModel(Checkpoint(folder)), experts, context)
+        except EmbergeError as error:
+            yield context.problem(str(error), "model")
+
+    def _check_routing(
+        self, dense: DenseModel, experts: Sequence[DenseModel], context: Preflight
+    ) -> Iterator[Problem]:
+        refuse_dense(dense)
+        try:
+            routing = self._plan_routing(dense)
+        except ValueError as error:
+            yield context.problem(str(error), "layers")
+            return
+        try:
+            target = self._choose_target(dense, routing)
+        except ValueError as error:
+            yield context.problem(str(error), "export")
+            return
+        if all(model.checkpoint.has_weights for model in (dense, *experts)):
+            specs = [*routed_tensors(dense, experts or [dense], routing, target)]
+            context.note("upcycling", summary(dense, target, routing, specs))
+
+    def _plan_routing(self, dense: DenseModel) -> LayerRouting:
+        """Return the routing of a dense model.
+
+        Raises:
+            ValueError: if the model lacks a layer.
+        """
+        layers = choose_layers(self.layers, dense.depth)
+        return LayerRouting(
+            dense.depth, layers, self.expert_count, self.top_k, self.normalize_gates
+        )
+
+    def _choose_target(self, dense: DenseModel, routing: LayerRouting) -> RoutedTarget:
+        """Return the format of the result.
+
+        Raises:
+            ValueError: if the format would change the model, or lose biases without permission.
+        """
+        target = choose_target(dense, routing, self.export)
+        if self.export and not self.allow_bias_loss and dense.checkpoint.has_weights:
+            lost_norm = measure_lost_bias(dense, routing.layers)
+            if lost_norm:
+                raise ValueError(
+                    f"{self.export} has no place for the biases inside experts, of norm {lost_norm:.3g}; set "
+                    "allow_bias_loss: true to lose them, or leave 'export' out"
+                )
+        return target
 
     def run(self, workspace: Workspace) -> Artifact:
-        model = workspace.model(self.model)
-        with workspace.whole_model(model) as folder:
-            dense = DenseModel(Checkpoint(folder))
-            routing, target = self.choose_routing(dense)
-            plan = Plan(dense, [dense], routing, target, workspace.seed, [model.fingerprint])
-            facts = self.build_routed(plan, workspace)
+        model, *members = [workspace.model(one) for one in (self.model, *self.members)]
+        with ExitStack() as opened:
+            dense, *given = [
+                DenseModel(Checkpoint(opened.enter_context(workspace.whole_model(one))))
+                for one in (model, *members)
+            ]
+            refuse_dense(dense)
+            try:
+                routing = self._plan_routing(dense)
+                target = self._choose_target(dense, routing)
+            except ValueError as error:
+                raise CheckpointError(f"{dense.checkpoint.folder}: {error}") from error
+            content = [one.fingerprint for one in (model, *members)]
+            plan = Plan(dense, given or [dense], routing, target, workspace.seed, content)
+            facts = describe_result(plan, build(plan, workspace))
+            if self.export:
+                facts["lost_bias"] = measure_lost_bias(dense, routing.layers)
         return Artifact(
             kind="model",
             size=model.size,
-            parents=(self.model.text,),
+            parents=tuple(dict.fromkeys(one.text for one in (self.model, *self.members))),
             details={"made_by": "upcycling", "upcycled": facts},
         )

@@ -26,7 +26,6 @@ from emberge_moe.rope import Rope, rotary_config, rotary_tensors
 from emberge_moe.routed import Routed
 from emberge_moe.routers import ROUTERS, RouterTaps
 from emberge_moe.upcycle.dense_model import DenseModel, is_routed
-from emberge_moe.upcycle.mix_experts_step import MixExperts
 from emberge_moe.upcycle.native import NATIVE, ORIGIN
 from emberge_moe.upcycle.nomic_v2 import NOMIC_V2
 from emberge_moe.upcycle.plan import Plan, choose_target, refuse_dense, routed_tensors
@@ -78,9 +77,9 @@ def size_of(folder: Path) -> int:
 
 
 def test_steps_and_the_backbone_have_their_names(plugins: Plugins) -> None:
-    names = ("downcycle", "mix_experts", "rope", "upcycle")
+    names = ("downcycle", "rope", "upcycle")
     found = [plugins.find(name, "step").type for name in names]
-    assert found == [Downcycle, MixExperts, Rope, Upcycle]
+    assert found == [Downcycle, Rope, Upcycle]
     assert plugins.find("routed", "backbone").type is Routed
 
 
@@ -372,8 +371,13 @@ def test_a_dense_model_knows_its_blocks(models: Path) -> None:
 MODEL = ModelRef("m")
 BAD: list[tuple[type, dict[str, Any], str]] = [
     (Upcycle, {"model": MODEL, "experts": 4, "top_k": 5}, "'top_k' is 5, and there are 4 experts"),
-    (MixExperts, {"models": PAIR[:1]}, "'models' has 1; a router needs at least 2"),
-    (MixExperts, {"models": PAIR, "top_k": 3}, "'top_k' is 3, and there are 2 experts"),
+    (Upcycle, {"model": MODEL, "members": PAIR[:1]}, "'members' has 1; a router needs at least 2"),
+    (Upcycle, {"model": MODEL, "members": PAIR, "experts": 2}, "leave 'experts' out"),
+    (
+        Upcycle,
+        {"model": MODEL, "members": PAIR, "top_k": 3},
+        "'top_k' is 3, and there are 2 experts",
+    ),
 ]
 
 
@@ -385,7 +389,8 @@ def test_options_without_sense_are_refused(kind: type, options: dict[str, Any], 
 
 def test_options_at_their_ends_are_taken() -> None:
     assert Upcycle(model=ModelRef("m"), experts=2, top_k=2).expert_count == 2
-    assert MixExperts(models=PAIR, top_k=2).expert_count == 2
+    assert Upcycle(model=MODEL, members=PAIR, top_k=2).expert_count == 2
+    assert Upcycle(model=MODEL).expert_count == 8
 
 
 def test_layers_are_read_from_options() -> None:
