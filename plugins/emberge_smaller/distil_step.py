@@ -76,8 +76,6 @@ class Distil(FitOptions, Step):
     """The highest learning rate, reached at the end of the warm-up. For static models 3e-3 is usual."""
     seed: WholeNumber | None = None
     """Seed of batches, drawn texts and dropout; by default the recipe's."""
-    trackers: tuple[str, ...] = ()
-    """Trackers that get the logged numbers too, as in `train`."""
 
     def check(self, context: Preflight) -> Iterable[Problem]:
         for message in self.student.find_problems(context, self.teacher):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -68,10 +68,8 @@ class EvaluateDuringTraining:
             for reason in self._check_metric(tasks_ahead):
                 yield context.problem(reason, "evaluate.metric")
 
-    def early_stopping(
-        self, workspace: Workspace, start: Model, metric: Callable[..., None], *, adapts: bool
-    ) -> EarlyStopping:
-        """Return the rule of early stopping; scores of tasks go to `metric`.
+    def early_stopping(self, workspace: Workspace, start: Model, *, adapts: bool) -> EarlyStopping:
+        """Return the rule of early stopping.
 
         `start` is the model that the training starts from; with `adapts` the training writes an adapter of
         that model.
@@ -98,7 +96,7 @@ class EvaluateDuringTraining:
                 results = score_tasks(evaluator, model, deciding_tasks, quiet_workspace)
                 scores_by_task |= {name: result.score for name, result in results.items()}
             for name, value in scores_by_task.items():
-                metric(f"score/{name}", value, step)
+                workspace.metric(f"score/{name}", value, step)
             means = [sum(scores_by_task[name] for name in part) / len(part) for part in parts]
             return sum(means) / len(means)
 

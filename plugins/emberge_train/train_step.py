@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
@@ -40,7 +39,6 @@ from emberge.model_folder import TextLimit
 from emberge.training import FitOptions, FitResult, choose_negatives
 
 from emberge_train.evaluate_during_training import EvaluateDuringTraining
-from emberge_train.trackers import open_trackers, tracker_problems
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,9 +46,6 @@ if TYPE_CHECKING:
     from emberge import Model, ModelRef, Preflight
     from emberge.data import CheckedData, StoredDataset
     from emberge.training import TrainingPreview
-
-
-TRACKERS = "trackers"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +58,7 @@ class Train(FitOptions, Step):
     same order, independent of their ids, losses, models and learning rates. So the arms of an ablation differ
     only in the option that was changed.
 
-    At each logged point `metrics.jsonl` and the trackers get `loss`, `loss/<dataset>` and `task_loss/<task>`
+    At each logged point `metrics.jsonl` gets `loss`, `loss/<dataset>` and `task_loss/<task>`
     as means since the previous logged point, `tokens_per_second` without padding, `padding_share` and
     `kept_share` of the tokens that the model was run on, the peak memory until then (`memory_gib`, and
     `gpu_memory_gib` for tensors on the GPU), the norm of gradients, the learning rate and the number of
@@ -102,9 +97,6 @@ class Train(FitOptions, Step):
     """Seed of batches, drawn texts and dropout; by default the recipe's."""
     evaluate: EvaluateDuringTraining | None = None
     """Scores during the training, which can end it early and choose the model that is the result."""
-    trackers: tuple[str, ...] = ()
-    """Trackers that get the logged numbers too: `tensorboard`, `wandb` or another tracker of accelerate, if
-    installed. Their files go to `trackers` in the result."""
 
     def adapts(self) -> ModelRef | None:
         return self.model if self.backbone.leaves_adapter else None
@@ -125,8 +117,6 @@ class Train(FitOptions, Step):
             )
             return
         yield from self._check_guides(context)
-        for fault in tracker_problems(self.trackers):
-            yield context.problem(fault, "trackers")
         if self.evaluate is not None:
             yield from self.evaluate.check(context, self.model)
         checked = check_datasets(context, self.data)
@@ -310,44 +300,33 @@ class Train(FitOptions, Step):
             )
         workspace.progress(0, 0, note="loading rows")
         datasets = step_datasets(workspace, self.data)
-        options = FitOptions.of(self)
         sampler = [part.resolved(workspace.data) for part in self.sampler]
         adapts = self.backbone.leaves_adapter
-        evaluate = self.evaluate
-        with open_trackers(
-            self.trackers,
-            run=workspace.id,
-            folder=workspace.work / TRACKERS,
-            metric=workspace.metric,
-        ) as metric:
-            stopping = (
-                evaluate.early_stopping(workspace, model, metric, adapts=adapts)
-                if evaluate
+        job = FitJob(
+            backbone=self.backbone,
+            checkpoint=model.folder,
+            datasets=datasets,
+            sampler=sampler,
+            losses=self.loss,
+            options=FitOptions.of(self),
+            seed=workspace.seed,
+            guides=workspace.model,
+            early_stopping=(
+                self.evaluate.early_stopping(workspace, model, adapts=adapts)
+                if self.evaluate
                 else None
-            )
-            job = FitJob(
-                backbone=self.backbone,
-                checkpoint=model.folder,
-                datasets=datasets,
-                sampler=sampler,
-                losses=self.loss,
-                options=options,
-                seed=workspace.seed,
-                guides=workspace.model,
-                early_stopping=stopping,
-            )
-            result = fit(
-                job,
-                folder=workspace.folder,
-                work=workspace.work,
-                store=workspace.store,
-                machine=workspace.machine,
-                progress=workspace.progress,
-                metric=metric,
-                warn=workspace.warn,
-            )
-        if (workspace.work / TRACKERS).is_dir():
-            shutil.copytree(workspace.work / TRACKERS, workspace.folder / TRACKERS)
+            ),
+        )
+        result = fit(
+            job,
+            folder=workspace.folder,
+            work=workspace.work,
+            store=workspace.store,
+            machine=workspace.machine,
+            progress=workspace.progress,
+            metric=workspace.metric,
+            warn=workspace.warn,
+        )
         return Artifact(
             kind="model",
             size=sum(result.pool.values()),

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
-from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker, register_tracker_class
 from emberge import (
     EmbergeError,
     Machine,
@@ -111,29 +108,6 @@ def test_numbers_of_every_kind_are_logged_by_step(place: Path, plugins: Plugins)
     assert "gpu_memory_gib" not in last
 
 
-class Listed(GeneralTracker):  # type: ignore[misc]
-    """A tracker that keeps what it is told."""
-
-    name = "listed"
-    requires_logging_directory = False
-    made: ClassVar[list[Listed]] = []
-
-    def __init__(self, run_name: str) -> None:
-        super().__init__()
-        self.run, self.rows, self.over = run_name, [], False
-        self.made.append(self)
-
-    @property
-    def tracker(self) -> list[Any]:
-        return self.rows
-
-    def log(self, values: dict[str, float], step: int | None = None, **_: Any) -> None:
-        self.rows += [(name, value, step) for name, value in values.items()]
-
-    def finish(self) -> None:
-        self.over = True
-
-
 @dataclass(frozen=True)
 class Seen:
     """A training that was scored on its way, its scores by a step after it, and what was told of both."""
@@ -141,7 +115,6 @@ class Seen:
     place: Path
     results: dict[str, Path]
     scored: list[str]
-    tracker: Listed
 
     @property
     def scores(self) -> dict[int, float]:
@@ -149,21 +122,16 @@ class Seen:
 
 
 @pytest.fixture(scope="module")
-def seen(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
+def seen(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Seen:
     found = load_plugins(block=())
     found.register(pair_evaluator, "pairs")
     pair_evaluator.SCORED.clear()
-    Listed.made.clear()
-    register_tracker_class(Listed)
     place = _laid_out(tmp_path_factory.mktemp("seen"), bert)
     scores = """
   scores:
     evaluate: {models: $member, evaluators: {pairs: {data: ./held.jsonl}}}
 """
-    results = _run(place, EVALUATE + "      trackers: [listed]" + scores, found)
-    (tracker,) = Listed.made
-    yield Seen(place, results, [*pair_evaluator.SCORED], tracker)
-    del LOGGER_TYPE_TO_CLASS["listed"]
+    return Seen(place, _run(place, EVALUATE + scores, found), [*pair_evaluator.SCORED])
 
 
 def test_a_training_ends_early_and_leaves_its_best_model(seen: Seen, plugins: Plugins) -> None:
@@ -189,12 +157,6 @@ def test_a_step_evaluate_knows_the_score_of_the_result(seen: Seen) -> None:
     written = json.loads((seen.results["scores"] / "scores.json").read_text())["values"]["member"]
     best = seen.scores[_details(seen.results["member"])["result_step"]]
     assert sum(written.values()) / 2 == pytest.approx(best)
-
-
-def test_any_tracker_of_accelerate_is_told(seen: Seen) -> None:
-    assert (seen.tracker.run, seen.tracker.over) == ("member", True)
-    rows = [(row["name"], row["value"], row["at"]) for row in _logged(seen.results["member"])]
-    assert seen.tracker.rows == rows
 
 
 def test_one_task_alone_may_decide(place: Path, plugins: Plugins) -> None:
@@ -241,37 +203,6 @@ def test_check_names_what_cannot_be(place: Path, plugins: Plugins) -> None:
         _faults(place, text, plugins)
     for option in ("every", "patience"):
         assert re.search(rf"recipe.yaml:\d+: option '{option}' .* at least 1", str(caught.value))
-    faults = _faults(place, "      trackers: [tensorbord]\n", plugins)
-    assert re.search(r"recipe.yaml:\d+: there is no tracker 'tensorbord'; did you mean", faults)
-
-
-def test_a_tracker_that_is_absent_comes_with_its_command(
-    place: Path, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda *_: None)
-    faults = _faults(place, "      trackers: [tensorboard, comet_ml]\n", plugins)
-    assert (
-        "'tensorboard' is not installed; install it: pip install 'emberge[tensorboard]'" in faults
-    )
-    assert "'comet_ml' is not installed; install it: pip install comet-ml" in faults
-
-
-@pytest.mark.slow
-def test_tensorboard_reads_what_was_logged(place: Path, plugins: Plugins) -> None:
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    text = EVALUATE + "      trackers: [tensorboard]\n"
-    folder = _run(place, text, plugins)["member"]
-    read = accumulator.EventAccumulator(str(folder / "trackers" / "member"))
-    read.Reload()
-    logged: dict[str, dict[int, float]] = {}
-    for row in _logged(folder):
-        logged.setdefault(row["name"], {})[row["at"]] = row["value"]
-    assert set(read.Tags()["scalars"]) == set(logged)
-    for name in ("loss", "task_loss/sts", "score", "score/Pairs", "memory_gib"):
-        told = {event.step: event.value for event in read.Scalars(name)}
-        assert told == pytest.approx(logged[name], rel=1e-6)
-    plain = _run(place, EVALUATE, plugins, "plain")["member"]
-    assert _weights(folder) == _weights(plain)
 
 
 def test_kept_models_are_inputs_of_a_merge(place: Path, plugins: Plugins) -> None:
