@@ -82,8 +82,6 @@ class Composition:
         for specialist in self.specialists.values():
             self._compare(specialist)
         _ = self.files
-        if self.text.has_weights:
-            self._require_same_tensors()
 
     def _compare(self, specialist: Specialist) -> None:
         """Refuse a specialist whose tower was trained for a different trunk."""
@@ -200,29 +198,6 @@ class Composition:
             self.names[kind]: specialist.dropped for kind, specialist in self.specialists.items()
         }
 
-    def _require_same_tensors(self) -> None:
-        """Refuse a specialist whose trunk has other tensor names or shapes than the text model's."""
-        text_shapes = _list_trunk_shapes(self.trunk)
-        for kind, specialist in self.specialists.items():
-            if not specialist.checkpoint.has_weights:
-                continue
-            specialist_shapes = _list_trunk_shapes(specialist.trunk)
-            differing_names = [
-                n
-                for n in sorted({*text_shapes, *specialist_shapes})
-                if text_shapes.get(n) != specialist_shapes.get(n)
-            ]
-            if differing_names:
-                a, b = (
-                    shapes.get(differing_names[0], "missing")
-                    for shapes in (text_shapes, specialist_shapes)
-                )
-                raise CheckpointError(
-                    f"'{self.names['text']}' and '{self.names[kind]}': '{differing_names[0]}' is {a} in "
-                    "the trunk of "
-                    f"one and {b} in that of the other; choose models of one family and size"
-                )
-
     # ── files ───────────────────────────────────────────────────────────────────────────────────
 
     @cached_property
@@ -258,14 +233,6 @@ class Composition:
         """A hash of everything, except the models' content, that decides the result's bytes."""
         facts = [self.files, self.tokens.digest, sorted(self.names)]
         return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
-
-
-def _list_trunk_shapes(names: Names) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of a trunk's tensors by name; embeddings without their number of rows."""
-    return {
-        name: spec.shape[1:] if is_vocabulary(name) else spec.shape
-        for name, spec in names.specs.items()
-    }
 
 
 def rope_parameters(

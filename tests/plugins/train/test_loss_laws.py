@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 from emberge import Loss, TokenLoss, load_plugins
-from emberge.testing import check_loss, check_token_loss
+from emberge.testing import check_loss
 
 from tests.support.losses import LOSSES
 
@@ -29,11 +29,6 @@ CASES = [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name 
 def test_the_losses_keep_the_laws(name: str) -> None:
     loss, exceptions = TRIED[name]
     check_loss(loss, **exceptions)
-
-
-@pytest.mark.parametrize("name", [n for n, t in REGISTERED.items() if issubclass(t, TokenLoss)])
-def test_the_losses_of_tokens_keep_theirs(name: str) -> None:
-    check_token_loss(REGISTERED[name]())
 
 
 def test_no_entry_is_of_a_loss_that_is_gone() -> None:
