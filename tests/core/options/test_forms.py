@@ -268,12 +268,12 @@ def refused(text: str) -> str:
 
 
 def test_an_option_that_would_do_nothing_is_refused() -> None:
-    text = "steps:\n  a:\n    find_weights:\n      models: [./m, ./n]\n      base_share: 0.5\n"
+    text = "steps:\n  a:\n    find_weights:\n      base_share: 0.5\n"
+    text += "      models: [./m, ./n]\n      data: ./d.jsonl\n"
     found = refused(text)
-    assert "r.yaml:5: " in found
+    assert "r.yaml:4: " in found
     assert "`base`" in found
-    more = "      base: ./b\n      evaluators: {mteb: {data: ./d}}\n"
-    assert len(parse_recipe(text + more, load_plugins()).steps) == 1
+    assert len(parse_recipe(text + "      base: ./b\n", load_plugins()).steps) == 1
 
 
 def test_what_an_option_requires_is_an_option_beside_it_and_one_is_enough() -> None:

@@ -14,7 +14,7 @@ from emberge_codiemb.losses.mid_nce import MidNCE
 from emberge_codiemb.losses.pearson import Pearson
 from emberge_codiemb.losses.pro import PRO
 from emberge_codiemb.losses.rank_kl import RankKL
-from emberge_train import InfoNCE, KLDistillation, Matryoshka
+from emberge_train import InfoNCE, Matryoshka, SimilarityDistillation
 from torch import Tensor
 
 from tests.support.losses import Learnable, random_batch, scored_pairs
@@ -365,10 +365,11 @@ def test_the_guide_is_of_the_same_texts() -> None:
     """A guide with the embeddings of the batch leaves nothing to learn."""
     batch = _matching(9)
     guide = Guide(model=ModelRef("some/guide"))
-    loss = MidNCE(loss=(KLDistillation(guide=guide),), layer=None)
+    loss = MidNCE(loss=(SimilarityDistillation(guide=guide),), layer=None)
     assert loss.guided_by == guide
     assert float(loss(dataclasses.replace(batch, guide=batch), {})) == pytest.approx(0, abs=1e-9)
-    assert float(loss(dataclasses.replace(batch, guide=_other(batch)), {})) > 0
+    other = dataclasses.replace(batch, anchor=batch.anchor.flip(0))
+    assert float(loss(dataclasses.replace(batch, guide=other), {})) > 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

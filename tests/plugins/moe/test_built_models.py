@@ -108,7 +108,7 @@ def test_a_routed_model_is_built_as_every_checkpoint(models: Path, tmp_path: Pat
         "format": "emberge_routed",
         "loads_with": "its class is modeling_emberge_routed.py in the folder",
         "layers": [0, 2],
-        **{"experts": 4, "top_k": 3, "normalize_gates": False, "router": "random"},
+        **{"experts": 4, "top_k": 3, "normalize_gates": False},
         "parameters": {"all": size_of(out), "active": size_of(out) - experts // 4},
     }
     config = json.loads((out / "config.json").read_text())

@@ -235,7 +235,7 @@ def test_a_narrow_student_reads_the_teachers_index_through_a_dense(place: Path) 
     ("loss", "teacher"),
     [
         ("similarity_distillation", "./narrow"),
-        ("[embedding_distillation, {kl_distillation: {weight: 0.5}}]", "./teacher"),
+        ("[embedding_distillation, {kl_distillation: {weight: 0.5}}]", "./deep"),
         ("{matryoshka: {loss: embedding_distillation, dims: [32, 8]}}", "./deep"),
     ],
 )

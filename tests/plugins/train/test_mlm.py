@@ -60,10 +60,10 @@ def test_a_loss_is_the_mean_over_scored_places_alone(loss: TokenLoss) -> None:
     whole = loss(hidden, labels, head)
     (pull,) = torch.autograd.grad(whole, hidden)
     count = (labels != -100).sum(1)
-    parts = [loss(hidden[i : i + 1], labels[i : i + 1], head) for i in range(len(labels))]
-    assert float(whole.detach()) == pytest.approx(
-        float((torch.stack(parts) * count).sum() / count.sum()), rel=1e-5
-    )
+    rows = [slice(i, i + 1) for i in range(len(labels))]
+    parts = torch.stack([loss(hidden[row], labels[row], head) for row in rows]).detach()
+    mean = float((parts * count).sum() / count.sum())
+    assert float(whole.detach()) == pytest.approx(mean, rel=1e-5)
     relevant = labels != -100
     relevant[:, :-1] |= relevant[:, 1:].clone()  # a place may predict the next one
     assert pull.any()
