@@ -94,16 +94,6 @@ def test_parts_of_large_sets_hold_too() -> None:
     assert len(first) + len(rest) == LARGE
 
 
-def test_a_bag_of_a_billion_rows_takes_no_memory() -> None:
-    info = DatasetInfo("web", "retrieval", 10**9)
-    bag = Bagging(ratio=0.6).select({info: range(10**9)}, 0)[info]
-    assert len(bag) == 600_000_000
-    assert bag[599_999_999] != bag[0]
-    nested = Bagging(ratio=0.5).select({info: bag}, 0)[info]
-    assert len(nested) == 300_000_000
-    assert 0 <= nested[12_345] < 10**9
-
-
 def test_a_bag_is_shown_as_a_recipe_says_it() -> None:
     assert repr(Bagging(ratio=0.6)).startswith("Bagging(ratio=0.6, draw=0,")  # type: ignore[arg-type]
     some = Bagging(ratio=PerDataset(by_dataset={"b": 0.6}))
