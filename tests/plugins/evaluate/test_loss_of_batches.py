@@ -27,7 +27,7 @@ from emberge.evaluating import plan_tasks, score_model
 from emberge.results import read_artifact
 from emberge_encoder import TextEncoder
 from emberge_evaluate.mean_loss import MeanLoss
-from emberge_train import BatchShuffle, SimilarityDistillation
+from emberge_train import BatchShuffle, InfoNCE, SimilarityDistillation
 from sentence_transformers import SentenceTransformer
 
 from tests.support.bench import Bench, model_at
@@ -153,7 +153,7 @@ def test_a_stored_loss_is_taken_only_for_the_same_loss(
     guide = Guide(model=ModelRef("./guide"), backbone=TextEncoder())
     evaluator = MeanLoss(
         data=(entry,),
-        loss=PerDataset(default=(SimilarityDistillation(guide=guide),)),
+        loss=PerDataset(default=(InfoNCE(), SimilarityDistillation(guide=guide))),
         sampler=(BatchShuffle(batch_size=PerDataset(default=8), tail="keep"),),
         backbone=TextEncoder(),
     )
