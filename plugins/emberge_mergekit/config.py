@@ -70,22 +70,25 @@ class Scope:
 
 @dataclass(frozen=True)
 class Source:
-    """One model of a merge or a slice, with its own parameters."""
+    """One model of a merge, with its own parameters."""
 
     model: ModelReference
     scope: Scope
     place: ConfigPlace
-    layers: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
-class ConfigPart:
-    """One slice, or the one merge of whole models; `scopes` are ordered from inner to outer."""
+class MergedSources:
+    """The models of a merge; `scopes` are ordered from inner to outer.
+
+    `layers` is the number of their layers, if they are written as the one slice of all layers.
+    """
 
     sources: tuple[Source, ...]
     base: ModelReference | None
     scopes: tuple[Scope, ...]
     place: ConfigPlace
+    layers: int | None = None
 
 
 @dataclass(frozen=True)
@@ -94,13 +97,8 @@ class Config:
 
     content: MergeConfiguration
     name: str | None
-    parts: tuple[ConfigPart, ...]
+    merged: MergedSources | None
     place: ConfigPlace
-
-    @property
-    def sliced(self) -> bool:
-        """True if layers of models are stacked."""
-        return bool(self.parts) and self.parts[0].sources[0].layers is not None
 
 
 def read_documents(text: str, path: Path | None, problems: list[Problem]) -> list[ConfigPlace]:
@@ -150,7 +148,7 @@ def read_config(document: ConfigPlace, problems: list[Problem]) -> Config | None
         return None
     problems += _find_passed_over(content, document, "the config", ("name",))
     problems += _find_modules(content, document)
-    return Config(content, name, tuple(_list_parts(content, document)), document)
+    return Config(content, name, _read_sources(content, document, problems), document)
 
 
 def _describe_errors(errors: list[Any], document: ConfigPlace) -> Iterator[Problem]:
@@ -208,32 +206,39 @@ def _find_modules(content: MergeConfiguration, place: ConfigPlace) -> Iterator[P
             yield Problem(message, place.at("modules", name).where)
 
 
-def _list_parts(content: MergeConfiguration, place: ConfigPlace) -> Iterator[ConfigPart]:
+def _read_sources(
+    content: MergeConfiguration, place: ConfigPlace, problems: list[Problem]
+) -> MergedSources | None:
+    """Return the models of a document; None after reporting that layers are cut or stacked."""
     scopes = [Scope(content.parameters or {}, place.at("parameters"))]
     owner: Any = content
     if content.modules:
         if "default" not in content.modules:
-            return  # `_find_modules` reports the others
+            return None  # `_find_modules` reports the others
         owner, place = content.modules["default"], place.at("modules", "default")
         scopes.insert(0, Scope(owner.parameters or {}, place.at("parameters")))
     if owner.models:
         sources = _list_sources(owner.models, place.at("models"))
-        yield ConfigPart(sources, content.base_model, tuple(scopes), place.at("models"))
-    for number, one in enumerate(owner.slices or ()):
-        at = place.at("slices", number)
-        sources = _list_sources(one.sources, at.at("sources"))
-        own_scope = Scope(one.parameters or {}, at.at("parameters"))
-        base = one.base_model or content.base_model
-        yield ConfigPart(sources, base, (own_scope, *scopes), at)
+        return MergedSources(sources, content.base_model, tuple(scopes), place.at("models"))
+    one, at = owner.slices[0], place.at("slices", 0)
+    ranges = {tuple(source.layer_range) for source in one.sources}
+    if len(owner.slices) > 1 or len(ranges) != 1 or min(ranges)[0] != 0:
+        message = (
+            "'slices' is taken for one slice with all layers of each model; layers are not cut or stacked: "
+            "run the config by `mergekit-yaml`, and merge its result"
+        )
+        problems.append(Problem(message, place.at("slices").where))
+        return None
+    sources = _list_sources(one.sources, at.at("sources"))
+    scopes.insert(0, Scope(one.parameters or {}, at.at("parameters")))
+    base = one.base_model or content.base_model
+    return MergedSources(sources, base, tuple(scopes), at, max(ranges)[1])
 
 
 def _list_sources(sources: list[Any], place: ConfigPlace) -> tuple[Source, ...]:
     return tuple(
         Source(
-            one.model,
-            Scope(one.parameters or {}, place.at(number, "parameters")),
-            place.at(number),
-            getattr(one, "layer_range", None),
+            one.model, Scope(one.parameters or {}, place.at(number, "parameters")), place.at(number)
         )
         for number, one in enumerate(sources)
     )

@@ -56,7 +56,6 @@ class _SharedParameters:
 
     settings: Settings
     based: bool
-    sliced: bool
 
     def plain(self, name: str, default: Any) -> Any:
         """Return one value for all tensors."""
@@ -94,12 +93,12 @@ def _is_within(setting: Setting, least: float, most: float) -> bool:
     return all(least <= float(value) <= most for entry in setting for value in entry.values)
 
 
-def equivalent(method: str, settings: Settings, *, based: bool, sliced: bool) -> Equivalent | None:
+def equivalent(method: str, settings: Settings, *, based: bool) -> Equivalent | None:
     """Return the links that compute a method with these settings; None if it cannot be computed exactly."""
     if method not in _MAPPERS:
         return None
     try:
-        mapped = _MAPPERS[method](_SharedParameters(settings, based, sliced))
+        mapped = _MAPPERS[method](_SharedParameters(settings, based))
     except _InexactError:
         return None
     return mapped if isinstance(mapped, Equivalent) else Equivalent((mapped,))
@@ -179,9 +178,6 @@ def _map_model_stock(given: _SharedParameters) -> Link:
 
 
 def _map_passthrough(given: _SharedParameters) -> Link:
-    # In mergekit a filter by layer number means the model's own layer, but in emberge the result's layer.
-    filters = [entry.filter or "" for entry in given.settings.get("scale", ())]
-    _require(not (given.sliced and any(c.isdigit() for text in filters for c in text)))
     return Link("passthrough", given.options(scale="scale"))
 
 

@@ -1,4 +1,4 @@
-"""Plan of one merge or slice in emberge's terms: models with weights and options, a base, a strategy."""
+"""Plan of one merge in emberge's terms: models with weights and options, a base, a strategy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from emberge import Problem
 
-from emberge_mergekit.config import ConfigPart, ConfigPlace, Scope, Source
+from emberge_mergekit.config import ConfigPlace, MergedSources, Scope, Source
 from emberge_mergekit.equivalents import Equivalent, Link, equivalent
 from emberge_mergekit.library import parameters_of
 from emberge_mergekit.settings import HARMLESS, Setting, Settings, flatten, read_scope
@@ -25,34 +25,36 @@ class PlannedModel:
 
 @dataclass(frozen=True)
 class PlannedMerge:
-    """Merge or slice in emberge's options; `notes` become comments of the recipe."""
+    """Merge in emberge's options; `notes` become comments of the recipe."""
 
     models: Sequence[PlannedModel]
     base: Source | None
     links: tuple[Link, ...]
     notes: tuple[str, ...]
     place: ConfigPlace
+    layers: int | None
 
 
-def plan_part(
-    part: ConfigPart, method: Any, problems: list[Problem], *, sliced: bool
+def plan_sources(
+    merged: MergedSources, method: Any, problems: list[Problem]
 ) -> PlannedMerge | None:
-    """Translate a merge or slice; return None after reporting what is wrong with it."""
+    """Translate a merge; return None after reporting what is wrong with it."""
     before = len(problems)
-    sources = part.sources
-    if not sliced and part.base is not None and part.base not in [s.model for s in sources]:
+    sources = merged.sources
+    is_listed = merged.base is None or merged.base in [s.model for s in sources]
+    if merged.base is not None and not is_listed and merged.layers is None:
         # mergekit adds the base of a merge of whole models where it is not listed.
-        sources = (*sources, Source(part.base, Scope({}, part.place), part.place))
+        sources = (*sources, Source(merged.base, Scope({}, merged.place), merged.place))
     name, declared = method.spec.name, parameters_of(method)
     try:
-        method.validate_inputs([source.model for source in sources], part.base)
+        method.validate_inputs([source.model for source in sources], merged.base)
     except ValueError as error:
-        problems.append(Problem(f"merge method '{name}': {error}", part.place.where))
-    outer = [read_scope(s, declared, name, problems, beside=False) for s in part.scopes]
+        problems.append(Problem(f"merge method '{name}': {error}", merged.place.where))
+    outer = [read_scope(s, declared, name, problems, beside=False) for s in merged.scopes]
     own = [read_scope(s.scope, declared, name, problems, beside=True) for s in sources]
     has_base = method.spec.contract.base != "ignored"
-    base = next((s for s in sources if has_base and s.model == part.base), None)
-    planner = _Planner(name, declared, part, sources, base, outer, own, sliced)
+    base = next((s for s in sources if has_base and s.model == merged.base), None)
+    planner = _Planner(name, declared, merged, sources, base, outer, own)
     if len(problems) == before:
         problems += planner.find_missing()
     return planner.plan() if len(problems) == before else None
@@ -60,16 +62,15 @@ def plan_part(
 
 @dataclass(frozen=True)
 class _Planner:
-    """Planner of one part; `own` has the settings of each source, `outer` those of the scopes around it."""
+    """Planner of a merge; `own` has the settings of each source, `outer` those of the scopes around it."""
 
     method: str
     declared: Mapping[str, Any]
-    part: ConfigPart
+    merged: MergedSources
     sources: Sequence[Source]
     base: Source | None
     outer: Sequence[Settings]
     own: Sequence[Settings]
-    sliced: bool
 
     @property
     def _models(self) -> list[tuple[Source, tuple[Settings, ...]]]:
@@ -85,7 +86,7 @@ class _Planner:
             if parameter.scope == "shared":
                 if not flatten(name, self.outer):
                     message = f"merge method '{self.method}' needs '{name}' under 'parameters'"
-                    yield Problem(message, self.part.place.where)
+                    yield Problem(message, self.merged.place.where)
                 continue
             for source, scopes in self._models:
                 if not flatten(name, scopes):
@@ -102,13 +103,13 @@ class _Planner:
         if self.method == "passthrough":  # it has one model, whose parameters are the merge's
             shared |= of_models.pop()
             of_models.append({})
-        match = equivalent(self.method, shared, based=self.base is not None, sliced=self.sliced)
+        match = equivalent(self.method, shared, based=self.base is not None)
         if match is None or not all(map(match.takes, of_models)):
             links: tuple[Link, ...] = (_link_of_mergekit(self.method, shared),)
             notes: tuple[str, ...] = ("merged by mergekit's own code, a whole tensor at a time",)
             options = [{"mergekit": settings} if settings else {} for settings in of_models]
         else:
-            links, options = _place_options(match, of_models, apart=self.sliced)
+            links, options = _place_options(match, of_models)
             notes = match.notes
         sources = [source for source, _ in self._models]
         models = [PlannedModel(*each) for each in zip(sources, weights, options, strict=True)]
@@ -117,7 +118,7 @@ class _Planner:
             # mergekit interpolates from its base; emberge interpolates from the first of two models.
             models, base = [PlannedModel(base), *models], None
         notes = (*notes, *self._list_notes(of_models))
-        return PlannedMerge(models, base, links, notes, self.part.place)
+        return PlannedMerge(models, base, links, notes, self.merged.place, self.merged.layers)
 
     def _collect(self, scopes: Sequence[Settings], wanted: Any) -> Iterator[tuple[str, Setting]]:
         for name, parameter in self.declared.items():
@@ -155,17 +156,13 @@ def _convert_truth_values(setting: Setting) -> Any:
 
 
 def _place_options(
-    match: Equivalent, of_models: Sequence[Settings], *, apart: bool
+    match: Equivalent, of_models: Sequence[Settings]
 ) -> tuple[tuple[Link, ...], list[dict[str, dict[str, Setting]]]]:
-    """Return (links, options of each model): an option goes to its link if all models have the same value.
-
-    With `apart` a filter may select other layers in each model, so filtered options stay with the models.
-    """
+    """Return (links, options of each model): an option goes to its link if all models have the same value."""
     plain = [
         {n: [(e.value, e.filter) for e in s] for n, s in settings.items()} for settings in of_models
     ]
-    filtered = any(e.filter for settings in of_models for s in settings.values() for e in s)
-    if of_models and not (apart and filtered) and all(one == plain[0] for one in plain):
+    if of_models and all(one == plain[0] for one in plain):
         first, *others = match.links
         options = {
             match.link_options[name][1]: setting

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import Problem, RecipeError, suggest
 from emberge.contracts import TranslatedRecipe
 
-from emberge_mergekit.config import SHAPES, Config, Source, is_config, read_config, read_documents
+from emberge_mergekit.config import SHAPES, Config, is_config, read_config, read_documents
 from emberge_mergekit.equivalents import Link
 from emberge_mergekit.library import find_method, method_names
-from emberge_mergekit.planning import PlannedMerge, PlannedModel, plan_part
+from emberge_mergekit.planning import PlannedMerge, PlannedModel, plan_sources
 from emberge_mergekit.settings import Entry
 
 if TYPE_CHECKING:
@@ -39,14 +39,15 @@ def translate(text: str, path: Path | None) -> TranslatedRecipe | None:
         return None
     configs = [read_config(document, problems) for document in documents]
     known = [config for config in configs if config is not None]
-    planned = [(config, list(_plan(config, problems))) for config in known]
+    planned = [(config, _plan(config, problems)) for config in known]
     if problems:
         line = dict.fromkeys(sorted(problems, key=lambda p: int(p.where.rpartition(":")[2])))
         raise RecipeError(line)
     ids = {config.name: _id_of(config) for config in known}
     sheet = _Sheet(ids, path)
-    for config, parts in planned:
-        sheet.write_merge(config, [part for part in parts if part is not None])
+    for config, merge in planned:
+        if merge is not None:
+            sheet.write_merge(config, merge)
     return TranslatedRecipe("".join(f"{line}\n" for line in sheet.lines), tuple(sheet.origins))
 
 
@@ -55,18 +56,17 @@ def _id_of(config: Config) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", config.name or _LAST).strip("-") or _LAST
 
 
-def _plan(config: Config, problems: list[Problem]) -> Iterator[PlannedMerge | None]:
+def _plan(config: Config, problems: list[Problem]) -> PlannedMerge | None:
     name, place = config.content.merge_method, config.place.at("merge_method")
     method = find_method(name)
     if method is None:
         names = method_names()
         hint = suggest(name, names) or f"; there are {', '.join(names)}"
         problems.append(Problem(f"there is no merge method '{name}'{hint}", place.where))
-        return
+        return None
     if _find_tokenizer(config) == "base" and config.content.base_model is None:
         problems.append(Problem("the tokenizer is the base's, and there is none", place.where))
-    for part in config.parts:
-        yield plan_part(part, method, problems, sliced=config.sliced)
+    return None if config.merged is None else plan_sources(config.merged, method, problems)
 
 
 def _find_tokenizer(config: Config) -> str | ModelReference | None:
@@ -95,67 +95,50 @@ class _Sheet:
         self.lines.append("  " * depth + text)
         self.origins.append(line or self.origins[-1])
 
-    def write_merge(self, config: Config, parts: Sequence[PlannedMerge]) -> None:
+    def write_merge(self, config: Config, merge: PlannedMerge) -> None:
         """Write the step of one document."""
         place, identifier = config.place, self._ids[config.name]
         if config.name not in (None, identifier):
             self._add(1, f"# mergekit's config calls it {config.name!r}")
         self._add(1, f"{identifier}:", place.line)
         self._add(2, "merge:")
-        if config.sliced:
-            self._add(3, "slices:", place.at("slices").line)
-            for part in parts:
-                self._write_slice(part, parts[0].links)
-        else:
-            self._write_models(parts[0], config)
+        self._add(3, "models:", merge.place.line)
+        for model in merge.models:
+            self._add(4, f"- {self._format_model(model)}", model.source.place.line)
+        if merge.base is not None:
+            base = self._refer_to(merge.base.model)
+            self._add(3, f"base: {base}", place.at("base_model").line)
+        if merge.layers is not None:
+            self._add(3, f"layers: {merge.layers}", merge.place.line)
         self._write_tokenizer(config)
-        for note in dict.fromkeys(note for part in parts for note in part.notes):
+        for note in dict.fromkeys(merge.notes):
             self._add(3, f"# {note}")
-        self._write_strategy(3, parts[0].links, place.at("merge_method").line)
+        self._write_strategy(merge.links, place.at("merge_method").line)
         self._write_dtypes(config)
 
-    def _write_models(self, part: PlannedMerge, config: Config) -> None:
-        self._add(3, "models:", part.place.line)
-        for model in part.models:
-            self._add(4, f"- {self._format_model(model)}", model.source.place.line)
-        if part.base is not None:
-            base = self._refer_to(part.base.model)
-            self._add(3, f"base: {base}", config.place.at("base_model").line)
-
-    def _write_slice(self, part: PlannedMerge, shared_links: Sequence[Link]) -> None:
-        self._add(4, "- models:", part.place.line)
-        for model in part.models:
-            self._add(6, f"- {self._format_model(model)}", model.source.place.line)
-        if part.base is not None:
-            layers = _format_layers(part.base)
-            base = f"{{model: {self._refer_to(part.base.model)}, layers: {layers}}}"
-            self._add(5, f"base: {base}", part.base.place.line)
-        if _format_links(part.links) != _format_links(shared_links):
-            self._write_strategy(5, part.links, part.place.line)
-
-    def _write_strategy(self, depth: int, links: Sequence[Link], line: int) -> None:
+    def _write_strategy(self, links: Sequence[Link], line: int) -> None:
         """Write `strategy:` and its links, one option per line."""
         if len(links) == 1 and not links[0].options:
-            self._add(depth, f"strategy: {links[0].name}", line)
+            self._add(3, f"strategy: {links[0].name}", line)
             return
-        self._add(depth, "strategy:", line)
+        self._add(3, "strategy:", line)
         for link in links:
             dash = "- " if len(links) > 1 else ""
-            self._add(depth + 1, f"{dash}{link.name}{':' if link.options else ''}")
+            self._add(4, f"{dash}{link.name}{':' if link.options else ''}")
             for name, value in link.options.items():
                 entries = (
                     [e for e in value if isinstance(e, Entry)] if isinstance(value, tuple) else []
                 )
                 origin = entries[0].line if entries else 0
-                self._add(depth + (3 if dash else 2), f"{name}: {_flow(value)}", origin)
+                self._add(6 if dash else 5, f"{name}: {_flow(value)}", origin)
 
     def _write_tokenizer(self, config: Config) -> None:
         source, content = _find_tokenizer(config), config.content
         line = config.place.at("tokenizer_source" if content.tokenizer_source else "tokenizer").line
-        if source == "union" and not config.sliced:
+        if source == "union":
             self._add(3, "# a token that a model lacks takes the weighted mean of the others' rows")
             self._add(3, "vocabulary: {policy: union, pad_to: 1}", line)
-        elif source not in (None, "union"):
+        elif source is not None:
             model = content.base_model if source == "base" else source
             self._add(3, "# a token with another id in a model is not taken from that model")
             self._add(3, f"tokenizer: {self._refer_to(model)}", line)
@@ -175,8 +158,6 @@ class _Sheet:
 
     def _format_model(self, model: PlannedModel) -> str:
         entries = [f"model: {self._refer_to(model.source.model)}"]
-        if model.source.layers is not None:
-            entries.append(f"layers: {_format_layers(model.source)}")
         if model.weight:
             entries.append(f"weight: {_flow(model.weight)}")
         if model.options:
@@ -198,15 +179,6 @@ class _Sheet:
         elif Path(path).is_dir() and not (self._folder / path).is_dir():
             path = str(Path(path).absolute())
         return f"{path}{revision}".replace("$", "$$")
-
-
-def _format_layers(source: Source) -> str:
-    assert source.layers is not None
-    return f"[{source.layers[0]}, {source.layers[1]}]"
-
-
-def _format_links(links: Sequence[Link]) -> list[tuple[str, str]]:
-    return [(link.name, _flow(link.options)) for link in links]
 
 
 def _flow(value: Any) -> str:

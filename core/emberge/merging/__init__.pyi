@@ -18,7 +18,6 @@ from .planning.summary import kinship_words as kinship_words
 from .planning.summary import summary as summary
 from .request import MergeInput as MergeInput
 from .request import MergeRequest as MergeRequest
-from .request import MergeSlice as MergeSlice
 from .request import ModelPart as ModelPart
 from .request import Rule as Rule
 from .statistics_file import Statistics as Statistics

@@ -12,13 +12,10 @@ from emberge.errors import CheckpointError, Problem
 from emberge.merging.request import (
     MergeInput,
     MergeRequest,
-    MergeSlice,
     Resolver,
-    slice_of,
 )
 from emberge.model_folder import Checkpoint, JoinedFacts
 from emberge.tensor_files import TensorSpec, main_dtype
-from emberge.tensor_names import layer_number, shift_layer
 
 if TYPE_CHECKING:
     from emberge.merging.tokens.token_plan import TokenPlan
@@ -95,8 +92,8 @@ class MergePlan:
     `future_models` names the models that do not exist yet; `only_weights_differ` is True if the other models
     differ only in their weights. `omitted` maps each model of which only the text trunk is used to the names
     of its omitted tensors. `change_cosines` are estimated cosines of the models' changes from the base, by
-    pair. `token_plan` is None if all tokenizers are equal byte for byte. `slice_plans` are the plans of the
-    slices, if there are slices. `stated` are the facts of the members' other files.
+    pair. `token_plan` is None if all tokenizers are equal byte for byte. `stated` are the facts of the
+    members' other files.
     """
 
     request: MergeRequest
@@ -116,7 +113,6 @@ class MergePlan:
     only_weights_differ: bool = True
     change_cosines: tuple[float, ...] = ()
     token_plan: TokenPlan | None = None
-    slice_plans: tuple[MergePlan, ...] = ()
     stated: JoinedFacts = field(default_factory=JoinedFacts)
 
     @property
@@ -143,9 +139,8 @@ class MergePlan:
 def weights_of(plan: MergePlan, tensor: TensorPlan) -> dict[str, float]:
     """Return the recipe's weight of each model that has the tensor."""
     depth = plan.depths.get(tensor.name, 0.0)
-    filter_names = _list_filterable_names(plan.request, tensor)
     return {
-        model.name: model.weight.at(filter_names[model.name], depth)
+        model.name: model.weight.at(tensor.out.name, depth)
         for model, spec in zip(plan.request.inputs, tensor.sources, strict=True)
         if spec is not None or model.name in plan.future_models
     }
@@ -153,10 +148,8 @@ def weights_of(plan: MergePlan, tensor: TensorPlan) -> dict[str, float]:
 
 def resolver(plan: MergePlan) -> Resolver:
     """Build the resolver that turns the stages' options into numbers for this merge."""
-    filter_names = {
-        tensor.name: _list_filterable_names(plan.request, tensor) for tensor in plan.tensors
-    }
-    return Resolver({m.name: m.options for m in plan.request.inputs}, plan.depths, filter_names)
+    stored_names = {tensor.name: tensor.out.name for tensor in plan.tensors}
+    return Resolver({m.name: m.options for m in plan.request.inputs}, plan.depths, stored_names)
 
 
 def raise_problems(plan: MergePlan) -> None:
@@ -168,30 +161,6 @@ def raise_problems(plan: MergePlan) -> None:
     errors = [p for p in plan.problems if p.severity == "error"]
     if errors:
         raise CheckpointError("\n".join(str(problem) for problem in errors))
-
-
-def _list_filterable_names(request: MergeRequest, tensor: TensorPlan) -> dict[str, str]:
-    """Return a tensor's names for filters to match: by model, and the result's under "".
-
-    The names differ only in a slice whose layers are numbered differently in a model and in the result, and
-    only in the layer's number.
-    """
-    name, number = tensor.out.name, layer_number(tensor.name)
-    start = request.part.start if request.part is not None else _slice_start(request.slices, number)
-    if start is None or number is None:
-        return {"": name, **dict.fromkeys((m.name for m in request.inputs), name)}
-    name_by_model = {
-        m.name: shift_layer(name, (m.first_layer or 0) - start) for m in request.inputs
-    }
-    return {"": name, **name_by_model}
-
-
-def _slice_start(slices: Sequence[MergeSlice], number: int | None) -> int | None:
-    """Return the first layer of the slice that contains a layer of the result."""
-    if number is None or not slices:
-        return None
-    place = slice_of(slices, f"layers.{number}.")
-    return sum(one.count for one in slices[:place])
 
 
 def _join_layer_ranges(layers: Mapping[str, float]) -> Iterator[str]:

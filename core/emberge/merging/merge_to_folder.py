@@ -99,7 +99,7 @@ def merge_checkpoints(
 def _finish_folder(
     plan: MergePlan, reader: TensorReader, fetched: list[FetchedFile], out: Path
 ) -> None:
-    """Write what other members state, layer and token counts, and new tokens into the result's files.
+    """Write what other members state, the number of tokens, and new tokens into the result's files.
 
     Tensors from servers are compared with the servers' hashes; if one does not agree, the folder is removed.
     """
@@ -108,16 +108,11 @@ def _finish_folder(
     except CheckpointError:
         shutil.rmtree(out)
         raise
-    request, template = plan.request, plan.template
+    template = plan.template
     assert template is not None
-    trunk = out / template.trunk.relative_to(template.folder)
     plan.stated.write(out, template)
     if plan.token_plan is not None:
-        plan.token_plan.write(out, trunk)
-    if request.slices:
-        from emberge.merging.planning.slices import write_layers
-
-        write_layers(request, trunk)
+        plan.token_plan.write(out, out / template.trunk.relative_to(template.folder))
 
 
 def _build_report(
@@ -150,15 +145,10 @@ def _hash_request(plan: MergePlan, header: Mapping[str, str]) -> str:
         *(repr(request.chains), request.dtype, request.seed, str(request.max_shard_size), header),
         _hash_statistics(request),
         plan.token_plan.digest if plan.token_plan is not None else "",
-        [(one.count, repr(one.strategy)) for one in request.slices],
     ]
     for model in request.all_inputs:
-        facts.append(
-            (
-                *(model.name, repr(model.weight), model.group, repr(model.options)),
-                *(model.first_layer, model.part),
-            )
-        )
+        settings = (repr(model.weight), model.group, repr(model.options), model.part)
+        facts.append((model.name, *settings))
         facts.append(content_of(model))
     return hashlib.sha256(json.dumps(facts, default=str).encode()).hexdigest()
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +10,6 @@ from typing import Any, Literal
 from emberge.contracts import Block, Options, PerModel, PerTensor, Stage
 from emberge.errors import suggest
 from emberge.merging.tokens.vocabulary import VocabularyPolicy
-from emberge.tensor_names import layer_number, layer_of
 
 ModelPart = Literal["whole", "text"]
 Missing = Literal["strict", "copy_base", "average_present"]
@@ -33,8 +30,8 @@ class Resolver:
 
     models: Mapping[str, ModelOptions]
     depths: Mapping[str, float]
-    filter_names: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """For each canonical name, the names that filters match: each model's, and the result's under ""."""
+    stored_names: Mapping[str, str] = field(default_factory=dict)
+    """For each canonical name, the name in the result, which filters match."""
     _known: dict[tuple[int, str, tuple[str, ...]], tuple[Stage, Options]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -53,18 +50,12 @@ class Resolver:
 
         values: dict[str, Any] = {}
         depth = self.depths.get(block.name, 0.0)
-        filter_names = self.filter_names.get(block.name, {})
-        result_name = filter_names.get("", block.name)
+        stored_name = self.stored_names.get(block.name, block.name)
         for name, schedule in stage.schedules().items():
-            number = schedule.at(result_name, depth)
+            number = schedule.at(stored_name, depth)
             if isinstance(schedule, PerModel):
-                schedules = {
-                    model: self._own_schedule(stage, name, model) for model in block.models
-                }
-                numbers = [
-                    o.at(filter_names.get(model, result_name), depth, number) if o else number
-                    for model, o in schedules.items()
-                ]
+                schedules = (self._own_schedule(stage, name, model) for model in block.models)
+                numbers = [o.at(stored_name, depth, number) if o else number for o in schedules]
                 values[name] = np.array(numbers, np.float64)
             else:
                 values[name] = number
@@ -121,8 +112,7 @@ class MergeInput:
     `folder` is None if a recipe is checked before the model exists. `options` are the model's own numbers for
     the options of a link: `{"trim": {"density": …}}`. `fingerprint` identifies the model's content, and
     decides its random masks and whether a merge can be resumed. An `adapter` changes the model of `folder`,
-    its base. `first_layer` is the layer with which a slice begins. If `part` is "text", only the trunk is
-    used, without towers, projectors, heads and modules.
+    its base. If `part` is "text", only the trunk is used, without towers, projectors, heads and modules.
     """
 
     name: str
@@ -132,46 +122,7 @@ class MergeInput:
     options: ModelOptions = field(default_factory=dict)
     fingerprint: str = ""
     adapter: Path | None = None
-    first_layer: int | None = None
     part: ModelPart = "whole"
-
-
-@dataclass(frozen=True)
-class MergeSlice:
-    """`count` layers of the result, merged from as many layers of each input, starting at its `first`.
-
-    If `strategy` is None, the strategy of the merge is used.
-    """
-
-    inputs: tuple[MergeInput, ...]
-    count: int
-    base: MergeInput | None = None
-    strategy: tuple[Stage, ...] | None = None
-
-
-@dataclass(frozen=True)
-class LayerRange:
-    """Layers `start` to `start + count` (exclusive) of the result.
-
-    With `opens` the range includes the tensors before all layers, with `closes` the tensors after all layers.
-    `prefix` is the text before the names of the text trunk in the result.
-    """
-
-    start: int
-    count: int
-    opens: bool
-    closes: bool
-    prefix: str = ""
-
-    def contains(self, name: str, first: int) -> bool:
-        """Return whether a model's tensor, given by its canonical name, is in the range.
-
-        `first` is the model's layer that becomes layer `start`.
-        """
-        number = layer_number(name)
-        if number is not None:
-            return first <= number < first + self.count
-        return self.opens if layer_of(name) == "embeddings" else self.closes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,11 +145,10 @@ class MergeRequest:
     that has modules, or a head of its own, else the first. `tokenizer` is a folder whose tokenizer is taken
     instead. `dtype` is the dtype of the computation, `out_dtype` that of the stored weights. `statistics`
     maps the text of a reference in a strategy's options to the path of a statistics file that an earlier step
-    made. `missing` is None for a step without this option, whose problems then advise none. With `slices`,
-    which stack layers, the slices have the inputs and bases, and the request has none. `tokens` is the policy
-    for matching the rows of different tokenizers. `part` is set for the merge of one slice. `weights_by` is
-    only set for a plan whose weights are not known yet, and says what will give them: `step found`. With
-    `as_adapter`, the result has no file but weights.
+    made. `missing` is None for a step without this option, whose problems then advise none. `layers` is the
+    number of layers that the models must have, if a recipe states it. `tokens` is the policy for matching the
+    rows of different tokenizers. `weights_by` is only set for a plan whose weights are not known yet, and
+    says what will give them: `step found`. With `as_adapter`, the result has no file but weights.
     """
 
     inputs: tuple[MergeInput, ...]
@@ -213,24 +163,20 @@ class MergeRequest:
     tokenizer: Path | None = None
     missing: Missing | None = None
     statistics: Mapping[str, Path] = field(default_factory=dict)
-    slices: tuple[MergeSlice, ...] = ()
-    part: LayerRange | None = None
+    layers: int | None = None
     tokens: VocabularyPolicy = field(default_factory=VocabularyPolicy)
     weights_by: str = ""
     as_adapter: bool = False
 
     @property
     def all_inputs(self) -> tuple[MergeInput, ...]:
-        """All models, and the base or bases."""
-        bases = (self.base, *(one.base for one in self.slices))
-        slice_models = (model for one in self.slices for model in one.inputs)
-        return (*self.inputs, *slice_models, *(base for base in bases if base is not None))
+        """All models, and the base."""
+        return self.inputs if self.base is None else (*self.inputs, self.base)
 
     @property
     def chains(self) -> tuple[tuple[Stage, ...], ...]:
-        """All strategies: the rules' in order, the default one, and those of slices."""
-        slice_chains = (one.strategy for one in self.slices if one.strategy is not None)
-        return (*(rule.strategy for rule in self.rules), self.strategy, *slice_chains)
+        """All strategies: the rules' in order, and the default one."""
+        return (*(rule.strategy for rule in self.rules), self.strategy)
 
     @property
     def uses_statistics(self) -> bool:
@@ -243,21 +189,4 @@ class MergeRequest:
         for number, rule in enumerate(self.rules):
             if rule.matches(name):
                 return number
-        return len(self.rules) + (_own_chain_offset(self.slices, name) if self.slices else 0)
-
-
-def _own_chain_offset(slices: Sequence[MergeSlice], name: str) -> int:
-    """Return the distance in `chains` from the default strategy to the slice's own; 0 if it has none."""
-    position = slice_of(slices, name)
-    if slices[position].strategy is None:
-        return 0
-    return sum(one.strategy is not None for one in slices[: position + 1])
-
-
-def slice_of(slices: Sequence[MergeSlice], name: str) -> int:
-    """Return the index of the slice that a tensor of the result belongs to, by its canonical name."""
-    number = layer_number(name)
-    if number is None:
-        return 0 if layer_of(name) == "embeddings" else len(slices) - 1
-    ends = list(itertools.accumulate(one.count for one in slices))
-    return min(bisect.bisect_right(ends, number), len(slices) - 1)
+        return len(self.rules)

@@ -68,12 +68,7 @@ def _check_files(
     yield from faults
     if faults or link.statistics_of != "models":
         return
-    if request.slices or request.part is not None:
-        yield (
-            f"'{link.name_in_messages}' merges whole models by what was measured of them, and no slices; "
-            "stack first, then measure"
-        )
-    elif len(files) == len(_list_named_files(link)):  # else a step is yet to make one
+    if len(files) == len(_list_named_files(link)):  # else a step is yet to make one
         places = ((model, len(_find_places(model, files))) for model in request.inputs)
         yield from (_place_fault(m, files, n) for m, n in places if m.fingerprint and n != 1)
 

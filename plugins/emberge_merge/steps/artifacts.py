@@ -28,7 +28,6 @@ def merged_artifact(
     request: MergeRequest,
     report: MergeReport,
     options: Mapping[str, Any],
-    parents_of_slices: Sequence[str] = (),
     known_warnings: Sequence[str] = (),
 ) -> Artifact:
     """Return the artifact of a finished merge; `found_models` has a model for each of the request's inputs.
@@ -67,7 +66,6 @@ def merged_artifact(
     if len(origins) == 1 and None not in origins:
         details["base_fingerprint"] = origins.pop()
     details |= {**options} | cost_details([(entry.model, model) for entry, model in found_models])
-    parents += parents_of_slices
     return Artifact(
         kind="model",
         size=total_size(model for _, model in found_models),

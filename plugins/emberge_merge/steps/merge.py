@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from emberge import (
     Artifact,
+    Count,
     FileRef,
     ModelRef,
     NumberRange,
@@ -34,19 +35,15 @@ from emberge_merge.steps.artifacts import merged_artifact
 from emberge_merge.steps.merge_options import (
     Find,
     ModelEntry,
-    SliceEntry,
     Weights,
     as_found,
     describe_later_weights,
     find_by_check,
     keep_base,
     merge_inputs,
-    merge_slices,
     one_model,
     require_keep,
     require_weights,
-    slice_details,
-    slice_models,
     statistics_paths,
     token_policy,
     weight_problems,
@@ -82,10 +79,8 @@ class Merge(Step):
 
     produces = "model"
 
-    models: tuple[ModelEntry, ...] = ()
+    models: tuple[ModelEntry, ...]
     """The models; the first that has modules gives names of tensors, and the order of tokens."""
-    slices: tuple[SliceEntry, ...] = ()
-    """In place of models: layers of models, stacked; each slice is merged by itself."""
     strategy: tuple[Stage, ...] = (Linear(),)
     base: TensorRef | None = None
     """Common ancestor of the models; needed if the strategy works on deltas, or with `keep`."""
@@ -104,17 +99,12 @@ class Merge(Step):
     `token_aware` (the default) matches rows by id and token, `union` by token, `mean` by row number.
     """
     missing: Literal["strict", "copy_base", "average_present"] = "strict"
+    layers: Count | None = None
+    """Number of layers that the models must have, as configs of mergekit state it."""
     max_shard_size: str = "5GB"
     """Largest size of a file of weights; larger weights are split over several files."""
 
     def __post_init__(self) -> None:
-        if bool(self.models) == bool(self.slices):
-            raise ValueError("it takes either 'models' or 'slices', which stack layers of models")
-        if self.slices and (self.base is not None or self.weights != "equal" or self.keep):
-            raise ValueError(
-                "with 'slices' each slice has its own base and weights; where some of a base is to be kept, "
-                "its strategy is 'keep_base'"
-            )
         require_keep(self.keep, self.base)
         require_weights(self.weights)
 
@@ -126,12 +116,8 @@ class Merge(Step):
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         members = [entry.model for entry in self.models]
-        other_parents = [
-            *slice_models(self.slices),
-            *([self.base] if self.base is not None else []),
-        ]
-        describe_cost(members, context, other_parents)
-        for model in [*members, *other_parents][:1]:
+        describe_cost(members, context, [self.base] if self.base is not None else [])
+        for model in members[:1]:
             context.expect_disk(model, 4)
         yield from weight_problems(self.models, context, self.weights)
         if self.template is not None and context.model(self.template) is None:
@@ -146,15 +132,14 @@ class Merge(Step):
 
     def _note_plan(self, plan: MergePlan, context: Preflight) -> Iterator[Problem]:
         """Note a plan for the terminal, and yield its problems and warnings."""
-        option = "slices" if self.slices else "models"
         for problem in plan.problems:
-            yield context.problem(str(problem), option)
+            yield context.problem(str(problem), "models")
         if plan.token_plan is not None and plan.token_plan.lines:
             context.note("tokenizers", plan.token_plan.lines)
         if plan.template is not None and not plan.problems:
             context.note("merge plan", summary(plan))
             for warning in plan.warnings:
-                yield context.warning(warning, option)
+                yield context.warning(warning, "models")
 
     def run(self, workspace: Workspace) -> Artifact:
         from emberge.merging import merge_checkpoints
@@ -181,10 +166,7 @@ class Merge(Step):
             if warning not in known_warnings:
                 workspace.warn(warning)
         members = [(e, m) for e in self.models for m in workspace.models(e.model)]
-        parents = [reference.text for reference in slice_models(self.slices)]
-        return merged_artifact(
-            members, request, report, self._list_details(), parents, known_warnings
-        )
+        return merged_artifact(members, request, report, self._list_details(), known_warnings)
 
     def _build_request(
         self,
@@ -212,7 +194,7 @@ class Merge(Step):
             tokenizer=self._find_tokenizer(find),
             missing=self.missing,
             statistics=statistics_paths(self._list_strategies(), data) if data is not None else {},
-            slices=merge_slices(self.slices, find),
+            layers=self.layers,
             tokens=token_policy(self.vocabulary, entries, inputs),
         )
 
@@ -232,9 +214,8 @@ class Merge(Step):
         return FoundWeights.read(data(self.weights))
 
     def _list_strategies(self) -> list[tuple[Stage, ...]]:
-        """Return the strategies of the merge, of its rules and of its slices."""
-        slice_strategies = [one.strategy for one in self.slices if one.strategy is not None]
-        return [self.strategy, *(rule.strategy for rule in self.rules), *slice_strategies]
+        """Return the strategies of the merge and of its rules."""
+        return [self.strategy, *(rule.strategy for rule in self.rules)]
 
     def _list_measured_models(self) -> list[ModelRef]:
         """Return the models to fingerprint: those whose statistics files name them by content."""
@@ -259,14 +240,11 @@ class Merge(Step):
             details["rules"] = {
                 rule.filter: [link.plain() for link in rule.strategy] for rule in self.rules
             }
-        if self.slices:
-            details["slices"] = slice_details(self.slices)
         return details
 
     def _list_references(self) -> Iterator[ModelRef]:
         """Yield the reference of every model from which the merge reads weights, tokenizer or configs."""
         yield from (entry.model for entry in self.models)
-        yield from slice_models(self.slices)
         yield from (ref for ref in (self.base, self.template, self.tokenizer) if ref is not None)
 
 

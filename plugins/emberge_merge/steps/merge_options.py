@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from emberge import (
     CheckpointError,
@@ -20,17 +20,12 @@ from emberge import (
     Problem,
     Stage,
     TensorRef,
-    WholeNumber,
     suggest,
 )
 from emberge.merging import FoundWeights, MergeInput, ModelPart, VocabularyPolicy
 from emberge.results import read_artifact
 
 from emberge_merge.methods.averages.keep_base import KeepBase
-
-if TYPE_CHECKING:
-    from emberge.merging import MergeSlice
-
 
 Weights = Literal["equal", "size"]
 
@@ -52,56 +47,6 @@ class ModelEntry:
     group: str = ""
     name: str | None = None
     options: dict[str, dict[str, PerModel]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SliceBase:
-    """The base of a slice: `layers` are [first, end]; the layer `end` is not included."""
-
-    model: TensorRef
-    layers: tuple[WholeNumber, WholeNumber]
-
-    def __post_init__(self) -> None:
-        _require_order(self.layers)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LayersEntry:
-    """Some layers of a model: `layers` are [first, end]; the layer `end` is not included."""
-
-    model: TensorRef
-    layers: tuple[WholeNumber, WholeNumber]
-    weight: PerTensor = field(default_factory=lambda: PerTensor(1.0))
-    options: dict[str, dict[str, PerModel]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        _require_order(self.layers)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SliceEntry:
-    """Layers of the result, merged from as many layers of each model.
-
-    `strategy` is by default the strategy of the merge. Weights and options that are lists over depth go from
-    the slice's first layer to its last.
-    """
-
-    models: tuple[LayersEntry, ...]
-    base: SliceBase | None = None
-    strategy: tuple[Stage, ...] | None = None
-
-    def __post_init__(self) -> None:
-        if not self.models:
-            raise ValueError("'models' of a slice is empty")
-        ranges = [one.layers for one in self.models]
-        ranges += [self.base.layers] if self.base is not None else []
-        if len({end - first for first, end in ranges}) > 1:
-            raise ValueError("all 'layers' of a slice must be the same number of layers")
-
-
-def _require_order(layers: tuple[int, int]) -> None:
-    if not 0 <= layers[0] < layers[1]:
-        raise ValueError(f"'layers' are [first, end] with the end left out, not {list(layers)}")
 
 
 # ── models ──────────────────────────────────────────────────────────────────────────────────────
@@ -367,61 +312,6 @@ def _explain_missing_size(text: str) -> str:
         f"weights: size needs the number of examples that '{text}' was trained on, which it does not "
         "say; give each model a weight instead"
     )
-
-
-# ── slices ──────────────────────────────────────────────────────────────────────────────────────
-
-
-def slice_models(slices: Sequence[SliceEntry]) -> Iterator[ModelRef]:
-    """Yield every model and base of the slices, each as often as it is named."""
-    for layer_slice in slices:
-        yield from (entry.model for entry in layer_slice.models)
-        if layer_slice.base is not None:
-            yield layer_slice.base.model
-
-
-def merge_slices(slices: Sequence[SliceEntry], find: Find) -> tuple[MergeSlice, ...]:
-    """Return the slices of a merge, with the models that `find` returns."""
-    from emberge.merging import MergeSlice
-
-    ready_slices = []
-    for number, layer_slice in enumerate(slices):
-        inputs = tuple(
-            replace(
-                _name_layers(one_model(find, entry.model).input, entry.layers, number),
-                weight=entry.weight,
-                options=entry.options,
-            )
-            for entry in layer_slice.models
-        )
-        base = None
-        if layer_slice.base is not None:
-            base = one_model(find, layer_slice.base.model).input
-            base = _name_layers(base, layer_slice.base.layers, number, "base ")
-        first_layer, end = layer_slice.models[0].layers
-        ready_slices.append(MergeSlice(inputs, end - first_layer, base, layer_slice.strategy))
-    return tuple(ready_slices)
-
-
-def _name_layers(
-    model: MergeInput, layers: tuple[int, int], number: int, what: str = ""
-) -> MergeInput:
-    """Return the model under a name that has its layers and its slice's number."""
-    name = f"{what}{model.name} [{layers[0]}, {layers[1]}] of slice {number}"
-    return replace(model, name=name, first_layer=layers[0])
-
-
-def slice_details(slices: Sequence[SliceEntry]) -> list[dict[str, str | list[str]]]:
-    """Return the slices as the details of an artifact."""
-    return [
-        {
-            "models": [
-                f"{e.model.text} [{e.layers[0]}, {e.layers[1]}]" for e in layer_slice.models
-            ],
-            **({"base": layer_slice.base.model.text} if layer_slice.base is not None else {}),
-        }
-        for layer_slice in slices
-    ]
 
 
 # ── vocabularies ────────────────────────────────────────────────────────────────────────────────

@@ -38,7 +38,6 @@ FEATURES = (
     "emberge.merging.statistics_entries",
     "emberge.merging.statistics_file",
     "emberge.merging.tokens",
-    "emberge.merging.planning.slices",
     "emberge.merging.loadable_models",
     "emberge.tensor_files.fp8",
     "emberge_report.figures",

@@ -91,6 +91,15 @@ def test_a_recipe_becomes_a_model(
     assert_combined(states[3], states[:3], [2 / 3, 0, 1 / 3])
 
 
+def test_models_have_the_number_of_layers_that_a_recipe_states(
+    place: Path, plugins: Plugins
+) -> None:
+    stated = RECIPE.replace("base: ./base", "base: ./base\n      layers: 3")
+    assert faults(place, stated, plugins) == ""
+    more = faults(place, stated.replace("layers: 3", "layers: 4"), plugins)
+    assert "has 3 layers, and the recipe states 4" in more
+
+
 def test_a_chain_by_its_name_is_its_links(place: Path, plugins: Plugins) -> None:
     named = RECIPE.replace("[{trim: {density: 0.5}}, sign_consensus]", "{ties: {density: 0.5}}")
     a, b = (load_file(run(place, one, plugins) / "model.safetensors") for one in (RECIPE, named))

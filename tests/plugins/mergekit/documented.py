@@ -67,47 +67,29 @@ models: [{model: A}, {model: B}]
 merge_method: ties
 base_model: BASE
 parameters: {weight: 0.5, density: 0.4, rescale: true}
-# a stack of two models
-slices:
-  - sources: [{model: A, layer_range: [0, 3]}]
-  - sources: [{model: B, layer_range: [1, 4]}]
-merge_method: passthrough
-# layers repeated, and weakened by filter
-slices:
-  - sources: [{model: A, layer_range: [0, 3]}]
-  - sources:
-      - model: A
-        layer_range: [1, 4]
-        parameters:
-          scale: [{filter: o_proj, value: 0.0}, {filter: down_proj, value: 0.0}, {value: 1.0}]
-merge_method: passthrough
 # parameters of a slice come before those of the config
 slices:
-  - sources: [{model: A, layer_range: [0, 2]}, {model: B, layer_range: [2, 4]}]
-    parameters: {weight: 0.5, normalize: false}
   - sources:
-      - {model: A, layer_range: [2, 4], parameters: {weight: [0.9, 0.1]}}
-      - {model: B, layer_range: [1, 3]}
+      - {model: A, layer_range: [0, 4], parameters: {weight: [0.9, 0.1]}}
+      - {model: B, layer_range: [0, 4]}
+    parameters: {weight: [{filter: layers.0, value: 0.2}, {value: 0.7}], normalize: false}
 merge_method: linear
-parameters: {weight: 0.25}
-# a filter means the model's own layer
+parameters: {weight: 0.25, normalize: true}
+# a base that a slice names itself
 slices:
-  - sources:
-      - model: A
-        layer_range: [0, 2]
-        parameters: {weight: [{filter: layers.0, value: 0.9}, {value: 0.1}]}
-      - model: B
-        layer_range: [2, 4]
-        parameters: {weight: [{filter: layers.2, value: 0.2}, {value: 0.7}]}
-merge_method: linear
-# a base of its own for a slice
-slices:
-  - sources: [{model: BASE, layer_range: [0, 2]}, {model: A, layer_range: [0, 2]}]
-  - sources: [{model: C, layer_range: [1, 3]}, {model: B, layer_range: [2, 4]}]
+  - sources: [{model: C, layer_range: [0, 4]}, {model: B, layer_range: [0, 4]}]
     base_model: C
 base_model: BASE
 merge_method: task_arithmetic
 parameters: {weight: 0.7}
+# a model weakened by filter
+slices:
+  - sources:
+      - model: A
+        layer_range: [0, 4]
+        parameters:
+          scale: [{filter: layers.1.mlp, value: 0.0}, {filter: o_proj, value: 0.5}, {value: 1.0}]
+merge_method: passthrough
 # one module by its name
 modules:
   default:

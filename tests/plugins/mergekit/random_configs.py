@@ -87,12 +87,12 @@ class _Draw:
         if rng.random() < 0.03 and based:
             del config["base_model"]  # now and then something that both must refuse
         if rng.random() < 0.5 or method == "passthrough":
-            config["slices"] = self._slices(inputs, based)
+            config["slices"] = [self._slice(inputs, based)]
         else:
             listed = inputs if rng.random() < 0.5 or not based else inputs[1:]
             config["models"] = [self._input(m, based and m == inputs[0]) for m in listed]
         config["parameters"] = self._shared(everything=True)
-        if rng.random() < 0.1 and len(config.get("slices", [0])) == 1:
+        if rng.random() < 0.1:
             inner = {k: config.pop(k) for k in ("models", "slices") if k in config}
             config["modules"] = {"default": inner}
         if rng.random() < 0.05:
@@ -208,19 +208,15 @@ class _Draw:
     def _number(self, within: tuple[float, float]) -> float:
         return round(self.rng.uniform(*within), 12 if within[1] < 1e-3 else 4)
 
-    def _slices(self, inputs: list[str], based: bool) -> list[dict[str, Any]]:
-        slices = []
-        for _ in range(self.rng.randint(1, 3)):
-            count = self.rng.randint(1, self.layers)
-            sources = []
-            for model in inputs:
-                first = self.rng.randint(0, self.layers - count)
-                entry = self._input(model, based and model == inputs[0])
-                sources.append({**entry, "layer_range": [first, first + count]})
-            one: dict[str, Any] = {"sources": sources}
-            if self.rng.random() < 0.3:
-                one["parameters"] = self._shared(everything=False)
-            if based and self.rng.random() < 0.2:
-                one["base_model"] = self.rng.choice(inputs)
-            slices.append(one)
-        return slices
+    def _slice(self, inputs: list[str], based: bool) -> dict[str, Any]:
+        """All layers of each input."""
+        sources = [
+            {**self._input(m, based and m == inputs[0]), "layer_range": [0, self.layers]}
+            for m in inputs
+        ]
+        one: dict[str, Any] = {"sources": sources}
+        if self.rng.random() < 0.3:
+            one["parameters"] = self._shared(everything=False)
+        if based and self.rng.random() < 0.2:
+            one["base_model"] = self.rng.choice(inputs)
+        return one

@@ -16,12 +16,11 @@ from tests.plugins.mergekit.peer import (
     check_against_mergekit,
     family,
     ours,
-    quietly,
     state_of,
     theirs,
 )
 from tests.support import tiny
-from tests.support.tolerance import EXACT, assert_same_pass
+from tests.support.tolerance import EXACT
 
 
 @pytest.fixture(scope="module")
@@ -35,20 +34,6 @@ def test_a_config_gives_what_mergekit_gives(
 ) -> None:
     """In float64, which leaves no room for another formula."""
     check_against_mergekit(filled(CONFIGS[case], models, dtype="float64"), tmp_path, within=EXACT)
-
-
-def test_the_config_of_a_stack_has_its_number_of_layers_and_loads(
-    models: dict[str, Path], tmp_path: Path
-) -> None:
-    from transformers import LlamaForCausalLM
-
-    text = filled(CONFIGS["a stack of two models"], models)
-    made, other = ours(text, tmp_path), theirs(text, tmp_path / "theirs")
-    assert json.loads((made / "config.json").read_text())["num_hidden_layers"] == 6
-    with quietly(), torch.no_grad():
-        ids = torch.tensor([[2, 9, 12, 3]])
-        logits = [LlamaForCausalLM.from_pretrained(f)(ids).logits for f in (made, other)]
-    assert_same_pass(*logits, made)
 
 
 def test_a_drawn_merge_has_the_moments_of_mergekits(

@@ -26,9 +26,10 @@ SEVERAL = """
     parameters: {weight: 0.5}
     ---
     slices:
-      - sources: [{model: soup, layer_range: [0, 1]}]
-      - sources: [{model: A, layer_range: [1, 4]}]
-    merge_method: passthrough
+      - sources: [{model: soup, layer_range: [0, 4]}, {model: C, layer_range: [0, 4]}]
+    merge_method: slerp
+    base_model: soup
+    parameters: {t: 0.3}
 """
 VOCABULARY = """
     models: [{model: A}, {model: B}]

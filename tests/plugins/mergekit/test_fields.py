@@ -35,6 +35,11 @@ WHOLE = {
 ENTRY = ("models", 0)
 NAME = (*ENTRY, "model")
 SOURCE = ("slices", 0, "sources", 1)
+ONLY_SOURCE = ("slices", 0, "sources", 0)
+ONE_SOURCE = {
+    "merge_method": "passthrough",
+    "slices": [{"sources": [{"model": "me/a", "layer_range": [0, 4]}]}],
+}
 LAMBDA = ("parameters", "lambda")
 BARE = {"merge_method": "passthrough"}
 BARE_INNER = {"models": [{"model": "me/z"}]}
@@ -46,7 +51,7 @@ def module(**inner: Any) -> Mapping[str, Any]:
     return {"default": {"models": [{"model": "me/a"}], **inner}}
 
 
-def stack(count: int) -> list[Mapping[str, Any]]:
+def whole(count: int) -> list[Mapping[str, Any]]:
     sources = [{"model": m, "layer_range": [0, count]} for m in ("me/a", "me/b")]
     return [{**one, "parameters": {"weight": 0.5}} for one in sources]
 
@@ -58,8 +63,8 @@ TAKEN: Mapping[str, Case] = {
     "MergeConfiguration.slices": (
         WHOLE,
         ("slices",),
-        [{"sources": stack(2)}],
-        [{"sources": stack(2)}] * 2,
+        [{"sources": whole(2)}],
+        [{"sources": whole(3)}],
     ),
     "MergeConfiguration.models": (SLICED, ("models",), [B], [B, C]),
     "MergeConfiguration.merge_method": (WHOLE, ("merge_method",), "ties", "dare_ties"),
@@ -72,9 +77,9 @@ TAKEN: Mapping[str, Case] = {
     "InputModelDefinition.model": (WHOLE, (*ENTRY, "model"), "me/b", "me/c"),
     "InputModelDefinition.parameters": (WHOLE, (*ENTRY, "parameters"), {"weight": 0.1}, HALF),
     "InputSliceDefinition.model": (SLICED, (*SOURCE, "model"), "me/b", "me/c"),
-    "InputSliceDefinition.layer_range": (SLICED, (*SOURCE, "layer_range"), [0, 4], [1, 5]),
+    "InputSliceDefinition.layer_range": (ONE_SOURCE, (*ONLY_SOURCE, "layer_range"), [0, 4], [0, 5]),
     "InputSliceDefinition.parameters": (SLICED, (*SOURCE, "parameters"), {"weight": 0.1}, HALF),
-    "OutputSliceDefinition.sources": (SLICED, ("slices", 0, "sources"), stack(1), stack(2)),
+    "OutputSliceDefinition.sources": (SLICED, ("slices", 0, "sources"), whole(1), whole(2)),
     "OutputSliceDefinition.base_model": (
         {**SLICED, "parameters": HALF},
         ("slices", 0, "base_model"),
@@ -85,8 +90,8 @@ TAKEN: Mapping[str, Case] = {
     "OutputModuleDefinition.slices": (
         {**BARE, "parameters": {"weight": 1}, "merge_method": "linear"},
         ("modules",),
-        {"default": {"slices": [{"sources": stack(1)}]}},
-        {"default": {"slices": [{"sources": stack(2)}]}},
+        {"default": {"slices": [{"sources": whole(1)}]}},
+        {"default": {"slices": [{"sources": whole(2)}]}},
     ),
     "OutputModuleDefinition.models": (BARE, ("modules",), module(), {"default": BARE_INNER}),
     "OutputModuleDefinition.parameters": (

@@ -94,17 +94,23 @@ WRONG = {
     "1: merge method 'linear': Duplicate merge inputs": changed("me/b", "me/a"),
     "1: Exactly one of 'models', 'slices', or 'modules' must be present": PLAIN
     + "slices: []\nmodules: {default: {models: [{model: a}]}}\n",
-    "2: an entry of 'slices': all 'layers' of a slice must be the same number of layers": """\
+    "1: 'slices' is taken for one slice with all layers of each model": """\
+        slices: [{sources: [{model: me/a, layer_range: [1, 4]}]}]
+        merge_method: passthrough
+        """,
+    "2: 'slices' is taken for one slice with all layers of each model": """\
+        merge_method: passthrough
+        slices:
+          - sources: [{model: me/a, layer_range: [0, 4]}]
+          - sources: [{model: me/b, layer_range: [0, 4]}]
+        """,
+    "3: 'slices' is taken for one slice with all layers of each model": """\
+        merge_method: linear
+        parameters: {weight: 1}
         slices:
           - sources:
               - {model: me/a, layer_range: [0, 4]}
               - {model: me/b, layer_range: [0, 3]}
-        merge_method: linear
-        parameters: {weight: 1}
-        """,
-    "1: an entry of 'models': 'layers' are [first, end] with the end left out": """\
-        slices: [{sources: [{model: me/a, layer_range: [4, 4]}]}]
-        merge_method: passthrough
         """,
     "1: merge method 'ties': Base input is not present in merge inputs": """\
         slices: [{sources: [{model: me/a, layer_range: [0, 4]}]}]

@@ -53,18 +53,6 @@ STAGES = {
         merge_method: linear
         parameters: {weight: 0.5}
     """,
-    "slices of a merge": """
-        name: soup
-        models: [{model: A}, {model: B}]
-        merge_method: linear
-        parameters: {weight: 0.5}
-        dtype: float32
-        ---
-        slices:
-          - sources: [{model: soup, layer_range: [0, 3]}]
-          - sources: [{model: C, layer_range: [1, 4]}]
-        merge_method: passthrough
-    """,
 }
 
 
@@ -108,6 +96,7 @@ def test_several_results_are_no_one_model(
 def test_a_document_that_names_what_is_not_there_is_refused(
     models: dict[str, Path], tmp_path: Path
 ) -> None:
-    text = filled(STAGES["slices of a merge"], models).replace("model: soup", "model: ./sop")
+    wrong_order = next(case for case in STAGES if "wrong order" in case)
+    text = filled(STAGES[wrong_order], models).replace("base_model: soup-v1.5", "base_model: ./sop")
     with pytest.raises(RecipeError, match=r"config.yml:\d+: './sop': there is no such folder"):
         checked(text, tmp_path)

@@ -1,8 +1,8 @@
 """Planning of a whole merge from headers and configs; loads no torch.
 
-Slices, adapters, statistics files and different tokenizers are planned by separate modules, which are
-imported only for a merge that has them. So is the check of routers, the only weights that planning reads,
-which loads torch.
+Adapters, statistics files and different tokenizers are planned by separate modules, which are imported only
+for a merge that has them. So is the check of routers, the only weights that planning reads, which loads
+torch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from emberge.merging.planning.validate import (
     OTHER_TEMPLATE,
     architectures_differ,
     compare_folders,
-    filter_problems,
     request_problems,
     template_problems,
     tensor_problems,
@@ -31,7 +30,6 @@ from emberge.model_folder import (
     Checkpoint,
     ModelPair,
     expert_count,
-    join_facts,
     other_format,
     size_faults,
 )
@@ -50,8 +48,6 @@ def plan_merge(
     exist, and the disk of `out` must have space for the part of the result that the folder `part` of a killed
     merge does not contain yet.
     """
-    if request.slices:
-        return _plan_slices(request, out, part)
     names, checkpoints, faults = _read_headers(request, whole=out is not None)
     problems = [*request_problems(request), *faults]
     model_names = {m.name for m in (*request.inputs, request.base) if m is not None}
@@ -133,10 +129,10 @@ def _choose_template(
     """Return the model that has more to say than the others; the first of equal ones, "" if none exists.
 
     That is who has modules, then weights, then a head that is tied to nothing. Of models of which only the
-    trunk is used, of slices, and for an adapter, it is the first.
+    trunk is used, and for an adapter, it is the first.
     """
     models = [m for m in request.inputs if m.name in checkpoints]
-    free = bool(models) and models[0].part == "whole" and request.part is None
+    free = bool(models) and models[0].part == "whole"
     rank = {
         m.name: (
             m.part != "whole" or not checkpoints[m.name].modules if free else False,
@@ -197,10 +193,6 @@ def _add_tensors(
         more_problems, more_warnings = compare_adapters(request.inputs)
         problems, warnings = problems + more_problems, warnings + more_warnings
     names = {n: checkpoints[n].names_by_template(template, names[n]) for n in names}
-    if request.part is not None:
-        from emberge.merging.planning.slices import slice_tensors
-
-        names, pattern = slice_tensors(request, request.part, names, pattern)
     matched = match_tensors(request, template, pattern, names)
     problems = [*plan.problems, *problems]
     if not any(architectures_differ(request, template, checkpoints)):
@@ -213,7 +205,7 @@ def _add_tensors(
         omitted={model: own.left for model, own in names.items() if own.left},
         renamed=matched.renamed,
         layers=layers,
-        depths=_compute_depths(request, layers),
+        depths=depths(layers),
         stated=stated,
     )
     problems += tensor_problems(plan)
@@ -231,14 +223,6 @@ def _add_tensors(
         )
         matched.warnings += more.warnings
     return replace(plan, problems=tuple(problems), warnings=(*warnings, *matched.warnings))
-
-
-def _compute_depths(request: MergeRequest, layers: Mapping[str, str]) -> dict[str, float]:
-    if request.part is None:
-        return depths(layers)
-    from emberge.merging.planning.slices import slice_depths
-
-    return slice_depths(request.part, layers)
 
 
 def _match_tokens(
@@ -269,7 +253,6 @@ def _match_tokens(
         models=models,
         base=next(iter(bases), None),
         tokenizer=request.tokenizer,
-        sliced=request.part is not None,
     )
 
 
@@ -288,35 +271,3 @@ def _add_weights(plan: MergePlan) -> MergePlan:
     shares, total = plan_effective_weights(plan)
     weights = {name: share.mean for name, share in shares.items()}
     return replace(plan, weights=weights, shares=shares, weight_sum=total)
-
-
-def _plan_slices(request: MergeRequest, out: Path | None, part: Path | None) -> MergePlan:
-    """Plan each slice as a separate merge, and join the plans."""
-    from emberge.merging.planning.slices import join_plans, requests_of
-
-    plans = [plan_merge(one, out=out, part=part) for one in requests_of(request)]
-    plan = join_plans(request, plans)
-    if plan.tensors and not plan.future_models:
-        plan = replace(plan, problems=(*plan.problems, *filter_problems(plan)))
-    if not plan.problems:
-        plan = _add_weights(plan)
-    plan = _join_slice_facts(plan, all(one.only_weights_differ for one in plans))
-    space_problems = disk_space_problems(plan.bytes, out, part) if out is not None else ()
-    return replace(plan, problems=tuple(dict.fromkeys((*plan.problems, *space_problems))))
-
-
-def _join_slice_facts(plan: MergePlan, alike: bool) -> MergePlan:
-    """Complete a plan of slices, whose models `alike` agree within each slice, with the facts of all."""
-    request, template = plan.request, plan.template
-    if template is None:
-        return plan
-    existing = (m for m in request.inputs if m.folder and m.folder.is_dir())
-    members = {model.name: _open_model(model) for model in existing}
-    stated = join_facts(template, members, chosen=request.template is not None)
-    return replace(
-        plan,
-        stated=stated,
-        problems=tuple(dict.fromkeys((*plan.problems, *stated.problems))),
-        warnings=tuple(dict.fromkeys((*plan.warnings, *stated.warnings))),
-        only_weights_differ=alike and stated.agree,
-    )

@@ -18,6 +18,7 @@ from emberge.merging.request import MergeInput, MergeRequest, all_stages, option
 from emberge.model_folder import (
     Checkpoint,
     JoinedFacts,
+    LayerConfig,
     ModelPair,
     join_facts,
     remarks,
@@ -215,9 +216,15 @@ def template_problems(
         yield Problem(f"{fault}, {OTHER_TEMPLATE}")
     if request.tokenizer is not None and request.tokenizer.is_dir():
         yield from map(Problem, tokenizer_faults(Checkpoint(request.tokenizer).tokenizer_folder))
-    first = request.inputs[0]
-    if request.template is not None or first.part == "whole":
+    count = None if request.layers is None else LayerConfig(template.config).count
+    if count not in (request.layers, None):
+        yield Problem(
+            f"'{template.folder.name}' has {count} layers, and the recipe states {request.layers}; a merge "
+            "neither cuts nor stacks layers (`mergekit-yaml` does)"
+        )
+    if request.template is not None or request.inputs[0].part == "whole":
         return
+    first = request.inputs[0]
     wrapped = trunk_config(template.config) is not template.config
     if wrapped or (pattern is not None and pattern.left):
         yield Problem(
@@ -230,8 +237,7 @@ def tensor_problems(plan: MergePlan) -> list[Problem]:
     """Return the problems of filters, weights and statistics, for which tensors' names must be known."""
     if not plan.tensors:
         return []
-    filters = filter_problems(plan) if plan.request.part is None else ()
-    problems = [*filters, *_check_weights(plan), *_schedule_problems(plan)]
+    problems = [*_filter_problems(plan), *_check_weights(plan), *_schedule_problems(plan)]
     if plan.request.uses_statistics:
         from emberge.merging.statistics_entries import entry_problems, layer_problems
 
@@ -251,13 +257,10 @@ def _list_filters(request: MergeRequest) -> Iterator[tuple[str, str]]:
             yield from ((f"'{link.name_in_messages}': {option}", f) for f in schedule.filters)
 
 
-def filter_problems(plan: MergePlan) -> Iterator[Problem]:
+def _filter_problems(plan: MergePlan) -> Iterator[Problem]:
     """Yield a problem for each filter that matches no tensor; a head's name is always allowed."""
     names = [t.out.name for t in plan.tensors if t.action == "merge"]
-    slices = [
-        s.name for one in plan.slice_plans for t in one.tensors for s in t.sources if s is not None
-    ]
-    known_names = [*names, *slices, *plan.dropped, HEAD]
+    known_names = [*names, *plan.dropped, HEAD]
     used: dict[str, str] = {}
     for where, filter_ in _list_filters(plan.request):
         used.setdefault(filter_, where)

@@ -270,10 +270,10 @@ _MOST_ESTIMATES = 256
 def estimate_cosines(plan: MergePlan, files: _OpenFiles) -> EstimatedCosines:
     """Return estimated cosines of the models' weights and changes; numbers are read once a process.
 
-    Only matrices in the text trunk's layers are compared, and only if files store them unchanged. Merges of
-    slices are not compared, as slices may reorder layers. A file that was changed is read again.
+    Only matrices in the text trunk's layers are compared, and only if files store them unchanged. A file that
+    was changed is read again.
     """
-    if plan.request.part is not None or len(plan.request.inputs) < 2:
+    if len(plan.request.inputs) < 2:
         return EstimatedCosines({})
     matrices = list(_list_matrices(plan))
     identity = [

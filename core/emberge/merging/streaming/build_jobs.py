@@ -25,15 +25,6 @@ if TYPE_CHECKING:
 
 def merge_jobs(plan: MergePlan, reader: TensorReader) -> Iterator[TensorJob]:
     """Yield the jobs of a plan without problems, in the order of its tensors."""
-    for number, sub_plan in enumerate(plan.slice_plans):
-        for job in merge_jobs(sub_plan, reader):
-            if isinstance(job, MergeJob):
-                # What is measured together stays within a slice, as slices have other models.
-                yield replace(job, chain_id=job.chain_id + number * len(plan.request.chains))
-            else:
-                yield job
-    if plan.slice_plans:
-        return
     statistics, resolve = _open_statistics(plan), resolver(plan)
     compiled = kernels() if kernels_allowed() else None
     for tensor in plan.tensors:

@@ -328,15 +328,14 @@ def align_tokens(
     models: Sequence[str],
     base: str | None = None,
     tokenizer: Path | None = None,
-    sliced: bool = False,
     remedy: str = REMEDY,
 ) -> TokenPlan:
     """Plan which row of each model's embedding becomes which row of the result.
 
     `models` and `base` are names; `checkpoints` contains the models that exist, `names` the tensors of those
     with headers, and `pattern` the tensors of the template; without tensors, rows are not counted. The result
-    gets the tokenizer of the folder `tokenizer`, or of the template. Slices need equal tokenizers. `remedy`
-    is the advice for two tokens with one id. Nothing is raised: errors are in the plan's `problems`.
+    gets the tokenizer of the folder `tokenizer`, or of the template. `remedy` is the advice for two tokens
+    with one id. Nothing is raised: errors are in the plan's `problems`.
     """
     tokenizers: dict[Path, Tokenizer | None] = {}
 
@@ -368,10 +367,10 @@ def align_tokens(
         tokenizer is not None,
         remedy,
     )
-    return _choose_plan(by_token, sliced=sliced)
+    return _choose_plan(by_token)
 
 
-def _choose_plan(by_token: ByTexts | ByIds, *, sliced: bool) -> TokenPlan:
+def _choose_plan(by_token: ByTexts | ByIds) -> TokenPlan:
     """Return the plan: rows by number if all tokens are equal or the policy is `mean`, else by token."""
     tokenizer, policy, models = by_token.output_tokenizer, by_token.policy, by_token.models
     all_models = [*models, *([by_token.base] if by_token.base is not None else [])]
@@ -381,8 +380,8 @@ def _choose_plan(by_token: ByTexts | ByIds, *, sliced: bool) -> TokenPlan:
     fault = _check_keepers(policy, models)
     if fault:
         return TokenPlan(tokenizer, problems=(Problem(fault),), lines=lines)
-    if sliced or policy.policy == "mean":
-        return _plan_by_number(tokenizer, models, lines, sliced=sliced)
+    if policy.policy == "mean":
+        return _plan_by_number(tokenizer, models, lines)
     return by_token.plan(lines)
 
 
@@ -403,25 +402,19 @@ def _list_differences(chosen: Tokenizer, models: Iterable[TokenModel]) -> Iterat
 
 
 def _plan_by_number(
-    chosen: Tokenizer, models: Sequence[TokenModel], lines: tuple[str, ...], *, sliced: bool
+    chosen: Tokenizer, models: Sequence[TokenModel], lines: tuple[str, ...]
 ) -> TokenPlan:
-    """Return a plan of rows by number, whatever their tokens are (`mean`); for slices, one with a problem."""
+    """Return a plan of rows by number, whatever their tokens are (`mean`)."""
     different_models = ", ".join(
         f"'{m.name}'" for m in models if not _have_same_tokens(chosen, m.tokenizer)
     )
     if not different_models:
         return TokenPlan(chosen, lines=lines)
-    if not sliced:
-        warning = (
-            f"{different_models} and '{chosen.folder.name}' have different tokenizers, and rows are "
-            "merged by id"
-        )
-        return TokenPlan(chosen, warnings=(warning,), lines=lines)
-    fault = (
-        f"'{chosen.folder.name}' and {different_models} have different tokenizers; stack slices "
-        "of models that share one"
+    warning = (
+        f"{different_models} and '{chosen.folder.name}' have different tokenizers, and rows are "
+        "merged by id"
     )
-    return TokenPlan(chosen, problems=(Problem(fault),), lines=lines)
+    return TokenPlan(chosen, warnings=(warning,), lines=lines)
 
 
 def _check_keepers(policy: VocabularyPolicy, models: Sequence[TokenModel]) -> str:

@@ -40,7 +40,6 @@ USES = (
     "plan: {merge: {models: [./a, ./empty], strategy: linear}}",
     "base: {merge: {models: [./a, ./b], base: ./empty, strategy: ties}}",
     "template: {merge: {models: [./a, ./b], template: ./empty, strategy: linear}}",
-    "layers: {merge: {slices: [{models: [{model: ./empty, layers: [0, 2]}]}], strategy: passthrough}}",
     f"trained: {{train: {{model: ./empty, {PAIRS}, sampler: batch_shuffle, loss: infonce}}}}",
     "scored: {evaluate: {models: [./empty], evaluators: {mteb: {tasks: [NFCorpus]}}}}",
     "extracted: {extract_lora: {model: ./empty, base: ./a, rank: 2}}",
