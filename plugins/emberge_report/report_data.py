@@ -305,6 +305,9 @@ def read_curves(path: Path) -> Mapping[str, Points]:
 
 # Parents of a merge whose changes are compared pair by pair; further ones would add little.
 _MOST = 5
+# Mean cosines of changes from a common base. MiniLM trained for an epoch on 60 % of the same 640 rows, twice,
+# has 0.21; of eight trained on one data set each all pairs are within 0.02 of 0.
+_SIBLINGS, _STRANGERS = 0.15, 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,10 +346,26 @@ def kinship(base: Model, parents: Sequence[Model], machine: Machine | None = Non
     Raises:
         CheckpointError: if a folder has no safetensors, or the models have no tensor in common.
     """
-    from emberge.merging import compare_weights, kinship_words
+    from emberge.merging import compare_weights
 
     cosines = []
     for first, second in combinations(parents[:_MOST], 2):
         cosine = compare_weights(first, second, base, machine=machine).change_cosine()
         cosines += [] if cosine is None else [cosine]
     return kinship_words(cosines)
+
+
+def kinship_words(cosines: Sequence[float]) -> str:
+    """Return a plain sentence on the cosines of models' changes, pair by pair; "" without any."""
+    if not cosines:
+        return ""
+    mean = sum(cosines) / len(cosines)
+    low, high = f"{min(cosines):.2f}", f"{max(cosines):.2f}"
+    numbers = f"cosine of their changes {low if low == high else f'{low} to {high}'}"
+    if mean >= _SIBLINGS:
+        return f"siblings, {numbers}: a merge is close to their ensemble, and methods differ little"
+    if mean < _STRANGERS:
+        return (
+            f"strangers, {numbers}: an average undoes part of what each learned, and methods matter"
+        )
+    return f"relatives, {numbers}: they changed partly alike"

@@ -14,7 +14,6 @@ from .merge_plan import MergePlan as MergePlan
 from .merge_to_folder import MergeReport as MergeReport
 from .merge_to_folder import merge_checkpoints as merge_checkpoints
 from .planning.plan_merge import plan_merge as plan_merge
-from .planning.summary import kinship_words as kinship_words
 from .planning.summary import summary as summary
 from .request import MergeInput as MergeInput
 from .request import MergeRequest as MergeRequest

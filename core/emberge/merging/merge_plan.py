@@ -89,11 +89,9 @@ class MergePlan:
 
     `weights` are each model's mean effective weight over elements (divided by the models' sum if a strategy
     uses shares), and `shares` are the same by layer. `weight_sum` is the mean sum of the recipe's weights.
-    `future_models` names the models that do not exist yet; `only_weights_differ` is True if the other models
-    differ only in their weights. `omitted` maps each model of which only the text trunk is used to the names
-    of its omitted tensors. `change_cosines` are estimated cosines of the models' changes from the base, by
-    pair. `token_plan` is None if all tokenizers are equal byte for byte. `stated` are the facts of the
-    members' other files.
+    `future_models` names the models that do not exist yet. `omitted` maps each model of which only the text
+    trunk is used to the names of its omitted tensors. `token_plan` is None if all tokenizers are equal byte
+    for byte. `stated` are the facts of the members' other files.
     """
 
     request: MergeRequest
@@ -110,8 +108,6 @@ class MergePlan:
     problems: tuple[Problem, ...] = ()
     warnings: tuple[str, ...] = ()
     future_models: frozenset[str] = frozenset()
-    only_weights_differ: bool = True
-    change_cosines: tuple[float, ...] = ()
     token_plan: TokenPlan | None = None
     stated: JoinedFacts = field(default_factory=JoinedFacts)
 

@@ -139,11 +139,6 @@ class JoinedFacts:
     _noted: list[tuple[str, Fact]] = field(default_factory=list)
     _removed: list[str] = field(default_factory=list)
 
-    @property
-    def agree(self) -> bool:
-        """True if no member states what another does not, or differently."""
-        return not self.problems and not self.warnings
-
     def write(self, out: Path, template: Checkpoint) -> None:
         """Write the facts that the template lacks into `out`, a copy of the template's folder."""
         for name in self._removed:

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -354,8 +355,11 @@ def test_a_merged_model_loads_and_merges_on(berts: list[Path], tmp_path: Path) -
     name = "encoder.layer.1.output.dense.weight"
     mean = sum(load(bert)[name] for bert in berts) / 3
     assert load(again.path)[name].allclose(mean, atol=1e-6)
-    with pytest.warns(UserWarning, match="hold the same weights"):
-        merge([first, first.model], out=tmp_path / "twice", quiet=True)
+    other = Path(shutil.copytree(berts[2], tmp_path / "other"))
+    settings = json.loads((other / "tokenizer_config.json").read_text())
+    (other / "tokenizer_config.json").write_text(json.dumps({**settings, "padding_side": "left"}))
+    with pytest.warns(UserWarning, match="padding_side"):
+        merge([first, other], out=tmp_path / "warned", quiet=True)
 
 
 def test_a_merge_takes_all_options_of_steps(bert: Path, berts: list[Path], tmp_path: Path) -> None:

@@ -155,13 +155,11 @@ def _plan_from_folders(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -
     plan = replace(plan, template=template)
     plan = _add_tokens(plan, _match_tokens(plan.request, template, checkpoints, {}, None))
     problems, warnings, stated = compare_folders(plan.request, template, checkpoints)
-    plan = replace(plan, stated=stated)
-    more_warnings = plan_warnings(plan, checkpoints)
     return replace(
         plan,
+        stated=stated,
         problems=(*plan.problems, *problems),
-        warnings=(*warnings, *plan.warnings, *more_warnings.warnings),
-        only_weights_differ=more_warnings.only_weights_differ,
+        warnings=(*warnings, *plan.warnings, *plan_warnings(plan, checkpoints)),
     )
 
 
@@ -215,13 +213,7 @@ def _add_tensors(
         problems += router_problems(plan, checkpoints)
     if not problems:
         plan = _add_weights(plan)
-        more = plan_warnings(plan, checkpoints)
-        plan = replace(
-            plan,
-            only_weights_differ=more.only_weights_differ,
-            change_cosines=more.change_cosines,
-        )
-        matched.warnings += more.warnings
+        matched.warnings += plan_warnings(plan, checkpoints)
     return replace(plan, problems=tuple(problems), warnings=(*warnings, *matched.warnings))
 
 

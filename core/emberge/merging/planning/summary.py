@@ -12,9 +12,6 @@ from emberge.numerics import kernels_line
 from emberge.wording import count_by_first_word, count_noun, human_size, join_some
 
 _SHOWN_NAMES = 3
-# Mean cosines of changes from a common base. MiniLM trained for an epoch on 60 % of the same 640 rows, twice,
-# has 0.21; of eight trained on one data set each all pairs are within 0.02 of 0.
-_SIBLINGS, _STRANGERS = 0.15, 0.05
 
 
 def summary(plan: MergePlan, machine: Machine | None = None) -> list[str]:
@@ -116,11 +113,6 @@ def _describe_weights(plan: MergePlan) -> Iterator[tuple[str, str]]:
 
 
 def _describe_others(plan: MergePlan) -> Iterator[tuple[str, str]]:
-    if plan.change_cosines:
-        yield "members", f"{kinship_words(plan.change_cosines)} (estimated)"
-    seen = [m.name for m in plan.request.all_inputs if m.folder is not None]
-    if plan.only_weights_differ and len(seen) > 1:
-        yield "alike", "vocabulary, special tokens, pooling, prompts, longest text and similarity"
     if plan.template is not None:
         yield "beside", origin_line(plan.template)
     if plan.future_models:
@@ -129,19 +121,3 @@ def _describe_others(plan: MergePlan) -> Iterator[tuple[str, str]]:
             "not seen",
             f"weights of {join_some(sorted(plan.future_models), _SHOWN_NAMES)}{assumption}",
         )
-
-
-def kinship_words(cosines: Sequence[float]) -> str:
-    """Return a plain sentence on the cosines of models' changes, pair by pair; "" without any."""
-    if not cosines:
-        return ""
-    mean = sum(cosines) / len(cosines)
-    low, high = f"{min(cosines):.2f}", f"{max(cosines):.2f}"
-    numbers = f"cosine of their changes {low if low == high else f'{low} to {high}'}"
-    if mean >= _SIBLINGS:
-        return f"siblings, {numbers}: a merge is close to their ensemble, and methods differ little"
-    if mean < _STRANGERS:
-        return (
-            f"strangers, {numbers}: an average undoes part of what each learned, and methods matter"
-        )
-    return f"relatives, {numbers}: they changed partly alike"

@@ -119,7 +119,7 @@ def _check_base(request: MergeRequest) -> Iterator[Problem]:
     assert base is not None
     stages = [link for chain in request.chains for link in all_stages(chain)]
     policies = [link.base_policy for link in stages]
-    # Elsewhere it is a model like others, and no change at all is only worth a warning.
+    # Elsewhere it is a model like others.
     for model in request.inputs if "required" in policies else ():
         is_same_folder = model.folder is not None and base.folder is not None and not model.adapter
         if is_same_folder and model.folder.resolve() == base.folder.resolve():  # type: ignore[union-attr]
