@@ -173,14 +173,6 @@ class Stage:
         """Yield the problems, for `check`, of merging models with these names and group labels."""
         return ()
 
-    def entry_problem(self, name: str, shape: Shape, known: Mapping[str, Shape | None]) -> str:
-        """Return why a tensor cannot be merged with its models' statistics, in a few words; "" if it can.
-
-        `known` has the shape of each model's entry, or None for a model without an entry. The method is
-        called before any other work.
-        """
-        return ""
-
     def weight_warnings(self, weights: Mapping[str, float]) -> Iterable[str]:
         """Yield warnings about the models' weights, each given by its minimum over all tensors."""
         return ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -56,17 +55,6 @@ class Fisher(MergeStrategy):
     def passes(self) -> int:
         return 0 if self.normalise == "none" else 1
 
-    def entry_problem(
-        self, name: str, shape: tuple[int, ...], known: Mapping[str, tuple[int, ...] | None]
-    ) -> str:
-        unmeasured = [model for model, entry in known.items() if entry is None]
-        if unmeasured:
-            return f"nothing was measured of it in '{unmeasured[0]}'; give it another strategy by a rule"
-        for model, entry in known.items():
-            if entry not in (None, (), shape):
-                return f"the Fisher information of '{model}' has shape {list(entry or ())}, not {list(shape)}"
-        return ""
-
     def measure(self, block: Block, stats: Stats) -> Measures:
         totals: dict[str, Any] = {}
         counts: dict[str, float] = {}
@@ -100,9 +88,14 @@ class Fisher(MergeStrategy):
         return _average_weighted(block.tensors, shares)
 
     def _require_entries(self, block: Block) -> None:
-        unmeasured = [model for model in block.models if block.entry_shape(model) is None]
-        if unmeasured:
-            raise ValueError(f"nothing was measured of '{unmeasured[0]}'")
+        for model in block.models:
+            entry = block.entry_shape(model)
+            if entry is None:
+                hint = "give it another strategy by a rule"
+                raise ValueError(f"nothing was measured of it in '{model}'; {hint}")
+            if entry not in ((), block.shape):
+                shapes = f"{list(entry)}, not {list(block.shape)}"
+                raise ValueError(f"the Fisher information of '{model}' has shape {shapes}")
 
     def _read_information(self, block: Block, model: str) -> Tensor:
         """Return one model's information for the block's rows."""

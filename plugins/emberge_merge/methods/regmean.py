@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -49,16 +48,9 @@ class Regmean(MergeStrategy):
     def whole_for(self, block: Block) -> bool:
         return len(block.shape) == 2 and self._count_entry_dimensions(block) == 2
 
-    def entry_problem(
-        self, name: str, shape: tuple[int, ...], known: Mapping[str, tuple[int, ...] | None]
-    ) -> str:
-        for model, entry in known.items():
-            if entry is not None and entry not in ((shape[-1],) * 2, shape[:1]):
-                return f"the Gram matrix of '{model}' has shape {list(entry)}, of {list(shape)}"
-        return ""
-
     def merge(self, block: Block, stats: Stats) -> Tensor:
         weights = block.weights.tolist()
+        self._require_shapes(block)
         if min(weights) < 0 and self._count_entry_dimensions(block):
             raise ValueError("Gram matrices are weighted by shares, which are not negative")
         if self._count_entry_dimensions(block) == 2:
@@ -67,6 +59,14 @@ class Regmean(MergeStrategy):
             return self._merge_embedding(block)
         total = sum(weights)
         return block.combine([weight / total for weight in weights])
+
+    def _require_shapes(self, block: Block) -> None:
+        shape = block.shape
+        for model in block.models:
+            entry = block.entry_shape(model)
+            if entry is not None and entry not in ((shape[-1],) * 2, shape[:1]):
+                shapes = f"{list(entry)}, of {list(shape)}"
+                raise ValueError(f"the Gram matrix of '{model}' has shape {shapes}")
 
     def _count_entry_dimensions(self, block: Block) -> int:
         """Return the dimensions of the models' entries: 2 for Gram matrices, 1 for diagonals, 0 for none."""

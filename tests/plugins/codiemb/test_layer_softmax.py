@@ -145,7 +145,7 @@ def test_a_file_without_a_groups_norm_is_an_error_that_says_so(
 ) -> None:
     norms = {layer: {"ir": 1.0, "stss": 1.0} for layer in norms_of([], states[0])}
     path = Statistics(norms, measure="delta_norms").write(tmp_path)
-    with pytest.raises(CheckpointError, match=r"no numbers of 'sts'.* ir, stss"):
+    with pytest.raises(CheckpointError, match=r"no delta norm of 'sts'.* ir, stss"):
         fused(states, family, tmp_path / "out", deltas=FileRef(path.name, tmp_path))
     with pytest.raises(CheckpointError, match="there is no such statistics file"):
         fused(states, family, tmp_path / "out", deltas=FileRef("absent.safetensors", tmp_path))

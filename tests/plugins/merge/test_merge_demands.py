@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import Any, get_args
 
 import pytest
@@ -197,32 +196,6 @@ def test_named_chains_are_those_of_their_papers_and_of_mergekit() -> None:
         for name, of in named.items()
     }
     assert found == CHAINS
-
-
-Shape = tuple[int, ...] | None
-
-
-@pytest.mark.parametrize(
-    ("name", "entries", "lacking"),
-    [
-        # Of a matrix [6, 4]: products of its four inputs, or a count of each of its six rows.
-        ("regmean", {"a": (4, 4), "b": (4, 4)}, ""),
-        ("regmean", {"a": (6,), "b": (6,)}, ""),
-        ("regmean", {"a": (4, 4), "b": (6, 4)}, "'b'"),
-        ("regmean", {"a": (6, 6), "b": (4, 4)}, "'a'"),
-        ("regmean", {"a": (4,), "b": (6,)}, "'a'"),
-        ("regmean", {"a": (4, 4), "b": None}, ""),
-        # A number for every weight, or one zero for all.
-        ("fisher", {"a": (6, 4), "b": ()}, ""),
-        ("fisher", {"a": (6, 4), "b": (4, 6)}, "'b'"),
-        ("fisher", {"a": (6, 4), "b": None}, "'b'.*by a rule"),
-    ],
-)
-def test_a_statistics_entry_has_the_shape_of_its_tensor(
-    name: str, entries: dict[str, Shape], lacking: str
-) -> None:
-    found = link(name).entry_problem("w", (6, 4), entries)
-    assert re.search(lacking, found) if lacking else not found
 
 
 def test_weights_that_count_for_nothing_are_doubted_where_they_differ() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError, FileRef, Machine
-from emberge.merging import MergeInput, MergeRequest, Statistics, merge_state_dicts, plan_merge
+from emberge.merging import MergeInput, Statistics, merge_state_dicts
 from emberge.model_folder import model_fingerprint
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.regmean import Regmean
@@ -224,11 +224,11 @@ def test_a_gram_of_another_shape_and_one_too_few_are_refused(
     inputs = tuple(MergeInput(f.name, f, fingerprint=model_fingerprint(f)) for f in berts[:2])
     first, second = file(berts[0], tmp_path, 2), file(berts[1], tmp_path, 3, size=16)
     for files, said in (
-        ((first, second), "the Gram matrix of 'sibling2' has shape [16, 16]"),
+        ((first, second), r"the Gram matrix of 'sibling2' has shape \[16, 16\]"),
         ((first,), "nothing was measured of 'sibling2'"),
     ):
-        plan = plan_merge(MergeRequest(inputs=inputs, strategy=(Regmean(statistics=files),)))
-        assert said in str(plan.problems[0])
+        with pytest.raises(CheckpointError, match=said):
+            merge_models(inputs, strategy=[Regmean(statistics=files)], out=tmp_path / "out")
 
 
 def test_grams_count_against_the_memory(berts: list[Path], tmp_path: Path) -> None:

@@ -44,10 +44,9 @@ def request_problems(request: MergeRequest) -> Iterator[Problem]:
     for chain in request.chains:
         yield from _check_chain(chain, names, groups, request.base is not None)
     if request.uses_statistics:
-        from emberge.merging.statistics_entries import label_problems, statistics_problems
+        from emberge.merging.statistics_entries import statistics_problems
 
         yield from statistics_problems(request)
-        yield from label_problems(request)
     if request.base is not None:
         yield from _check_base(request)
     stages = [link for chain in request.chains for link in all_stages(chain)]
@@ -234,15 +233,10 @@ def template_problems(
 
 
 def tensor_problems(plan: MergePlan) -> list[Problem]:
-    """Return the problems of filters, weights and statistics, for which tensors' names must be known."""
+    """Return the problems of filters and weights, for which tensors' names must be known."""
     if not plan.tensors:
         return []
-    problems = [*_filter_problems(plan), *_check_weights(plan), *_schedule_problems(plan)]
-    if plan.request.uses_statistics:
-        from emberge.merging.statistics_entries import entry_problems, layer_problems
-
-        problems += [*entry_problems(plan), *layer_problems(plan)]
-    return problems
+    return [*_filter_problems(plan), *_check_weights(plan), *_schedule_problems(plan)]
 
 
 def _list_filters(request: MergeRequest) -> Iterator[tuple[str, str]]:
