@@ -21,7 +21,7 @@ def require_kernels() -> None:
 def _reason() -> str:
     if kernels_allowed() and not _compiles():
         return "needs a C compiler, for the compiled kernels"
-    line = "those here give other bytes than torch" if kernels_found() else kernels_line()
+    line = "those here add up wrongly" if kernels_found() else kernels_line()
     return f"needs compiled kernels: {line}"
 
 

@@ -1,69 +1,58 @@
-"""The compiled kernels, given away after they agreed with torch once on this machine; loads no torch."""
+"""The compiled kernels, given away after a small test on this machine; loads no torch."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import hashlib
-import os
 import warnings
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from emberge.numerics import row_kernels
-from emberge.numerics.native import build
+from emberge.numerics.evaluations import KernelEvaluation
+from emberge.numerics.stored_rows import ALIGNED, Place, StoredRows
+
+# More than a chunk of the kernels, and no multiple of a vector.
+_TESTED_NUMBERS = 2048 + 37
 
 
 @functools.cache
 def kernels() -> Any | None:
-    """Return the module of compiled kernels, compared with torch; None if there are none, or if they differ.
+    """Return the module of compiled kernels; None if there are none, or if a small sum by them is wrong.
 
-    They are compared once for each version and processor, if a file that records this can be kept; else in
-    every process. If kernels differ, or cannot be used, a warning is logged.
+    If kernels exist and cannot be used, a warning is logged.
     """
     try:
-        mark = _mark_path(row_kernels.load_library())
-        if mark is not None and mark.exists():
+        row_kernels.load_library()
+        if _is_exact(row_kernels):
             return row_kernels
-        from emberge.numerics.compare_kernels import first_difference
-
-        different = first_difference(row_kernels)
+        _warn("the compiled kernels add up wrongly on this machine")
     except row_kernels.KernelsUnusableError as error:
-        _warn(f"{error}; merging by plain torch, which is slower")
-        return None
+        _warn(str(error))
     except row_kernels.KernelsMissingError:
-        return None
-    if different:
-        _warn(
-            f"the compiled kernel '{different}' gives other bytes than torch on this machine; "
-            "merging by plain torch, which is slower"
-        )
-        return None
-    if mark is not None:
-        with contextlib.suppress(OSError):
-            mark.touch()
-    return row_kernels
+        pass
+    return None
 
 
-def _mark_path(library: row_kernels.KernelLibrary) -> Path | None:
-    """Return the path of the file that records that these kernels agreed with torch on this processor.
+def _is_exact(compiled: Any) -> bool:
+    """Return whether kernels add changes of two models to a base as NumPy does; all sums are exact."""
+    size = _TESTED_NUMBERS
+    numbers = (np.arange(3 * size, dtype=np.float32).reshape(3, size) % 251 - 125) / 8
+    step = -(-2 * size // ALIGNED) * ALIGNED
+    memory: np.ndarray = np.zeros((3, step), np.uint8)
+    # bfloat16 is the upper half of float32.
+    memory[:, : 2 * size] = (numbers.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+    first, second, base = (Place("bfloat16", m * step, m) for m in range(3))
+    models, shape = [first, second], (size,)
+    rows = StoredRows.of(
+        memory.reshape(-1), models, base, shape, compiled, is_checked=True, without_torch=True
+    )
+    evaluation = KernelEvaluation.of(rows, (), None, 0, subtract=True)
+    found = evaluation.combine([0.5, 0.25], add_base=True)
+    return np.array_equal(found, 0.5 * numbers[0] + 0.25 * numbers[1] + 0.25 * numbers[2])
 
-    None if the user's cache folder cannot be written.
-    """
-    try:
-        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        folder = Path(cache) / "emberge" / "kernels"
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):  # also of a user without a home
-        return None
-    if not os.access(folder, os.W_OK):
-        return None
-    parts = (library.level, version("torch"), version("numpy"))
-    content = build.LIBRARY.read_bytes() + Path(row_kernels.__file__).read_bytes()
-    name = hashlib.blake2b(content + "\0".join(parts).encode(), digest_size=8).hexdigest()
-    return folder / f"tested-{name}"
 
-
-def _warn(text: str) -> None:
-    warnings.warn(text, RuntimeWarning, stacklevel=3)
+def _warn(reason: str) -> None:
+    warnings.warn(
+        f"{reason}; merging by plain torch, which is slower", RuntimeWarning, stacklevel=3
+    )

@@ -1,4 +1,4 @@
-"""Kernels are used where they work, agree with torch and pay; elsewhere torch is, with a clear line."""
+"""Kernels are used where they work; elsewhere torch is, with a clear line."""
 
 from __future__ import annotations
 
@@ -12,16 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from emberge.numerics import (
-    compare_kernels,
-    kernel_choice,
-    row_kernels,
-    stored_rows,
-    tested_kernels,
-)
+from emberge.merging import merge_state_dicts
+from emberge.numerics import kernel_choice, row_kernels, stored_rows, tested_kernels
 from emberge.numerics.native import build
 
 from tests.support.compiled import require_kernels
+from tests.support.registered import CHAINS
 
 
 @pytest.fixture(autouse=True)
@@ -115,59 +111,37 @@ def test_every_level_of_the_processor_gives_the_same_bytes(
     require_kernels()
     if row_kernels.load_library().level != "v4":
         pytest.skip("needs Linux on a processor with AVX-512")
+    generator = torch.Generator().manual_seed(0)
+    base, *models = ({"w": torch.randn(5, 411, generator=generator).bfloat16()} for _ in range(4))
+
+    def merged() -> list[torch.Tensor]:
+        strategies = ("linear", "multi_slerp", "ties", "dare_ties", "della", "breadcrumbs", "sce")
+        return [
+            merge_state_dicts(models, CHAINS[n][0], base, compiled=True)["w"] for n in strategies
+        ]
+
+    newer = merged()
     kernels = row_kernels.load_library().kernels
     library = row_kernels.ctypes.CDLL(str(build.LIBRARY))
     for name, kernel in [*kernels.items()]:
         older = library[f"emberge_{name}_v3"]
         older.argtypes, older.restype = kernel.argtypes, kernel.restype
         monkeypatch.setitem(kernels, name, older)
-    assert compare_kernels.first_difference(row_kernels) == ""
+    assert all(map(torch.equal, merged(), newer))
 
 
-@pytest.fixture
-def untested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The mark of kernels that were never compared."""
+def test_kernels_that_add_up_wrongly_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     require_kernels()
-    monkeypatch.setattr(tested_kernels, "_mark_path", lambda _library: tmp_path / "tested")
-    return tmp_path / "tested"
-
-
-def test_kernels_are_compared_once(untested: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert tested_kernels.kernels.__wrapped__() is not None
-    assert untested.exists()
-    monkeypatch.setattr(
-        compare_kernels, "first_difference", lambda _: pytest.fail("compared again")
-    )
-    assert tested_kernels.kernels.__wrapped__() is not None
-
-
-def test_kernels_that_differ_are_left_alone(
-    untested: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     good = vars(row_kernels)
 
-    def wrong(values: object, into: object) -> None:
-        good["encode"](values, into)
-        into[7] += 1  # type: ignore[index]
+    def wrong(*arguments: object) -> None:
+        good["combine"](*arguments)
+        arguments[-1][-1] += 1  # type: ignore[index]
 
-    broken = types.SimpleNamespace(**{**good, "encode": wrong})
+    broken = types.SimpleNamespace(**{**good, "combine": wrong})
     monkeypatch.setattr(tested_kernels, "row_kernels", broken)
-    with pytest.warns(RuntimeWarning, match="'encode'"):
+    with pytest.warns(RuntimeWarning, match="add up wrongly"):
         assert tested_kernels.kernels.__wrapped__() is None
-    assert not untested.exists()
-
-
-def test_without_a_folder_kernels_are_compared_in_every_run(
-    untested: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compared: list[object] = []
-    monkeypatch.setattr(tested_kernels, "_mark_path", lambda _library: None)
-    monkeypatch.setattr(
-        compare_kernels, "first_difference", lambda seen: compared.append(seen) or ""
-    )
-    assert tested_kernels.kernels.__wrapped__() is not None
-    assert tested_kernels.kernels.__wrapped__() is not None
-    assert len(compared) == 2
 
 
 def test_memory_has_room_for_what_kernels_read_at_once() -> None:
@@ -223,14 +197,3 @@ def test_arrays_of_another_kind_are_refused() -> None:
         row_kernels.encode(np.zeros(4, np.float32), np.zeros(3, np.uint16))
     with pytest.raises(TypeError):
         row_kernels.encode(np.zeros(8, np.float32)[::2], np.zeros(4, np.uint16))
-
-
-def test_a_user_without_a_home_has_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    require_kernels()
-
-    def no_home() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(Path, "home", no_home)
-    assert tested_kernels.kernels.__wrapped__() is not None
