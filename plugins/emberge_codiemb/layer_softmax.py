@@ -47,10 +47,6 @@ class LayerSoftmax(MergeStrategy):
     scope = "model"
     passes = 1
 
-    @property
-    def expected_readings(self) -> float:
-        return float(self.reads_rows(0))
-
     def reads_rows(self, number: int) -> bool:
         return self.reads_base(number)
 

@@ -31,9 +31,13 @@ import numpy as np
 from emberge.cli.main import main as emberge
 from emberge.contracts import Measures
 from emberge.merging import TensorJob
-from emberge.merging.streaming.cost import PRODUCED, PRODUCED_BY_KERNELS
 from emberge.merging.streaming.jobs import MeasuringPass, MergeJob
-from emberge.merging.streaming.scheduler import SchedulerLimits, run_jobs
+from emberge.merging.streaming.scheduler import (
+    PRODUCED,
+    PRODUCED_BY_KERNELS,
+    SchedulerLimits,
+    run_jobs,
+)
 
 from tests.benchmarks.measure import machine_lines
 from tests.benchmarks.merge import FULL, METHODS, PACKAGES, build, command

@@ -193,7 +193,6 @@ TOGETHER = {
     "core/merging/test_full_disk.py": "emberge.tensor_files.tensor_writer",
     "core/merging/test_merge_checkpoints.py": "emberge.tensor_files.write_queue",
     "core/merging/test_whole_models.py": "emberge.model_folder.copies",
-    "core/recipes/checks/test_plan_shown.py": "emberge.merging.streaming.cost",
     "core/results/test_power_loss_publishing.py": "emberge.recipes.recipe",
     "core/training/loop/test_packing.py": "emberge.encoding.packing",
     "core/training/loop/test_power_loss_training.py": "emberge.recipes.run.run_log",

@@ -100,16 +100,6 @@ class Stage:
         """Return whether a tensor, given as a block without rows, must be one block; default: `whole`."""
         return self.whole
 
-    @property
-    def expected_readings(self) -> float:
-        """The number of times that the stage's passes usually read a whole tensor, for forecasts."""
-        return self.passes
-
-    @property
-    def measure_bytes(self) -> float:
-        """The bytes that the measures take for each element of each model, for forecasts of memory."""
-        return 0.0
-
     def measure(self, block: Block, stats: Stats) -> Measures:
         """Return a block's measures in pass number len(stats), counted from 0; `join` adds them up."""
         raise NotImplementedError(f"{type(self).__name__} has passes but no measure")

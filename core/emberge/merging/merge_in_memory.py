@@ -16,9 +16,8 @@ from emberge.merging.chain import Chain
 from emberge.merging.request import Compute, ModelOptions, Resolver
 from emberge.merging.row_entries import RowStatistics, StatisticsEntry
 from emberge.merging.streaming.build_jobs import build_empty_block
-from emberge.merging.streaming.cost import GRANULE
 from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob, piece_as_tensor
-from emberge.merging.streaming.scheduler import PutPiece, SchedulerLimits, run_jobs
+from emberge.merging.streaming.scheduler import GRANULE, PutPiece, SchedulerLimits, run_jobs
 from emberge.numerics import kernels
 from emberge.tensor_files import MemorySource, TensorSource, TensorSpec
 from emberge.tensor_names import depths

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from emberge.contracts import MergeStrategy, MergeTransform, Stage
 from emberge.errors import CheckpointError, Problem
@@ -19,13 +18,6 @@ from emberge.tensor_files import TensorSpec, main_dtype
 
 if TYPE_CHECKING:
     from emberge.merging.tokens.token_plan import TokenPlan
-
-
-_SHOWN_RANGES = 3
-_MENTIONED_MIXED_SHARE = (
-    0.05  # share of elements up to which another weight than their layer's is not mentioned
-)
-_NUMBERED = re.compile(r"(.*)\.(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,42 +37,12 @@ class TensorPlan:
     padded: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class EffectiveWeight:
-    """A model's effective weight: the mean over elements, and the most common value in each layer.
-
-    `mixed_share` is the share of all elements whose weight differs from the most common weight in their
-    layer; `least` and `largest` are over all tensors.
-    """
+class EffectiveWeight(NamedTuple):
+    """A model's effective weight: the mean over elements, and the least and the largest of a tensor."""
 
     mean: float
-    layers: Mapping[str, float] = field(default_factory=dict)
-    mixed_share: float = 0.0
-    least: float = 0.0
-    largest: float = 0.0
-
-    @property
-    def variation(self) -> str:
-        """A short description of how the weight varies over the layers; "" if it does not."""
-        varied = len({_show_number(weight) for weight in self.layers.values()}) > 1
-        if not varied:
-            spread = f"{_show_number(self.least)} to {_show_number(self.largest)}"
-            return f"{spread} by tensor" if self.mixed_share > _MENTIONED_MIXED_SHARE else ""
-        ranges = list(_join_layer_ranges(self.layers))
-        if len(ranges) <= _SHOWN_RANGES:
-            return ", ".join(ranges)
-        numbered = [
-            (la, w) for la, w in sorted(self.layers.items(), key=_sort_layer) if _find_tower(la)
-        ]
-        weights = [weight for _, weight in numbered]
-        if len({_find_tower(la) for la, _ in numbered}) == 1 and sorted(weights) in (
-            weights,
-            weights[::-1],
-        ):
-            (first, low), (last, high) = numbered[0], numbered[-1]
-            return f"{_show_number(low)} in {first} to {_show_number(high)} in {last}"
-        least, greatest = min(self.layers.values()), max(self.layers.values())
-        return f"{_show_number(least)} to {_show_number(greatest)} by layer"
+    least: float
+    largest: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +50,8 @@ class MergePlan:
     """A merge planned from headers and configs alone: output tensors, problems and warnings.
 
     `weights` are each model's mean effective weight over elements (divided by the models' sum if a strategy
-    uses shares), and `shares` are the same by layer. `weight_sum` is the mean sum of the recipe's weights.
+    uses shares), and `weight_ranges` are the least and the largest weight of a tensor. `weight_sum` is the
+    mean sum of the recipe's weights.
     `future_models` names the models that do not exist yet. `omitted` maps each model of which only the text
     trunk is used to the names of its omitted tensors. `token_plan` is None if all tokenizers are equal byte
     for byte. `stated` are the facts of the members' other files.
@@ -100,7 +63,7 @@ class MergePlan:
     omitted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     renamed: Mapping[str, str] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
-    shares: Mapping[str, EffectiveWeight] = field(default_factory=dict)
+    weight_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     weight_sum: float = 0.0
     layers: Mapping[str, str] = field(default_factory=dict)
     depths: Mapping[str, float] = field(default_factory=dict)
@@ -159,42 +122,8 @@ def raise_problems(plan: MergePlan) -> None:
         raise CheckpointError("\n".join(str(problem) for problem in errors))
 
 
-def _join_layer_ranges(layers: Mapping[str, float]) -> Iterator[str]:
-    """Yield runs of neighbouring layers of equal weight: `embeddings 0`, `layers.0–11 0.5`."""
-    runs: list[tuple[str, str, str]] = []
-    for layer, weight in sorted(layers.items(), key=_sort_layer):
-        weight_text = _show_number(weight)
-        if (
-            runs
-            and runs[-1][2] == weight_text
-            and _find_tower(runs[-1][1]) == _find_tower(layer) != ""
-        ):
-            runs[-1] = (runs[-1][0], layer, weight_text)
-        else:
-            runs.append((layer, layer, weight_text))
-    for first, last, weight_text in runs:
-        range_end = "" if first == last else f"–{last.rpartition('.')[2]}"
-        yield f"{first}{range_end} {weight_text}"
-
-
-def _sort_layer(entry: tuple[str, float]) -> tuple[bool, str, int]:
-    layer, _ = entry
-    match = _NUMBERED.fullmatch(layer)
-    name, number = (match[1], int(match[2])) if match else (layer, 0)
-    return layer != "embeddings", name, number
-
-
-def _find_tower(layer: str) -> str:
-    match = _NUMBERED.fullmatch(layer)
-    return match[1] if match else ""
-
-
-def _show_number(value: float) -> str:
-    return f"{value:.3g}"
-
-
 def plan_effective_weights(plan: MergePlan) -> tuple[dict[str, EffectiveWeight], float]:
-    """Return each model's effective weight, and the sum of the recipe's weights: means over elements.
+    """Return each model's effective weights, and the sum of the recipe's weights as a mean over elements.
 
     If a strategy uses shares, a weight is divided by the sum over the models merged together. If a strategy
     merges its result with the base, the base has a weight too, and the models share the rest.
@@ -215,7 +144,8 @@ def plan_effective_weights(plan: MergePlan) -> tuple[dict[str, EffectiveWeight],
             sums[name].add(plan.layers[tensor.name], base_share, tensor.out.elements)
         total += tensor.out.elements * sum(recipe_weights.values())
         elements += tensor.out.elements
-    return {n: one.share(elements) for n, one in sums.items()}, total / (elements or 1.0)
+    weights = {name: one.effective(elements) for name, one in sums.items()}
+    return weights, total / (elements or 1.0)
 
 
 def _compute_weights(
@@ -274,18 +204,10 @@ class _WeightSum:
         counts = self.layers.setdefault(layer, {})
         counts[weight] = counts.get(weight, 0) + elements
 
-    def share(self, elements: float) -> EffectiveWeight:
+    def effective(self, elements: float) -> EffectiveWeight:
         every = [(w, n) for counts in self.layers.values() for w, n in counts.items()]
-        common_weights = {
-            layer: max(counts, key=lambda w: counts[w]) for layer, counts in self.layers.items()
-        }
-        common_elements = sum(
-            self.layers[layer][weight] for layer, weight in common_weights.items()
-        )
         return EffectiveWeight(
             mean=sum(w * n for w, n in every) / (elements or 1.0),
-            layers=common_weights,
-            mixed_share=1.0 - common_elements / (sum(n for _, n in every) or 1),
             least=min((w for w, _ in every), default=0.0),
             largest=max((w for w, _ in every), default=0.0),
         )

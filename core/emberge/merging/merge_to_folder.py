@@ -13,7 +13,7 @@ from typing import Any
 
 from emberge.contracts import Machine
 from emberge.errors import CheckpointError
-from emberge.merging.merge_plan import EffectiveWeight, MergePlan, raise_problems
+from emberge.merging.merge_plan import MergePlan, raise_problems
 from emberge.merging.planning.plan_merge import plan_merge
 from emberge.merging.request import MergeInput, MergeRequest
 from emberge.merging.streaming.build_jobs import findings_of, merge_jobs, warnings_of
@@ -44,7 +44,6 @@ class MergeReport:
     bytes: int
     warnings: tuple[str, ...] = ()
     planned_warnings: tuple[str, ...] = ()
-    shares: Mapping[str, EffectiveWeight] = field(default_factory=dict)
     findings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     omitted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     left_files: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -129,7 +128,6 @@ def _build_report(
         bytes=plan.bytes,
         warnings=(*plan.warnings, *warnings_of(jobs)),
         planned_warnings=plan.warnings,
-        shares=plan.shares,
         findings=findings_of(jobs),
         omitted=plan.omitted,
         left_files=plan.stated.left_files,

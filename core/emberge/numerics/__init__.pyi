@@ -15,7 +15,6 @@ from .delta_program import DeltaProgram as DeltaProgram
 from .evaluations import Bracket as Bracket
 from .evaluations import BracketCount as BracketCount
 from .kernel_choice import kernels_allowed as kernels_allowed
-from .kernel_choice import kernels_found as kernels_found
 from .kernel_choice import kernels_line as kernels_line
 from .nearest import ndcg as ndcg
 from .nearest import nearest_rows as nearest_rows

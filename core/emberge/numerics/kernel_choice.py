@@ -13,16 +13,6 @@ def kernels_allowed() -> bool:
     return os.environ.get(SWITCH, "") != "never"
 
 
-def kernels_found() -> bool:
-    """Return whether a merge here uses compiled kernels."""
-    from emberge.numerics.row_kernels import KernelsMissingError, load_library
-
-    try:
-        return kernels_allowed() and bool(load_library())
-    except KernelsMissingError:
-        return False
-
-
 def kernels_line() -> str:
     """Return a line for `check` that says whether merges use compiled kernels, and why."""
     if not kernels_allowed():

@@ -63,14 +63,6 @@ class Group(MergeTransform):
         return self.by.passes
 
     @property
-    def expected_readings(self) -> float:
-        return self.by.expected_readings
-
-    @property
-    def measure_bytes(self) -> float:
-        return self.by.measure_bytes
-
-    @property
     def whole(self) -> bool:
         return self.by.whole
 

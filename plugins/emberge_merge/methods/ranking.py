@@ -27,9 +27,8 @@ class Ranking(MergeTransform):
     equal values, the first ones are kept.
     """
 
-    passes = 9
-    expected_readings = (
-        2.0  # as a rule: the first counts inside a bracket, the second picks what is left
+    passes = (
+        9  # as a rule two read all: the first counts in a bracket, the second picks what is left
     )
 
     def ranked(self, block: Block) -> Block:

@@ -51,10 +51,6 @@ def merged_artifact(
         "tensors": _count_tensors(report),
         "dtype": report.dtype,
     }
-    shares = zip(parents, (report.shares[m.name] for m in inputs), strict=True)
-    varied = {parent: share.variation for parent, share in shares if share.variation}
-    if varied:
-        details["varied_weights"] = varied
     details |= {key: value for key, value in _name_left_out(parents, inputs, report) if value}
     if report.fetched:
         details["fetched"] = [asdict(one) for one in report.fetched]

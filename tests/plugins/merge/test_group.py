@@ -185,15 +185,3 @@ def test_as_many_groups_as_the_last_link_takes(berts: Sequence[Path]) -> None:
     assert not fits.problems
     unfit = plan_merge(MergeRequest(inputs=inputs, strategy=(by, *chain("passthrough"))))
     assert any("'passthrough' takes 1 model and there are 2" in str(p) for p in unfit.problems)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Seldom(MergeStrategy):
-    """A strategy whose many passes read little."""
-
-    passes = 9
-    expected_readings = 2.0
-
-
-def test_a_forecast_expects_as_many_readings_as_of_the_strategy_inside() -> None:
-    assert Group(by=Seldom()).expected_readings == 2.0

@@ -260,6 +260,10 @@ def _add_tokens(plan: MergePlan, tokens: TokenPlan | None) -> MergePlan:
 
 
 def _add_weights(plan: MergePlan) -> MergePlan:
-    shares, total = plan_effective_weights(plan)
-    weights = {name: share.mean for name, share in shares.items()}
-    return replace(plan, weights=weights, shares=shares, weight_sum=total)
+    effective, total = plan_effective_weights(plan)
+    return replace(
+        plan,
+        weights={name: weight.mean for name, weight in effective.items()},
+        weight_ranges={n: (weight.least, weight.largest) for n, weight in effective.items()},
+        weight_sum=total,
+    )

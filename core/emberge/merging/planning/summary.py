@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from emberge.contracts import Machine, Stage
+from emberge.contracts import Stage
 from emberge.merging.merge_plan import MergePlan, find_weighing_link
-from emberge.merging.streaming.cost import forecast
 from emberge.model_folder import origin_line
 from emberge.numerics import kernels_line
-from emberge.wording import count_by_first_word, count_noun, human_size, join_some
+from emberge.wording import count_by_first_word, human_size, join_some
 
 _SHOWN_NAMES = 3
 
 
-def summary(plan: MergePlan, machine: Machine | None = None) -> list[str]:
-    """Return the plan as (label, text) lines, with costs for a machine (by default this one)."""
-    inside = [*_describe_tensors(plan), *_describe_cost(plan, machine)] if plan.tensors else []
+def summary(plan: MergePlan) -> list[str]:
+    """Return the plan as lines of a label and text."""
+    inside = _describe_tensors(plan) if plan.tensors else ()
     weights = _describe_weights(plan) if plan.tensors else ()
     entries = [*inside, *_describe_method(plan), *weights, *_describe_others(plan)]
     lines, before = [], ""
@@ -35,6 +34,7 @@ def _describe_tensors(plan: MergePlan) -> Iterator[tuple[str, str]]:
     if plan.renamed:
         old, new = next(iter(plan.renamed.items()))
         yield "renamed", f"{len(plan.renamed)}, such as {old} to {new}"
+    yield "writes", f"{human_size(plan.bytes)}, {plan.dtype}"
 
 
 def _list_names(what: str, names: Sequence[str]) -> str:
@@ -42,19 +42,6 @@ def _list_names(what: str, names: Sequence[str]) -> str:
         return ""
     more = ", …" if len(names) > _SHOWN_NAMES else ""
     return f" ({', '.join(names[:_SHOWN_NAMES])}{more})"
-
-
-def _describe_cost(plan: MergePlan, machine: Machine | None) -> Iterator[tuple[str, str]]:
-    cost = forecast(plan, machine)
-    times = cost.read / max(1, cost.inputs)
-    repeats = f", {times:.2g} times over" if times > 1.05 else ""
-    yield "reads", f"{human_size(cost.inputs)}{repeats}"
-    yield "writes", f"{human_size(cost.write)}, {plan.dtype}"
-    threads = count_noun(cost.workers, "thread")
-    yield (
-        "needs",
-        f"about {human_size(float(f'{cost.memory:.1e}'))} of memory on {threads}",
-    )
 
 
 def _describe_method(plan: MergePlan) -> Iterator[tuple[str, str]]:
@@ -95,10 +82,11 @@ def _describe_weights(plan: MergePlan) -> Iterator[tuple[str, str]]:
         remainder = f", of the {1 - base_share:.3g} that the base leaves" if base_share else ""
         yield "weights", f"by {plan.request.weights_by}{remainder}"
         return
-    width = min(40, max((len(name) for name in plan.shares), default=0))
-    for name, share in plan.shares.items():
-        varied = f" ({share.variation})" if share.variation else ""
-        yield "weights", f"{name:<{width}}  {share.mean:.3g}{varied}"
+    width = min(40, max((len(name) for name in plan.weights), default=0))
+    for name, weight in plan.weights.items():
+        least, largest = (f"{bound:.3g}" for bound in plan.weight_ranges[name])
+        varied = f" ({least} to {largest})" if least != largest else ""
+        yield "weights", f"{name:<{width}}  {weight:.3g}{varied}"
     words = {
         "share": "what is given; each is divided by it",
         "scale": "taken as they are, as factors",

@@ -13,7 +13,6 @@ import numpy as np
 from emberge.contracts import Block, Measures, Scope, rows_of
 from emberge.errors import CheckpointError
 from emberge.merging.chain import Chain, scope_key
-from emberge.merging.streaming.cost import element_bytes
 from emberge.numerics import (
     DTYPES,
     TOO_LARGE,
@@ -221,17 +220,18 @@ class MergeJob(TensorJob):
 
     @property
     def row_bytes(self) -> int:
-        itemsize = np.dtype(self.block.rows.dtype).itemsize
-        based = self.base is not None and (self.whole or self.chain.sees_base)
-        each = element_bytes(
-            len(self.sources),
-            based=based,
-            itemsize=itemsize,
-            without_torch=self._is_without_torch,
-        )
+        models, based = len(self.sources), self.base is not None
+        if self._is_without_torch:
+            # Kernels read in windows: the result, and at most one decoded number for each model.
+            numbers = models + 1
+        elif based and (self.whole or self.chain.sees_base):
+            # The stacked models, the deltas, and a stage's copies of both.
+            numbers = 3 * models + 6
+        else:
+            numbers = 2 * models + 4
         rows, width = rows_of(self.spec.shape)
         entries = self.statistics.row_bytes(rows) if self.statistics is not None else 0
-        return width * each + entries
+        return width * numbers * np.dtype(self.block.rows.dtype).itemsize + entries
 
     def needs_rows(self, rows: range, stats: Sequence[Measures]) -> bool:
         position, by_link = self._link_position(len(stats)), self._split_by_link(stats)

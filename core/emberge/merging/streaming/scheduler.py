@@ -16,8 +16,8 @@ import numpy as np
 from emberge.contracts import Machine, Measures
 from emberge.errors import CheckpointError
 from emberge.interpreter import keep_freed_blocks
-from emberge.merging.streaming.cost import GRANULE, block_elements, queue_bytes
 from emberge.merging.streaming.jobs import MergeJob, TensorJob, is_usable
+from emberge.tensor_files import QUEUE
 from emberge.wording import human_size
 
 if TYPE_CHECKING:
@@ -30,6 +30,15 @@ Task = Callable[[], None]
 Stats = dict[int, list[Measures]]
 # Measures that are joined at once.
 _MEASURES_PER_JOIN = 16
+GRANULE = 1 << 19
+"""Elements measured at once, on every machine, as another value changes the last bits of sums."""
+PRODUCED = 12 << 20
+"""Largest number of bytes of the rows that a thread produces at once.
+
+More bytes do not fit into the caches; with fewer bytes, the calls cost more than the arithmetic.
+"""
+PRODUCED_BY_KERNELS = 48 << 20
+"""The same for compiled kernels, which read a window of the rows at a time into the caches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,16 +409,24 @@ def _require_fit(job: TensorJob, rows: range, piece: Tensor | np.ndarray) -> Non
 
 
 def _block_size(job: TensorJob, limits: SchedulerLimits) -> int:
+    """Return the number of elements to produce at once.
+
+    All threads and the pieces that wait to be written take at most the memory of the limits.
+    """
     each = max(1, job.row_bytes // max(1, job.grid[1]))
-    fitting = block_elements(
-        each,
-        workers=limits.workers,
-        memory=limits.memory,
-        by_kernels=isinstance(job, MergeJob) and job.kernels is not None,
-    )
+    by_kernels = isinstance(job, MergeJob) and job.kernels is not None
+    fitting = max(1, (PRODUCED_BY_KERNELS if by_kernels else PRODUCED) // each)
+    if limits.memory is not None:
+        bytes_left = limits.memory - queue_bytes(limits.memory)
+        fitting = max(1, min(fitting, bytes_left // (limits.workers * each)))
     if limits.block is None:
         return fitting
     return limits.block if limits.memory is None else min(limits.block, fitting)
+
+
+def queue_bytes(memory: int | None) -> int:
+    """Return the most bytes that may wait to be written: at most a quarter of the memory."""
+    return QUEUE if memory is None else min(QUEUE, memory // 4)
 
 
 def _require_memory(jobs: Sequence[TensorJob], limits: SchedulerLimits) -> None:

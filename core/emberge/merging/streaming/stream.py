@@ -34,9 +34,14 @@ from emberge.files import (
     writing,
 )
 from emberge.hashes import stable_hash
-from emberge.merging.streaming.cost import queue_bytes
 from emberge.merging.streaming.jobs import CopyJob, TensorJob, announce
-from emberge.merging.streaming.scheduler import Progress, SchedulerLimits, by_unit, run_jobs
+from emberge.merging.streaming.scheduler import (
+    Progress,
+    SchedulerLimits,
+    by_unit,
+    queue_bytes,
+    run_jobs,
+)
 from emberge.model_folder import Checkpoint, copy_template, template_faults
 from emberge.tensor_files import (
     FileSource,

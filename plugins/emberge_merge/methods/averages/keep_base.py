@@ -68,14 +68,6 @@ class KeepBase(MergeStrategy):
     def passes(self) -> int:
         return self.by.passes
 
-    @property
-    def expected_readings(self) -> float:
-        return self.by.expected_readings
-
-    @property
-    def measure_bytes(self) -> float:
-        return self.by.measure_bytes
-
     def whole_for(self, block: Block) -> bool:
         return self.by.whole_for(block)
 

@@ -40,7 +40,6 @@ class DropByRank(MergeTransform):
 
     measures_are_exact = True
     passes = 1  # the draw takes longer than all the rest, and is kept as a bit for each element
-    measure_bytes = 1 / 8
 
     def measure(self, block: Block, stats: Stats) -> Measures:
         bits = block.draw_ranked(self._list_lines(block), "drop_by_rank")
