@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,11 +56,10 @@ class FoundWeights:
         text = json.dumps({"models": models, **self.facts}, indent=1, ensure_ascii=False)
         write_text(folder / WEIGHTS_FILE, text + "\n")
 
-    def problems(self, models: Iterable[tuple[str, str]], unseen: Sequence[str] = ()) -> list[str]:
+    def problems(self, models: Iterable[tuple[str, str]]) -> list[str]:
         """Return reasons why the weights do not fit the models, given as (name, fingerprint) pairs.
 
-        A model with weight zero may be missing. If some models are `unseen`, for example because they do not
-        exist yet, a weight that fits no other model may belong to one of them.
+        A model with weight zero may be missing.
         """
         name_by_fingerprint = {fingerprint: name for name, fingerprint in models}
         faults = [
@@ -72,7 +71,7 @@ class FoundWeights:
         missing_fingerprints = [
             k for k, w in self.weights.items() if w > _LEAST_WEIGHT and k not in name_by_fingerprint
         ]
-        if not unseen and not faults:
+        if not faults:
             faults += [
                 f"the weights give {self.weights[key]:.3g} to '{self.names.get(key, key)}', which is not "
                 "among the models; add it there"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -122,12 +122,8 @@ class Merge(Step):
         yield from weight_problems(self.models, context, self.weights)
         if self.template is not None and context.model(self.template) is None:
             return  # a step is yet to make the model that everything is compared with
-        find = find_by_check(
-            context, fingerprints=self._list_measured_models(), tokenizer=self.tokenizer
-        )
-        request = replace(
-            self._build_request(find), weights_by=describe_later_weights(self.weights)
-        )
+        request = self._build_request(find_by_check(context, self.tokenizer))
+        request = replace(request, weights_by=describe_later_weights(self.weights))
         yield from self._note_plan(plan_merge(request), context)
 
     def _note_plan(self, plan: MergePlan, context: Preflight) -> Iterator[Problem]:
@@ -217,18 +213,6 @@ class Merge(Step):
         """Return the strategies of the merge and of its rules."""
         return [self.strategy, *(rule.strategy for rule in self.rules)]
 
-    def _list_measured_models(self) -> list[ModelRef]:
-        """Return the models to fingerprint: those whose statistics files name them by content."""
-        links = [link for strategy in self._list_strategies() for link in strategy]
-        label_sources = [
-            stage
-            for stage in _walk_stages(links)
-            if any(not file.text.startswith("$") for file in stage.own_files())
-        ]
-        if any(stage.statistics_of == "models" for stage in label_sources):
-            return list(self._list_references())
-        return [self.base] if label_sources and self.base is not None else []
-
     def _list_details(self) -> dict[str, Any]:
         """Return the options that the artifact keeps in addition to models and strategy."""
         details: dict[str, Any] = {}
@@ -246,12 +230,6 @@ class Merge(Step):
         """Yield the reference of every model from which the merge reads weights, tokenizer or configs."""
         yield from (entry.model for entry in self.models)
         yield from (ref for ref in (self.base, self.template, self.tokenizer) if ref is not None)
-
-
-def _walk_stages(links: Iterable[Stage]) -> Iterator[Stage]:
-    for link in links:
-        yield link
-        yield from _walk_stages(link.nested().values())
 
 
 def _find_folder(reference: ModelRef | None, find: Find) -> Path | None:

@@ -94,43 +94,17 @@ def one_model(find: Find, reference: ModelRef) -> FoundModel:
     return models[0]
 
 
-def find_by_check(
-    context: Preflight, *, fingerprints: Sequence[ModelRef] = (), tokenizer: ModelRef | None = None
-) -> Find:
+def find_by_check(context: Preflight, tokenizer: ModelRef | None = None) -> Find:
     """Return the function `find` of a check, which returns a reference's model, with its folder if it exists.
 
-    The models named in `fingerprints` that are in local folders are hashed, at the speed of the disk. Other
-    checks read no weights. This check must, because of statistics files: otherwise statistics of another
-    model would be noticed only after all steps before the merge. The folder of a `tokenizer` needs no
-    weights.
+    The folder of a `tokenizer` needs no weights.
     """
 
     def find(reference: ModelRef) -> Sequence[FoundModel]:
-        weights = reference is not tokenizer
-        folder, adapter = context.model(reference, weights=weights), context.adapter(reference)
-        fingerprint = ""
-        if (
-            reference in fingerprints
-            and reference.text.startswith((".", "/", "~"))
-            and folder is not None
-        ):
-            fingerprint = _hash_model(folder, adapter)
-        return [FoundModel(reference.text, folder, adapter, fingerprint)]
+        folder = context.model(reference, weights=reference is not tokenizer)
+        return [FoundModel(reference.text, folder, context.adapter(reference))]
 
     return find
-
-
-def _hash_model(folder: Path, adapter: Path | None) -> str:
-    """Return the hash of a model's content; "" for a model without weights, or one that the plan refuses."""
-    from emberge import EmbergeError
-    from emberge.model_folder import Checkpoint, model_fingerprint
-
-    try:
-        if Checkpoint(folder).has_weights:
-            return model_fingerprint(folder, adapter=adapter)
-    except EmbergeError:
-        pass
-    return ""
 
 
 def merge_inputs(
@@ -236,30 +210,18 @@ def describe_later_weights(weights: Weights | FileRef) -> str:
 def weight_problems(
     entries: Sequence[ModelEntry], context: Preflight, weights: Weights | FileRef
 ) -> Iterator[Problem]:
-    """Yield problems of found weights, which multiply the models' own weights.
-
-    The problems are models whose number of examples is unknown, and models in local folders for which the
-    file of weights has no weight.
-    """
+    """Yield problems of weights by size or from a file: unknown numbers of examples, or no such weights."""
     if weights == "size":
         yield from _size_problems(entries, context)
     if not isinstance(weights, FileRef):
         return
     yield from _check_expected(entries, context, weights)
     path = context.data(weights)
-    if path is None:
-        return
     try:
-        weights_found = FoundWeights.read(path)
+        if path is not None:
+            FoundWeights.read(path)
     except CheckpointError as error:
         yield context.problem(str(error), "weights")
-        return
-    find = find_by_check(context, fingerprints=[entry.model for entry in entries])
-    models = [model for entry in entries for model in find(entry.model)]
-    labels = [(model.name, model.fingerprint) for model in models if model.fingerprint]
-    unhashed_names = [model.name for model in models if not model.fingerprint]
-    for fault in weights_found.problems(labels, unhashed_names):
-        yield context.problem(fault, "weights")
 
 
 def _check_expected(

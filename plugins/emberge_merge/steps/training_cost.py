@@ -80,7 +80,7 @@ def describe_cost(
 ) -> None:
     """Note the cost of a merge's members for the terminal, and announce the merge to later steps.
 
-    `others` are further parents: a base, models of slices.
+    `others` are further parents, such as a base.
     """
     members = {r.step: context.expected(r) for r in models if r.step is not None}
     trainings = _find_trainings({s: m.artifact if m else None for s, m in members.items()})

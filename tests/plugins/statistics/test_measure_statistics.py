@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import (
+    CheckpointError,
     EmbergeError,
     Machine,
     PerDataset,
@@ -409,12 +410,8 @@ def test_a_file_of_one_run_serves_another_and_no_other_model(place: Path, plugin
     run(place, plugins, text, MEASURE="fisher")
     results = run(place, plugins, OTHER, "other", MODEL="b")
     assert (results["merged"] / "model.safetensors").is_file()
-    # The check hashes models that lie here, so it says so before anything runs.
-    with pytest.raises(RecipeError, match=r"nothing was measured of '\./c' as it is now") as caught:
+    with pytest.raises(CheckpointError, match=r"nothing was measured of 'c' as it is now"):
         run(place, plugins, OTHER, "third", MODEL="c")
-    assert "recipe.yaml:5" in str(caught.value)
-    report = check_recipe(recipe(place, plugins, OTHER, MODEL="c"), plugins)
-    assert len(report.errors) == 1
 
 
 def test_several_models_may_have_data_of_their_own(place: Path, plugins: Plugins) -> None:
@@ -475,7 +472,7 @@ def test_norms_from_another_base_are_refused(place: Path, plugins: Plugins, bert
     norms = run(place, plugins, text, "measured")["n"]
     shutil.copytree(norms, place / "norms")
     run(place, plugins, NORMS, BASE="base")
-    with pytest.raises(RecipeError, match="was measured from another base than this merge's"):
+    with pytest.raises(CheckpointError, match="was measured from another base than this merge's"):
         run(place, plugins, NORMS, "second", BASE="c")
 
 
