@@ -191,7 +191,6 @@ TOGETHER = {
         ("emberge.evaluating.scoring", "emberge.merging.statistics_file")
     ),
     "core/merging/test_full_disk.py": "emberge.tensor_files.tensor_writer",
-    "core/merging/test_merge_checkpoints.py": "emberge.tensor_files.write_queue",
     "core/merging/test_whole_models.py": "emberge.model_folder.copies",
     "core/results/test_power_loss_publishing.py": "emberge.recipes.recipe",
     "core/training/loop/test_packing.py": "emberge.encoding.packing",

@@ -22,7 +22,6 @@ from emberge.cli.main import main
 from emberge.errors import UnwrittenError
 from emberge.files import working_in
 from emberge.merging import MergeInput
-from emberge.merging.streaming.stream import Journal
 from emberge.tensor_files import TensorSpec, TensorWriter
 from emberge.tensor_files.tensor_writer import DIRECT
 from emberge_merge import Linear
@@ -292,27 +291,3 @@ def test_a_part_without_one_of_its_files_starts_over_even_when_killed_again(
             merge(large, tmp_path / "out", **sharded)
     merge(large, tmp_path / "out", **sharded)
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
-
-
-def test_a_part_that_goes_on_keeps_nothing_but_weights(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "side", "key")
-    journal.mark("w", lambda: None)
-    (tmp_path / "side" / "1_Pooling").mkdir()
-    (tmp_path / "side" / "1_Pooling" / "config.json").write_text("{}")
-    (tmp_path / "side" / "2_Dense").mkdir()
-    (tmp_path / "side" / "2_Dense" / "model.safetensors").write_text("weights")
-    (tmp_path / "side" / "added_tokens.json").write_text("{}")
-    Journal(tmp_path / "side", "key")
-    left = {path.relative_to(tmp_path / "side").as_posix() for path in tmp_path.glob("side/**/*")}
-    assert left == {"journal.jsonl", "2_Dense", "2_Dense/model.safetensors"}
-    Journal(tmp_path / "side", "another key")
-    assert [path.name for path in (tmp_path / "side").iterdir()] == ["journal.jsonl"]
-
-
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]\n", '"x"\n', '{"key": "key"}\n5\n', "\xff\n", "null\n"]
-)
-def test_a_journal_of_nonsense_counts_for_nothing(text: str, tmp_path: Path) -> None:
-    (tmp_path / "side").mkdir()
-    (tmp_path / "side" / "journal.jsonl").write_text(text, encoding="latin-1")
-    assert Journal(tmp_path / "side", "key").done == set()

@@ -1,14 +1,10 @@
-"""Whole folders: complete outputs, honest errors, and kills that leave no trace."""
+"""Whole folders: complete outputs and honest errors."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +12,6 @@ import torch
 from emberge import Machine, PerModel, PerTensor
 from emberge.merging import MergeInput, Rule
 from emberge.model_folder import Checkpoint
-from emberge.tensor_files.write_queue import BUFFERS
 from emberge_merge import Linear, MultiSlerp, SignConsensus, TaskArithmetic, Trim
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -245,62 +240,3 @@ def test_changes_lost_to_bfloat16_are_reported(tmp_path: Path) -> None:
         out=tmp_path / "out",
     )
     assert "save specialists in float32" in report.warnings[-1]
-
-
-# ── kills ───────────────────────────────────────────────────────────────────────────────────────
-
-CHILD = """
-import os, signal, sys
-from pathlib import Path
-import emberge.merging.streaming.stream as journal
-from emberge.merging import MergeInput
-from tests.support.merges import merge_models
-from emberge import PerModel, Machine
-from emberge_merge.methods.sparse.sign_consensus import SignConsensus
-from emberge_merge.methods.sparse.trim import Trim
-base, *folders, out, stop = sys.argv[1:]
-journal.INTERVAL = 0.0
-calls = [0]
-def progress(done, total, name):
-    calls[0] += 1
-    if calls[0] == int(stop):
-        os.kill(os.getpid(), signal.SIGKILL)
-merge_models(
-    [MergeInput(Path(f).name, Path(f)) for f in folders],
-    strategy=[Trim(density=PerModel(0.3)), SignConsensus()],
-    base=MergeInput("base", Path(base)), out=Path(out), machine=Machine(workers=2),
-    progress=progress,
-)
-print(calls[0])
-"""
-
-
-def child(bert: Path, berts: list[Path], out: Path, stop: int) -> subprocess.CompletedProcess[str]:
-    words = [str(w) for w in (bert, *berts, out, stop)]
-    return subprocess.run(
-        [sys.executable, "-c", CHILD, *words],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-
-
-@pytest.mark.slow
-def test_a_killed_merge_goes_on_to_the_same_bytes(
-    bert: Path, berts: list[Path], tmp_path: Path
-) -> None:
-    whole = child(bert, berts, tmp_path / "whole", 0)
-    assert whole.returncode == 0, whole.stderr
-    pieces = int(whole.stdout)
-    out = tmp_path / "out"
-    last = pieces * 3 // 4
-    for stop in (3, last):
-        killed = child(bert, berts, out, stop)
-        assert killed.returncode == -signal.SIGKILL
-        assert not out.exists(), "nothing half-written stands at the place of the result"
-    rest = child(bert, berts, out, 0)
-    assert rest.returncode == 0, rest.stderr
-    waiting = BUFFERS + 2  # pieces in the queue of writes, and one that each worker holds
-    assert int(rest.stdout) <= pieces - last + waiting, "what was finished is not done again"
-    assert digest(out) == digest(tmp_path / "whole")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "whole"]
