@@ -45,7 +45,6 @@ from emberge_merge.steps.merge_options import (
     require_keep,
     require_weights,
     statistics_paths,
-    token_policy,
     weight_problems,
 )
 from emberge_merge.steps.training_cost import describe_cost
@@ -96,7 +95,7 @@ class Merge(Step):
     vocabulary: VocabularyPolicy | None = None
     """Rule for the rows of tokens if tokenizers differ.
 
-    `token_aware` (the default) matches rows by id and token, `union` by token, `mean` by row number.
+    `token_aware` (the default) matches rows by id and token, `union` by token.
     """
     missing: Literal["strict", "copy_base", "average_present"] = "strict"
     layers: Count | None = None
@@ -173,10 +172,8 @@ class Merge(Step):
         seed: int = 0,
     ) -> MergeRequest:
         """Build the merge request with the models from `find`; `data` is None before any files exist."""
-        inputs = merge_inputs(self.models, find, weights)
-        entries = [entry for entry in self.models for _ in find(entry.model)]
         return MergeRequest(
-            inputs=inputs,
+            inputs=merge_inputs(self.models, find, weights),
             strategy=keep_base(self.strategy, self.keep),
             base=one_model(find, self.base).input if self.base is not None else None,
             rules=tuple(
@@ -191,7 +188,7 @@ class Merge(Step):
             missing=self.missing,
             statistics=statistics_paths(self._list_strategies(), data) if data is not None else {},
             layers=self.layers,
-            tokens=token_policy(self.vocabulary, entries, inputs),
+            tokens=self.vocabulary or VocabularyPolicy(),
         )
 
     def _find_tokenizer(self, find: Find) -> Path | None:

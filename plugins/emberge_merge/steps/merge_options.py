@@ -22,7 +22,7 @@ from emberge import (
     TensorRef,
     suggest,
 )
-from emberge.merging import FoundWeights, MergeInput, ModelPart, VocabularyPolicy
+from emberge.merging import FoundWeights, MergeInput, ModelPart
 from emberge.results import read_artifact
 
 from emberge_merge.methods.averages.keep_base import KeepBase
@@ -274,27 +274,3 @@ def _explain_missing_size(text: str) -> str:
         f"weights: size needs the number of examples that '{text}' was trained on, which it does not "
         "say; give each model a weight instead"
     )
-
-
-# ── vocabularies ────────────────────────────────────────────────────────────────────────────────
-
-
-def token_policy(
-    vocabulary: VocabularyPolicy | None,
-    entries: Sequence[ModelEntry],
-    inputs: Sequence[MergeInput],
-) -> VocabularyPolicy:
-    """Return the policy with the models under their names in the merge.
-
-    A recipe may refer to a model by its entry's `name` or by its reference. `entries` has, for each input,
-    the entry that it comes from.
-    """
-    if vocabulary is None:
-        return VocabularyPolicy()
-    called: dict[str, str] = {}
-    for entry, model in zip(entries, inputs, strict=True):
-        text = entry.model.text
-        for word in (text, text.lstrip("./$"), model.name, entry.name):
-            called[str(word)] = model.name
-    keep = {token: called.get(model, model) for token, model in vocabulary.keep.items()}
-    return replace(vocabulary, keep=keep)

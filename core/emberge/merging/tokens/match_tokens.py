@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from emberge.errors import EmbergeError, Problem, suggest
+from emberge.errors import EmbergeError, Problem
 from emberge.merging.tokens.token_plan import NOWHERE, NewToken, TokenModel, TokenPlan
 from emberge.merging.tokens.tokenizer import (
     Tokenizer,
@@ -25,10 +25,7 @@ from emberge.model_folder import Checkpoint
 from emberge.tensor_names import Names
 from emberge.wording import join_some
 
-REMEDY = (
-    "merge by token with vocabulary: union, say whose token counts with vocabulary: {keep: {token: model}}, "
-    "or name the one to keep with 'tokenizer'"
-)
+REMEDY = "merge by token with vocabulary: union, or name the tokenizer to keep with 'tokenizer'"
 """Remedies in a merge if two tokens have one id."""
 
 
@@ -131,9 +128,6 @@ class ByIds(_TokenAligner):
     """`token_aware`: ids stay, and a row belongs to the models for which its id is the result's token."""
 
     def plan(self, lines: tuple[str, ...]) -> TokenPlan:
-        self.kept_tokens = {
-            self.tokenizer_of(n).tokens[t]: (t, n) for t, n in self.policy.keep.items()
-        }
         self.clashes: list[str] = []
         token_by_id = self._find_common_tokens()
         texts = [m.tokenizer.texts for m in self.models if m.tokenizer is not None]
@@ -157,7 +151,7 @@ class ByIds(_TokenAligner):
         common = {
             token_id: token
             for token_id, token in self.output_tokenizer.texts.items()
-            if token_id < rows and token_id not in self.kept_tokens
+            if token_id < rows
         }
         for tokens in (m.tokenizer for m in self.models):
             if tokens is not None:
@@ -172,11 +166,6 @@ class ByIds(_TokenAligner):
     def _choose_token(self, token_id: int) -> str | None:
         """Return the token of an id in the result, or None; collect clashes and new tokens."""
         chosen_token = self.output_tokenizer.texts.get(token_id)
-        if token_id in self.kept_tokens:
-            token, keeper = self.kept_tokens[token_id]
-            if token != chosen_token:
-                self.new_tokens.append(NewToken(token, token_id, self.tokenizer_of(keeper)))
-            return token
         token_by_model = {
             m.name: m.tokenizer.texts[token_id]
             for m in self.models
@@ -254,9 +243,6 @@ class ByIds(_TokenAligner):
         for row, token in token_by_id.items():
             if texts.get(row) != token and row < row_count:
                 row_map[row] = NOWHERE
-        for row, (_, keeper) in self.kept_tokens.items():
-            if keeper != model.name and row < row_count:
-                row_map[row] = NOWHERE
         return row_map
 
 
@@ -312,8 +298,7 @@ class ByTexts(_TokenAligner):
         row_map = array("q", [NOWHERE]) * rows
         for row, token in token_by_id.items():
             model_row = tokens.tokens.get(token, NOWHERE)
-            has_row = model.rows is None or model_row < model.rows
-            if has_row and self.policy.keep.get(token, model.name) == model.name:
+            if model.rows is None or model_row < model.rows:
                 row_map[row] = model_row
         return row_map
 
@@ -367,21 +352,10 @@ def align_tokens(
         tokenizer is not None,
         remedy,
     )
-    return _choose_plan(by_token)
-
-
-def _choose_plan(by_token: ByTexts | ByIds) -> TokenPlan:
-    """Return the plan: rows by number if all tokens are equal or the policy is `mean`, else by token."""
-    tokenizer, policy, models = by_token.output_tokenizer, by_token.policy, by_token.models
-    all_models = [*models, *([by_token.base] if by_token.base is not None else [])]
-    lines = tuple(_list_differences(tokenizer, all_models))
-    if all(_have_same_tokens(tokenizer, one.tokenizer) for one in all_models):
-        return TokenPlan(tokenizer, lines=lines)
-    fault = _check_keepers(policy, models)
-    if fault:
-        return TokenPlan(tokenizer, problems=(Problem(fault),), lines=lines)
-    if policy.policy == "mean":
-        return _plan_by_number(tokenizer, models, lines)
+    all_models = [*token_models, *([origin] if origin is not None else [])]
+    lines = tuple(_list_differences(output_tokenizer, all_models))
+    if all(_have_same_tokens(output_tokenizer, one.tokenizer) for one in all_models):
+        return TokenPlan(output_tokenizer, lines=lines)
     return by_token.plan(lines)
 
 
@@ -399,31 +373,3 @@ def _list_differences(chosen: Tokenizer, models: Iterable[TokenModel]) -> Iterat
         if model.tokenizer is not None:
             differences = tokenizer_differences(chosen, model.tokenizer)
             yield from (f"'{chosen.folder.name}' and '{model.name}': {one}" for one in differences)
-
-
-def _plan_by_number(
-    chosen: Tokenizer, models: Sequence[TokenModel], lines: tuple[str, ...]
-) -> TokenPlan:
-    """Return a plan of rows by number, whatever their tokens are (`mean`)."""
-    different_models = ", ".join(
-        f"'{m.name}'" for m in models if not _have_same_tokens(chosen, m.tokenizer)
-    )
-    if not different_models:
-        return TokenPlan(chosen, lines=lines)
-    warning = (
-        f"{different_models} and '{chosen.folder.name}' have different tokenizers, and rows are "
-        "merged by id"
-    )
-    return TokenPlan(chosen, warnings=(warning,), lines=lines)
-
-
-def _check_keepers(policy: VocabularyPolicy, models: Sequence[TokenModel]) -> str:
-    """Return the fault of the models that a policy names as owners of tokens; "" for none."""
-    names = [m.name for m in models]
-    for token, name in policy.keep.items():
-        keeper = next((m for m in models if m.name == name), None)
-        if keeper is None:
-            return f"vocabulary: '{name}', which keeps {quoted(token)}, is no model{suggest(name, names)}"
-        if keeper.tokenizer is None or token not in keeper.tokenizer.tokens:
-            return f"vocabulary: '{name}' has no token {quoted(token)} to keep"
-    return ""

@@ -97,19 +97,6 @@ def ids(folder: Path) -> dict[str, int]:
     return dict(found.tokens)
 
 
-def test_mean_averages_all_rows_like_any_tensor(tmp_path: Path) -> None:
-    a = write(tmp_path / "a", ["u", "cat", "dog"], [(0, 2), (4, 4), (8, 0)])
-    b = write(tmp_path / "b", ["u", "dog", "cat"], [(2, 0), (0, 8), (4, 4)])
-    assert merged(tmp_path / "out", a, b, policy="mean") == [[1, 1], [2, 6], [6, 2]]
-    assert merged(tmp_path / "3to1", a, b, weights=(3, 1), policy="mean")[1] == [3, 5]
-    said = planned(a, b, policy="mean").warnings
-    assert any("'b' and 'a' have different tokenizers, and rows are" in w for w in said)
-    longer = write(
-        tmp_path / "c", ["u", "cat", "dog"], [(2, 0), (0, 8), (4, 4), (9, 9)], {"<c>": 3}
-    )
-    assert merged(tmp_path / "cut", a, longer, policy="mean") == [[1, 1], [2, 6], [6, 2]]
-
-
 def test_equal_tokens_are_merged_and_one_models_meaning_is_copied(tmp_path: Path) -> None:
     a = write(tmp_path / "a", ["u", "cat"], [(0, 2), (4, 4)])
     vision = write(tmp_path / "v", ["u", "cat"], [(2, 0), (0, 8), (5, 7)], {"<image>": 2})
@@ -182,9 +169,6 @@ def test_a_union_goes_by_the_text_and_appends_what_is_new(tmp_path: Path) -> Non
     assert found == [[1, 1], [5, 5], [4, 4], [5, 7]]
     three = merged(tmp_path / "1to3", a, b, weights=(1, 3), policy="union", pad_to=1)
     assert three == [[1.5, 0.5], [5.5, 5.5], [2, 6], [5, 7]]
-    kept = merged(tmp_path / "kept", a, b, policy="union", pad_to=8, keep={"cat": "b"})
-    assert len(kept) == 8
-    assert kept[:4] == [[1, 1], [6, 6], [4, 4], [5, 7]]
     small = {"machine": Machine(workers=3, memory=300)}
     many = merged(tmp_path / "many", a, b, policy="union", pad_to=1, how=small)
     assert many == found
@@ -213,15 +197,6 @@ def test_a_union_needs_one_algorithm_and_one_way_to_cut(tmp_path: Path) -> None:
     cased = write(tmp_path / "c", ["u", "dog"], [(0, 2), (4, 4)], normalizer={"type": "NFC"})
     said = problems(a, cased, policy="union")
     assert "'c' cuts text otherwise than 'a' (normalizer or pre_tokenizer)" in said
-
-
-def test_a_kept_token_that_has_no_row_is_left_alone(tmp_path: Path) -> None:
-    """Its id lies behind the embeddings of all models."""
-    rows: list[Row] = [(0, 2), (4, 4)]
-    a, b = write(tmp_path / "a", ["u", "cat"], rows), write(tmp_path / "b", ["u", "cat"], rows)
-    far = write(tmp_path / "far", ["u", "cat"], rows, {"<far>": 2})
-    found = merged(tmp_path / "out", a, b, far, keep={"<far>": "far"})
-    assert found == [[0, 2], [4, 4]]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
@@ -268,7 +243,6 @@ def test_two_tokens_on_one_id_are_refused(clashing: list[Path], tmp_path: Path) 
         "'b' and 'c' have different tokenizers: id 2 is \"<b>\" in one and \"<c>\" in the" in said
     )
     assert "vocabulary: union" in said
-    assert "keep" in said
     swapped = write(tmp_path / "d", ["cat", "u"], [(0, 2), (4, 4)])
     said = problems(clashing[0], swapped)
     assert "'a' and 'd' have different tokenizers: id 0 is \"u\" in one and \"cat\" in the" in said
@@ -289,19 +263,10 @@ def test_one_token_on_two_ids_is_refused(
     assert "different tokenizers" in problems(a, b)
 
 
-def test_a_recipe_may_say_whose_token_counts(clashing: list[Path], tmp_path: Path) -> None:
-    """Also in place of a token of the template's; a chosen tokenizer decides as well."""
+def test_a_chosen_tokenizer_says_whose_token_counts(clashing: list[Path], tmp_path: Path) -> None:
     a, b, c = clashing
-    keep = {"keep": {"<c>": "c"}}
-    for number, order in enumerate(([a, b, c], [b, a, c])):
-        out = tmp_path / str(number)
-        assert merged(out, *order, **keep)[2] == [6, 8]
-        assert ids(out) == {"u": 0, "cat": 1, "<c>": 2}
     assert merged(tmp_path / "chosen", a, b, c, how={"tokenizer": b})[2] == [5, 7]
     assert ids(tmp_path / "chosen") == {"u": 0, "cat": 1, "<b>": 2}
-    said = problems(a, b, c, keep={"<c>": "d"})
-    assert "'d', which keeps \"<c>\", is no model" in said
-    assert "'b' has no token \"<c>\" to keep" in problems(a, b, c, keep={"<c>": "b"})
 
 
 def test_a_vocabulary_of_lines_grows_too(tmp_path: Path) -> None:
@@ -315,7 +280,7 @@ def test_a_vocabulary_of_lines_grows_too(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "vocab.txt").read_text() == (b / "vocab.txt").read_text()
 
 
-@pytest.mark.parametrize("policy", ["token_aware", "mean", "union"])
+@pytest.mark.parametrize("policy", ["token_aware", "union"])
 def test_equal_tokenizers_need_nothing(policy: str, tmp_path: Path) -> None:
     a, b = (write(tmp_path / name, ["u", "cat"], [(0, 2), (4, 4)]) for name in "ab")
     found = planned(a, b, policy=policy)
@@ -377,20 +342,19 @@ def test_check_shows_what_differs_and_refuses_a_clash_before_any_work(
     assert not list(Path("out").glob("*/*.safetensors"))
 
 
-def test_a_recipe_names_the_keeper_in_any_of_its_ways_and_policies_by_their_words(
+def test_a_recipe_names_policies_by_their_words(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(tmp_path / "a", ["u", "cat"], [(0, 2), (4, 4)])
     write(tmp_path / "b", ["u", "dog", "cat"], [(2, 0), (0, 8), (5, 7)], {"<b>": 3})
     text = RECIPE.replace("./b", "{model: ./b, name: second}")
     path = tmp_path / "r.yaml"
-    for name in ("second", "./b", "b"):
-        path.write_text(text.replace("HOW", f"{{policy: union, keep: {{dog: {name}}}}}"))
-        assert main(["check", str(path), "--long"]) == 0, name
+    path.write_text(text.replace("HOW", "union"))
+    assert main(["check", str(path), "--long"]) == 0
     words = " ".join(capsys.readouterr().out.split())
     assert "'a' and 'second': 1 id is another token: 1 \"cat\" / \"dog\"" in words
     assert '2 tokens are only in the second: "dog" (1), "<b>" (3)' in words
-    assert "64 rows: 2 merged, 1 from the models that know them, 61 of no token" in words
+    assert "64 rows: 2 merged, 2 from the models that know them, 60 of no token" in words
     for how, said in (("unoin", "did you mean 'union'"), ("{pad_to: 0}", r"'pad_to' .* from 1 to")):
         with pytest.raises(RecipeError, match=said):
             parse_recipe(text.replace("HOW", how), load_plugins())
