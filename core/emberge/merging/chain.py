@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from emberge.contracts import (
@@ -13,6 +13,7 @@ from emberge.contracts import (
     MergeTransform,
     Options,
     PerModel,
+    PerTensor,
     Scope,
     Stage,
 )
@@ -22,24 +23,59 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Stats = Sequence[Measures]
-Resolve = Callable[[Stage, Block], Options]
+# Stage name to option name to one model's own value.
+ModelOptions = Mapping[str, Mapping[str, PerTensor]]
 
 
-def _resolve_plain(stage: Stage, block: Block) -> Options:
-    """Return options from the stage's own schedules, for a tensor outside the layers.
+def simplify_name(name: str) -> str:
+    """Return a name without underscores and in small letters, as models' options may be written."""
+    return name.replace("_", "").lower()
 
-    A nested stage's options are under its field's name.
-    """
-    import numpy as np
 
-    values: dict[str, Any] = {}
-    for name, schedule in stage.schedules().items():
-        number = schedule.at(block.name, 0.0)
-        has_models = isinstance(schedule, PerModel)
-        values[name] = np.full(len(block.models), number) if has_models else number
-    for name, inner in stage.nested().items():
-        values[name] = _resolve_plain(inner, block)
-    return Options(values)
+@dataclass(frozen=True)
+class Resolver:
+    """A resolver of a stage's schedules to numbers, by layer depth; models' own options have priority."""
+
+    models: Mapping[str, ModelOptions] = field(default_factory=dict)
+    depths: Mapping[str, float] = field(default_factory=dict)
+    stored_names: Mapping[str, str] = field(default_factory=dict)
+    """For each canonical name, the name in the result, which filters match."""
+    _known: dict[tuple[int, str, tuple[str, ...]], tuple[Stage, Options]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def __call__(self, stage: Stage, block: Block) -> Options:
+        """Return the options' values: a float each, or a float64 array [models] for options of models."""
+        # Every block of a tensor asks for the same options. The stage is kept, as its id is the key.
+        key = id(stage), block.name, block.models
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = stage, self._resolve(stage, block)
+        return known[1]
+
+    def _resolve(self, stage: Stage, block: Block) -> Options:
+        import numpy as np
+
+        values: dict[str, Any] = {}
+        depth = self.depths.get(block.name, 0.0)
+        stored_name = self.stored_names.get(block.name, block.name)
+        for name, schedule in stage.schedules().items():
+            number = schedule.at(stored_name, depth)
+            if isinstance(schedule, PerModel):
+                schedules = (self._own_schedule(stage, name, model) for model in block.models)
+                numbers = [o.at(stored_name, depth, number) if o else number for o in schedules]
+                values[name] = np.array(numbers, np.float64)
+            else:
+                values[name] = number
+        for name, inner in stage.nested().items():
+            values[name] = self(inner, block)
+        return Options(values)
+
+    def _own_schedule(self, stage: Stage, option: str, model: str) -> PerTensor | None:
+        for name, options in self.models.get(model, {}).items():
+            if simplify_name(name) == simplify_name(stage.name_in_recipes) and option in options:
+                return options[option]
+        return None
 
 
 @dataclass(frozen=True)
@@ -47,7 +83,7 @@ class Chain:
     """The stages of a merge in order, and the resolver of their schedules for a block."""
 
     links: tuple[Stage, ...]
-    resolve: Resolve = _resolve_plain
+    resolve: Resolver = field(default_factory=Resolver)
 
     def transform(self, stats: Sequence[Stats], block: Block, links: int) -> Block:
         """Return the block after the first `links` links, which are transforms."""
@@ -121,16 +157,14 @@ def scope_key(scope: Scope, block: Block) -> str:
     return block.name if scope == "tensor" else ""
 
 
-def merge_blocks(
-    links: Sequence[Stage], blocks: Sequence[Block], resolve: Resolve = _resolve_plain
-) -> Iterator[Tensor]:
+def merge_blocks(links: Sequence[Stage], blocks: Sequence[Block]) -> Iterator[Tensor]:
     """Merge blocks that are in memory, in order and without a scheduler.
 
     `blocks` must be all blocks of the widest scope of any link.
     """
     import torch
 
-    run = Chain(tuple(links), resolve)
+    run = Chain(tuple(links))
     stats: dict[str, list[list[Measures]]] = {b.name: [[] for _ in links] for b in blocks}
     first = {b.name: b for b in reversed(blocks)}
     for position, link in enumerate(links):

@@ -1,4 +1,4 @@
-"""Comparison of a merge's adapters with one another: the class that they fit, bases, saved modules."""
+"""Comparison of a merge's adapters with one another: the class that they fit, and their bases."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def compare_adapters(models: Iterable[MergeInput]) -> tuple[list[Problem], list[
         if model.folder is not None
     ]
     warnings += [_warn_of_rows(model) for model, _ in adapters]
-    faults = [*_check_saved_modules(adapters), *_check_bases(adapters)]
+    faults = list(_check_bases(adapters))
     return faults, list(dict.fromkeys(warning for warning in warnings if warning))
 
 
@@ -95,19 +95,6 @@ def _warn_of_rows(model: MergeInput) -> str | None:
     )
 
 
-def _check_saved_modules(found: list[tuple[MergeInput, Adapter]]) -> Iterator[Problem]:
-    saved = {model.name: set(adapter.config.saved_modules) for model, adapter in found}
-    first = next(iter(saved), "")
-    for name, modules in saved.items():
-        if modules != saved[first]:
-            ours, theirs = _list_modules(saved[first]), _list_modules(modules)
-            yield Problem(
-                f"'{first}' saves {ours} whole (modules_to_save) and '{name}' {theirs}; train them alike, or "
-                "fold each into its base by a merge of its own and merge the results"
-            )
-            return
-
-
 def _check_bases(found: list[tuple[MergeInput, Adapter]]) -> Iterator[Problem]:
     """Yield a problem for adapters applied to one base folder whose configs name different bases."""
     bases: dict[object, tuple[str, str]] = {}
@@ -123,7 +110,3 @@ def _check_bases(found: list[tuple[MergeInput, Adapter]]) -> Iterator[Problem]:
                 f"on {model.folder.name}; name for each the base that it was trained on"
             )
             return
-
-
-def _list_modules(modules: set[str]) -> str:
-    return ", ".join(sorted(modules)) or "no module"

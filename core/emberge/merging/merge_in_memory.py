@@ -12,8 +12,8 @@ from torch import Tensor
 
 from emberge.contracts import Block, PerTensor, Stage
 from emberge.errors import CheckpointError
-from emberge.merging.chain import Chain
-from emberge.merging.request import Compute, ModelOptions, Resolver
+from emberge.merging.chain import Chain, ModelOptions, Resolver
+from emberge.merging.request import Compute
 from emberge.merging.row_entries import RowStatistics, StatisticsEntry
 from emberge.merging.streaming.build_jobs import build_empty_block
 from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob, piece_as_tensor

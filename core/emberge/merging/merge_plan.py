@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from emberge.contracts import MergeStrategy, MergeTransform, Stage
 from emberge.errors import CheckpointError, Problem
+from emberge.merging.chain import Resolver
 from emberge.merging.request import (
     MergeInput,
     MergeRequest,
-    Resolver,
 )
 from emberge.model_folder import Checkpoint, JoinedFacts
 from emberge.tensor_files import TensorSpec, main_dtype

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from emberge.contracts import Block, Options, PerModel, PerTensor, Stage
+from emberge.contracts import PerModel, PerTensor, Stage
 from emberge.errors import suggest
+from emberge.merging.chain import ModelOptions, simplify_name
 from emberge.merging.tokens.vocabulary import VocabularyPolicy
 
 ModelPart = Literal["whole", "text"]
@@ -16,66 +17,14 @@ Missing = Literal["strict", "copy_base", "average_present"]
 Dtype = Literal["float32", "float16", "bfloat16", "float64"]
 # Stages compute in the dtype of their blocks; the dtype that is stored is free.
 Compute = Literal["float32", "float64"]
-# Stage name to option name to one model's own value.
-ModelOptions = Mapping[str, Mapping[str, PerTensor]]
-
-
-def _simplify_name(name: str) -> str:
-    return name.replace("_", "").lower()
-
-
-@dataclass(frozen=True)
-class Resolver:
-    """A resolver of a stage's schedules to numbers, by layer depth; models' own options have priority."""
-
-    models: Mapping[str, ModelOptions]
-    depths: Mapping[str, float]
-    stored_names: Mapping[str, str] = field(default_factory=dict)
-    """For each canonical name, the name in the result, which filters match."""
-    _known: dict[tuple[int, str, tuple[str, ...]], tuple[Stage, Options]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-
-    def __call__(self, stage: Stage, block: Block) -> Options:
-        """Return the options' values: a float each, or a float64 array [models] for options of models."""
-        # Every block of a tensor asks for the same options. The stage is kept, as its id is the key.
-        key = id(stage), block.name, block.models
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = stage, self._resolve(stage, block)
-        return known[1]
-
-    def _resolve(self, stage: Stage, block: Block) -> Options:
-        import numpy as np
-
-        values: dict[str, Any] = {}
-        depth = self.depths.get(block.name, 0.0)
-        stored_name = self.stored_names.get(block.name, block.name)
-        for name, schedule in stage.schedules().items():
-            number = schedule.at(stored_name, depth)
-            if isinstance(schedule, PerModel):
-                schedules = (self._own_schedule(stage, name, model) for model in block.models)
-                numbers = [o.at(stored_name, depth, number) if o else number for o in schedules]
-                values[name] = np.array(numbers, np.float64)
-            else:
-                values[name] = number
-        for name, inner in stage.nested().items():
-            values[name] = self(inner, block)
-        return Options(values)
-
-    def _own_schedule(self, stage: Stage, option: str, model: str) -> PerTensor | None:
-        for name, options in self.models.get(model, {}).items():
-            if _simplify_name(name) == _simplify_name(stage.name_in_recipes) and option in options:
-                return options[option]
-        return None
 
 
 def option_faults(model: str, options: ModelOptions, stages: Sequence[Stage]) -> Iterator[str]:
     """Yield the faults of one model's own options, given all stages of the merge."""
     stage_by_name = {stage.name_in_recipes: stage for stage in stages}
-    by_key = {_simplify_name(name): stage for name, stage in stage_by_name.items()}
+    by_key = {simplify_name(name): stage for name, stage in stage_by_name.items()}
     for name, values in options.items():
-        stage = by_key.get(_simplify_name(name))
+        stage = by_key.get(simplify_name(name))
         if stage is None:
             yield f"'{model}' has options for '{name}', which is no link here{suggest(name, stage_by_name)}"
             continue

@@ -382,14 +382,17 @@ def test_an_adapter_of_another_base_is_refused_by_name_or_doubted(
     assert said_of(MergeInput("x", snapshot, adapter=adapter)) == ""
 
 
-def test_adapters_that_save_different_modules_are_refused(
+def test_a_module_that_one_adapter_saves_is_merged_with_the_others_base(
     base: Path, plain: Path, tmp_path: Path
 ) -> None:
-    other = save_adapter(tmp_path / "other", base, modules_to_save=["pooler"])
-    members = [MergeInput("x", base, adapter=plain), MergeInput("y", base, adapter=other)]
-    assert "'x' saves no module whole (modules_to_save) and 'y' pooler" in said_of(*members)
-    again = save_adapter(tmp_path / "again", base, modules_to_save=["pooler"], seed=1)
-    assert said_of(members[1], MergeInput("z", base, adapter=again)) == ""
+    saving = save_adapter(tmp_path / "saving", base, modules_to_save=["pooler"])
+    members = [MergeInput("x", base, adapter=plain), MergeInput("y", base, adapter=saving)]
+    merge_models(members, strategy=[Linear()], out=tmp_path / "out")
+    name = "pooler.dense.weight"
+    saved = load_file(saving / "adapter_model.safetensors")[f"base_model.model.{name}"]
+    own, found = (load_file(f / "model.safetensors")[name] for f in (base, tmp_path / "out"))
+    assert not torch.equal(saved, own)
+    assert torch.equal(found, (own + saved) / 2)
 
 
 class Grown:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emberge.contracts import Block
-from emberge.merging.chain import Chain
+from emberge.merging.chain import Chain, Resolver
 from emberge.merging.merge_plan import MergePlan, TensorPlan, resolver, weights_of
-from emberge.merging.request import Resolver
 from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob
 from emberge.numerics import DeltaProgram, kernels, kernels_allowed
 from emberge.tensor_files import DerivedTensor, FileSource, TensorReader
