@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from emberge.contracts import MergeStrategy, MergeTransform, Stage
 from emberge.errors import CheckpointError, Problem
 from emberge.merging.chain import Resolver
-from emberge.merging.request import (
-    MergeInput,
-    MergeRequest,
-)
+from emberge.merging.request import MergeInput, MergeRequest
 from emberge.model_folder import Checkpoint, JoinedFacts
 from emberge.tensor_files import TensorSpec, main_dtype
 
@@ -51,10 +48,9 @@ class MergePlan:
 
     `weights` are each model's mean effective weight over elements (divided by the models' sum if a strategy
     uses shares), and `weight_ranges` are the least and the largest weight of a tensor. `weight_sum` is the
-    mean sum of the recipe's weights.
-    `future_models` names the models that do not exist yet. `omitted` maps each model of which only the text
-    trunk is used to the names of its omitted tensors. `token_plan` is None if all tokenizers are equal byte
-    for byte. `stated` are the facts of the members' other files.
+    mean sum of the recipe's weights. `future_models` names the models that do not exist yet. `omitted` maps
+    each model of which only the text trunk is used to the names of its omitted tensors. `token_plan` is None
+    if all tokenizers are equal byte for byte. `stated` are the facts of the members' other files.
     """
 
     request: MergeRequest
