@@ -97,5 +97,5 @@ def test_of_equally_large_changes_another_may_be_kept(
 def test_what_needs_no_rounding_on_the_way_is_mergekits_to_the_bit(
     dtype: str, halved: dict[str, Path], tmp_path: Path
 ) -> None:
-    text = filled(CONFIGS["a stack of two models"], halved, dtype=dtype)
+    text = filled(CONFIGS["a model weakened by filter"], halved, dtype=dtype)
     check_against_mergekit(text, tmp_path, within=0.0)

@@ -74,9 +74,12 @@ def test_weights_are_shown_as_the_method_takes_them(place: Path, capsys: Capture
         "./b  0.25",
         "sum  4: what is given; each is divided by it",
     ]
-    plan, _ = check(capsys, models=["./a", "./b"], base="./base", strategy="task_arithmetic")
+    rules = [{"filter": "LayerNorm", "strategy": "linear"}]
+    around = {"models": ["./a", "./b"], "base": "./base", "strategy": "task_arithmetic"}
+    plan, _ = check(capsys, rules=rules, **around)
     assert plan["weights"][-1] == "sum  2: taken as they are, as factors"
-    assert plan["method"] == ["task_arithmetic, around the base ./base"]
+    assert plan["method"][0] == "task_arithmetic, around the base ./base"
+    assert plan["method"][1] == "linear for LayerNorm (14 tensors)"
     assert plan["kernels"] == [kernels_line()]
     plan, _ = check(capsys, models=["./a", "./b"], strategy={"slerp": {"t": 0.2}})
     assert plan["weights"] == ["not used by slerp"]
@@ -103,13 +106,11 @@ def test_weights_that_vary_are_shown_with_their_bounds(place: Path, capsys: Capt
         ],
         base="./base",
         strategy="task_arithmetic",
-        rules=[{"filter": "LayerNorm", "strategy": "linear"}],
     )
     shown = {words.split()[0]: words.partition("(")[2] for words in plan["weights"]}
     assert shown["falling"] == "0.2 to 0.6)"
     assert shown["./b"] == "0 to 0.5)"
-    assert shown["./c"] == "0.476 to 2)"
-    assert plan["method"][1] == "linear for LayerNorm (14 tensors)"
+    assert shown["./c"] == "1 to 2)"
 
 
 def test_weights_that_turn_or_change_nothing_are_doubted(place: Path, capsys: Capture) -> None:
