@@ -111,7 +111,7 @@ def test_the_plan_is_shown_before_the_run(place: Path, plugins: Plugins) -> None
     (note,) = check_recipe(recipe, plugins).notes
     text = "\n".join(note.lines)
     assert "tensors     55 merged" in text
-    assert "falling  0.444 (0.2 to 0.6)" in text
+    assert "falling  0.444 (0.2 to 0.667)" in text
 
 
 def sized(place: Path, name: str, size: int | None) -> None:
