@@ -21,7 +21,6 @@ from .contracts.evaluator import Evaluator as Evaluator
 from .contracts.evaluator import TaskInfo as TaskInfo
 from .contracts.evaluator import TaskScore as TaskScore
 from .contracts.evaluator import Units as Units
-from .contracts.exchange import Reporter as Reporter
 from .contracts.launcher import Launch as Launch
 from .contracts.launcher import Launcher as Launcher
 from .contracts.loss import Embeddings as Embeddings

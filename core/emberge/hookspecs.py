@@ -26,7 +26,6 @@ if TYPE_CHECKING:
         MergeStrategy,
         MergeTransform,
         Reader,
-        Reporter,
         Sampler,
         Step,
         TokenLoss,
@@ -84,14 +83,6 @@ def register_readers() -> Mapping[str, type[Reader] | str]:
 @hookspec
 def register_launchers() -> Mapping[str, type[Launcher] | str]:
     """Add launchers, which run ready steps side by side."""
-
-
-@hookspec
-def register_reporters() -> Mapping[str, type[Reporter] | str]:
-    """Add reporters, which draw pages."""
-
-
-# ── command line ──────────────────────────────────────────────────────────────────────────────────
 
 
 @hookspec

@@ -37,7 +37,6 @@ from emberge.contracts import (
     MergeStrategy,
     MergeTransform,
     Reader,
-    Reporter,
     Sampler,
     Step,
     TokenLoss,
@@ -67,7 +66,6 @@ KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "evaluator": ("register_evaluators", (Evaluator,)),
     "reader": ("register_readers", (Reader,)),
     "launcher": ("register_launchers", (Launcher,)),
-    "reporter": ("register_reporters", (Reporter,)),
 }
 # Words for kinds of component in messages, where they differ from the kind's own name.
 _WORDS_BY_KINDS = {("merge transform", "merge strategy"): "merge stage", ("step",): "kind of step"}

@@ -28,7 +28,6 @@ _USED_IN = {
     "evaluator": "`evaluators` of the steps `evaluate` and `select`, and of a training's `evaluate`.",
     "reader": "A reader is chosen by the ending of a data file, and has no options.",
     "launcher": "`--launcher NAME`, or `--launcher '{NAME: {options}}'`, on the command line.",
-    "reporter": "A reporter draws the pages of `--page`.",
 }
 
 

@@ -14,8 +14,3 @@ __all__ = ["card_of_finished", "card_of_skipped", "card_origin"]  # hooks
 @hookimpl
 def register_steps() -> Mapping[str, str]:
     return {"report": "emberge_report.report_step:Report"}
-
-
-@hookimpl
-def register_reporters() -> Mapping[str, str]:
-    return {"html": "emberge_report.reporter:Html"}

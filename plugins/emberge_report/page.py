@@ -7,14 +7,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from emberge.contracts import Page
 from emberge.evaluating import FEW, MEANS, Scores
 from emberge.wording import count_noun
 
 from emberge_report import charts, formats, models_view, scores_view
 from emberge_report.charts import NEUTRAL, Look
 from emberge_report.conclusions import conclusions
-from emberge_report.figures import TableData, read_figures, weights_by_layer
+from emberge_report.figures import TableData, weights_by_layer
 from emberge_report.report_data import ReportData, ReportedStep
 
 if TYPE_CHECKING:
@@ -55,16 +54,6 @@ def report_page(report: ReportData) -> str:
         program=f"emberge {program}" if isinstance(program, str) else "emberge",
         has_seeds=any(scores.pooled for _, scores in report.scores),
     )
-
-
-def figure_page(page: Page) -> str:
-    """Return the HTML of a page with notes followed by figures.
-
-    Raises:
-        DataError: if a figure is invalid.
-    """
-    figures = read_figures(page.title, {"figures": page.figures})
-    return _render("figures.html", title=page.title, notes=page.notes, figures=figures)
 
 
 def _render(template: str, **values: Any) -> str:

@@ -53,7 +53,6 @@ CONTRACTS: dict[str, type] = {
         "evaluators": "Evaluator",
         "readers": "Reader",
         "launchers": "Launcher",
-        "reporters": "Reporter",
     }.items()
 }
 VERB = Verb(summary="do nothing", examples="", add_options=lambda _: None, run="no_module:f")

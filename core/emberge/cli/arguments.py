@@ -220,9 +220,6 @@ def _add_diff(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", type=output_file, metavar="FILE", help="write all numbers to this file"
     )
-    parser.add_argument(
-        "--page", type=output_file, metavar="FILE", help="write charts as one HTML file"
-    )
     _add_machine(parser)
 
 
@@ -345,8 +342,7 @@ VERBS: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] = {
     ),
     "diff": (
         "compare two models' weights layer by layer: cosine, distance, changes, signs",
-        "emberge diff ./a ./b\n"
-        "emberge diff ./a ./b --base me/base --json diff.json --page diff.html",
+        "emberge diff ./a ./b\nemberge diff ./a ./b --base me/base --json diff.json",
         _add_diff,
     ),
     "convert": (

@@ -1,38 +1,28 @@
-"""A comparison of two models by one command line, which shows a table and writes files with all numbers."""
+"""A comparison of two models by one command line, which shows a table and writes a file with all numbers."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
 
-from emberge.contracts import Machine, Model, ModelRef, Page
-from emberge.files import write_json, write_text
+from emberge.contracts import Machine, Model, ModelRef
+from emberge.files import write_json
 from emberge.merging import compare_weights
 from emberge.plugins import Plugins
 from emberge.recipes import locate_model, name_here
 
 
 def run_one_diff(options: argparse.Namespace, plugins: Plugins, machine: Machine) -> Iterator[str]:
-    """Compare the models of a command line, write its files, and yield the lines for the terminal.
-
-    Raises:
-        PluginError: before any weight is read, if no plugin draws pages.
-    """
-    reporter = plugins.require("reporter", "--page") if options.page is not None else None
+    """Compare the models of a command line, write its file, and yield the lines for the terminal."""
     references = [options.first, options.second, *([options.base] if options.base else [])]
     models = _make_names_distinct([_find_model(text, plugins) for text in references])
     comparison = compare_weights(*models, machine=machine)
-    remarks = comparison.remarks()
     yield comparison.title
     yield from comparison.table()
-    yield from (f"note: {remark}" for remark in remarks)
+    yield from (f"note: {remark}" for remark in comparison.remarks())
     if options.json is not None:
         write_json(options.json, comparison.plain())
         yield f"written: {options.json}"
-    if reporter is not None:
-        page = Page(f"{comparison.first} and {comparison.second}", remarks, comparison.figures())
-        write_text(options.page, reporter.draw_page(page))
-        yield f"written: {options.page}"
 
 
 def _find_model(text: str, plugins: Plugins) -> Model:

@@ -35,8 +35,6 @@ from .evaluator import Side as Side
 from .evaluator import TaskInfo as TaskInfo
 from .evaluator import TaskScore as TaskScore
 from .evaluator import Units as Units
-from .exchange import Page as Page
-from .exchange import Reporter as Reporter
 from .exchange import TranslatedRecipe as TranslatedRecipe
 from .launcher import Ended as Ended
 from .launcher import Launch as Launch

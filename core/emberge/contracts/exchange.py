@@ -1,39 +1,9 @@
-"""Contracts for reports, and recipes of other tools."""
+"""Contracts for recipes of other tools."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Page of figures, preceded by notes that a reader must not overlook.
-
-    `figures` have the form of those in an artifact's details, as data, without files.
-    """
-
-    title: str
-    notes: Sequence[str]
-    figures: Sequence[Mapping[str, Any]]
-
-
-class Reporter(ABC):
-    """A reporter, which draws pages.
-
-    Write it as a frozen dataclass with a docstring. A recipe does not name it: the installed reporter is used
-    with its defaults, so every option needs a default.
-    """
-
-    @abstractmethod
-    def draw_page(self, page: Page) -> str:
-        """Return a page as one self-contained HTML file.
-
-        Raises:
-            DataError: if a figure cannot be drawn.
-        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A comparison of two models' weights: sums by layer and part, shown as a table, as JSON and as figures."""
+"""A comparison of two models' weights: sums by layer and part, shown as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -184,42 +184,6 @@ class WeightComparison:
             "notes": [*self.notes],
         }
 
-    def figures(self) -> list[dict[str, Any]]:
-        """Return charts over the layers as data, in the form of an artifact's `figures`."""
-        a, b = self.first, self.second
-        figures = [
-            _build_figure(
-                self,
-                f"Cosine of {a} and {b}",
-                "Of all matrices of a layer, of its attention and of its MLP; E are the embeddings. Below "
-                f"{LOW_COSINE} an average is rarely of use before it is trained.",
-                "cosine",
-                {view: _list_series(self, parts, lambda one: one.cosine) for view, parts in VIEWS},
-            ),
-            _build_figure(
-                self,
-                f"Distance of {b} from {a}",
-                f"‖B - A‖ / ‖A‖, the Frobenius norm, in percent; A is {a} and B is {b}.",
-                "distance, % of the norm",
-                {
-                    v: _list_series(self, parts, lambda one: 100 * one.distance)
-                    for v, parts in VIEWS
-                },
-            ),
-            _build_figure(
-                self,
-                "Weights of opposite sign",
-                f"Share of the weights that are above zero in one of {a} and {b} and below it in the other.",
-                "opposite signs, %",
-                {
-                    v: _list_series(self, ps, lambda one: 100 * one.sign_conflicts)
-                    for v, ps in VIEWS
-                },
-            ),
-        ]
-        changes = _change_figures(self) if self.base is not None else ()
-        return [figure for figure in (*figures, *changes) if figure["lines"]["series"]]
-
 
 def _is_trunk_layer(layer: str) -> bool:
     """Return whether a layer is one of the text trunk's numbered layers."""
@@ -335,45 +299,3 @@ def _collect_numbers(
 
 def _drop_non_finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _change_figures(found: WeightComparison) -> Iterator[dict[str, Any]]:
-    charts: tuple[tuple[str, str, Number], ...] = (
-        ("Cosine of the changes", "cosine", lambda one: one.cosine),
-        (
-            "Changes of opposite sign",
-            "opposite signs, %",
-            lambda one: 100 * one.sign_conflicts,
-        ),
-    )
-    for title, y, number in charts:
-        caption = f"Of the changes from {found.base} to {found.first} and to {found.second}."
-        series = {view: _list_series(found, parts, number, changes=True) for view, parts in VIEWS}
-        yield _build_figure(found, title, caption, y, series)
-    norms = {
-        found.first: _list_series(found, MATRICES, lambda one: one.norms[0], changes=True),
-        found.second: _list_series(found, MATRICES, lambda one: one.norms[1], changes=True),
-    }
-    caption = f"‖W - W₀‖, the Frobenius norm of a layer's change from {found.base}."
-    yield _build_figure(found, "Norms of the changes", caption, "norm", norms)
-
-
-def _list_series(
-    found: WeightComparison, parts: tuple[Part, ...], number: Number, *, changes: bool = False
-) -> list[float | None]:
-    sums_of = found.changes_of if changes else found.of
-    sums = [sums_of(layer, parts) for layer in found.layers]
-    series = [None if one is None else number(one) for one in sums]
-    return [None if value is None else _drop_non_finite(value) for value in series]
-
-
-def _build_figure(
-    found: WeightComparison, title: str, caption: str, y: str, series: dict[str, list[float | None]]
-) -> dict[str, Any]:
-    lines = {name: values for name, values in series.items() if any(v is not None for v in values)}
-    labels = [_shorten_layer(layer) for layer in found.layers]
-    return {
-        "title": title,
-        "caption": caption,
-        "lines": {"x": "layer", "y": y, "labels": labels, "series": lines},
-    }

@@ -11,7 +11,6 @@ from emberge.cli.main import main
 
 VERBS = {
     "diff": ["diff", "./a", "./b", "--json"],
-    "page": ["diff", "./a", "./b", "--page"],
     "run": ["run", "recipe.yaml", "--out", "out", "--summary"],
 }
 

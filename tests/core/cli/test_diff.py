@@ -1,11 +1,10 @@
-"""`emberge diff` shows two models' distances, and writes all numbers as JSON and charts as one page."""
+"""`emberge diff` shows two models' distances, and writes all numbers as JSON."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 from emberge.cli.main import main
@@ -20,8 +19,8 @@ def place(bert: Path, berts: list[Path], tmp_path: Path, monkeypatch: pytest.Mon
     return tmp_path
 
 
-def test_table_json_and_page_of_two_models(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["diff", "a", "./b", "--base", "base", "--json", "d.json", "--page", "d.html"]
+def test_table_and_json_of_two_models(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["diff", "a", "./b", "--base", "base", "--json", "d.json"]
     assert main(words) == 0
     lines = capsys.readouterr().out.splitlines()
     rows = {line.split()[0]: line.split() for line in lines if line}
@@ -31,11 +30,6 @@ def test_table_json_and_page_of_two_models(place: Path, capsys: pytest.CaptureFi
         total = found["layers"][layer]["total"]
         assert rows[layer][1] == f"{total['cosine']:.4f}"
         assert 0 < total["changes"]["norm_first"] != total["changes"]["norm_second"] > 0
-    page = (place / "d.html").read_text()
-    ElementTree.fromstring(page.partition("\n")[2])
-    assert page.count("<svg") >= 6
-    assert "http" not in page.replace("http://www.w3.org", "")
-    assert "prefers-color-scheme: dark" in page
 
 
 def test_low_cosines_are_remarked_on_and_equal_names_told_apart(
@@ -58,7 +52,7 @@ def test_low_cosines_are_remarked_on_and_equal_names_told_apart(
     ("words", "said"),
     [
         (["--json", "a/config.json/d.json"], "--json: a/config.json/d.json"),
-        (["--page", "a"], "--page: a is a folder"),
+        (["--json", "a"], "--json: a is a folder"),
         (["--base", "./nothing"], "./nothing"),
     ],
 )
@@ -67,12 +61,3 @@ def test_what_cannot_be_done_is_refused_before_weights_are_read(
 ) -> None:
     assert main(["diff", "a", "b", *words]) in (1, 2)
     assert said in capsys.readouterr().err
-
-
-def test_a_page_needs_a_plugin_that_draws(
-    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("EMBERGE_BLOCK", "report")
-    assert main(["diff", "a", "b", "--page", "d.html"]) == 2
-    assert "--page" in capsys.readouterr().err
-    assert main(["diff", "a", "b"]) == 0

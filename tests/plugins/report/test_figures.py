@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 from typing import Any
 
 import pytest
 from emberge import DataError
-from emberge.contracts import Page
 from emberge_report import read_figures
 from emberge_report.charts import Line, can_draw, line_chart, looks, thin
 from emberge_report.figures import HeatMap, weights_by_layer
-from emberge_report.page import figure_page
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.finished_run import parsed
+from tests.support import finished_run as runs
+from tests.support.finished_run import SCORES, FinishedRun, report
 
 MAP = {"rows": ["a", "b"], "columns": ["x", "y", "z"], "values": [[1, -2.5, None], [0, 5.0, 0.25]]}
 TREE = {"x": "distance", "names": ["a", "b", "c"], "unions": [[0, 1, 0.1], [3, 2, 0.2]]}
@@ -24,8 +24,8 @@ draws = pytest.mark.skipif(not can_draw(), reason="charts need matplotlib")
 
 
 def chart(figure: dict[str, Any]) -> ElementTree.Element:
-    page = parsed(figure_page(Page("study", (), [figure])))
-    return next(page.iter("svg"))
+    (found,) = read_figures("study", {"figures": [figure]})
+    return ElementTree.fromstring(found.draw().partition("<p class")[0])
 
 
 def cells(values: list[list[float | None]]) -> list[list[Any]]:
@@ -92,12 +92,15 @@ def test_a_chart_is_the_same_each_time_and_shares_no_id_with_another() -> None:
     assert first & second == {None}
 
 
-def test_without_matplotlib_a_page_has_tables_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_a_page_has_tables_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr("emberge_report.charts.find_spec", lambda _: None)
-    page = figure_page(Page("study", ("odd",), [{"lines": LINES}, {"tree": TREE}]))
-    assert "emberge[report]" in page
-    assert "<svg" not in page
-    assert page.count("<table") == 2
+    for figure in read_figures("study", {"figures": [{"lines": LINES}, {"tree": TREE}]}):
+        assert figure.draw() == ""
+        assert figure.table_below() is not None
+    runs.scored(tmp_path, SCORES)
+    assert "emberge[report]" in report(FinishedRun(tmp_path), "scores", base=None)
 
 
 def test_a_long_curve_is_thinned_to_means() -> None:
