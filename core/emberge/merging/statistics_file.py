@@ -172,7 +172,7 @@ class StatisticsFile:
         Raises:
             CheckpointError: if the numbers have another hash.
         """
-        if self.metadata.get(_CONTENT, self.content) != self.content:
+        if self.metadata.get(_CONTENT) != self.content:
             raise CheckpointError(
                 f"{self.path}: its numbers are not those that were measured; get or measure it again"
             )

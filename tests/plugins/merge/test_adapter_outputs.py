@@ -1,10 +1,9 @@
-"""Merges that come out as adapters, fine-tunes made adapters, and where peft's own merging goes wrong."""
+"""Merges that come out as adapters, and fine-tunes made adapters."""
 
 from __future__ import annotations
 
 import json
 import shutil
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,15 +18,13 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.merging import MergeInput, Truncation
+from emberge.merging import Truncation
 from emberge.merging.adapter_output.low_rank import factorise, factorise_product
 from emberge.results import read_artifact
-from emberge_merge.methods.averages.passthrough import Passthrough
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tests.support import tiny
-from tests.support.merges import merge_models
 from tests.support.peft_adapters import adapted, save_adapter
 from tests.support.tolerance import assert_near, assert_same_pass, gamma, near
 from tests.support.whole import STATES, state_prompts
@@ -461,25 +458,6 @@ def with_factors(
     return out
 
 
-def peft_merged(base: Path, members: Sequence[Path], kind: str) -> Any:
-    """peft's own merge of the members with weights of a half."""
-    model = adapted(base, members[0])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model.load_adapter(members[1], "other")
-        model.add_weighted_adapter(
-            ["default", "other"], [0.5, 0.5], "merged", combination_type=kind
-        )
-        model.set_adapter("merged")
-    return model.eval()
-
-
-def corner(model: Any) -> Tensor:
-    """The change of one layer in the top left corner, as peft would add it."""
-    layer = model.get_submodule(f"base_model.model.{LAYER}")
-    return layer.get_delta_weight("merged").detach()[:2, :2].double()  # type: ignore[no-any-return]
-
-
 def test_routes_by_hand(base: Path, tmp_path: Path, plugins: Plugins) -> None:  # T-F2
     source = save_adapter(tmp_path / "source", base, r=1, lora_alpha=1)
     (tmp_path / "bert").symlink_to(base)
@@ -500,52 +478,15 @@ def test_routes_by_hand(base: Path, tmp_path: Path, plugins: Plugins) -> None:  
     thin = [factors(member) for member in members]
     mixed = sum(b for _, b in thin) / 2 @ (sum(a for a, _ in thin) / 2)
     assert torch.equal(mixed[:2, :2], torch.full((2, 2), 0.25).double())
-    peft = peft_merged(base, members, "linear")
-    assert_near(corner(peft), torch.full((2, 2), 0.5), addends=4)
 
 
-def test_peft_scales_rank_stabilised_merges_wrongly_and_we_do_not(
-    base: Path, tmp_path: Path, plugins: Plugins
-) -> None:
-    members = [
-        save_adapter(tmp_path / f"a{seed}", base, seed=seed, r=3, use_rslora=True)
-        for seed in (0, 1)
-    ]
-    (tmp_path / "bert").symlink_to(base)
-    made = run(
-        tmp_path,
-        "  exact: {merge_adapters: {models: [./bert+./a0, ./bert+./a1]}}\n"
-        "  whole: {merge: {models: [./bert+./a0, ./bert+./a1], strategy: linear}}\n",
-        plugins,
-    )
-    scale = 8 / 3**0.5
-    right = sum(0.5 * scale * b @ a for a, b in map(factors, members))
-    a, b = factors(made["exact"])
-    assert_near(b @ a, right, addends=6)
-    config = json.loads((made["exact"] / "adapter_config.json").read_text())
-    assert (config["use_rslora"], config["lora_alpha"]) == (False, config["r"])
-    peft = peft_merged(base, members, "cat")
-    layer = peft.get_submodule(f"base_model.model.{LAYER}")
-    wrong = layer.get_delta_weight("merged").detach().double()
-    # The merged adapter has rank 6 and plain scaling under a rank-stabilised config: √6 times too much.
-    assert float(wrong.norm() / right.norm()) == pytest.approx(6**0.5, rel=1e-3)
-    assert_same_pass(hidden(adapted(base, made["exact"])), hidden(loaded(made["whole"])), base)
-
-
-def test_peft_leaves_magnitudes_out_and_we_do_not(
+def test_magnitudes_of_dora_are_merged_and_cut(
     base: Path, tmp_path: Path, plugins: Plugins
 ) -> None:
     member = save_adapter(tmp_path / "a0", base, use_dora=True)
     (tmp_path / "bert").symlink_to(base)
-    one = [MergeInput("one", base, adapter=member)]
-    merge_models(one, strategy=[Passthrough()], out=tmp_path / "whole")
-    expected = hidden(adapted(base, member))
-    # Half and half of an adapter and itself should be that adapter.
-    peft = peft_merged(base, [member, member], "cat")
-    assert float((hidden(peft) - expected).abs().max()) > 1e-3
-    assert_same_pass(hidden(loaded(tmp_path / "whole")), expected, base)
     made = run(tmp_path, "  cut: {merge_adapters: {models: [./bert+./a0], rank: 64}}\n", plugins)
-    assert_same_pass(hidden(adapted(base, made["cut"])), expected, base)
+    assert_same_pass(hidden(adapted(base, made["cut"])), hidden(adapted(base, member)), base)
 
 
 @pytest.mark.parametrize("state", STATES)

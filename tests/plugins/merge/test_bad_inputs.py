@@ -56,12 +56,6 @@ def missing(place: Path) -> str:
     return merge("./bert", "./other")
 
 
-def truncated(place: Path) -> str:
-    path = place / "other" / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-9])
-    return merge("./bert", "./other")
-
-
 def clashing_ids(place: Path) -> str:
     path = place / "other" / "tokenizer.json"
     said = json.loads(path.read_text())
@@ -81,7 +75,6 @@ def pickled_model(place: Path) -> str:
 CASES: dict[str, Change | str] = {
     "LayerNorm.weight: './other' has shape [5], './bert' has [32]": another_shape,
     "embeddings.LayerNorm.weight: './other' lacks it": missing,
-    "truncated": truncated,
     'is "table" in one and "cat" in the other': clashing_ids,
     "emberge safetensors": pickled_model,
     "'./oter': there is no such folder": merge("./bert", "./oter"),
@@ -101,9 +94,6 @@ CASES: dict[str, Change | str] = {
         "./bert", "{model: ./other, weight: [{filer: mlp, value: 1}]}"
     ),
     "did you mean 'policy'?": merge("./bert", "./other", more="      vocabulary: {polcy: union}\n"),
-    "'slerp' takes 2 models and there are 3": merge(
-        "./bert", "./other", "./bert+./a0", strategy="slerp"
-    ),
 }
 
 

@@ -11,9 +11,7 @@ import pytest
 import torch
 from emberge import CheckpointError, FileRef
 from emberge.merging import MergeInput, MergeRequest, Statistics, merge_state_dicts, plan_merge
-from emberge.merging.statistics_file import read_statistics
 from emberge.model_folder import Checkpoint, model_fingerprint
-from emberge.tensor_files import read_header
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.fisher import Fisher
 from emberge_merge.methods.group import Group
@@ -322,11 +320,3 @@ def test_information_is_read_by_rows(tmp_path: Path) -> None:
     merge_state_dicts(models, [stage], names=NAMES, statistics=told, block=80, granule=160)
     assert max(seen) == 160
     assert sum(seen) == 2 * 2 * 3200  # once to measure, once to merge, of each of two models
-
-
-def test_a_file_says_what_it_holds(berts: list[Path], tmp_path: Path) -> None:
-    path = measure(berts[0]).write(tmp_path)
-    found = read_statistics(path)
-    assert found.measure == "fisher"
-    assert found.models == {"m": model_fingerprint(berts[0])}
-    assert len(read_header(path)[1]["content"]) == 32

@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import RecipeError
 from torch import Tensor
 
 from tests.plugins.mergekit.peer import (
     assert_same,
-    checked,
     llama,
     ours,
     quietly,
@@ -102,23 +100,3 @@ def test_a_merge_with_another_vocabulary_loads_and_reads(
         tokenizer, model = tokenizer_of(made), AutoModelForCausalLM.from_pretrained(made)
         ids = tokenizer("list <|a|> <|c|> file", return_tensors="pt").input_ids
         assert model(ids).logits.shape[-1] == len(tokenizer)
-
-
-def test_different_vocabularies_are_refused_without_a_word_on_them(
-    models: dict[str, Path], tmp_path: Path
-) -> None:
-    text = filled(UNION, models).replace("tokenizer_source: union\n", "")
-    with pytest.raises(RecipeError, match="have different tokenizers"):
-        checked(text, tmp_path)
-
-
-def test_what_can_be_checked_is_checked_before_the_vocabulary_is_made(
-    models: dict[str, Path], tmp_path: Path
-) -> None:
-    text = filled(UNION, models).replace(
-        "weight: 0.4", "weight: [{filter: mpl, value: 1}, {value: 0}]"
-    )
-    with pytest.raises(
-        RecipeError, match=r"the filter 'mpl' of the weight of .* matches no tensor"
-    ):
-        checked(text, tmp_path)

@@ -23,7 +23,7 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.merging import Statistics, merge_state_dicts
+from emberge.merging import merge_state_dicts
 from emberge.merging.statistics_file import read_statistics
 from emberge.model_folder import model_fingerprint
 from emberge.results import read_artifact
@@ -474,13 +474,3 @@ def test_norms_from_another_base_are_refused(place: Path, plugins: Plugins, bert
     run(place, plugins, NORMS, BASE="base")
     with pytest.raises(CheckpointError, match="was measured from another base than this merge's"):
         run(place, plugins, NORMS, "second", BASE="c")
-
-
-def test_old_files_without_a_hash_are_still_read(tmp_path: Path) -> None:
-    save_file({"ir/layers.0": torch.tensor(2.0).double()}, tmp_path / "statistics.safetensors")
-    found = read_statistics(tmp_path)
-    assert float(found.values["layers.0"]["ir"]) == 2.0
-    again = tmp_path / "again"
-    again.mkdir()
-    path = Statistics(found.values, "b", {"ir": "c"}).write(again)
-    assert read_statistics(path) == Statistics(found.values, "b", {"ir": "c"})

@@ -226,15 +226,6 @@ def test_a_file_that_is_not_the_folders_is_refused_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_disk_too_small_is_refused_before_anything_is_written(
-    dense: Path, tmp_path: Path
-) -> None:
-    huge = TensorSpec("w", (1 << 40, 1 << 10), "float32")
-    with pytest.raises(CheckpointError, match="make room"):
-        one(dense, Filled(huge), out=tmp_path / "out")
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_numbers_that_are_not_finite_are_refused_from_any_job(
     value: float, dense: Path, tmp_path: Path

@@ -158,15 +158,6 @@ def test_tokenizers_of_one_vocabulary_that_read_otherwise_are_told_apart(
     assert "'a' and './b', './c': " in err, "said once for both"
 
 
-def test_a_template_is_followed_and_differences_told(place: Path, capsys: Capture) -> None:
-    rewrite(place / "b" / "sentence_bert_config.json", max_seq_length=32)
-    rewrite(place / "b" / "config_sentence_transformers.json", prompts={"query": "find: "})
-    plan, err = check(capsys, **linear("./a", "./b", template="./a"))
-    assert "max_seq_length is 64 in one and 32 in the other" in err
-    assert "prompts is {} in one and {'query': 'find: '} in the other" in err
-    assert "configs, tokenizer and modules come from 'a'" in plan["beside"][0]
-
-
 # A hub, of whose models only configs and tokenizers are downloaded for a check.
 HUB = """\
 from pathlib import Path
