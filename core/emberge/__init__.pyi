@@ -1,7 +1,5 @@
 """Public names for authors of components: each with the module that defines it."""
 
-import emberge_adapt
-
 from .contracts.backbone import Auxiliary as Auxiliary
 from .contracts.backbone import Backbone as Backbone
 from .contracts.backbone import Encoder as Encoder
@@ -114,7 +112,3 @@ from .seeds import shuffled as shuffled
 from .seeds import stable_seed as stable_seed
 
 __version__: str
-
-# The function of emberge's own plugin, for type checkers alone: at run time `__getattr__` asks the plugins.
-# A `__getattr__` here would hide misspelt names from type checkers.
-adapt = emberge_adapt.adapt

@@ -90,18 +90,6 @@ def register_verbs() -> Mapping[str, Verb]:
     """Add verbs of the command line, each one call; emberge's own and another plugin's names are refused."""
 
 
-# ── functions for Python ──────────────────────────────────────────────────────────────────────────
-
-
-@hookspec
-def register_functions() -> Mapping[str, str]:
-    """Add functions for scripts and notebooks by name, each given by its place, `"my_package.polish:polish"`.
-
-    `emberge.polish` and `from emberge import polish` import it when it is first used, so scripts need only
-    emberge. Names that emberge or another plugin has are refused.
-    """
-
-
 # ── models and recipes ──────────────────────────────────────────────────────────────────────────────
 
 

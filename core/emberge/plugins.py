@@ -13,7 +13,7 @@ import inspect
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -150,26 +150,6 @@ class Component:
         return self.doc.partition("\n")[0]
 
 
-@dataclass(frozen=True)
-class PluginFunction:
-    """Function for scripts that a plugin adds: its name, its plugin, and the place `module:name`."""
-
-    name: str
-    source: PluginSource
-    place: str
-
-    def load(self) -> Callable[..., Any]:
-        """Import and return the function.
-
-        Raises:
-            PluginError: if it cannot be imported, or cannot be called.
-        """
-        function: Callable[..., Any] = _import_place(self.source, self.place)
-        if not callable(function):
-            raise PluginError(f"{self.place} of plugin '{self.source.name}' is no function")
-        return function
-
-
 class Plugins:
     """All plugins of a process: their components by kind and name, and their hooks."""
 
@@ -178,7 +158,6 @@ class Plugins:
         self.manager.add_hookspecs(hookspecs)
         self.components: list[Component] = []
         self.verbs: dict[str, Verb] = {}
-        self.functions: dict[str, PluginFunction] = {}
         self.blocked: tuple[str, ...] = ()
         self.files: tuple[Path, ...] = ()
         self._dropped: set[int] = set()
@@ -223,8 +202,6 @@ class Plugins:
             add_architecture(name, model_type, addition)
         for verb, addition in _call_register_hook(module, source, "register_verbs").items():
             self._add_verb(name, verb, addition)
-        for function, place in _call_register_hook(module, source, "register_functions").items():
-            self._add_function(source, function, place)
 
     def load_file(self, file: Path) -> None:
         """Load a plugin from a bare file, under the file's name without `.py`.
@@ -243,15 +220,6 @@ class Plugins:
         if name in self.verbs:
             raise PluginError(f"verb '{name}' of plugin '{plugin}': another plugin has added it")
         self.verbs[name] = verb
-
-    def _add_function(self, source: PluginSource, name: str, place: Any) -> None:
-        require_place(source, "function", name, str(place))
-        label = f"function '{name}' of plugin '{source.name}'"
-        if name.startswith("_") or _is_name_of_emberge(name):
-            raise PluginError(f"{label}: emberge.{name} is emberge's own; choose another name")
-        if other := self.functions.get(name):
-            raise PluginError(f"{label}: plugin '{other.source.name}' has added it")
-        self.functions[name] = PluginFunction(name, source, place)
 
     def _collect(
         self,
@@ -362,33 +330,6 @@ class Plugins:
                 )
 
 
-def find_function(name: str) -> Callable[..., Any]:
-    """Return the function that an installed plugin adds as `emberge.<name>`.
-
-    Raises:
-        AttributeError: if no loaded plugin adds it.
-        PluginError: if the plugin of this name is blocked, or the function cannot be imported.
-    """
-    plugins = load_plugins()
-    if name in plugins.functions:
-        return plugins.functions[name].load()
-    if plugins.blocked and any(entry.name == name for _, entry in _find_entry_points()):
-        # An AttributeError would become "cannot import name" in `from emberge import name`.
-        raise PluginError(
-            f"emberge.{name} is of the plugin '{name}', which {BLOCK} leaves out; remove it there"
-        )
-    hint = suggest(name, [*plugins.functions, *_list_public_names()])
-    raise AttributeError(f"emberge has no '{name}'{hint}{plugins.blocked_hint}")
-
-
-def list_functions() -> list[str]:
-    """Return the names of the functions that installed plugins add; none if a plugin cannot be loaded."""
-    try:
-        return sorted(load_plugins().functions)
-    except PluginError:
-        return []  # completing a name in a notebook is no place for this error
-
-
 def load_plugins(files: Iterable[Path] = (), *, block: Iterable[str] | None = None) -> Plugins:
     """Load every installed plugin that is not blocked, and bare files given by path.
 
@@ -408,20 +349,6 @@ def load_plugins(files: Iterable[Path] = (), *, block: Iterable[str] | None = No
     for file in files:
         plugins.load_file(Path(file))
     return plugins
-
-
-def _list_public_names() -> Sequence[str]:
-    """Return emberge's own public names; the package is imported before each of its modules."""
-    names: Sequence[str] = sys.modules[__package__].__all__
-    return names
-
-
-def _is_name_of_emberge(name: str) -> bool:
-    """Return whether `emberge.<name>` is a public name or a module without any plugin."""
-    return (
-        name in _list_public_names()
-        or importlib.util.find_spec(f"{__package__}.{name}") is not None
-    )
 
 
 def _import_place(source: PluginSource, place: str) -> Any:

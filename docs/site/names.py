@@ -26,7 +26,7 @@ def name_pages(plugins: Plugins) -> dict[str, str]:
         "reference/verbs.md": "\n".join(_verbs(plugins.verbs)),
         "reference/hooks.md": "\n".join(_hooks()),
         "reference/errors.md": "\n".join(_errors()),
-        "reference/python.md": python_page(plugins),
+        "reference/python.md": python_page(),
     }
 
 

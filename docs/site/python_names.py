@@ -6,12 +6,10 @@ import ast
 import functools
 import inspect
 import re
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 from emberge import errors
-from emberge.plugins import Plugins
 from emberge.wording import Markdown, code_span, table_lines
 
 from components import prose
@@ -22,12 +20,12 @@ _CORE = Path(inspect.getfile(errors)).parent
 _WIDTH = 96
 
 
-def python_page(plugins: Plugins) -> str:
+def python_page() -> str:
     """Return the Markdown of the page: each name of `emberge` in full, the names of rooms in tables."""
-    return "\n".join(_lines(plugins))
+    return "\n".join(_lines())
 
 
-def _lines(plugins: Plugins) -> Iterator[str]:
+def _lines() -> Iterator[str]:
     yield "# Python names\n"
     yield "A plugin or a script imports these and no others; the modules behind them may change.\n"
     yield "## emberge\n"
@@ -35,15 +33,6 @@ def _lines(plugins: Plugins) -> Iterator[str]:
     names = sorted(_listed(_CORE / "__init__.pyi").items(), key=lambda entry: entry[0].casefold())
     for name, module in names:
         yield from _describe_name(name, module)
-    yield "## Functions of plugins { #functions-of-plugins }\n"
-    yield "`emberge` has these where their plugin is installed.\n"
-    for name, function in sorted(plugins.functions.items()):
-        loaded = function.load()
-        yield f"### {name} {{ #{name} }}\n"
-        yield from _signature_block(
-            name, ast.parse(textwrap.dedent(inspect.getsource(loaded))).body[0]
-        )
-        yield _format_docstring(inspect.getdoc(loaded) or "")
     for stub in sorted(_CORE.glob("*/__init__.pyi")):
         room = stub.parent.name
         if room not in ("contracts", "testing"):  # emberge has the names of contracts

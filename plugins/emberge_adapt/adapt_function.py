@@ -1,4 +1,4 @@
-"""The function `emberge.adapt`, for scripts and notebooks: an adaptation as one call."""
+"""The function `adapt`, for scripts and notebooks: an adaptation as one call."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AdaptResult(os.PathLike[str]):
-    """Result of `emberge.adapt`: the model, its scores, the report, and the recipe that was run.
+    """Result of `adapt`: the model, its scores, the report, and the recipe that was run.
 
     It may stand for the model's folder. As text, and in a notebook, it is the screen that the command ends
     with.

@@ -15,11 +15,6 @@ from emberge.plugin_verbs import Verb, number_option
 
 
 @hookimpl
-def register_functions() -> Mapping[str, str]:
-    return {"adapt": "emberge_adapt.adapt_function:adapt"}
-
-
-@hookimpl
 def register_verbs() -> Mapping[str, Verb]:
     return {
         "adapt": Verb(

@@ -16,8 +16,8 @@ import gzip
 import json
 from pathlib import Path
 
-import emberge
 from emberge.evaluating import Comparison
+from emberge_adapt import adapt
 
 ROOT = Path(__file__).parents[2]
 EVAL = ROOT.parent / "shared" / "data" / "eval"
@@ -56,7 +56,7 @@ def main() -> None:
     for name in options.sets:
         folder = options.out / name
         documents = write_documents(name, folder / "documents")
-        result = emberge.adapt(
+        result = adapt(
             folder / "documents",
             out=folder / "out",
             model=MODEL,

@@ -13,7 +13,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import emberge
 import pytest
 from emberge import (
     MergeStrategy,
@@ -378,70 +377,6 @@ def test_a_file_whose_hook_fails_is_named_as_a_file(tmp_path: Path) -> None:
         PluginError, match=r"plugin 'mine' \(file mine.py\) cannot be imported: Zero"
     ):
         load_plugins([tmp_path / "mine.py"], block=["*"])
-
-
-POLISHER = """
-from emberge import hookimpl
-
-
-def polish(model):
-    return f"polished {model}"
-
-
-@hookimpl
-def register_functions():
-    return {"polish": "polish:polish"}
-"""
-
-
-def test_a_plugins_function_is_found_or_suggested_in_emberge(install: Callable[..., None]) -> None:
-    install("polish", POLISHER, "polish = polish")
-    from emberge import polish
-
-    assert polish("x") == emberge.polish("x") == "polished x"
-    assert "polish" in dir(emberge)
-    with pytest.raises(AttributeError, match=r"did you mean 'polish'"):
-        emberge.polsh  # noqa: B018
-
-
-def test_a_function_of_a_blocked_plugin_is_refused_with_what_blocks_it(
-    install: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install("polish", POLISHER, "polish = polish")
-    for blocked in ("polish", "*"):
-        monkeypatch.setenv("EMBERGE_BLOCK", blocked)
-        with pytest.raises(PluginError, match=r"'polish', which EMBERGE_BLOCK leaves out"):
-            from emberge import polish  # noqa: F401
-    assert "polish" not in dir(emberge)
-    assert not hasattr(emberge, "polisher")
-
-
-def test_a_function_that_cannot_be_imported_names_its_plugin(install: Callable[..., None]) -> None:
-    body = POLISHER.replace('"polish:polish"', '"polish:polished"')
-    install("polish", body, "polish = polish")
-    with pytest.raises(PluginError, match=r"plugin 'polish' of polish 2\.0.*'polished'"):
-        emberge.polish  # noqa: B018
-
-
-def test_a_place_without_a_function_is_refused(install: Callable[..., None]) -> None:
-    body = POLISHER.replace('"polish:polish"', '"polish:number"')
-    install("polish", f"number = 3{body}", "polish = polish")
-    with pytest.raises(PluginError, match="polish:number of plugin 'polish' is no function"):
-        emberge.polish  # noqa: B018
-
-
-@pytest.mark.parametrize("name", ["Sampler", "load_plugins", "merging", "seeds", "_polish"])
-def test_a_function_with_a_name_of_emberge_is_refused(name: str) -> None:
-    with pytest.raises(PluginError, match=rf"'{name}' of plugin 'mine'.*another name"):
-        registered(adding("register_functions", **{name: "polish:polish"}))
-
-
-def test_one_function_of_two_plugins_or_by_no_place_is_refused() -> None:
-    plugins = registered(adding("register_functions", polish="first:polish"))
-    with pytest.raises(PluginError, match="'polish' of plugin 'second': plugin 'mine'"):
-        plugins.register(adding("register_functions", polish="second:polish"), "second")
-    with pytest.raises(PluginError, match=r"'polish' of plugin 'mine'.*module:"):
-        registered(adding("register_functions", polish=print))
 
 
 def test_listeners_are_told_only_what_they_ask_for() -> None:

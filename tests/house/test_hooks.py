@@ -61,7 +61,6 @@ ADDITIONS: dict[str, Any] = {
         "nothing_at_all": Architecture(config="no_module:C", model="no_module:M")
     },
     "register_verbs": {"nothing": VERB},
-    "register_functions": {"nothing": "no_module:f"},
 }
 
 
@@ -126,9 +125,6 @@ def test_a_plugin_that_implements_every_hook_hears_all_of_them() -> None:
     assert {c.full_name for c in plugins.components} == {"everything:nothing"}
     assert {c.kind for c in plugins.components} == set(KINDS)
     assert plugins.verbs == {"nothing": VERB}
-    assert {name: one.place for name, one in plugins.functions.items()} == {
-        "nothing": "no_module:f"
-    }
     for name in ASKING:
         assert getattr(plugins.hook, name)(**arguments_of(name)) == "an answer"
     for name in EVENTS:

@@ -115,13 +115,6 @@ def test_every_public_name_has_a_user() -> None:
     assert sorted(pairs - used) == []
 
 
-def test_the_stub_declares_the_functions_of_our_plugins_and_hides_no_misspelt_name() -> None:
-    body = ast.parse((CORE / "__init__.pyi").read_text("utf-8")).body
-    declared = {ast.unparse(n.targets[0]) for n in body if isinstance(n, ast.Assign)}
-    assert declared == PLUGINS_HERE.functions.keys()
-    assert "__getattr__" not in {n.name for n in body if isinstance(n, ast.FunctionDef)}
-
-
 def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="Slurp"):
         emberge.Slurp  # noqa: B018

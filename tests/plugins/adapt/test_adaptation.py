@@ -11,9 +11,9 @@ from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
-import emberge
 import pytest
 from emberge.cli.main import main
+from emberge_adapt import adapt
 from emberge_evaluate import probe_sets
 
 from tests.support import tiny
@@ -156,7 +156,7 @@ def test_from_python_the_same_call_gives_model_scores_report_and_recipe(
     large: Run, bert: Path
 ) -> None:
     folder = large.out.parent
-    result = emberge.adapt(
+    result = adapt(
         folder / "pairs.csv",
         out=large.out,
         model=str(bert),
@@ -242,7 +242,7 @@ def test_a_static_student_reads_pairs_and_documents(tmp_path: Path, bert: Path) 
     pairs = write_pairs(tmp_path / "pairs.csv", 150)
     rows = [json.dumps({"text": f"{word} of the {word}"}) for word in WORDS]
     (tmp_path / "docs.jsonl").write_text("\n".join(rows), "utf-8")
-    result = emberge.adapt(
+    result = adapt(
         pairs,
         out=tmp_path / "out",
         model=str(bert),
