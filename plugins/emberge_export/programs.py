@@ -1,4 +1,4 @@
-"""Exports of a model's transformer to other runtimes, written by transformers' own exporters."""
+"""Exports of a model's transformer to other runtimes, by transformers' own exporters, and their loading."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import contextlib
 import copy
 import io
 import logging
-import re
+import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from emberge import CheckpointError
 from emberge.model_folder import require_vocabulary
-
-from emberge_export.runtimes import keep_to_ourselves, load_runtime
+from numpy.typing import NDArray
+from torch import Tensor
 
 # A program with its weights in one file has to be smaller; servers fetch what is beside it by this name.
 _LARGEST_SINGLE_FILE = 1_900_000_000
 _DATA_SUFFIX = "_data"
+_OUTPUT = "last_hidden_state"
 # Two texts of unlike length, so that neither size is taken for a constant.
 _SAMPLE = ("a text to trace the model with", "another")
-# As torch's exporter names one that it has no translation of, and as OpenVINO's does.
-_OPERATOR = re.compile(r"OpOverload\(op='([\w.]+)'|conversion rule found for operations: ([\w:.]+)")
 
 
 class Exporting:
@@ -46,17 +46,19 @@ class Exporting:
         require_vocabulary(self.model.tokenizer, folder)
         self._float32: Any = None
 
-    @contextlib.contextmanager
-    def load(self, path: Path) -> Iterator[Any]:
-        """Yield the model with its transformer replaced by an exported program, for the `with` block."""
-        with load_runtime(self.model, path):
-            yield self.model
+    def embed(self, texts: Sequence[str], path: Path | None = None) -> NDArray[np.float64]:
+        """Return the embeddings [n, d] of texts by torch, or by the exported program in `path`."""
+        with (
+            load_runtime(self.model, path) if path is not None else contextlib.nullcontext(),
+            torch.inference_mode(),
+        ):
+            return np.asarray(self.model.encode(list(texts)), np.float64)
 
     def write(self, name: str, path: Path) -> int:
         """Write the program of a format, and return the size of its files in bytes.
 
         Raises:
-            CheckpointError: if the exporter cannot express the model; the message has the operator, if known.
+            CheckpointError: if the exporter cannot express the model; the message has its reason.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         writers: dict[str, Callable[[Path], None]] = {
@@ -70,8 +72,8 @@ class Exporting:
                 writers[name](path)
         except Exception as error:  # each part of the way has errors of its own
             raise CheckpointError(
-                f"{self.folder}: cannot be exported as {name}{_find_operator(error)}: {_find_reason(error)}; "
-                "serve its safetensors, or leave this format out"
+                f"{self.folder}: cannot be exported as {name}: {_find_reason(error)}; serve its safetensors, "
+                "or leave this format out"
             ) from error
         return sum(file.stat().st_size for file in path.parent.glob(f"{path.stem}.*"))
 
@@ -113,7 +115,7 @@ class Exporting:
         )
 
     def _write_openvino(self, path: Path) -> None:
-        keep_to_ourselves()
+        _stop_telemetry()
         from transformers.exporters.configs import OpenVINOConfig
         from transformers.exporters.exporter_openvino import OpenVINOExporter
 
@@ -132,26 +134,11 @@ def _save_onnx(program: Any, path: Path) -> None:
     onnx_ir.save(program, str(path), external_data=data_file)
 
 
-def _find_operator(error: BaseException) -> str:
-    """Return ` (operator …)` if the error names an operator that cannot be exported, else ""."""
-    texts = (str(cause) for cause in _list_causes(error))
-    operator = next((match for text in texts if (match := _OPERATOR.search(text))), None)
-    return f" (operator {operator[1] or operator[2]})" if operator is not None else ""
-
-
 def _find_reason(error: BaseException) -> str:
-    """Return the first line of the error at the end of the chain of causes."""
-    *_, root_cause = _list_causes(error)
-    return next(
-        (line for line in str(root_cause).splitlines() if line.strip()), type(root_cause).__name__
-    )
-
-
-def _list_causes(error: BaseException) -> Iterator[BaseException]:
-    cause: BaseException | None = error
-    while cause is not None:
-        yield cause
-        cause = cause.__cause__
+    """Return the first line of the error at the end of the chain of causes, which names an operator."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 @contextlib.contextmanager
@@ -165,3 +152,65 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(old_level)
+
+
+@contextlib.contextmanager
+def load_runtime(model: Any, path: Path) -> Iterator[None]:
+    """Replace a SentenceTransformer's transformer by an exported program inside the `with` block."""
+    first = model[0]
+    trunk = first.model
+    first.model = RuntimeTrunk(path, trunk.config)
+    try:
+        yield
+    finally:
+        first.model = trunk
+
+
+class RuntimeTrunk(torch.nn.Module):
+    """Transformer that onnxruntime or OpenVINO computes, with as many threads as torch has."""
+
+    device = torch.device("cpu")
+    dtype = torch.float32
+
+    def __init__(self, path: Path, config: Any) -> None:
+        super().__init__()
+        self.config = config
+        open_program = _open_openvino if path.suffix == ".xml" else _open_onnx
+        self._names, self._compute = open_program(str(path))
+
+    def forward(self, **features: Any) -> dict[str, Tensor]:
+        """Return the states of the last layer, in float32."""
+        ids = features["input_ids"]
+        inputs = {n: features.get(n, torch.zeros_like(ids)).cpu().numpy() for n in self._names}
+        states = np.asarray(self._compute(inputs), dtype=np.float32)
+        return {_OUTPUT: torch.from_numpy(states)}
+
+
+# Names of a program's inputs, and the function that computes states from them.
+_Program = tuple[list[str], Callable[[Mapping[str, Any]], Any]]
+
+
+def _open_onnx(path: str) -> _Program:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    names = [node.name for node in session.get_inputs()]
+    return names, lambda inputs: session.run([_OUTPUT], inputs)[0]
+
+
+def _open_openvino(path: str) -> _Program:
+    _stop_telemetry()
+    import openvino
+
+    settings = {"INFERENCE_NUM_THREADS": torch.get_num_threads()}
+    program = openvino.Core().compile_model(path, "CPU", settings)
+    names = [port.get_any_name() for port in program.inputs]
+    return names, lambda inputs: program(inputs)[program.output(_OUTPUT)]
+
+
+def _stop_telemetry() -> None:
+    """Turn off OpenVINO's telemetry before OpenVINO is imported, as if the telemetry package were missing."""
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]

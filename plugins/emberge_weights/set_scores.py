@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from emberge.numerics import rank_discounts
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -195,7 +194,7 @@ def _read_gains(
     """Return gains [queries, documents of each query], and each query's best possible discounted sum."""
     gains = np.zeros(documents.shape, np.float32)
     ideal = np.zeros(len(documents), np.float32)
-    discounts = rank_discounts(TOP)
+    discounts = 1 / np.log2(np.arange(2, TOP + 2))
     for query, grades in enumerate(weight_set.relevant):
         for document, grade in grades.items():
             gains[query][is_document[query] & (documents[query] == document)] = max(0, grade)

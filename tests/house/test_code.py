@@ -54,7 +54,7 @@ PASSES_ELSEWHERE = {
     "plugins/emberge_encoder/packed_rows.py": "part of an encoder: its call of transformers' model",
     "plugins/emberge_encoder/text_model.py": "part of an encoder: its call of transformers' model",
     "plugins/emberge_encoder/token_head.py": "tries whether a bare model's head is whole",
-    "plugins/emberge_export/parity.py": "runs exported files in other libraries' runtimes",
+    "plugins/emberge_export/programs.py": "runs exported files in other libraries' runtimes",
     "plugins/emberge_moe/routed_encoder.py": "an encoder around another, whose calls are the other's",
 }
 METHODS = {

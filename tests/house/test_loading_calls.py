@@ -43,7 +43,6 @@ CALLS = {
         "loader.from_pretrained",
     ],
     "plugins/emberge_export/programs.py": ["SentenceTransformer"],
-    "plugins/emberge_export/static_export.py": ["SentenceTransformer"],
 }
 # Functions that run what they read, and modules that are nothing else.
 NEVER = {

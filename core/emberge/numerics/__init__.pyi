@@ -16,10 +16,6 @@ from .evaluations import Bracket as Bracket
 from .evaluations import BracketCount as BracketCount
 from .kernel_choice import kernels_allowed as kernels_allowed
 from .kernel_choice import kernels_line as kernels_line
-from .nearest import ndcg as ndcg
-from .nearest import nearest_rows as nearest_rows
-from .nearest import rank_discounts as rank_discounts
-from .nearest import row_cosines as row_cosines
 from .nearest import top_k as top_k
 from .nearest import unit_rows as unit_rows
 from .noise import chances_of as chances_of

@@ -1,13 +1,7 @@
-"""Search of the nearest rows by cosine and metrics of ranked lists, in numpy; ties keep row order.
-
-scikit-learn's `ndcg_score` needs the scores of all documents in one matrix, and averages over the orders of
-equal scores or puts the later document first. Here only a list of the first ten is scored, in an order that
-depends only on the vectors.
-"""
+"""Rows of length 1, and the highest scores of each row, in numpy."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,8 +9,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Cosines that are in memory at once: 16 MB of float32.
-_CELLS = 4 << 20
 # Length below which a row counts as one of zeros: float32 squares nothing that is shorter.
 _LEAST_LENGTH = 1e-30
 
@@ -30,16 +22,6 @@ def unit_rows(rows: NDArray[Any]) -> NDArray[Any]:
         np.linalg.norm(rows, axis=1, keepdims=True), rows.dtype.type(_LEAST_LENGTH)
     )
     return units
-
-
-def row_cosines(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the cosine of each row of `first` with the same row of `second`, float64 [n]."""
-    import numpy as np
-
-    cosines: NDArray[np.float64] = np.einsum(
-        "ij,ij->i", unit_rows(first), unit_rows(second), dtype=np.float64
-    )
-    return cosines
 
 
 def top_k(scores: NDArray[Any], count: int) -> NDArray[np.int64]:
@@ -67,49 +49,3 @@ def top_k(scores: NDArray[Any], count: int) -> NDArray[np.int64]:
     places = np.nonzero(selected)[1].reshape(len(scores), count)
     order = np.argsort(np.take_along_axis(negated_scores, places, 1), axis=1, kind="stable")
     return np.take_along_axis(places, order, 1)
-
-
-def nearest_rows(queries: NDArray[Any], rows: NDArray[Any], count: int) -> NDArray[np.int64]:
-    """Return the indices of the `count` rows nearest to each query by cosine, int64, nearest first.
-
-    If there are fewer than `count` rows, the result has fewer columns.
-    """
-    import numpy as np
-
-    unit_queries, units = unit_rows(queries), unit_rows(rows)
-    count = min(count, len(units))
-    nearest = np.empty((len(unit_queries), count), np.int64)
-    step = max(1, _CELLS // max(1, len(units)))
-    for start in range(0, len(unit_queries), step):
-        part = slice(start, start + step)
-        cosines = unit_queries[part] @ units.T
-        nearest[part] = top_k(cosines, count)
-    return nearest
-
-
-def rank_discounts(count: int) -> NDArray[np.float64]:
-    """Return 1 / log2(rank + 1) for the ranks from 1 to `count`, float64."""
-    import numpy as np
-
-    discounts: NDArray[np.float64] = 1 / np.log2(np.arange(2, count + 2))
-    return discounts
-
-
-def ndcg(nearest: NDArray[np.int64], grades: Sequence[Mapping[int, float]]) -> float:
-    """Return the mean nDCG of ranked lists of indices [queries, count], with linear gains.
-
-    `grades` maps each query's judged indices to grades; a grade below zero counts as zero. A query without a
-    grade above zero scores 0 (Järvelin and Kekäläinen, 2002).
-    """
-    import numpy as np
-
-    discounts = rank_discounts(nearest.shape[1])
-    scores = []
-    for places, judged in zip(nearest, grades, strict=True):
-        gains = np.array([max(0.0, judged.get(int(place), 0.0)) for place in places])
-        ideal_gains = np.array(
-            sorted((max(0.0, g) for g in judged.values()), reverse=True)[: len(gains)]
-        )
-        ideal = float((ideal_gains * discounts[: len(ideal_gains)]).sum())
-        scores.append(float((gains * discounts).sum()) / ideal if ideal else 0.0)
-    return float(np.mean(scores))
