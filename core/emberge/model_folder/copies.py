@@ -37,7 +37,7 @@ from emberge.model_folder.folder_files import (
     rule_of,
 )
 from emberge.model_folder.longest_text import TextLimit
-from emberge.model_folder.st_layout import classic_files, trunk_settings_path
+from emberge.model_folder.st_layout import trunk_settings_path
 from emberge.wording import hide_places, join_some
 
 _NOT_OF_MODEL = "no file of a model"
@@ -269,7 +269,6 @@ def copy_template(
 ) -> None:
     """Write configs, tokenizer and modules of the template into `out`; never its README.
 
-    If every module has a classic type name, which old and new releases load, modules.json gets these names.
     A longest text with more tokens than the template has positions for is cut to that number.
     `config` replaces the transformer's config, and the weights' `dtype` is put into it; `tokenizer` is a
     folder whose tokenizer files replace the template's. A file in which nothing changes is copied byte for
@@ -290,8 +289,6 @@ def copy_template(
     for module in template.chain:
         # An installed package may have lost folders that have no file, such as `2_Normalize`.
         (out / module.path).mkdir(parents=True, exist_ok=True)
-    for name, content in classic_files(template.folder).items():
-        write_json(out / name, content, durable=False)
     limit = TextLimit.of(template)
     if template.modules and limit.is_overstated:
         path = trunk_settings_path(trunk)

@@ -13,14 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from emberge.errors import CheckpointError
 from emberge.files import write_json, write_text
-from emberge.model_folder.classic_names import (
-    CLASSIC,
-    POOLING,
-    classic_module,
-    find_new_type,
-    needs_new_release,
-    pooling_modes,
-)
 from emberge.model_folder.folder_files import (
     read_json,
     read_object,
@@ -33,6 +25,22 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+# Prefix of the types of modules that every release reads.
+_STOCK = "sentence_transformers.models."
+# Our words for pooling, and the words and the flags of config files.
+POOLING = {
+    "mean": ("mean", "pooling_mode_mean_tokens"),
+    "cls": ("cls", "pooling_mode_cls_token"),
+    "last": ("lasttoken", "pooling_mode_lasttoken"),
+    "weighted_mean": ("weightedmean", "pooling_mode_weightedmean_tokens"),
+    "max": ("max", "pooling_mode_max_tokens"),
+    "mean_sqrt_len": ("mean_sqrt_len_tokens", "pooling_mode_mean_sqrt_len_tokens"),
+}
+# Options of modules that earlier releases did not have, as they behaved.
+_MODULE_DEFAULTS = {
+    **dict.fromkeys(("module_input_name", "module_output_name"), "sentence_embedding"),
+    "use_residual": False,
+}
 ROUTERS = ("Router", "Asym")
 """Types of modules that contain chains of modules, each in a subfolder."""
 _ROUTER_CONFIGS = ("router_config.json", "config.json")
@@ -253,10 +261,22 @@ def read_trunk_settings(trunk: Path) -> dict[str, Any]:
 
 
 def module_config(folder: Path, module: ModuleFolder) -> Mapping[str, Any]:
-    """Return a module's config in classic names, or unchanged if the module has none."""
+    """Return a module's config in one form for all releases, without options that say what all do."""
     config = read_object_if_any(folder / module_config_path(folder, module))
-    classic = classic_module(module.type, config)
-    return config if classic is None else classic[1]
+    return {
+        key.replace("word_embedding_dimension", "embedding_dimension"): value
+        for key, value in config.items()
+        if key not in _MODULE_DEFAULTS or value != _MODULE_DEFAULTS[key]
+    }
+
+
+def pooling_modes(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return emberge's names for the pooling modes in a config of any release; `mean` by default."""
+    mode = config.get("pooling_mode")
+    name_by_word = {name: word for word, (name, _) in POOLING.items()}
+    if mode is not None:
+        return tuple(name_by_word.get(m, m) for m in ([mode] if isinstance(mode, str) else mode))
+    return tuple(word for word, (_, flag) in POOLING.items() if config.get(flag)) or ("mean",)
 
 
 def require_inside(source: Path, name: str) -> None:
@@ -394,41 +414,11 @@ def _read_prompts(settings: Mapping[str, Any]) -> dict[str, str]:
 # ── writing ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def classic_files(folder: Path) -> dict[str, Any]:
-    """Return the JSON files whose content differs in classic names, by path in the folder.
-
-    Empty if no file differs, if a module has no classic name, or if a module does what older releases cannot.
-    """
-    modules = read_modules(folder)
-    if not any(needs_new_release(module.type) for module in modules):
-        return {}
-    changed_files: dict[str, Any] = {}
-    types: dict[tuple[str, str], str] = {}
-    for module in modules:
-        path = module_config_path(folder, module)
-        stored = read_object_if_any(folder / path)
-        classic = classic_module(module.type, stored)
-        if classic is None:
-            return {}
-        types[module.path, module.type], config = classic
-        if config != stored:
-            changed_files[path] = config
-    listed = read_entries(folder / _MODULES)
-    entries = [
-        {**entry, "type": types[str(entry.get("path", "")), str(entry.get("type", ""))]}
-        for entry in listed
-    ]
-    return changed_files if entries == listed else {_MODULES: entries, **changed_files}
-
-
 def write_modalities(target: Path, modalities: Sequence[str]) -> None:
     """Declare in the files of `target` that the model reads `modalities` ("text", …) by its chat template.
 
-    Releases of SentenceTransformers before 6 have no such models, so modules get the names of release 6.
+    Releases of SentenceTransformers before 6 do not read such a folder.
     """
-    path = target / _MODULES
-    entries = [{**e, "type": find_new_type(str(e.get("type", "")))} for e in read_entries(path)]
-    write_json(path, entries, durable=False)
     settings = trunk_settings_path(target / read_modules(target)[0].path)
     input_method = {"method": "forward", "method_output_name": "last_hidden_state"}
     method_by_modality: dict[str, Any] = dict.fromkeys(modalities, input_method)
@@ -458,8 +448,8 @@ def write_static_model(
     from safetensors.numpy import save_file
 
     entries = [
-        {"idx": 0, "name": "0", "path": "", "type": f"{CLASSIC}StaticEmbedding"},
-        {"idx": 1, "name": "1", "path": "1_Normalize", "type": f"{CLASSIC}Normalize"},
+        {"idx": 0, "name": "0", "path": "", "type": f"{_STOCK}StaticEmbedding"},
+        {"idx": 1, "name": "1", "path": "1_Normalize", "type": f"{_STOCK}Normalize"},
     ]
     write_json(target / _MODULES, entries, durable=False)
     settings = {
@@ -485,7 +475,7 @@ def _write_modules(layout: Layout, before: Layout, target: Path) -> None:
     listed = {str(e.get("path", "")): e for e in (() if before.bare else read_entries(path))}
     modules = (ModuleFolder("Transformer", layout.trunk), *layout.modules)
     entries = [
-        listed.get(module.path, {"path": module.path, "type": CLASSIC + module.kind})
+        listed.get(module.path, {"path": module.path, "type": _STOCK + module.kind})
         for module in modules
     ]
     write_json(path, _number_entries(entries), durable=False)

@@ -18,7 +18,6 @@ from typing import Any
 from emberge.errors import CheckpointError, Problem
 from emberge.files import write_json
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.classic_names import pooling_modes
 from emberge.model_folder.compare_models import (
     MODULE_SIZES,
     describe_difference,
@@ -27,7 +26,7 @@ from emberge.model_folder.compare_models import (
     trunk_config,
     with_trunk_config,
 )
-from emberge.model_folder.config_fields import declared_defaults, label_faults
+from emberge.model_folder.config_fields import declared_defaults
 from emberge.model_folder.copies import copied_files, copy_file, files_not_copied, list_left_out
 from emberge.model_folder.folder_files import (
     HEAD_FILE,
@@ -45,6 +44,7 @@ from emberge.model_folder.st_layout import (
     layout_files,
     module_config,
     module_config_path,
+    pooling_modes,
     read_entries,
     read_router_config,
     read_settings,
@@ -314,7 +314,7 @@ def read_facts(checkpoint: Checkpoint) -> dict[_FactId, Fact]:
 
 
 def _read_modules(checkpoint: Checkpoint) -> Iterator[Fact]:
-    """Yield the options of each module, by classic names, and its extra keys in modules.json."""
+    """Yield the options of each module, and its extra keys in modules.json."""
     for number, module in enumerate(checkpoint.chain):
         path = module_config_path(checkpoint.folder, module)
         if module.path and not (module.kind.endswith("Transformer") or module.kind in ROUTERS):
@@ -420,9 +420,13 @@ def _read_labels(checkpoint: Checkpoint) -> Iterator[Fact]:
         name = str(activation).rpartition(".")[2]
         written = {"sentence_transformers": {**block, "activation_fn": str(activation)}}
         yield Fact("activation_fn", name, "labels", written=written)
-    for fault in label_faults(config):
-        raise CheckpointError(f"{checkpoint.trunk / 'config.json'}: {fault}; get the file again")
     labels = config.get("id2label")
+    for key in labels if isinstance(labels, dict) else ():
+        if not str(key).isdecimal():
+            raise CheckpointError(
+                f"{checkpoint.trunk / 'config.json'}: id2label has the key '{key}', which is no number of an "
+                "output; get the file again"
+            )
     if isinstance(labels, dict) and not all(str(v).startswith("LABEL_") for v in labels.values()):
         numbers = {label: int(number) for number, label in labels.items()}
         yield Fact("id2label", labels, "labels", written={"id2label": labels, "label2id": numbers})

@@ -7,25 +7,17 @@ as the default value of the class of the `model_type`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.classic_names import POOLING, pooling_modes
 from emberge.model_folder.compare_models import trunk_config
-from emberge.model_folder.config_fields import declared_defaults, field_faults, module_faults
+from emberge.model_folder.config_fields import declared_defaults
 from emberge.model_folder.folder_files import read_object_if_any
 from emberge.model_folder.layer_config import LayerConfig
-from emberge.model_folder.st_layout import (
-    ModuleFolder,
-    module_config_path,
-    read_settings,
-    read_trunk_settings,
-    trunk_settings_path,
-)
-from emberge.model_folder.tokenizers import padding_faults, tokenizer_faults
+from emberge.model_folder.st_layout import ModuleFolder, read_settings, read_trunk_settings
+from emberge.model_folder.tokenizers import tokenizer_faults
 from emberge.tensor_names import Names, layer_number
 
 # Modules that may have neither files nor, as packages lose empty folders, a folder.
@@ -39,14 +31,6 @@ _WIDTHS = (
 )
 # Classes whose layers share weights, so that there are fewer tensors than layers.
 _SHARED_LAYERS = frozenset({"albert"})
-# Tensors that have as many rows as a key says, in every class that has tensors of these names.
-_ROWS = {
-    "intermediate_size": re.compile(
-        r"\bintermediate\.dense\.weight$|\bmlp\.(up|gate)_proj\.weight$"
-    ),
-    "max_position_embeddings": re.compile(r"\bembeddings\.position_embeddings\.weight$"),
-    "type_vocab_size": re.compile(r"\btoken_type_embeddings\.weight$"),
-}
 
 
 def template_faults(
@@ -69,13 +53,11 @@ def template_faults(
                 )
         elif fault := _find_missing(template.folder, module):
             yield f"{template.folder / 'modules.json'}: {fault}; get the whole model"
-        else:
-            yield from _check_module_config(template.folder, module)
     if config and _requires_config(template):
         yield from _check_config(template)
     yield from tokenizer_faults(template.tokenizer_folder)
-    yield from padding_faults(template)
     read_settings(template.folder)
+    read_trunk_settings(template.trunk)
 
 
 def _requires_config(template: Checkpoint) -> bool:
@@ -96,8 +78,6 @@ def _check_config(template: Checkpoint) -> Iterator[str]:
     kind = template.config.get("model_type")
     if not isinstance(kind, str) or not kind:
         yield f"{path}: has no model_type, so nothing opens the model; get the file again"
-    for fault in field_faults(template.config):
-        yield f"{path}: {fault}; get the file again"
 
 
 def _find_missing(folder: Path, module: ModuleFolder) -> str | None:
@@ -112,18 +92,6 @@ def _find_missing(folder: Path, module: ModuleFolder) -> str | None:
     ):
         return f"module {module.kind} has no {module.path}/config.json"
     return None
-
-
-def _check_module_config(folder: Path, module: ModuleFolder) -> Iterator[str]:
-    if not module.type.startswith("sentence_transformers."):
-        return
-    path = folder / module_config_path(folder, module)
-    config = read_object_if_any(path)
-    faults = [str(fault) for fault in module_faults(module.kind, config)]
-    if module.kind == "Pooling" and not faults:
-        unknown_modes = [mode for mode in pooling_modes(config) if mode not in POOLING]
-        faults = [f"pooling_mode '{m}' is none of {', '.join(POOLING)}" for m in unknown_modes]
-    yield from (f"{path}: {fault}; get the file again" for fault in faults)
 
 
 def size_faults(template: Checkpoint, names: Names, *, vocabulary: bool = True) -> Iterator[str]:
@@ -151,9 +119,6 @@ def size_faults(template: Checkpoint, names: Names, *, vocabulary: bool = True) 
                 "get the config of these weights"
             )
     yield from _check_layers(path, config, names)
-    yield from _check_rows(path, config, names)
-    yield from _check_lengths(template, names)
-    yield from _number_faults(path, config, vocabulary=vocabulary)
 
 
 def _list_padded_sizes(size: int, config: Mapping[str, Any]) -> tuple[int, int]:
@@ -175,49 +140,3 @@ def _check_layers(path: Path, config: Mapping[str, Any], names: Names) -> Iterat
             f"{path}: {key} is {config[key]:,}, and the weights have {len(layer_numbers):,} layers; "
             "get the whole model, or the config of these weights"
         )
-
-
-def _check_rows(path: Path, config: Mapping[str, Any], names: Names) -> Iterator[str]:
-    for key, pattern in _ROWS.items():
-        size = config.get(key)
-        tensors = (
-            spec
-            for spec in names.specs.values()
-            if pattern.search(spec.name) and len(spec.shape) == 2
-        )
-        wrong = next(
-            (spec for spec in tensors if isinstance(size, int) and spec.shape[0] != size), None
-        )
-        if wrong is not None:
-            yield (
-                f"{path}: {key} is {size:,}, and '{wrong.name}' has {wrong.shape[0]:,} rows; "
-                "get the config of these weights"
-            )
-
-
-def _check_lengths(template: Checkpoint, names: Names) -> Iterator[str]:
-    """Yield a fault if texts may be longer than the position table."""
-    length = read_trunk_settings(template.trunk).get("max_seq_length")
-    pattern = _ROWS["max_position_embeddings"]
-    table = next((one for one in names.specs.values() if pattern.search(one.name)), None)
-    if length is not None and table is not None and length > table.shape[0]:
-        yield (
-            f"{trunk_settings_path(template.trunk)}: max_seq_length is {length:,}, and "
-            f"'{table.name}' has {table.shape[0]:,} positions; write at most that"
-        )
-
-
-def _number_faults(path: Path, config: Mapping[str, Any], *, vocabulary: bool) -> Iterator[str]:
-    """Yield a fault for each number that transformers classes reject."""
-    numbers = {key: value for key, value in config.items() if isinstance(value, int | float)}
-    if {"hidden_size", "num_attention_heads"} <= numbers.keys() and "head_dim" not in config:
-        width, heads = numbers["hidden_size"], numbers["num_attention_heads"]
-        if heads < 1 or width % heads:
-            yield f"{path}: hidden_size {width:,} is no multiple of num_attention_heads {heads:,}"
-    if vocabulary and {"vocab_size", "pad_token_id"} <= numbers.keys():
-        words, pad = numbers["vocab_size"], numbers["pad_token_id"]
-        if not -words <= pad < words:
-            yield f"{path}: pad_token_id is {pad:,}, and there are {words:,} tokens"
-    for key, value in numbers.items():
-        if key.endswith(("dropout", "dropout_prob", "_pdrop")) and not 0 <= value <= 1:
-            yield f"{path}: {key} is {value}; write a share from 0 to 1"

@@ -31,7 +31,7 @@ _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.js
 _OTHER_FORMATS = ("*.model", "*.spm", "*.tiktoken", "*.bpe", "*.codes", "*.vocab", "unigram.json")
 # Files of tokenizers with words.
 _VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", *_OTHER_FORMATS)
-# Classes of tokenizers that have no words and no padding token but those of their files.
+# Classes of tokenizers that have no words but those of their files.
 _GENERIC_CLASSES = (None, "PreTrainedTokenizerFast", "TokenizersBackend")
 # Tokens that a tokenizer inserts into every sequence.
 _INSERTED_TOKENS = ("bos_token", "cls_token", "sep_token", "eos_token", "pad_token", "unk_token")
@@ -196,32 +196,28 @@ def tokenizer_faults(folder: Path) -> Iterator[str]:
     for path in paths:
         if path.is_file():
             try:
-                fault = _find_tokenizer_fault(path)
+                _read_tokenizer_file(path)
             except CheckpointError as error:
-                fault = str(error)
-            if fault is not None:
-                yield fault
+                yield str(error)
 
 
 def _list_vocabularies(folder: Path) -> Iterator[Path]:
     return (path for pattern in _VOCABULARIES for path in folder.glob(pattern))
 
 
-def _find_tokenizer_fault(path: Path) -> str | None:
+def _read_tokenizer_file(path: Path) -> None:
+    """Read a file of a tokenizer.
+
+    Raises:
+        CheckpointError: if it is a pointer or a pipe, no JSON object, or no tokenizer.
+    """
     if path.suffix != ".json":
         open_regular(path).close()
-        return None
-    if path.name != "tokenizer.json":
-        content = read_object(path)
-        return _find_token_fault(path, content) if path.name in _TOKEN_FILES else None
-    status = path.stat()
-    tokenizer = _load_tokenizer_json(path, status.st_ino, status.st_size, status.st_mtime_ns)
-    rows = trunk_config(read_object_if_any(path.with_name("config.json"))).get("vocab_size")
-    pad = _read_padding_token(path.parent)
-    is_full = isinstance(rows, int) and tokenizer.get_vocab_size() >= rows
-    if pad is not None and is_full and tokenizer.token_to_id(pad) is None:
-        return f"{path}: does not know the pad_token '{pad}'; get the tokenizer again"
-    return None
+    elif path.name != "tokenizer.json":
+        read_object(path)
+    else:
+        status = path.stat()
+        _load_tokenizer_json(path, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 @functools.lru_cache(4)
@@ -238,44 +234,3 @@ def _load_tokenizer_json(path: Path, *_stamp: int) -> Any:
         return Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises Exception itself
         raise CheckpointError(f"{path}: is no tokenizer: {error}; get it again") from error
-
-
-def _find_token_fault(path: Path, content: Mapping[str, Any]) -> str | None:
-    if not isinstance(content.get("tokenizer_class"), str | None):
-        return f"{path}: tokenizer_class is not the name of a class; get the file again"
-    for name, value in content.items():
-        listed = name.endswith("special_tokens") and isinstance(value, list)
-        flag = name.startswith("add_") or not name.endswith("_token") or value is None
-        tokens = value if listed else [] if flag else [value]
-        if not all(map(_is_token, tokens)):
-            return (
-                f"{path}: {name} is neither text nor an object with text as content; "
-                "get the file again"
-            )
-    return None
-
-
-def _is_token(token: Any) -> bool:
-    return isinstance(token.get("content") if isinstance(token, dict) else token, str)
-
-
-def padding_faults(template: Checkpoint) -> Iterator[str]:
-    """Yield a fault if an embedder's tokenizer cannot pad the texts of a batch to one length."""
-    folder = template.tokenizer_folder
-    path = folder / "tokenizer_config.json"
-    if not (template.modules and path.is_file() and (folder / "tokenizer.json").is_file()):
-        return
-    named = read_object(path).get("tokenizer_class") not in _GENERIC_CLASSES
-    if not named and _read_padding_token(folder) is None:
-        yield (
-            f"{path}: names no pad_token, without which texts of different lengths cannot be embedded "
-            "together; get the file again"
-        )
-
-
-def _read_padding_token(folder: Path) -> str | None:
-    """Return the token that the files of a tokenizer name for padding."""
-    tokens = (read_object_if_any(folder / name).get("pad_token") for name in _TOKEN_FILES)
-    token = next((one for one in tokens if one is not None), None)
-    content = token.get("content") if isinstance(token, dict) else token
-    return content if isinstance(content, str) else None

@@ -19,14 +19,6 @@ from tests.support.whole import TEXTS, embed, files, forward, merge, tensors
 
 # What a result has of its own instead of its parent's.
 OURS = {"README.md", "artifact.json"}
-# The classic words, which older releases read too, where all modules have them.
-CLASSIC = {
-    "splade": {"modules.json", "sentence_bert_config.json", "1_SpladePooling/config.json"},
-    "projected": {
-        *("modules.json", "sentence_bert_config.json", "1_Pooling/config.json"),
-        *("2_Dense/config.json", "4_Dense/config.json"),
-    },
-}
 PAIRS = [(TEXTS[0], TEXTS[1]), (TEXTS[2], TEXTS[0])]
 
 
@@ -86,7 +78,7 @@ def test_two_copies_come_out_as_what_they_were_and_two_models_as_their_mean(
         for name in set(before) - OURS
         if before[name] != after[name] and not name.endswith(".safetensors")
     }
-    assert changed == CLASSIC.get(kind, set())
+    assert changed == set()
     first, second, copied = tensors(one), tensors(two), tensors(out)
     assert copied.keys() == first.keys()
     assert all(torch.equal(copied[name], tensor) for name, tensor in first.items())

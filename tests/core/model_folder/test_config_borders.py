@@ -19,19 +19,18 @@ from emberge.model_folder import (
     is_causal,
     read_modules,
     read_settings,
-    read_trunk_settings,
     rope_options,
     size_faults,
     with_attention,
 )
-from emberge.model_folder.classic_names import classic_module, find_new_type, pooling_modes
+from emberge.model_folder.config_fields import declared_defaults
+from emberge.model_folder.st_layout import pooling_modes
 
 from tests.support.model_headers import write_hole
 
 CONFIG = {"model_type": "acme", "vocab_size": 10, "hidden_size": 4, "num_hidden_layers": 2}
 SHAPES = {
     "embeddings.word_embeddings.weight": (10, 4),
-    "embeddings.position_embeddings.weight": (8, 4),
     "encoder.layer.0.intermediate.dense.weight": (6, 4),
     "encoder.layer.1.intermediate.dense.weight": (6, 4),
 }
@@ -45,45 +44,21 @@ SHAPES = {
         ({"vocab_size": 9, "pad_vocab_size_multiple": 5}, None),
         ({"vocab_size": 10, "pad_vocab_size_multiple": 4}, None),
         ({"vocab_size": 9, "pad_vocab_size_multiple": 0}, "vocab_size is 9"),
-        ({"pad_token_id": 9}, None),
-        ({"pad_token_id": 10}, "pad_token_id is 10, and there are 10 tokens"),
-        ({"pad_token_id": -10}, None),
-        ({"pad_token_id": -11}, "pad_token_id is -11, and there are 10 tokens"),
         ({"hidden_size": 5}, "hidden_size is 5, and the rows of"),
         ({"hidden_size": 5, "embedding_size": 4}, None),
         ({"num_hidden_layers": 1}, None),
         ({"num_hidden_layers": 3}, "num_hidden_layers is 3, and the weights have 2 layers"),
         ({"num_hidden_layers": 3, "model_type": "albert"}, None),
-        ({"intermediate_size": 6, "max_position_embeddings": 8}, None),
-        ({"intermediate_size": 7}, "intermediate_size is 7, and 'encoder.layer.0"),
-        ({"max_position_embeddings": 9}, "max_position_embeddings is 9, and"),
-        ({"num_attention_heads": 4}, None),
-        ({"num_attention_heads": 3}, "hidden_size 4 is no multiple of num_attention_heads 3"),
-        ({"num_attention_heads": 3, "head_dim": 2}, None),
-        ({"num_attention_heads": 0}, "no multiple of num_attention_heads 0"),
-        ({"attention_dropout": 1.0, "hidden_dropout_prob": 0}, None),
-        ({"attention_dropout": 1.5}, "attention_dropout is 1.5; write a share from 0 to 1"),
-        ({"resid_pdrop": -0.1}, "resid_pdrop is -0.1"),
     ],
 )
 def test_sizes_are_of_the_tensors(
     config: dict[str, Any], fault: str | None, tmp_path: Path
 ) -> None:
     checkpoint = folder_of(tmp_path, {**CONFIG, **config}, SHAPES)
-    own = config.get("model_type") == "albert"
-    found = [one for one in size_faults(checkpoint, checkpoint.names) if not own or "layers" in one]
-    assert [str(fault) in one for one in found] == [True] * (fault is not None), found
-    if fault and fault.startswith(("vocab_size", "pad_token_id")):
-        assert list(size_faults(checkpoint, checkpoint.names, vocabulary=False)) == []
-
-
-@pytest.mark.parametrize("length", [1, 8, 9, 2**31 - 1])
-def test_texts_are_no_longer_than_the_table_of_positions(length: int, tmp_path: Path) -> None:
-    (tmp_path / "sentence_roberta_config.json").write_text(json.dumps({"max_seq_length": length}))
-    assert read_trunk_settings(tmp_path) == {"max_seq_length": length}
-    checkpoint = folder_of(tmp_path, CONFIG, SHAPES)
     found = list(size_faults(checkpoint, checkpoint.names))
-    assert [f"max_seq_length is {length:,}, and" in one for one in found] == [True] * (length > 8)
+    assert [str(fault) in one for one in found] == [True] * (fault is not None), found
+    if fault and fault.startswith("vocab_size"):
+        assert list(size_faults(checkpoint, checkpoint.names, vocabulary=False)) == []
 
 
 @pytest.mark.parametrize(
@@ -198,49 +173,12 @@ def test_each_class_has_its_own_switch_of_attention() -> None:
             with_attention(config, "bidirectional")
 
 
-NEW = "sentence_transformers.base.modules."
-CLASSIC = "sentence_transformers.models."
-
-
-@pytest.mark.parametrize(
-    ("kind", "config", "classic"),
-    [
-        ("Dense", {"in_features": 2, "use_residual": False}, {"in_features": 2}),
-        ("Dense", {"use_residual": True}, None),
-        ("Dense", {"module_input_name": "token_embeddings"}, None),
-        ("Normalize", {"module_output_name": "sentence_embedding"}, ...),
-        ("Normalize", {"module_output_name": "token_embeddings"}, None),
-        ("CNN", {"in_embedding_dimension": 2}, {"in_word_embedding_dimension": 2}),
-        ("Pooling", {"pooling_mode": "median"}, None),
-        ("Pooling", {"pooling_mode": "mean", "prompt_length": 3}, None),
-        ("OfNextYear", {}, None),
-        ("Transformer", {"max_seq_length": 8}, {"max_seq_length": 8}),
-        ("Transformer", {"transformer_task": "sequence-classification"}, None),
-        (
-            "Transformer",
-            {"transformer_task": "feature-extraction", "max_seq_length": 8, "model_args": None},
-            {"do_lower_case": False, "max_seq_length": 8},
-        ),
-        ("Transformer", {"module_output_name": "sentence_embedding"}, None),
-    ],
-)
-def test_modules_have_classic_names_if_old_releases_did_so(
-    kind: str, config: dict[str, Any], classic: Any
-) -> None:
-    found = classic_module(f"{NEW}{kind.lower()}.{kind}", config)
-    wanted = None if classic is None else (CLASSIC + kind, config if classic is ... else classic)
-    assert found == wanted
-    assert classic_module(f"acme.{kind}", config) == (f"acme.{kind}", config)
-
-
 def test_pooling_has_one_word_for_the_words_and_flags_of_all_releases() -> None:
     assert pooling_modes({}) == ("mean",)
     assert pooling_modes({"pooling_mode": "lasttoken"}) == ("last",)
     assert pooling_modes({"pooling_mode": ["max", "median"]}) == ("max", "median")
     flags = {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
     assert pooling_modes(flags) == ("cls",)
-    assert find_new_type("x.Dense") == f"{NEW}dense.Dense"
-    assert find_new_type("x.LayerNorm") == "x.LayerNorm"
 
 
 def folder_of(root: Path, config: Mapping[str, Any], shapes: Mapping[str, Any]) -> Checkpoint:
@@ -298,3 +236,17 @@ def test_parameters_are_counted_without_the_head(kind: str, tmp_path: Path) -> N
 )
 def test_the_number_of_experts_has_several_names(config: dict[str, Any], experts: int) -> None:
     assert expert_count(config) == experts
+
+
+@pytest.mark.parametrize("kind", ["bert", "xlm-roberta", "modernbert", "qwen3", "t5"])
+def test_defaults_are_those_of_the_class(kind: str) -> None:
+    stock, found = transformers.CONFIG_MAPPING[kind](), declared_defaults(kind)
+    assert "vocab_size" in found
+    assert {name: getattr(stock, name) for name in found if name in stock.to_dict()} == {
+        name: value for name, value in found.items() if name in stock.to_dict()
+    }
+
+
+@pytest.mark.parametrize("kind", ["no_such_type", "../bert", "", None, 3])
+def test_a_class_that_is_not_known_has_no_defaults(kind: Any) -> None:
+    assert declared_defaults(kind) == {}

@@ -133,19 +133,27 @@ def test_modules_in_folders_of_other_names_are_found_by_kind(tmp_path: Path) -> 
     assert all(torch.equal(t, tensors(out)[n]) for n, t in tensors(usual).items())
 
 
-def test_classic_and_new_words_for_modules_are_alike(tmp_path: Path) -> None:
+def test_words_of_all_releases_for_modules_are_alike(tmp_path: Path) -> None:
     new = tiny.projected(tmp_path / "new")
-    twin = shutil.copytree(new, tmp_path / "twin")
-    classic = merge(tmp_path / "classic", new, twin)
-    types = [m["type"] for m in json.loads((classic / "modules.json").read_text())]
-    assert {t.rpartition(".")[0] for t in types} == {"sentence_transformers.models"}
-    assert not problems(new, classic)
-    assert not problems(classic, new)
-    # What older releases cannot do stays in the words of the newer.
-    for folder in (new, twin):
-        edit(folder, "4_Dense/config.json", use_residual=True)
-    kept = merge(tmp_path / "kept", new, twin)
-    assert (kept / "modules.json").read_bytes() == (new / "modules.json").read_bytes()
+    old = Path(shutil.copytree(new, tmp_path / "old"))
+    listed = json.loads((old / "modules.json").read_text())
+    for module in listed:
+        module["type"] = "sentence_transformers.models." + module["type"].rpartition(".")[2]
+    (old / "modules.json").write_text(json.dumps(listed))
+    for name in ("2_Dense", "4_Dense"):
+        path = old / name / "config.json"
+        config = json.loads(path.read_text())
+        for key in ("module_input_name", "module_output_name", "use_residual"):
+            config.pop(key, None)
+        path.write_text(json.dumps(config))
+    flags = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True}
+    (old / "1_Pooling" / "config.json").write_text(json.dumps(flags))
+    for one, other in ((new, old), (old, new)):
+        assert not problems(one, other)
+        out = merge(tmp_path / f"of {one.name}", one, other)
+        assert (out / "modules.json").read_bytes() == (one / "modules.json").read_bytes()
+    edit(new, "4_Dense/config.json", use_residual=True)
+    assert "Dense's use_residual" in "".join(plan(new, old).warnings)
 
 
 def test_arguments_of_a_module_are_kept(bert: Path, tmp_path: Path) -> None:

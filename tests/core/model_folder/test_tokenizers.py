@@ -18,8 +18,6 @@ from emberge.model_folder import (
     read_tokenizer_json,
     require_vocabulary,
     split_merge,
-    template_faults,
-    tokenizer_faults,
     with_mask_token,
 )
 
@@ -142,45 +140,3 @@ def test_parts_of_tokenizers_are_read_in_each_form(tmp_path: Path) -> None:
         "tokenizer_config.json": {"mask_token": "x"},
         "special_tokens_map.json": {"mask_token": "x", "pad_token": "p"},
     }
-
-
-@pytest.mark.parametrize(("rows", "faulty"), [(2, True), (1, True), (3, False), (None, False)])
-def test_padding_needs_a_word_or_a_free_row(rows: int | None, faulty: bool, tmp_path: Path) -> None:
-    words = {"type": "WordLevel", "vocab": {"a": 0, "b": 1}, "unk_token": "a"}
-    written(tmp_path / "tokenizer.json", {"model": words, "added_tokens": []})
-    written(tmp_path / "config.json", {"vocab_size": rows})
-    written(tmp_path / "tokenizer_config.json", {"pad_token": {"content": "[PAD]"}})
-    assert ["does not know the pad_token '[PAD]'" in f for f in tokenizer_faults(tmp_path)] == (
-        [True] * faulty
-    )
-    written(tmp_path / "special_tokens_map.json", {"pad_token": "[PAD]"})
-    written(tmp_path / "tokenizer_config.json", {"pad_token": "b"})
-    assert list(tokenizer_faults(tmp_path)) == [], "the config comes first"
-
-
-@pytest.mark.parametrize(
-    ("config", "fault"),
-    [
-        ({"tokenizer_class": 3}, "tokenizer_class is not the name of a class"),
-        ({"cls_token": 3}, "cls_token is neither text nor an object"),
-        ({"additional_special_tokens": ["a", 3]}, "additional_special_tokens is neither"),
-        ({"cls_token": None, "add_bos_token": True, "extra_special_tokens": {"a": 3}}, None),
-    ],
-)
-def test_tokens_are_texts(config: dict[str, Any], fault: str | None, tmp_path: Path) -> None:
-    (tmp_path / "vocab.txt").touch()
-    written(tmp_path / "tokenizer_config.json", config)
-    found = list(tokenizer_faults(tmp_path))
-    assert [str(fault) in one for one in found] == [True] * (fault is not None)
-
-
-def test_an_embedder_needs_a_padding_token_unless_its_class_has_one(tmp_path: Path) -> None:
-    module = {"name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
-    written(tmp_path / "modules.json", [module])
-    written(tmp_path / "config.json", {"model_type": "acme"})
-    words = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}
-    written(tmp_path / "tokenizer.json", {"model": words, "added_tokens": []})
-    for kind, count in ((None, 1), ("PreTrainedTokenizerFast", 1), ("BertTokenizer", 0)):
-        written(tmp_path / "tokenizer_config.json", {"tokenizer_class": kind})
-        found = [one for one in template_faults(Checkpoint(tmp_path)) if "no pad_token" in one]
-        assert len(found) == count
