@@ -6,15 +6,15 @@ import functools
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge.errors import CheckpointError
-from emberge.files import JSON_LIMIT, read_regular
 from emberge.model_folder.folder_files import (
     TOKENIZER_FILES,
+    read_json,
     read_object,
     read_object_if_any,
     real_file,
@@ -30,7 +30,6 @@ from emberge.tensor_files import (
     WEIGHTS,
     RemoteFile,
     TensorSpec,
-    parse_json,
     read_header,
 )
 from emberge.tensor_names import TIED, Names
@@ -52,6 +51,20 @@ _EXPORT_PATTERNS = (
 )
 # Bytes compared in each of as many places of two tensors that may be copies.
 _SAMPLED_BYTES, _SAMPLES = 4096, 64
+# Parts of the names of tensors that quantisations put beside weights or in their place.
+_QUANTISED_PARTS = frozenset(
+    {
+        *(
+            "qweight",
+            "qzeros",
+            "weight_packed",
+            "weight_scale",
+            "weight_scale_inv",
+            "weight_scale_2",
+        ),
+        *("weight_zero_point", "absmax", "quant_map", "quant_state", "SCB"),
+    }
+)
 _HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
 _TOKENIZERS = tuple(name for name in TOKENIZER_FILES if not name.startswith("chat_template"))
 _OTHER_TOKENIZERS = (
@@ -202,11 +215,10 @@ class Checkpoint:
 
     @functools.cached_property
     def specs(self) -> Mapping[str, TensorSpec]:
-        """Every tensor by name, from headers; eight-bit weights are already multiplied by their scales.
+        """Every tensor by name, from headers.
 
         Raises:
-            CheckpointError: if weight files are missing, pickled, truncated or inconsistent, or quantised in
-                another way.
+            CheckpointError: if weight files are missing, pickled, truncated, inconsistent or quantised.
         """
         spec_by_name: dict[str, TensorSpec] = {}
         if not self._is_bag_of_words():
@@ -217,11 +229,8 @@ class Checkpoint:
         for module in self.chain:
             if module.path and not _list_weight_files(self.folder / module.path):
                 _refuse_pickle(self.folder, self.folder / module.path)
-        if not _can_be_quantised(spec_by_name.values(), self.config):
-            return spec_by_name
-        from emberge.tensor_files import dequantised
-
-        return dequantised(spec_by_name, self.config, self.folder)
+        _refuse_quantised(self.folder, spec_by_name, self.config)
+        return spec_by_name
 
     def read_modules(self) -> dict[str, TensorSpec]:
         """Return the tensors of the modules after the trunk, by name, from headers.
@@ -318,12 +327,21 @@ class Checkpoint:
         return specs
 
 
-def _can_be_quantised(specs: Iterable[TensorSpec], config: Mapping[str, Any]) -> bool:
-    """Return whether weights may be quantised, by the config or a dtype that is neither float nor index."""
-    is_declared = any(config.get(key) for key in ("quantization_config", "compression_config"))
-    return is_declared or not all(
-        spec.mergeable or spec.dtype in ("int64", "bool") for spec in specs
+def _refuse_quantised(
+    folder: Path, specs: Mapping[str, TensorSpec], config: Mapping[str, Any]
+) -> None:
+    scheme = config.get("quantization_config") or config.get("compression_config")
+    signs = [str(scheme.get("quant_method", "unknown"))] if isinstance(scheme, Mapping) else []
+    signs += (
+        f"'{name}' of {spec.dtype}"
+        for name, spec in specs.items()
+        if spec.dtype.startswith("float8") or not _QUANTISED_PARTS.isdisjoint(name.split("."))
     )
+    if signs:
+        raise CheckpointError(
+            f"{folder}: its weights are quantised ({signs[0]}), and are not read; get the model in float32, "
+            "bfloat16 or float16"
+        )
 
 
 def _require_distinct(name: str, spec: TensorSpec, others: Mapping[str, TensorSpec]) -> None:
@@ -354,10 +372,7 @@ def _list_weight_files(folder: Path) -> list[Path]:
 
 
 def _read_weight_map(index: Path) -> dict[str, str]:
-    try:
-        content = parse_json(read_regular(index, limit=JSON_LIMIT))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{index}: cannot be read as JSON ({error}); get it again") from None
+    content = read_json(index)
     weights = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(weights, dict) or not all(isinstance(v, str) for v in weights.values()):
         raise CheckpointError(f"{index}: has no weight_map of tensors to files; get it again")

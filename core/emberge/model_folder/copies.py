@@ -58,7 +58,6 @@ _BAG_OF_WORDS_FILES = (
     "added_tokens.json",
     "special_tokens_map.json",
 )
-_QUANTISED = ("quantization_config", "compression_config")
 _SHOWN_NAMES = 3
 
 
@@ -332,8 +331,7 @@ def _set_dtype(config: dict[str, Any], dtype: str) -> dict[str, Any]:
     changed = {**config, "torch_dtype" if has_old_key else "dtype": dtype}
     if has_old_key and "dtype" in config:
         changed["dtype"] = dtype
-    # New weights are never quantised, whatever the template's are.
-    return {key: value for key, value in changed.items() if key not in _QUANTISED}
+    return changed
 
 
 def origin_line(template: Checkpoint) -> str:

@@ -5,7 +5,6 @@ from .content_hashes import contents_of as contents_of
 from .content_hashes import noting_contents as noting_contents
 from .derived_tensor import DerivedTensor as DerivedTensor
 from .derived_tensor import RowReader as RowReader
-from .fp8 import dequantised as dequantised
 from .pickles import convert_pickles as convert_pickles
 from .remote_file import SCHEMES as SCHEMES
 from .remote_file import RemoteFile as RemoteFile
@@ -15,7 +14,6 @@ from .safetensors_header import TensorSpec as TensorSpec
 from .safetensors_header import encode_header as encode_header
 from .safetensors_header import header_texts as header_texts
 from .safetensors_header import main_dtype as main_dtype
-from .safetensors_header import parse_json as parse_json
 from .safetensors_header import read_header as read_header
 from .safetensors_header import read_provenance as read_provenance
 from .safetensors_header import versions as versions

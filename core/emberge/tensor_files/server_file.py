@@ -21,7 +21,11 @@ from emberge.errors import CheckpointError
 from emberge.files import JSON_LIMIT, require_space, writing
 from emberge.hashes import sha256_of
 from emberge.tensor_files.remote_file import RemoteFile, is_address, require_scheme, server_cache
-from emberge.tensor_files.safetensors_header import header_size, parse_header
+from emberge.tensor_files.safetensors_header import (
+    header_size,
+    read_header,
+    require_sound_header,
+)
 from emberge.wording import human_size
 
 T = TypeVar("T")
@@ -195,7 +199,7 @@ class ServerFile:
         """
         opening = self.read(0, min(8, self.size))
         header = opening + self.read(8, header_size(self.url, opening, self.size))
-        parse_header(self.url, header, self.size)  # what is kept is not asked for again
+        require_sound_header(self.url, header, self.size)
         return RemoteFile(self.url, self.size, self.version, self.sha256, header)
 
     def read_json(self) -> Any:
@@ -239,10 +243,7 @@ class ServerFile:
         if copy.suffix == ".json":
             _parse_json(self.url, copy.read_bytes())
         elif copy.suffix == ".safetensors":
-            with copy.open("rb") as file:
-                opening = file.read(8)
-                header = file.read(header_size(self.url, opening, self.size) - 8)
-            parse_header(self.url, opening + header, self.size)
+            read_header(copy)
 
     def require_unchanged(self) -> None:
         """Require that the file on the server has not changed.

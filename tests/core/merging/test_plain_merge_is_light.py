@@ -39,7 +39,6 @@ FEATURES = (
     "emberge.merging.statistics_file",
     "emberge.merging.tokens",
     "emberge.merging.loadable_models",
-    "emberge.tensor_files.fp8",
     "emberge_report.figures",
     "emberge_report.report_data",
 )
