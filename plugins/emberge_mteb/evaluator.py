@@ -35,7 +35,7 @@ from emberge.model_folder import TextLimit
 
 from emberge_mteb.hub_tasks import check_domains, show_domains
 from emberge_mteb.kind_search import find_untrained, kind_faults
-from emberge_mteb.loading import ModelLoader, TaskProgress
+from emberge_mteb.loading import ModelLoader
 from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, local_sets, pick_sets
 from emberge_mteb.task_media import (
     find_first_tasks,
@@ -50,8 +50,8 @@ class _Source:
     """Task that can be scored: its facts, and a function that returns a new, loaded task object."""
 
     info: TaskInfo
-    make: Callable[[], tuple[Any, int]]
-    """Function that returns (the mteb task, the approximate number of texts that it embeds)."""
+    make: Callable[[], Any]
+    """Function that returns the mteb task."""
     texts: Callable[[], Iterator[tuple[Side, str]]]
     """Function that returns the texts of the task's test data."""
     asked: Mapping[str, str]
@@ -148,9 +148,7 @@ class Mteb(Evaluator):
     def _check_named(self, context: Preflight) -> Iterator[Problem]:
         from emberge_mteb.hub_tasks import cached, find_unknown, hub_tasks
 
-        faults = [
-            f"mteb has no task '{name}'{hint}" for name, hint in find_unknown(self.tasks).items()
-        ]
+        faults = list(find_unknown(self.tasks))
         yield from (context.problem(fault, "tasks") for fault in faults)
         if faults:
             return
@@ -251,7 +249,6 @@ class Mteb(Evaluator):
         if self.backbone is None:
             raise RecipeError("evaluator 'mteb' needs a backbone, such as text_encoder")
         sources = {source.info.name: source for source in self._list_sources(workspace)}
-        progress = TaskProgress(workspace)
         for fault in self._find_kind_faults(tasks):
             raise DataError(f"{model.name}: {fault}")
         with tempfile.TemporaryDirectory(prefix="emberge-mteb-") as media:
@@ -260,7 +257,6 @@ class Mteb(Evaluator):
                 model=model,
                 backbone=self.backbone,
                 workspace=workspace,
-                progress=progress,
                 media=Path(media) / "task",
                 prompt=self.prompt,
                 max_length=self.max_length,
@@ -276,9 +272,8 @@ class Mteb(Evaluator):
                 source = sources[task.plain_name]
                 with workspace.part("task", number, len(tasks), task.name):
                     with silence_mteb():
-                        mteb_task, texts = source.make()
+                        mteb_task = source.make()
                         scored_model.prepare(source.asked, task.size)
-                    progress.begin(texts)
                     score, units, tied, result = score_task(mteb_task, scored_model)
                 if not math.isfinite(score):
                     workspace.warn(
@@ -321,16 +316,15 @@ class Mteb(Evaluator):
         return sources
 
     def _build_local_source(self, local: LocalSet, workspace: Workspace) -> _Source:
-        from emberge_mteb.local_tasks import count_texts, local_task
+        from emberge_mteb.local_tasks import local_task
 
         fingerprint = self._hash_task(local.fingerprint)
         info = _build_local_info(local.set, local.split)
 
-        def make() -> tuple[Any, int]:
-            data = local.load(workspace.readers)
+        def make() -> Any:
             named = replace(local.set, name=info.name)
-            task = local_task(named, data, split=local.split, revision=fingerprint)
-            return task, count_texts(data)
+            data = local.load(workspace.readers)
+            return local_task(named, data, split=local.split, revision=fingerprint)
 
         info = replace(info, note=local.limits.note, fingerprint=fingerprint)
         asked = {"instruction": local.set.instruction, "prompt": local.set.prompt}
@@ -339,9 +333,9 @@ class Mteb(Evaluator):
     def _build_named_source(self, task: Any, in_domain: Collection[str]) -> _Source:
         from emberge_mteb.hub_tasks import instruction_of, load_task, read_task_texts
 
-        def make() -> tuple[Any, int]:
+        def make() -> Any:
             load_task(task)
-            return task, 0
+            return task
 
         def texts() -> Iterator[tuple[Side, str]]:
             load_task(task)

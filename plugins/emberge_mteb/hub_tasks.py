@@ -48,11 +48,11 @@ def hub_tasks(
         tasks = (
             [copy.deepcopy(task) for task in _pin_revision(benchmark, only)] if benchmark else []
         )
+        for problem in find_unknown(names):
+            raise DataError(problem)
         for name in names:
             try:
                 tasks.append(mteb.get_task(name, languages=list(languages) or None))
-            except KeyError as error:
-                raise DataError(f"mteb has no task '{name}'{_suggest_tasks(name)}") from error
             except ValueError as error:
                 raise DataError(f"mteb task '{name}': {error}") from error
     for task in tasks:
@@ -85,20 +85,19 @@ def _pin_revision(benchmark: str, only: Sequence[str]) -> list[Any]:
     return [tasks[name] for name in only or tasks]
 
 
-def find_unknown(names: Sequence[str]) -> dict[str, str]:
-    """Return the names that mteb does not have, each with a hint at similar ones."""
+def find_unknown(names: Sequence[str]) -> Iterator[str]:
+    """Yield a problem for each name of a task that mteb does not have, with a hint at a similar one."""
     import mteb
 
-    from emberge_mteb.scoring import silence_mteb
-
-    hint_by_name: dict[str, str] = {}
-    with silence_mteb():
-        for name in names:
-            try:
-                mteb.get_task(name)
-            except KeyError:
-                hint_by_name[name] = _suggest_tasks(name)
-    return hint_by_name
+    for name in names:
+        try:
+            mteb.get_task(name)
+        except KeyError:
+            tasks = mteb.get_tasks(
+                modalities=["text"], exclusive_modality_filter=True, exclude_superseded=False
+            )
+            hint = suggest(name, (task.metadata.name for task in tasks))
+            yield f"mteb has no task '{name}'{hint}"
 
 
 def kind_of(task: Any) -> str:
@@ -176,16 +175,6 @@ def load_task(task: Any) -> None:
         ) from error
 
 
-def _suggest_tasks(name: str) -> str:
-    """Return `"; did you mean 'X'?"` for mteb's tasks of text, or nothing."""
-    import mteb
-
-    tasks = mteb.get_tasks(
-        modalities=["text"], exclusive_modality_filter=True, exclude_superseded=False
-    )
-    return suggest(name, (task.metadata.name for task in tasks))
-
-
 def check_domains(trained_on: Sequence[DataEntry], context: Preflight) -> Iterator[Problem]:
     """Yield problems of catalogues, and with in-domain tasks that mteb does not have."""
     try:
@@ -193,8 +182,8 @@ def check_domains(trained_on: Sequence[DataEntry], context: Preflight) -> Iterat
     except DataError as error:
         yield context.problem(str(error), "in_domain_of")
         return
-    for name, hint in (find_unknown(names) if names else {}).items():
-        yield context.problem(f"mteb has no task '{name}'{hint}", "in_domain_of")
+    for problem in find_unknown([*names]) if names else ():
+        yield context.problem(problem, "in_domain_of")
 
 
 def show_domains(trained_on: Sequence[DataEntry], names: Sequence[str], context: Preflight) -> None:

@@ -107,7 +107,6 @@ class KindSearch:
             block = self._corpus.select(range(start, min(start + size, len(self._corpus))))
             texts = self._texts.read(load_batches(block, "document", task_metadata))
             scores = self._search.score(asked, texts, prompt=document_prompt)
-            self._texts.count(len(texts))
             best.add(list(block["id"]), scores)
         self._corpus = None
         return best.hits()
@@ -176,6 +175,4 @@ class Reranker:
     def predict(self, inputs1: Any, inputs2: Any, *, task_metadata: Any, **_: Any) -> Scores:
         """Return the scores [n] of queries with documents, of two loaders of equal length."""
         queries, documents = self._texts.read(inputs1), self._texts.read(inputs2)
-        scores = self._score_pairs(queries, documents, self._texts.prompt("query", task_metadata))
-        self._texts.count(2 * len(scores))
-        return scores
+        return self._score_pairs(queries, documents, self._texts.prompt("query", task_metadata))

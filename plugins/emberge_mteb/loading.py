@@ -18,32 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class TaskProgress:
-    """Progress of a running task by the texts that it has embedded so far."""
-
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace = workspace
-        self._texts = self._embedded = 0
-
-    def begin(self, texts: int) -> None:
-        """Start a task that embeds about `texts` texts; 0 if the number is unknown."""
-        self._texts, self._embedded = texts, 0
-
-    def embedding(self, done: int, total: int, unit: str = "texts") -> None:
-        """Add texts that the running call has embedded so far."""
-        self._report_share(done)
-
-    def embedded(self, texts: int) -> None:
-        """Add a finished call that embedded so many texts."""
-        self._embedded += texts
-        self._report_share(0)
-
-    def _report_share(self, more: int) -> None:
-        # After the last text, the task is still to be scored.
-        share = min(1.0, (self._embedded + more) / self._texts) if self._texts else 0.0
-        self._workspace.progress(0.95 * share, 1)
-
-
 @dataclass(frozen=True, kw_only=True)
 class ModelLoader:
     """Loader of one model; media of tasks are kept below `media`."""
@@ -51,7 +25,6 @@ class ModelLoader:
     model: Model
     backbone: Backbone
     workspace: Workspace
-    progress: TaskProgress
     media: Path
     prompt: str | None
     max_length: int | None
@@ -86,7 +59,7 @@ class ModelLoader:
         own_prompts = dict(encoder.prompts)
         default_prompt = own_prompts.get(settings.get("default_prompt_name") or "", "")
         prompts = Prompts(self.prompt, own_prompts, default_prompt)
-        texts = TaskTexts(prompts, self.progress.embedded, self.media)
+        texts = TaskTexts(prompts, self.media)
         if encoder.similarity.kind == "pair_score":
             return Reranker(self._score_pairs(encoder), texts, **names)
         embedder = self._build_embedder(encoder)
@@ -106,9 +79,8 @@ class ModelLoader:
 
         return TextEmbedder(
             encoder,
-            store=self.workspace.store,
             token_budget=self.token_budget,
-            progress=self.progress.embedding,
+            progress=self.workspace.progress,
             model=self.model.name,
         )
 
@@ -125,7 +97,7 @@ class ModelLoader:
             encoder,
             model=f"{self.model.fingerprint} {self.backbone!r}{computed}",
             token_budget=self.token_budget,
-            progress=self.progress.embedding,
+            progress=self.workspace.progress,
             name=self.model.name,
         )
         return lambda queries, documents, prompt: scores.embed_pairs(

@@ -47,26 +47,6 @@ _MEDIA_TYPES: Mapping[TaskKind, str] = {
     "retrieval": "Any2AnyRetrieval",
     "reranking": "Any2AnyReranking",
 }
-_LANGUAGES = {
-    "ar": "ara-Arab",
-    "code": "python-Code",
-    "de": "deu-Latn",
-    "en": "eng-Latn",
-    "es": "spa-Latn",
-    "fr": "fra-Latn",
-    "hi": "hin-Deva",
-    "it": "ita-Latn",
-    "ja": "jpn-Jpan",
-    "ko": "kor-Hang",
-    "nl": "nld-Latn",
-    "pl": "pol-Latn",
-    "pt": "por-Latn",
-    "python": "python-Code",
-    "ru": "rus-Cyrl",
-    "tr": "tur-Latn",
-    "vi": "vie-Latn",
-    "zh": "zho-Hans",
-}
 
 
 def choose_main_metric(one: EvalSet) -> str:
@@ -74,23 +54,6 @@ def choose_main_metric(one: EvalSet) -> str:
     if one.metric is None:
         return METRICS[one.task]
     return _PLAIN_WORDS.get(one.metric, one.metric)
-
-
-def count_texts(data: EvalData) -> int:
-    """Return the approximate number of texts that a model embeds for the set."""
-    match data:
-        case RetrievalData():
-            return len(data.corpus) + len(data.queries)
-        case PairData():
-            return 2 * len(data.scores)
-        case ClassificationData():
-            return len(data.train_texts) + len(data.test_texts)
-        case ClusteringData():
-            return len(data.texts)
-        case RerankingData():
-            return sum(
-                1 + len(p) + len(n) for p, n in zip(data.positives, data.negatives, strict=True)
-            )
 
 
 def local_task(one: EvalSet, data: EvalData, *, split: str, revision: str) -> Any:
@@ -111,9 +74,7 @@ def local_task(one: EvalSet, data: EvalData, *, split: str, revision: str) -> An
         category="t2t" if sides is None else sides.category,
         modalities=["text"] if sides is None else sides.modalities,
         eval_splits=[split],
-        eval_langs=[
-            _LANGUAGES.get(one.language.lower()[:2], _LANGUAGES.get(one.language, "und-Zyyy"))
-        ],
+        eval_langs=["und-Zyyy"],  # the table has the set's own word for it
         main_score=choose_main_metric(one),
     )
     parent = fields.pop("parent")

@@ -56,12 +56,10 @@ def _fill_template(template: str, asked: Mapping[str, str]) -> str:
 class TaskTexts:
     """Inputs of a task's queries and documents as texts, as mteb joins titles and texts, and their prompts.
 
-    Images and clips are kept as files below `media` until the next task, without duplicates. After texts were
-    embedded, `count` is called with their number, repeated texts included.
+    Images and clips are kept as files below `media` until the next task, without duplicates.
     """
 
-    def __init__(self, prompts: Prompts, count: Callable[[int], None], media: Path) -> None:
-        self.count = count
+    def __init__(self, prompts: Prompts, media: Path) -> None:
         self.asked: Mapping[str, str] = {}
         self._prompts = prompts
         self._media = media
@@ -140,7 +138,6 @@ class MtebModel:
         if new_texts:
             rows = np.asarray(self._embed(new_texts, prompt), dtype=np.float32)
             self._rows.update(zip(((prompt, text) for text in new_texts), rows, strict=True))
-        self._texts.count(len(texts))
         return np.stack([self._rows[prompt, text] for text in texts])
 
     def _forget(self) -> None:

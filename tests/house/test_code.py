@@ -115,7 +115,7 @@ INSTEAD = {
 NEW_FILES = {
     "core/emberge/data/dataset_store.py",
     "core/emberge/data/catalogue_file.py",
-    "core/emberge/encoding/token_cache.py",
+    "core/emberge/encoding/token_files.py",
     "core/emberge/processes.py",  # of a random name, in a work folder
     "core/emberge/tensor_files/server_file.py",
     # ... and in place or at the end of a file, in a folder that is locked.

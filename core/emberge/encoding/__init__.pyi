@@ -18,10 +18,10 @@ from .gradient_cache import encode_and_backward as encode_and_backward
 from .packing import packing_problem as packing_problem
 from .text_search import BestDocuments as BestDocuments
 from .text_search import TextSearch as TextSearch
-from .token_cache import TEXTS_AT_ONCE as TEXTS_AT_ONCE
-from .token_cache import Ragged as Ragged
-from .token_cache import RaggedWriter as RaggedWriter
-from .token_cache import tokenise_side as tokenise_side
+from .token_files import TEXTS_AT_ONCE as TEXTS_AT_ONCE
+from .token_files import Ragged as Ragged
+from .token_files import RaggedWriter as RaggedWriter
+from .token_files import tokenise_side as tokenise_side
 from .token_pass import TokenScores as TokenScores
 from .token_pass import corrupted as corrupted
 from .token_pass import predict_and_backward as predict_and_backward

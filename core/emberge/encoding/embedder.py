@@ -7,7 +7,6 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from emberge.contracts import Encoder, TokenEncoder, TokenisedText, content_key
 from emberge.encoding.chunks import Features, chunks, equal_chunks, feed
 from emberge.encoding.forward_pass import device_of, embedded
-from emberge.encoding.token_cache import TokenCache, tokenise_side
+from emberge.encoding.token_files import tokenise_side
 from emberge.errors import CheckpointError
 
 Progress = Callable[..., None]
@@ -37,28 +36,24 @@ def default_token_budget(device: str, *, training: bool) -> int:
 class TextEmbedder:
     """An embedder that tokenises and encodes each distinct text once, in chunks of similar length.
 
-    `store` is a folder for token ids that other models with the same tokenizer may share; `token_budget`
-    is the padded size of a chunk; `progress(done, total, unit)` is called after every chunk, and
-    `model` is its name in messages.
+    `token_budget` is the padded size of a chunk; `progress(done, total, unit)` is called after every chunk,
+    and `model` is its name in messages.
     """
 
     def __init__(
         self,
         encoder: Encoder,
         *,
-        store: Path | None = None,
         token_budget: int | None = None,
         progress: Progress | None = None,
         model: str = "the model",
     ) -> None:
         self.encoder = encoder
         self.model = model
-        self.store = store
         self.token_budget = token_budget or default_token_budget(
             device_of(encoder).type, training=False
         )
         self.progress = progress
-        self._caches: dict[tuple[str, int | None, bool], TokenCache] = {}
         self._packed = PackedWeights(encoder.module)
 
     def embed(
@@ -84,20 +79,13 @@ class TextEmbedder:
         max_length: int | None = None,
         queries: bool = False,
     ) -> Sequence[TokenisedText]:
-        """Return the token ids of each text with `prompt` before it, from the store if it has them.
+        """Return the token ids of each text with `prompt` before it.
 
         With `queries` the texts are read as queries, which makes a difference for a `SidedEncoder`.
         """
-        if self.store is None:
-            return tokenise_side(
-                self.encoder, texts, prompt=prompt, max_length=max_length, queries=queries
-            )
-        key = (prompt, max_length, queries)
-        if key not in self._caches:
-            self._caches[key] = TokenCache(
-                self.store, self.encoder, prompt, max_length, queries=queries
-            )
-        return self._caches[key].tokens(texts)
+        return tokenise_side(
+            self.encoder, texts, prompt=prompt, max_length=max_length, queries=queries
+        )
 
     def embed_tokens(self, texts: Sequence[TokenisedText]) -> NDArray[np.float32]:
         """Return embeddings float32 [n, d] of tokenised texts.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from emberge.contracts import Encoder, PairEncoder, TokenisedText
 from emberge.encoding.embedder import TextEmbedder
-from emberge.encoding.token_cache import Ragged
+from emberge.encoding.token_files import Ragged
 from emberge.errors import CheckpointError
 from emberge.files import fill_once
 from emberge.hashes import text_keys

@@ -27,7 +27,7 @@ from emberge.contracts import (
 from emberge.encoding.chunk_runner import ChunkOutput, ChunkRunner, EncodePlan, PassResult
 from emberge.encoding.chunks import Features, chunks, feed, padded_tokens, to_device
 from emberge.encoding.packing import pack_rows
-from emberge.encoding.token_cache import Ragged
+from emberge.encoding.token_files import Ragged
 
 UNSCORED = -100
 

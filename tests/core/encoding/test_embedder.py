@@ -186,28 +186,6 @@ def test_prompts_and_lengths_change_embeddings(bert: Path) -> None:
     assert np.array_equal(joined, embedder.embed(TEXTS, prompt="find: "))
 
 
-def test_a_text_that_any_model_has_brought_is_not_tokenised_again(
-    berts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counted: list[int] = []
-    tokenise = type(_load(berts[0])).tokenise
-
-    def count(self: Encoder, texts: list[str], **more: object) -> list[TokenisedText]:
-        counted.append(len(texts))
-        return tokenise(self, texts, **more)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(type(_load(berts[0])), "tokenise", count)
-    first, second = _load(berts[0]), _load(berts[1])
-    a = TextEmbedder(first, store=tmp_path).embed(TEXTS[:16])
-    b = TextEmbedder(second, store=tmp_path).embed(TEXTS)  # another model, more texts
-    TextEmbedder(second, store=tmp_path).embed(TEXTS[::-1])
-    assert counted == [16, 8]
-    TextEmbedder(second, store=tmp_path).embed(TEXTS, prompt="find: ")
-    assert counted == [16, 8, 24]  # another prompt makes other tokens
-    assert np.array_equal(a, TextEmbedder(first).embed(TEXTS[:16]))
-    assert np.array_equal(b, TextEmbedder(second).embed(TEXTS))
-
-
 # ── states of tokens ────────────────────────────────────────────────────────────────────────────
 
 

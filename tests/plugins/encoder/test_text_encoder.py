@@ -290,7 +290,7 @@ def test_a_half_precision_checkpoint_is_trained_and_saved_whole(tmp_path: Path) 
     assert AutoModel.from_pretrained(saved).dtype == torch.float32
 
 
-def test_token_caches_are_shared_by_tokenizer_and_not_by_length(
+def test_fingerprints_of_tokenizers_are_shared_by_models_and_not_by_lengths(
     berts: list[Path], bert: Path, tmp_path: Path
 ) -> None:
     first, second = (_load(TextEncoder(), path).tokenizer_fingerprint for path in berts[:2])

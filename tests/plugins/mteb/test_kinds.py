@@ -164,7 +164,7 @@ def test_queries_are_read_as_queries(
     folders: Mapping[str, Path], tmp_path: Path, name: str, backbone: Backbone, stock: Any
 ) -> None:
     encoder = backbone.load(folders[name], device="cpu", dtype="float32")
-    search = TextSearch(TextEmbedder(encoder, store=tmp_path, token_budget=20))
+    search = TextSearch(TextEmbedder(encoder, token_budget=20))
     queries, documents = ["a list", "open the long file"], ["words of a list", "rows", "a file"]
     search.score(search.embed_queries(documents), queries)  # the same texts, each as the other side
     found = search.score(search.embed_queries(queries), documents)

@@ -1,9 +1,7 @@
-"""Token ids of many texts: computed once, kept on disk, mapped into memory."""
+"""Token ids of many texts, kept on disk and mapped into memory."""
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,9 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from emberge.contracts import Media, SidedEncoder, TokenisedText, split_parts
-from emberge.files import fill_once
-from emberge.hashes import text_keys
+from emberge.contracts import Media, SidedEncoder, TokenisedText
 
 if TYPE_CHECKING:
     from emberge.contracts import Encoder
@@ -173,14 +169,6 @@ def _read_media(path: Path) -> Mapping[int, tuple[Media, ...]]:
         return {place: tuple(Media(*one) for one in found) for place, *found in lines}
 
 
-def _check_prompt(tokens: TokenisedText, text: str) -> TokenisedText:
-    """Return the tokens with the current media paths of `text`, as files may have been moved."""
-    if not tokens.media:
-        return tokens
-    media = tuple(part for part in split_parts(text) if isinstance(part, Media))
-    return dataclasses.replace(tokens, media=media)
-
-
 def tokenise_side(
     encoder: Encoder, texts: Sequence[str], *, prompt: str, max_length: int | None, queries: bool
 ) -> list[TokenisedText]:
@@ -188,84 +176,3 @@ def tokenise_side(
     if queries and isinstance(encoder, SidedEncoder):
         return encoder.tokenise_queries(texts, prompt=prompt, max_length=max_length)
     return encoder.tokenise(texts, prompt=prompt, max_length=max_length)
-
-
-class TokenCache:
-    """Token ids by text, for one tokenizer, prompt and length; shared by models and tasks.
-
-    It is a folder of segments, each written at once under the hash of its texts. Texts are looked up in
-    segments by their hashes, so a text that another task or an earlier model has used is not tokenised again.
-    """
-
-    def __init__(
-        self,
-        store: Path,
-        encoder: Encoder,
-        prompt: str,
-        max_length: int | None,
-        *,
-        queries: bool = False,
-    ) -> None:
-        key = f"{encoder.tokenizer_fingerprint}\x1f{prompt}\x1f{max_length}"
-        if queries and isinstance(encoder, SidedEncoder):
-            key += "\x1fqueries"
-        self.folder = store / "tokens" / hashlib.sha256(key.encode()).hexdigest()[:32]
-        self._encoder = encoder
-        self._prompt = prompt
-        self._max_length = max_length
-        self._queries = queries
-        self._segments: dict[str, Ragged] = {}
-        self._places: dict[bytes, tuple[str, int]] = {}
-        self._refresh_segments()
-
-    def _refresh_segments(self) -> None:
-        """Load new segments, including those of other processes."""
-        if not self.folder.is_dir():
-            return
-        for path in sorted(self.folder.iterdir()):
-            if path.name.startswith(".") or path.name in self._segments:
-                continue
-            self._segments[path.name] = Ragged.load(path)
-            keys = np.load(path / "keys.npy").tobytes()
-            for i in range(0, len(keys), 16):
-                self._places.setdefault(keys[i : i + 16], (path.name, i // 16))
-
-    def tokens(self, texts: Sequence[str]) -> list[TokenisedText]:
-        """Return the ids of every text, and tokenise new texts."""
-        flat = text_keys(texts)
-        keys = [flat[i : i + 16] for i in range(0, len(flat), 16)]
-        text_by_missing_key = {
-            key: text for key, text in zip(keys, texts, strict=True) if key not in self._places
-        }
-        if text_by_missing_key:
-            self._refresh_segments()
-            text_by_missing_key = {
-                key: text for key, text in text_by_missing_key.items() if key not in self._places
-            }
-        if text_by_missing_key:
-            self._add(text_by_missing_key)
-        cached = (
-            self._segments[name][place] for name, place in map(self._places.__getitem__, keys)
-        )
-        return [_check_prompt(one, text) for one, text in zip(cached, texts, strict=True)]
-
-    def _add(self, missing: dict[bytes, str]) -> None:
-        name = hashlib.blake2b(b"".join(missing), digest_size=16).hexdigest()
-
-        def fill(folder: Path) -> None:
-            texts = list(missing.values())
-            with RaggedWriter(folder) as writer:
-                for start in range(0, len(texts), TEXTS_AT_ONCE):
-                    writer.add(
-                        tokenise_side(
-                            self._encoder,
-                            texts[start : start + TEXTS_AT_ONCE],
-                            prompt=self._prompt,
-                            max_length=self._max_length,
-                            queries=self._queries,
-                        )
-                    )
-            np.save(folder / "keys.npy", np.frombuffer(b"".join(missing), np.uint8))
-
-        fill_once(self.folder / name, fill)
-        self._refresh_segments()
