@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,8 +15,6 @@ from emberge_encoder.media_support import MediaSupport
 Array = NDArray[Any]
 # Samples that Qwen3-ASR pads a shorter clip to, half a second at its rate.
 SHORTEST = 8000
-# Bytes of features that are kept for the second pass over a batch.
-KEPT_BYTES = 256 << 20
 
 
 class ImageReader:
@@ -206,37 +202,6 @@ def pad_whole_chunks(
         "valid_indices": valid.to(frames.device),
     }
     return args, {**kwargs, **inputs}
-
-
-class RecentFeatures:
-    """A cache of the last media's features, for the second pass over a batch."""
-
-    def __init__(self, limit: int = KEPT_BYTES) -> None:
-        self._limit = limit
-        self._size = 0
-        self._found: OrderedDict[str, Mapping[str, Array]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(
-        self, media: Media, make: Callable[[Media], Mapping[str, Array]]
-    ) -> Mapping[str, Array]:
-        """Return a medium's features, from the cache or computed by `make`."""
-        with self._lock:
-            if media.hash in self._found:
-                self._found.move_to_end(media.hash)
-                return self._found[media.hash]
-        features = make(media)
-        with self._lock:
-            if media.hash not in self._found:
-                self._found[media.hash] = features
-                self._size += _count_bytes(features)
-            while self._size > self._limit:
-                self._size -= _count_bytes(self._found.popitem(last=False)[1])
-        return features
-
-
-def _count_bytes(features: Mapping[str, Array]) -> int:
-    return sum(array.nbytes for array in features.values())
 
 
 def media_readers(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -12,11 +13,12 @@ from emberge import DataError, Media, MediaKind, TokenisedText, readable, split_
 from emberge.contracts import has_media
 from torch import Tensor
 
-from emberge_encoder.features import ClipReader, ImageReader, RecentFeatures, pad_whole_chunks
+from emberge_encoder.features import ClipReader, ImageReader, pad_whole_chunks
 from emberge_encoder.media_support import MediaSupport
 from emberge_encoder.text_model import TextModel
 from emberge_encoder.tokenizer import ChatFormat
 
+_KEPT_FEATURES = 32
 # Tokens around a medium, which are never cut off.
 _MARKS = (
     "vision_start_token_id",
@@ -143,7 +145,8 @@ class MediaModel(TextModel):
         self._support = support
         self._readers = readers
         self._rendering = Rendering(support, self._tokenizer, self._chat, readers)
-        self._recent = RecentFeatures()
+        # The features of the last images and clips, for the second pass over a batch.
+        self._read = {k: lru_cache(_KEPT_FEATURES)(one.read) for k, one in readers.items()}
         if support.family == "qwen3_omni_moe_thinker" and "audio" in support.kinds:
             tower: Any = self._chain.trunk.audio_tower
             tower.register_forward_pre_hook(pad_whole_chunks, with_kwargs=True)
@@ -172,9 +175,7 @@ class MediaModel(TextModel):
         ids = features["input_ids"]
         features.setdefault("attention_mask", torch.ones_like(ids))
         for kind, reader in self._readers.items():
-            media_features = [
-                self._recent.get(part, reader.read) for part in media if part.kind == kind
-            ]
+            media_features = [self._read[kind](part) for part in media if part.kind == kind]
             if media_features:
                 joined = reader.join(media_features)
                 features |= {name: torch.from_numpy(value) for name, value in joined.items()}
