@@ -39,7 +39,6 @@ from emberge_mteb.loading import ModelLoader
 from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, local_sets, pick_sets
 from emberge_mteb.task_media import (
     find_first_tasks,
-    find_local_media,
     find_missing_packages,
     find_unread_media,
 )
@@ -252,7 +251,6 @@ class Mteb(Evaluator):
         for fault in self._find_kind_faults(tasks):
             raise DataError(f"{model.name}: {fault}")
         with tempfile.TemporaryDirectory(prefix="emberge-mteb-") as media:
-            self._require_read(model, tasks, workspace)
             loader = ModelLoader(
                 model=model,
                 backbone=self.backbone,
@@ -282,21 +280,6 @@ class Mteb(Evaluator):
                     )
                     score = 0.0
                 yield TaskScore(task, score, units, result, tied, f"mteb {version('mteb')}")
-
-    def _require_read(self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace) -> None:
-        """Check, before loading a model, that it reads the media of all local sets.
-
-        Raises:
-            DataError: if it does not; the message has the set and the kinds that the model reads.
-        """
-        if self.backbone is None:
-            return
-        task_by_name = {task.plain_name for task in tasks}
-        for local in local_sets(self.data, workspace.data, workspace.readers):
-            name = _build_local_name(local.set.name, local.split)
-            kinds = find_local_media(local.load(workspace.readers)) if name in task_by_name else ()
-            for fault in find_unread_media(self.backbone, model.folder, kinds, f"set '{name}'"):
-                raise DataError(f"{model.name}: {fault}")
 
     def texts(self, task: TaskInfo, workspace: Workspace) -> Iterator[tuple[Side, str]]:
         sources = {source.info.name: source for source in self._list_sources(workspace)}

@@ -9,7 +9,6 @@ authors'.
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -177,18 +176,6 @@ def code_of_class(config: Mapping[str, Any]) -> ClassCode | None:
     return ClassCode(class_by_auto["AutoModel"], file) if is_trusted else None
 
 
-def _list_code_modules(checkpoint: Checkpoint) -> list[str]:
-    """Return the code modules named in a model's configs, as files or models on the hub."""
-    modules: dict[str, None] = {}
-    for name in ("config.json", "tokenizer_config.json"):
-        class_by_auto = read_object_if_any(checkpoint.trunk / name).get("auto_map")
-        for value in class_by_auto.values() if isinstance(class_by_auto, dict) else ():
-            for entry in value if isinstance(value, list) else [value]:
-                if isinstance(entry, str) and (module := _parse_code_module(entry)):
-                    modules[module] = None
-    return list(modules)
-
-
 def _drop_code(template: Checkpoint, out: Path) -> None:
     """Remove references to code from the JSON files in `out`, a copy of the template's folder.
 
@@ -232,15 +219,6 @@ def _strip_code(value: Any) -> Any:
         and not (k in _PLACE_KEYS and hide_places(v) != v)
     }
     return {key: _strip_code(inner) for key, inner in without_code.items()}
-
-
-def _parse_code_module(name: str) -> str | None:
-    """Return the module of a code reference: `FILE.py` or `MODEL--FILE`, without the `.Class`."""
-    elsewhere, _, inside = name.rpartition("--")
-    module = inside.rpartition(".")[0]
-    if not re.fullmatch(r"\w+", module):
-        return None
-    return f"{elsewhere}--{module}" if elsewhere else f"{module}.py"
 
 
 def copy_model(folder: Path, out: Path, *, link: bool = False) -> None:
@@ -359,9 +337,13 @@ def remarks(template: Checkpoint) -> Iterator[str]:
             f"'{template.folder.name}' says texts of {limit.stated:,} tokens, and has positions for "
             f"{limit.positions:,}; the result says {limit.positions:,}"
         )
-    code = _list_code_modules(template)
-    if code and code_of_class(template.config) is None:
+    names = [
+        name
+        for name in ("config.json", "tokenizer_config.json")
+        if read_object_if_any(template.trunk / name).get("auto_map")
+    ]
+    if names and code_of_class(template.config) is None:
         yield (
-            f"'{template.folder.name}' names code of its own ({join_some(code, _SHOWN_NAMES)}), which no "
+            f"'{template.folder.name}' names code of its own (auto_map in {join_some(names)}), which no "
             "result takes over: the result is loaded by transformers' own class of its model_type"
         )

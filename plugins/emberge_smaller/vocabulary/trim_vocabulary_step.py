@@ -24,7 +24,6 @@ from emberge import (
 from emberge.model_folder import Checkpoint
 from emberge.wording import count_noun
 
-from emberge_smaller.corpus import read_corpus
 from emberge_smaller.vocabulary.cut_tokenizer import CutTokenizer
 from emberge_smaller.vocabulary.kept_tokens import choose_tokens
 from emberge_smaller.vocabulary.subword_vocabulary import SubwordVocabulary
@@ -33,6 +32,7 @@ from emberge_smaller.vocabulary.trimmed_model import TrimmedModel, list_named_to
 if TYPE_CHECKING:
     import numpy as np
     from emberge.contracts import Encoder
+    from emberge.data import DistinctTexts
     from numpy.typing import NDArray
 
     from emberge_smaller.vocabulary.corpus_tokens import CorpusTokens
@@ -108,8 +108,8 @@ class TrimVocabulary(Step):
     def run(self, workspace: Workspace) -> Artifact:
 
         model = workspace.model(self.model)
-        texts = read_corpus(workspace, self.data, "data")
-        held_out = read_corpus(workspace, self.held_out, "held_out") if self.held_out else ()
+        texts = _read_corpus(workspace, self.data, "data")
+        held_out = _read_corpus(workspace, self.held_out, "held_out") if self.held_out else ()
         with workspace.whole_model(model) as folder:
             checkpoint = Checkpoint(folder)
             vocabulary = SubwordVocabulary.read(checkpoint)
@@ -202,6 +202,20 @@ class _Reading:
     held_out: CorpusTokens
     sample: Sequence[str]
     embeddings: NDArray[np.float32]
+
+
+def _read_corpus(workspace: Workspace, entries: Sequence[DataEntry], option: str) -> DistinctTexts:
+    """Return the distinct texts of data sets: anchors, positives and negatives.
+
+    Raises:
+        DataError: if there are none, or all are blank.
+    """
+    from emberge.data import DistinctTexts, list_texts, step_datasets
+
+    texts = DistinctTexts(list_texts(step_datasets(workspace, entries)), workspace.work)
+    if not any(texts[i].strip() for i in range(len(texts))):
+        raise DataError(f"{option}: has no text that is not empty; give texts of the users' kind")
+    return texts
 
 
 def _embed(encoder: Encoder, texts: Sequence[str]) -> NDArray[np.float32]:
