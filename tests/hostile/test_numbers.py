@@ -91,7 +91,6 @@ def test_a_count_of_a_verb_is_at_least_one(
 OUTSIDE = {
     "train": ["max_steps: 0", "epochs: 0", "warmup_ratio: 1.1", "token_budget: 0", "max_length: 1"],
     "deduplicate": ["jaccard: 2"],
-    "export": ["most_loss: 1.5", "queries: 0"],
     "random_model": ["vocabulary: 0", "vocabulary: 1000000000000"],
     "upcycle": ["top_k: 0", "experts: 1"],
 }
