@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from emberge.errors import CheckpointError
 from emberge.model_folder.folder_files import (
+    OTHER_WEIGHTS,
     TOKENIZER_FILES,
     read_json,
     read_object,
     read_object_if_any,
     real_file,
+    rule_of,
 )
 from emberge.model_folder.st_layout import (
     ROUTERS,
@@ -40,15 +42,6 @@ if TYPE_CHECKING:
 _PICKLE_PATTERNS = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 # States of a training are beside weights and are none.
 _STATE_FILES = ("optimizer", "scheduler", "rng_state", "scaler", "training_args")
-_EXPORT_PATTERNS = (
-    ("GGUF", ("*.gguf", "gguf/*.gguf")),
-    ("ONNX", ("*.onnx", "onnx/*.onnx")),
-    ("OpenVINO", ("openvino*.xml", "openvino/*.xml")),
-    ("Core ML", ("*.mlpackage", "coreml/*", "*.mlmodel")),
-    ("TensorFlow", ("tf_model*.h5", "*.ckpt.index", "saved_model/*")),
-    ("Flax", ("flax_model*.msgpack",)),
-    ("Rust", ("rust_model.ot",)),
-)
 # Bytes compared in each of as many places of two tensors that may be copies.
 _SAMPLED_BYTES, _SAMPLES = 4096, 64
 # Parts of the names of tensors that quantisations put beside weights or in their place.
@@ -95,12 +88,12 @@ def other_format(folder: Path) -> str | None:
             f"{folder}: is an adapter{own_words} (adapter_config.json); name it with its base, as "
             f"{named}+{place}"
         )
-    for kind, patterns in _EXPORT_PATTERNS:
-        export = next((path for p in patterns for path in sorted(folder.glob(p))), None)
-        if export is not None:
+    for path in sorted(folder.iterdir()):
+        rule = rule_of(path.name, folder=path.is_dir())
+        if rule is not None and rule.why == OTHER_WEIGHTS:
             return (
-                f"{folder}: has only an export to {kind} ({export.relative_to(folder).as_posix()}), which "
-                "cannot be merged; get the model's safetensors"
+                f"{folder}: has only {OTHER_WEIGHTS} ({path.name}), which cannot be merged; get the model's "
+                "safetensors"
             )
     unknown_files = sorted(p.name for p in folder.glob("*.safetensors"))
     if unknown_files:

@@ -57,7 +57,7 @@ STATE = "a training's state"
 RECORD = "a training's record"
 _ADAPTER = "an adapter beside the weights"
 WEIGHTS = "the weights"
-_OTHER_WEIGHTS = "weights in another format"
+OTHER_WEIGHTS = "weights in another format"
 HEAD_FILE = "a head beside the weights, which nothing opens"
 LICENCE = "terms that bind whoever has a copy"
 _MODEL = "what the model is made of beside its weights"
@@ -78,17 +78,17 @@ FILES = (
     FileRule(("adapter_*",), False, "yes", _ADAPTER),
     FileRule(("*.safetensors", "*.safetensors.index.json"), False, "yes", WEIGHTS),
     FileRule(("*.safetensors.remote",), False, "yes", WEIGHTS),
-    FileRule(("pytorch_model*", "model*.bin", "model*.pt*"), False, "alone", _OTHER_WEIGHTS),
-    FileRule(("consolidated*", "*.index.json"), False, "alone", _OTHER_WEIGHTS),
+    FileRule(("pytorch_model*", "model*.bin", "model*.pt*"), False, "alone", OTHER_WEIGHTS),
+    FileRule(("consolidated*", "*.index.json"), False, "alone", OTHER_WEIGHTS),
     FileRule(("*.bin", "*.pt", "*.pth"), True, "alone", HEAD_FILE),
-    FileRule(("quantize_config.json",), False, "yes", _OTHER_WEIGHTS),
-    FileRule(("*.ckpt", "*.h5", "*.msgpack", "*.ot"), False, "no", _OTHER_WEIGHTS),
-    FileRule(("*.onnx", "*.onnx_data", "*.gguf", "*.mlmodel"), False, "no", _OTHER_WEIGHTS),
+    FileRule(("quantize_config.json",), False, "yes", OTHER_WEIGHTS),
+    FileRule(("*.ckpt", "*.h5", "*.msgpack", "*.ot"), False, "no", OTHER_WEIGHTS),
+    FileRule(("*.onnx", "*.onnx_data", "*.gguf", "*.mlmodel"), False, "no", OTHER_WEIGHTS),
     FileRule(
         ("onnx/", "openvino*", "coreml/", "gguf/", "saved_model/", "original/"),
         False,
         "no",
-        _OTHER_WEIGHTS,
+        OTHER_WEIGHTS,
     ),
     FileRule(("*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken"), True, "yes", _MODEL),
     FileRule(("*.spm", "*.bpe", "*.codes", "*.vocab"), True, "yes", _MODEL),

@@ -58,18 +58,9 @@ _LONGEST_NAME = 255
 _MODULE_CONFIGS = (
     *("config.json", "cnn_config.json", "lstm_config.json", "wordembedding_config.json"),
 )
-# Stock modules that may come after a transformer, and why the others may not.
+# Stock modules that may come after a transformer.
 _KINDS_AFTER_TRUNK = frozenset({"Pooling", "Normalize", "Dense", "LayerNorm", "Dropout"})
 _ONE_OF_SEVERAL = "has an encoder for each kind of text; use the folder that one of them came from"
-_REFUSAL_BY_KIND = {
-    "Router": _ONE_OF_SEVERAL,
-    "Asym": _ONE_OF_SEVERAL,
-    "CNN": "lets the padding of a batch change a text's embedding",
-    "LSTM": "reads lengths that a Transformer does not give",
-    "WordWeights": "weighs words of a word embedding, not of a transformer",
-    "WeightedLayerPooling": "reads all layers, which a Transformer does not hand on",
-    "Transformer": "is a second one; only one can come first",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,8 +365,9 @@ def _require_embedder(path: Path, after: Sequence[ModuleFolder]) -> None:
     has_pooling = False
     for module in after:
         if module.kind not in _KINDS_AFTER_TRUNK:
-            why = _REFUSAL_BY_KIND.get(module.kind, "is not known to work after a Transformer")
-            raise CheckpointError(f"{path}: module '{module.kind}' {why}")
+            raise CheckpointError(
+                f"{path}: module '{module.kind}' is not known to work after a Transformer"
+            )
         if not has_pooling and module.kind != "Pooling":
             raise CheckpointError(
                 f"{path}: module '{module.kind}' comes before Pooling, where it works on tokens; "

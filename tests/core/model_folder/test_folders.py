@@ -29,10 +29,9 @@ def inside(folder: Path, name: str, content: bytes = b"x") -> None:
     ("name", "said"),
     [
         ("pytorch_model.bin", "is a pickle, which can run any code"),
-        ("model.gguf", "has only an export to GGUF (model.gguf)"),
-        ("onnx/model.onnx", "has only an export to ONNX (onnx/model.onnx)"),
-        ("openvino/openvino_model.xml", "has only an export to OpenVINO (openvino/openvino_model"),
-        ("tf_model.h5", "has only an export to TensorFlow"),
+        ("model.gguf", "has only weights in another format (model.gguf)"),
+        ("onnx/model.onnx", "has only weights in another format (onnx)"),
+        ("tf_model.h5", "has only weights in another format (tf_model.h5)"),
         ("adapter_config.json", "name it with its base, as me/base+/"),
         ("best.safetensors", "has best.safetensors, but neither"),
     ],
