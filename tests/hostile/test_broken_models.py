@@ -325,6 +325,13 @@ def test_texts_are_embedded_with_words_alone(model: Path) -> None:
     assert "has no tokenizer" in TextEncoder().describe(model).problems[0]
 
 
+@pytest.mark.parametrize("mode", ["median", 3, ["mean", {}]])
+def test_a_pooling_that_nobody_knows_is_refused(model: Path, mode: Any) -> None:
+    edit(model, "1_Pooling/config.json", pooling_mode=mode)
+    with pytest.raises(EmbergeError, match=r"1_Pooling.config\.json: pooling_mode '.*' is none of"):
+        Layout.read(model)
+
+
 @pytest.mark.parametrize("length", [0, -1, 2**31, True, 1.5, "64", [64]])
 def test_a_longest_text_that_is_no_number_of_tokens_is_refused(model: Path, length: Any) -> None:
     edit(model, "sentence_bert_config.json", max_seq_length=length)

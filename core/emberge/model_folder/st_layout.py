@@ -120,8 +120,7 @@ class Layout:
             )
         _require_embedder(path, after)
         settings = read_trunk_settings(folder / trunk.path)
-        pooling = next((module for module in after if module.kind == "Pooling"), None)
-        config = _read_config(folder, pooling) if pooling is not None else None
+        pooling, include_prompt = _read_pooling(folder, after)
         return cls(
             folder,
             trunk.path,
@@ -129,8 +128,8 @@ class Layout:
             max_length=settings.get("max_seq_length"),
             lower_case=bool(settings.get("do_lower_case")),
             prompts=_read_prompts(read_settings(folder)),
-            pooling=pooling_modes(config) if config is not None else (),
-            include_prompt=bool((config or {}).get("include_prompt", True)),
+            pooling=pooling,
+            include_prompt=include_prompt,
         )
 
     def write(self, target: Path, width: int) -> None:
@@ -266,7 +265,8 @@ def pooling_modes(config: Mapping[str, Any]) -> tuple[str, ...]:
     mode = config.get("pooling_mode")
     name_by_word = {name: word for word, (name, _) in POOLING.items()}
     if mode is not None:
-        return tuple(name_by_word.get(m, m) for m in ([mode] if isinstance(mode, str) else mode))
+        words = map(str, mode if isinstance(mode, list) else [mode])
+        return tuple(name_by_word.get(word, word) for word in words)
     return tuple(word for word, (_, flag) in POOLING.items() if config.get(flag)) or ("mean",)
 
 
@@ -376,9 +376,24 @@ def _require_embedder(path: Path, after: Sequence[ModuleFolder]) -> None:
         has_pooling = True
 
 
-def _read_config(folder: Path, module: ModuleFolder) -> dict[str, Any] | None:
-    path = folder / module.path / "config.json"
-    return read_object(path) if path.is_file() else None
+def _read_pooling(folder: Path, modules: Sequence[ModuleFolder]) -> tuple[tuple[str, ...], bool]:
+    """Return the modes of the Pooling among modules, none without a config, and whether prompts are pooled.
+
+    Raises:
+        CheckpointError: if a mode is unknown.
+    """
+    paths = (folder / one.path / "config.json" for one in modules if one.kind == "Pooling")
+    path = next(paths, None)
+    if path is None or not path.is_file():
+        return (), True
+    config = read_object(path)
+    modes = pooling_modes(config)
+    for mode in modes:
+        if mode not in POOLING:
+            raise CheckpointError(
+                f"{path}: pooling_mode '{mode}' is none of {', '.join(POOLING)}; get the file again"
+            )
+    return modes, bool(config.get("include_prompt", True))
 
 
 def module_config_path(folder: Path, module: ModuleFolder) -> str:
