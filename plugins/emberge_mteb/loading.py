@@ -74,13 +74,17 @@ class ModelLoader:
             **names,
         )
 
+    def _show_texts(self, done: int, total: int, unit: str) -> None:
+        """Note how many texts the running call has embedded; mteb does not tell how many calls follow."""
+        self.workspace.progress(0, 1, note=f"{done:,} of {total:,} {unit}")
+
     def _build_embedder(self, encoder: Encoder) -> TextEmbedder:
         from emberge.encoding import TextEmbedder
 
         return TextEmbedder(
             encoder,
             token_budget=self.token_budget,
-            progress=self.workspace.progress,
+            progress=self._show_texts,
             model=self.model.name,
         )
 
@@ -97,7 +101,7 @@ class ModelLoader:
             encoder,
             model=f"{self.model.fingerprint} {self.backbone!r}{computed}",
             token_budget=self.token_budget,
-            progress=self.workspace.progress,
+            progress=self._show_texts,
             name=self.model.name,
         )
         return lambda queries, documents, prompt: scores.embed_pairs(

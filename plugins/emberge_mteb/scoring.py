@@ -65,17 +65,20 @@ def score_task(task: Any, model: Any) -> TaskFigures:
     ties: list[tuple[int, int]] = []
     queries = record_queries(task, ties) if retrieval else {}
     with tempfile.TemporaryDirectory() as name, silence_mteb():
-        results = mteb.evaluate(
-            model,
-            task,
-            # mteb files every in-memory model under one name; scores are kept elsewhere.
-            cache=None,
-            co2_tracker=False,
-            encode_kwargs={"batch_size": _BATCH, "show_progress_bar": False},
-            show_progress_bar=False,
-            # Rankings of retrieval tasks would be large files, and their per-query figures are at hand.
-            prediction_folder=None if retrieval else Path(name),
-        )
+        try:
+            results = mteb.evaluate(
+                model,
+                task,
+                # mteb files every in-memory model under one name; scores are kept elsewhere.
+                cache=None,
+                co2_tracker=False,
+                encode_kwargs={"batch_size": _BATCH, "show_progress_bar": False},
+                show_progress_bar=False,
+                # Rankings of retrieval tasks would be large files, and per-query figures are at hand.
+                prediction_folder=None if retrieval else Path(name),
+            )
+        except ValueError as error:  # such as for media that the model does not read
+            raise DataError(f"mteb task '{task.metadata.name}': {error}") from error
         if not results.task_results:
             raise DataError(f"mteb gave no result for '{task.metadata.name}'; leave it out")
         result = results.task_results[0]

@@ -54,7 +54,6 @@ PASSES_ELSEWHERE = {
     "plugins/emberge_encoder/packed_rows.py": "part of an encoder: its call of transformers' model",
     "plugins/emberge_encoder/text_model.py": "part of an encoder: its call of transformers' model",
     "plugins/emberge_encoder/token_head.py": "tries whether a bare model's head is whole",
-    "plugins/emberge_export/programs.py": "runs exported files in other libraries' runtimes",
     "plugins/emberge_moe/routed_encoder.py": "an encoder around another, whose calls are the other's",
 }
 METHODS = {
@@ -117,6 +116,7 @@ NEW_FILES = {
     "core/emberge/data/catalogue_file.py",
     "core/emberge/encoding/token_files.py",
     "core/emberge/processes.py",  # of a random name, in a work folder
+    "core/emberge/tensor_files/safetensors_header.py",  # of a random name, to be checked
     "core/emberge/tensor_files/server_file.py",
     # ... and in place or at the end of a file, in a folder that is locked.
     "core/emberge/merging/streaming/stream.py",

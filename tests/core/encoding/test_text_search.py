@@ -19,8 +19,8 @@ def colbert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.colbert(tmp_path_factory.mktemp("models") / "colbert")
 
 
-def embedder(folder: Path, backbone: MultiVector, store: Path | None = None) -> TextEmbedder:
-    return TextEmbedder(backbone.load(folder, device="cpu", dtype="float32"), store=store)
+def embedder(folder: Path, backbone: MultiVector) -> TextEmbedder:
+    return TextEmbedder(backbone.load(folder, device="cpu", dtype="float32"))
 
 
 def test_documents_and_queries_are_cut_to_the_searchs_length(colbert: Path) -> None:
@@ -32,14 +32,6 @@ def test_documents_and_queries_are_cut_to_the_searchs_length(colbert: Path) -> N
         assert bool(np.isclose(scores[0, 0], scores[0, 1], rtol=0, atol=1e-6)) == alike
         asked = search.score(search.embed_queries(documents), ["a list"])
         assert bool(np.isclose(asked[0, 0], asked[1, 0], rtol=0, atol=1e-6)) == alike
-
-
-def test_a_text_is_stored_apart_as_a_query_and_as_a_document(colbert: Path, tmp_path: Path) -> None:
-    """A query is filled up with mask tokens, and a document is not."""
-    stored = embedder(colbert, MultiVector(expansion=12), tmp_path)
-    (document,) = stored.tokenise(["a list"])
-    (query,) = stored.tokenise(["a list"], queries=True)
-    assert len(document.ids) < len(query.ids) == 12
 
 
 def test_texts_of_several_chunks_have_the_scores_of_each_alone(colbert: Path) -> None:

@@ -152,7 +152,7 @@ def test_words_of_all_releases_for_modules_are_alike(tmp_path: Path) -> None:
         out = merge(tmp_path / f"of {one.name}", one, other)
         assert (out / "modules.json").read_bytes() == (one / "modules.json").read_bytes()
     edit(new, "4_Dense/config.json", use_residual=True)
-    assert "Dense's use_residual" in "".join(plan(new, old).warnings)
+    assert "Dense's use_residual True" in "".join(plan(old, new).warnings)
 
 
 def test_arguments_of_a_module_are_kept(bert: Path, tmp_path: Path) -> None:

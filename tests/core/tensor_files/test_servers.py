@@ -173,7 +173,7 @@ def test_a_header_of_zeros_is_not_kept() -> None:
         hostile(
             lambda request: iter([ranged(request, bytes(request.range[1] - request.range[0]))])
         ) as server,
-        pytest.raises(CheckpointError, match=r"model\.safetensors.*no JSON"),
+        pytest.raises(CheckpointError, match=r"model\.safetensors: .*no safetensors file"),
     ):
         at(server.url).build_note()
 

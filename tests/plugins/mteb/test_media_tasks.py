@@ -163,7 +163,7 @@ def mteb_model(omni: Path, media: Path) -> MtebModel:
     embedder = TextEmbedder(BACKBONE.load(omni, device="cpu", dtype="float32"))
     return MtebModel(
         lambda texts, prompt: embedder.embed(texts, prompt=prompt),
-        TaskTexts(Prompts(), lambda _: None, media),
+        TaskTexts(Prompts(), media),
         name="omni",
         fingerprint="0",
         kinds=["image", "audio"],
@@ -237,7 +237,7 @@ def test_a_text_model_is_refused_for_a_task_of_images(
     assert "BeijingOpera" in audio
     assert not list(named.check_model(omni, cast("Preflight", None)))
     local, bench = evaluator(catalogue, "i2t"), Bench(tmp_path)
-    with pytest.raises(DataError, match=r"has media, and the model in .* reads text alone"):
+    with pytest.raises(DataError, match=r"task 'i2t': Model .* supports \['text'\]"):
         list(local.evaluate(model_at(bert), local.plan(bench), bench))
 
 
