@@ -1,11 +1,11 @@
-"""Defaults of transformers' config classes, read from their source: an import costs seconds of CPU."""
+"""Defaults of transformers' config classes by their source, as an import costs seconds; labels."""
 
 from __future__ import annotations
 
 import ast
 import functools
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,14 @@ from typing import Any
 def declared_defaults(kind: Any) -> Mapping[str, Any]:
     """Return the plain default values of the transformers config class of a `model_type`."""
     return _read_defaults(kind) if isinstance(kind, str) else {}
+
+
+def label_faults(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a fault if a key of `id2label` is not a number."""
+    labels = config.get("id2label")
+    for key in labels if isinstance(labels, dict) else ():
+        if not str(key).isdecimal():
+            yield f"id2label has the key '{key}', which is no number of an output; get the file again"
 
 
 @functools.cache

@@ -26,7 +26,7 @@ from emberge.model_folder.compare_models import (
     trunk_config,
     with_trunk_config,
 )
-from emberge.model_folder.config_fields import declared_defaults
+from emberge.model_folder.config_fields import declared_defaults, label_faults
 from emberge.model_folder.copies import copied_files, copy_file, files_not_copied, list_left_out
 from emberge.model_folder.folder_files import (
     HEAD_FILE,
@@ -420,13 +420,9 @@ def _read_labels(checkpoint: Checkpoint) -> Iterator[Fact]:
         name = str(activation).rpartition(".")[2]
         written = {"sentence_transformers": {**block, "activation_fn": str(activation)}}
         yield Fact("activation_fn", name, "labels", written=written)
+    for fault in label_faults(config):
+        raise CheckpointError(f"{checkpoint.trunk / 'config.json'}: {fault}")
     labels = config.get("id2label")
-    for key in labels if isinstance(labels, dict) else ():
-        if not str(key).isdecimal():
-            raise CheckpointError(
-                f"{checkpoint.trunk / 'config.json'}: id2label has the key '{key}', which is no number of an "
-                "output; get the file again"
-            )
     if isinstance(labels, dict) and not all(str(v).startswith("LABEL_") for v in labels.values()):
         numbers = {label: int(number) for number, label in labels.items()}
         yield Fact("id2label", labels, "labels", written={"id2label": labels, "label2id": numbers})

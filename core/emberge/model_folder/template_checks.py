@@ -13,7 +13,7 @@ from typing import Any
 
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.compare_models import trunk_config
-from emberge.model_folder.config_fields import declared_defaults
+from emberge.model_folder.config_fields import declared_defaults, label_faults
 from emberge.model_folder.folder_files import read_object_if_any
 from emberge.model_folder.layer_config import LayerConfig
 from emberge.model_folder.st_layout import ModuleFolder, read_settings, read_trunk_settings
@@ -78,6 +78,7 @@ def _check_config(template: Checkpoint) -> Iterator[str]:
     kind = template.config.get("model_type")
     if not isinstance(kind, str) or not kind:
         yield f"{path}: has no model_type, so nothing opens the model; get the file again"
+    yield from (f"{path}: {fault}" for fault in label_faults(template.config))
 
 
 def _find_missing(folder: Path, module: ModuleFolder) -> str | None:

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from emberge import CheckpointError, DataError, Media, MediaFacts, TokenisedText, join_parts
+from emberge import CheckpointError, DataError, Media, MediaFacts, join_parts
 from emberge.encoding import EmbeddingStore, TextEmbedder
 from emberge.media import MediaFolder
+from emberge_encoder.features import ImageReader
 from emberge_encoder.text_encoder import TextEncoder
 
 from tests.support import tiny
@@ -310,34 +311,24 @@ def test_a_folder_that_lacks_what_reading_takes_is_refused(
         load(path)
 
 
-def test_features_are_kept_for_a_second_pass(folder: MediaFolder) -> None:
-    from emberge_encoder.features import RecentFeatures
-
-    kept, made = RecentFeatures(limit=100), []
-
-    def make(media: Media) -> dict[str, np.ndarray]:
-        made.append(media.hash)
-        return {"x": np.zeros(60, np.uint8)}
-
-    first, second = (folder.add_image(drawing(seed)) for seed in (0, 1))
-    for media in (first, first, second, first):
-        kept.get(media, make)
-    assert made == [first.hash, second.hash, first.hash]
-
-
-def test_tokens_with_media_are_found_again(
-    models: dict[str, Path], tmp_path: Path, folder: MediaFolder
+def test_features_are_kept_for_a_second_pass(
+    models: dict[str, Path], folder: MediaFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The token cache goes by content: a moved image has its new path, and is not tokenised again."""
+    read: list[str] = []
+    original = ImageReader.read
+
+    def note(self: ImageReader, media: Media) -> Any:
+        read.append(media.hash)
+        return original(self, media)
+
+    monkeypatch.setattr(ImageReader, "read", note)
     encoder = load(models["qwen3_vl"])
-    old = folder.add_image(drawing(0))
-    new = Media("image", old.hash, str(tmp_path / "elsewhere.png"))
-    store = TextEmbedder(encoder, store=tmp_path / "store")
-    (before,) = store.tokenise([join_parts(["a ", old])])
-    (after,) = TextEmbedder(encoder, store=tmp_path / "store").tokenise([join_parts(["a ", new])])
-    assert isinstance(after, TokenisedText)
-    assert list(before.ids) == list(after.ids)
-    assert after.media == (new,)
+    texts = [join_parts([folder.add_image(drawing(seed))]) for seed in (0, 1)]
+    tokens = encoder.tokenise(texts, prompt="", max_length=None)
+    for _ in range(2):
+        for one in tokens:
+            encoder.collate([one])
+    assert len(read) == len(set(read)) == 2
 
 
 def test_embeddings_of_images_of_one_size_are_kept_apart(
