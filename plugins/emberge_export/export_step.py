@@ -177,8 +177,9 @@ class Parity:
                 f"{folder / file}: gives embeddings that are not finite; leave out the format whose numbers "
                 "are too small for it, or mend the model"
             )
-        pair = (torch.from_numpy(rows) for rows in (embedded, by_torch))
-        cosines = torch.nn.functional.cosine_similarity(*pair)
+        cosines = torch.nn.functional.cosine_similarity(
+            torch.from_numpy(embedded), torch.from_numpy(by_torch)
+        )
         mean, least = (round(float(one), 6) for one in (cosines.mean(), cosines.min()))
         return cls(file, round(size / 1e6, 2), mean, least)
 

@@ -168,7 +168,8 @@ def _require_sound(path: Path, label: Path | str) -> None:
     from safetensors import SafetensorError, safe_open
 
     try:
-        safe_open(path, "np").keys()
+        with safe_open(path, "np"):
+            pass
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
             f"{label}: is truncated or no safetensors file ({error}); get the file again"
