@@ -161,14 +161,8 @@ def test_a_whole_sentence_transformer_comes_out(dense: list[Path], tmp_path: Pat
     states = [load_file(f / "3_Dense" / "model.safetensors") for f in (*dense, out)]
     for name in states[0]:
         assert_combined(states[2][name], [states[0][name], states[1][name]], [0.5, 0.5])
-    types = [m["type"] for m in json.loads((out / "modules.json").read_text())]
-    assert types == [
-        f"sentence_transformers.models.{kind}"
-        for kind in ("Transformer", "Pooling", "Normalize", "Dense")
-    ]
-    pooling = json.loads((out / "1_Pooling" / "config.json").read_text())
-    assert pooling["pooling_mode_mean_tokens"] is True
-    assert pooling["word_embedding_dimension"] == 32
+    for name in ("modules.json", "1_Pooling/config.json", "3_Dense/config.json"):
+        assert (out / name).read_bytes() == (dense[0] / name).read_bytes()
     model = SentenceTransformer(str(out), device="cpu")
     assert model.prompts["query"] == "query: "
     assert model.encode("read the file").shape == (16,)
