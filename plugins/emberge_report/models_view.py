@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from emberge.tensor_names import layer_order
@@ -16,6 +16,7 @@ Looks = Mapping[str, Look]
 Cost = Mapping[str, Any]
 # Most lines of one chart, as more would look alike; further lines get further charts.
 _LINES = 8
+_OTHER_CURVES = {"learning_rate": "learning rate", "grad_norm": "gradient norm before clipping"}
 
 
 def show_last_loss(model: ReportedStep) -> str:
@@ -57,6 +58,20 @@ def _draw_smoothed(curves: Mapping[str, Curve], looks_by_name: Looks, label: str
     lines = [Line(n, looks_by_name[n], smoothed[n], faint=curves[n]) for n in curves]
     label = f"{label}, smoothed: {describe_ends(smoothed)}"
     return line_chart(lines, x="optimizer step", y="training loss", label=label)
+
+
+def draw_other_curves(report: ReportData, looks_by_name: Looks) -> Iterator[Markup]:
+    """Yield charts of learning rates and gradient norms."""
+    for key, words in _OTHER_CURVES.items():
+        curves = {m.name: m.curves[key] for m in report.trained[:_LINES] if m.curves.get(key)}
+        is_smooth = key == "learning_rate"
+        lines = [
+            Line(name, looks_by_name[name], curve if is_smooth else smooth(curve))
+            for name, curve in curves.items()
+        ]
+        if lines:
+            label = f"{words} of {', '.join(curves)}"
+            yield line_chart(lines, x="optimizer step", y=words, label=label)
 
 
 def count_not_finite(model: ReportedStep) -> int:

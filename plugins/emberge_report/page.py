@@ -85,7 +85,7 @@ def _open_templates() -> Environment:
         **{"score_facts": scores_view.list_facts, "curves": scores_view.draw_curves},
         **{"losses": models_view.draw_losses, "last_loss": models_view.show_last_loss},
         **{"losses_by_set": models_view.draw_losses_by_set, "costs": models_view.list_costs},
-        "layers": models_view.list_layers,
+        **{"other_curves": models_view.draw_other_curves, "layers": models_view.list_layers},
         **{"distances": models_view.draw_distances, "weights": models_view.list_weights},
         **{"left_out": formats.list_left_out, "span": formats.span_ranks},
         "sign": charts.sign_of,
