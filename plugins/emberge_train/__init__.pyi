@@ -12,6 +12,7 @@ from .losses.margin_mse import MarginMSE as MarginMSE
 from .losses.matryoshka import Matryoshka as Matryoshka
 from .losses.mlm import MLM as MLM
 from .losses.mntp import MNTP as MNTP
+from .losses.sentence_transformers import SentenceTransformersLoss as SentenceTransformersLoss
 from .losses.similarity_distillation import SimilarityDistillation as SimilarityDistillation
 from .samplers.batch_shuffle import BatchShuffle as BatchShuffle
 from .samplers.dataset_sequential import DatasetSequential as DatasetSequential

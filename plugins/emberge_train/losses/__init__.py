@@ -27,4 +27,5 @@ def losses() -> Mapping[str, str]:
         "mlm": "emberge_train.losses.mlm:MLM",
         "mntp": "emberge_train.losses.mntp:MNTP",
         "causal_lm": "emberge_train.losses.causal_lm:CausalLM",
+        "sentence_transformers": "emberge_train.losses.sentence_transformers:SentenceTransformersLoss",
     }

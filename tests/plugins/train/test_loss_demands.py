@@ -114,6 +114,7 @@ def test_names_that_recipes_use() -> None:
         "mlm": "MLM",
         "mntp": "MNTP",
         "causal_lm": "CausalLM",
+        "sentence_transformers": "SentenceTransformersLoss",
     }
 
 
