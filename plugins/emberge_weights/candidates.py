@@ -98,7 +98,6 @@ class Search:
 
     weights: Array
     scores: Sequence[UnitScores]
-    elsewhere: Sequence[UnitScores]
     choice: ChosenWeighting
 
     @property
@@ -106,17 +105,9 @@ class Search:
         """Mean score of each candidate over the sets."""
         return mean_score([set_scores.contributions() for set_scores in self.scores])
 
-    @property
-    def means_elsewhere(self) -> Array | None:
-        """Mean score of each candidate over the sets elsewhere, None without any."""
-        if not self.elsewhere:
-            return None
-        return mean_score([set_scores.contributions() for set_scores in self.elsewhere])
-
 
 def search(
     sets: Sequence[WeightSet],
-    elsewhere: Sequence[WeightSet],
     members: Sequence[Sequence[SideVectors]],
     *,
     base: bool,
@@ -124,23 +115,19 @@ def search(
     seed: int,
     base_share: float = 0.0,
 ) -> Search:
-    """Score all candidates on all sets and choose one.
-
-    Each of `members` has vectors of all sets; the sets outside the domain (elsewhere) come last.
-    """
+    """Score all candidates on all sets, of which each of `members` has vectors, and choose one."""
     count = len(members)
     weights = draw_candidates(
         count - base, base, candidates, stable_seed(seed, "candidates"), base_share
     )
     pool = weights[: 1 + count]  # equal weights, and every member alone
-    all_scores = [
+    scores = [
         score_set(weight_set, [member[number] for member in members], weights, pool)
-        for number, weight_set in enumerate([*sets, *elsewhere])
+        for number, weight_set in enumerate(sets)
     ]
-    scores = all_scores[: len(sets)]
     cautious = find_cautious(weights) if 0 < base_share < CAUTIOUS_SHARE else None
     choice = choose(weights, scores, seed, cautious)
-    return Search(weights, scores, all_scores[len(sets) :], choice)
+    return Search(weights, scores, choice)
 
 
 def find_cautious(weights: Array) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from emberge import Artifact, Preflight, Problem, Workspace
 
@@ -65,17 +65,14 @@ class FindWeights(SearchOptions):
         )
         from emberge_weights.search_result import SearchResult
 
-        sets, elsewhere = (
-            list(read_sets(entries, workspace.data, workspace.readers))
-            for entries in (self.data, self.elsewhere)
-        )
-        require_sets(sets, elsewhere)
+        sets = list(read_sets(self.data, workspace.data, workspace.readers))
+        require_sets(sets)
         models = [model for reference in self.models for model in workspace.models(reference)]
         if self.base is not None:
             models.append(workspace.model(self.base))
         require_members(models, self.strategy)
         embedder = SetEmbedder(
-            sets=[*sets, *elsewhere],
+            sets=sets,
             backbone=self.backbone,
             max_length=self.max_length,
             workspace=workspace,
@@ -85,22 +82,19 @@ class FindWeights(SearchOptions):
         for number, model in enumerate(models, 1):
             with workspace.part("model", number, models_to_embed, model.name):
                 members.append(embedder.member(model))
-        base = self.base is not None
         found_search = search(
             sets,
-            elsewhere,
             members,
-            base=base,
+            base=self.base is not None,
             candidates=self.candidates,
             seed=workspace.seed,
             base_share=self.base_share,
         )
         places = pick_merges(found_search)
-        embedder = replace(embedder, sets=sets)
         merged = []
         for number, candidate in enumerate(places, len(models) + 1):
             weights = found_search.weights[candidate]
             with workspace.part("model", number, models_to_embed, describe_merge(models, weights)):
                 merged.append(merge_and_embed(models, members, weights, self.strategy, embedder))
         real = score_merges(places, sets, members, merged)
-        return SearchResult(models, found_search, real, base).write(workspace)
+        return SearchResult(models, found_search, real).write(workspace)

@@ -46,8 +46,6 @@ class SearchOptions(Step):
     clearly better than the base alone either, the base gets a half."""
     data: tuple[SetEntry, ...]
     """Evaluation sets to choose by; their `dev` halves are used."""
-    elsewhere: tuple[SetEntry, ...] = ()
-    """Sets of other domains: each weighting's gain in `data` is shown with its loss on these sets."""
     candidates: Count = 1000
     """Number of weightings to score."""
     max_length: TextLength | None = None
@@ -69,16 +67,15 @@ def problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
 
 
 def _check_sets(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
-    found: dict[str, list[WeightSet]] = {"data": [], "elsewhere": []}
-    for option, sets in found.items():
-        for entry in getattr(step, option):
-            seen, faults = check_eval_sets(context, entry, entry.split)
-            faults = [*faults, *(fault for one in seen if (fault := unusable(one)))]
-            yield from (context.problem(fault, option) for fault in faults)
-            if not faults and entry.path.step is None:  # those of a step are not there yet
-                sets += [read_set(one, entry, context.readers) for one in seen]
+    sets: list[WeightSet] = []
+    for entry in step.data:
+        seen, faults = check_eval_sets(context, entry, entry.split)
+        faults = [*faults, *(fault for one in seen if (fault := unusable(one)))]
+        yield from (context.problem(fault, "data") for fault in faults)
+        if not faults and entry.path.step is None:  # those of a step are not there yet
+            sets += [read_set(one, entry, context.readers) for one in seen]
     try:
-        require_sets(found["data"], found["elsewhere"])
+        require_sets(sets)
     except DataError as error:
         yield context.problem(str(error), "data")
     if any(entry.split == "test" for entry in step.data):

@@ -7,16 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 from emberge import Artifact, Model, Workspace
 from emberge.merging import FoundWeights
 
 from emberge_weights.candidates import EQUAL, HeldOut, Search, compare
 from emberge_weights.real_merges import RealMerges
 from emberge_weights.unit_scores import UnitScores
-
-# Weightings of the front that are listed.
-ROWS = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +22,6 @@ class SearchResult:
     models: Sequence[Model]
     search: Search
     real: RealMerges
-    base: bool
 
     def write(self, workspace: Workspace) -> Artifact:
         """Write the file of weights into the step's folder and return its artifact."""
@@ -76,12 +71,8 @@ class SearchResult:
             "correction": self.correction,
             "candidates": len(means),
             "members": [self._describe_member(number) for number in range(len(self.models))],
-            "sets": [
-                self._describe_set(set_scores)
-                for set_scores in (*self.search.scores, *self.search.elsewhere)
-            ],
+            "sets": [self._describe_set(set_scores) for set_scores in self.search.scores],
             "merges": self._describe_merges(),
-            "front": self._describe_front(),
         }
 
     def _name_weights(self, candidate: int) -> dict[str, float]:
@@ -112,7 +103,6 @@ class SearchResult:
             "unit": set_scores.unit,
             "equal": float(equal),
             "chosen": float(chosen_score),
-            "elsewhere": any(set_scores is other for other in self.search.elsewhere),
         }
 
     def _describe_merges(self) -> list[dict[str, Any]]:
@@ -124,30 +114,6 @@ class SearchResult:
                 "real": float(real),
             }
             for candidate, real in pairs
-        ]
-
-    def _describe_front(self) -> list[dict[str, Any]]:
-        """Return evenly spaced candidates that no other beats both in the data and elsewhere.
-
-        Gains are those over the base, or over equal weights if there is no base; the least loss elsewhere
-        comes first. Without sets elsewhere there is no front.
-        """
-        means, elsewhere = self.search.means, self.search.means_elsewhere
-        if elsewhere is None:
-            return []
-        front: list[int] = []
-        for candidate in np.lexsort((-means, -elsewhere)).tolist():
-            if not front or means[candidate] > means[front[-1]]:
-                front.append(candidate)
-        zero = len(self.models) if self.base else EQUAL  # after equal weights every member alone
-        return [
-            {
-                "gain": float(means[candidate] - means[zero]),
-                "elsewhere": float(elsewhere[candidate] - elsewhere[zero]),
-                "weights": self._name_weights(candidate),
-                "over": "the base" if self.base else "equal weights",
-            }
-            for candidate in _spread(front)
         ]
 
 
@@ -198,9 +164,3 @@ def _show_gain(gain: Mapping[str, float]) -> str:
     """Return a difference in points with its interval."""
     low, high = 100 * gain["low"], 100 * gain["high"]
     return f"{100 * gain['difference']:+.2f} [{low:+.2f}, {high:+.2f}]"
-
-
-def _spread(places: Sequence[int]) -> list[int]:
-    if len(places) <= ROWS:
-        return list(places)
-    return [places[round(i * (len(places) - 1) / (ROWS - 1))] for i in range(ROWS)]

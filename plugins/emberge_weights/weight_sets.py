@@ -27,8 +27,6 @@ Split = Literal["test", "dev"]
 Statistic = Literal["mean", "spearman", "average_precision"]
 # With fewer queries chance decides.
 FEWEST = 50
-# Share of queries up to which sets may have some in common.
-_SHARED = 0.05
 # Standard deviation over queries of the difference of a specialist and a mean of specialists, in points of
 # nDCG@10: 5 to 10 for all-MiniLM-L6-v2 on nl2bash and squad.
 _SPREAD = 10.0
@@ -75,13 +73,6 @@ class WeightSet:
         """Name of the unit that is scored: `pair` or `query`."""
         return "pair" if self.gold else "query"
 
-    @property
-    def keys(self) -> frozenset[tuple[str, ...]]:
-        """The queries, or both texts of each pair."""
-        if not self.gold:
-            return frozenset((query,) for query in self.queries)
-        return frozenset(zip(self.queries, self.documents, strict=True))
-
 
 def read_sets(
     entries: Sequence[SetEntry],
@@ -114,14 +105,13 @@ def read_set(eval_set: EvalSet, entry: SetEntry, readers: Sequence[Reader]) -> W
     return _make_weight_set(eval_set, entry.split, data)
 
 
-def require_sets(sets: Sequence[WeightSet], elsewhere: Sequence[WeightSet]) -> None:
-    """Require sets that are large enough to choose by, and whose queries are not those of sets elsewhere.
+def require_sets(sets: Sequence[WeightSet]) -> None:
+    """Require sets that are large enough to choose by.
 
     Raises:
-        DataError: if a set has fewer than 50 queries or pairs, or shares more than a twentieth of them.
+        DataError: if a set has fewer than 50 queries or pairs.
     """
     for weight_set in sets:
-        keys = weight_set.keys
         if len(weight_set.queries) < FEWEST:
             smallest_gain = 2 * _SPREAD / max(1, len(weight_set.queries)) ** 0.5
             raise DataError(
@@ -129,13 +119,6 @@ def require_sets(sets: Sequence[WeightSet], elsewhere: Sequence[WeightSet]) -> N
                 f"so few, differences below about {smallest_gain:.0f} points cannot be told from chance; "
                 f"take a set with {FEWEST} or more"
             )
-        for other in elsewhere:
-            if len(keys & other.keys) > _SHARED * len(keys):
-                raise DataError(
-                    f"set '{weight_set.name}' shares {len(keys & other.keys):,} of {len(keys):,} queries "
-                    f"with '{other.name}' of elsewhere; weights chosen on what they are judged by look "
-                    "better than they are: take other queries"
-                )
 
 
 def unusable(eval_set: EvalSet) -> str | None:

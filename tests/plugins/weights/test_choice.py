@@ -83,7 +83,7 @@ def test_a_merge_with_half_the_base_is_taken_by_its_real_scores_too() -> None:
     half = find_cautious(weights)
     values = np.full((40, 50), 0.5, np.float32)
     scores = [UnitScores("set", "mean", "query", values)]
-    found = Search(weights, scores, (), choose(weights, scores, 1, half))
+    found = Search(weights, scores, choose(weights, scores, 1, half))
     picked = pick_merges(found)
     assert picked[:2] == [EQUAL, half]
     merged = [UnitScores("set", "mean", "query", values[picked])]
@@ -121,7 +121,7 @@ def test_equal_weights_win_ties() -> None:
 
 def test_the_last_word_is_had_by_real_merges_of_candidates_apart() -> None:
     weights, scores = drawn(3, "spearman", units=400, signal=2.0)
-    found = Search(weights, scores, (), choose(weights, scores, 3))
+    found = Search(weights, scores, choose(weights, scores, 3))
     places = pick_merges(found)
     assert len(places) == 5
     assert places[0] == EQUAL
@@ -134,7 +134,7 @@ def test_the_last_word_is_had_by_real_merges_of_candidates_apart() -> None:
     # Merges of which none is better than equal weights.
     assert RealMerges(places, [scores[0].select([EQUAL] * 5)]).final(found) == EQUAL
     by_chance, chance = drawn(4, "spearman")
-    nothing = Search(by_chance, chance, (), choose(by_chance, chance, 4))
+    nothing = Search(by_chance, chance, choose(by_chance, chance, 4))
     some = pick_merges(nothing)
     assert RealMerges(some, [chance[0].select(some)]).final(nothing) == EQUAL
 

@@ -300,10 +300,9 @@ def test_merges_are_equal_weights_the_choice_and_the_best_apart_from_these(
 ) -> None:
     weights = np.array([[0.5, 0.5], [1, 0], [0.97, 0.03], [0.52, 0.48], [0, 1], [0.2, 0.8]])
     data = UnitScores("s", "mean", "query", np.array([[1], [5], [7], [6], [2], [3]], np.float32))
-    found = Search(weights, [data], [], ChosenWeighting(1, HeldOut(1, 0.1)))
+    found = Search(weights, [data], ChosenWeighting(1, HeldOut(1, 0.1)))
     assert pick_merges(found) == [EQUAL, 1, 5, 4]
     assert found.means.tolist() == [1, 5, 7, 6, 2, 3]
-    assert found.means_elsewhere is None
     monkeypatch.setattr("emberge_weights.real_merges.MERGES", 3)
     assert pick_merges(found) == [EQUAL, 1, 5]
     real = RealMerges([0, 1, 5], [data.select([0, 1, 2])])
@@ -311,17 +310,14 @@ def test_merges_are_equal_weights_the_choice_and_the_best_apart_from_these(
     assert real.final(found) == 5
 
 
-def test_a_search_scores_all_candidates_on_the_sets_and_elsewhere() -> None:
-    sets = [ranked([{n: 1}, {2 * n: 1}], 12) for n in (1, 2, 3)]
-    given = [[members(2, 12)[n]] * 3 for n in range(3)]
-    found = search(sets[:2], sets[2:], given, base=True, candidates=20, seed=4)
+def test_a_search_scores_all_candidates_on_the_sets() -> None:
+    sets = [ranked([{n: 1}, {2 * n: 1}], 12) for n in (1, 2)]
+    given = [[members(2, 12)[n]] * 2 for n in range(3)]
+    found = search(sets, given, base=True, candidates=20, seed=4)
     assert found.weights.shape == (20, 3)
     np.testing.assert_allclose(found.weights[0], [0.5, 0.5, 0])
-    for one, scores in zip(sets, [*found.scores, *found.elsewhere], strict=True):
+    for one, scores in zip(sets, found.scores, strict=True):
         expected = score_set(one, [each[0] for each in given], found.weights, found.weights[:4])
         np.testing.assert_array_equal(scores.values, expected.values)
-    assert len(found.scores) == 2
     assert found.choice == choose(found.weights, found.scores, 4)
-    assert found.means_elsewhere is not None
-    np.testing.assert_allclose(found.means_elsewhere, found.elsewhere[0].values.mean(1), rtol=1e-6)
-    assert len(search(sets[:1], [], given, base=False, candidates=1, seed=4).weights) == 7
+    assert len(search(sets[:1], given, base=False, candidates=1, seed=4).weights) == 7

@@ -21,8 +21,7 @@ steps:
       candidates: 60
       data: {path: ./sets, only: [likeness]}
 """
-MODELS, DATA, MORE = 5, 8, 9
-JUDGED = "elsewhere: {path: ./sets, only: [likeness], split: test}"
+MODELS, DATA = 5, 8
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +43,8 @@ def place(bert: Path, berts: list[Path], sets: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def checked(
-    place: Path, plugins: Plugins, old: str = "", new: str = "", more: str = ""
-) -> CheckReport:
-    text = RECIPE.replace(old, new) + "".join(f"      {line}\n" for line in more.splitlines())
+def checked(place: Path, plugins: Plugins, old: str = "", new: str = "") -> CheckReport:
+    text = RECIPE.replace(old, new)
     return check_recipe(parse_recipe(text, plugins, path=place / "recipe.yaml"), plugins)
 
 
@@ -58,36 +55,32 @@ def told(report: CheckReport) -> list[tuple[str, int]]:
 
 def test_a_sound_search_has_no_problems(place: Path, plugins: Plugins) -> None:
     assert told(checked(place, plugins)) == []
-    assert told(checked(place, plugins, more=JUDGED)) == []
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "more", "line", "fix"),
+    ("old", "new", "line", "fix"),
     [
-        ("./c]", "./a]", "", MODELS, "'./a' is named 2 times; once is enough"),
-        ("./c]", "./base]", "", MODELS, "'./base' is named 2 times"),
-        ("[likeness]", "[topics], split: test", "", DATA, "'topics' is of kind clustering"),
+        ("./c]", "./a]", MODELS, "'./a' is named 2 times; once is enough"),
+        ("./c]", "./base]", MODELS, "'./base' is named 2 times"),
+        ("[likeness]", "[topics], split: test", DATA, "'topics' is of kind clustering"),
         (
             "./c]",
             "./wide]",
-            "",
             MODELS,
             "embeddings.LayerNorm.bias and 29 more: './wide' has shape [64]",
         ),
-        ("./c]", "./pooled]", "", MODELS, "(1_Pooling/config.json); take models that agree"),
-        ("", "", "elsewhere: {path: ./sets, only: [topics], split: test}", MORE, "kind clustering"),
-        ("[likeness]", "[likeness], limit_queries: 20", "", DATA, "take a set with 50 or more"),
-        ("", "", "elsewhere: {path: ./sets, only: [likeness]}", DATA, "shares 60 of 60 queries"),
+        ("./c]", "./pooled]", MODELS, "(1_Pooling/config.json); take models that agree"),
+        ("[likeness]", "[likeness], limit_queries: 20", DATA, "take a set with 50 or more"),
     ],
 )
 def test_a_problem_is_named_at_its_line(
-    place: Path, plugins: Plugins, old: str, new: str, more: str, line: int, fix: str
+    place: Path, plugins: Plugins, old: str, new: str, line: int, fix: str
 ) -> None:
     if "wide" in new:
         tiny.checkpoint(place / "wide", hidden_size=64)
     if "pooled" in new:
         tiny.write_modules(tiny.checkpoint(place / "pooled"), 32, pooling="cls")
-    report = checked(place, plugins, old, new, more)
+    report = checked(place, plugins, old, new)
     found = [str(one) for one in report.errors if fix in str(one)]
     assert len(found) == 1
     assert found[0].startswith(f"{place}/recipe.yaml:{line}: ")

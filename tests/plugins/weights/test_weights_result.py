@@ -1,4 +1,4 @@
-"""The result of a search from given scores: its facts, its front, and its figure."""
+"""The result of a search from given scores: its facts, and its figure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from emberge_weights.unit_scores import UnitScores
 WEIGHTS = fixed_candidates(2, True)
 # What each of two models and their base scores on four units.
 IN_DATA = np.array([[0.8, 0.6, 0.7, 0.9], [0.4, 0.5, 0.2, 0.5], [0.1, 0.3, 0.2, 0.2]])
-ELSEWHERE = np.array([[0.1, 0.2], [0.3, 0.2], [0.9, 0.8]])
 REAL = np.array([0.01, 0.03, -0.02, 0.01])
 
 
@@ -39,8 +38,9 @@ def scores(name: str, values: Any) -> UnitScores:
 
 def searched(clear: bool = True) -> Search:
     gain = HeldOut(0.125, 0.02 if clear else 0.25)
-    data, far = scores("asked", WEIGHTS @ IN_DATA), scores("far", WEIGHTS @ ELSEWHERE)
-    return Search(WEIGHTS, [data], [far], ChosenWeighting(1 if clear else 0, gain))
+    return Search(
+        WEIGHTS, [scores("asked", WEIGHTS @ IN_DATA)], ChosenWeighting(1 if clear else 0, gain)
+    )
 
 
 def merged() -> RealMerges:
@@ -67,16 +67,6 @@ SETS = [
         "unit": "query",
         "equal": 0.575,
         "chosen": 0.75,
-        "elsewhere": False,
-    },
-    {
-        "name": "far",
-        "metric": "mean",
-        "units": 2,
-        "unit": "query",
-        "equal": 0.2,
-        "chosen": 0.15,
-        "elsewhere": True,
     },
 ]
 MEMBERS = [
@@ -88,31 +78,10 @@ MERGES = [
     {"weights": {"a": 0.5, "b": 0.5, "base": 0.0}, "foretold": 0.575, "real": 0.5825},
     {"weights": {"a": 1.0, "b": 0.0, "base": 0.0}, "foretold": 0.75, "real": 0.7575},
 ]
-# Steps from the base to equal weights, and the first model alone, which no other comes near.
-FRONT = [
-    {
-        "gain": round(0.0375 * step, 6),
-        "elsewhere": round(-0.065 * step, 6),
-        "weights": {
-            "a": round(0.05 * step, 6),
-            "b": round(0.05 * step, 6),
-            "base": round(1 - 0.1 * step, 6),
-        },
-        "over": "the base",
-    }
-    for step in range(11)
-] + [
-    {
-        "gain": 0.55,
-        "elsewhere": -0.7,
-        "weights": {"a": 1.0, "b": 0.0, "base": 0.0},
-        "over": "the base",
-    }
-]
 
 
 def result_of(search: Search) -> SearchResult:
-    return SearchResult(MODELS, search, merged(), True)
+    return SearchResult(MODELS, search, merged())
 
 
 def test_facts_have_foretold_and_real_scores_of_what_was_chosen() -> None:
@@ -132,7 +101,6 @@ def test_facts_have_foretold_and_real_scores_of_what_was_chosen() -> None:
         "members": MEMBERS,
         "sets": SETS,
         "merges": MERGES,
-        "front": FRONT,
     }
 
 
@@ -195,32 +163,3 @@ def test_the_conclusion_says_which_weights_stay() -> None:
         choice = replace(found.choice, over_base=over_base)
         text = describe_conclusion(result_of(replace(found, choice=choice)).facts())
         assert text.endswith(words)
-
-
-# ── front ───────────────────────────────────────────────────────────────────────────────────────
-
-
-def front_of(search: Search, base: bool = False) -> Any:
-    models = MODELS[: search.weights.shape[1]]
-    real = RealMerges([0, 1], [one.select([0, 1]) for one in search.scores])
-    return rounded(SearchResult(models, search, real, base).facts()["front"])
-
-
-def test_no_weighting_on_the_front_is_beaten_in_both() -> None:
-    # The fourth is as good elsewhere as the third and worse in the data, the fifth beaten by the second.
-    data = [[0.5], [0.7], [0.6], [0.4], [0.7], [0.9]]
-    far = [[0.5], [0.4], [0.8], [0.8], [0.3], [0.1]]
-    weights = np.array([[0.5, 0.5], [1, 0], [0, 1], [0.2, 0.8], [0.3, 0.7], [0.9, 0.1]])
-    found = Search(weights, [scores("s", data)], [scores("far", far)], searched().choice)
-    assert front_of(found) == [
-        {"gain": gain, "elsewhere": lost, "weights": {"a": a, "b": b}, "over": "equal weights"}
-        for gain, lost, a, b in ((0.1, 0.3, 0, 1), (0.2, -0.1, 1, 0), (0.4, -0.4, 0.9, 0.1))
-    ]
-
-
-def test_of_a_long_front_twelve_places_are_listed() -> None:
-    gains = np.arange(340)[:, None] / 1000
-    weights = np.full((340, 2), 0.5)
-    found = Search(weights, [scores("s", gains)], [scores("far", -gains)], searched().choice)
-    listed = [round(1000 * one["gain"]) for one in front_of(found)]
-    assert listed == [0, 31, 62, 92, 123, 154, 185, 216, 247, 277, 308, 339]
