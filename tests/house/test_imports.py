@@ -204,7 +204,6 @@ TOGETHER = {
     "plugins/codiemb/test_similarity_training.py": "emberge.training.plan.preview",
     "plugins/merge/test_adapter_outputs.py": "emberge.merging.adapter_output.low_rank",
     "plugins/merge/test_adapters_on_bases.py": "emberge.merging.statistics_file",
-    "plugins/merge/test_fisher.py": "emberge.merging.statistics_file",
     "plugins/merge/test_trim.py": "emberge.contracts.stage",
     "plugins/merge/test_worked_numbers.py": "emberge.merging.streaming.build_jobs",
     "plugins/statistics/test_measure_statistics.py": "emberge.merging.statistics_file",
