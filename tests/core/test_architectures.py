@@ -145,7 +145,7 @@ def assert_embeds_like_the_model_itself(folder: Path) -> None:
     Plugins().register(architecture_plugin, "architecture_plugin")
     encoder = TextEncoder().load(folder, device="cpu", dtype="float32")
     texts = ["sort a list", "the weather of a bank", "open"]
-    found = torch.from_numpy(TextEmbedder(encoder, store=None).embed(texts))
+    found = torch.from_numpy(TextEmbedder(encoder).embed(texts))
     from transformers import AutoTokenizer
 
     from tests.support.tiny_architecture import MixerModel

@@ -50,7 +50,7 @@ class Pairs(Evaluator):
         text = workspace.data(self.data).read_text()
         rows = [json.loads(line) for line in text.splitlines()]
         encoder = self.backbone.load(model.folder, device="cpu", dtype="float32")
-        embedder = TextEmbedder(encoder, store=None)
+        embedder = TextEmbedder(encoder)
         sides = [embedder.embed([row[side] for row in rows]) for side in ("anchor", "positive")]
         for number, task in enumerate(tasks, 1):
             workspace.progress(number, len(tasks), "tasks", task.name)
