@@ -148,7 +148,9 @@ class _CorpusWriter:
     def training(self, package: str, rows: Sequence[Definition]) -> int:
         path = f"train/{package}.jsonl.gz"
         self.write(path, ({"query": d.query, "pos": [d.document], "neg": []} for d in rows))
-        entry = {"name": package, "file": path, **_COMMON, "source": _describe_source(package)}
+        source = {"package": package, "version": version(package)}
+        source |= {"licence": "PSF-2.0"} if package == STDLIB else {}
+        entry = {"name": package, "file": path, **_COMMON, "source": source}
         self.catalogue["train"].append(entry)
         return len(rows)
 
@@ -180,11 +182,6 @@ class _CorpusWriter:
 
     def write(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         write_json_rows(self.workspace.folder / name, rows)
-
-
-def _describe_source(package: str) -> dict[str, str]:
-    source = {"package": package, "version": version(package)}
-    return {**source, "licence": "PSF-2.0"} if package == STDLIB else source
 
 
 def _make_ids(documents: Sequence[Definition]) -> dict[Definition, str]:

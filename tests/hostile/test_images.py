@@ -25,14 +25,8 @@ EPS = (
 # Beginnings of other formats that Pillow knows.
 OTHERS = {
     "eps": EPS,
-    "psd": b"8BPS\0\1" + bytes(6) + struct.pack(">HIIHH", 3, 4, 4, 8, 3) + bytes(20),
-    "pcx": struct.pack("<BBBBHHHHHH", 10, 5, 1, 8, 0, 0, 3, 3, 72, 72) + bytes(112),
-    "ico": struct.pack("<HHH", 0, 1, 1) + bytes(40),
-    "icns": b"icns" + struct.pack(">I", 40) + bytes(32),
-    "ppm": b"P6 2 2 255\n" + bytes(12),
-    "fli": struct.pack("<IHHHHHHI", 128, 0xAF11, 1, 4, 4, 8, 0, 5) + bytes(108),
-    "wmf": b"\xd7\xcd\xc6\x9a\0\0" + bytes(30),
     "svg": b"<svg xmlns='http://www.w3.org/2000/svg'/>",
+    "tiff": b"II*\0" + bytes(60),
     "empty": b"",
 }
 
@@ -78,7 +72,7 @@ def test_other_formats_are_refused_whatever_their_name(
     (tmp_path / "cat.png").write_bytes(OTHERS[kind])
     message = refusal(tmp_path, "cat.png")
     assert "rows.jsonl:2: " in message
-    assert "cat.png: is no PNG, JPEG, WebP, GIF, BMP or TIFF image that can be read" in message
+    assert "cat.png: is no PNG, JPEG, WebP, GIF or BMP image that can be read" in message
 
 
 @pytest.mark.parametrize("kind", ["PNG", "BMP"])
@@ -108,7 +102,7 @@ def test_a_size_is_learnt_without_pixels(
 def test_a_truncated_image_is_refused_with_its_line(tmp_path: Path) -> None:
     from emberge.data import check_entries
 
-    for kind in ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP"):
+    for kind in ("PNG", "JPEG", "GIF", "BMP", "WEBP"):
         whole = saved(Image.effect_noise((64, 48), 50).convert("RGB"), kind)
         (tmp_path / "half").write_bytes(whole[: len(whole) // 2])
         path = tmp_path / "rows.jsonl"

@@ -205,7 +205,7 @@ def _build_file_source(entry: DataEntry, path: Path, readers: Sequence[Reader]) 
             raise DataError(f"{format_path(path)}: not a regular file; give a file of rows")
         raise DataError(f"{format_path(path)}: there is no such file{hint}")
     reader = find_reader(path, readers)
-    suffix = next(s for s in _sort_suffixes(reader) if path.name.lower().endswith(s))
+    suffix = max((s for s in reader.suffixes if path.name.lower().endswith(s)), key=len)
     return DataSource(entry.name or path.name[: -len(suffix)], entry, path, reader)
 
 
@@ -227,10 +227,6 @@ def find_reader(path: Path, readers: Sequence[Reader]) -> Reader:
             f"{format_path(path)}: no reader for this kind of file; known: {suffixes or 'none'}"
         )
     return readers[max(matching_suffixes)[1]]
-
-
-def _sort_suffixes(reader: Reader) -> list[str]:
-    return sorted(reader.suffixes, key=len, reverse=True)
 
 
 def refuse_clashes(sources: Iterable[DataSource]) -> None:

@@ -6,6 +6,7 @@ been reviewed for years.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import warnings
 from typing import Any
@@ -14,12 +15,11 @@ from emberge.contracts import Media
 from emberge.errors import DataError
 from emberge.media.media_files import read_content
 
-FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 # Tag of EXIF for the orientation of the camera.
 _ORIENTATION = 274
 # Orientations that are a quarter turn.
 _SIDEWAYS = range(5, 9)
-_WIDTH, _HEIGHT = 256, 257  # tags of TIFF
 
 
 def open_image(content: bytes, where: str) -> Any:
@@ -40,7 +40,7 @@ def open_image(content: bytes, where: str) -> Any:
         ) from error
     except Exception as error:  # a damaged header makes decoders fail in many turns
         raise DataError(
-            f"{where}: is no PNG, JPEG, WebP, GIF, BMP or TIFF image that can be read; convert it to one of "
+            f"{where}: is no PNG, JPEG, WebP, GIF or BMP image that can be read; convert it to one of "
             "them, replace or remove it"
         ) from error
 
@@ -56,23 +56,14 @@ def image_size(media: Media) -> tuple[int, int]:
 
 def upright_size(image: Any) -> tuple[int, int]:
     """Return width and height of a Pillow image after the rotation in its header."""
-    width, height = image.size
-    if image.format == "TIFF":  # some releases of Pillow give the size after the turn
-        width, height = image.tag_v2[_WIDTH], image.tag_v2[_HEIGHT]
-    sideways = _read_orientation(image) in _SIDEWAYS
-    return (int(height), int(width)) if sideways else (int(width), int(height))
-
-
-def _read_orientation(image: Any) -> int:
-    """Return the orientation in an image's header, from 1 to 8; 1 if it cannot be read."""
     from PIL import Image
 
-    try:
+    width, height = map(int, image.size)
+    with contextlib.suppress(Exception):  # damaged metadata, which image viewers ignore, too
         # The method of PNG images decodes all pixels first, which may bring more metadata.
-        orientation = Image.Image.getexif(image).get(_ORIENTATION)
-    except Exception:  # damaged metadata, which image viewers ignore, too
-        return 1
-    return orientation if isinstance(orientation, int) and 1 <= orientation <= 8 else 1
+        if Image.Image.getexif(image).get(_ORIENTATION) in _SIDEWAYS:
+            return height, width
+    return width, height
 
 
 def read_image(media: Media) -> Any:
@@ -92,39 +83,22 @@ def decode_image(content: bytes, where: str) -> Any:
     Raises:
         DataError: if the bytes are damaged, or the range of the samples is unknown.
     """
+    from PIL import ImageOps
+
     image = open_image(content, where)
-    turn = _read_orientation(image)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of odd metadata
             image.load()
-            if image.format == "TIFF":  # Pillow may have turned it
-                turn = _read_orientation(image)
-            return _rotate_upright(rgb_image(image, where), turn)
+            with contextlib.suppress(
+                Exception
+            ):  # damaged metadata, which image viewers ignore, too
+                image = ImageOps.exif_transpose(image)
+            return rgb_image(image, where)
     except DataError:
         raise
     except Exception as error:  # damaged data makes decoders fail in many turns
         raise DataError(f"{where}: the image is damaged ({error}); replace or remove it") from error
-
-
-def _rotate_upright(image: Any, orientation: int) -> Any:
-    """Return the image rotated upright, given its EXIF orientation."""
-    from PIL.Image import Transpose
-
-    transpose_by_orientation = {
-        2: Transpose.FLIP_LEFT_RIGHT,
-        3: Transpose.ROTATE_180,
-        4: Transpose.FLIP_TOP_BOTTOM,
-        5: Transpose.TRANSPOSE,
-        6: Transpose.ROTATE_270,
-        7: Transpose.TRANSVERSE,
-        8: Transpose.ROTATE_90,
-    }
-    return (
-        image.transpose(transpose_by_orientation[orientation])
-        if orientation in transpose_by_orientation
-        else image
-    )
 
 
 def rgb_image(image: Any, where: str) -> Any:

@@ -16,8 +16,7 @@ from emberge.data import read_document_rows
 from emberge.files import UnsoundFileError, read_regular
 from emberge.wording import count_noun, human_size, join_some
 
-from emberge_data.documents.html_pages import read_html
-from emberge_data.documents.markdown_pages import read_markdown
+from emberge_data.documents.html_pages import read_html, read_markdown
 from emberge_data.documents.pdf_pages import can_read_pdf, read_pdf
 from emberge_data.documents.python_code import read_python
 from emberge_data.documents.source_document import (
@@ -46,7 +45,8 @@ _SKIPPED_FOLDERS = frozenset(("__pycache__", "node_modules", "site-packages"))
 _BEIR = ("corpus.jsonl", "corpus.jsonl.gz")
 # Pages of a PDF file that are read where only the first documents are: each may take a tenth of a second.
 _FIRST_PAGES = 10
-# A word in a file's name: three letters, or two of a script whose words are shorter.
+# A word in a file's name, which is a title then, unlike `d103` or `2024-11-02`: three letters, or two of a
+# script whose words are shorter.
 _WORD = re.compile(r"[^\W\d_]{3}|[^\W\d_a-zA-Z]{2}")
 _LINK = "a link, which may lead out of the folder"
 
@@ -138,11 +138,6 @@ def _find_fault(file: Path) -> str:
     return "" if suffix in _TEXT_KINDS else f"of another kind than {_KINDS}"
 
 
-def _title_from_name(stem: str) -> str:
-    """Return the words of a file's name; "" if it has none, such as `d103` or `2024-11-02`."""
-    return stem.replace("_", " ").replace("-", " ") if _WORD.search(stem) else ""
-
-
 def _read_file(file: Path, name: str, first_pages: int | None) -> SourceDocument:
     """Return a file's document, of a PDF file the first pages.
 
@@ -150,7 +145,7 @@ def _read_file(file: Path, name: str, first_pages: int | None) -> SourceDocument
         UnreadableDocumentError: if it has no text, is too large or cannot be read.
     """
     suffix = file.suffix.lower()
-    title = _title_from_name(file.stem)
+    title = re.sub("[_-]", " ", file.stem) if _WORD.search(file.stem) else ""
     try:
         if file.stat().st_size > DOCUMENT_BYTES:
             raise UnreadableDocumentError(f"larger than {human_size(DOCUMENT_BYTES)}; cut it")

@@ -139,7 +139,7 @@ def upright(orientation: int) -> Any:
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("kind", ["PNG", "TIFF", "WEBP", "JPEG"])
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "JPEG"])
 def test_8_orientations_are_turned(
     keep: Callable[[bytes], Media], kind: str, orientation: int
 ) -> None:
@@ -176,9 +176,8 @@ def test_16_bits_keep_their_brightness_rounded(
 ) -> None:
     wanted = np.array([[0, 1, 128], [200, 254, 255]])
     image = Image.fromarray((wanted * 257).astype(np.uint16))
-    for kind in ("PNG", "TIFF"):
-        shown = pixels(keep(saved(image, kind)))
-        assert np.array_equal(shown, np.stack([wanted] * 3, axis=-1))
+    shown = pixels(keep(saved(image, "PNG")))
+    assert np.array_equal(shown, np.stack([wanted] * 3, axis=-1))
     image = Image.fromarray(np.array([[128, 129, 65535 - 129, 65535 - 128]], np.uint16))
     assert pixels(keep(saved(image, "PNG")))[0, :, 0].tolist() == [0, 1, 254, 255]
     image = Image.fromarray(np.full((2, 3), 100 * 257, np.uint16))
@@ -193,10 +192,8 @@ def swapped(image: Image.Image) -> Image.Image:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
-def test_32_bits_are_refused(tmp_path: Path, keep: Callable[[bytes], Media], dtype: Any) -> None:
+def test_32_bits_are_refused(tmp_path: Path, dtype: Any) -> None:
     image = Image.fromarray(np.full((2, 3), 5, dtype))
-    with pytest.raises(DataError, match=r"32 bits.*8 or 16"):
-        read_image(keep(saved(image, "TIFF")))
     with pytest.raises(DataError, match="32 bits"):
         MediaFolder(tmp_path).add_image(image)
 
@@ -212,17 +209,5 @@ def test_inks_are_colours_and_alpha_leaves_the_one_below(keep: Callable[[bytes],
     media = keep(saved(Image.new("1", (1, 1), 1), "PNG"))
     assert pixels(media).tolist() == [[[255] * 3]]
     frames = [Image.new("RGB", (2, 2), (shade, 0, 0)) for shade in (200, 100, 50)]
-    for kind in ("GIF", "TIFF"):
-        media = keep(saved(frames[0], kind, save_all=True, append_images=frames[1:]))
-        assert pixels(media).tolist() == [[[200, 0, 0]] * 2] * 2
-
-
-@pytest.mark.parametrize("transparency", [0, b"\x00\x80"])
-def test_a_palette_has_transparent_colours(
-    keep: Callable[[bytes], Media], transparency: int | bytes
-) -> None:
-    image = Image.new("P", (2, 1))
-    image.putpalette([10, 20, 30, 40, 50, 60])
-    image.putpixel((1, 0), 1)
-    media = keep(saved(image, "PNG", transparency=transparency))
-    assert pixels(media).tolist() == [[[10, 20, 30], [40, 50, 60]]]
+    media = keep(saved(frames[0], "GIF", save_all=True, append_images=frames[1:]))
+    assert pixels(media).tolist() == [[[200, 0, 0]] * 2] * 2

@@ -362,10 +362,3 @@ def test_the_result_depends_on_the_versions_of_python_and_the_packages() -> None
     assert ".".join(str(part) for part in sys.version_info[:3]) in identity
     assert f"numpy {__import__('numpy').__version__}" in identity
     assert "acme_absent is missing" in identity
-
-
-@pytest.mark.slow
-def test_the_standard_library_gives_thousands_of_pairs(tmp_path: Path) -> None:
-    size = run(StdlibCorpus(out_of_domain=()), tmp_path / "out").size
-    assert size is not None
-    assert size > 3000

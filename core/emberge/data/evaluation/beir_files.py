@@ -11,10 +11,10 @@ from emberge.contracts import Split
 from emberge.data.document_rows import parse_document
 from emberge.data.entry import EvalSet
 from emberge.data.evaluation.eval_data import RetrievalData
-from emberge.data.evaluation.set_faults import SetFaults
 from emberge.data.file_summary import format_path
 from emberge.data.rows.line_files import read_text_lines
 from emberge.data.rows.media_values import MediaValues
+from emberge.data.rows.row_faults import SetFaults
 from emberge.data.sampling import even_place, sample_rows
 from emberge.errors import DataError
 

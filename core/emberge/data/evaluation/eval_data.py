@@ -23,12 +23,11 @@ class RetrievalData:
 
 @dataclass(frozen=True, slots=True)
 class PairData:
-    """Pairs of texts with gold scores in 0 to 1 (0 or 1 for pair classification), and their subsets."""
+    """Pairs of texts with gold scores in 0 to 1 (0 or 1 for pair classification)."""
 
     texts1: Sequence[str]
     texts2: Sequence[str]
     scores: Sequence[float]
-    subsets: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

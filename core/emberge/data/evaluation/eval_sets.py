@@ -18,13 +18,12 @@ from emberge.data.evaluation.eval_data import (
     PairData,
     RerankingData,
 )
-from emberge.data.evaluation.rows_retrieval import join_rows
-from emberge.data.evaluation.searched_documents import (
+from emberge.data.evaluation.rows_retrieval import (
     SearchedDocuments,
+    join_rows,
     read_placed_rows,
     read_searched_documents,
 )
-from emberge.data.evaluation.set_faults import SetFaults
 from emberge.data.file_summary import (
     DataDecisions,
     FileSummary,
@@ -33,6 +32,7 @@ from emberge.data.file_summary import (
     parse_rows,
 )
 from emberge.data.rows.media_values import MediaValues
+from emberge.data.rows.row_faults import SetFaults
 from emberge.data.rows.row_parser import Row
 from emberge.data.sampling import even_place, sample_labelled, sample_rows
 from emberge.errors import DataError
@@ -189,22 +189,15 @@ class _HalfReader:
 
 def _load_pairs(half: _HalfReader) -> PairData:
     rows, decisions = half.rows(half.split, half.eval_set.task)
-    subsets = []
-    for row, (where, fields) in zip(rows, half.plain(half.split), strict=True):
-        subset = fields.get("subset")
-        if isinstance(subset, bool) or not isinstance(subset, str | int | None):
-            half.faults.add(f"{where}: 'subset' is a word, not a {type(subset).__name__}")
-        subsets.append(subset)
+    for where, row in zip(half.places[half.split], rows, strict=True):
         if len(row.positives) != 1 or row.positive_scores is None:
             half.faults.add(f"{where}: a pair needs one other text and one score")
     half.faults.require_none()
     examples = half.sample([decisions.example(row) for row in rows])
-    sample = half.sample(subsets)
     return PairData(
         [example.anchor for example in examples],
         [example.positives[0] for example in examples],
         [(example.positive_scores or (0.0,))[0] for example in examples],
-        [str(subset) for subset in sample] if all(s is not None for s in subsets) else None,
     )
 
 

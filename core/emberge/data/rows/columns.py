@@ -131,8 +131,8 @@ def find_layout(
             prompt=_find_one(unused, ("prompt",), "prompt", names),
             kind=_find_one(unused, ("type", "task_type"), "task", names),
         )
-        negative = _find_one(unused, NEGATIVES, "negative", names) or _find_first_numbered(
-            NEGATIVES, unused
+        negative = _find_one(unused, NEGATIVES, "negative", names) or next(
+            (name for name in NEGATIVES if _find_numbered(name, unused)), None
         )
     if positive is None:
         return _find_labelled_layout(layout, columns, names)
@@ -223,10 +223,6 @@ def _find_numbered(name: str, names: Iterable[str]) -> list[str]:
     matches = ((pattern.fullmatch(fold_heading(n)), n) for n in names)
     numbered_names = [(int(match[1]), n) for match, n in matches if match]
     return [n for _, n in sorted(numbered_names)]
-
-
-def _find_first_numbered(usual: Sequence[str], names: Sequence[str]) -> str | None:
-    return next((name for name in usual if _find_numbered(name, names)), None)
 
 
 def _find_family(name: str, names: Sequence[str]) -> tuple[str, ...]:

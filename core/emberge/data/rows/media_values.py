@@ -86,10 +86,10 @@ class MediaValues:
             raise DataError(
                 f"'{column}' must be text, not an object ({', '.join(value) or 'empty'}); {_FORMS}"
             )
+        if not isinstance(fields.get("text", ""), str):
+            raise DataError(f"'{column}' has no text as text of a part; {_FORMS}")
         return [
-            _read_text_part(content, column)
-            if name == "text"
-            else self.medium(name, content, column)
+            plain_text(content) if name == "text" else self.medium(name, content, column)
             for name, content in fields.items()
         ]
 
@@ -171,12 +171,6 @@ class MediaValues:
                 media, content = self.folder.add_file(media.kind, media.path)
             self.properties_by_hash[media.hash] = _look_at_content(media, content, self._thorough)
         return media
-
-
-def _read_text_part(value: Any, column: str) -> str:
-    if not isinstance(value, str):
-        raise DataError(f"'{column}' has {type(value).__name__} as text of a part; {_FORMS}")
-    return plain_text(value)
 
 
 def _find_kind(content: bytes) -> MediaKind:

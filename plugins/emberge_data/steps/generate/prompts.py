@@ -44,18 +44,14 @@ def ask_for_queries(passage: TextPassage, kinds: Sequence[ModelKind]) -> str:
     number = len(kinds)
     noun = "search query" if number == 1 else "search queries"
     lines = "one line" if number == 1 else f"{number} lines"
+    title = f"Title: {passage.context}\n" if passage.context else ""
     return (
         f"Write {number} {noun} that the passage below answers, so specific that other passages do not:\n"
         f"{listed}\n"
         "Write in the language of the passage. Do not copy its sentences, and do not mention the passage or "
         f"the document. Answer with {lines}, one query in each, and nothing else.\n\n"
-        f"{_show_passage(passage)}"
+        f"{title}Passage:\n<<<\n{passage.text}\n>>>"
     )
-
-
-def _show_passage(passage: TextPassage) -> str:
-    title = f"Title: {passage.context}\n" if passage.context else ""
-    return f"{title}Passage:\n<<<\n{passage.text}\n>>>"
 
 
 def read_queries(reply: str) -> list[str]:

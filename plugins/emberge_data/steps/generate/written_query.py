@@ -35,7 +35,7 @@ def places_to_ask(passages: Sequence[TextPassage]) -> list[int]:
     return [
         place
         for place, passage in enumerate(passages)
-        if counts[normalise(passage.text)] == 1 and _count_any_words(passage.text) >= MIN_WORDS
+        if counts[normalise(passage.text)] == 1 and len(words(normalise(passage.text))) >= MIN_WORDS
     ]
 
 
@@ -82,7 +82,3 @@ def is_within(query: str, text: str) -> bool:
 def join_words(text: str) -> str:
     """Return the words of a text with spaces around them, without case and punctuation."""
     return f" {' '.join(words(normalise(text)))} "
-
-
-def _count_any_words(text: str) -> int:
-    return len(words(normalise(text)))

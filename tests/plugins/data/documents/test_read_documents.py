@@ -230,19 +230,6 @@ def test_many_marks_without_end_are_read_to_the_end(name: str, piece: str, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("a.md", f"---\ntitle: a{' ' * LENGTH}b\n---\nText."),
-        ("a.html", f"Text. {'<nav>' * (LENGTH // 5)}{'</svg>' * (LENGTH // 5)}"),
-    ],
-)
-def test_marks_in_two_runs_are_read_to_the_end(name: str, text: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_text(text)
-    (document,) = read_documents(tmp_path, ()).documents
-    assert document.sections[0].text == "Text."
-
-
-@pytest.mark.parametrize(
     "code",
     [f"x = {'-' * 20_000}1\n", "if a:\n    pass\n" + "elif b:\n    pass\n" * 1500],
     ids=["signs", "branches"],

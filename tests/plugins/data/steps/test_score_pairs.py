@@ -284,21 +284,6 @@ def test_a_bare_folder_is_a_cross_encoder_by_its_first_class(
     assert all(f"config.json: the model has {outputs} outputs" in message for message in found)
 
 
-def test_a_head_without_weights_is_refused(place: Path, plugins: Plugins) -> None:
-    from safetensors.torch import load_file, save_file
-
-    folder = tiny.transformer(
-        place / "headless", "AutoModelForSequenceClassification", num_labels=1
-    )
-    path = folder / "model.safetensors"
-    trunk = {n: t for n, t in load_file(path).items() if not n.startswith("classifier.")}
-    save_file(trunk, path, metadata={"format": "pt"})
-    assert not CrossEncoderFacts.read(folder).problems
-    with pytest.raises(EmbergeError, match=r"classifier\.") as found:
-        run(place, plugins, "{model: ./headless}")
-    assert str(folder) in str(found.value)
-
-
 def test_scores_that_are_not_finite_stop_the_step(place: Path, plugins: Plugins) -> None:
     from safetensors.torch import load_file, save_file
 
