@@ -17,6 +17,6 @@ from .losses.similarity_distillation import SimilarityDistillation as Similarity
 from .samplers.batch_shuffle import BatchShuffle as BatchShuffle
 from .samplers.dataset_sequential import DatasetSequential as DatasetSequential
 from .samplers.mixture import Mixture as Mixture
+from .samplers.proportional import Proportional as Proportional
 from .samplers.task_sequential import TaskSequential as TaskSequential
-from .samplers.temperature import Temperature as Temperature
 from .samplers.two_stage import TwoStage as TwoStage

@@ -10,7 +10,7 @@ import pytest
 from emberge import DatasetInfo
 from emberge.data import load_catalogue
 from emberge.recipes import shipped_recipes
-from emberge_train import Temperature
+from emberge_train import Proportional
 
 from tests.support.printed import steps_of
 
@@ -70,7 +70,7 @@ def test_every_arm_is_trained_alike_at_every_batch_size_and_scored(
 def test_languages_are_sampled_by_their_size_to_the_power_of_three_tenths() -> None:
     """T-C2."""
     heat = steps_of("moe/rope_xlmr")["adapted"].sampler[-1].temperature
-    sampler = Temperature(temperature=heat, tail="wrap")
+    sampler = Proportional(temperature=heat, tail="wrap")
     languages = {DatasetInfo(n, "text", size): range(size) for n, size in SIZES.items()}
     shares = sampler.compute_shares(sampler.batches_by_dataset(languages, 0))
     assert shares == pytest.approx([0.5707, 0.2860, 0.1433], abs=5e-5)

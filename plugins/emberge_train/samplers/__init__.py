@@ -13,6 +13,5 @@ def samplers() -> Mapping[str, str]:
         "mixture": "emberge_train.samplers.mixture:Mixture",
         "proportional": "emberge_train.samplers.proportional:Proportional",
         "task_sequential": "emberge_train.samplers.task_sequential:TaskSequential",
-        "temperature": "emberge_train.samplers.temperature:Temperature",
         "two_stage": "emberge_train.samplers.two_stage:TwoStage",
     }

@@ -17,7 +17,6 @@ from emberge_train.samplers.batch_shuffle import BatchShuffle
 from emberge_train.samplers.dataset_sequential import DatasetSequential
 from emberge_train.samplers.proportional import Proportional
 from emberge_train.samplers.task_sequential import TaskSequential
-from emberge_train.samplers.temperature import Temperature
 from emberge_train.samplers.two_stage import TwoStage
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -161,10 +160,9 @@ def test_a_set_that_begins_again_does_so_in_another_order() -> None:
     [
         # 8000 : 2000 : 200 by size; by square roots 89.44 : 44.72 : 14.14; by cube roots 20 : 12.60 : 5.848.
         (Proportional(), [0.78431, 0.19608, 0.01961]),
-        (Temperature(temperature=1.0), [0.78431, 0.19608, 0.01961]),
-        (Temperature(temperature=2.0), [0.60308, 0.30154, 0.09536]),
-        (Temperature(temperature=3.0), [0.52023, 0.32773, 0.15212]),
-        (Temperature(temperature=1e9), [1 / 3, 1 / 3, 1 / 3]),
+        (Proportional(temperature=2.0), [0.60308, 0.30154, 0.09536]),
+        (Proportional(temperature=3.0), [0.52023, 0.32773, 0.15212]),
+        (Proportional(temperature=1e9), [1 / 3, 1 / 3, 1 / 3]),
         (Proportional(weight=PerDataset(default=1.0, by_dataset={"c": 10})), [2 / 3, 1 / 6, 1 / 6]),
         (Proportional(weight=PerDataset(by_task={"retrieval": 0.25})), [0.47619, 0.47619, 0.04762]),
     ],
@@ -181,7 +179,7 @@ def test_shares_by_hand(sampler: Proportional, shares: list[float]) -> None:
 def test_languages_are_drawn_by_the_power_of_their_sizes_that_xlm_r_was_adapted_with() -> None:
     """Sizes to the power of 0.3, for example 1000, 100 and 10 (the worked number of methods C.1, T-C2)."""
     pool = pool_of(("en", "text", 1000), ("sw", "text", 100), ("yo", "text", 10))
-    sampler = Temperature(temperature=1 / 0.3, batch_size=size(1))
+    sampler = Proportional(temperature=1 / 0.3, batch_size=size(1))
     shares = sampler.compute_shares(sampler.batches_by_dataset(pool, 0))
     assert [round(share, 4) for share in shares] == [0.5707, 0.2860, 0.1433]
 
@@ -198,7 +196,7 @@ def test_the_datas_own_weight_counts_too() -> None:
 def test_shares_count_examples() -> None:
     pool = pool_of(("find", "retrieval", 400), ("alike", "sts", 400))
     both = size(16, sts=4)
-    examples = Counter(names(Temperature(batch_size=both).batches(pool, 0)))
+    examples = Counter(names(Proportional(batch_size=both, temperature=2).batches(pool, 0)))
     assert examples == {"find": 25, "alike": 100}
 
 
@@ -252,7 +250,7 @@ def test_dropped_and_wrapped_tails(
 @settings(max_examples=60, deadline=None)
 @given(pools(), st.sampled_from((1.0, 1.7, 4.0)), st.integers(1, 12))
 def test_shares_are_kept_to_a_batch(pool: Pool, heat: float, batch: int) -> None:
-    sampler = Temperature(batch_size=size(batch), tail="wrap", temperature=heat)
+    sampler = Proportional(batch_size=size(batch), tail="wrap", temperature=heat)
     datasets = sampler.batches_by_dataset(pool, 0)
     sizes = [min(batch, info.size) for info in pool]
     parts = [info.size ** (1 / heat) for info in pool]
@@ -270,7 +268,7 @@ def test_shares_are_kept_to_a_batch(pool: Pool, heat: float, batch: int) -> None
     st.sampled_from(
         [
             *(kind(batch_size=size(3), tail="keep") for kind in ONCE),
-            Temperature(batch_size=size(3), tail="wrap"),
+            Proportional(batch_size=size(3), tail="wrap", temperature=2),
             TwoStage(batch_size=size(3), tail="keep"),
         ]
     ),
@@ -291,7 +289,7 @@ def test_batches_are_known_one_by_one(pool: Pool, sampler: Sampler, data: st.Dat
         batches[len(batches)]
 
 
-EVERY = (*ONCE, Proportional, Temperature, TwoStage)
+EVERY = (*ONCE, Proportional, TwoStage)
 
 
 def rows_by_set(batches: Iterable[Batch]) -> dict[str, tuple[int, ...]]:
@@ -361,17 +359,16 @@ def test_names_that_recipes_use() -> None:
         "mixture": "Mixture",
         "proportional": "Proportional",
         "task_sequential": "TaskSequential",
-        "temperature": "Temperature",
         "two_stage": "TwoStage",
     }
 
 
 def test_defaults() -> None:
-    """32 examples a batch, tails dropped, T = 2, and half of retrieval in the second stage."""
+    """32 examples a batch, tails dropped, T = 1, and half of retrieval in the second stage."""
     assert BatchShuffle() == BatchShuffle(batch_size=PerDataset(default=32), tail="drop")
     assert TwoStage().retrieval_ratio == 0.5
     assert DatasetSequential().pin_last == ()
-    assert Temperature().temperature == 2.0
+    assert Proportional().temperature == 1.0
 
 
 @pytest.mark.parametrize("tail", ["drop", "keep", "wrap"])
@@ -403,7 +400,7 @@ def test_bad_options_are_refused(make: object, message: str) -> None:
             "'topics' is for clustering",
         ),
         (BatchShuffle(batch_size=size(512)), r"no dataset fills a batch: 'msmarco' \(40 rows"),
-        (Temperature(batch_size=PerDataset(by_task={"sts": 4})), "has no batch_size"),
+        (Proportional(batch_size=PerDataset(by_task={"sts": 4})), "has no batch_size"),
     ],
 )
 def test_what_does_not_fit_the_data_is_refused(sampler: Sampler, message: str) -> None:
