@@ -1,11 +1,12 @@
-"""Comparison of a merge's adapters with one another: the class that they fit, and their bases."""
+"""Adapters of a merge: the class that all of them fit, and warnings of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
-from emberge.errors import EmbergeError, Problem
+from emberge.errors import EmbergeError
 from emberge.merging.adapter_config import base_warning
 from emberge.merging.adapter_reader import (
     AdaptedCheckpoint,
@@ -59,24 +60,16 @@ def common_class(models: Iterable[MergeInput]) -> AdaptedClass:
     return AdaptedClass(remarks=(remark,))
 
 
-def compare_adapters(models: Iterable[MergeInput]) -> tuple[list[Problem], list[str]]:
-    """Return (problems, warnings) from comparing the adapters of a merge with one another."""
-    adapters: list[tuple[MergeInput, Adapter]] = []
+def adapter_warnings(models: Iterable[MergeInput]) -> list[str]:
+    """Return warnings of adapters that may be of other bases, or add rows without a tokenizer for them."""
+    warnings: list[str | None] = []
     for model in models:
-        try:
+        with suppress(EmbergeError):  # whoever opens the model raises it
             adapter = _find_adapter(model)
-        except EmbergeError:
-            continue
-        if adapter is not None and model.folder is not None:
-            adapters.append((model, adapter))
-    warnings = [
-        base_warning(adapter.config, adapter.metadata, model.folder)
-        for model, adapter in adapters
-        if model.folder is not None
-    ]
-    warnings += [_warn_of_rows(model) for model, _ in adapters]
-    faults = list(_check_bases(adapters))
-    return faults, list(dict.fromkeys(warning for warning in warnings if warning))
+            if adapter is not None and model.folder is not None:
+                warnings.append(base_warning(adapter.config, adapter.metadata, model.folder))
+                warnings.append(_warn_of_rows(model))
+    return list(dict.fromkeys(warning for warning in warnings if warning))
 
 
 def _warn_of_rows(model: MergeInput) -> str | None:
@@ -93,20 +86,3 @@ def _warn_of_rows(model: MergeInput) -> str | None:
         f"'{model.name}' has {new} rows of the embedding and its base {old}; if the others are trained "
         f"tokens, put the tokenizer that has them into {model.adapter}"
     )
-
-
-def _check_bases(found: list[tuple[MergeInput, Adapter]]) -> Iterator[Problem]:
-    """Yield a problem for adapters applied to one base folder whose configs name different bases."""
-    bases: dict[object, tuple[str, str]] = {}
-    for model, adapter in found:
-        base = adapter.config.base
-        if not base or model.folder is None:
-            continue
-        key = model.folder.resolve()
-        first, theirs = bases.setdefault(key, (model.name, base))
-        if base.rpartition("/")[2].lower() != theirs.rpartition("/")[2].lower():
-            yield Problem(
-                f"'{first}' is an adapter of '{theirs}' and '{model.name}' one of '{base}', and both are put "
-                f"on {model.folder.name}; name for each the base that it was trained on"
-            )
-            return

@@ -186,10 +186,9 @@ def _add_tensors(
     problems, warnings, stated = compare_folders(request, template, checkpoints)
     warnings += plan.warnings
     if any(model.adapter is not None for model in request.inputs):
-        from emberge.merging.compare_adapters import compare_adapters
+        from emberge.merging.compare_adapters import adapter_warnings
 
-        more_problems, more_warnings = compare_adapters(request.inputs)
-        problems, warnings = problems + more_problems, warnings + more_warnings
+        warnings += adapter_warnings(request.inputs)
     names = {n: checkpoints[n].names_by_template(template, names[n]) for n in names}
     matched = match_tensors(request, template, pattern, names)
     problems = [*plan.problems, *problems]
