@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberge import Artifact, Workspace
 from emberge.contracts import total_size
-from emberge.wording import count_by_first_word, join_numbered, table_lines
+from emberge.wording import count_by_first_word, join_numbered
 
 from emberge_merge.steps.training_cost import cost_details
 
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from emberge.merging import AdapterReport, MergeInput, MergeReport, MergeRequest
 
     from emberge_merge.steps.merge_options import ModelEntry
-
-TABLE = "truncation.md"
-_SHOWN = 10
 
 
 def merged_artifact(
@@ -93,7 +90,7 @@ def _count_tensors(report: MergeReport) -> dict[str, int]:
 
 
 def describe_adapter(report: AdapterReport, base: str, workspace: Workspace) -> dict[str, Any]:
-    """Return details for the artifact, and write a table of the tensors whose truncation loses most."""
+    """Return the details of an adapter for the artifact; announce its warnings and its worst error."""
     for warning in report.warnings:
         workspace.warn(warning)
     name, worst_error = report.worst
@@ -109,21 +106,4 @@ def describe_adapter(report: AdapterReport, base: str, workspace: Workspace) -> 
     }
     if report.findings:
         details["weights_by_layer"] = report.findings
-    if worst_error > 0:
-        (workspace.folder / TABLE).write_text(
-            "\n".join(_format_truncation(report)) + "\n", encoding="utf-8"
-        )
-        details["table"] = TABLE
     return details
-
-
-def _format_truncation(report: AdapterReport) -> Iterator[str]:
-    worst_errors = sorted(report.errors.items(), key=lambda item: -item[1])[:_SHOWN]
-    of = f" of {len(report.errors)}" if len(report.errors) > len(worst_errors) else ""
-    yield f"Left out of each change by its rank (relative error, the worst {len(worst_errors)}{of}):"
-    yield ""
-    rows = [
-        [name, str(report.ranks[name.removesuffix(".weight")]), f"{error:.3g}"]
-        for name, error in worst_errors
-    ]
-    yield from table_lines(["tensor", "rank", "error"], rows)
