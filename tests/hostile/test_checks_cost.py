@@ -21,7 +21,6 @@ SEARCHES = """steps:
     find_weights:
       models: [./a, ./b]
       data: {path: ./sets, only: [retrieval, sts], split: test}
-      elsewhere: {path: ./sets, only: [pair_classification], split: test}
       seed: $seed
   member:
     foreach: {seed: [1, 2, 3, 4]}
