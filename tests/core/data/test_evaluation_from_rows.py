@@ -18,6 +18,8 @@ from emberge.data import (
 )
 from emberge_data import Delimited, JsonLines
 
+from tests.support.glance import Glance
+
 READERS = (Delimited(), JsonLines())
 CSV = "question,answer\nWho rules?,The king\nWho serves?,The page\nWho rules?,A queen\n"
 
@@ -41,24 +43,15 @@ def load(path: Path, split: Any = "test", limit: int | None = None, **options: A
     return load_eval_set(eval_set, readers=READERS, split=split, limit=limit)
 
 
-class Context:
+def look() -> Any:
     """A check of files that are all on this machine; it keeps the notes."""
-
-    readers = READERS
-
-    def __init__(self) -> None:
-        self.notes: dict[str, tuple[str, ...]] = {}
-
-    def data(self, reference: DataRef) -> Path:
-        return Path(reference.text)
-
-    def note(self, title: str, lines: tuple[str, ...]) -> None:
-        self.notes[title] = lines
+    glance = Glance()
+    glance.readers = READERS
+    return glance
 
 
 def faults_of(path: Path, **options: Any) -> list[str]:
-    context: Any = Context()
-    return check_eval_sets(context, source(path, **options))[1]
+    return check_eval_sets(look(), source(path, **options))[1]
 
 
 def test_queries_are_distinct_anchors_and_positives_alone_are_relevant(tmp_path: Path) -> None:
@@ -346,7 +339,7 @@ def test_options_that_do_not_fit_are_named(tmp_path: Path, parts: Path) -> None:
 
 
 def test_check_shows_the_first_row_as_it_was_understood(tmp_path: Path) -> None:
-    context: Any = Context()
+    context = look()
     path = write(tmp_path / "heldout.csv", CSV)
     (eval_set,), faults = check_eval_sets(context, source(path))
     assert (eval_set.name, faults) == ("heldout", [])

@@ -29,6 +29,8 @@ from emberge.data.sampling import even_place, sample_rows
 from emberge_data import JsonLines
 from PIL import Image
 
+from tests.support.glance import Glance
+
 READERS = [JsonLines()]
 
 
@@ -388,18 +390,14 @@ def test_every_text_that_is_scored_has_its_side() -> None:
     assert list(eval_texts(ClusteringData(["A"], ["x"]))) == [("query", "A")]
 
 
-class Announced:
+class Announced(Glance):
     """What a check knows of an earlier step: the sets that it will write, or nothing."""
 
-    readers = READERS
-
     def __init__(self, sets: Mapping[str, str] | None) -> None:
+        super().__init__()
         self._sets = sets
 
-    def data(self, reference: DataRef) -> Path | None:
-        return None if reference.step else Path(reference.text)
-
-    def expected(self, reference: DataRef) -> Any:
+    def expected(self, reference: Any) -> Any:
         assert reference.step == "made"
         return None if self._sets is None else SimpleNamespace(sets=self._sets, halves=("test",))
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from emberge import Columns, DataEntry, DataError, DataRef
-from emberge.data import StoredDataset, check_entries, load_catalogue, load_datasets
+from emberge.data import (
+    StoredDataset,
+    check_entries,
+    load_catalogue,
+    load_datasets,
+    write_json_rows,
+)
 from emberge_data import JsonLines
 
 PAIRS = Columns(anchor="question", positive="pos_doc", negative="neg_doc")
-
-
-def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def load(entry: DataEntry) -> StoredDataset:
@@ -35,16 +35,18 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     place = tmp_path / "hub"
     for name in ("one", "two"):
-        write_rows(place / name / "train.jsonl", [{"query": name, "pos": f"of {name}"}])
+        write_json_rows(place / name / "train.jsonl", [{"query": name, "pos": f"of {name}"}])
     questions = [
         {"question": "who", "pos_doc": [{"id": "d1"}], "neg_doc": [{"id": "d2"}, {"id": "d3"}]},
         {"question": "why", "pos_doc": [{"id": "d2"}], "neg_doc": [{"id": "d1"}]},
     ]
-    write_rows(place / "asked" / "questions.jsonl", questions)
+    write_json_rows(place / "asked" / "questions.jsonl", questions)
     texts = {"d1": "she", "d2": "because", "d3": "there", "d4": ""}
     documents = [{"id": key, "text": text} for key, text in texts.items()]
-    write_rows(place / "asked" / "documents.jsonl", documents)
-    write_rows(place / "asked" / "others.jsonl", [{**one, "text": "another"} for one in documents])
+    write_json_rows(place / "asked" / "documents.jsonl", documents)
+    write_json_rows(
+        place / "asked" / "others.jsonl", [{**one, "text": "another"} for one in documents]
+    )
     subsets = [
         {"config_name": "asked", "data_files": "asked/questions.jsonl"},
         {"config_name": "asked_corpus", "data_files": "asked/documents.jsonl"},
@@ -77,7 +79,7 @@ def test_documents_named_by_id_have_their_texts_and_decide_the_key(hub: Path) ->
 
 @pytest.mark.parametrize(("wanted", "fault"), [("d4", "no text"), ("d9", "no document")])
 def test_a_document_without_text_is_refused_with_its_id(wanted: str, fault: str, hub: Path) -> None:
-    write_rows(hub / "asked" / "questions.jsonl", [{"question": "who", "pos_doc": [wanted]}])
+    write_json_rows(hub / "asked" / "questions.jsonl", [{"question": "who", "pos_doc": [wanted]}])
     columns = Columns(anchor="question", positive="pos_doc")
     entry = DataEntry(hub=str(hub), subset="asked", documents="asked_corpus", columns=columns)
     with pytest.raises(DataError, match=f"asked_corpus.*{fault}.*'{wanted}'"):
@@ -101,7 +103,7 @@ BILINGUAL = {"translation": {"en": "tree", "de": "Baum"}}
 def test_a_column_may_be_a_part_of_another_or_several_joined(
     rows: list[Any], columns: tuple[str, str], pairs: list[Any], tmp_path: Path
 ) -> None:
-    write_rows(tmp_path / "rows.jsonl", rows)
+    write_json_rows(tmp_path / "rows.jsonl", rows)
     named = Columns(anchor=columns[0], positive=columns[1])
     dataset = load(DataEntry(path=DataRef(str(tmp_path / "rows.jsonl")), columns=named))
     found = [dataset[row] for row in range(len(dataset))]
@@ -117,7 +119,7 @@ def test_a_column_may_be_a_part_of_another_or_several_joined(
     ],
 )
 def test_a_part_that_a_row_lacks_is_named(row: Any, column: str, tmp_path: Path) -> None:
-    write_rows(tmp_path / "rows.jsonl", [row])
+    write_json_rows(tmp_path / "rows.jsonl", [row])
     columns = Columns(anchor="texts.0", positive=column)
     entry = DataEntry(path=DataRef(str(tmp_path / "rows.jsonl")), columns=columns)
     with pytest.raises(DataError, match=re.escape(column)):
@@ -132,6 +134,6 @@ def test_a_catalogue_names_folders_and_documents_but_no_folder_of_a_file(tmp_pat
     )
     one, asked = load_catalogue(tmp_path).train
     assert (one.folder, asked.documents) == ("one", "asked_corpus")
-    write_rows(tmp_path / "rows.jsonl", [{"query": "a", "pos": "b"}])
+    write_json_rows(tmp_path / "rows.jsonl", [{"query": "a", "pos": "b"}])
     with pytest.raises(DataError, match="`folder`"):
         load(DataEntry(path=DataRef(str(tmp_path / "rows.jsonl")), folder="one"))

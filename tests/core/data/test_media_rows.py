@@ -200,8 +200,6 @@ def test_a_moved_set_is_the_same_set(folder: Path) -> None:
         ({"image": "none.png", "caption": "a"}, "none.png"),
         ({"image": "broken.png", "caption": "a"}, "broken.png"),
         ({"query": "a", "positive": {"picture": "cat.png"}}, "{image: path}"),
-        ({"query": "a", "positive": {"parts": []}}, "parts"),
-        ({"query": "a", "positive": {"array": [0.5]}}, "sampling_rate"),
         ({"query": "a", "positive": {"bytes": None, "path": None}}, "{image: path}"),
         ({"query": "a", "image": ["cat.png", 3]}, "images"),
     ],

@@ -14,15 +14,16 @@ from emberge import (
     DataEntry,
     DataError,
     DataRef,
-    Preflight,
     Problem,
     RetrievalData,
-    Workspace,
 )
 from emberge.data import load_catalogue, load_datasets, load_eval_set
 from emberge_data import JsonLines
 from emberge_demo import corpus
 from emberge_demo.stdlib_corpus import StdlibCorpus, usable_definitions
+
+from tests.support.bench import Bench
+from tests.support.glance import Glance
 
 SOURCE = '''\
 """A module's own docstring is no function's."""
@@ -78,31 +79,14 @@ else:
 '''
 
 
-class Place:
-    """As much of a workspace as the step asks for."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.told: list[tuple[float, float]] = []
-        folder.mkdir(parents=True, exist_ok=True)
-
-    def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
-        self.told.append((done, total))
-
-
-class Look:
-    """As much of a preflight as the step asks for."""
-
-    def problem(self, message: str, option: str = "") -> Problem:
-        return Problem(message, option)
-
-
-def run(step: StdlibCorpus, folder: Path) -> Artifact:
-    return step.run(cast("Workspace", Place(folder)))
+def run(step: StdlibCorpus, root: Path) -> Artifact:
+    """Write the corpus into the folder `out` in `root`."""
+    return step.run(Bench(root))
 
 
 def problems(**options: Any) -> list[Problem]:
-    return list(StdlibCorpus(**options).check(cast("Preflight", Look())))
+    context: Any = Glance()
+    return list(StdlibCorpus(**options).check(context))
 
 
 def package(root: Path, name: str, modules: dict[str, str]) -> Path:
@@ -213,7 +197,7 @@ def texts(folder: Path) -> tuple[set[str], set[str], set[str]]:
 def test_the_corpus_is_a_catalogue_with_sets_in_and_out_of_domain(
     two: Path, tmp_path: Path
 ) -> None:
-    artifact = run(ALPHA, tmp_path / "out")
+    artifact = run(ALPHA, tmp_path)
     catalogue = load_catalogue(tmp_path / "out")
     assert [(s.name, s.task, s.prompt) for s in catalogue.train] == [
         ("acme_alpha", "retrieval", None)
@@ -239,7 +223,7 @@ def test_the_corpus_is_a_catalogue_with_sets_in_and_out_of_domain(
 
 
 def test_no_module_stands_on_both_sides_of_the_split(two: Path, tmp_path: Path) -> None:
-    run(ALPHA, tmp_path / "out")
+    run(ALPHA, tmp_path)
     train, inside, _ = texts(tmp_path / "out")
     half = load_catalogue(tmp_path / "out").eval[0]
     dev = load_eval_set(half, readers=[JsonLines()], split="dev")
@@ -262,8 +246,8 @@ def files(folder: Path) -> dict[str, bytes]:
 def test_the_bytes_are_the_same_every_time(two: Path, tmp_path: Path) -> None:
     run(ALPHA, tmp_path / "a")
     run(ALPHA, tmp_path / "b")
-    first = files(tmp_path / "a")
-    assert first == files(tmp_path / "b")
+    first = files(tmp_path / "a/out")
+    assert first == files(tmp_path / "b/out")
     assert sorted(first) == [
         "datasets.yaml",
         "eval/acme_alpha/corpus.jsonl.gz",
@@ -282,7 +266,7 @@ def test_a_smaller_limit_is_a_part_of_a_larger_one(two: Path, tmp_path: Path) ->
 
     run(replace(ALPHA, limit=20, test_queries=10), tmp_path / "small")
     run(replace(ALPHA, limit=40, test_queries=30), tmp_path / "large")
-    small, large = texts(tmp_path / "small"), texts(tmp_path / "large")
+    small, large = texts(tmp_path / "small/out"), texts(tmp_path / "large/out")
     assert [len(s) for s in small] == [20, 10, 10]
     assert all(s < t for s, t in zip(small, large, strict=True))
 
@@ -315,7 +299,7 @@ def test_equal_documents_are_left_out_across_packages(installed: Path, tmp_path:
     for name in ("acme_alpha", "acme_beta"):
         modules = {f"m{n}": module(name, n) for n in range(20)}
         package(installed, name, {**modules, "shared": shared})
-    run(ALPHA, tmp_path / "out")
+    run(ALPHA, tmp_path)
     assert not any("both packages" in query for query in texts(tmp_path / "out")[2])
 
 
@@ -336,7 +320,7 @@ def test_a_package_that_is_not_installed_is_refused(tmp_path: Path) -> None:
         "packages",
     )
     with pytest.raises(DataError, match="package 'acme_absent' is not installed"):
-        run(StdlibCorpus(packages=("acme_absent",)), tmp_path / "out")
+        run(StdlibCorpus(packages=("acme_absent",)), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -354,7 +338,7 @@ def test_options_that_make_no_corpus_are_refused(options: dict[str, Any], said: 
 def test_a_package_without_documented_functions_is_refused(installed: Path, tmp_path: Path) -> None:
     package(installed, "acme_bare", {"code": "x = 1\n"})
     with pytest.raises(DataError, match="'acme_bare' has no documented functions"):
-        run(StdlibCorpus(packages=("acme_bare",), out_of_domain=()), tmp_path / "out")
+        run(StdlibCorpus(packages=("acme_bare",), out_of_domain=()), tmp_path)
 
 
 def test_the_result_depends_on_the_versions_of_python_and_the_packages() -> None:

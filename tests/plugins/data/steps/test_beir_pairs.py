@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from emberge import DataEntry, DataError, DataRef
 from emberge.contracts import DataOrigin
-from emberge.data import load_catalogue, load_datasets
+from emberge.data import load_catalogue, load_datasets, write_json_rows
 from emberge_data.json_lines import JsonLines
 from emberge_data.steps.beir_pairs import BeirPairs
 
@@ -26,16 +24,12 @@ QUERIES = [{"_id": "q0", "text": "open a file"}, {"_id": "q1", "text": "sort a l
 TRAIN = "query-id\tcorpus-id\tscore\nq0\td0\t2\nq0\td1\t0\nq1\td1\t0\n"
 
 
-def rows_file(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "library"
     (folder / "qrels").mkdir(parents=True)
-    rows_file(folder / "corpus.jsonl", CORPUS)
-    rows_file(folder / "queries.jsonl", QUERIES)
+    write_json_rows(folder / "corpus.jsonl", CORPUS)
+    write_json_rows(folder / "queries.jsonl", QUERIES)
     (folder / "qrels" / "train.tsv").write_text(TRAIN, "utf-8")
     return folder
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from emberge import (
     run_recipe,
 )
 from emberge.contracts import DataOrigin
-from emberge.data import load_catalogue, load_datasets
+from emberge.data import load_catalogue, load_datasets, write_json_rows
 from emberge.model_folder import CrossEncoderFacts
 from emberge.results import read_artifact
 from emberge_data.json_lines import JsonLines
@@ -65,17 +64,13 @@ def write_place(folder: Path, reranker: Path, bert: Path) -> Path:
     (folder / "cross").symlink_to(reranker)
     (folder / "bare").symlink_to(reranker.with_name(f".{reranker.name}"))
     (folder / "encoder").symlink_to(bert)
-    write(folder / "pairs.jsonl", ROWS)
+    write_json_rows(folder / "pairs.jsonl", ROWS)
     return folder
 
 
 @pytest.fixture
 def place(tmp_path: Path, reranker: Path, bert: Path) -> Path:
     return write_place(tmp_path, reranker, bert)
-
-
-def write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def recipe(place: Path, plugins: Plugins, teacher: str, more: str = "") -> Any:
@@ -136,7 +131,7 @@ def made(
 ) -> dict[str, Path]:
     """The results of one recipe in which different teachers score the same pairs."""
     place = write_place(tmp_path_factory.mktemp("scored"), reranker, bert)
-    write(place / "some.jsonl", [row for row in ROWS if row["neg"]])
+    write_json_rows(place / "some.jsonl", [row for row in ROWS if row["neg"]])
     steps = [STEP.format(name, ORIGIN, teacher) for name, teacher in SCORED.items()]
     text = "steps:\n" + "".join(steps) + TRAINED
     read = parse_recipe(text, plugins, path=place / "recipe.yaml")
@@ -231,7 +226,7 @@ def test_scored_sets_name_their_teacher_and_keep_their_origin(made: dict[str, Pa
 def test_sets_without_pairs_are_refused(
     rows: list[dict[str, Any]], place: Path, plugins: Plugins
 ) -> None:
-    write(place / "pairs.jsonl", rows)
+    write_json_rows(place / "pairs.jsonl", rows)
     text = RECIPE.replace(", task: retrieval", "").replace("TEACHER", "{model: ./cross}")
     read = parse_recipe(text.replace("MORE", ""), plugins, path=place / "recipe.yaml")
     (found,) = check_recipe(read, plugins).problems

@@ -220,17 +220,6 @@ def test_near_copies_are_in_one_part(tmp_path: Path) -> None:
         assert bool(shared) == is_apart
 
 
-def test_near_copies_are_joined_by_a_sequence_of_pairs(tmp_path: Path) -> None:
-    words = [f"w{n:02}" for n in range(26)]
-    chain = [" ".join(words[n : n + 10]) for n in range(16)]  # neighbours are alike, ends are not
-    texts = [*chain, "something else entirely here"]
-    numbers = np.arange(len(texts))
-    first = joined(texts, numbers, tmp_path, 0.7)
-    assert first == [0] * 16 + [16]
-    assert first == group_by_brute_force(texts, 0.7)
-    assert joined(texts, numbers[8:], tmp_path, 0.7) == [*[8] * 8, 16]
-
-
 def joined(texts: Sequence[str], numbers: Any, folder: Path, threshold: float) -> list[int]:
     def texts_of(number: int) -> ComparedTexts:
         return ComparedTexts("", (texts[number],))
@@ -259,6 +248,6 @@ def test_groups_of_near_copies_equal_those_of_all_pairs(tmp_path: Path) -> None:
                 letters[rng.randrange(60)] = rng.choice("abcdefgh")
             texts.append("".join(letters))
     rng.shuffle(texts)
-    found = joined(texts, np.arange(len(texts)), tmp_path, 0.8)
-    assert found == group_by_brute_force(texts, 0.8)
-    assert 4 < len(set(found)) < 100
+    found = joined(texts, np.arange(10, len(texts)), tmp_path, 0.8)
+    assert found == [10 + first for first in group_by_brute_force(texts[10:], 0.8)]
+    assert 4 < len(set(found)) < 90
