@@ -76,13 +76,6 @@ def size_of(folder: Path) -> int:
     return sum(tensor.numel() for tensor in load_file(folder / "model.safetensors").values())
 
 
-def test_steps_and_the_backbone_have_their_names(plugins: Plugins) -> None:
-    names = ("downcycle", "rope", "upcycle")
-    found = [plugins.find(name, "step").type for name in names]
-    assert found == [Downcycle, Rope, Upcycle]
-    assert plugins.find("routed", "backbone").type is Routed
-
-
 # ── every step that builds a checkpoint ─────────────────────────────────────────────────────────
 
 

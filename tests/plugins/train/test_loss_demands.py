@@ -11,7 +11,6 @@ from emberge import Guide, Loss, ModelRef
 from emberge.testing import example_embeddings
 from emberge_codiemb import PRO, MidNCE, Pearson, RankKL
 from emberge_train import FLOPS, BinaryCrossEntropy, SimilarityDistillation
-from emberge_train.losses import losses
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.losses.kl_distillation import KLDistillation
@@ -96,26 +95,6 @@ def test_mid_nce_takes_true_matches_of_the_middle_layer_and_stays_local() -> Non
     assert loss.needs == {"positive_score", "label"}
     assert not loss.cross_rank
     assert MidNCE(loss=(InfoNCE(),), layer=None).layers == ()
-
-
-def test_names_that_recipes_use() -> None:
-    named = {name: place.partition(":")[2] for name, place in losses().items()}
-    assert named == {
-        "infonce": "InfoNCE",
-        "cosent": "CoSENT",
-        "binary_cross_entropy": "BinaryCrossEntropy",
-        "flops": "FLOPS",
-        "margin_mse": "MarginMSE",
-        "kl_distillation": "KLDistillation",
-        "keep_space": "KeepSpace",
-        "embedding_distillation": "EmbeddingDistillation",
-        "similarity_distillation": "SimilarityDistillation",
-        "matryoshka": "Matryoshka",
-        "mlm": "MLM",
-        "mntp": "MNTP",
-        "causal_lm": "CausalLM",
-        "sentence_transformers": "SentenceTransformersLoss",
-    }
 
 
 SCORED: dict[str, Loss] = {

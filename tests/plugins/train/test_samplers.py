@@ -12,7 +12,6 @@ import pytest
 from emberge import Batch, Batches, DataError, DatasetInfo, PerDataset, Pool, Sampler
 from emberge.contracts import Tail
 from emberge.testing import check_sampler
-from emberge_train.samplers import samplers
 from emberge_train.samplers.batch_shuffle import BatchShuffle
 from emberge_train.samplers.dataset_sequential import DatasetSequential
 from emberge_train.samplers.proportional import Proportional
@@ -349,18 +348,6 @@ def test_the_sample_of_stage_two_is_drawn_for_each_epoch_and_set() -> None:
         rows = rows_by_set(b for b in batches if b.stage == 2)
         drawn += [frozenset(rows["a"]), frozenset(rows["b"])]
     assert len(set(drawn)) == 4
-
-
-def test_names_that_recipes_use() -> None:
-    named = {name: place.partition(":")[2] for name, place in samplers().items()}
-    assert named == {
-        "batch_shuffle": "BatchShuffle",
-        "dataset_sequential": "DatasetSequential",
-        "mixture": "Mixture",
-        "proportional": "Proportional",
-        "task_sequential": "TaskSequential",
-        "two_stage": "TwoStage",
-    }
 
 
 def test_defaults() -> None:
