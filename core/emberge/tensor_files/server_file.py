@@ -44,6 +44,8 @@ _ENOUGH = 180.0
 _TEMPORARY_STATUSES = (408, 425, 429)
 # Failures of connecting for which another attempt would not help.
 _NO_CONNECTION = (ConnectionRefusedError, socket.gaierror, ssl.SSLError)
+# Refusals of clients, of which fsspec's ValueError is that of a server without ranges.
+_REFUSALS = (PermissionError, FileNotFoundError, ValueError)
 _STRONG_ETAG = re.compile(r'"[^"]*"')
 # What clients call a text that changes with a file's content.
 _VERSIONS = ("ETag", "etag", "blob_id", "Last-Modified", "LastModified", "mtime")
@@ -322,23 +324,16 @@ def _find_refusal(url: str, error: Exception) -> CheckpointError | None:
     reason = next((cause for cause in _causes(error) if isinstance(cause, _NO_CONNECTION)), None)
     if status == 412:
         return _build_changed_error(url)
-    if status in (401, 403) or isinstance(error, PermissionError):
-        return CheckpointError(
-            f"{url}: its server refuses it ({status or 'no permission'}); log in (`hf auth login` for a "
-            "hub), or give the credentials of the bucket"
-        )
-    if status in (404, 410) or isinstance(error, FileNotFoundError):
-        return CheckpointError(f"{url}: is not on its server (any more); see to its address")
     if reason is not None:
         return UnreachableError(
             f"{url}: no connection ({reason}); see to the address and the server"
         )
-    if status is not None and 300 <= status < 500 and status not in _TEMPORARY_STATUSES:
-        return CheckpointError(f"{url}: its server refuses it ({status}); see to its address")
-    if isinstance(error, ValueError):  # fsspec's, for a server that sends a file from its beginning
+    is_refused = status is not None and 300 <= status < 500 and status not in _TEMPORARY_STATUSES
+    if is_refused or isinstance(error, _REFUSALS):
         return CheckpointError(
-            f"{url}: its server ignores ranges, so that no part of it can be read ({error}); download the "
-            "model's folder and name that"
+            f"{url}: its server does not give it ({status or str(error) or 'no permission'}); see to its "
+            "address, log in (`hf auth login` for a hub, credentials for a bucket), or download the model's "
+            "folder and name that"
         )
     return None
 
