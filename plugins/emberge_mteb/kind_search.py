@@ -116,20 +116,30 @@ class _Best:
     """The best documents of each query in the blocks that were added; ties keep the corpus's order."""
 
     def __init__(self, queries: Sequence[str], count: int) -> None:
-        from emberge.encoding import BestDocuments
+        import numpy as np
 
-        self._queries = queries
+        self._queries, self._count = queries, count
         self._names: list[str] = []
-        self._best = BestDocuments(len(queries), count)
+        self._places = np.empty((len(queries), 0), np.int64)
+        self._scores = np.empty((len(queries), 0), np.float32)
 
     def add(self, documents: Sequence[str], scores: Scores) -> None:
         """Add the scores [queries, documents] of a block."""
+        import numpy as np
+
+        places = np.arange(len(self._names), len(self._names) + len(documents))
         self._names += documents
-        self._best.add(scores)
+        joined = np.concatenate([self._scores, scores], axis=1)
+        joined_places = np.concatenate(
+            [self._places, np.broadcast_to(places, scores.shape)], axis=1
+        )
+        best = np.argsort(-joined, axis=1, kind="stable")[:, : self._count]
+        self._scores = np.take_along_axis(joined, best, 1)
+        self._places = np.take_along_axis(joined_places, best, 1)
 
     def hits(self) -> Hits:
         """Return the scores of the best documents by query."""
-        best = zip(self._queries, self._best.places, self._best.scores, strict=True)
+        best = zip(self._queries, self._places, self._scores, strict=True)
         return {
             query: {self._names[row]: float(score) for row, score in zip(rows, scores, strict=True)}
             for query, rows, scores in best

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from emberge import MediaKind
-from emberge.numerics import unit_rows
 
 from emberge_mteb.task_media import read_batch_inputs
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 Embed: TypeAlias = "Callable[[Sequence[str], str], Matrix]"
 
 SIMILARITIES = ("cosine", "dot", "euclidean")  # what mteb ranks by
+_LEAST_LENGTH = 1e-30  # below it a row is one of zeros, which stays so
 _REMEMBERED = 256 << 20  # bytes of embeddings kept for texts that come again
 
 
@@ -126,7 +126,14 @@ class MtebModel:
         side = None if prompt_type is None else str(getattr(prompt_type, "value", prompt_type))
         prompt = self._texts.prompt(side, task_metadata)
         rows = self._embed_new(self._texts.read(inputs), prompt)
-        return rows if self._size is None else unit_rows(rows[:, : self._size])
+        if self._size is None:
+            return rows
+        import numpy as np
+
+        cut = rows[:, : self._size]
+        lengths = np.linalg.norm(cut, axis=1, keepdims=True)
+        units: Matrix = cut / np.maximum(lengths, np.float32(_LEAST_LENGTH))
+        return units
 
     def _embed_new(self, texts: Sequence[str], prompt: str) -> Matrix:
         """Return embeddings; texts that were embedded with this prompt are remembered."""

@@ -63,18 +63,15 @@ def load_batches(rows: Any, side: Side, task_metadata: Any) -> Any:
     )
 
 
-def find_local_media(data: EvalData) -> tuple[MediaKind, ...]:
-    """Return the kinds of media in a set's queries and documents."""
-    return media_kinds(text for _, text in eval_texts(data))
-
-
 def find_media_sides(data: EvalData) -> Sides | None:
     """Return the modalities of a retrieval or reranking set; None without media and for other kinds of sets.
 
     Mteb gives the texts of other kinds of sets to a model unchanged, so there the texts contain references to
     media.
     """
-    if not isinstance(data, RetrievalData | RerankingData) or not find_local_media(data):
+    if not isinstance(data, RetrievalData | RerankingData):
+        return None
+    if not media_kinds(text for _, text in eval_texts(data)):
         return None
     if isinstance(data, RetrievalData):
         queries: Iterable[str] = data.queries.values()

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from emberge.encoding.embedder import TextEmbedder
-from emberge.numerics import top_k
 
 # Scores of a block of documents that are in memory at once: 64 MB of float32.
 _SCORES = 1 << 24
@@ -77,26 +76,3 @@ class TextSearch:
                     table = similarity.table(part, prepared).cpu().numpy()
                     scores[np.ix_(places[start : start + step], columns)] = table
         return scores
-
-
-class BestDocuments:
-    """The best documents of each query among the blocks that were added; equal scores keep their order.
-
-    `places` int64 and `scores` float32 are [queries, n], best first, with n at most `count`.
-    """
-
-    def __init__(self, queries: int, count: int) -> None:
-        self._count = count
-        self._seen = 0
-        self.scores = np.empty((queries, 0), np.float32)
-        self.places = np.empty((queries, 0), np.int64)
-
-    def add(self, scores: NDArray[np.float32]) -> None:
-        """Add the scores [queries, documents] of the next block."""
-        rows = np.arange(self._seen, self._seen + scores.shape[1])
-        self._seen += scores.shape[1]
-        joined = np.concatenate([self.scores, scores], axis=1)
-        all_places = np.concatenate([self.places, np.broadcast_to(rows, scores.shape)], axis=1)
-        columns = top_k(joined, self._count)
-        self.scores = np.take_along_axis(joined, columns, 1)
-        self.places = np.take_along_axis(all_places, columns, 1)

@@ -1,4 +1,4 @@
-"""Arithmetic shared by several packages: highest scores, sums, reproducible noise, compiled kernels."""
+"""Arithmetic shared by several packages: sums, reproducible noise, compiled kernels."""
 
 import lazy_loader
 

@@ -16,8 +16,6 @@ from .evaluations import Bracket as Bracket
 from .evaluations import BracketCount as BracketCount
 from .kernel_choice import kernels_allowed as kernels_allowed
 from .kernel_choice import kernels_line as kernels_line
-from .nearest import top_k as top_k
-from .nearest import unit_rows as unit_rows
 from .noise import chances_of as chances_of
 from .score_tables import blockwise as blockwise
 from .score_tables import join_rows as join_rows

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from emberge.encoding import BestDocuments, TextEmbedder, TextSearch
+from emberge.encoding import TextEmbedder, TextSearch
 from emberge_encoder import MultiVector
 
 from tests.support import tiny
@@ -44,13 +44,3 @@ def test_texts_of_several_chunks_have_the_scores_of_each_alone(colbert: Path) ->
         asked = search.embed_queries(texts)
         alone = [search.score(asked, [text])[:, 0] for text in texts]
         np.testing.assert_allclose(search.score(asked, texts), np.stack(alone, axis=1), atol=1e-5)
-
-
-def test_the_best_documents_of_blocks_are_those_of_all() -> None:
-    scores = np.round(np.random.default_rng(0).normal(size=(5, 30)), 1).astype(np.float32)
-    best = BestDocuments(5, 8)
-    for first in range(0, 30, 7):
-        best.add(scores[:, first : first + 7])
-    expected = np.argsort(-scores, axis=1, kind="stable")[:, :8]
-    assert best.places.tolist() == expected.tolist()
-    assert best.scores.tolist() == np.take_along_axis(scores, expected, 1).tolist()
