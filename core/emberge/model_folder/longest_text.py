@@ -123,7 +123,7 @@ def _count_rows(checkpoint: Checkpoint) -> int | None:
 
 def _count_lost(config: Mapping[str, Any]) -> int:
     """Return the number of rows of a table of positions that come before a text's first token."""
-    kind = config.get("model_type")
+    kind = str(config.get("model_type"))
     if kind not in _COUNT_FROM_PADDING:
         return 0
     pad = config.get("pad_token_id")
