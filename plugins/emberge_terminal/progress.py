@@ -73,6 +73,7 @@ class RunView:
         task = self._tasks.pop(step, None)
         if task is not None:
             self.bars.remove_task(task.id)
+            self.bars.refresh()  # or the line would show it once more
         self.tell(step, text)
 
     def tell(self, step: str, text: str) -> None:

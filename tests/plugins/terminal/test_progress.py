@@ -106,7 +106,7 @@ def test_a_terminal_shows_a_bar_for_each_running_step_and_gets_its_cursor_back(
     assert "25%" in text
     assert "loss 0.5  epoch 1" in text
     assert "merge: done in 2 s, out/merge\n" in text
-    assert "▸ merge" not in text[text.rindex("▸ train") :]
+    assert "▸ merge" not in text[text.rindex("merge: done") :], "its bar goes before the line"
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
 
 
