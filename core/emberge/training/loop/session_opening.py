@@ -110,8 +110,9 @@ def open_session(
         tables = read()
         if takes_losses:
             _require_rows(plan, tables, objective)
-        all_tables = [*tables.values(), *windows.values()]
-        engine = fit_token_budget(work, engine, encoder, all_tables, ranks)
+        engine = fit_token_budget(
+            work, engine, encoder, [*tables.values(), *windows.values()], ranks
+        )
         if takes_losses:
             tables = add_guides(
                 tables,
