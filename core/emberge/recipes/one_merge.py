@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge.contracts import Machine
-from emberge.errors import PluginError, RecipeError, is_temporary, suggest
+from emberge.errors import PluginError, RecipeError, is_temporary
 from emberge.files import OutInUseError, lock_holder, publish, sync
 from emberge.options import document_options, options_of
 from emberge.plugins import Plugins, load_plugins
@@ -26,7 +27,7 @@ from emberge.recipes.run.run_steps import run_steps
 from emberge.recipes.run.step_result import StepResult
 from emberge.yaml_nodes import Fields, node_of, write_yaml
 
-STEP, STEP_KIND = "merged", "merge"
+STEP = "merged"
 
 
 def merge(
@@ -115,35 +116,25 @@ def _place_settings(
     """Return the options of the step with the settings, each at the strategy or at the step that has it.
 
     Raises:
-        RecipeError: if neither has it, or an option is given twice.
+        RecipeError: if an option is given twice.
     """
     options = {name: value for name, value in options.items() if name != "models" or value}
-    known = options_of(plugins.find(STEP_KIND, "step").type) if settings else {}
     strategy = options.get("strategy", settings.get("strategy"))
-    own = _list_own_options(strategy, plugins) if settings else set[str]()
+    own: set[str] = set()
+    if settings and isinstance(strategy, str):
+        with contextlib.suppress(PluginError):  # the grammar names a strategy that does not exist
+            component = plugins.find(strategy, *STAGES)
+            own = {option.name for option in document_options(component, plugins)}
+    known = options_of(plugins.find("merge", "step").type) if settings else {}
     inside: dict[str, Any] = {}
     for name, value in settings.items():
-        if name not in own and name in known:
-            if name in options:
-                raise RecipeError(f"--set {name}: '{name}' is given twice; leave one out")
-            options[name] = value
-        elif strategy is None:
-            hint = suggest(name, known) or "; name the --strategy that has it"
-            raise RecipeError(f"--set {name}: the step `merge` has no option '{name}'{hint}")
-        else:
+        if name in own or (isinstance(strategy, str) and name not in known):
             inside[name] = value
-    if inside and not isinstance(strategy, str):
-        raise RecipeError("--set goes with the name of a strategy; a chain has its own options")
+        elif name in options:
+            raise RecipeError(f"--set {name}: '{name}' is given twice; leave one out")
+        else:
+            options[name] = value
     return {"models": (), **options, **({"strategy": {strategy: inside}} if inside else {})}
-
-
-def _list_own_options(strategy: Any, plugins: Plugins) -> set[str]:
-    """Return the names of a strategy's options; none of a chain, or of a strategy that does not exist."""
-    try:
-        component = plugins.find(strategy, *STAGES) if isinstance(strategy, str) else None
-    except PluginError:
-        return set()
-    return {o.name for o in document_options(component, plugins)} if component else set()
 
 
 def read_merge_file(path: Path, plugins: Plugins, overrides: Sequence[str] = ()) -> Recipe:

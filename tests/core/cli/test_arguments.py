@@ -116,11 +116,10 @@ def test_every_option_of_the_step_can_be_set(words: str) -> None:
     ("words", "said"),
     {
         "--set mising=strict": "did you mean 'missing'",
-        "--set t=0.3": "name the --strategy that has it",
+        "--set t=0.3": "step 'merge' has no option 't'",
         "--dtype float32 --set out_dtype=float16": "'out_dtype' is given twice",
         "--set models=[./c]": "'models' is given twice",
         "--strategy slerp --set tt=0.3": "'slerp' has no option 'tt'",
-        "--strategy [trim,linear] --set density=0.3": "a chain has its own options",
     }.items(),
 )
 def test_an_option_that_neither_has_or_given_twice_is_refused(words: str, said: str) -> None:
