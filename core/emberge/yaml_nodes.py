@@ -16,11 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
-from yaml.composer import Composer
-from yaml.parser import Parser
-from yaml.reader import Reader, ReaderError
+from yaml.reader import ReaderError
 from yaml.resolver import BaseResolver
-from yaml.scanner import Scanner
 
 from emberge.errors import Problem
 
@@ -114,13 +111,8 @@ class _Dumper(_CoreResolver, yaml.SafeDumper):
         return True
 
 
-class _Loader(Reader, Scanner, Parser, Composer, _CoreResolver):
-    def __init__(self, text: str) -> None:
-        Reader.__init__(self, text)
-        Scanner.__init__(self)
-        Parser.__init__(self)
-        Composer.__init__(self)
-        _CoreResolver.__init__(self)
+class _Loader(_CoreResolver, yaml.SafeLoader):
+    """A reader whose composer alone is used."""
 
 
 def read_yaml(
