@@ -88,23 +88,6 @@ def test_a_count_of_a_verb_is_at_least_one(
     assert f"argument {words[-2]}" in capsys.readouterr().err
 
 
-OUTSIDE = {
-    "train": ["max_steps: 0", "epochs: 0", "warmup_ratio: 1.1", "token_budget: 0", "max_length: 1"],
-    "deduplicate": ["jaccard: 2"],
-    "random_model": ["vocabulary: 0", "vocabulary: 1000000000000"],
-    "upcycle": ["top_k: 0", "experts: 1"],
-}
-
-
-@pytest.mark.parametrize(
-    ("kind", "line"), [(k, one) for k, ones in OUTSIDE.items() for one in ones]
-)
-def test_a_number_outside_its_limits_is_refused_at_its_line(kind: str, line: str) -> None:
-    text = f"steps:\n  a:\n    {kind}:\n      {line}\n"
-    with pytest.raises(RecipeError, match=rf"r\.yaml:4: option '{line.partition(':')[0]}'"):
-        parse_recipe(text, load_plugins(), path=Path("r.yaml"))
-
-
 # Options of numbers that no limit can be declared for: another tool's own options, by its own names.
 ANY = {"ChatServer.request", "RandomModel.config"}
 

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -94,25 +93,6 @@ def test_an_interrupted_step_is_stopped_and_one_without_its_result_waits(tmp_pat
     (tmp_path / "a" / "artifact.json").unlink()
     (step,) = status(tmp_path).steps
     assert (step.state, step.note) == ("waiting", "its result was removed")
-
-
-def test_looking_does_not_keep_a_run_from_starting(tmp_path: Path) -> None:
-    run_recipe(recipe(a=Write()), tmp_path, toy())
-    ended = threading.Event()
-
-    def look() -> None:
-        while not ended.is_set():
-            status(tmp_path)
-
-    watcher = threading.Thread(target=look)
-    watcher.start()
-    try:
-        for word in "bcdef":
-            run_recipe(recipe(a=Write(word=word)), tmp_path, toy())
-    finally:
-        ended.set()
-        watcher.join()
-    assert [step.state for step in status(tmp_path).steps] == ["done"]
 
 
 def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
