@@ -96,7 +96,10 @@ class _Draw:
             inner = {k: config.pop(k) for k in ("models", "slices") if k in config}
             config["modules"] = {"default": inner}
         if rng.random() < 0.05:
-            config["tokenizer_source"] = rng.choice(["union", "base", self.models[1]])
+            bases = (
+                ["base"] if "base_model" in config else []
+            )  # mergekit takes any model where it has none
+            config["tokenizer_source"] = rng.choice(["union", *bases, self.models[1]])
         return config
 
     def odd(self, config: dict[str, Any]) -> str:
