@@ -79,7 +79,7 @@ class Publication:
         else:
             created = f"will be created, {'private' if self.choices.private else 'public'}"
             yield f"{_open_hub().endpoint}/{self.choices.name} ({'is there' if remote.commit else created})"
-        width = max(map(len, self.files), default=0)
+        width = max(map(len, self.files))
         for path, content in self.files.items():
             yield f"  {path:<{width}}  {human_size(_measure(content)):>9}"
         yield f"{len(self.files)} files, {human_size(self.size)}"
