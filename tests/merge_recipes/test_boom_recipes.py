@@ -80,7 +80,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PAPER)
-def test_check_tells_domains_and_the_cost_of_bags_by_configs_alone(
+def test_check_tells_domains_by_configs_alone(
     name: str, checked: dict[str, tuple[int, str]]
 ) -> None:
     code, said = checked[f"boom/{name}"]
@@ -88,9 +88,6 @@ def test_check_tells_domains_and_the_cost_of_bags_by_configs_alone(
     assert "could not be seen" not in said
     assert "24 of 41 tasks are in domain: " in said
     assert said.count("dataset cfli/bge-full-data[") == 31
-    if name in ("paper", "paper_4b"):
-        five = r"m20_40_60_80_100: training cost\n +3 × one run on all rows"
-        assert re.search(five, said)
 
 
 # ── the paper's scale ───────────────────────────────────────────────────────────────────────────

@@ -166,7 +166,7 @@ def test_bytes_are_looked_at_once_and_kept_by_kind(tmp_path: Path) -> None:
 
 def test_a_kind_is_of_the_file_unless_it_is_named(tmp_path: Path) -> None:
     values = MediaValues(MediaFolder(tmp_path))
-    with pytest.raises(DataError, match="no WAV"):
+    with pytest.raises(DataError, match=r"no WAV|no sound"):
         values.medium("audio", {"bytes": PNG.getvalue()}, "audio")
     with pytest.raises(DataError, match=r"'a' has int as image"):
         values.medium("image", 5, "a")
