@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     With `--ranks`, this process reads the recipe and starts the ranks, which run the same command.
     """
     from emberge.processes import end_with_starter, rank_and_size, require_possible_ranks, run_ranks
-    from emberge.recipes import check_recipe, form_team
+    from emberge.recipes import check_recipe
 
     end_with_starter()
     plugins = _load_plugins(options)
@@ -43,11 +43,17 @@ def run(options: argparse.Namespace) -> int:
     # `accelerate launch --use_fsdp` means `--shard`.
     shard = options.shard or os.environ.get("ACCELERATE_USE_FSDP") == "true"
     if rank != 0:
+        from emberge.recipes import form_team
+
         recipe.require_sound()
         form_team(machine, shard=shard).follow(recipe, options.out, plugins, machine)
         return 0
     _require_check(check_recipe(recipe, plugins, out=options.out), options.quiet)
-    team = form_team(machine, shard=shard) if count > 1 else None
+    team = None
+    if count > 1:
+        from emberge.recipes import form_team
+
+        team = form_team(machine, shard=shard)
     arguments: dict[str, Any] = {"machine": machine, "quiet": options.quiet, "launcher": launcher}
     _run_checked(options, recipe, plugins, {**arguments, "team": team})
     if team is not None:

@@ -29,13 +29,12 @@ BASED = {
     "ties": {"density": 0.5},
 }
 PLAIN = ("karcher", "linear", "multi_slerp", "slerp", "nuslerp", "sequential_slerp")
-# Runs a recipe, and prints whether torch is loaded.
+# Runs a recipe as the command line does, and prints whether torch is loaded.
 RUN = """
 import json, sys
-from pathlib import Path
-from emberge import load_recipe, run_recipe
+from emberge.cli.main import main
 
-run_recipe(load_recipe(Path(sys.argv[1])), Path(sys.argv[2]), quiet=True)
+assert main(["run", sys.argv[1], "--out", sys.argv[2], "--quiet"]) == 0
 print(json.dumps("torch" in sys.modules))
 """
 
@@ -104,6 +103,10 @@ def test_all_merges_of_one_process_load_no_torch_and_have_its_bytes(
         )
         assert found.keys() == wanted.keys()
         assert all(tensor.equal(wanted[name]) for name, tensor in found.items()), steps[number]
+
+
+def test_a_merge_by_kernels_loads_no_torch(models: Sequence[Path], tmp_path: Path) -> None:
+    assert not loads_torch(tmp_path, [{"models": [*map(str, models)], "strategy": "linear"}])
 
 
 LINKS = [
