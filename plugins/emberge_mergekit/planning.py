@@ -38,7 +38,7 @@ class PlannedMerge:
 def plan_sources(
     merged: MergedSources, method: Any, problems: list[Problem]
 ) -> PlannedMerge | None:
-    """Translate a merge; return None after reporting what is wrong with it."""
+    """Return the translated merge, or None if it has problems, which are reported."""
     before = len(problems)
     sources = merged.sources
     is_listed = merged.base is None or merged.base in [s.model for s in sources]

@@ -25,7 +25,7 @@ COLUMNS = frozenset({"anchor", "positive", "negative"})
 
 @dataclass(frozen=True, kw_only=True)
 class Guide:
-    """A frozen model; a loss gets its embeddings of each batch beside the trained model's.
+    """Frozen model whose embeddings of each batch a loss gets, next to those of the trained model.
 
     `backbone` loads `model`; by default it is a backbone of the training's kind with default options. Texts
     get the guide's own prompts, if it has any, and are cut to `max_length` tokens, by default the guide's own

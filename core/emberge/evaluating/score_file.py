@@ -25,7 +25,7 @@ def write_scores(folder: Path, scores: Scores) -> Path:
 
 
 def read_scores(folder: Path) -> Scores:
-    """Return the scores of an evaluation's folder; what is no finite number is left out.
+    """Return the scores in an evaluation's folder, without those that are not finite numbers.
 
     Raises:
         DataError: if the file is missing or was not written by an evaluation.

@@ -44,7 +44,7 @@ _PICKLE_PATTERNS = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 _STATE_FILES = ("optimizer", "scheduler", "rng_state", "scaler", "training_args")
 # Bytes compared in each of as many places of two tensors that may be copies.
 _SAMPLED_BYTES, _SAMPLES = 4096, 64
-# Parts of the names of tensors that quantisations put beside weights or in their place.
+# Parts of the names of tensors that only quantised models have.
 _QUANTISED_PARTS = frozenset(
     {
         *(

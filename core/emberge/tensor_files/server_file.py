@@ -44,7 +44,7 @@ _ENOUGH = 180.0
 _TEMPORARY_STATUSES = (408, 425, 429)
 # Failures of connecting for which another attempt would not help.
 _NO_CONNECTION = (ConnectionRefusedError, socket.gaierror, ssl.SSLError)
-# Refusals of clients, of which fsspec's ValueError is that of a server without ranges.
+# Errors of clients; fsspec raises ValueError if a server does not serve ranges.
 _REFUSALS = (PermissionError, FileNotFoundError, ValueError)
 _STRONG_ETAG = re.compile(r'"[^"]*"')
 # What clients call a text that changes with a file's content.
