@@ -75,10 +75,11 @@ class _Handler(AnsweringHandler):
             self.server.most_at_once = max(self.server.most_at_once, self.server.at_once)
         try:
             found = self.server.rule(prompt) if self.path == "/v1/chat/completions" else Wrong(404)
-            self.send_wrong(found if isinstance(found, Wrong) else Wrong(body=completion(found)))
         finally:
+            # Before the answer: whoever has it asks again at once.
             with self.server.lock:
                 self.server.at_once -= 1
+        self.send_wrong(found if isinstance(found, Wrong) else Wrong(body=completion(found)))
 
 
 def completion(text: str, ended: str = "stop", **usage: int) -> bytes:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -325,10 +326,15 @@ def test_without_a_key_that_of_the_hub_is_sent_nowhere(
 
 
 def test_requests_run_side_by_side(tmp_path: Path, handbook: Path) -> None:
-    def slow(prompt: str) -> Wrong:
-        return Wrong(body=completion(queries_by_rule(prompt)), seconds=0.2)
+    three_asked = Event()
 
-    with serving_chat(slow) as service:
+    def wait_for_three(prompt: str) -> str:
+        if service.at_once == 3:
+            three_asked.set()
+        three_asked.wait(60)
+        return queries_by_rule(prompt)
+
+    with serving_chat(wait_for_three) as service:
         run(step(service, handbook, server={"parallel": 3}), tmp_path / "a")
         assert service.most_at_once == 3
 
