@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from emberge import Artifact, DataError, Preflight, Problem, Step, Workspace, hookimpl
-from emberge.data import even_place, parse_source, write_entries, write_json_rows
+from emberge import Artifact, DataError, Preflight, Problem, Step, Workspace, even_place, hookimpl
+from emberge_data import parse_source, write_entries, write_json_rows
 from emberge_demo.corpus import (
     STDLIB,
     definitions,

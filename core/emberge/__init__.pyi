@@ -81,13 +81,6 @@ from .contracts.step import Workspace as Workspace
 from .data.entry import Columns as Columns
 from .data.entry import DataEntry as DataEntry
 from .data.entry import EvalSet as EvalSet
-from .data.entry import EvalSource as EvalSource
-from .data.evaluation.eval_data import ClassificationData as ClassificationData
-from .data.evaluation.eval_data import ClusteringData as ClusteringData
-from .data.evaluation.eval_data import EvalData as EvalData
-from .data.evaluation.eval_data import PairData as PairData
-from .data.evaluation.eval_data import RerankingData as RerankingData
-from .data.evaluation.eval_data import RetrievalData as RetrievalData
 from .errors import CheckpointError as CheckpointError
 from .errors import DataError as DataError
 from .errors import EmbergeError as EmbergeError
@@ -107,6 +100,7 @@ from .recipes.one_merge import merge as merge
 from .recipes.parse.parse import load_recipe as load_recipe
 from .recipes.parse.parse import parse_recipe as parse_recipe
 from .recipes.run.step_result import StepResult as StepResult
+from .seeds import even_place as even_place
 from .seeds import random_bits as random_bits
 from .seeds import shuffled as shuffled
 from .seeds import stable_seed as stable_seed

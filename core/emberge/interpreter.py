@@ -1,4 +1,4 @@
-"""The interpreter of this process: its command, its heap, free memory, and when garbage is collected."""
+"""The interpreter of this process: its command, packages, heap and free memory, and garbage collection."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import functools
 import gc
+import importlib.util
 import os
 import sys
 import threading
@@ -24,6 +25,17 @@ def python_command(*words: str) -> list[str]:
     also keep the folder off the path.
     """
     return [sys.executable, "-P", *words]
+
+
+def locate_package(name: str) -> Path | None:
+    """Return the folder of an installed package without importing it; None if there is no such folder."""
+    try:
+        spec = importlib.util.find_spec(name) if name.isidentifier() else None
+    except (ImportError, ValueError):
+        return None
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(next(iter(spec.submodule_search_locations)))
 
 
 # Numbers of mallopt's parameters, from malloc.h.

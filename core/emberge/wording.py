@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -76,6 +77,14 @@ def plural(noun: str) -> str:
         if re.search(ending, noun):
             return re.sub(ending, instead, noun)
     return f"{noun}s"
+
+
+def format_path(path: Path) -> str:
+    """Return the path as text for messages, relative to the current folder if it is inside."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
 
 
 def human_size(count: float) -> str:

@@ -18,12 +18,13 @@ from emberge import (
     Step,
     WholeNumber,
     Workspace,
+    even_place,
     hookimpl,
     shuffled,
     stable_seed,
 )
-from emberge.data import even_place, write_entries, write_json_rows
 from emberge.model_folder import Checkpoint, copy_model, load_tokenizer
+from emberge_data import write_entries, write_json_rows
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge import DataError, EvalSet, Example, RetrievalData, TaskKind, readable
+from emberge import DataError, EvalSet, Example, TaskKind, readable
 from emberge.wording import count_noun, shorten
+from emberge_data import RetrievalData
 
 from emberge_adapt.adapt_data import AdaptData
 
@@ -163,7 +164,7 @@ def _read_rows(data: AdaptData, readers: Sequence[Reader]) -> _AdaptRows:
 
 
 def _read_judged_rows(data: AdaptData, readers: Sequence[Reader]) -> _AdaptRows:
-    from emberge.data import load_eval_set
+    from emberge_data import load_eval_set
 
     folder = Path(data.entry["path"])
     eval_set = EvalSet(name=folder.resolve().name, folder=folder, task="retrieval")

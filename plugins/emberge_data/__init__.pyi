@@ -1,8 +1,28 @@
 """Public names of emberge_data, each with the module that defines it."""
 
 from .delimited import Delimited as Delimited
+from .distinct_texts import DistinctTexts as DistinctTexts
+from .document_rows import read_document_rows as read_document_rows
 from .documents.cutting import cut_document as cut_document
 from .documents.document_files import read_documents as read_documents
+from .documents.python_code import first_paragraph as first_paragraph
+from .documents.python_code import parse_source as parse_source
+from .evaluation.eval_data import ClassificationData as ClassificationData
+from .evaluation.eval_data import ClusteringData as ClusteringData
+from .evaluation.eval_data import EvalData as EvalData
+from .evaluation.eval_data import PairData as PairData
+from .evaluation.eval_data import RerankingData as RerankingData
+from .evaluation.eval_data import RetrievalData as RetrievalData
+from .evaluation.eval_data import eval_texts as eval_texts
+from .evaluation.eval_sets import lacking_half as lacking_half
+from .evaluation.eval_sets import load_eval_set as load_eval_set
+from .evaluation.eval_source import EvalSource as EvalSource
+from .evaluation.eval_source import check_eval_sets as check_eval_sets
+from .evaluation.eval_source import pick_eval_sets as pick_eval_sets
 from .json_lines import JsonLines as JsonLines
+from .json_lines import open_data_file as open_data_file
 from .parquet import Parquet as Parquet
 from .steps.mine_hard_negatives import read_corpora as read_corpora
+from .written_sets import write_catalogue as write_catalogue
+from .written_sets import write_entries as write_entries
+from .written_sets import write_json_rows as write_json_rows

@@ -12,6 +12,8 @@ from typing import IO, Any
 
 from emberge import BadRow, DataError, Reader
 
+from emberge_data.json_lines import open_data_file
+
 # Delimiters of cells; of two that are equally frequent in the heading, the first is the file's.
 _DELIMITERS = ",;\t|"
 
@@ -26,8 +28,6 @@ class Delimited(Reader):
     suffixes = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
     def rows(self, path: Path) -> Iterator[tuple[int, Mapping[str, Any] | BadRow]]:
-        from emberge.data import open_data_file
-
         # Of the whole process: a row may have a cell of any length.
         csv.field_size_limit(2**31 - 1)
         is_tsv = ".tsv" in path.name.lower()[-7:]

@@ -1,13 +1,18 @@
-"""JSON Lines, plain or compressed."""
+"""JSON Lines, plain or compressed; and what all readers of files need: opening a file, and its lines."""
 
 from __future__ import annotations
 
+import gzip
+import json
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
-from emberge import BadRow, Reader
+from emberge import BadRow, DataError, Reader
+from emberge.files import UnsoundFileError, find_half_surrogate, open_regular
+
+_NOT_UTF8 = "the line is not UTF-8; save the file as UTF-8"
 
 
 class JsonLines(Reader):
@@ -16,14 +21,77 @@ class JsonLines(Reader):
     suffixes = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz", ".json", ".json.gz")
 
     def rows(self, path: Path) -> Iterator[tuple[int, Mapping[str, Any] | BadRow]]:
-        from emberge.data import open_data_file, parse_json_row
-
         number = 0
         with open_data_file(path) as file:
             try:
                 for number, line in enumerate(file, start=1):
                     if line.strip():
-                        yield number, parse_json_row(line, number)
+                        yield number, _parse_row(line, number)
             except (EOFError, zlib.error, OSError) as error:
                 # What was read so far is reported with it; nothing after it can be read.
                 yield number + 1, BadRow(f"the file is damaged here ({error}); fetch it again")
+
+
+def open_data_file(path: Path) -> IO[bytes]:
+    """Open a regular file of rows for reading; a file whose name ends with .gz is unpacked.
+
+    Raises:
+        DataError: if the file is missing, or is not a regular file.
+    """
+    try:
+        file = open_regular(path)
+    except UnsoundFileError as error:
+        raise DataError(str(error)) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{path}: cannot be opened ({reason})") from None
+    if not path.name.lower().endswith(".gz"):
+        return file
+    unpacked = gzip.GzipFile(fileobj=file)
+    unpacked.myfileobj = cast(Any, file)  # closed with it
+    return cast("IO[bytes]", unpacked)
+
+
+def read_text_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a UTF-8 file with their numbers from 1, without line ends.
+
+    Raises:
+        DataError: if a line cannot be read; names file and line.
+    """
+    number = 0
+    with open_data_file(path) as file:
+        try:
+            for number, line in enumerate(file, start=1):
+                yield number, _decode(line, number).rstrip("\r\n")
+        except UnicodeDecodeError:
+            raise DataError(f"{path}:{number}: {_NOT_UTF8}") from None
+        except (EOFError, OSError) as error:
+            raise DataError(
+                f"{path}:{number + 1}: the file is damaged here ({error}); fetch it again"
+            ) from None
+
+
+def _decode(line: bytes, number: int) -> str:
+    return line.decode("utf-8-sig" if number == 1 else "utf-8")
+
+
+def _parse_row(line: bytes, number: int) -> Mapping[str, Any] | BadRow:
+    """Return the JSON object in a line as a row, or the reason why the line is not such an object."""
+    hint = "; one object a line is expected (jq -c '.[]' writes a list so)"
+    try:
+        row = json.loads(_decode(line, number).rstrip("\r\n"))
+    except UnicodeDecodeError:
+        return BadRow(_NOT_UTF8)
+    except json.JSONDecodeError as error:
+        remedy = hint if line.strip() in (b"[", b"{") else "; correct the line"
+        return BadRow(f"not JSON: {error.msg} at column {error.pos + 1}{remedy}")
+    except (RecursionError, ValueError) as error:  # deep nesting, or a number of 4,300 digits
+        return BadRow(f"the line is no row ({error}); correct it")
+    if not isinstance(row, dict):
+        kind = "list" if isinstance(row, list) else type(row).__name__
+        return BadRow(f"expected an object ({{…}}) on the line, not a {kind}{hint}")
+    if half := find_half_surrogate(line, row):
+        return BadRow(
+            f"the line has {half}, half a surrogate pair, which is no character; correct the line"
+        )
+    return row

@@ -9,6 +9,8 @@ from typing import Any
 
 from emberge import BadRow, DataError, Reader
 
+from emberge_data.json_lines import open_data_file
+
 ROWS_AT_ONCE = 32
 
 
@@ -19,7 +21,6 @@ class Parquet(Reader):
 
     def rows(self, path: Path) -> Iterator[tuple[int, Mapping[str, Any] | BadRow]]:
         import pyarrow as pa
-        from emberge.data import open_data_file
         from pyarrow import parquet
 
         open_data_file(path).close()  # which refuses what is no regular file

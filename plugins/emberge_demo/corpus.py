@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from emberge.data import first_paragraph, locate_package, parse_source
+from emberge.interpreter import locate_package
+from emberge_data import first_paragraph, parse_source
 
 STDLIB = "stdlib"
 # Folders of tests, of copies of other projects, or of programs rather than a library.

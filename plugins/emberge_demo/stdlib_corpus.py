@@ -6,8 +6,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from emberge import Artifact, ArtifactKind, Count, DataError, Preflight, Problem, Step, Workspace
-from emberge.data import even_place, write_entries, write_json_rows
+from emberge import (
+    Artifact,
+    ArtifactKind,
+    Count,
+    DataError,
+    Preflight,
+    Problem,
+    Step,
+    Workspace,
+    even_place,
+)
+from emberge_data import write_entries, write_json_rows
 
 from emberge_demo.corpus import STDLIB, Definition, definitions, locate, missing_package, version
 

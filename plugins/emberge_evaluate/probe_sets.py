@@ -20,8 +20,9 @@ from emberge import (
     Step,
     TaskKind,
     Workspace,
+    even_place,
 )
-from emberge.data import even_place, write_entries, write_json_rows
+from emberge_data import write_entries, write_json_rows
 
 from emberge_evaluate.probe_texts import (
     LICENSED,

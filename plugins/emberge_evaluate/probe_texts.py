@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from emberge.data import first_paragraph, locate_package, parse_source
+from emberge.interpreter import locate_package
+from emberge_data import first_paragraph, parse_source
 
 Pair = tuple[str, str]
 # Distributions that come with the project and state long or unusual licences.

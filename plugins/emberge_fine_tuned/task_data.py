@@ -12,10 +12,10 @@ from typing import Any
 
 from emberge import DataError, DataRef, Reader, shuffled, stable_seed
 from emberge.contracts import has_media, plain_text
-from emberge.data import PlainRows, read_plain_rows
 from emberge.wording import join_some
 
 from emberge_fine_tuned.options import TaskEntry, TaskRowSource
+from emberge_fine_tuned.plain_rows import PlainRows, read_plain_rows
 
 # Share and largest number of training rows that are held out to choose settings on.
 _DEV_SHARE, _MOST_DEV = 0.1, 2000

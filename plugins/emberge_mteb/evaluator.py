@@ -30,10 +30,10 @@ from emberge import (
     component,
 )
 from emberge.contracts import Side
-from emberge.data import check_eval_sets, eval_texts, in_domain_tasks
 from emberge.model_folder import TextLimit
+from emberge_data import check_eval_sets, eval_texts
 
-from emberge_mteb.hub_tasks import check_domains, show_domains
+from emberge_mteb.hub_tasks import check_domains, in_domain_tasks, show_domains
 from emberge_mteb.kind_search import find_untrained, kind_faults
 from emberge_mteb.loading import ModelLoader
 from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, local_sets, pick_sets

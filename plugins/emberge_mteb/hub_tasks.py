@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from emberge import DataEntry, DataError, Preflight, Problem, suggest
+from emberge import DataEntry, DataError, DataRef, Preflight, Problem, suggest
 from emberge.contracts import Side
-from emberge.data import in_domain_tasks
+from emberge.data import load_catalogue, pick_training_sets
+from emberge.wording import format_path
 
 # Names that data sets give to what is there for choosing settings.
 _DEVELOPMENT = frozenset({"dev", "development", "val", "valid", "validation"})
@@ -173,6 +174,38 @@ def load_task(task: Any) -> None:
             f"mteb task '{name}': its data {paths} could not be loaded from the hub or its cache "
             f"({type(error).__name__}: {first_line}); run once with a network, or leave the task out"
         ) from error
+
+
+def in_domain_tasks(
+    entries: Sequence[DataEntry], resolve: Callable[[DataRef], Path | None]
+) -> tuple[str, ...]:
+    """Return the evaluation tasks in the entries' `ind_tasks`, in order, without duplicates; read no rows.
+
+    An entry that is a catalogue means its training sets, or those in `only`. An entry for which `resolve`
+    returns None is skipped.
+
+    Raises:
+        DataError: if a catalogue cannot be read, or no entry declares its tasks.
+    """
+    declared_tasks: list[tuple[str, ...]] = []
+    has_unseen_catalogue = False
+    for entry in entries:
+        sets = [entry]
+        path = resolve(entry.path) if entry.path is not None else None
+        has_unseen_catalogue |= entry.path is not None and path is None
+        if path is not None and (path.is_dir() or path.suffix in (".yaml", ".yml")):
+            sets += pick_training_sets(load_catalogue(path), entry.only)
+        declared_tasks += [
+            set_entry.ind_tasks for set_entry in sets if set_entry.ind_tasks is not None
+        ]
+    if entries and not declared_tasks and not has_unseen_catalogue:
+        places = ", ".join(
+            format_path(Path(e.path.text)) if e.path else str(e.hub) for e in entries
+        )
+        raise DataError(
+            f"{places}: no training set says which tasks it makes in domain; give them as ind_tasks"
+        )
+    return tuple(dict.fromkeys(task for tasks in declared_tasks for task in tasks))
 
 
 def check_domains(trained_on: Sequence[DataEntry], context: Preflight) -> Iterator[Problem]:

@@ -9,20 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from emberge import (
+from emberge import Count, DataRef, EvalSet, Reader
+from emberge_data import (
     ClassificationData,
     ClusteringData,
-    Count,
-    DataRef,
     EvalData,
-    EvalSet,
     EvalSource,
     PairData,
-    Reader,
     RerankingData,
     RetrievalData,
+    load_eval_set,
+    pick_eval_sets,
 )
-from emberge.data import load_eval_set, pick_eval_sets
 
 T = TypeVar("T")
 Split = Literal["test", "dev"]

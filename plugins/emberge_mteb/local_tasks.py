@@ -6,17 +6,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from emberge import (
+from emberge import EvalSet, TaskKind
+from emberge.hashes import text_keys
+from emberge_data import (
     ClassificationData,
     ClusteringData,
     EvalData,
-    EvalSet,
     PairData,
     RerankingData,
     RetrievalData,
-    TaskKind,
 )
-from emberge.hashes import text_keys
 
 from emberge_mteb.task_media import Sides, find_media_sides
 

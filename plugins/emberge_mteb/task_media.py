@@ -7,21 +7,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-from emberge import (
-    Backbone,
-    DataError,
-    EvalData,
-    Media,
-    MediaFacts,
-    MediaKind,
-    RerankingData,
-    RetrievalData,
-    join_parts,
-    split_parts,
-)
+from emberge import Backbone, DataError, Media, MediaFacts, MediaKind, join_parts, split_parts
 from emberge.contracts import Side, media_kinds
-from emberge.data import eval_texts
 from emberge.media import MediaFolder
+from emberge_data import EvalData, RerankingData, RetrievalData, eval_texts
 
 _BATCH = 1024  # texts that a loader hands over at once; the encoder batches by itself
 _KINDS: tuple[MediaKind, ...] = get_args(MediaKind)

@@ -226,7 +226,7 @@ class Train(FitOptions, Step):
 
     def _check_prompts(self, context: Preflight, checked: CheckedData) -> Iterator[Problem]:
         folder = context.model(self.model)
-        prompts = [head.prompt for head in checked.heads]
+        prompts = [head.decisions.prompt for head in checked.heads]
         for option in (self.query_prompt, self.document_prompt):
             prompts += [text or "" for text in option.values]
         if any(prompts) or checked.problems or folder is None:

@@ -25,9 +25,9 @@ from emberge import (
     WholeNumber,
     component,
 )
-from emberge.data import check_eval_sets
 from emberge.merging import MergeInput
 from emberge.model_folder import TextLimit, read_settings
+from emberge_data import check_eval_sets
 
 from emberge_weights.members import plan_of, plan_problems
 from emberge_weights.weight_sets import SetEntry, WeightSet, read_set, require_sets, unusable

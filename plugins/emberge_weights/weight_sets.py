@@ -8,20 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from emberge import (
-    Count,
-    DataError,
-    DataRef,
+from emberge import Count, DataError, DataRef, EvalSet, Reader, WholeNumber, even_place
+from emberge.data import sample_rows
+from emberge.wording import count_noun
+from emberge_data import (
     EvalData,
-    EvalSet,
     EvalSource,
     PairData,
-    Reader,
     RetrievalData,
-    WholeNumber,
+    load_eval_set,
+    pick_eval_sets,
 )
-from emberge.data import load_eval_set, pick_eval_sets
-from emberge.wording import count_noun
 
 Split = Literal["test", "dev"]
 Statistic = Literal["mean", "spearman", "average_precision"]
@@ -100,7 +97,8 @@ def read_set(eval_set: EvalSet, entry: SetEntry, readers: Sequence[Reader]) -> W
     fault = unusable(eval_set)
     if fault is not None:
         raise DataError(fault)
-    data = load_eval_set(eval_set, readers=readers, split=entry.split, limit=entry.limit_queries)
+    data = load_eval_set(eval_set, readers=readers, split=entry.split)
+    data = _limit_queries(data, entry.limit_queries, eval_set.name)
     data = _limit_documents(data, entry.limit_documents, eval_set.name)
     return _make_weight_set(eval_set, entry.split, data)
 
@@ -151,6 +149,30 @@ def _make_weight_set(eval_set: EvalSet, split: Split, data: EvalData) -> WeightS
     statistic: Statistic = "spearman" if eval_set.task == "sts" else "average_precision"
     gold = [score if eval_set.task == "sts" else float(round(score)) for score in data.scores]
     return WeightSet(name, statistic, list(data.texts1), list(data.texts2), gold=gold)
+
+
+def _limit_queries(data: EvalData, limit: int | None, name: str) -> EvalData:
+    """Return the data with an even sample of queries, their documents and as many others; or of pairs."""
+    if limit is None:
+        return data
+    if isinstance(data, PairData):
+        rows = sample_rows(len(data.scores), limit, name)
+        columns = (data.texts1, data.texts2, data.scores)
+        return PairData(*([column[row] for row in rows] for column in columns))  # type: ignore[arg-type]
+    assert isinstance(data, RetrievalData)
+    queries = list(data.queries)
+    relevant = {
+        query: data.relevant[query]
+        for query in map(queries.__getitem__, sample_rows(len(queries), limit, name))
+    }
+    needed = {document for grades in relevant.values() for document in grades}
+    others = (document for document in data.corpus if document not in needed)
+    needed.update(sorted(others, key=lambda document: even_place(name, document))[:limit])
+    return RetrievalData(
+        {document: text for document, text in data.corpus.items() if document in needed},
+        {query: data.queries[query] for query in relevant},
+        relevant,
+    )
 
 
 def _limit_documents(data: EvalData, limit: int | None, name: str) -> EvalData:

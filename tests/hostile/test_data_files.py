@@ -11,13 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from emberge import BadRow, DataEntry, DataError, DataRef, EvalSet
-from emberge.data import (
-    check_entries,
-    load_datasets,
-    load_eval_set,
-)
-from emberge.data.rows import line_files
-from emberge_data import Delimited, JsonLines, Parquet
+from emberge.data import check_entries, load_datasets
+from emberge_data import Delimited, JsonLines, Parquet, load_eval_set, open_data_file
 from pyarrow import parquet as arrow
 
 READERS = [JsonLines(), Parquet(), Delimited()]
@@ -76,9 +71,9 @@ def test_readers_take_regular_files_alone(tmp_path: Path, name: str, kind: str) 
 
 def test_a_path_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be opened"):
-        line_files.open_data_file(tmp_path / "a\0b")
+        open_data_file(tmp_path / "a\0b")
     with pytest.raises(DataError, match="cannot be opened"):
-        line_files.open_data_file(tmp_path / ("a" * 300))
+        open_data_file(tmp_path / ("a" * 300))
 
 
 def test_a_quote_that_is_not_closed_is_named(tmp_path: Path) -> None:

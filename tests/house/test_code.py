@@ -114,7 +114,7 @@ INSTEAD = {
 # Files that write by themselves: new files in a folder that they, or their step, have just made, ...
 NEW_FILES = {
     "core/emberge/data/dataset_store.py",
-    "core/emberge/data/catalogue_file.py",
+    "plugins/emberge_data/written_sets.py",
     "core/emberge/encoding/token_files.py",
     "core/emberge/processes.py",  # of a random name, in a work folder
     "core/emberge/tensor_files/safetensors_header.py",  # of a random name, to be checked

@@ -178,7 +178,6 @@ SHARED = ("tests.support", "tests.benchmarks", "tests.gpu")
 INSIDE = ("benchmarks", "gpu", "hostile", "support")
 # Tests of what two rooms do together.
 TOGETHER = {
-    "core/data/test_catalogue.py": "emberge.recipes.references",
     "core/data/test_domains.py": "emberge.training.plan.batch_plan",
     "core/encoding/test_cache_combinations.py": " ".join(
         (

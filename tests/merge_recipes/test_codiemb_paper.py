@@ -14,9 +14,9 @@ from typing import Any
 import mteb
 import pytest
 from emberge import DataEntry, DataRef, Example, load_plugins, load_recipe
-from emberge.data import in_domain_tasks, load_catalogue, load_datasets
+from emberge.data import load_catalogue, load_datasets
 from emberge.recipes import shipped_recipes
-from emberge_mteb import instruction_of, split_of
+from emberge_mteb import in_domain_tasks, instruction_of, split_of
 from emberge_mteb.hub_tasks import hub_tasks
 
 from tests.support.hub_models import check, write_hub

@@ -4,8 +4,8 @@ A catalogue is a mapping with the lists `train` and `eval` of sets, and optional
 sets have the form of training sets but are not for training. Paths are relative to the catalogue. Further
 facts about a set, which emberge does not read (url, citation, counts, …), may have the names in `FREE` and
 names that begin with `x-`. Any other name is an error, so that misspelt names are found. Of a training set's
-`source` the facts of `DataOrigin` are read, and it may have any further facts; names that are nearly those of
-facts that are read are errors. The licence may be beside the set's name too.
+`source` the facts of `DataOrigin` are read, and it may have any further facts; the licence may be beside the
+set's name too.
 
 A plain number is text unless a number is expected (`name: 2020`).
 """
@@ -16,15 +16,14 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import TypeVar
 
 from emberge.contracts import DataOrigin, DataRef
 from emberge.data.entry import Catalogue, DataEntry, EvalSet
-from emberge.data.file_summary import format_path
-from emberge.errors import DataError, Problem, RecipeError, closest_word, suggest
+from emberge.errors import DataError, Problem, RecipeError, suggest
 from emberge.files import UnsoundFileError, read_regular
 from emberge.options import options_of, read_record
+from emberge.wording import format_path
 from emberge.yaml_nodes import Fields, Items, Node, Scalar, describe_node, plain, read_yaml
 
 _Built = TypeVar("_Built")
@@ -63,55 +62,47 @@ def load_catalogue(path: Path) -> Catalogue:
     """
     path = Path(path)
     path = path / "datasets.yaml" if path.is_dir() else path
+    place = format_path(path)
     try:
         text = read_regular(path, limit=CATALOGUE_BYTES).decode("utf-8")
     except UnsoundFileError as error:
         raise DataError(str(error)) from None
     except OSError as error:
-        raise DataError(
-            f"{format_path(path)}: there is no such catalogue ({error.strerror})"
-        ) from None
+        raise DataError(f"{place}: there is no such catalogue ({error.strerror})") from None
     except UnicodeDecodeError:
-        raise DataError(
-            f"{format_path(path)}: the catalogue is not UTF-8 text; save it as such"
-        ) from None
-    return _parse_catalogue(path, text, Path.cwd())
+        raise DataError(f"{place}: the catalogue is not UTF-8 text; save it as such") from None
+    return _parse_catalogue(path, place, text)
 
 
 @functools.lru_cache(maxsize=16)
-def _parse_catalogue(
-    path: Path,
-    text: str,
-    folder: Path,  # noqa: ARG001 - places in messages are relative to it
-) -> Catalogue:
+def _parse_catalogue(path: Path, place: str, text: str) -> Catalogue:
     """Return the catalogue of a file's text; cached, as the steps of a recipe share few catalogues."""
     problems: list[Problem] = []
-    root = read_yaml(
-        text, lambda line: f"{format_path(path)}:{line}", problems, what="the catalogue"
-    )
+    root = read_yaml(text, lambda line: f"{place}:{line}", problems, what="the catalogue")
     if root is None or problems:
         raise DataError(str(problems[0]))
-    sets = _read_fields(root, {"train", "dev", "test", "eval", "format"})
-    if str(plain(sets.entries.get("format", Scalar(1, "1", "")))) != "1":
-        raise DataError(f"{sets.line('format')}: this version reads catalogues of format 1")
+    parts = _read_fields(root)
+    _refuse_unknown(parts, {"train", "dev", "test", "eval", "format"})
+    if str(plain(parts.entries.get("format", Scalar(1, "1", "")))) != "1":
+        raise DataError(f"{parts.line('format')}: this version reads catalogues of format 1")
     train, dev, test = (
-        tuple(_read_entry(path.parent, fields) for fields in _list_sets(sets, part))
+        tuple(_read_entry(path.parent, fields) for fields in _list_sets(parts, part))
         for part in ("train", "dev", "test")
     )
-    evaluation = tuple(_read_evaluation(path.parent, f) for f in _list_sets(sets, "eval"))
+    evaluation = tuple(_read_eval_set(path.parent, f) for f in _list_sets(parts, "eval"))
     if not train and not test and not evaluation:
-        raise DataError(f"{sets.where}: the catalogue lists no set under train, test or eval")
+        raise DataError(f"{parts.where}: the catalogue lists no set under train, test or eval")
     return Catalogue(path=path, train=train, dev=dev, test=test, eval=evaluation)
 
 
-def _list_sets(sets: Fields, part: str) -> Iterator[Fields]:
+def _list_sets(parts: Fields, part: str) -> Iterator[Fields]:
     """Yield the sets of one part of a catalogue, each with a name of its own."""
-    node = sets.entries.get(part)
+    node = parts.entries.get(part)
     if node is None or (isinstance(node, Scalar) and node.value is None):
         return
     if not isinstance(node, Items):
         raise DataError(f"{node.where}: expected a list of sets (- name: …)")
-    names: list[str] = []
+    names: set[str] = set()
     for item in node.items:
         fields = _read_fields(item)
         name = _read_text(_require(fields, "name"))
@@ -120,20 +111,23 @@ def _list_sets(sets: Fields, part: str) -> Iterator[Fields]:
             raise DataError(f"{fields.line('name')}: {message}")
         if name in names:
             raise DataError(f"{item.where}: two sets under {part} are named '{name}'; rename one")
-        names.append(name)
+        names.add(name)
         yield fields
 
 
-def _read_fields(node: Node, known: Iterable[str] | None = None) -> Fields:
-    """Return a node as a mapping; names are those in `known`, and any that begin with `x-`."""
+def _read_fields(node: Node) -> Fields:
     if not isinstance(node, Fields):
         raise DataError(f"{node.where}: expected names with values (name: value)")
-    allowed = sorted(node.entries if known is None else known)
-    for name in node.entries:
+    return node
+
+
+def _refuse_unknown(fields: Fields, known: Iterable[str]) -> None:
+    """Raise DataError for a name that is neither in `known` nor begins with `x-`."""
+    allowed = sorted(known)
+    for name in fields.entries:
         if name not in allowed and not name.startswith("x-"):
             hint = suggest(name, allowed) or f"; known: {', '.join(allowed)}"
-            raise DataError(f"{node.line(name)}: there is no '{name}' here{hint}")
-    return node
+            raise DataError(f"{fields.line(name)}: there is no '{name}' here{hint}")
 
 
 def _read_text(node: Node) -> str:
@@ -148,69 +142,61 @@ def _require(fields: Fields, name: str) -> Node:
     return fields.entries[name]
 
 
-def _find_place(fields: Fields, *names: str) -> Node | None:
-    """Return the one value that has one of these names for the place of a set; None if none is there."""
-    present = [name for name in names if name in fields.entries]
-    if len(present) > 1:
-        message = f"'{present[0]}' and '{present[1]}' say the same; keep one"
+def _read_path(fields: Fields, *names: str) -> str | None:
+    """Return a set's path, which has one of these names; None without one."""
+    given = [name for name in names if name in fields.entries]
+    if len(given) > 1:
+        message = f"'{given[0]}' and '{given[1]}' say the same; keep one"
         raise DataError(f"{fields.where}: {message}")
-    return fields.entries[present[0]] if present else None
+    return _read_text(fields.entries[given[0]]) if given else None
 
 
 def _read_entry(folder: Path, fields: Fields) -> DataEntry:
     """Return a training set; its paths are relative to `folder`."""
-    where = _find_place(fields, "path", "file")
-    if (where is None) == ("hub" not in fields.entries):
+    path = _read_path(fields, "path", "file")
+    if (path is None) == ("hub" not in fields.entries):
         raise DataError(f"{fields.where}: a set has either a path or a hub id; name one")
     entry = _build_set(DataEntry, fields, ("path", "file"), folder)
     entry = replace(entry, source=_read_origin(fields.entries))
-    if where is None:
+    if path is None:
         return entry
     documents = entry.documents and str(folder / entry.documents)
-    return replace(entry, path=DataRef(str(folder / _read_text(where))), documents=documents)
+    return replace(entry, path=DataRef(str(folder / path)), documents=documents)
 
 
-def _read_evaluation(folder: Path, fields: Fields) -> EvalSet:
+def _read_eval_set(folder: Path, fields: Fields) -> EvalSet:
     """Return an evaluation set; its folder is relative to `folder`."""
-    places = ("dir", "folder", "path")
-    where = _find_place(fields, *places)
-    if where is None:
+    path = _read_path(fields, "dir", "folder", "path")
+    if path is None:
         raise DataError(f"{fields.where}: the set has no 'dir'; say where it lies")
     if plain(_require(fields, "task")) == "text":
         message = "single texts cannot be scored; list them under train"
         raise DataError(f"{fields.line('task')}: {message}")
-    found = _build_set(EvalSet, fields, places, folder, {"folder": where})
-    prompt = found.prompt if "prompt" in fields.entries else instruction_prompt(found.instruction)
-    symmetric = found.symmetric
+    eval_set = _build_set(EvalSet, fields, ("dir", "folder", "path"), folder)
+    prompt, symmetric = eval_set.prompt, eval_set.symmetric
+    if "prompt" not in fields.entries:
+        prompt = instruction_prompt(eval_set.instruction)
     if "symmetric" not in fields.entries:
-        symmetric = found.task not in ("retrieval", "reranking")
-    return replace(found, prompt=prompt, symmetric=symmetric, where=fields.where)
+        symmetric = eval_set.task not in ("retrieval", "reranking")
+    return replace(
+        eval_set, folder=folder / path, prompt=prompt, symmetric=symmetric, where=fields.where
+    )
 
 
-def _build_set(
-    owner: type[_Set],
-    fields: Fields,
-    places: Sequence[str],
-    folder: Path,
-    found: Mapping[str, Node] = MappingProxyType({}),
-) -> _Set:
-    """Build a set from those facts that are options of `owner`, and from the options in `found`."""
-    options: set[str] = set(options_of(owner)) - _NOT_IN_SETS
-    _read_fields(fields, {*options, *places, *FREE})
+def _build_set(owner: type[_Set], fields: Fields, path_names: Sequence[str], folder: Path) -> _Set:
+    """Build a set, without its path, from the facts that are options of `owner`."""
+    options = set(options_of(owner)) - _NOT_IN_SETS
+    _refuse_unknown(fields, {*options, *path_names, *FREE})
     stated = {
-        name: _read_word(name, node)
+        name: _read_number_as_text(name, node)
         for name, node in fields.entries.items()
-        if name in options and name not in places and plain(node) is not None
+        if name in options and name not in path_names and plain(node) is not None
     }
     label = f"set '{_read_text(fields.entries['name'])}'"
-    one = _build(owner, Fields({**stated, **found}, fields.where, fields.lines), label, folder)
-    if one.score_range is not None and not one.score_range[0] < one.score_range[1]:
-        raise DataError(f"{fields.line('score_range')}: score_range is [lowest, highest]")
-    return one
+    return _build(owner, Fields(stated, fields.where, fields.lines), label, folder)
 
 
-def _read_word(name: str, node: Node) -> Node:
-    """Return a plain number as text, unless the option is a number."""
+def _read_number_as_text(name: str, node: Node) -> Node:
     is_number = isinstance(node, Scalar) and type(node.value) in (int, float)
     if not is_number or name in _NUMBERS:
         return node
@@ -228,18 +214,10 @@ def _read_origin(entries: Mapping[str, Node]) -> DataOrigin:
     """Return the stated facts of a set's source; `unknown` stands for a fact that is not stated."""
     source = entries.get("source")
     facts = source if isinstance(source, Fields) else Fields({}, "")
-    known = options_of(DataOrigin)
-    for name in facts.entries:
-        near_name = closest_word(name, (*known, *_LICENCE_KEYS))
-        if name not in (*known, "license") and near_name and not name.startswith("x-"):
-            raise DataError(
-                f"{facts.line(name)}: a source has no fact '{name}'; did you mean '{near_name}'? A "
-                f"fact of your own may be named 'x-{name}'"
-            )
-    stated = {name: node for name, node in facts.entries.items() if name in known}
-    for beside in (facts.entries, entries):  # beside the set's name it counts more
+    stated = {n: node for n, node in facts.entries.items() if n in options_of(DataOrigin)}
+    for given in (facts.entries, entries):  # beside the set's name it counts more
         for key in reversed(_LICENCE_KEYS):
-            stated |= {"licence": beside[key]} if key in beside else {}
+            stated |= {"licence": given[key]} if key in given else {}
     stated = {
         name: replace(node, value=node.text.strip()) if isinstance(node, Scalar) else node
         for name, node in stated.items()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -16,10 +15,10 @@ from emberge.contracts import BadRow, DataRef, Reader
 from emberge.data.catalogue import instruction_prompt, load_catalogue
 from emberge.data.dataset_store import FORMAT
 from emberge.data.entry import Catalogue, DataEntry
-from emberge.data.file_summary import format_path
 from emberge.data.hub_datasets import describe_hub_entry, hash_hub_rows, read_hub_rows
 from emberge.errors import DataError, suggest
 from emberge.hashes import sha256_of
+from emberge.wording import format_path
 
 # Noun and remedy, if it is missing, of each part of a catalogue besides the training sets.
 PARTS: Mapping[str, tuple[str, str]] = {
@@ -70,7 +69,9 @@ def expand(entry: DataEntry, *, readers: Sequence[Reader], resolve: Resolve) -> 
     Raises:
         DataError: if the entry contradicts itself, or a file is missing or has no reader.
     """
-    _require_consistent(entry)
+    if (entry.path is None) == (entry.hub is None):
+        label = entry.name or entry.hub or ""
+        raise DataError(f"data entry '{label}' needs either path or hub")
     if entry.path is None:
         entry = _fill_prompt(entry)
         return [DataSource(entry.name or str(entry.hub).rpartition("/")[2], entry)]
@@ -91,34 +92,24 @@ def _fill_prompt(entry: DataEntry, catalogued: str | None = None) -> DataEntry:
     if entry.prompt is None:
         return entry
     set_prompt = instruction_prompt(entry.instruction) if catalogued is None else catalogued
-    prompt = entry.prompt.replace("{instruction}", entry.instruction).replace(
-        "{prompt}", set_prompt
-    )
-    return dataclasses.replace(entry, prompt=prompt)
-
-
-def _require_consistent(entry: DataEntry) -> None:
-    label = entry.name or entry.hub or (entry.path.text if entry.path else "")
-    if (entry.path is None) == (entry.hub is None):
-        raise DataError(f"data entry '{label}' needs either path or hub")
-    if entry.score_range is not None:
-        low, high = entry.score_range
-        if not -math.inf < low < high < math.inf:
-            raise DataError(f"data entry '{label}': score_range is [lowest, highest], both finite")
+    prompt = entry.prompt.replace("{instruction}", entry.instruction)
+    return dataclasses.replace(entry, prompt=prompt.replace("{prompt}", set_prompt))
 
 
 def _list_catalogue_sources(
     entry: DataEntry, path: Path, readers: Sequence[Reader]
 ) -> list[DataSource]:
+    """Return the sources of a catalogue's sets, those of the part that the entry's `split` names."""
     if path.is_dir() and not (path / "datasets.yaml").is_file():
         raise DataError(
             f"{format_path(path)}: the folder has no datasets.yaml; name a file in it, or write a catalogue"
         )
     catalogue = load_catalogue(path)
-    split_catalogue = _select_split(catalogue, entry)
-    sets = pick_training_sets(split_catalogue, entry.only)
-    if split_catalogue is not catalogue:
+    if entry.split in PARTS and not any(set_entry.hub for set_entry in catalogue.train):
+        part = tuple(list_part(catalogue, entry.split))
+        catalogue = dataclasses.replace(catalogue, train=part)
         entry = dataclasses.replace(entry, split="train")
+    sets = pick_training_sets(catalogue, entry.only)
     if not sets:
         raise DataError(f"{format_path(catalogue.path)}: the catalogue has no training sets")
     if entry.name is not None and len(sets) > 1:
@@ -127,17 +118,6 @@ def _list_catalogue_sources(
             "leave it out, or pick one with `only`"
         )
     return [_build_set_source(entry, set_entry, readers) for set_entry in sets]
-
-
-def _select_split(catalogue: Catalogue, entry: DataEntry) -> Catalogue:
-    """Return the catalogue with the sets of the entry's split as its training sets.
-
-    Raises:
-        DataError: if the split is `dev` or `test` and the catalogue has no such part.
-    """
-    if entry.split not in PARTS or any(set_entry.hub for set_entry in catalogue.train):
-        return catalogue
-    return dataclasses.replace(catalogue, train=tuple(list_part(catalogue, entry.split)), dev=())
 
 
 def list_part(catalogue: Catalogue, part: str) -> Sequence[DataEntry]:
@@ -162,23 +142,21 @@ def pick_training_sets(catalogue: Catalogue, only: Sequence[str]) -> list[DataEn
         DataError: if the catalogue lacks a name in `only`.
     """
     names = [str(set_entry.name) for set_entry in catalogue.train]
-    for name in only:
-        if name not in names:
-            hint = suggest(name, names) or f"; it has {', '.join(names) or 'none'}"
-            raise DataError(
-                f"{format_path(catalogue.path)}: there is no training set '{name}'{hint}"
-            )
+    if unknown := next((name for name in only if name not in names), None):
+        hint = suggest(unknown, names) or f"; it has {', '.join(names) or 'none'}"
+        raise DataError(
+            f"{format_path(catalogue.path)}: there is no training set '{unknown}'{hint}"
+        )
     return [set_entry for set_entry in catalogue.train if not only or set_entry.name in only]
 
 
 def _build_set_source(entry: DataEntry, each: DataEntry, readers: Sequence[Reader]) -> DataSource:
     """Return the source of a catalogue's set; options in the recipe replace the set's options."""
-    default_entry = DataEntry()
-    names = {option.name for option in dataclasses.fields(entry)} - {"path", "only"}
+    defaults = vars(DataEntry())
     recipe_options = {
         name: value
-        for name in names
-        if (value := getattr(entry, name)) != getattr(default_entry, name)
+        for name, value in vars(entry).items()
+        if name not in ("path", "only") and value != defaults[name]
     }
     if "source" in recipe_options:
         recipe_options["source"] = each.source.updated(entry.source)
@@ -197,12 +175,11 @@ def _build_file_source(entry: DataEntry, path: Path, readers: Sequence[Reader]) 
                 f"{format_path(path)}: `{option}` chooses a part of a hub dataset, and this is a file; "
                 "leave it out"
             )
-    if not path.is_file():
-        hint = suggest(
-            path.name, [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-        )
-        if path.exists():
-            raise DataError(f"{format_path(path)}: not a regular file; give a file of rows")
+    if path.exists() and not path.is_file():
+        raise DataError(f"{format_path(path)}: not a regular file; give a file of rows")
+    if not path.exists():
+        beside = path.parent.iterdir() if path.parent.is_dir() else ()
+        hint = suggest(path.name, [file.name for file in beside])
         raise DataError(f"{format_path(path)}: there is no such file{hint}")
     reader = find_reader(path, readers)
     suffix = max((s for s in reader.suffixes if path.name.lower().endswith(s)), key=len)
@@ -235,44 +212,11 @@ def refuse_clashes(sources: Iterable[DataSource]) -> None:
     Raises:
         DataError: if two datasets have the same name; names both places.
     """
-    sources_by_name: dict[str, DataSource] = {}
+    places: dict[str, str] = {}
     for source in sources:
-        if source.name in sources_by_name:
+        if source.name in places:
             raise DataError(
-                f"two datasets are named '{source.name}' "
-                f"({sources_by_name[source.name].place} and {source.place}); "
+                f"two datasets are named '{source.name}' ({places[source.name]} and {source.place}); "
                 "give one another name"
             )
-        sources_by_name[source.name] = source
-
-
-def in_domain_tasks(
-    entries: Sequence[DataEntry], resolve: Callable[[DataRef], Path | None]
-) -> tuple[str, ...]:
-    """Return the evaluation tasks in the entries' `ind_tasks`, in order, without duplicates; read no rows.
-
-    An entry that is a catalogue means its training sets, or those in `only`. An entry for which `resolve`
-    returns None is skipped.
-
-    Raises:
-        DataError: if a catalogue cannot be read, or no entry declares its tasks.
-    """
-    declared_tasks: list[tuple[str, ...]] = []
-    has_unseen_catalogue = False
-    for entry in entries:
-        sets = [entry]
-        path = resolve(entry.path) if entry.path is not None else None
-        has_unseen_catalogue |= entry.path is not None and path is None
-        if path is not None and (path.is_dir() or path.suffix in (".yaml", ".yml")):
-            sets += pick_training_sets(load_catalogue(path), entry.only)
-        declared_tasks += [
-            set_entry.ind_tasks for set_entry in sets if set_entry.ind_tasks is not None
-        ]
-    if entries and not declared_tasks and not has_unseen_catalogue:
-        places = ", ".join(
-            format_path(Path(e.path.text)) if e.path else str(e.hub) for e in entries
-        )
-        raise DataError(
-            f"{places}: no training set says which tasks it makes in domain; give them as ind_tasks"
-        )
-    return tuple(dict.fromkeys(task for tasks in declared_tasks for task in tasks))
+        places[source.name] = source.place

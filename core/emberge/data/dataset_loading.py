@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from emberge.contracts import DataRef, DatasetInfo, Reader, Workspace
-from emberge.data.data_sources import DataSource, expand, refuse_clashes
+from emberge.contracts import (
+    BadRow,
+    DataRef,
+    Dataset,
+    DatasetInfo,
+    Example,
+    Reader,
+    TaskKind,
+    Workspace,
+)
+from emberge.data.data_sources import DataSource, expand, find_reader, refuse_clashes
 from emberge.data.dataset_store import (
     StoredDataset,
     dataset_info,
     open_rows,
     require_pairs,
+    sample_rows,
     write_rows,
 )
-from emberge.data.entry import DataEntry
+from emberge.data.entry import Columns, DataEntry
 from emberge.data.file_summary import FileSummary, decide_data, parse_rows
+from emberge.data.rows.columns import LayoutError
 from emberge.data.rows.media_values import MediaValues
-from emberge.data.sampling import sample_rows
+from emberge.data.rows.row_parser import RowParser
 from emberge.errors import DataError
 from emberge.media import MediaFolder
+from emberge.wording import format_path
 
 T = TypeVar("T")
 
@@ -51,12 +62,53 @@ def load_datasets(
 
     def load(source: DataSource) -> StoredDataset:
         dataset = _load_source(source, limit, store)
-        if warn is not None:
-            for note in dataset.notes:
-                warn(f"{source.name}: {note}")
+        for note in dataset.notes if warn is not None else ():
+            warn(f"{source.name}: {note}")  # type: ignore[misc]
         return dataset
 
     return _read_sources(entries, readers, resolve, load)
+
+
+def step_datasets(
+    workspace: Workspace,
+    entries: Sequence[DataEntry],
+    *,
+    limit: int | None = None,
+    warn: bool = True,
+) -> list[StoredDataset]:
+    """Load a step's entries as datasets, kept in the store that all steps of an OUT share.
+
+    `limit` reduces each dataset to an even sample of at most `limit` rows.
+    With `warn`, decisions that an entry leaves open become warnings of the step.
+
+    Raises:
+        DataError: for the same reasons as `load_datasets`.
+    """
+    return load_datasets(
+        entries,
+        readers=workspace.readers,
+        resolve=workspace.data,
+        limit=limit,
+        store=workspace.store,
+        warn=workspace.warn if warn else None,
+    )
+
+
+def count_datasets(
+    entries: Sequence[DataEntry],
+    *,
+    readers: Sequence[Reader],
+    resolve: Callable[[DataRef], Path],
+) -> list[DatasetInfo]:
+    """Return the facts of the datasets that `load_datasets` would load, without storing rows.
+
+    An unchanged file is read only once, even if several trainings use different shares of it.
+
+    Raises:
+        DataError: if a file is missing or cannot be understood, or rows are bad; has one line for each
+            fault of rows of any dataset (twenty for a file, then a count).
+    """
+    return _read_sources(entries, readers, resolve, _count_source)
 
 
 def _read_sources(
@@ -102,76 +154,73 @@ def _load_source(source: DataSource, limit: int | None, store: Path | None) -> S
     return StoredDataset(source.name, rows, row_numbers, decisions, source.entry)
 
 
-def step_datasets(
-    workspace: Workspace,
-    entries: Sequence[DataEntry],
-    *,
-    limit: int | None = None,
-    warn: bool = True,
-) -> list[StoredDataset]:
-    """Load a step's entries as datasets, kept in the store that all steps of an OUT share.
-
-    `limit` reduces each dataset to an even sample of at most `limit` rows.
-    With `warn`, decisions that an entry leaves open become warnings of the step.
-
-    Raises:
-        DataError: for the same reasons as `load_datasets`.
-    """
-    return load_datasets(
-        entries,
-        readers=workspace.readers,
-        resolve=workspace.data,
-        limit=limit,
-        store=workspace.store,
-        warn=workspace.warn if warn else None,
-    )
-
-
-def count_datasets(
-    entries: Sequence[DataEntry],
-    *,
-    readers: Sequence[Reader],
-    resolve: Callable[[DataRef], Path],
-) -> list[DatasetInfo]:
-    """Return the facts of the datasets that `load_datasets` would load, without storing rows.
-
-    An unchanged file is read only once, even if several trainings use different shares of it.
-
-    Raises:
-        DataError: if a file is missing or cannot be understood, or rows are bad; has one line for each
-            fault of rows of any dataset (twenty for a file, then a count).
-    """
-    return _read_sources(entries, readers, resolve, _count_source)
-
-
 def _count_source(source: DataSource) -> DatasetInfo:
     assert source.path is not None
-    status = source.path.stat()
-    entry = DataEntry(
-        columns=source.entry.columns,
-        task=source.entry.task,
-        score_range=source.entry.score_range,
-        first=source.entry.first,
+    status, entry = source.path.stat(), source.entry
+    # Only what decides how rows are read, so that trainings with other shares find the counts.
+    read_entry = DataEntry(
+        columns=entry.columns, task=entry.task, score_range=entry.score_range, first=entry.first
     )
     state = (str(source.path.absolute()), status.st_size, status.st_mtime_ns)
-    summary, rows_by_label = _count_rows(dataclasses.replace(source, name="", entry=entry), state)
-    decisions = decide_data(summary, source.entry)
+    summary = _count_rows(dataclasses.replace(source, name="", entry=read_entry), state)
+    decisions = decide_data(summary, entry)
     if summary.labelled:
-        require_pairs(rows_by_label, summary.place)
-    limit = source.entry.limit
-    size = summary.rows if limit is None else min(limit, summary.rows)
-    return dataset_info(source.name, summary, decisions, source.entry.weight, size)
+        require_pairs(summary)
+    size = summary.rows if entry.limit is None else min(entry.limit, summary.rows)
+    return dataset_info(source.name, summary, decisions, entry.weight, size)
 
 
 @functools.lru_cache(maxsize=256)
 def _count_rows(
     source: DataSource,
     state: tuple[str | int, ...],  # noqa: ARG001 - it ages the memory
-) -> tuple[FileSummary, Mapping[str, int]]:
-    """Return the counts of a file's rows, and the rows of each label."""
-    summary, rows_by_label = FileSummary(source.place), Counter[str]()
+) -> FileSummary:
+    summary = FileSummary(source.place)
     media = MediaValues(MediaFolder(beside=source.path and source.path.parent))
-    for _, row in parse_rows(source.rows(), source.entry, summary, media):
-        if summary.labelled:
-            rows_by_label[str(row.label)] += 1
-    return summary, rows_by_label
+    for _ in parse_rows(source.rows(), source.entry, summary, media):
+        pass
+    return summary
+
+
+def read_examples(
+    path: Path, entry: DataEntry, readers: Sequence[Reader], media: MediaValues
+) -> list[tuple[int, Example]]:
+    """Return the rows of a file as examples, each after its line number, with the checks of training data.
+
+    Raises:
+        DataError: if the file cannot be understood, or rows are bad; has a line for each fault.
+    """
+    summary = FileSummary(format_path(path))
+    rows = list(parse_rows(find_reader(path, readers).rows(path), entry, summary, media))
+    decisions = decide_data(summary, entry)
+    return [(number, decisions.example(row)) for number, row in rows]
+
+
+def read_task(path: Path, columns: Columns, readers: Sequence[Reader]) -> TaskKind:
+    """Return the kind of task that the columns of a file's first row mean.
+
+    Raises:
+        DataError: if the columns cannot be understood, or there is no row that can be read.
+    """
+    line, row = next(find_reader(path, readers).rows(path), (0, None))
+    if row is None:
+        raise DataError(f"{format_path(path)}: there are no rows; give a file with examples")
+    try:
+        if isinstance(row, BadRow):
+            raise LayoutError(row.message)
+        layout = RowParser(columns).find_layout(row)
+    except LayoutError as error:
+        raise DataError(f"{format_path(path)}:{line}: {error}") from None
+    if layout.single:
+        return "text"
+    if layout.labelled:
+        return "classification"
+    return "sts" if layout.score is not None and not layout.negatives else "retrieval"
+
+
+def list_texts(datasets: Iterable[Dataset]) -> Iterator[str]:
+    """Yield every text of datasets in the order of rows: anchor, positives, negatives."""
+    for dataset in datasets:
+        for row in range(len(dataset)):
+            example = dataset[row]
+            yield from (example.anchor, *example.positives, *example.negatives)

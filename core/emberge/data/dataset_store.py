@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import json
 import mmap
@@ -9,21 +10,19 @@ import shutil
 import tempfile
 import weakref
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO
 
 from emberge.contracts import DatasetInfo, Example, Media, content_key, has_media, split_parts
 from emberge.data.entry import DataEntry
 from emberge.data.file_summary import DataDecisions, FileSummary
 from emberge.data.rows.row_parser import Row
-from emberge.data.sampling import even_place
 from emberge.errors import DataError
 from emberge.files import publish, write_json
+from emberge.seeds import even_place
 
-FORMAT = 3
+FORMAT = 4
 _MEDIA_FILE = "media.json"
 DRAWN_NEGATIVES = 3
 
@@ -106,49 +105,37 @@ def _read_stamp(path: str) -> list[int]:
 
 
 def write_rows(folder: Path, rows: Iterable[Row], summary: FileSummary) -> FileSummary:
-    """Write rows and their end offsets; stop writing after the first bad row."""
+    """Write rows, their end offsets and the summary; stop writing after the first bad row.
+
+    Digests depend on the content of media; `summary.stored` depends on their paths, too.
+    """
+    digest, stored_digest, ends = sha256(), sha256(), array("Q")
+    media: dict[str, None] = {}
     with (folder / "rows.jsonl").open("wb") as file:
-        writer = _RowWriter(file)
         for row in rows:
-            if not summary.bad_rows.count:
-                writer.write(row, has_media=bool(summary.media))
-    if not summary.bad_rows.count and summary.rows:
-        writer.finish(folder, summary)
+            if summary.bad_rows.count:
+                continue
+            line = json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n"
+            encoded = line.encode()
+            file.write(encoded)
+            ends.append(len(encoded) + (ends[-1] if ends else 0))
+            digest.update(content_key(line).encode())
+            if summary.media:
+                stored_digest.update(encoded)
+                media |= dict.fromkeys(_list_media_paths(row))
+    if summary.bad_rows.count or not summary.rows:
+        return summary
+    import numpy as np
+
+    np.array(ends, "<u8").tofile(folder / "ends.bin")
+    summary.digest = digest.hexdigest()
+    if media:
+        summary.stored = stored_digest.hexdigest()
+        write_json(
+            folder / _MEDIA_FILE, [[path, *_read_stamp(path)] for path in media], durable=False
+        )
+    write_json(folder / "summary.json", summary.plain(), durable=False)
     return summary
-
-
-@dataclass
-class _RowWriter:
-    """The writer of a file's rows; digests depend on the content of media, not on their paths."""
-
-    rows: BinaryIO
-    digest: Any = field(default_factory=sha256)
-    stored_digest: Any = field(default_factory=sha256)
-    """Digest of the rows with the paths of their media."""
-    ends: array[int] = field(default_factory=lambda: array("Q"))
-    media: dict[str, None] = field(default_factory=dict)
-
-    def write(self, row: Row, *, has_media: bool) -> None:
-        line = json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n"
-        encoded, content = line.encode(), content_key(line).encode()
-        self.rows.write(encoded)
-        self.ends.append(len(encoded) + (self.ends[-1] if self.ends else 0))
-        self.digest.update(content)
-        if has_media:
-            self.stored_digest.update(encoded)
-            self.media |= dict.fromkeys(_list_media_paths(row))
-
-    def finish(self, folder: Path, summary: FileSummary) -> None:
-        """Write the rows' places and the summary."""
-        import numpy as np
-
-        np.array(self.ends, "<u8").tofile(folder / "ends.bin")
-        summary.digest = self.digest.hexdigest()
-        if self.media:
-            summary.stored = self.stored_digest.hexdigest()
-            stamps = [[path, *_read_stamp(path)] for path in self.media]
-            write_json(folder / _MEDIA_FILE, stamps, durable=False)
-        write_json(folder / "summary.json", summary.plain(), durable=False)
 
 
 def _list_media_paths(row: Row) -> Iterator[str]:
@@ -176,7 +163,7 @@ class StoredDataset:
         self._rows = rows
         self._chosen = chosen
         self._decisions = decisions
-        self._labels = _group_by_label(name, rows) if rows.summary.labelled else None
+        self._labels = _LabelledTexts(name, rows) if rows.summary.labelled else None
         self.info = dataset_info(name, rows.summary, decisions, weight, len(chosen))
         self.prompt = decisions.prompt
         self.symmetric = decisions.symmetric
@@ -204,26 +191,25 @@ class StoredDataset:
         return self._decisions.example(stored_row)
 
 
+def sample_rows(count: int, limit: int | None, name: str) -> Sequence[int]:
+    """Return at most `limit` of `count` row numbers, in order; a larger limit only adds rows.
+
+    The sample is even, and depends only on the name.
+    """
+    if limit is None or limit >= count:
+        return range(count)
+    return sorted(heapq.nsmallest(limit, range(count), key=lambda row: even_place(name, row)))
+
+
 def dataset_info(
     name: str, summary: FileSummary, decisions: DataDecisions, weight: float, size: int
 ) -> DatasetInfo:
     """Return the facts of a dataset of `size` rows, from the summary of its file."""
-    return DatasetInfo(
-        name,
-        decisions.task,
-        size,
-        weight,
-        decisions.negatives,
-        _read_scores(summary, decisions),
-        media=summary.media_facts(),
-    )
-
-
-def _read_scores(summary: FileSummary, decisions: DataDecisions) -> tuple[float, float] | None:
-    """Return the lowest and the highest score of the whole file, including rows that a limit leaves out."""
-    if not summary.scored:
-        return None
-    return decisions.scale_score(summary.lowest), decisions.scale_score(summary.highest)
+    scores = None
+    if summary.scored:  # those of the whole file, including rows that a limit leaves out
+        scores = decisions.scale_score(summary.lowest), decisions.scale_score(summary.highest)
+    negatives, media = decisions.negatives, summary.media_facts()
+    return DatasetInfo(name, decisions.task, size, weight, negatives, scores, media=media)
 
 
 class _LabelledTexts:
@@ -231,50 +217,41 @@ class _LabelledTexts:
 
     The texts drawn for a row depend only on the dataset's name and the row, so they are equal in every epoch
     and bag.
+
+    Raises:
+        DataError: if a row has no positive or no negative.
     """
 
-    def __init__(self, name: str, rows: Rows, groups: dict[str, list[int]]) -> None:
-        self.name, self.rows, self.groups = name, rows, groups
-        self.labels = sorted(groups)
+    def __init__(self, name: str, rows: Rows) -> None:
+        require_pairs(rows.summary)
+        self.name, self.rows = name, rows
+        self.groups: dict[str, list[int]] = {}
+        for number in range(len(rows)):
+            self.groups.setdefault(str(rows[number].label), []).append(number)
+        self.labels = sorted(self.groups)
 
     def example(self, number: int, row: Row) -> Example:
+        """Return a row with a positive of its label and negatives of others."""
         label = str(row.label)
-        same_label_rows = self.groups[label]
-        positive = _draw_positive(same_label_rows, number, self.name)
-        negatives = []
+        same_label_rows = [other for other in self.groups[label] if other != number]
+        positive = same_label_rows[even_place(self.name, number) % len(same_label_rows)]
         other_labels = [other for other in self.labels if other != label]
+        negatives = []
         for turn in range(DRAWN_NEGATIVES):
-            group = self.groups[
-                other_labels[even_place(self.name, number, turn) % len(other_labels)]
-            ]
+            place = even_place(self.name, number, turn) % len(other_labels)
+            group = self.groups[other_labels[place]]
             negatives.append(group[even_place(self.name, number, turn, "row") % len(group)])
         texts = (self.rows[n].anchor for n in dict.fromkeys(negatives))
-        positives = (self.rows[positive].anchor,)
-        return Example(row.anchor, positives, tuple(texts), label=label)
+        return Example(row.anchor, (self.rows[positive].anchor,), tuple(texts), label=label)
 
 
-def _draw_positive(same: Sequence[int], number: int, name: str) -> int:
-    """Return the number of another row with the same label; repeated calls return the same row."""
-    other_rows = [row for row in same if row != number]
-    return other_rows[even_place(name, number) % len(other_rows)]
-
-
-def _group_by_label(name: str, rows: Rows) -> _LabelledTexts:
-    groups: dict[str, list[int]] = {}
-    for number in range(len(rows)):
-        groups.setdefault(str(rows[number].label), []).append(number)
-    require_pairs(
-        {label: len(label_rows) for label, label_rows in groups.items()}, rows.summary.place
-    )
-    return _LabelledTexts(name, rows, groups)
-
-
-def require_pairs(rows_by_label: Mapping[str, int], place: str) -> None:
+def require_pairs(summary: FileSummary) -> None:
     """Require that every row of a text and a label has a positive and a negative.
 
     Raises:
         DataError: if a label has only one row, or there is only one label.
     """
+    rows_by_label, place = summary.rows_by_label, summary.place
     single_row_labels = [label for label, rows in rows_by_label.items() if rows < 2]
     if single_row_labels:
         raise DataError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,6 +16,11 @@ from emberge.contracts import (
     Positive,
     TaskKind,
 )
+
+
+def _require_range(score_range: tuple[float, float] | None) -> None:
+    if score_range is not None and not -math.inf < score_range[0] < score_range[1] < math.inf:
+        raise ValueError("score_range is [lowest, highest], both finite")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,46 +87,15 @@ class DataEntry:
     language: str | None = None
     source: DataOrigin = field(default_factory=DataOrigin)
 
+    def __post_init__(self) -> None:
+        _require_range(self.score_range)
+
     @property
     def origin(self) -> DataOrigin:
         """Stated facts of the source, and the page of a hub dataset."""
         if self.hub is None or self.source.url is not None:
             return self.source
         return replace(self.source, url=f"https://huggingface.co/datasets/{self.hub}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvalSource:
-    """Evaluation sets: a catalogue's, a folder in BEIR's layout, a file of rows, a part of a step's result.
-
-    In rows with the columns of training sets, the queries are the distinct anchors, the corpus is all
-    distinct positives and negatives, and the positives are relevant. Of rows with a label, half of each label
-    is used to fit a classifier, and the other half is scored.
-    """
-
-    path: DataRef
-    """A catalogue, a folder with `corpus`, `queries` and `qrels`, a file of rows, or a data step, whose part
-    `split` is read."""
-    only: tuple[str, ...] = ()
-    """Names of the catalogue's sets; by default all sets."""
-    name: str | None = None
-    """Name of a set that no catalogue lists; by default the name of its file or folder."""
-    columns: Columns = field(default_factory=Columns)
-    """Columns of a file of rows; by default the usual names are recognised."""
-    task: TaskKind | None = None
-    """Kind of task of a file of rows; by default sts if there is a score, classification if there is a label,
-    else retrieval."""
-    documents: DataRef | None = None
-    """File of documents to search in addition to the texts of the rows. Rows of documents need a text, and
-    may have an id and a title; a `.txt` file has a document per line. Positives may be such ids."""
-    domain: Domain | None = None
-    """Domain of a set that no catalogue lists; by default "in"."""
-    instruction: str = ""
-    """Instruction for the queries of a set that no catalogue lists."""
-    prompt: str | None = None
-    """Text put before the queries of a set that no catalogue lists; by default made from `instruction`."""
-    score_range: tuple[AnyNumber, AnyNumber] | None = None
-    """Lowest and highest score of a file of rows; they become 0 and 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +123,7 @@ class EvalSet:
     """
 
     name: str
-    folder: Path
+    folder: Path = Path()
     task: TaskKind
     language: str = "en"
     symmetric: bool = True
@@ -159,6 +134,9 @@ class EvalSet:
     score_range: tuple[float, float] | None = None
     where: str = ""
     rows: EvalRows | None = None
+
+    def __post_init__(self) -> None:
+        _require_range(self.score_range)
 
     def files(self) -> list[tuple[str, Path]]:
         """Return the set's files, sorted, each after a name that does not depend on where the set is."""

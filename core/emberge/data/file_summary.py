@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from emberge.contracts import (
     MEDIA_KINDS,
-    TASK_KINDS,
     BadRow,
     Example,
     Media,
@@ -26,19 +25,12 @@ from emberge.data.rows.row_faults import RowFaults
 from emberge.data.rows.row_parser import Row, RowError, RowParser
 from emberge.errors import DataError, Problem
 
-# Names of task kinds in records of other tools.
-_TASK_BY_KIND: Mapping[str, TaskKind] = {
-    **{kind: kind for kind in TASK_KINDS},
-    "symmetric_class": "classification",
-    "symmetric_clustering": "clustering",
-    "symmetric_sts": "sts",
-    "ir": "retrieval",
-}
-
 
 @dataclass
 class FileSummary:
     """Counts over the rows of one file. `lines` maps each kind of row to its first line number.
+
+    `rows_by_label` are the rows of each label if rows are `labelled`, so that their positives are drawn.
 
     `pairs`, `media` and `rates` map each kind of pair, kind of medium and sampling rate to its first line
     number. `largest` has the largest image's width, height and line, and `longest` the longest clip's seconds
@@ -50,14 +42,13 @@ class FileSummary:
     negatives: int = 0
     scored: int = 0
     labels: int = 0
+    rows_by_label: dict[str, int] = field(default_factory=dict)
     labelled: bool = False
     single: bool = False
     lowest: float = 0.0
     highest: float = 0.0
     zero_or_one: bool = True
     lines: dict[str, int] = field(default_factory=dict)
-    prompts: list[str | None] = field(default_factory=list)
-    kinds: list[str | None] = field(default_factory=list)
     columns: str = ""
     digest: str = ""
     pairs: dict[str, int] = field(default_factory=dict)
@@ -73,18 +64,16 @@ class FileSummary:
         self.rows += 1
         self.negatives += bool(row.negatives)
         self.labels += row.label is not None
+        if self.labelled and row.label is not None:
+            self.rows_by_label[row.label] = self.rows_by_label.get(row.label, 0) + 1
         self.lines.setdefault("with a label" if row.label is not None else "without a label", line)
-        scores = (*(row.positive_scores or ()), *(row.negative_scores or ()))
+        scores = row.scores
         self.lines.setdefault("with scores" if scores else "without scores", line)
         if scores:
-            is_first_scored = not self.scored
+            known = (self.lowest, self.highest) if self.scored else ()
+            self.lowest, self.highest = min((*known, *scores)), max((*known, *scores))
             self.scored += 1
-            self.lowest = min(scores) if is_first_scored else min(self.lowest, *scores)
-            self.highest = max(scores) if is_first_scored else max(self.highest, *scores)
             self.zero_or_one &= all(score in (0, 1) for score in scores)
-        for samples, value in ((self.prompts, row.prompt), (self.kinds, row.kind)):
-            if value not in samples and len(samples) < 3:
-                samples.append(value)
 
     def add_media(
         self, line: int, row: Row, properties_by_hash: Mapping[str, MediaProperties]
@@ -150,33 +139,30 @@ def parse_rows(
         DataError: if the columns cannot be understood, so that no row can be used.
     """
     media = media or MediaValues()
-    understand = RowParser(entry.columns, entry.task, media)
+    parse = RowParser(entry.columns, entry.task, media)
     for line, row in rows:
         try:
             if isinstance(row, BadRow):
-                summary.bad_rows.add(line, row.message)
-                continue
-            understood_row = understand(row)
-            _require_within(understood_row, entry.score_range)
+                raise RowError(row.message)
+            parsed_row = parse(row)
+            _require_within(parsed_row, entry.score_range)
         except LayoutError as error:
             raise DataError(f"{summary.place}:{line}: {error}") from None
         except RowError as error:
             summary.bad_rows.add(line, str(error))
             continue
-        if understand.layout is not None and not summary.rows:
-            summary.columns = understand.layout.describe()
-            summary.labelled = understand.layout.labelled
-            summary.single = understand.layout.single
-        summary.add(line, understood_row)
-        summary.add_media(line, understood_row, media.properties_by_hash)
-        yield line, understood_row
+        if parse.layout is not None and not summary.rows:
+            summary.columns = parse.layout.describe()
+            summary.labelled = parse.layout.labelled
+            summary.single = parse.layout.single
+        summary.add(line, parsed_row)
+        summary.add_media(line, parsed_row, media.properties_by_hash)
+        yield line, parsed_row
 
 
 def _require_within(row: Row, score_range: tuple[float, float] | None) -> None:
-    if score_range is None:
-        return
-    low, high = score_range
-    for score in (*(row.positive_scores or ()), *(row.negative_scores or ())):
+    low, high = score_range or (-math.inf, math.inf)
+    for score in row.scores:
         if not low <= score <= high:
             raise RowError(
                 f"score {score:g} lies outside score_range {low:g} to {high:g}; correct one of them"
@@ -232,17 +218,13 @@ def decide_data(summary: FileSummary, entry: DataEntry) -> DataDecisions:
     symmetric = entry.symmetric
     if symmetric is None:
         symmetric = task not in ("retrieval", "reranking")
-    prompt = _decide_prompt(summary, entry)
-    return DataDecisions(task, prompt, symmetric, scale, notes, entry.negatives)
+    return DataDecisions(task, entry.prompt or "", symmetric, scale, notes, entry.negatives)
 
 
 def _require_agreement(summary: FileSummary) -> None:
     for count, noun in ((summary.scored, "scores"), (summary.labels, "a label")):
         if 0 < count < summary.rows:
-            line, other = (
-                summary.lines[f"without {noun}"],
-                summary.lines[f"with {noun}"],
-            )
+            line, other = summary.lines[f"without {noun}"], summary.lines[f"with {noun}"]
             raise DataError(
                 f"{summary.place}:{line}: this row has no {noun.removeprefix('a ')} and line {other} has; "
                 "give them to every row or to none"
@@ -260,8 +242,6 @@ def _decide_task(summary: FileSummary, entry: DataEntry) -> TaskKind:
         return entry.task
     if summary.single:
         return "text"
-    if len(summary.kinds) == 1 and summary.kinds[0] in _TASK_BY_KIND:
-        return _TASK_BY_KIND[str(summary.kinds[0])]
     if summary.scored and not summary.negatives:
         return "pair_classification" if summary.zero_or_one else "sts"
     return "classification" if summary.labels and not summary.scored else "retrieval"
@@ -286,22 +266,3 @@ def _decide_scale(
         "write score_range to say otherwise"
     )
     return (0.0, 5.0), (note,)
-
-
-def _decide_prompt(summary: FileSummary, entry: DataEntry) -> str:
-    if entry.prompt is not None:
-        return entry.prompt
-    if len(summary.prompts) > 1:
-        raise DataError(
-            f"{summary.place}: rows have different prompts, a dataset has one; write prompt in the entry, "
-            "or split the file"
-        )
-    return (summary.prompts[0] if summary.prompts else None) or ""
-
-
-def format_path(path: Path) -> str:
-    """Return the path as text for messages, relative to the current folder if it is inside."""
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)

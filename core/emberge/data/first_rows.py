@@ -10,23 +10,12 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from emberge.contracts import (
-    DataRef,
-    DatasetInfo,
-    Example,
-    Preflight,
-    Reader,
-    readable,
-)
+from emberge.contracts import DataRef, DatasetInfo, Example, Preflight, Reader, readable
 from emberge.data.data_sources import DataSource, expand, refuse_clashes
+from emberge.data.dataset_store import dataset_info
 from emberge.data.entry import DataEntry
-from emberge.data.file_summary import (
-    FileSummary,
-    decide_data,
-    parse_rows,
-)
+from emberge.data.file_summary import DataDecisions, FileSummary, decide_data, parse_rows
 from emberge.data.rows.media_values import MediaValues
-from emberge.data.rows.row_parser import Row
 from emberge.errors import DataError, EmbergeError, Problem
 from emberge.media import MediaFolder
 from emberge.wording import shorten
@@ -38,20 +27,17 @@ HUB_SECONDS = 300
 
 @dataclass(frozen=True)
 class FirstRows:
-    """The facts and first example of a dataset. `info.size` is 0 if its rows were not counted."""
+    """The facts and first example of a dataset, whose rows were not counted: `info.size` is 0."""
 
     info: DatasetInfo
     example: Example
-    prompt: str = ""
-    symmetric: bool = False
-    columns: str = ""
-    notes: tuple[str, ...] = ()
+    decisions: DataDecisions
+    columns: str
 
     @property
     def title(self) -> str:
-        """The dataset's name, task and size."""
-        size = f", {self.info.size:,} rows" if self.info.size else ""
-        return f"{self.info.name}: {self.info.task}{size}"
+        """The dataset's name and task."""
+        return f"{self.info.name}: {self.info.task}"
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -59,23 +45,22 @@ class FirstRows:
         return tuple(self._format_lines())
 
     def _format_lines(self) -> Iterator[str]:
-        example = self.example
-        if self.columns:
-            yield f"columns: {self.columns}"
-        if self.prompt:
-            side = "every text" if self.symmetric else "the anchor"
-            yield f"prompt: {_cut_text(self.prompt)!r} before {side}"
+        example, decisions = self.example, self.decisions
+        yield f"columns: {self.columns}"
+        if decisions.prompt:
+            side = "every text" if decisions.symmetric else "the anchor"
+            yield f"prompt: {_cut_text(decisions.prompt)!r} before {side}"
         yield f"{'text' if self.info.task == 'text' else 'anchor'}: {_cut_text(example.anchor)}"
-        yield from _count_texts("positive", example.positives, example.positive_scores)
-        yield from _count_texts("negative", example.negatives, example.negative_scores)
+        yield from _show_texts("positive", example.positives, example.positive_scores)
+        yield from _show_texts("negative", example.negatives, example.negative_scores)
         if example.label is not None:
             yield f"label: {_cut_text(example.label)}"
         if not example.positives and self.info.task != "text":
             yield "positive: drawn among the rows of the label"
-        yield from (f"note: {note}" for note in self.notes)
+        yield from (f"note: {note}" for note in decisions.notes)
 
 
-def _count_texts(part: str, texts: Sequence[str], scores: Sequence[float] | None) -> Iterator[str]:
+def _show_texts(part: str, texts: Sequence[str], scores: Sequence[float] | None) -> Iterator[str]:
     for i, text in enumerate(texts[:2]):
         score = f" (score {scores[i]:.3g})" if scores is not None else ""
         more_text = f" (and {len(texts) - 2} more)" if i == 1 and len(texts) > 2 else ""
@@ -94,6 +79,30 @@ class CheckedData:
     heads: tuple[FirstRows, ...] = ()
     places: tuple[str, ...] = ()
     """Files and hub datasets of all sets, also of those without first rows."""
+
+
+def check_datasets(
+    context: Preflight,
+    entries: Sequence[DataEntry],
+    option: str = "data",
+    *,
+    show: bool = True,
+) -> CheckedData:
+    """Return the first rows of a step's entries, and their problems.
+
+    A problem without a `file:line` in the data has the line of `option`. With `show`, the first example of
+    each dataset becomes a note. Without permission to use the network, hub datasets are `unseen`.
+    """
+    checked_data = check_entries(
+        entries, readers=context.readers, resolve=context.data, network=context.deep
+    )
+    for head in checked_data.heads if show else ():
+        context.note(head.title, head.lines)
+    problems = (
+        dataclasses.replace(problem, where=problem.where or context.where(option))
+        for problem in checked_data.problems
+    )
+    return dataclasses.replace(checked_data, problems=tuple(problems))
 
 
 def check_entries(
@@ -123,75 +132,41 @@ def check_entries(
         problems.append(Problem(str(error)))
     heads: list[FirstRows] = []
     for source in sources:
-        if source.path is None and not network:
+        if source.path is not None:
+            status = source.path.stat()
+            state = (status.st_size, status.st_mtime_ns)
+        elif network:
+            state = (int(time.monotonic() // HUB_SECONDS), 0)
+        else:
             message = f"dataset {source.place} was not looked at"
             problems.append(Problem(message, severity="unseen"))
             continue
-        source_problems, head = _look_at_source(source, limit_rows)
-        problems += source_problems
-        heads += [head] if head is not None else []
+        first_rows = _read_first_rows(source, limit_rows, state)
+        if isinstance(first_rows, FirstRows):
+            heads.append(first_rows)
+        else:
+            problems += first_rows
     return CheckedData(tuple(problems), tuple(heads), tuple(source.place for source in sources))
 
 
-def _look_at_source(source: DataSource, limit_rows: int) -> tuple[list[Problem], FirstRows | None]:
-    """Return problems and facts of a source's first rows, cached while its file is unchanged."""
-    if source.path is None:
-        return _check_first_rows(source, limit_rows, (int(time.monotonic() // HUB_SECONDS),))
-    status = source.path.stat()
-    return _check_first_rows(source, limit_rows, (status.st_size, status.st_mtime_ns))
-
-
 @functools.lru_cache(maxsize=256)
-def _check_first_rows(
+def _read_first_rows(
     source: DataSource,
     limit_rows: int,
-    state: tuple[int, ...],  # noqa: ARG001 - it ages the memory
-) -> tuple[list[Problem], FirstRows | None]:
-    summary, rows = FileSummary(source.place), source.rows(head=True)
+    state: tuple[int, int],  # noqa: ARG001 - it ages the memory
+) -> FirstRows | list[Problem]:
+    """Return the facts of a source's first rows, or their problems; cached while its file is unchanged."""
+    summary, rows = FileSummary(source.place), islice(source.rows(head=True), limit_rows)
     media = MediaValues(MediaFolder(beside=source.path and source.path.parent), thorough=True)
-    first: Row | None = None
     try:
-        for _, row in parse_rows(islice(rows, limit_rows), source.entry, summary, media):
-            first = first or row
+        parsed_rows = [row for _, row in parse_rows(rows, source.entry, summary, media)]
         if summary.bad_rows.count:
-            return summary.problems(), None
+            return summary.problems()
         decisions = decide_data(summary, source.entry)
     except ConnectionError as error:
-        return [Problem(str(error), severity="unseen")], None
+        return [Problem(str(error), severity="unseen")]
     except DataError as error:
-        return [Problem(line) for line in str(error).splitlines()], None
-    assert first is not None  # decide_data refuses a file without rows
-    example = decisions.example(first)
-    info = DatasetInfo(
-        *(source.name, decisions.task, 0, source.entry.weight, decisions.negatives),
-        media=summary.media_facts(),
-    )
-    shown = (decisions.prompt, decisions.symmetric, summary.columns, decisions.notes)
-    return [], FirstRows(info, example, *shown)
-
-
-def check_datasets(
-    context: Preflight,
-    entries: Sequence[DataEntry],
-    option: str = "data",
-    *,
-    show: bool = True,
-) -> CheckedData:
-    """Return the first rows of a step's entries, and their problems.
-
-    A problem without a `file:line` in the data has the line of `option`. With `show`, the first example of
-    each dataset becomes a note. Without permission to use the network, hub datasets are `unseen`.
-    """
-    checked_data = check_entries(
-        entries,
-        readers=context.readers,
-        resolve=context.data,
-        network=context.deep,
-    )
-    for head in checked_data.heads if show else ():
-        context.note(head.title, head.lines)
-    problems = (
-        dataclasses.replace(problem, where=problem.where or context.where(option))
-        for problem in checked_data.problems
-    )
-    return dataclasses.replace(checked_data, problems=tuple(problems))
+        return [Problem(line) for line in str(error).splitlines()]
+    info = dataset_info(source.name, summary, decisions, source.entry.weight, 0)
+    info = dataclasses.replace(info, scores=None)  # of the first rows, not of all
+    return FirstRows(info, decisions.example(parsed_rows[0]), decisions, summary.columns)

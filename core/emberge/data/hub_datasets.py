@@ -37,7 +37,14 @@ def read_hub_rows(
     documents = None if head else _Documents(entry)
     columns = [name for name in (entry.columns.positive, entry.columns.negative) if name]
     for number, row in rows:
-        yield number, {**row, **_read_documents(row, columns, documents)}
+        ids = {column: _list_ids(row.get(column)) for column in columns}
+        yield number, {**row, **(ids if documents is None else documents.read_texts(ids))}
+
+
+def _list_ids(value: Any) -> list[str]:
+    """Return the ids in a column: one, a list, or records with the field `id`."""
+    keys = value if isinstance(value, list) else [value] if value else []
+    return [str(key["id"] if isinstance(key, Mapping) else key) for key in keys]
 
 
 class _Documents:
@@ -53,15 +60,18 @@ class _Documents:
                     f"dataset {self._name} has no column '{column}' (columns: "
                     f"{', '.join(self._rows.column_names)}); correct `documents`"
                 )
-        self._places = {str(key): row_number for row_number, key in enumerate(self._rows["id"])}
+        self._row_numbers = {str(key): number for number, key in enumerate(self._rows["id"])}
 
-    def text(self, key: str) -> str:
-        """Return a document's text.
+    def read_texts(self, ids: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+        """Return the texts of the documents with these ids, by column.
 
         Raises:
-            DataError: if there is no document with the id, or the document has no text.
+            DataError: if there is no document with an id, or the document has no text.
         """
-        row_number = self._places.get(key)
+        return {column: [self._read_text(key) for key in keys] for column, keys in ids.items()}
+
+    def _read_text(self, key: str) -> str:
+        row_number = self._row_numbers.get(key)
         text = None if row_number is None else self._rows[row_number]["text"]
         if not text:
             fault = "no document" if row_number is None else "no text for the document"
@@ -70,21 +80,6 @@ class _Documents:
                 "and give the result as path"
             )
         return str(text)
-
-
-def _read_documents(
-    row: Mapping[str, Any], columns: Sequence[str], documents: _Documents | None
-) -> dict[str, list[str]]:
-    """Return the texts of the documents that the row's columns name, or their ids without `documents`."""
-    texts = {}
-    for column in columns:
-        value = row.get(column) or []
-        keys = [
-            str(key["id"] if isinstance(key, Mapping) else key)
-            for key in (value if isinstance(value, list) else [value])
-        ]
-        texts[column] = [key if documents is None else documents.text(key) for key in keys]
-    return texts
 
 
 def hash_hub_rows(entry: DataEntry) -> str:
@@ -143,21 +138,19 @@ def _disable_decoding(feature: Any) -> Any:
 @contextmanager
 def _explain_error(entry: DataEntry) -> Iterator[None]:
     """Turn an exception of `datasets` into a DataError of one line."""
+    name = f"dataset {describe_hub_entry(entry)}"
     try:
         yield
     except ConnectionError as error:  # includes OfflineModeIsEnabled
         raise ConnectionError(
-            f"dataset {describe_hub_entry(entry)} cannot be looked up: the hub cannot be reached "
-            "and it was not downloaded before; connect, or give a file as path"
+            f"{name} cannot be looked up: the hub cannot be reached and it was not downloaded before; "
+            "connect, or give a file as path"
         ) from error
     except (FileNotFoundError, ValueError, RuntimeError) as error:
         text = " ".join(str(error).split())
         if "is a gated dataset" in text:
-            raise AccessError(
-                f"dataset {describe_hub_entry(entry)} is gated: accept its terms on its page, then log in "
-                "with `hf auth login`"
-            ) from error
+            remedy = "accept its terms on its page, then log in with `hf auth login`"
+            raise AccessError(f"{name} is gated: {remedy}") from error
         raise DataError(
-            f"dataset {describe_hub_entry(entry)} cannot be loaded: {text[:300]}; "
-            "correct hub, subset, folder, split or revision"
+            f"{name} cannot be loaded: {text[:300]}; correct hub, subset, folder, split or revision"
         ) from error

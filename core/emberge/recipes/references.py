@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 from emberge.component_parts import parts_of
 from emberge.contracts import Artifact, DataRef, FileRef, Model, ModelRef, Reference
-from emberge.data import DataEntry, locate_package
+from emberge.data import DataEntry
 from emberge.errors import CheckpointError, DataError, EmbergeError, RecipeError
 from emberge.hashes import HashCache, stable_hash
+from emberge.interpreter import locate_package
 from emberge.model_folder import Checkpoint, model_fingerprint, read_object
 from emberge.plugins import Plugins
 from emberge.results import Input, read_artifact

@@ -19,8 +19,8 @@ from emberge import (
     Workspace,
 )
 from emberge.contracts import embedding_problems, loss_problems
-from emberge.data import one_by_one
 
+from emberge_boom.study.single_sets import one_by_one
 from emberge_boom.study.study import FILE, Study, write_study
 from emberge_boom.study.study_run import StudyOptions, StudyRun
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 from emberge import DataError, Reader
-from emberge.data import read_document_rows
 from emberge.files import UnsoundFileError, read_regular
 from emberge.wording import count_noun, human_size, join_some
 
+from emberge_data.document_rows import read_document_rows
 from emberge_data.documents.html_pages import read_html, read_markdown
 from emberge_data.documents.pdf_pages import can_read_pdf, read_pdf
 from emberge_data.documents.python_code import read_python

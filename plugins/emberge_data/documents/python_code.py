@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+import warnings
 from collections.abc import Iterator
-
-from emberge.data import first_paragraph, parse_python
+from pathlib import Path
 
 from emberge_data.documents.source_document import (
     SourceDocument,
@@ -19,6 +19,34 @@ _NO_PYTHON = "no Python that can be parsed"
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
+def parse_source(path: Path) -> tuple[ast.Module, str] | None:
+    """Return a file's syntax tree and its text; None if this Python cannot parse the file."""
+    try:
+        source = path.read_bytes()
+        tree, text = _parse_python(source), source.decode("utf-8-sig")
+    except (OSError, ValueError):
+        return None
+    return None if tree is None else (tree, text)
+
+
+def _parse_python(source: bytes | str) -> ast.Module | None:
+    """Return the syntax tree of a source; None if this Python cannot parse it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about other projects' code
+            return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last: nested too deeply
+        return None
+
+
+def first_paragraph(docstring: str) -> str:
+    """Return the text before the first empty line, on one line."""
+    paragraph, _, _ = "\n".join(
+        line.rstrip() for line in inspect.cleandoc(docstring).splitlines()
+    ).partition("\n\n")
+    return _encodable(" ".join(paragraph.split()))
+
+
 def read_python(name: str, text: str, fallback_title: str) -> SourceDocument:
     """Return a Python file as a document, titled by its dotted module name.
 
@@ -27,7 +55,7 @@ def read_python(name: str, text: str, fallback_title: str) -> SourceDocument:
     Raises:
         UnreadableDocumentError: if it is not Python 3.
     """
-    tree = parse_python(text)
+    tree = _parse_python(text)
     if tree is None:
         raise UnreadableDocumentError(_NO_PYTHON)
     lines = text.split("\n")  # not splitlines: form feeds end no line for `ast`

@@ -15,11 +15,12 @@ from emberge import (
     EvalSet,
     Preflight,
     Problem,
-    RetrievalData,
     Step,
     Workspace,
 )
 from emberge.contracts import DataOrigin
+
+from emberge_data.evaluation.eval_data import RetrievalData
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,7 +55,7 @@ class BeirPairs(Step):
     """Origin of the folder's data, which the result names."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.data import lacking_half
+        from emberge_data.evaluation.eval_sets import lacking_half
 
         folder = context.data(self.path)
         if folder is None:
@@ -64,7 +65,7 @@ class BeirPairs(Step):
             yield context.problem(missing, "path")
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.data import write_entries, write_json_rows
+        from emberge_data.written_sets import write_entries, write_json_rows
 
         folder = workspace.data(self.path)
         rows = _read_pairs(folder, self.judgements, workspace.readers)
@@ -91,7 +92,7 @@ def _read_pairs(
     Raises:
         DataError: if a file is missing or damaged, or no query has a relevant document.
     """
-    from emberge.data import load_eval_set
+    from emberge_data.evaluation.eval_sets import load_eval_set
 
     loaded = load_eval_set(_describe_folder(folder), readers=readers, split=judgements)
     assert isinstance(loaded, RetrievalData)

@@ -111,7 +111,8 @@ class ComparedSet:
             DataError: if the set's rows have no positives of their own.
         """
         import numpy as np
-        from emberge.data import DistinctTexts
+
+        from emberge_data.distinct_texts import DistinctTexts
 
         name = dataset.info.name
         if dataset.info.task == "text" or dataset.draws:

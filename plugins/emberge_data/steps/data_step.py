@@ -86,7 +86,7 @@ class DataStep(Step):
         Raises:
             DataError: if no row of any set is kept.
         """
-        from emberge.data import write_catalogue
+        from emberge_data.written_sets import write_catalogue
 
         changes: list[SetChanges] = []
 

@@ -21,7 +21,6 @@ from emberge import (
 
 from emberge_data.steps.data_step import DataStep
 from emberge_data.steps.outcome import Outcome, drop_lonely, drop_negatives
-from emberge_data.steps.test_texts import EvalSets
 from emberge_data.steps.text_similarity import WORDS
 
 if TYPE_CHECKING:
@@ -50,9 +49,8 @@ class Decontaminate(DataStep):
     dropped if its anchor or a positive contains a test text; a negative that contains one is removed from its
     row.
 
-    Tests are the tasks of `evaluators` and both halves of `eval_sets`, with their queries and documents. In
-    tasks other than search, all texts count as queries. The training texts of a classification task are not
-    tests.
+    Tests are the tasks of `evaluators`, with their queries and documents. In tasks other than search, all
+    texts count as queries. The training texts of a classification task are not tests.
 
     A run of words counts only if at most ten training texts and ten test texts have it; a more frequent run
     is a set phrase.
@@ -66,14 +64,11 @@ class Decontaminate(DataStep):
         clean:
           decontaminate:
             data: ./datasets.yaml
-            eval_sets: ./datasets.yaml
-            evaluators: {mteb: {tasks: [NFCorpus, STS12]}}
+            evaluators: {mteb: {data: ./datasets.yaml, tasks: [NFCorpus, STS12]}}
     """
 
-    evaluators: tuple[Evaluator, ...] = ()
+    evaluators: tuple[Evaluator, ...]
     """Evaluators whose tasks are tests: `{mteb: {…}}`."""
-    eval_sets: tuple[EvalSets, ...] = ()
-    """Catalogues whose evaluation sets are tests."""
     jaccard: PositiveShare | None = None
     """Smallest similarity, 0 to 1, at which a training text contains a test text; 1 finds only copies. By
     default 0.55, and 0.8 in sets of tasks other than search."""
@@ -83,15 +78,13 @@ class Decontaminate(DataStep):
     def check(self, context: Preflight) -> Iterator[Problem]:
         problems, _ = self.checked_data(context)
         yield from problems
-        if not (self.evaluators or self.eval_sets):
-            yield context.problem("there is no test; name evaluators or eval_sets")
+        if not self.evaluators:
+            yield context.problem("there is no test; name one", "evaluators")
         for evaluator in self.evaluators:
             if type(evaluator).texts is Evaluator.texts:
                 name = type(evaluator).__name__
                 yield context.problem(f"{name} does not give the texts of its tasks", "evaluators")
             yield from evaluator.check(context)
-        for sets in self.eval_sets:
-            yield from sets.check(context, "eval_sets")
 
     def _find_threshold(self, dataset: StoredDataset) -> float:
         if self.jaccard is not None:
@@ -104,7 +97,7 @@ class Decontaminate(DataStep):
 
         datasets = self.load(workspace)
         sides: set[Side] = {"query" if word == "queries" else "document" for word in self.drop}
-        tests = read_test_texts(self.evaluators, self.eval_sets, workspace)
+        tests = read_test_texts(self.evaluators, workspace)
         blocks = gather_blocks(test for test in tests if test[1] in sides)
         first = next(blocks, None)  # tests that cannot be read stop the step before it has worked
         if first is None:

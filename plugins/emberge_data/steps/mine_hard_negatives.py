@@ -205,7 +205,7 @@ def read_corpora(paths: Sequence[Path], readers: Sequence[Reader]) -> Iterator[s
     Raises:
         DataError: if a row has no text.
     """
-    from emberge.data import read_document_rows
+    from emberge_data.document_rows import read_document_rows
 
     for path in paths:
         yield from (row.join() for row in read_document_rows(path, readers))

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from emberge.data import DistinctTexts
 
+from emberge_data.distinct_texts import DistinctTexts
 from emberge_data.steps.text_similarity import normalise
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from emberge_smaller.vocabulary.trimmed_model import TrimmedModel, list_named_to
 if TYPE_CHECKING:
     import numpy as np
     from emberge.contracts import Encoder
-    from emberge.data import DistinctTexts
+    from emberge_data import DistinctTexts
     from numpy.typing import NDArray
 
     from emberge_smaller.vocabulary.corpus_tokens import CorpusTokens
@@ -210,7 +210,8 @@ def _read_corpus(workspace: Workspace, entries: Sequence[DataEntry], option: str
     Raises:
         DataError: if there are none, or all are blank.
     """
-    from emberge.data import DistinctTexts, list_texts, step_datasets
+    from emberge.data import list_texts, step_datasets
+    from emberge_data import DistinctTexts
 
     texts = DistinctTexts(list_texts(step_datasets(workspace, entries)), workspace.work)
     if not any(texts[i].strip() for i in range(len(texts))):

@@ -1,198 +1,153 @@
-"""Catalogues: sets by name, errors with lines, evaluation sets of every kind."""
+"""Catalogues and entries: sets by name, the words of catalogues, errors with lines, which file is read."""
 
 from __future__ import annotations
 
-import gzip
+import dataclasses
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge import (
-    ClassificationData,
-    ClusteringData,
-    DataEntry,
-    DataError,
-    DataRef,
-    EvalSet,
-    PairData,
-    RetrievalData,
-)
+from emberge import Columns, DataEntry, DataError, DataRef, EvalSet
 from emberge.contracts import DataOrigin
-from emberge.data import load_catalogue, load_datasets, load_eval_set
-from emberge.recipes.references import locate_file
-from emberge_data import JsonLines
+from emberge.data import data_sources, expand, find_reader, load_catalogue, load_datasets
+from emberge.data.catalogue import FREE
+from emberge_data import Delimited, JsonLines, Parquet
 
-READERS = [JsonLines()]
-
-TEXT = """\
-format: 1
-train:
-- name: pairs
-  file: train/pairs.jsonl
-  task: retrieval
-  language: no
-  instruction: Find the answer.
-  rows: 2
-  source: {licence: MIT}
-- name: similar
-  path: train/similar.jsonl
-  score_range: [0, 4]
-  columns: {anchor: a, positive: b, score: s}
-  prompt: "similar: "
-eval:
-- name: pairs
-  dir: eval/pairs
-  task: retrieval
-  language: no
-  domain: in
-  metric: ndcg_at_10
-  instruction: Find the answer.
-  baseline: {test: 80.1}
-- name: topics
-  dir: eval/topics
-  task: clustering
-  symmetric: true
-  x-seen: yesterday
-"""
+READERS = [JsonLines(), Parquet(), Delimited()]
 
 
-def rows(path: Path, found: Sequence[Mapping[str, Any]]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join(json.dumps(row) + "\n" for row in found)
-    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+def resolve(reference: DataRef) -> Path:
+    return Path(reference.text)
+
+
+def rows_file(path: Path, *rows: Any) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "datasets.yaml").write_text(TEXT)
-    rows(tmp_path / "train/pairs.jsonl", [{"query": f"q{i}", "pos": [f"p{i}"]} for i in range(9)])
-    rows(tmp_path / "train/similar.jsonl", [{"a": "x", "b": "y", "s": 3}])
-    return tmp_path
+def load(path: Path, **options: Any) -> Any:
+    entry = DataEntry(path=DataRef(str(path)), **options)
+    return load_datasets([entry], readers=READERS, resolve=resolve)
 
 
-def load(folder: Path, **options: Any) -> list[Any]:
-    entry = DataEntry(path=DataRef(str(folder)), **options)
-    return load_datasets([entry], readers=READERS, resolve=lambda r: Path(r.text))
+def catalogue(folder: Path, text: str) -> Path:
+    path = folder / "datasets.yaml"
+    path.write_text(text)
+    return path
 
 
-def test_a_catalogue_is_found_from_anywhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder.parent)
-    named = load_catalogue(Path(folder.name)).train
-    paths = [entry.path for entry in named if entry.path is not None]
-    assert [locate_file(path).is_file() for path in paths] == [True] * len(named)
+@pytest.mark.parametrize("fact", [*sorted(FREE), "x-mine"])
+def test_facts_of_a_set_are_kept_out_of_its_options(tmp_path: Path, fact: str) -> None:
+    found = load_catalogue(
+        catalogue(tmp_path, f"train:\n- {{name: a, file: a.jsonl, {fact}: out}}\n")
+    )
+    (entry,) = found.train
+    plain = DataEntry(name="a", path=DataRef(str(tmp_path / "a.jsonl")))
+    assert dataclasses.replace(entry, language=None, source=DataOrigin()) == plain
+    assert entry.language == ("out" if fact == "language" else None)
 
 
-def test_training_sets_are_loaded_with_the_options_beside_their_catalogue(folder: Path) -> None:
-    pairs, similar = load(folder)
-    assert (pairs.info.name, len(pairs), pairs.prompt) == ("pairs", 9, "")
-    assert (similar.prompt, similar.info.task) == ("similar: ", "sts")
-    assert similar[0].positive_scores == (0.75,)
-    (alone,) = load(folder, only=("similar",))
-    assert alone.fingerprint == similar.fingerprint
-    sets = load(folder, limit=3, weight=2.0, prompt="{prompt}")
-    assert [len(s) for s in sets] == [3, 1]
-    assert [s.info.weight for s in sets] == [2.0, 2.0]
-    assert [s.prompt for s in sets] == ["Instruct: Find the answer.\nQuery: ", "similar: "]
+def test_every_option_of_a_training_set_is_read(tmp_path: Path) -> None:
+    text = """
+train:
+- {name: a, hub: owner/name, subset: small, split: dev, revision: main, task: sts,
+   instruction: Find it., prompt: "p: ", symmetric: false, weight: 2.5, limit: 7, first: 9,
+   score_range: [-1, 5], negatives: hard_only, ind_tasks: [one, two], language: no, folder: one,
+   documents: texts, columns: {anchor: x, positive: y, negative: z, score: s, label: l}}
+"""
+    assert load_catalogue(catalogue(tmp_path, text)).train == (
+        DataEntry(
+            **{"name": "a", "hub": "owner/name", "subset": "small", "split": "dev"},
+            **{"revision": "main", "task": "sts", "instruction": "Find it.", "prompt": "p: "},
+            **{"symmetric": False, "weight": 2.5, "limit": 7, "first": 9, "folder": "one"},
+            **{"documents": "texts", "score_range": (-1.0, 5.0), "negatives": "hard_only"},
+            ind_tasks=("one", "two"),
+            language="no",  # a word, whatever YAML 1.1 makes of it
+            columns=Columns(anchor="x", positive="y", negative="z", score="s", label="l"),
+        ),
+    )
 
 
-def test_a_split_of_a_catalogue_is_its_hub_sets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    for split in ("train", "validation", "test"):
-        rows(tmp_path / f"hub/{split}.jsonl", [{"query": split, "pos": ["p"]}])
-    sets = [f"{{name: a, hub: {tmp_path}/hub}}", f"{{name: b, hub: {tmp_path}/hub, split: test}}"]
-    (tmp_path / "datasets.yaml").write_text(f"train: [{', '.join(sets)}]\n")
-    assert [found[0].anchor for found in load(tmp_path)] == ["train", "test"]
-    kept = load(tmp_path, split="validation")
-    assert [found[0].anchor for found in kept] == ["validation", "validation"]
+@pytest.mark.parametrize(
+    ("word", "task"), [("dir", "retrieval"), ("folder", "reranking"), ("path", "sts")]
+)
+def test_evaluation_sets_are_read_whole(tmp_path: Path, word: str, task: Any) -> None:
+    text = (
+        f"eval:\n- {{name: a, {word}: sets/a, task: {task}, language: no, domain: elsewhere, "
+        "metric: ndcg, instruction: Find it., score_range: [0, 5]}\n"
+    )
+    (found,) = load_catalogue(catalogue(tmp_path, text).parent).eval
+    assert found.where.endswith("datasets.yaml:2")
+    assert dataclasses.replace(found, where="") == EvalSet(
+        **{"name": "a", "folder": tmp_path / "sets" / "a", "task": task, "language": "no"},
+        symmetric=task == "sts",
+        domain="elsewhere",
+        metric="ndcg",
+        instruction="Find it.",
+        prompt="Instruct: Find it.\nQuery: ",
+        score_range=(0.0, 5.0),
+    )
 
 
-def test_a_missing_catalogue_is_refused(tmp_path: Path) -> None:
+def test_catalogues_may_have_empty_lists_equal_names_and_own_prompts(tmp_path: Path) -> None:
+    text = (
+        "eval:\n- {name: a, dir: a, task: sts, prompt: 'q: ', symmetric: false, instruction: I}\n"
+        "- {name: b, dir: b, task: retrieval, symmetric: true, instruction: ' '}\n"
+    )
+    found = load_catalogue(catalogue(tmp_path, text)).eval
+    assert [(one.prompt, one.symmetric) for one in found] == [("q: ", False), ("", True)]
+    text = "".join(f"{part}:\n- {{name: a, file: a}}\n" for part in ("train", "dev"))
+    text += "eval:\n- {name: a, dir: a, task: sts}\ntest:\n"
+    found_catalogue = load_catalogue(catalogue(tmp_path, f"format: 1\n{text}"))
+    assert [len(part) for part in (found_catalogue.train, found_catalogue.dev)] == [1, 1]
+    assert found_catalogue.test == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("", 1, "empty"),
+        ("format: 2\ntrain: []", 1, "format 1"),
+        ("dev: []\n", 1, "no set"),
+        ("train: a", 1, "list of sets"),
+        ("- a", 1, "name: value"),
+        ("train:\n- {file: a}", 2, "no 'name'"),
+        ("train:\n- {name: a}", 2, "either a path or a hub id"),
+        ("train:\n- {name: a, file: a, path: b}", 2, "say the same"),
+        ("train:\n- {name: a, file: a, hub: b}", 2, "either a path or a hub id"),
+        ("train:\n- {name: a, file: a, task: st}", 2, "'task' of set 'a' needs one of"),
+        ("train:\n- {name: a, file: a, score_range: [1, 1]}", 2, "lowest, highest"),
+        ("train:\n- {name: a, file: a, limit: -1}", 2, "whole number of at least 1"),
+        ("train:\n- {name: [a], file: a}", 2, "expected a text"),
+        ("train:\n- {name: a, file: a}\n- {name: a, file: b}", 3, "rename one"),
+        ("train:\n- {name: a, file: a, only: [b]}", 2, "there is no 'only' here"),
+        ("eval:\n- {name: a, dir: a}", 2, "no 'task'"),
+        ("eval:\n- {name: a, task: sts}", 2, "no 'dir'"),
+        ("eval:\n- {name: a, dir: a, task: text}", 2, "single texts cannot be scored"),
+        ("eval:\n- {name: a, dir: a, task: sts, domain: inside}", 2, "elsewhere"),
+        ("train: [", 1, "not YAML"),
+        ("train:\n- name: a\n  file: a\n  tsak: sts", 4, "no 'tsak' here; did you mean 'task'?"),
+        ("train:\n- {name: a, file: a, basline: 3}", 2, "'basline' here; did you mean 'baseline'?"),
+        ("format: 1\ntrian: []", 2, "there is no 'trian' here; did you mean 'train'?"),
+        ("train:\n- {name: a, file: a, score_range: [0, x]}", 2, "needs a number, not the text"),
+        ("train:\n- name: a\n  file: a\n  columns: {anchr: x}", 4, "did you mean 'anchor'?"),
+        ('train:\n- {file: a, name: "a\\u202Eb"}', 2, "without control characters"),
+    ],
+)
+def test_bad_catalogues_are_named(tmp_path: Path, text: str, line: int, words: str) -> None:
+    with pytest.raises(DataError) as caught:
+        load_catalogue(catalogue(tmp_path, text))
+    assert f"datasets.yaml:{line}: " in str(caught.value)
+    assert words in str(caught.value)
+
+
+def test_a_missing_catalogue_and_one_in_another_encoding_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"there is no such catalogue"):
         load_catalogue(tmp_path / "datasets.yaml")
-
-
-def evaluation(folder: Path, task: Any, **options: Any) -> EvalSet:
-    return EvalSet(name="set", folder=folder, task=task, **options)
-
-
-def labelled(path: Path, labels: int, texts: int) -> None:
-    rows(
-        path,
-        [{"text": f"{path.stem} {i} {k}", "label": k} for i in range(texts) for k in range(labels)],
-    )
-
-
-def test_a_classification_set_has_two_halves_with_the_same_labels(tmp_path: Path) -> None:
-    labelled(tmp_path / "train.jsonl", 40, 12)
-    labelled(tmp_path / "test.jsonl", 40, 5)
-    whole = load_eval_set(evaluation(tmp_path, "classification"), readers=READERS)
-    assert isinstance(whole, ClassificationData)
-    assert (len(whole.train_texts), len(whole.test_texts)) == (480, 200)
-    cut = load_eval_set(evaluation(tmp_path, "classification"), readers=READERS, limit=64)
-    assert isinstance(cut, ClassificationData)
-    assert set(cut.train_labels) == set(cut.test_labels)
-    assert len(set(cut.test_labels)) == 8
-    assert len(cut.train_texts) == 64
-    assert all(
-        text.split()[2] == label
-        for text, label in zip(cut.test_texts, cut.test_labels, strict=True)
-    )
-
-
-@pytest.mark.slow
-def test_every_real_set_is_as_its_catalogue_counts_it(shared_data: Path, tmp_path: Path) -> None:
-    import yaml
-
-    said = yaml.safe_load((shared_data / "datasets.yaml").read_text("utf-8"))
-    entry = DataEntry(path=DataRef(str(shared_data / "datasets.yaml")))
-    sets = load_datasets(
-        [entry], readers=READERS, resolve=lambda r: Path(r.text), store=tmp_path / "store"
-    )
-    for dataset, counted in zip(sets, said["train"], strict=True):
-        assert dataset.info.name == counted["name"]
-        assert dataset.info.task == counted["task"]
-        assert len(dataset) == counted["rows"]
-        assert dataset.symmetric == counted["symmetric"]
-        scores = dataset[0].positive_scores
-        assert (scores is not None) == counted["scores"]
-        assert (dataset[0].label is not None) == counted["labels"]
-        assert scores is None or all(0 <= score <= 1 for score in scores)
-
-
-@pytest.mark.slow
-def test_every_real_evaluation_set_is_read_as_its_catalogue_counts_it(shared_data: Path) -> None:
-    import yaml
-
-    said = yaml.safe_load((shared_data / "datasets.yaml").read_text("utf-8"))
-    for one, counted in zip(load_catalogue(shared_data).eval, said["eval"], strict=True):
-        assert (one.name, one.domain, one.metric) == (
-            counted["name"],
-            counted["domain"],
-            counted["metric"],
-        )
-        data = load_eval_set(one, readers=READERS)
-        if isinstance(data, RetrievalData):
-            judged = sum(len(grades) for grades in data.relevant.values())
-            sizes = (len(data.corpus), len(data.queries), judged)
-            assert sizes == (
-                counted["corpus"],
-                counted["queries"]["test"],
-                counted["qrels"]["test"],
-            )
-        elif isinstance(data, PairData):
-            assert len(data.texts1) == len(data.scores) == counted["rows"]["test"]
-            assert all(0 <= score <= 1 for score in data.scores)
-        elif isinstance(data, ClassificationData):
-            assert len(data.test_texts) == counted["rows"]["test"]
-            assert set(data.test_labels) <= set(data.train_labels)
-        else:
-            assert isinstance(data, ClusteringData)
-            assert len(data.texts) == counted["rows"]["test"]
+    (tmp_path / "datasets.yaml").write_bytes(b"train: [\xff]")
+    with pytest.raises(DataError, match=r"not UTF-8"):
+        load_catalogue(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -204,50 +159,130 @@ def test_every_real_evaluation_set_is_read_as_its_catalogue_counts_it(shared_dat
         ("licence: isc, source: {licence: mit}", "isc"),
         ("source: https://acme.org/pairs", None),
         ("source: {licence: unknown}", None),
-        ("rows: 2", None),
     ],
 )
 def test_a_set_states_its_or_a_sources_licence(
     tmp_path: Path, fact: str, licence: str | None
 ) -> None:
-    listed = f"train: [{{name: pairs, file: pairs.jsonl, {fact}}}]"
-    (tmp_path / "datasets.yaml").write_text(listed)
-    (entry,) = load_catalogue(tmp_path).train
+    text = f"train: [{{name: pairs, file: pairs.jsonl, {fact}}}]"
+    (entry,) = load_catalogue(catalogue(tmp_path, text)).train
     assert entry.source.licence == licence
 
 
 def test_a_set_states_its_origin_and_further_facts_are_not_read(tmp_path: Path) -> None:
-    (tmp_path / "datasets.yaml").write_text("""
-train:
-- name: pairs
-  file: pairs.jsonl
-  source:
-    licence: mit
-    kind: crawled
-    url: https://acme.org/pairs
-    personal_data: false
-    collected: 2024
-    written_by: [acme/writer]
-    scored_by: unknown
-    package: pairs
-    x-kinds: mine
-""")
-    (entry,) = load_catalogue(tmp_path).train
-    assert entry.source == DataOrigin(
-        licence="mit", url="https://acme.org/pairs", written_by=("acme/writer",)
+    facts = "licence: mit, kind: crawled, written_by: [acme/writer], scored_by: unknown, x-k: mine"
+    text = f"train:\n- {{name: pairs, file: pairs.jsonl, source: {{{facts}}}}}\n"
+    (entry,) = load_catalogue(catalogue(tmp_path, text)).train
+    assert entry.source == DataOrigin(licence="mit", written_by=("acme/writer",))
+    with pytest.raises(DataError, match=r"datasets\.yaml:2: option 'written_by' of a source needs"):
+        load_catalogue(catalogue(tmp_path, text.replace("[acme/writer]", "{t: 5}")))
+
+
+def test_what_a_recipe_states_of_a_source_is_added_to_a_catalogues(tmp_path: Path) -> None:
+    rows_file(tmp_path / "find.jsonl", {"query": "a", "pos": "b"})
+    text = "train: [{name: find, file: find.jsonl, source: {licence: mit, written_by: [t5]}}]"
+    path = catalogue(tmp_path, text)
+    (found,) = load(path, source=DataOrigin(written_by=("t6",), url="https://acme.org"))
+    origin = DataOrigin(licence="mit", url="https://acme.org", written_by=("t6",))
+    assert found.entry.source == origin
+    assert DataEntry(hub="acme/pairs").origin.url == "https://huggingface.co/datasets/acme/pairs"
+    assert DataEntry(hub="acme/pairs", source=origin).origin == origin
+
+
+@pytest.fixture
+def two_lists(tmp_path: Path) -> Path:
+    """A catalogue with training and development sets."""
+    for name in ("a", "b", "kept"):
+        rows_file(tmp_path / f"{name}.jsonl", {"text": name})
+    text = "train:\n- {name: a, file: a.jsonl}\n- {name: b, file: b.jsonl}\n"
+    return catalogue(tmp_path, f"{text}dev:\n- {{name: a, file: kept.jsonl}}\n")
+
+
+def test_only_and_split_pick_sets_of_a_catalogue_and_a_name_is_for_one(two_lists: Path) -> None:
+    with pytest.raises(DataError, match="'c' cannot stand for 2 sets"):
+        load(two_lists, name="c")
+    (dataset,) = load(two_lists, name="c", only=("a",))
+    assert dataset.info.name == "c"
+    with pytest.raises(DataError, match="picks sets of a catalogue"):
+        load(two_lists.parent / "a.jsonl", only=("a",))
+    (two_lists.parent / "empty").mkdir()
+    with pytest.raises(DataError, match=r"no datasets\.yaml"):
+        load(two_lists.parent / "empty")
+    assert [one[0].anchor for one in load(two_lists.parent)] == ["a", "b"]
+    (dataset,) = load(two_lists, split="dev")
+    assert (dataset[0].anchor, dataset.entry.split) == ("kept", "train")
+    with pytest.raises(DataError, match="no training set 'b'; it has a"):
+        load(two_lists, split="dev", only=("b",))
+    two_lists.write_text(two_lists.read_text().partition("dev:")[0])
+    with pytest.raises(DataError, match="no development sets"):
+        load(two_lists, split="dev")
+
+
+def test_options_beside_a_catalogue_are_those_of_each_of_its_sets(two_lists: Path) -> None:
+    own = {"task": "text", "instruction": "Find it.", "weight": 2.0, "language": "de"}
+    text = two_lists.read_text().replace("{name: a,", "{name: a, task: text, weight: 3, limit: 5,")
+    two_lists.write_text(text)
+    (dataset,) = load(two_lists, only=("a",), prompt="{prompt}{instruction}", **own)
+    assert dataset.entry == DataEntry(
+        path=DataRef(str(two_lists.parent / "a.jsonl")),
+        name="a",
+        prompt="Instruct: Find it.\nQuery: Find it.",
+        limit=5,
+        **own,  # type: ignore[arg-type]
     )
 
 
-@pytest.mark.parametrize(
-    ("fact", "message"),
-    [
-        ("written_by: {t: 5}", r"datasets\.yaml:2: option 'written_by' of a source needs text"),
-        ("url: [a]", r"datasets\.yaml:2: option 'url' of a source needs text"),
-        ("writen_by: [t5]", r"datasets\.yaml:2: .*did you mean 'written_by'.*'x-writen_by'"),
-    ],
-)
-def test_wrong_facts_of_a_source_name_their_line(tmp_path: Path, fact: str, message: str) -> None:
-    listed = f"train:\n- {{name: pairs, file: pairs.jsonl, source: {{{fact}}}}}\n"
-    (tmp_path / "datasets.yaml").write_text(listed)
-    with pytest.raises(DataError, match=message):
-        load_catalogue(tmp_path)
+def test_a_split_of_a_catalogue_is_its_hub_sets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    (tmp_path / "hub").mkdir()
+    for split in ("train", "validation", "test"):
+        rows_file(tmp_path / f"hub/{split}.jsonl", {"query": split, "pos": ["p"]})
+    sets = [f"{{name: a, hub: {tmp_path}/hub}}", f"{{name: b, hub: {tmp_path}/hub, split: test}}"]
+    path = catalogue(tmp_path, f"train: [{', '.join(sets)}]\n")
+    assert [found[0].anchor for found in load(path)] == ["train", "test"]
+    assert [found[0].anchor for found in load(path, split="validation")] == ["validation"] * 2
+
+
+def test_heads_alone_are_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def rows(entry: DataEntry, *, head: bool = False) -> Any:
+        asked.append(head)
+        return iter([(1, {"text": "a"}), (2, {"text": "b"})])
+
+    monkeypatch.setattr(data_sources, "read_hub_rows", rows)
+    (source,) = expand(DataEntry(hub="owner/name", first=1), readers=READERS, resolve=resolve)
+    assert source.name == "name"
+    assert list(source.rows()) == [(1, {"text": "a"})]
+    list(source.rows(head=True))
+    assert asked == [False, True]
+
+
+def test_the_reader_of_the_longest_ending_is_taken_of_a_file_that_is_there(tmp_path: Path) -> None:
+    assert type(find_reader(tmp_path / "a.TSV.GZ", READERS)) is Delimited
+    with pytest.raises(DataError, match=r"known: \.csv, .*\.tsv\.gz"):
+        find_reader(tmp_path / "a.txt", READERS)
+    rows_file(tmp_path / "questions.jsonl", {"text": "a"})
+    with pytest.raises(DataError, match=r"no such file; did you mean 'questions\.jsonl'"):
+        load(tmp_path / "question.jsonl")
+
+
+def test_contradictions_of_an_entry_are_named(tmp_path: Path) -> None:
+    path = rows_file(tmp_path / "a.jsonl", {"text": "a"})
+    for options, words in (
+        ({"hub": "a/b"}, "either path or hub"),
+        *(
+            ({option: "a"}, f"`{option}` chooses a part of a hub dataset")
+            for option in ("subset", "folder", "documents", "revision")
+        ),
+    ):
+        with pytest.raises(DataError, match=words):
+            load(path, **options)
+    for score_range in ((1.0, 1.0), (float("nan"), 1.0), (0.0, float("inf"))):
+        with pytest.raises(ValueError, match="lowest, highest"):
+            DataEntry(score_range=score_range)
+    entries = [DataEntry(path=DataRef(str(path)))] * 2
+    with pytest.raises(DataError, match="two datasets are named 'a'"):
+        load_datasets(entries, readers=READERS, resolve=resolve)

@@ -1,14 +1,13 @@
-"""A catalogue says which evaluation tasks its sets make in domain, and whether a batch is their negatives."""
+"""A catalogue says whether a batch is the negatives of its sets."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 
 import pytest
-from emberge import DataEntry, DataError, DataRef, DatasetInfo, PerDataset
-from emberge.data import in_domain_tasks, load_datasets
+from emberge import DataEntry, DataRef, DatasetInfo, PerDataset
+from emberge.data import load_datasets
 from emberge.training.plan.batch_plan import BatchPlan
 from emberge_data import JsonLines
 from emberge_train import BatchShuffle
@@ -20,12 +19,6 @@ train:
   file: faq.jsonl
   task: retrieval
   negatives: hard_only
-  ind_tasks: [FAQ, FAQ.v2]
-- name: topics
-  hub: owner/topics
-  split: topics
-  task: clustering
-  ind_tasks: [Topics, FAQ]
 - name: quiet
   file: faq.jsonl
   task: retrieval
@@ -38,34 +31,6 @@ def folder(tmp_path: Path) -> Path:
     rows = [{"query": f"q{i}", "pos": [f"p{i}"], "neg": [f"n{i}"]} for i in range(8)]
     (tmp_path / "faq.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return tmp_path
-
-
-def resolve(reference: DataRef) -> Path | None:
-    return None if reference.step else Path(reference.text)
-
-
-def tasks(folder: Path, *only: str, **options: object) -> tuple[str, ...]:
-    entry = DataEntry(path=DataRef(str(folder)), only=only, **options)  # type: ignore[arg-type]
-    return in_domain_tasks([entry], resolve)
-
-
-def test_training_data_names_its_in_domain_tasks_or_is_refused(folder: Path) -> None:
-    assert tasks(folder) == ("FAQ", "FAQ.v2", "Topics")
-    assert tasks(folder, "topics") == ("Topics", "FAQ")
-    assert tasks(folder, "quiet", ind_tasks=("Own",)) == ("Own",)
-    hub = DataEntry(hub="owner/name", ind_tasks=("Hub",))
-    assert in_domain_tasks([hub], resolve) == ("Hub",)
-    assert in_domain_tasks([dataclasses.replace(hub, ind_tasks=())], resolve) == ()
-    with pytest.raises(DataError, match="no training set says which tasks it makes in domain"):
-        tasks(folder, "quiet")
-    with pytest.raises(DataError, match="there is no training set 'topic'; did you mean 'topics'"):
-        tasks(folder, "topic")
-    to_come, quiet = DataEntry(path=DataRef("$corpus")), DataEntry(path=DataRef("quiet.jsonl"))
-    for entries in ([to_come], [to_come, quiet], [quiet, to_come]):
-        assert in_domain_tasks(entries, resolve) == ()
-    with pytest.raises(DataError, match=r"^quiet\.jsonl, o/n: no training set"):
-        in_domain_tasks([quiet, DataEntry(hub="o/n")], resolve)
-    assert in_domain_tasks([], resolve) == ()
 
 
 def policies(folder: Path, **options: object) -> dict[str, bool]:

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from emberge import DataEntry, DataError, DataRef, Media, join_parts, readable, split_parts
 from emberge.contracts import has_media
-from emberge.data import load_datasets, read_plain_rows, write_catalogue
-from emberge.media import image_size, read_clip
+from emberge.data import load_datasets
+from emberge.data.rows.media_values import MediaProperties, MediaValues
+from emberge.media import MediaFolder, image_size
 from emberge_data import Delimited, JsonLines, Parquet
 from scipy.io import wavfile
 
@@ -121,7 +121,7 @@ def test_images_are_found_in_tables_and_with_labels(folder: Path) -> None:
 
 
 def test_columns_of_datasets_are_read(tmp_path: Path) -> None:
-    """Bytes with a path, and arrays with a rate, are what `datasets` writes."""
+    """Bytes with a path are what `datasets` writes."""
     table = pa.table(
         {
             "image": [{"bytes": png(0), "path": "cat.png"}, {"bytes": png(1), "path": None}],
@@ -134,11 +134,6 @@ def test_columns_of_datasets_are_read(tmp_path: Path) -> None:
     assert isinstance(media, Media)
     assert image_size(media) == drawing(1).size
     assert Path(media.path).parent == tmp_path / "store" / "media"
-    sound = {"array": tone(440).tolist(), "sampling_rate": RATE}
-    dataset = load(write(tmp_path, [{"audio": sound, "text": "a tone"}]), tmp_path / "store")
-    (media,) = split_parts(dataset[0].anchor)
-    assert isinstance(media, Media)
-    assert np.array_equal(read_clip(media).samples, tone(440))
 
 
 def test_a_file_has_one_kind_of_pairs_and_no_paths_in_its_texts(folder: Path) -> None:
@@ -217,16 +212,6 @@ def test_a_bad_medium_is_named_by_line(folder: Path, row: Mapping[str, Any], wor
     assert words.rstrip("s") in message
 
 
-def test_written_sets_refer_to_the_same_media(folder: Path) -> None:
-    row = {"query": {"parts": ["is ", {"image": "cat.png"}]}, "pos": [{"audio": "a.wav"}]}
-    dataset = load(write(folder, [row]))
-    (folder / "out").mkdir()
-    write_catalogue(folder / "out", [("again", dataset, iter([dataset[0]]))])
-    entry = DataEntry(path=DataRef(str(folder / "out")))
-    (again,) = load_datasets([entry], readers=READERS, resolve=resolve)
-    assert again[0] == dataset[0]
-
-
 def test_columns_of_the_hub_come_undecoded(tmp_path: Path) -> None:
     import datasets
     from emberge.data.hub_datasets import _disable_decoding
@@ -242,20 +227,54 @@ def test_columns_of_the_hub_come_undecoded(tmp_path: Path) -> None:
     assert plain["text"] == features["text"]
 
 
-def test_plain_rows_have_files_in_place_of_bytes(tmp_path: Path) -> None:
-    """So that the rows of a large data set fit the memory; equal bytes are one file."""
-    pictures = [png(0), png(1), png(0)]
-    columns = {
-        "picture": [{"bytes": one, "path": None} for one in pictures],
-        "label": ["a", "b", "a"],
-    }
-    pq.write_table(pa.table(columns), tmp_path / "rows.parquet")
-    entry = DataEntry(path=DataRef(str(tmp_path / "rows.parquet")))
-    store = tmp_path / "store"
-    rows = read_plain_rows(entry, readers=(Parquet(),), resolve=resolve, store=store)
-    assert rows is not None
-    values = [row["picture"] for _, row in rows.rows]
-    assert [Path(value["path"]).read_bytes() for value in values] == pictures
-    assert len(list(store.iterdir())) == 2
-    texts = [str(rows.media.read(value, "picture")) for value in values]
-    assert all(has_media(text) for text in texts)
+def test_bytes_are_looked_at_once_and_kept_by_kind(tmp_path: Path) -> None:
+    values = MediaValues(MediaFolder(tmp_path))
+    for value in (png(0), {"bytes": png(0), "path": "x.png"}):
+        media = values._read_medium("image", value, "image")
+        assert (media.kind, Path(media.path).suffix) == ("image", ".img")
+        assert values.properties_by_hash == {media.hash: MediaProperties(size=drawing(0).size)}
+    (media,) = split_parts(values.input({"bytes": png(0)}, "a"))
+    assert isinstance(media, Media)
+    assert media.kind == "image"
+    (media,) = split_parts(values.input({"bytes": wav(440, 8000, 0.5), "path": None}, "a"))
+    assert isinstance(media, Media)
+    assert (media.kind, Path(media.path).suffix) == ("audio", ".snd")
+    assert values.properties_by_hash[media.hash] == MediaProperties(rate=8000, seconds=0.5)
+
+
+def test_a_kind_is_of_the_file_unless_it_is_named(tmp_path: Path) -> None:
+    values = MediaValues(MediaFolder(tmp_path))
+    with pytest.raises(DataError, match=r"no WAV|no sound"):
+        values._read_medium("audio", {"bytes": png(0)}, "audio")
+    with pytest.raises(DataError, match=r"'a' has int as image"):
+        values._read_medium("image", 5, "a")
+    with pytest.raises(DataError, match="neither bytes nor a path"):
+        values._read_medium("image", {"bytes": b""}, "a")
+    (tmp_path / "a").write_bytes(png(0))
+    buffer = io.BytesIO()
+    drawing(0).save(buffer, "WEBP")
+    (tmp_path / "b").write_bytes(buffer.getvalue())
+    values = MediaValues(MediaFolder(tmp_path / "store", tmp_path))
+    for name in ("a", "b"):
+        (media,) = split_parts(values.input({"path": name, "bytes": None}, "a"))
+        assert isinstance(media, Media)
+        assert (media.kind, Path(media.path)) == ("image", tmp_path / name)
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({}, r"not an object (empty)"),
+        ({"video": "a"}, "not an object (video)"),
+        ({"image": "a", "video": "b"}, "not an object (image, video)"),
+        ({"parts": ["a"], "image": "b"}, "nothing else"),
+        ({"parts": "a"}, "needs a list under parts"),
+        ({"parts": [5]}, "has int as a part"),
+    ],
+)
+def test_forms_of_media_that_are_not_known_are_named(value: Any, words: str) -> None:
+    with pytest.raises(DataError) as caught:
+        MediaValues().input(value, "a")
+    assert words in str(caught.value)
+    assert "'a' " in str(caught.value)

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 from emberge import EmbergeError
-from emberge.data import open_data_file
 from emberge.files import UnsoundFileError, open_regular, read_json, read_regular, require_inside
+from emberge_data import open_data_file
 
 
 def test_what_is_no_file_is_refused_without_waiting(tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from emberge import (
     EmbergeError,
     ModelRef,
     RecipeError,
-    RetrievalData,
     StepResult,
     check_recipe,
     load_recipe,
@@ -30,6 +29,7 @@ from emberge import (
     run_recipe,
 )
 from emberge.evaluating import Scores, Task, write_scores
+from emberge_data import RetrievalData
 
 from tests.support.result_folders import folders
 from tests.support.steps import RAN, toy

@@ -9,16 +9,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from emberge import (
-    Artifact,
-    DataEntry,
-    DataError,
-    DataRef,
-    Problem,
-    RetrievalData,
-)
-from emberge.data import load_catalogue, load_datasets, load_eval_set
-from emberge_data import JsonLines
+from emberge import Artifact, DataEntry, DataError, DataRef, Problem
+from emberge.data import load_catalogue, load_datasets
+from emberge_data import JsonLines, RetrievalData, load_eval_set
 from emberge_demo import corpus
 from emberge_demo.stdlib_corpus import StdlibCorpus, usable_definitions
 

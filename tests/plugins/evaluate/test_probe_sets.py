@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from emberge import Artifact, DataError, RetrievalData, Workspace
-from emberge.data import load_eval_set, pick_eval_sets
-from emberge_data import JsonLines
+from emberge import Artifact, DataError, Workspace
+from emberge_data import JsonLines, RetrievalData, load_eval_set, pick_eval_sets
 from emberge_evaluate import probe_sets
 from emberge_evaluate.probe_sets import ProbeSets
 from emberge_evaluate.probe_texts import licences, papers, places, things

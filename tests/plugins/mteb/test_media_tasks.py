@@ -21,13 +21,13 @@ from emberge import (
     Media,
     Preflight,
     Problem,
-    RetrievalData,
     TaskScore,
     join_parts,
     split_parts,
 )
 from emberge.encoding import TextEmbedder
 from emberge.media import MediaFolder
+from emberge_data import RetrievalData
 from emberge_mteb import task_media
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.hub_tasks import hub_tasks, kind_of
@@ -105,8 +105,7 @@ def scores(
 def test_a_local_set_scores_what_the_models_own_embeddings_rank(
     name: str, scores: dict[str, TaskScore], catalogue: Path, omni: Path
 ) -> None:
-    from emberge.data import load_eval_set, pick_eval_sets
-    from emberge_data import JsonLines
+    from emberge_data import JsonLines, load_eval_set, pick_eval_sets
 
     (eval_set,) = pick_eval_sets(catalogue, [name])
     data = cast("RetrievalData", load_eval_set(eval_set, readers=[JsonLines()]))

@@ -10,12 +10,20 @@ from typing import Any
 
 import pytest
 import yaml
-from emberge import CheckpointError, DataError, DataRef, EvalSet, PerTensor
-from emberge_data import JsonLines
+from emberge import CheckpointError, DataError, DataRef, EvalSet, PerTensor, even_place
+from emberge.data import sample_rows
+from emberge_data import JsonLines, RetrievalData
 from emberge_encoder import TextEncoder
 from emberge_merge import Linear
 from emberge_weights.members import before_length_one, find_prompt, member_inputs, require_members
-from emberge_weights.weight_sets import SetEntry, WeightSet, read_sets, require_sets, unusable
+from emberge_weights.weight_sets import (
+    SetEntry,
+    WeightSet,
+    _limit_queries,
+    read_sets,
+    require_sets,
+    unusable,
+)
 
 from tests.support import tiny
 from tests.support.bench import model_at, write_rows
@@ -192,3 +200,17 @@ def test_rows_are_a_set_with_further_documents(tmp_path: Path) -> None:
     (one,) = read_sets([entry], lambda ref: Path(ref.text), (JsonLines(),))
     assert (one.name, one.queries, one.documents) == ("own-dev", ["Q"], ["D", "P", "N"])
     assert one.relevant == [{1: 1}]
+
+
+def test_a_sample_of_queries_brings_their_documents_and_as_many_others() -> None:
+    data = RetrievalData(
+        {f"d{n}": f"text {n}" for n in range(40)},
+        {f"q{n}": f"question {n}" for n in range(10)},
+        {f"q{n}": {f"d{n}": 1} for n in range(10)},
+    )
+    found = _limit_queries(data, 4, "exam")
+    assert isinstance(found, RetrievalData)
+    assert list(found.queries) == [f"q{n}" for n in sample_rows(10, 4, "exam")]
+    needed = {f"d{name[1:]}" for name in found.queries}
+    others = sorted(data.corpus.keys() - needed, key=lambda name: even_place("exam", name))
+    assert found.corpus.keys() == needed.union(others[:4])

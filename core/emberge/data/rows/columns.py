@@ -69,8 +69,6 @@ class ColumnLayout:
     positive_scores: str | None = None
     negative_scores: str | None = None
     label: str | None = None
-    prompt: str | None = None
-    kind: str | None = None
     single: bool = False
     """True if a row is a single text without a label."""
     unit_score: bool = False
@@ -128,8 +126,6 @@ def find_layout(
             label=_find_one(unused, LABELS, "label", names),
             positive_scores=_find_one(unused, ("pos_scores", "positive_scores"), "score", names),
             negative_scores=_find_one(unused, ("neg_scores", "negative_scores"), "score", names),
-            prompt=_find_one(unused, ("prompt",), "prompt", names),
-            kind=_find_one(unused, ("type", "task_type"), "task", names),
         )
         negative = _find_one(unused, NEGATIVES, "negative", names) or next(
             (name for name in NEGATIVES if _find_numbered(name, unused)), None

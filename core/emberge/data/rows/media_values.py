@@ -1,32 +1,24 @@
-"""Images and clips in the columns of rows: paths, bytes and arrays become references within texts."""
+"""Images and clips in the columns of rows: paths and bytes become references within texts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
-from emberge.contracts import Media, MediaKind, join_parts, plain_text
+from emberge.contracts import MEDIA_KINDS, Media, MediaKind, join_parts, plain_text
 from emberge.data.rows.columns import column_kind
 from emberge.errors import DataError
 from emberge.media import MediaFolder, decode_clip, decode_image, open_image, upright_size
 
-_MEDIA_KINDS: tuple[MediaKind, ...] = get_args(MediaKind)
 _FORMS = (
-    "a medium is {image: path}, {audio: path}, {bytes: …}, {array: …, sampling_rate: …}, or several parts: "
+    "a medium is {image: path}, {audio: path}, {bytes: …}, or several parts: "
     '{parts: [{image: path}, "a text"]}'
 )
 # First bytes of sound files; a file without any of them counts as an image.
 _SOUND_SIGNATURES = (
-    b"RIFF",
-    b"RIFX",
-    b"RF64",
-    b"fLaC",
-    b"OggS",
-    b"ID3",
-    b"\xff\xfb",
-    b"\xff\xf3",
-    b"\xff\xf2",
+    *(b"RIFF", b"RIFX", b"RF64", b"fLaC", b"OggS", b"ID3"),
+    *(b"\xff\xfb", b"\xff\xf3", b"\xff\xf2"),
 )
 
 
@@ -61,7 +53,7 @@ class MediaValues:
         """
         kind = column_kind(column)
         if kind is not None and value:
-            return join_parts([self.medium(kind, value, column)])
+            return join_parts([self._read_medium(kind, value, column)])
         return self.input(value, column) if isinstance(value, Mapping) else None
 
     def input(self, value: Mapping[str, Any], column: str) -> str:
@@ -72,41 +64,8 @@ class MediaValues:
         """
         return join_parts(self._read_parts(value, column))
 
-    def _read_parts(self, value: Any, column: str) -> list[str | Media]:
-        if isinstance(value, str):
-            return [plain_text(value)]
-        if not isinstance(value, Mapping):
-            raise DataError(f"'{column}' has {type(value).__name__} as a part; {_FORMS}")
-        fields = {name: content for name, content in value.items() if content is not None}
-        if "parts" in fields:
-            return self._read_listed_parts(fields, column)
-        if "array" in fields or "bytes" in fields or set(fields) == {"path"}:
-            return [self._read_stored(fields, column)]
-        if not set(fields) & set(_MEDIA_KINDS) or not set(fields) <= {"text", *_MEDIA_KINDS}:
-            raise DataError(
-                f"'{column}' must be text, not an object ({', '.join(value) or 'empty'}); {_FORMS}"
-            )
-        if not isinstance(fields.get("text", ""), str):
-            raise DataError(f"'{column}' has no text as text of a part; {_FORMS}")
-        return [
-            plain_text(content) if name == "text" else self.medium(name, content, column)
-            for name, content in fields.items()
-        ]
-
-    def _read_listed_parts(self, fields: Mapping[str, Any], column: str) -> list[str | Media]:
-        listed_parts = fields["parts"]
-        if len(fields) > 1 or not isinstance(listed_parts, list | tuple) or not listed_parts:
-            raise DataError(f"'{column}' needs a list under parts, and nothing beside it; {_FORMS}")
-        if any(isinstance(item, Mapping) and "parts" in item for item in listed_parts):
-            raise DataError(f"'{column}' has parts within parts; write them as one list")
-        return [part for item in listed_parts for part in self._read_parts(item, column)]
-
     def without_bytes(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the row with the bytes of its columns written to files, and paths in their place.
-
-        Raises:
-            DataError: if they are too large.
-        """
+        """Return the row with the bytes of its columns written to files, and paths in their place."""
         return {name: self._store_bytes(value) for name, value in row.items()}
 
     def _store_bytes(self, value: Any) -> Any:
@@ -115,43 +74,50 @@ class MediaValues:
             return value
         return {"path": self.folder.add_bytes(_find_kind(content), content).path}
 
-    def medium(self, kind: MediaKind, value: Any, column: str) -> Media:
-        """Return the reference to a medium of a known kind: a path, or bytes or an array.
+    def _read_parts(self, value: Any, column: str) -> list[str | Media]:
+        if isinstance(value, str):
+            return [plain_text(value)]
+        if not isinstance(value, Mapping):
+            raise DataError(f"'{column}' has {type(value).__name__} as a part; {_FORMS}")
+        fields = _drop_empty(value)
+        if "parts" in fields:
+            listed_parts = fields["parts"]
+            if len(fields) > 1 or not isinstance(listed_parts, list | tuple) or not listed_parts:
+                raise DataError(f"'{column}' needs a list under parts, and nothing else; {_FORMS}")
+            if any(isinstance(item, Mapping) and "parts" in item for item in listed_parts):
+                raise DataError(f"'{column}' has parts within parts; write them as one list")
+            return [part for item in listed_parts for part in self._read_parts(item, column)]
+        if "bytes" in fields or set(fields) == {"path"}:
+            return [self._read_stored(fields, column)]
+        if not set(fields) & set(MEDIA_KINDS) or not set(fields) <= {"text", *MEDIA_KINDS}:
+            raise DataError(
+                f"'{column}' must be text, not an object ({', '.join(value) or 'empty'}); {_FORMS}"
+            )
+        if not isinstance(fields.get("text", ""), str):
+            raise DataError(f"'{column}' has no text as text of a part; {_FORMS}")
+        return [
+            plain_text(content) if name == "text" else self._read_medium(name, content, column)  # type: ignore[arg-type]
+            for name, content in fields.items()
+        ]
 
-        Raises:
-            DataError: if the medium cannot be read.
-        """
+    def _read_medium(self, kind: MediaKind, value: Any, column: str) -> Media:
+        """Return the reference to a medium of a known kind: a path, or bytes."""
         if isinstance(value, str):
             return self._read_file(kind, value)
         if isinstance(value, bytes):
             return self._look_at_media(self.folder.add_bytes(kind, value), value)
         if isinstance(value, Mapping):
-            return self._read_stored(
-                {
-                    name: field_value
-                    for name, field_value in value.items()
-                    if field_value is not None
-                },
-                column,
-                kind,
-            )
+            return self._read_stored(_drop_empty(value), column, kind)
         raise DataError(f"'{column}' has {type(value).__name__} as {kind}; {_FORMS}")
 
     def _read_stored(
         self, fields: Mapping[str, Any], column: str, kind: MediaKind | None = None
     ) -> Media:
         """Return the reference to an image or sound as `datasets` stores it in a column."""
-        if "array" in fields:
-            if "sampling_rate" not in fields:
-                raise DataError(f"'{column}' has an array without a sampling_rate; add it")
-            clip = self.folder.add_clip(fields["array"], fields["sampling_rate"])
-            return self._look_at_media(clip, None)
-        content = fields.get("bytes")
+        content, path = fields.get("bytes"), fields.get("path")
         if isinstance(content, bytes) and content:
-            return self._look_at_media(
-                self.folder.add_bytes(kind or _find_kind(content), content), content
-            )
-        path = fields.get("path")
+            kind = kind or _find_kind(content)
+            return self._look_at_media(self.folder.add_bytes(kind, content), content)
         if not isinstance(path, str):
             raise DataError(f"'{column}' has neither bytes nor a path; {_FORMS}")
         if kind is None:
@@ -164,25 +130,25 @@ class MediaValues:
             self._files[kind, path] = self._look_at_media(*self.folder.add_file(kind, path))
         return self._files[kind, path]
 
-    def _look_at_media(self, media: Media, content: bytes | None) -> Media:
+    def _look_at_media(self, media: Media, content: bytes) -> Media:
         """Examine the file of a reference, once per content, and return the reference."""
         if media.hash not in self.properties_by_hash:
-            if content is None:
-                media, content = self.folder.add_file(media.kind, media.path)
-            self.properties_by_hash[media.hash] = _look_at_content(media, content, self._thorough)
+            self.properties_by_hash[media.hash] = self._find_properties(media, content)
         return media
+
+    def _find_properties(self, media: Media, content: bytes) -> MediaProperties:
+        if media.kind == "audio":
+            clip = decode_clip(content, media.path)
+            return MediaProperties(rate=clip.rate, seconds=clip.seconds)
+        if self._thorough:
+            return MediaProperties(size=decode_image(content, media.path).size)
+        return MediaProperties(size=upright_size(open_image(content, media.path)))
+
+
+def _drop_empty(value: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: content for name, content in value.items() if content is not None}
 
 
 def _find_kind(content: bytes) -> MediaKind:
-    return (
-        "audio" if content.startswith(_SOUND_SIGNATURES) and content[8:12] != b"WEBP" else "image"
-    )
-
-
-def _look_at_content(media: Media, content: bytes, thorough: bool) -> MediaProperties:
-    if media.kind == "audio":
-        clip = decode_clip(content, media.path)
-        return MediaProperties(rate=clip.rate, seconds=clip.seconds)
-    if thorough:
-        return MediaProperties(size=decode_image(content, media.path).size)
-    return MediaProperties(size=upright_size(open_image(content, media.path)))
+    is_sound = content.startswith(_SOUND_SIGNATURES) and content[8:12] != b"WEBP"
+    return "audio" if is_sound else "image"

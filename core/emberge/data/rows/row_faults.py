@@ -1,19 +1,16 @@
-"""Faults of rows of a file, and of the files of a set: one problem for each, with the rows that have it."""
+"""Faults of rows of a file: one problem for each, with the rows that have it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-from emberge.errors import DataError, Problem
+from emberge.errors import Problem
 
 _SHOWN_FAULTS = 20
 _SHOWN_ROWS = 5
 # What differs between rows with one fault: quoted values after the first quoted name, the row's columns,
 # and numbers.
 _NAME = re.compile(r"(.*?'[^'\[]*)(?:\[\d+\])?'(.*)", re.DOTALL)
-_PLACED = re.compile(r"(.+?)(?::(\d+))?: (.*)", re.DOTALL)
 _VALUES = re.compile(r"'[^']*'|\(columns: [^)]*\)|-?\d[\d.e+-]*|\b(?:inf|nan)\b")
 
 
@@ -64,41 +61,3 @@ def _drop_values(message: str) -> str:
     match = _NAME.fullmatch(message)
     start, rest = match.groups() if match else ("", message)
     return f"{start}{_VALUES.sub('', rest)}"
-
-
-class SetFaults:
-    """Messages with `file:line`, one for each fault of a file's rows; the first twenty of a file are shown.
-
-    `hidden` is True if a row could not be read, so that not every id is known.
-    """
-
-    def __init__(self) -> None:
-        self._faults_by_file: dict[str, RowFaults] = {}
-        self.hidden = False
-
-    def add(self, message: str, *, hides: bool = False) -> None:
-        """Add a fault, which `hides` the id of a row."""
-        match = _PLACED.fullmatch(message)
-        file, line, text = match.groups() if match else ("", None, message)
-        self._faults_by_file.setdefault(file, RowFaults()).add(int(line or 0), text)
-        self.hidden |= hides
-
-    @contextmanager
-    def collect(self) -> Iterator[None]:
-        """Add the faults that a DataError of the block names, and go on."""
-        try:
-            yield
-        except DataError as error:
-            for message in str(error).splitlines():
-                self.add(message)
-
-    def require_none(self) -> None:
-        """Raise the faults that were added, and forget them.
-
-        Raises:
-            DataError: if there is one; has a line for each, and a count of those that are not shown.
-        """
-        faults_by_file, self._faults_by_file = self._faults_by_file, {}
-        problems = (p for file, faults in faults_by_file.items() for p in faults.problems(file))
-        if text := "\n".join(map(str, problems)):
-            raise DataError(text)

@@ -13,6 +13,11 @@ from emberge.data.rows.columns import ColumnLayout, LayoutError, column_kind, fi
 from emberge.data.rows.media_values import MediaValues
 from emberge.errors import DataError
 
+_TYPE_NAMES = {
+    **{"NoneType": "nothing", "dict": "an object", "list": "a list", "str": "text"},
+    **{"bool": "true or false", "int": "a number", "float": "a number"},
+}
+
 
 class RowError(Exception):
     """A row that cannot be used; the message has the reason and the remedy."""
@@ -27,8 +32,11 @@ class Row(NamedTuple):
     positive_scores: tuple[float, ...] | None = None
     negative_scores: tuple[float, ...] | None = None
     label: str | None = None
-    prompt: str | None = None
-    kind: str | None = None
+
+    @property
+    def scores(self) -> tuple[float, ...]:
+        """All scores, those of positives first; none if the row has no scores."""
+        return (*(self.positive_scores or ()), *(self.negative_scores or ()))
 
 
 class RowParser:
@@ -60,11 +68,11 @@ class RowParser:
         row = self._add_fields(row)
         key = tuple(row)
         if key not in self._known:
-            self._known[key] = self._look(key)
+            self._known[key] = self._find_row_layout(key)
         layout = self._known[key]
         if isinstance(layout, str):
             raise RowError(layout)
-        return _read_row(row, layout, self.media)
+        return self._read_row(row, layout)
 
     def find_layout(self, row: Mapping[str, Any]) -> ColumnLayout:
         """Return the part of each column in a first row.
@@ -75,17 +83,22 @@ class RowParser:
         return find_layout(tuple(self._add_fields(row)), self.columns, self.task)
 
     def _add_fields(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {**row, **_read_fields(row, self._fields)} if self._fields else row
+        """Return the row with fields of nested columns (`texts.0`) and columns joined by `+`, by these names."""
+        fields: dict[str, Any] = {}
+        for name in self._fields:
+            parts = [_read_column(row, part) for part in name.split("+")]
+            if name not in row and None not in parts:
+                fields[name] = parts[0] if len(parts) == 1 else "\n".join(map(str, parts))
+        return {**row, **fields} if fields else row
 
-    def _look(self, names: tuple[str, ...]) -> ColumnLayout | str:
+    def _find_row_layout(self, names: tuple[str, ...]) -> ColumnLayout | str:
+        """Return the part of each column of a row, or why rows with these columns cannot be used."""
         if self.layout is None:
             self.layout = find_layout(names, self.columns, self.task)
             return self.layout
         first = self.layout
-        needed = [first.anchor, *first.positives[:1]]
-        if first.labelled and first.label:
-            needed.append(first.label)
-        for name in needed:
+        label = first.label if first.labelled else None
+        for name in filter(None, (first.anchor, *first.positives[:1], label)):
             if name not in names:
                 listed = ", ".join(names) or "none"
                 return f"column '{name}' is missing (columns: {listed}); add it or remove the row"
@@ -97,15 +110,50 @@ class RowParser:
             return str(error)
         return replace(layout, positives=()) if first.labelled else layout
 
+    def _read_row(self, row: Mapping[str, Any], layout: ColumnLayout) -> Row:
+        anchor = self._read_text(row[layout.anchor], layout.anchor)
+        if layout.single:
+            return Row(anchor)
+        label = _read_label(row.get(layout.label), layout.label) if layout.label else None
+        if layout.labelled:
+            if label is None:
+                raise RowError(f"'{layout.label}' is empty; give the row a label or remove it")
+            return Row(anchor, label=label)
+        positives = self._read_texts(row, layout.positives)
+        if not positives:
+            raise RowError(
+                f"'{layout.positives[0]}' holds no positive; a row needs one, so add it or remove the row"
+            )
+        negatives = self._read_texts(row, layout.negatives)
+        scores = _read_scores(row, layout, len(positives), len(negatives))
+        return Row(anchor, positives, negatives, *scores, label)
 
-def _read_fields(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return the fields of nested columns under dotted names (`texts.0`) and under names joined by `+`."""
-    values: dict[str, Any] = {}
-    for name in names:
-        parts = [_read_column(row, part) for part in name.split("+")]
-        if name not in row and None not in parts:
-            values[name] = parts[0] if len(parts) == 1 else "\n".join(map(str, parts))
-    return values
+    def _read_text(self, value: Any, column: str) -> str:
+        """Return a column's text, with references in place of its media."""
+        try:
+            if (with_media := self.media.read(value, column)) is not None:
+                return with_media
+        except DataError as error:
+            raise RowError(str(error)) from None
+        if not isinstance(value, str):
+            raise RowError(f"'{column}' must be text, not {_describe_type(value)}")
+        if not value.strip():
+            raise RowError(f"'{column}' is empty or only white space; fill it or remove the row")
+        return plain_text(value)
+
+    def _read_texts(self, row: Mapping[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
+        texts: list[str] = []
+        for column in columns:
+            value = row.get(column)
+            if isinstance(value, list | tuple):
+                kind = column_kind(column)
+                texts += [
+                    self._read_text(item if kind is None else {kind: item}, f"{column}[{i}]")
+                    for i, item in enumerate(value)
+                ]
+            elif value is not None:
+                texts.append(self._read_text(value, column))
+        return tuple(texts)
 
 
 def _read_column(row: Mapping[str, Any], name: str) -> Any:
@@ -114,114 +162,39 @@ def _read_column(row: Mapping[str, Any], name: str) -> Any:
         return row[name]
     value: Any = row
     for part in name.split("."):
-        value = _read_field(value, part)
+        if isinstance(value, Mapping):
+            value = value.get(part)
+        elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            return None
     return value
 
 
-def _read_field(value: Any, part: str) -> Any:
-    """Return a record's field, or the entry of a list with a number; None if there is none."""
-    if isinstance(value, Mapping):
-        return value.get(part)
-    if isinstance(value, list) and part.isdecimal() and int(part) < len(value):
-        return value[int(part)]
-    return None
-
-
-def _read_row(row: Mapping[str, Any], layout: ColumnLayout, media: MediaValues) -> Row:
-    anchor = _read_text(row[layout.anchor], layout.anchor, media)
-    if layout.single:
-        return Row(anchor)
-    label = _read_label(row.get(layout.label), layout.label) if layout.label else None
-    if layout.labelled:
-        if label is None:
-            raise RowError(f"'{layout.label}' is empty; give the row a label or remove it")
-        return Row(anchor, label=label)
-    positives = _read_texts(row, layout.positives, media)
-    if not positives:
-        raise RowError(
-            f"'{layout.positives[0]}' holds no positive; a row needs one, so add it or remove the row"
-        )
-    negatives = _read_texts(row, layout.negatives, media)
-    positive_scores, negative_scores = _read_both_scores(
-        row, layout, len(positives), len(negatives)
-    )
-    return Row(
-        anchor,
-        positives,
-        negatives,
-        positive_scores,
-        negative_scores,
-        label,
-        _read_optional(row, layout.prompt),
-        _read_optional(row, layout.kind),
-    )
-
-
-def _read_text(value: Any, column: str, media: MediaValues) -> str:
-    """Return a column's text, with references in place of its media."""
-    try:
-        if (with_media := media.read(value, column)) is not None:
-            return with_media
-    except DataError as error:
-        raise RowError(str(error)) from None
-    if not isinstance(value, str):
-        raise RowError(f"'{column}' must be text, not {_describe_kind(value)}")
-    if not value.strip():
-        raise RowError(f"'{column}' is empty or only white space; fill it or remove the row")
-    return plain_text(value)
-
-
-def _read_texts(
-    row: Mapping[str, Any], columns: Sequence[str], media: MediaValues
-) -> tuple[str, ...]:
-    texts: list[str] = []
-    for column in columns:
-        value = row.get(column)
-        if value is None:
-            continue
-        if isinstance(value, list | tuple):
-            kind = column_kind(column)
-            texts += [
-                _read_text(item if kind is None else {kind: item}, f"{column}[{i}]", media)
-                for i, item in enumerate(value)
-            ]
-        else:
-            texts.append(_read_text(value, column, media))
-    return tuple(texts)
-
-
-def _read_label(value: Any, column: str | None) -> str | None:
+def _read_label(value: Any, column: str) -> str | None:
     if value is None:
         return None
     if isinstance(value, str) and not value.strip():
         raise RowError(f"'{column}' is empty; give the row a label or remove it")
     if not isinstance(value, str | int):
-        raise RowError(f"'{column}' must be a word or a whole number, not {_describe_kind(value)}")
+        raise RowError(f"'{column}' must be a word or a whole number, not {_describe_type(value)}")
     return str(value)
 
 
-def _read_optional(row: Mapping[str, Any], column: str | None) -> str | None:
-    value = row.get(column) if column else None
-    if value is not None and not isinstance(value, str):
-        raise RowError(f"'{column}' must be text, not {_describe_kind(value)}")
-    return None if value is None else plain_text(value)
-
-
-def _read_both_scores(
+def _read_scores(
     row: Mapping[str, Any], layout: ColumnLayout, positives: int, negatives: int
 ) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
+    """Return the scores of positives and of negatives, from a column each or from one for both."""
     if layout.score is None:
         return (
-            _read_scores(row, layout.positive_scores, positives, "positives"),
-            _read_scores(row, layout.negative_scores, negatives, "negatives"),
+            _read_list(row, layout.positive_scores, positives, "positives"),
+            _read_list(row, layout.negative_scores, negatives, "negatives"),
         )
     value = row.get(layout.score)
     if value is None:
         return None, None
-    scores = tuple(
-        _read_number(v, layout.score)
-        for v in (value if isinstance(value, list | tuple) else [value])
-    )
+    values = value if isinstance(value, list | tuple) else [value]
+    scores = tuple(_read_number(item, layout.score) for item in values)
     if layout.unit_score and not all(0 <= n <= 1 for n in scores):
         raise RowError(
             f"'{layout.score}' is {value!r}, neither 0 or 1 nor between; if it is a score, write "
@@ -238,29 +211,26 @@ def _read_both_scores(
     )
 
 
-def _read_scores(
-    row: Mapping[str, Any], column: str | None, texts: int, kind: str
+def _read_list(
+    row: Mapping[str, Any], column: str | None, count: int, noun: str
 ) -> tuple[float, ...] | None:
     value = row.get(column) if column else None
     if value is None or column is None:
         return None
     if not isinstance(value, list | tuple):
-        raise RowError(f"'{column}' must be a list of numbers, not {_describe_kind(value)}")
-    if len(value) != texts:
-        raise RowError(f"'{column}' has {len(value)} scores for {texts} {kind}; give one for each")
+        raise RowError(f"'{column}' must be a list of numbers, not {_describe_type(value)}")
+    if len(value) != count:
+        raise RowError(f"'{column}' has {len(value)} scores for {count} {noun}; give one for each")
     return tuple(_read_number(item, column) for item in value)
 
 
 def _read_number(value: Any, column: str) -> float:
-    if isinstance(value, str):  # readers of plain text do not know which columns are numbers
-        try:
-            value = float(value)
-        except ValueError:
-            raise RowError(f"'{column}' must be a number, not {value!r}") from None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise RowError(f"'{column}' must be a number, not {_describe_kind(value)}")
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise RowError(f"'{column}' must be a number, not {_describe_type(value)}")
     try:
-        number = float(value)
+        number = float(value)  # readers of plain text do not know which columns are numbers
+    except ValueError:
+        raise RowError(f"'{column}' must be a number, not {value!r}") from None
     except OverflowError:  # a whole number of hundreds of digits
         number = math.inf
     if not math.isfinite(number):
@@ -268,14 +238,6 @@ def _read_number(value: Any, column: str) -> float:
     return number
 
 
-def _describe_kind(value: Any) -> str:
-    names = {
-        "NoneType": "nothing",
-        "dict": "an object",
-        "list": "a list",
-        "str": "text",
-        "bool": "true or false",
-        "int": "a number",
-        "float": "a number",
-    }
-    return names.get(type(value).__name__, f"a {type(value).__name__}")
+def _describe_type(value: Any) -> str:
+    name = type(value).__name__
+    return _TYPE_NAMES.get(name, f"a {name}")

@@ -100,8 +100,7 @@ def parse_recipe(
 
     Paths in it are relative to the folder of `path`, or else to the current folder. `plugins` defaults to all
     that are installed. In Python data, a path or a step's result may stand for its text. Evaluation sets may
-    be three dicts, `{"queries": {id: text}, "corpus": {id: text}, "relevant": {id: set of ids}}`, or a
-    `RetrievalData`.
+    be three dicts, `{"queries": {id: text}, "corpus": {id: text}, "relevant": {id: set of ids}}`.
 
     Raises:
         RecipeError: if there are problems; has every problem of the recipe, each with `file:line`, or with

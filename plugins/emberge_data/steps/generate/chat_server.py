@@ -10,8 +10,8 @@ import json
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,6 @@ _FIRST_WAIT, _LONGEST_WAIT = 1.0, 30.0  # seconds before a request is repeated
 _TEMPORARY = (408, 409, 425, 429)
 _REFUSED = (401, 403, 404, 407)
 _TIMEOUT, _ANSWER_BYTES = 120.0, 4 << 20
-# Tokens of a reply.
-MAX_TOKENS = 400
 _KEY_NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
 _KEY = re.compile(r"[!-~]{1,4096}")
 
@@ -41,13 +39,13 @@ class ServiceError(EmbergeError):
 
 
 class NoReplyError(Exception):
-    """The error for one request that gets no reply; others may get theirs."""
+    """The error for one request that gets no reply; others may get theirs.
 
+    If the failure may pass, `wait` is the number of seconds after which the request is repeated at the
+    earliest.
+    """
 
-class _PassingError(Exception):
-    """A failure after which a request is repeated when `wait` seconds have passed."""
-
-    def __init__(self, message: str, wait: float = 0.0) -> None:
+    def __init__(self, message: str, wait: float | None = None) -> None:
         super().__init__(message)
         self.wait = wait
 
@@ -66,15 +64,13 @@ class ChatServer:
 
     `key` is the name of the environment variable that has the key; the key itself is only sent to the server.
     `parallel` is the number of requests at a time. A request waits at most two minutes for its answer, and is
-    repeated after failures that may pass. `request` has further fields of each request, such as
-    `{temperature: 0.3}`, where null removes a field.
+    repeated after failures that may pass.
     """
 
     endpoint: str
     model: str
     key: str | None = None
     parallel: Count = 4
-    request: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -93,10 +89,8 @@ class ChatServer:
         if "@" in self.url or "?" in self.url:
             yield "endpoint", "the address has a name or a query in it; give the key by `key`"
         if self.key is not None and not _KEY_NAME.fullmatch(self.key):
-            yield (
-                "key",
-                "key is the name of an environment variable, such as OPENAI_API_KEY, never the key itself",
-            )
+            message = "key is the name of an environment variable, such as OPENAI_API_KEY"
+            yield "key", f"{message}, never the key itself"
 
     def read_key(self) -> str | None:
         """Return the key from the environment.
@@ -116,13 +110,7 @@ class ChatServer:
 
     def build_request(self, prompt: str) -> dict[str, Any]:
         """Return the JSON of the request with a prompt."""
-        fields = {
-            "model": self.model,
-            "messages": [{"role": "user", "content": prompt}],
-            "max_tokens": MAX_TOKENS,
-            **self.request,
-        }
-        return {name: value for name, value in fields.items() if value is not None}
+        return {"model": self.model, "messages": [{"role": "user", "content": prompt}]}
 
     def reply_key(self, prompt: str) -> str:
         """Return the key of the reply to a prompt: a hash of the address and the request."""
@@ -174,7 +162,9 @@ class ChatClient:
                 raise NoReplyError("the work has ended")
             try:
                 return self._post(prompt)
-            except _PassingError as error:
+            except NoReplyError as error:
+                if error.wait is None:
+                    raise
                 message = str(error)
                 wait = max(error.wait, min(_FIRST_WAIT * 2.0**number, _LONGEST_WAIT))
         raise NoReplyError(f"{message} ({_TRIES} times)")
@@ -187,8 +177,9 @@ class ChatClient:
         try:
             with urlopen(request, timeout=_TIMEOUT) as answer:
                 choice = json.loads(answer.read(_ANSWER_BYTES))["choices"][0]
-            text = choice["message"]["content"] or ""
-            return ModelReply(*map(_make_encodable, (text, choice.get("finish_reason") or "")))
+            texts = (choice["message"]["content"] or "", choice.get("finish_reason") or "")
+            # JSON can have halves of surrogate pairs, and no file.
+            return ModelReply(*(text.encode("utf-8", "replace").decode() for text in texts))
         except HTTPError as error:
             with error:
                 raise self._read_failure(error) from None
@@ -197,9 +188,9 @@ class ChatClient:
                 raise NoReplyError(f"no answer within {_TIMEOUT:g} s") from None
             raise ServiceError(f"{self._server.url}: no connection ({error})") from None
         except (OSError, HTTPException) as error:
-            raise _PassingError(f"the connection broke ({error})") from None
+            raise NoReplyError(f"the connection broke ({error})", wait=0) from None
         except (LookupError, TypeError, ValueError, AttributeError):
-            raise _PassingError("the answer is no chat completion") from None
+            raise NoReplyError("the answer is no chat completion", wait=0) from None
 
     def _read_failure(self, answer: HTTPError) -> Exception:
         """Return the error for an answer that is none; it never shows the key."""
@@ -214,9 +205,4 @@ class ChatClient:
         if answer.code not in _TEMPORARY and answer.code < 500:
             return NoReplyError(message)
         wait = answer.headers.get("Retry-After", "")
-        return _PassingError(message, min(60.0, float(wait)) if wait.isdecimal() else 0.0)
-
-
-def _make_encodable(text: str) -> str:
-    """Return a text without halves of surrogate pairs, which JSON can have and no file."""
-    return text.encode("utf-8", "replace").decode()
+        return NoReplyError(message, min(60.0, float(wait)) if wait.isdecimal() else 0.0)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from emberge import DataError
-from emberge.data import even_place
+from emberge import DataError, even_place
 
 from emberge_data.documents.cutting import TextPassage
 from emberge_data.documents.source_document import SourceDocument

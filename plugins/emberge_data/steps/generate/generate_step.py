@@ -212,7 +212,7 @@ class GenerateQueries(Step):
         Raises:
             DataError: if the training part has no query.
         """
-        from emberge.data import write_entries, write_json_rows
+        from emberge_data.written_sets import write_entries, write_json_rows
 
         folder = workspace.folder
         rows = ({"id": p.id, "title": p.context, "text": p.text} for p in passages if p.full_text)

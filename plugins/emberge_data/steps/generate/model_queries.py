@@ -7,8 +7,7 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
-from emberge import DataError, Workspace
-from emberge.data import even_place
+from emberge import DataError, Workspace, even_place
 from emberge.wording import shorten
 
 from emberge_data.documents.cutting import TextPassage
@@ -131,7 +130,7 @@ def _read_reply(
     if is_cut:
         texts = texts[:-1]  # it ends in the middle
     if not texts:
-        fault = "the reply is cut at max_tokens" if is_cut else NO_QUERY
+        fault = "the reply is cut" if is_cut else NO_QUERY
         return [WrittenQuery("", place, kinds[0], fault)]
     return [
         WrittenQuery(text, place, kind, find_query_fault(text, passage))

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from emberge.data import even_place
+from emberge import even_place
 
 from emberge_data.documents.cutting import TextPassage, count_words
 from emberge_data.steps.text_similarity import normalise, words

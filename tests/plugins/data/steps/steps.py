@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from emberge.data import write_json_rows
+from emberge_data import write_json_rows
 
 
 def written(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:

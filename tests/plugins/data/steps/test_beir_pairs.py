@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from emberge import DataEntry, DataError, DataRef
 from emberge.contracts import DataOrigin
-from emberge.data import load_catalogue, load_datasets, write_json_rows
+from emberge.data import load_catalogue, load_datasets
+from emberge_data import write_json_rows
 from emberge_data.json_lines import JsonLines
 from emberge_data.steps.beir_pairs import BeirPairs
 

@@ -19,22 +19,18 @@ from emberge import (
     Evaluator,
     TaskInfo,
     Workspace,
-    check_recipe,
-    load_plugins,
-    parse_recipe,
 )
 from emberge.contracts import Side
 from emberge.data import load_datasets
 from emberge_data.json_lines import JsonLines
 from emberge_data.steps.decontaminate_step import Decontaminate
-from emberge_data.steps.test_texts import EvalSets, gather_blocks
+from emberge_data.steps.test_texts import gather_blocks
 from emberge_mteb import EvalEntry, Mteb
 
 from tests.plugins.data.steps.steps import written
 from tests.support.bench import BACKBONE, Bench
 from tests.support.glance import Glance
 
-REAL = Path(__file__).parents[4].parent / "shared" / "data"
 PLANTED = 50
 
 
@@ -257,45 +253,16 @@ def test_planted_queries_are_found_in_made_up_questions(tmp_path: Path) -> None:
     assert lost <= 0.01
 
 
-def test_both_halves_of_a_local_set_are_tests_and_mteb_gives_the_half_it_scores(
-    tmp_path: Path,
-) -> None:
+def test_sets_of_a_catalogue_are_tests_as_mteb_gives_their_texts(tmp_path: Path) -> None:
     (tmp_path / "exam").mkdir()
     written(tmp_path / "exam" / "test.jsonl", [{"text": "One of them", "label": "x"}])
-    written(tmp_path / "exam" / "dev.jsonl", [{"text": "Another one", "label": "x"}])
     exam = {"name": "exam", "dir": "exam", "task": "clustering"}
     (tmp_path / "datasets.yaml").write_text(yaml.safe_dump({"eval": [exam]}))
-    questions = ("one of them", "another one", "a third")
-    path = written(tmp_path / "a.jsonl", [pair(t, "p") for t in questions])
-    local = {"path": DataRef(str(tmp_path / "datasets.yaml"))}
-    step = Decontaminate(data=entry(path), eval_sets=(EvalSets(**local),))
-    left = cleaned(step, Bench(tmp_path / "both"))
-    assert [row["query"] for row in left] == ["a third"]
-    evaluator = Mteb(data=(EvalEntry(**local),), backbone=BACKBONE)
-    left = cleaned(
-        Decontaminate(data=entry(path), evaluators=(evaluator,)), Bench(tmp_path / "half")
-    )
-    assert [row["query"] for row in left] == ["another one", "a third"]
-    (tmp_path / "exam" / "test.jsonl").unlink()
-    with pytest.raises(DataError, match="test"):
-        Decontaminate(data=entry(path), eval_sets=(EvalSets(**local),)).run(Bench(tmp_path / "no"))
-
-
-def test_a_file_of_rows_and_the_parts_of_a_split_are_tests(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.jsonl", [pair(t, "p") for t in ("one", "two", "three", "four")])
-    rows = written(tmp_path / "rows.jsonl", [pair("One!", "answer")])
-    parts = tmp_path / "parts"
-    for name, text in (("train", "four"), ("dev", "two"), ("test", "three")):
-        written(parts / f"{name}.jsonl", [pair(text, "answer")])
-    listed = "{}: [{{name: parts, file: {}.jsonl, task: retrieval}}]\n"
-    for names, left in ((("dev", "test"), {"four"}), (("dev",), {"three", "four"})):
-        text = "".join(listed.format(name, name) for name in ("train", *names))
-        (parts / "datasets.yaml").write_text(text)
-        sets = tuple(EvalSets(path=DataRef(str(place))) for place in (rows, parts))
-        step = Decontaminate(data=entry(path), eval_sets=sets)
-        assert list(step.check(Glance())) == []
-        kept = cleaned(step, Bench(tmp_path / f"run{len(names)}"))
-        assert {row["query"] for row in kept} == left
+    path = written(tmp_path / "a.jsonl", [pair(t, "p") for t in ("one of them", "another one")])
+    local = EvalEntry(path=DataRef(str(tmp_path / "datasets.yaml")))
+    evaluator = Mteb(data=(local,), backbone=BACKBONE)
+    left = cleaned(Decontaminate(data=entry(path), evaluators=(evaluator,)), Bench(tmp_path))
+    assert [row["query"] for row in left] == ["another one"]
 
 
 def test_test_texts_come_in_blocks_and_each_once_a_block() -> None:
@@ -325,42 +292,14 @@ class Silent(Evaluator):
     """An evaluator that keeps its texts to itself."""
 
 
-def bad_steps(folder: Path) -> dict[str, tuple[dict[str, Any], str, str]]:
-    empty = folder / "datasets.yaml"
-    return {
-        "no test": ({}, "", "name evaluators or eval_sets"),
-        "no texts": ({"evaluators": (Silent(),)}, "evaluators", "Silent does not give the texts"),
-        "no folder": (
-            {"eval_sets": (EvalSets(path=DataRef(str(empty))),)},
-            "eval_sets",
-            "there is no such folder",
-        ),
-    }
-
-
-@pytest.mark.parametrize("name", sorted(bad_steps(Path())))
-def test_bad_options_are_named_before_work_starts(tmp_path: Path, name: str) -> None:
-    exam = {"name": "exam", "dir": "missing", "task": "sts"}
-    (tmp_path / "datasets.yaml").write_text(yaml.safe_dump({"eval": [exam]}))
-    path = written(tmp_path / "a.jsonl", [pair("q", "p")])
-    options, place, fix = bad_steps(tmp_path)[name]
-    (problem,) = Decontaminate(data=entry(path), **options).check(Glance())
-    assert (problem.severity, problem.where) == ("error", place)
-    assert fix in problem.message
-
-
-@pytest.mark.parametrize("parts", ["share: 0.2", "share: 0.2, test: 0.2"])
-def test_parts_that_a_split_will_make_are_tests_with_or_without_a_test_part(
-    tmp_path: Path, parts: str
+@pytest.mark.parametrize(
+    ("evaluators", "words"),
+    [((), "there is no test"), ((Silent(),), "Silent does not give the texts")],
+)
+def test_bad_options_are_named_before_work_starts(
+    tmp_path: Path, evaluators: tuple[Evaluator, ...], words: str
 ) -> None:
-    pairs = written(
-        tmp_path / "pairs.jsonl", [{"query": f"q {i}", "pos": [f"p {i}"]} for i in range(50)]
-    )
-    plugins = load_plugins()
-    recipe = parse_recipe(
-        "steps:\n"
-        f"  parts: {{split: {{data: {pairs}, {parts}}}}}\n"
-        "  clean: {decontaminate: {data: $parts, eval_sets: $parts}}\n",
-        plugins,
-    )
-    check_recipe(recipe, plugins).raise_errors()
+    path = written(tmp_path / "a.jsonl", [pair("q", "p")])
+    (problem,) = Decontaminate(data=entry(path), evaluators=evaluators).check(Glance())
+    assert (problem.severity, problem.where) == ("error", "evaluators")
+    assert words in problem.message

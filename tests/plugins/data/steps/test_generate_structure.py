@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from emberge import DataEntry, DataError, DataRef, RetrievalData
-from emberge.data import load_datasets, load_eval_set, pick_eval_sets
+from emberge import DataEntry, DataError, DataRef
+from emberge.data import load_datasets
+from emberge_data import RetrievalData, load_eval_set, pick_eval_sets
 from emberge_data.steps.generate.generate_step import GenerateQueries
 from emberge_data.steps.generate.written_query import is_within
 

@@ -22,9 +22,10 @@ from emberge import (
     run_recipe,
 )
 from emberge.contracts import DataOrigin
-from emberge.data import load_catalogue, load_datasets, write_json_rows
+from emberge.data import load_catalogue, load_datasets
 from emberge.model_folder import CrossEncoderFacts
 from emberge.results import read_artifact
+from emberge_data import write_json_rows
 from emberge_data.json_lines import JsonLines
 
 from tests.support import tiny

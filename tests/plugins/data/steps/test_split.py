@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emberge import DataEntry, DataError, DataRef, EvalSource, Example
-from emberge.data import check_eval_sets, load_datasets, load_eval_set, pick_eval_sets
+from emberge import DataEntry, DataError, DataRef, Example
+from emberge.data import load_datasets
+from emberge_data import EvalSource, check_eval_sets, load_eval_set, pick_eval_sets
 from emberge_data.json_lines import JsonLines
 from emberge_data.steps.split_parts import choose_rows, group_rows
 from emberge_data.steps.split_step import Split

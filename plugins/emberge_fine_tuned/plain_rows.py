@@ -7,14 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts import BadRow, DataRef, Reader
-from emberge.data.data_sources import DataSource, expand
-from emberge.data.entry import DataEntry
-from emberge.data.rows.columns import small_headings
-from emberge.data.rows.media_values import MediaValues
-from emberge.data.rows.row_faults import RowFaults
-from emberge.data.sampling import sample_rows
-from emberge.errors import DataError
+from emberge import BadRow, DataEntry, DataError, DataRef, Reader
+from emberge.data import DataSource, MediaValues, RowFaults, expand, sample_rows, small_headings
 from emberge.media import MediaFolder
 
 

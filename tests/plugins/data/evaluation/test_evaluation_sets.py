@@ -1,4 +1,4 @@
-"""Evaluation sets: which files a half has, how texts and judgements are joined, and samples of them."""
+"""Evaluation sets: which files a half has, how texts and judgements are joined, and what is wrong."""
 
 from __future__ import annotations
 
@@ -8,25 +8,22 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
-from emberge import DataError, DataRef, EvalSet, EvalSource, RetrievalData
-from emberge.data import (
+from emberge import DataError, DataRef, EvalSet
+from emberge_data import (
+    ClassificationData,
+    ClusteringData,
+    EvalSource,
+    JsonLines,
+    PairData,
+    RerankingData,
+    RetrievalData,
     check_eval_sets,
     eval_texts,
     lacking_half,
     load_eval_set,
     pick_eval_sets,
-    write_python_set,
 )
-from emberge.data.evaluation.eval_data import (
-    ClassificationData,
-    ClusteringData,
-    PairData,
-    RerankingData,
-)
-from emberge.data.sampling import even_place, sample_rows
-from emberge_data import JsonLines
 from PIL import Image
 
 from tests.support.glance import Glance
@@ -44,8 +41,8 @@ def one_set(folder: Path, task: str, **options: Any) -> EvalSet:
     return EvalSet(name="exam", folder=folder, task=task, where="datasets.yaml:2", **options)  # type: ignore[arg-type]
 
 
-def half(folder: Path, task: str, split: str = "test", limit: int | None = None) -> Any:
-    return load_eval_set(one_set(folder, task), readers=READERS, split=split, limit=limit)
+def half(folder: Path, task: str, split: str = "test") -> Any:
+    return load_eval_set(one_set(folder, task), readers=READERS, split=split)
 
 
 @pytest.fixture
@@ -234,24 +231,6 @@ def test_a_heading_is_one_in_the_first_line_alone(tmp_path: Path) -> None:
         half(tmp_path, "retrieval")
 
 
-def test_a_limit_keeps_queries_their_documents_and_as_many_others(tmp_path: Path) -> None:
-    retrieval(
-        tmp_path,
-        [{"_id": f"q{n}", "text": f"question {n}"} for n in range(10)],
-        [{"_id": f"d{n}", "text": f"text {n}"} for n in range(40)],
-        {"qrels.tsv": "".join(f"q{n}\td{n}\t1\n" for n in range(10))},
-    )
-    found = half(tmp_path, "retrieval", limit=4)
-    kept = [f"q{n}" for n in sample_rows(10, 4, "exam")]
-    assert list(found.queries) == list(found.relevant) == kept
-    needed = {f"d{name[1:]}" for name in kept}
-    others = [f"d{n}" for n in range(40) if f"d{n}" not in needed]
-    chosen = sorted(others, key=lambda name: even_place("exam", name))[:4]
-    assert set(found.corpus) == needed | set(chosen)
-    assert list(found.corpus) == sorted(found.corpus, key=lambda name: int(name[1:]))
-    assert len(half(tmp_path, "retrieval").corpus) == 40
-
-
 def test_titles_are_of_documents_alone_and_media_come_before_text(tmp_path: Path) -> None:
     from emberge import Media, split_parts
 
@@ -277,20 +256,11 @@ def test_titles_are_of_documents_alone_and_media_come_before_text(tmp_path: Path
     assert found.corpus == {"d": "t b"}
 
 
-def test_bytes_of_a_set_are_kept_and_a_bad_medium_has_its_line(tmp_path: Path) -> None:
+def test_a_bad_medium_of_a_set_has_its_line(tmp_path: Path) -> None:
     rows = [{"_id": "q", "text": "a"}, {"_id": "r", "image": "none.png"}]
     retrieval(tmp_path, rows, [{"_id": "d", "text": "b"}], {"qrels.tsv": "q\td\t1\n"})
     with pytest.raises(DataError, match=r"queries\.jsonl:2: .*none\.png"):
         half(tmp_path, "retrieval")
-    sound = {"array": [0.5, 0.25], "sampling_rate": 1000}
-    retrieval(
-        tmp_path / "a",
-        [{"_id": "q", "text": "a"}],
-        [{"_id": "d", "audio": sound}],
-        {"qrels.tsv": "q\td\t1\n"},
-    )
-    load_eval_set(one_set(tmp_path / "a", "retrieval"), readers=READERS, store=tmp_path / "store")
-    assert len(list((tmp_path / "store").iterdir())) == 1
 
 
 def pairs(count: int) -> list[dict[str, Any]]:
@@ -301,14 +271,9 @@ def pairs(count: int) -> list[dict[str, Any]]:
 
 
 def test_pairs_have_scores_on_the_scale_of_the_set(tmp_path: Path) -> None:
-    rows_file(tmp_path / "test.jsonl", *pairs(10))
-    found = half(tmp_path, "sts", limit=4)
-    kept = list(sample_rows(10, 4, "exam"))
-    assert found == PairData(
-        [f"a{n}" for n in kept],
-        [f"b{n}" for n in kept],
-        [n / 10 for n in kept],
-    )
+    rows_file(tmp_path / "test.jsonl", *pairs(3))
+    found = half(tmp_path, "sts")
+    assert found == PairData(["a0", "a1", "a2"], ["b0", "b1", "b2"], [0.0, 0.1, 0.2])
     rows_file(tmp_path / "test.jsonl", {"query": "a", "pos": ["b"], "pos_scores": [4]})
     one = one_set(tmp_path, "sts", score_range=(0, 5))
     found = load_eval_set(one, readers=READERS)
@@ -344,15 +309,15 @@ def test_a_classifier_has_texts_to_fit_and_to_test(tmp_path: Path) -> None:
     assert half(tmp_path, "clustering") == ClusteringData(
         [f"test {n}" for n in range(4)], ["x", "y"] * 2
     )
-    assert len(half(tmp_path, "clustering", limit=2).texts) == 2
 
 
 def test_a_row_has_both_sides_or_a_label(tmp_path: Path) -> None:
     rows = [{"query": f"q{n}", "pos": [f"p{n}"], "neg": [f"n{n}", "m"]} for n in range(5)]
     rows_file(tmp_path / "test.jsonl", *rows)
-    kept = list(sample_rows(5, 2, "exam"))
-    assert half(tmp_path, "reranking", limit=2) == RerankingData(
-        [f"q{n}" for n in kept], [(f"p{n}",) for n in kept], [(f"n{n}", "m") for n in kept]
+    assert half(tmp_path, "reranking") == RerankingData(
+        [f"q{n}" for n in range(5)],
+        [(f"p{n}",) for n in range(5)],
+        [(f"n{n}", "m") for n in range(5)],
     )
     rows_file(tmp_path / "test.jsonl", rows[0], {"query": "q", "pos": ["p"]})
     with pytest.raises(DataError, match=r"test\.jsonl:2: a row to rerank needs negatives"):
@@ -428,56 +393,3 @@ def test_sets_to_come_are_announced_and_those_there_looked_at(listed: Path) -> N
     found, faults = check_eval_sets(context, source)
     assert [one.name for one in found] == ["a"]
     assert "a: there is no such folder" in faults[0]
-
-
-QUERIES = {"q1": "Who rules?", 2: "Who serves?"}
-
-
-CORPUS = {"d1": "The king", "d2": {"title": "Court", "text": "The page"}, "d3": "A tree"}
-
-
-RELEVANT = {"q1": {"d1", "d3"}, "2": ["d2"]}
-
-
-def load(folder: Path) -> Any:
-    (eval_set,) = pick_eval_sets(folder, readers=READERS)
-    return load_eval_set(eval_set, readers=READERS)
-
-
-def test_dicts_and_grades_are_read_again_as_they_were(tmp_path: Path) -> None:
-    folder = write_python_set(QUERIES, CORPUS, RELEVANT, tmp_path)
-    assert load(folder) == RetrievalData(
-        corpus={"d1": "The king", "d2": "Court The page", "d3": "A tree"},
-        queries={"q1": "Who rules?", "2": "Who serves?"},
-        relevant={"q1": {"d1": 1, "d3": 1}, "2": {"d2": 1}},
-    )
-    relevant = {"q1": {"d1": 2, "d2": np.int64(1), "d3": 0}, 2: {"d2": 1}}
-    folder = write_python_set(QUERIES, CORPUS, relevant, tmp_path)
-    assert load(folder).relevant == {"q1": {"d1": 2, "d2": 1, "d3": 0}, "2": {"d2": 1}}
-
-
-def test_the_folder_is_named_by_the_content(tmp_path: Path) -> None:
-    first = write_python_set(QUERIES, CORPUS, RELEVANT, tmp_path)
-    again = write_python_set(QUERIES, CORPUS, {"q1": {"d3", "d1"}, 2: ("d2",)}, tmp_path)
-    other = write_python_set(QUERIES, {**CORPUS, "d3": "A bush"}, RELEVANT, tmp_path)
-    assert first == again != other
-    assert first.parent == other.parent == tmp_path
-    assert len(list(tmp_path.iterdir())) == 2
-
-
-@pytest.mark.parametrize(
-    ("changes", "fault"),
-    [
-        ({"relevant": {**RELEVANT, "q9": {"d1"}}}, "there is no query 'q9'"),
-        ({"relevant": {**RELEVANT, "q1": "d1"}}, "relevant: 'q1' needs a set or list of ids"),
-        ({"relevant": {**RELEVANT, "q1": {"d1": 0.5}}}, "expected query, document and a whole"),
-        ({"queries": {2: "Q", "2": "R"}}, "the id '2' was given before"),
-        ({"corpus": {**CORPUS, "d1": None}}, "the row needs a text"),
-    ],
-)
-def test_what_cannot_be_scored_is_named(
-    tmp_path: Path, changes: dict[str, Any], fault: str
-) -> None:
-    given = {"queries": QUERIES, "corpus": CORPUS, "relevant": RELEVANT, **changes}
-    with pytest.raises(DataError, match=fault):
-        load(write_python_set(**given, folder=tmp_path))

@@ -7,9 +7,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from emberge.data.catalogue import load_catalogue
-from emberge.data.entry import DataEntry
-from emberge.errors import DataError
+from emberge import DataEntry, DataError
+from emberge.data import load_catalogue
 
 
 def one_by_one(entries: Sequence[DataEntry]) -> dict[str, DataEntry]:

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts import MEDIA_KINDS, BadRow, Reader, plain_text
-from emberge.data.data_sources import find_reader
-from emberge.data.file_summary import format_path
-from emberge.data.rows.columns import small_headings
-from emberge.data.rows.media_values import MediaValues
-from emberge.errors import DataError
+from emberge import BadRow, DataError, Reader
+from emberge.contracts import MEDIA_KINDS, plain_text
+from emberge.data import MediaValues, find_reader, small_headings
+from emberge.wording import format_path
 
 _IDS = ("_id", "id", "document_id", "doc_id")
 _TEXTS = ("text", "document", "passage", "content", "contents", "body")

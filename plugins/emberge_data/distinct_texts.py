@@ -1,27 +1,17 @@
-"""Texts of datasets: all of them as a stream, and the distinct ones on disk, longer than memory."""
+"""Distinct texts on disk, more than memory has room for."""
 
 from __future__ import annotations
 
 import mmap
 import tempfile
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import overload
 
 import numpy as np
-from numpy.typing import NDArray
-
-from emberge.contracts import Dataset
 from emberge.hashes import text_keys
-
-
-def list_texts(datasets: Iterable[Dataset]) -> Iterator[str]:
-    """Yield every text of datasets in the order of rows: anchor, positives, negatives."""
-    for dataset in datasets:
-        for row in range(len(dataset)):
-            example = dataset[row]
-            yield from (example.anchor, *example.positives, *example.negatives)
+from numpy.typing import NDArray
 
 
 class DistinctTexts(Sequence[str]):

@@ -7,16 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge import Columns, DataError, DataRef, EvalSource, RetrievalData
-from emberge.data import (
+from emberge import Columns, DataError, DataRef
+from emberge.data import load_datasets
+from emberge_data import (
+    Delimited,
+    EvalSource,
+    JsonLines,
+    RetrievalData,
     check_eval_sets,
     eval_texts,
     lacking_half,
-    load_datasets,
     load_eval_set,
     pick_eval_sets,
 )
-from emberge_data import Delimited, JsonLines
 
 from tests.support.glance import Glance
 
@@ -38,9 +41,9 @@ def source(path: Path, **options: Any) -> EvalSource:
     return EvalSource(path=DataRef(str(path)), **options)
 
 
-def load(path: Path, split: Any = "test", limit: int | None = None, **options: Any) -> Any:
+def load(path: Path, split: Any = "test", **options: Any) -> Any:
     (eval_set,) = pick_eval_sets(source(path, **options), readers=READERS, split=split)
-    return load_eval_set(eval_set, readers=READERS, split=split, limit=limit)
+    return load_eval_set(eval_set, readers=READERS, split=split)
 
 
 def look() -> Any:
@@ -95,18 +98,6 @@ def test_columns_may_be_named_and_rows_have_no_halves(tmp_path: Path) -> None:
     assert load(path, "dev") == load(path, "test")
     path.unlink()
     assert str(path) in str(lacking_half(eval_set, "test", READERS))
-
-
-def test_a_limit_keeps_a_sample_of_queries_with_their_documents(tmp_path: Path) -> None:
-    rows = [{"query": f"Q{n}", "pos": f"D{n}"} for n in range(30)]
-    path = write_rows(tmp_path / "a.jsonl", *rows)
-    data, more_data = load(path, limit=3), load(path, limit=6)
-    assert len(data.queries) == 3
-    assert len(data.corpus) == 6
-    assert data.queries.items() <= more_data.queries.items()
-    for query, text in data.queries.items():
-        (document,) = data.relevant[query]
-        assert data.corpus[document] == text.replace("Q", "D")
 
 
 def test_further_documents_are_searched_once_each(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import yaml
-
-from emberge.contracts import Example, Media, has_media, split_parts
-from emberge.data.dataset_store import StoredDataset
+from emberge import Example, Media, split_parts
+from emberge.contracts import has_media
+from emberge.data import StoredDataset
 from emberge.files import write_text
 
 FILE = "datasets.yaml"

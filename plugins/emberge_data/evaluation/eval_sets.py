@@ -1,0 +1,269 @@
+"""The texts of evaluation sets, read from the folder of a set or from rows in the format of training."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from emberge import (
+    Columns,
+    DataEntry,
+    DataError,
+    EvalSet,
+    Example,
+    Reader,
+    TaskKind,
+    even_place,
+)
+from emberge.data import MediaValues, read_examples
+from emberge.media import MediaFolder
+from emberge.wording import format_path, join_some
+
+from emberge_data.evaluation.eval_data import (
+    ClassificationData,
+    ClusteringData,
+    EvalData,
+    PairData,
+    RerankingData,
+)
+from emberge_data.evaluation.retrieval_sets import (
+    SearchedDocuments,
+    SetFaults,
+    find_judgement_file,
+    join_rows,
+    read_beir,
+    read_placed_rows,
+    read_searched_documents,
+)
+
+LabelledText = tuple[str, str]
+
+
+def load_eval_set(
+    eval_set: EvalSet,
+    *,
+    readers: Sequence[Reader],
+    split: str = "test",
+) -> EvalData:
+    """Read one half (`test` or `dev`) of an evaluation set; a set of rows has no halves.
+
+    Images and clips are references within the texts; their bytes are kept until the process ends.
+
+    Raises:
+        DataError: if a file is missing, a row cannot be used, no document is relevant to a query, or ids,
+            grades or rows contradict each other; has a line with `file:line` for each fault.
+    """
+    _require_folder(eval_set)
+    return _LOADERS[eval_set.task](_HalfReader(eval_set, readers, split))
+
+
+def list_set_faults(eval_set: EvalSet, split: str, readers: Sequence[Reader]) -> list[str]:
+    """Read one half of an evaluation set, and return all that cannot be used, each with `file:line`."""
+    half = _HalfReader(eval_set, readers, split)
+    with half.faults.collect():
+        _LOADERS[eval_set.task](half)
+    try:
+        half.faults.require_none()
+    except DataError as error:
+        return str(error).splitlines()
+    return []
+
+
+def lacking_half(eval_set: EvalSet, split: str, readers: Sequence[Reader]) -> str | None:
+    """Return why a half (`test` or `dev`) of a set cannot be read, without reading it; None if it can."""
+    stems = {"retrieval": ["corpus", "queries"], "classification": ["train", split]}
+    try:
+        _require_folder(eval_set)
+        for stem in stems.get(eval_set.task, [split]):
+            _find_half_file(eval_set, stem, readers)
+        if eval_set.rows is None and eval_set.task == "retrieval":
+            find_judgement_file(eval_set, split)
+    except DataError as error:
+        return str(error)
+    return None
+
+
+def _describe_place(eval_set: EvalSet) -> str:
+    where = f"{eval_set.where}: " if eval_set.where else ""
+    return f"{where}{format_path(eval_set.folder)}"
+
+
+def _require_folder(eval_set: EvalSet) -> None:
+    if not eval_set.folder.is_dir():
+        raise DataError(f"{_describe_place(eval_set)}: there is no such folder")
+
+
+def _find_half_file(eval_set: EvalSet, stem: str, readers: Sequence[Reader]) -> Path:
+    """Return the file in a set's folder whose name is `stem` and a suffix of a known format.
+
+    In a set of rows, that of "train" is the file to fit a classifier on, and any other is the rows' file.
+
+    Raises:
+        DataError: if there is none; the message has the files of the folder.
+    """
+    if eval_set.rows is not None:
+        fitted = eval_set.rows.fitted if stem == "train" else None
+        path = fitted or eval_set.rows.path
+        if not path.is_file():
+            raise DataError(f"{format_path(path)}: there is no such file of rows")
+        return path
+    suffixes = (suffix for reader in readers for suffix in reader.suffixes)
+    files = (eval_set.folder / f"{stem}{suffix}" for suffix in suffixes)
+    if (file := next(filter(Path.is_file, files), None)) is not None:
+        return file
+    listed_files = join_some(sorted(path.name for path in eval_set.folder.iterdir()), 10)
+    raise DataError(
+        f"{_describe_place(eval_set)} has no {stem} file for a set of kind {eval_set.task}; it has "
+        f"{listed_files or 'nothing'}"
+    )
+
+
+class _HalfReader:
+    """One half of a set, while it is read."""
+
+    def __init__(self, eval_set: EvalSet, readers: Sequence[Reader], split: str) -> None:
+        self.eval_set, self.readers, self.split = eval_set, readers, split
+        self.faults = SetFaults()
+        self.media = MediaValues(MediaFolder(beside=eval_set.folder))
+
+    def file(self, stem: str) -> Path:
+        """Return the file of the half, or of the rows to fit a classifier on."""
+        return _find_half_file(self.eval_set, stem, self.readers)
+
+    def plain(self, stem: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Return an iterator over `file:line` and each row of a file."""
+        return read_placed_rows(self.file(stem), self.readers, self.faults)
+
+    def examples(self, stem: str, task: TaskKind) -> list[tuple[str, Example]]:
+        """Read rows in the format of training files, each after its `file:line`, with the same checks."""
+        path, rows = self.file(stem), self.eval_set.rows
+        columns = Columns() if rows is None else rows.columns
+        entry = DataEntry(columns=columns, task=task, score_range=self.eval_set.score_range)
+        return [
+            (f"{format_path(path)}:{number}", example)
+            for number, example in read_examples(path, entry, self.readers, self.media)
+        ]
+
+    def labelled_texts(self, stem: str) -> list[LabelledText]:
+        """Read the (text, label) pairs of a file; none if it has faults."""
+        examples: list[tuple[str, Example]] = []
+        with self.faults.collect():
+            examples = self.examples(stem, "classification")
+            if examples[0][1].label is None:
+                raise DataError(
+                    f"{format_path(self.file(stem))}: the rows need the columns text and label"
+                )
+        return [(example.anchor, str(example.label)) for _, example in examples]
+
+
+def _load_pairs(half: _HalfReader) -> PairData:
+    rows = half.examples(half.split, half.eval_set.task)
+    for where, row in rows:
+        if len(row.positives) != 1 or row.positive_scores is None:
+            half.faults.add(f"{where}: a pair needs one other text and one score")
+    half.faults.require_none()
+    return PairData(
+        [row.anchor for _, row in rows],
+        [row.positives[0] for _, row in rows],
+        [(row.positive_scores or (0.0,))[0] for _, row in rows],
+    )
+
+
+def _load_classification(half: _HalfReader) -> ClassificationData:
+    rows = half.eval_set.rows
+    if rows is None or rows.fitted is not None:
+        fitted, scored = half.labelled_texts("train"), half.labelled_texts(half.split)
+        half.faults.require_none()
+    else:
+        labelled = half.labelled_texts(half.split)
+        half.faults.require_none()
+        fitted, scored = _halve_labels([*dict.fromkeys(labelled)], half)
+    labels = {label for _, label in fitted}
+    place = format_path(half.file("train"))
+    if len(labels) == 1:
+        half.faults.add(f"{place}: all rows have one label; a classifier needs texts of another")
+    if unfitted := dict.fromkeys(f"'{label}'" for _, label in scored if label not in labels):
+        half.faults.add(
+            f"{format_path(half.file(half.split))}: no text of {place} has the label "
+            f"{join_some(unfitted)}, so that no classifier can give it; correct it, or add texts"
+        )
+    half.faults.require_none()
+    return ClassificationData(*_transpose(fitted), *_transpose(scored))
+
+
+def _transpose(pairs: Sequence[LabelledText]) -> tuple[list[str], list[str]]:
+    return [text for text, _ in pairs], [label for _, label in pairs]
+
+
+def _halve_labels(
+    pairs: Sequence[LabelledText], half: _HalfReader
+) -> tuple[list[LabelledText], list[LabelledText]]:
+    """Divide (text, label) pairs into two parts with half of each label, by hashes of the texts.
+
+    Raises:
+        DataError: if a label has only one text.
+    """
+    counts = Counter(label for _, label in pairs)
+    if single := [f"'{label}'" for label, count in counts.items() if count < 2]:
+        raise DataError(
+            f"{format_path(half.file(half.split))}: there is only one text of label {join_some(single)}, "
+            "and a classifier needs one to be fitted on and one to be scored on; remove it, or add texts"
+        )
+    by_label: dict[str, list[LabelledText]] = {}
+    for pair in sorted(pairs, key=lambda pair: even_place(half.eval_set.name, *pair)):
+        by_label.setdefault(pair[1], []).append(pair)
+    fitted = [pair for group in by_label.values() for pair in group[: len(group) // 2]]
+    return fitted, [pair for group in by_label.values() for pair in group[len(group) // 2 :]]
+
+
+def _load_clustering(half: _HalfReader) -> ClusteringData:
+    pairs = half.labelled_texts(half.split)
+    half.faults.require_none()
+    return ClusteringData(*_transpose(pairs))
+
+
+def _load_reranking(half: _HalfReader) -> RerankingData:
+    rows = half.examples(half.split, "reranking")
+    for where, row in rows:
+        if not row.negatives:
+            half.faults.add(f"{where}: a row to rerank needs negatives; add them or remove the row")
+    half.faults.require_none()
+    return RerankingData(
+        [row.anchor for _, row in rows],
+        [row.positives for _, row in rows],
+        [row.negatives for _, row in rows],
+    )
+
+
+def _load_retrieval(half: _HalfReader) -> EvalData:
+    eval_set, readers, faults = half.eval_set, half.readers, half.faults
+    if (source := eval_set.rows) is None:
+        return read_beir(
+            eval_set,
+            corpus=half.plain("corpus"),
+            queries=half.plain("queries"),
+            media=half.media,
+            split=half.split,
+            faults=faults,
+        )
+    documents, rows = SearchedDocuments(""), list[tuple[str, Example]]()
+    with faults.collect():
+        if source.documents is not None:
+            documents = read_searched_documents(source.documents, readers, half.media, faults)
+    with faults.collect():
+        rows = half.examples(half.split, "retrieval")
+    if not rows or faults.hidden:  # else unknown ids are told too
+        faults.require_none()
+    return join_rows(rows, documents, faults)
+
+
+_LOADERS: Mapping[str, Callable[[_HalfReader], EvalData]] = {
+    "retrieval": _load_retrieval,
+    "reranking": _load_reranking,
+    "classification": _load_classification,
+    "clustering": _load_clustering,
+    "sts": _load_pairs,
+    "pair_classification": _load_pairs,
+}

@@ -1,0 +1,312 @@
+"""Retrieval sets in memory, from files in BEIR's layout or from rows in the format of training sets.
+
+In rows, queries are the distinct anchors, the positives are relevant, and all texts are searched. Further
+documents are rows with text, id and title, or lines of a `.txt` file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+from emberge import BadRow, DataError, EvalSet, Example, Reader
+from emberge.contracts import Split, plain_text
+from emberge.data import MediaValues, RowFaults, find_reader, small_headings
+from emberge.wording import format_path
+
+from emberge_data.document_rows import parse_document
+from emberge_data.evaluation.eval_data import RetrievalData
+from emberge_data.json_lines import read_text_lines
+
+_GRADE = re.compile(r"\s*(-?[0-9]{1,9})(?:\.0*)?\s*")
+_PLACED = re.compile(r"(.+?)(?::(\d+))?: (.*)", re.DOTALL)
+Judgement = tuple[str, tuple[str, str, int]]
+PlacedRows = Iterable[tuple[str, Mapping[str, Any]]]
+
+
+class SetFaults:
+    """Messages with `file:line`, one for each fault of a file's rows; the first twenty of a file are shown.
+
+    `hidden` is True if a row could not be read, so that not every id is known.
+    """
+
+    def __init__(self) -> None:
+        self._faults_by_file: dict[str, RowFaults] = {}
+        self.hidden = False
+
+    def add(self, message: str, *, hides: bool = False) -> None:
+        """Add a fault, which `hides` the id of a row."""
+        match = _PLACED.fullmatch(message)
+        file, line, text = match.groups() if match else ("", None, message)
+        self._faults_by_file.setdefault(file, RowFaults()).add(int(line or 0), text)
+        self.hidden |= hides
+
+    @contextmanager
+    def collect(self) -> Iterator[None]:
+        """Add the faults that a DataError of the block names, and go on."""
+        try:
+            yield
+        except DataError as error:
+            for message in str(error).splitlines():
+                self.add(message)
+
+    def require_none(self) -> None:
+        """Raise the faults that were added, and forget them.
+
+        Raises:
+            DataError: if there is one; has a line for each, and a count of those that are not shown.
+        """
+        faults_by_file, self._faults_by_file = self._faults_by_file, {}
+        problems = (p for file, faults in faults_by_file.items() for p in faults.problems(file))
+        if text := "\n".join(map(str, problems)):
+            raise DataError(text)
+
+
+def read_placed_rows(
+    file: Path, readers: Sequence[Reader], faults: SetFaults
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield `file:line` and each row of a file; rows that cannot be read are faults."""
+    for line, row in find_reader(file, readers).rows(file):
+        where = f"{format_path(file)}:{line}"
+        if isinstance(row, BadRow):
+            faults.add(f"{where}: {row.message}", hides=True)
+            continue
+        yield where, small_headings(row)
+
+
+# ── files in BEIR's layout ──────────────────────────────────────────────────────────────────────
+
+
+def read_beir(
+    eval_set: EvalSet,
+    *,
+    corpus: PlacedRows,
+    queries: PlacedRows,
+    split: str,
+    media: MediaValues,
+    faults: SetFaults,
+) -> RetrievalData:
+    """Join documents, the queries with a judgement in this half, and the judgements.
+
+    Raises:
+        DataError: if a row has no id or text, an id occurs twice, a judgement names an unknown id, or a query
+            has no relevant document.
+    """
+    judgements = _read_judgements(eval_set, split, faults)
+    texts = _read_texts(queries, media, faults, titled=False)
+    documents = _read_texts(corpus, media, faults, titled=True)
+    grades: dict[str, dict[str, int]] = {}
+    for where, (query, document, grade) in judgements:
+        if query not in texts and not faults.hidden:
+            faults.add(
+                f"{where}: there is no query '{query}'; remove the judgement, or add the query"
+            )
+        if document not in documents and not faults.hidden:
+            faults.add(
+                f"{where}: there is no document '{document}'; remove the judgement, or add the document"
+            )
+        if grades.setdefault(query, {}).setdefault(document, grade) != grade:
+            faults.add(
+                f"{where}: '{document}' was given another grade for '{query}' before; keep one of "
+                "the lines"
+            )
+    faults.require_none()
+    return RetrievalData(documents, {name: texts[name] for name in grades}, grades)
+
+
+def find_judgement_file(eval_set: EvalSet, split: str) -> Path:
+    """Return the file with the judgements of one half.
+
+    Raises:
+        DataError: if there is none.
+    """
+    file_name = "qrels.tsv" if split == "test" else f"qrels_{split}.tsv"
+    for path in (eval_set.folder / file_name, eval_set.folder / "qrels" / f"{split}.tsv"):
+        if path.is_file():
+            return path
+    where = f"{eval_set.where}: " if eval_set.where else ""
+    raise DataError(
+        f"{where}{format_path(eval_set.folder)} has no {file_name} with the judgements of its {split} half"
+    )
+
+
+def _read_judgements(eval_set: EvalSet, split: str, faults: SetFaults) -> list[Judgement]:
+    """Return the judgements of one half: `file:line`, (query, document, grade).
+
+    Faults are lines that cannot be read, and queries of the test or dev half without a grade above 0, so that
+    each model's score would be 0.
+
+    Raises:
+        DataError: if there is no file with them, or no judgement in it.
+    """
+    path = find_judgement_file(eval_set, split)
+    judgements = []
+    for line, text in read_text_lines(path):
+        cells = text.split("\t")
+        grade = _GRADE.fullmatch(cells[-1])
+        if not text.strip() or (line == 1 and not re.search(r"\d", cells[-1])):
+            continue
+        where = f"{format_path(path)}:{line}"
+        if len(cells) != 3 or grade is None:
+            faults.add(f"{where}: expected query, document and a whole number between tabs")
+            continue
+        judgements.append((where, (cells[0], cells[1], int(grade[1]))))
+    if not judgements:
+        faults.require_none()
+        raise DataError(f"{format_path(path)}: there are no judgements")
+    if split in get_args(Split):
+        seen = {query for _, (query, _, grade) in judgements if grade > 0}
+        for where, (query, _, _) in judgements:
+            if query not in seen:
+                seen.add(query)
+                faults.add(
+                    f"{where}: no document has a grade above 0 for the query '{query}', so that nothing "
+                    "could be right; remove its lines, or correct them"
+                )
+    return judgements
+
+
+def _read_texts(
+    rows: PlacedRows, media: MediaValues, faults: SetFaults, *, titled: bool
+) -> dict[str, str]:
+    """Return texts by id."""
+    texts: dict[str, str] = {}
+    for where, row in rows:
+        name = row.get("_id")
+        if isinstance(name, bool) or not isinstance(name, str | int):
+            faults.add(
+                f"{where}: expected _id and text (columns: {', '.join(row)}); an _id is text or a "
+                "whole number",
+                hides=True,
+            )
+            continue
+        if str(name) in texts:
+            faults.add(f"{where}: the id '{name}' was given before; ids are unique")
+        texts.setdefault(str(name), "")
+        with faults.collect():
+            columns = row if titled else {key: row[key] for key in row if key != "title"}
+            texts[str(name)] = parse_document(where, columns, media).join()
+    return texts
+
+
+# ── rows in the format of training sets ─────────────────────────────────────────────────────────
+
+
+@dataclass
+class SearchedDocuments:
+    """Distinct documents in order. `number_by_id` and `number_by_text` find the place of one in `texts`.
+
+    A document is found by its text with its title in front, as it is searched, and also without the title.
+    """
+
+    file: str
+    texts: list[str] = field(default_factory=list)
+    number_by_id: dict[str, int] = field(default_factory=dict)
+    number_by_text: dict[str, int] = field(default_factory=dict)
+
+    def add(self, text: str, title: str = "", name: str | None = None) -> int:
+        """Add a document, unless there is one with this text, and return its number."""
+        whole_text = f"{title} {text}".strip()
+        number = self.number_by_text.get(whole_text)
+        if number is None:
+            number = len(self.texts)
+            self.texts.append(whole_text)
+            self.number_by_text[whole_text] = number
+        self.number_by_text.setdefault(text.strip(), number)
+        if name is not None:
+            self.number_by_id[name] = number
+        return number
+
+    def find(self, text: str, by_id: bool, where: str) -> int:
+        """Return the number of the document with this text or id; a new text is added.
+
+        Raises:
+            DataError: if there is no document with this id.
+        """
+        if not by_id:
+            number = self.number_by_text.get(text.strip())
+            return self.add(text) if number is None else number
+        if text not in self.number_by_id:
+            raise DataError(
+                f"{where}: there is no document '{text}' in {self.file}, and the first row "
+                "names its document by an id; correct the id, or add the document"
+            )
+        return self.number_by_id[text]
+
+
+def read_searched_documents(
+    path: Path, readers: Sequence[Reader], media: MediaValues, faults: SetFaults
+) -> SearchedDocuments:
+    """Read the documents of a file.
+
+    Faults are documents without a text, and ids that occur twice.
+
+    Raises:
+        DataError: if there is no such file, or no document in it.
+    """
+    documents = SearchedDocuments(format_path(path))
+    if path.name.lower().endswith(".txt"):
+        for _, line in read_text_lines(path):
+            if line.strip():
+                documents.add(plain_text(line))
+    else:
+        for where, row in read_placed_rows(path, readers, faults):
+            with faults.collect():
+                _add_row(documents, where, row, media)
+    if not documents.texts:
+        faults.require_none()
+        raise DataError(f"{documents.file}: there are no documents; give a file with texts")
+    return documents
+
+
+def _add_row(
+    documents: SearchedDocuments, where: str, row: Mapping[str, Any], media: MediaValues
+) -> None:
+    document = parse_document(where, row, media)
+    document.join()  # which refuses an empty one
+    if document.name in documents.number_by_id:
+        raise DataError(
+            f"{where}: the id '{document.name}' was given before; ids are unique, so rename or remove "
+            "one document"
+        )
+    documents.add(document.text, document.title, document.name)
+
+
+def join_rows(
+    rows: Iterable[tuple[str, Example]],
+    documents: SearchedDocuments,
+    faults: SetFaults,
+) -> RetrievalData:
+    """Return the retrieval set of rows, each after its `file:line`, and of further documents.
+
+    If the first positive is the id of a document, positives and negatives are ids.
+
+    Raises:
+        DataError: if there is no document of an id; has a line for each fault.
+    """
+    queries: dict[str, dict[int, int]] = {}
+    by_id: bool | None = None
+    for where, row in rows:
+        if by_id is None:
+            by_id = row.positives[0] in documents.number_by_id
+        judged = queries.setdefault(row.anchor, {})
+        for text in row.positives:
+            with faults.collect():
+                judged[documents.find(text, by_id, where)] = 1
+        for text in row.negatives:
+            with faults.collect():
+                documents.find(text, by_id, where)
+    faults.require_none()
+    relevant = {
+        f"q{number}": {f"d{document}": grade for document, grade in judged.items()}
+        for number, judged in enumerate(queries.values())
+    }
+    return RetrievalData(
+        {f"d{number}": text for number, text in enumerate(documents.texts)},
+        {f"q{number}": anchor for number, anchor in enumerate(queries)},
+        relevant,
+    )
