@@ -185,7 +185,7 @@ def _read_eval_set(folder: Path, fields: Fields) -> EvalSet:
 
 def _build_set(owner: type[_Set], fields: Fields, path_names: Sequence[str], folder: Path) -> _Set:
     """Build a set, without its path, from the facts that are options of `owner`."""
-    options = set(options_of(owner)) - _NOT_IN_SETS
+    options: set[str] = set(options_of(owner)) - _NOT_IN_SETS
     _refuse_unknown(fields, {*options, *path_names, *FREE})
     stated = {
         name: _read_number_as_text(name, node)
