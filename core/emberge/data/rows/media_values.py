@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,11 +81,7 @@ class MediaValues:
             raise DataError(f"'{column}' has {type(value).__name__} as a part; {_FORMS}")
         fields = _drop_empty(value)
         if "parts" in fields:
-            listed_parts = fields["parts"]
-            if len(fields) > 1 or not isinstance(listed_parts, list | tuple) or not listed_parts:
-                raise DataError(f"'{column}' needs a list under parts, and nothing else; {_FORMS}")
-            if any(isinstance(item, Mapping) and "parts" in item for item in listed_parts):
-                raise DataError(f"'{column}' has parts within parts; write them as one list")
+            listed_parts = _require_list(fields, column)
             return [part for item in listed_parts for part in self._read_parts(item, column)]
         if "bytes" in fields or set(fields) == {"path"}:
             return [self._read_stored(fields, column)]
@@ -143,6 +139,15 @@ class MediaValues:
         if self._thorough:
             return MediaProperties(size=decode_image(content, media.path).size)
         return MediaProperties(size=upright_size(open_image(content, media.path)))
+
+
+def _require_list(fields: Mapping[str, Any], column: str) -> Sequence[Any]:
+    listed_parts = fields["parts"]
+    if len(fields) > 1 or not isinstance(listed_parts, list | tuple) or not listed_parts:
+        raise DataError(f"'{column}' needs a list under parts, and nothing else; {_FORMS}")
+    if any(isinstance(item, Mapping) and "parts" in item for item in listed_parts):
+        raise DataError(f"'{column}' has parts within parts; write them as one list")
+    return listed_parts
 
 
 def _drop_empty(value: Mapping[str, Any]) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class RowParser:
         return find_layout(tuple(self._add_fields(row)), self.columns, self.task)
 
     def _add_fields(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the row with fields of nested columns (`texts.0`) and columns joined by `+`, by these names."""
+        """Return the row with values for names of nested columns (`texts.0`) and of columns joined by `+`."""
         fields: dict[str, Any] = {}
         for name in self._fields:
             parts = [_read_column(row, part) for part in name.split("+")]
