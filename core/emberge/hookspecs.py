@@ -2,25 +2,24 @@
 
 An implementation is a function in the plugin's module that is marked `@hookimpl`. It takes only the arguments
 that it needs, by name. `register_*` hooks return types by name. A type may be given by its place,
-`"my_package.trim:Trim"`, and is then imported when a recipe names it. The hooks under "events" announce what
-a run does.
+`"my_package.trim:Trim"`, and is then imported when a recipe names it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import pluggy
 
 if TYPE_CHECKING:
     from emberge.architectures import Architecture
     from emberge.contracts import (
-        Artifact,
         Backbone,
         ChainSpec,
         Evaluator,
+        Event,
         Launcher,
         Loss,
         MergeStrategy,
@@ -130,49 +129,5 @@ def read_recipe(text: str, path: Path | None) -> str | TranslatedRecipe | None:
 
 
 @hookspec
-def run_started(out: Path, recipe: Path | None, steps: list[str], quiet: bool) -> None:
-    """Announce that a run into `out` begins; `steps` are the ids in the order in which they will run.
-
-    Every event names its `out`, as one process may have several runs. `quiet` asks reporters to print
-    nothing.
-    """
-
-
-@hookspec
-def step_started(out: Path, step: str, kind: str) -> None:
-    """Announce that a step begins or continues."""
-
-
-@hookspec
-def step_progressed(out: Path, step: str, done: float, total: float, unit: str, note: str) -> None:
-    """Announce that a step did `done` of `total` units, at most five times a second."""
-
-
-@hookspec
-def step_skipped(out: Path, step: str, folder: Path) -> None:
-    """Announce that a step was finished before and is not run."""
-
-
-@hookspec
-def step_failed(out: Path, step: str, error: BaseException) -> None:
-    """Announce that a step ended with an error."""
-
-
-@hookspec
-def step_finished(out: Path, step: str, folder: Path, artifact: Artifact, seconds: float) -> None:
-    """Announce that a step is finished and its result is in `folder`."""
-
-
-@hookspec
-def step_warned(out: Path, step: str, message: str) -> None:
-    """Announce a warning of a step for the user."""
-
-
-@hookspec
-def metric_logged(out: Path, step: str, name: str, value: float, at: int | None) -> None:
-    """Announce that a number was logged, such as a loss `at` an optimizer step."""
-
-
-@hookspec
-def run_finished(out: Path, error: BaseException | None, details: Mapping[str, Any]) -> None:
-    """Announce that a run ended, well or with an error."""
+def hear_event(event: Event) -> None:
+    """Hear what happens in a run: `StepStarted`, `MetricLogged`, `StepFinished` and the other events."""

@@ -40,12 +40,11 @@ def describe_failed_import(source: PluginSource, error: BaseException) -> str:
 def describe_hook_error(source: PluginSource, error: pluggy.PluginValidationError) -> str:
     """Describe a misspelt hook, or another mismatch between a plugin and its hooks."""
     hooks = [name for name in vars(hookspecs) if hasattr(getattr(hookspecs, name), "emberge_spec")]
-    text = str(error).replace("\n", " ")
-    for name in [
-        n for n in dir(error.plugin) if hasattr(getattr(error.plugin, n, None), "emberge_impl")
-    ]:
-        if name not in hooks:
+    for name in dir(error.plugin):
+        is_hook = hasattr(getattr(error.plugin, name, None), "emberge_impl")
+        if is_hook and name not in hooks:
             return f"plugin '{source.name}' has an unknown hook '{name}'{suggest(name, hooks)}"
+    text = str(error).replace("\n", " ")
     return f"plugin '{source.name}' does not fit its hooks: {text}"
 
 
@@ -64,44 +63,33 @@ def refuse_unmarked(module: object, source: PluginSource) -> None:
 def require_contract(
     source: PluginSource, kind: str, name: str, type_: Any, contracts: tuple[type, ...]
 ) -> None:
-    """Refuse a component that does not follow its contract.
+    """Refuse a component that does not follow its contract; of a place, only its form is checked.
 
     Raises:
-        PluginError: if the name is bad, the type follows none of the contracts, the dataclass is not frozen,
-            or the docstring is missing.
+        PluginError: if the name or place is bad, the type follows none of the contracts, the dataclass is not
+            frozen, or the docstring is missing.
     """
-    label = _require_name(source, kind, name)
-    if isinstance(type_, ChainSpec):
-        if ChainSpec not in contracts:
-            raise PluginError(f"{label}: only a merge strategy may be a chain")
-        return
-    classes = tuple(c for c in contracts if c is not ChainSpec)
-    if not (isinstance(type_, type) and issubclass(type_, classes)):
-        class_names = " or ".join(c.__name__ for c in classes)
-        raise PluginError(f"{label} must be a subclass of {class_names}")
-    frozen = is_dataclass(type_) and type_.__dataclass_params__.frozen  # type: ignore[attr-defined]
-    if kind != "reader" and (not frozen or "__dataclass_fields__" not in vars(type_)):
-        raise PluginError(f"{label} must be a @dataclass(frozen=True, kw_only=True)")
-    doc = vars(type_).get("__doc__") or ""
-    if not doc.strip() or doc.startswith(f"{type_.__name__}("):  # the dataclass default
-        raise PluginError(f"{label} needs a docstring: `emberge show` is made of it")
-
-
-def require_place(source: PluginSource, kind: str, name: str, place: str) -> None:
-    """Refuse a component if its place is not written as `module:Name`.
-
-    Raises:
-        PluginError: if the name or the place is bad.
-    """
-    label = _require_name(source, kind, name)
-    module, colon, attribute = place.partition(":")
-    if not (colon and attribute.isidentifier() and all(map(str.isidentifier, module.split(".")))):
-        raise PluginError(f"{label}: its place is written 'module:Name', not '{place}'")
-
-
-def _require_name(source: PluginSource, kind: str, name: Any) -> str:
-    """Check a component's name and return the label for it in messages."""
     label = f"{kind} '{name}' of plugin '{source.name}'"
     if not isinstance(name, str) or not name.isidentifier():
         raise PluginError(f"{label}: a name is letters, digits and underscores")
-    return label
+    if isinstance(type_, str):
+        module, _, attribute = type_.partition(":")
+        if not all(map(str.isidentifier, [attribute, *module.split(".")])):
+            raise PluginError(f"{label}: its place is written 'module:Name', not '{type_}'")
+    elif isinstance(type_, ChainSpec):
+        if ChainSpec not in contracts:
+            raise PluginError(f"{label}: only a merge strategy may be a chain")
+    else:
+        _require_class(label, type_, tuple(c for c in contracts if c is not ChainSpec))
+        frozen = is_dataclass(type_) and type_.__dataclass_params__.frozen  # type: ignore[attr-defined]
+        if kind != "reader" and (not frozen or "__dataclass_fields__" not in vars(type_)):
+            raise PluginError(f"{label} must be a @dataclass(frozen=True, kw_only=True)")
+
+
+def _require_class(label: str, type_: Any, classes: tuple[type, ...]) -> None:
+    if not (isinstance(type_, type) and issubclass(type_, classes)):
+        class_names = " or ".join(c.__name__ for c in classes)
+        raise PluginError(f"{label} must be a subclass of {class_names}")
+    doc = vars(type_).get("__doc__") or ""
+    if not doc.strip() or doc.startswith(f"{type_.__name__}("):  # the dataclass default
+        raise PluginError(f"{label} needs a docstring: `emberge show` is made of it")

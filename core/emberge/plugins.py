@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import importlib.util
 import inspect
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -32,6 +31,7 @@ from emberge.contracts import (
     Backbone,
     ChainSpec,
     Evaluator,
+    Event,
     Launcher,
     Loss,
     MergeStrategy,
@@ -49,7 +49,6 @@ from emberge.plugin_checks import (
     describe_hook_error,
     refuse_unmarked,
     require_contract,
-    require_place,
 )
 from emberge.plugin_verbs import Verb
 
@@ -87,21 +86,6 @@ class Component:
         return self.source.name
 
     @property
-    def distribution(self) -> str:
-        """Distribution that the plugin came with."""
-        return self.source.distribution
-
-    @property
-    def version(self) -> str:
-        """Version of that distribution; empty for a bare file."""
-        return self.source.version
-
-    @property
-    def content(self) -> str:
-        """SHA-256 of the plugin's bare file in hex; empty for an installed plugin."""
-        return self.source.content
-
-    @property
     def full_name(self) -> str:
         """`plugin:name`, which always works in a recipe."""
         return f"{self.plugin}:{self.name}"
@@ -115,7 +99,11 @@ class Component:
         """
         if not isinstance(self.added, str):
             return self.added
-        type_ = _import_place(self.source, self.added)
+        module, _, name = self.added.partition(":")
+        try:
+            type_ = getattr(importlib.import_module(module), name)
+        except (Exception, SystemExit) as error:
+            raise PluginError(describe_failed_import(self.source, error)) from error
         require_contract(self.source, self.kind, self.name, type_, KINDS[self.kind][1])
         return type_
 
@@ -167,6 +155,8 @@ class Plugins:
         """Hooks that return a value: `plugins.hook.locate_model(...)`."""
         return self.manager.hook
 
+    # ── registration ────────────────────────────────────────────────────────────────────────────
+
     def register(
         self,
         module: object,
@@ -194,14 +184,15 @@ class Plugins:
         refuse_unmarked(module, source)
         added: list[Component] = []
         for kind, (hook, contracts) in KINDS.items():
-            added += self._collect(module, source, kind, hook, contracts)
+            for component, type_ in _call_register_hook(module, source, hook).items():
+                require_contract(source, kind, component, type_, contracts)
+                added.append(Component(kind, component, source, type_))
         self.components += added
-        for model_type, addition in _call_register_hook(
-            module, source, "register_architectures"
-        ).items():
-            add_architecture(name, model_type, addition)
-        for verb, addition in _call_register_hook(module, source, "register_verbs").items():
-            self._add_verb(name, verb, addition)
+        architectures = _call_register_hook(module, source, "register_architectures")
+        for model_type, architecture in architectures.items():
+            add_architecture(name, model_type, architecture)
+        for verb_name, verb in _call_register_hook(module, source, "register_verbs").items():
+            self._add_verb(name, verb_name, verb)
 
     def load_file(self, file: Path) -> None:
         """Load a plugin from a bare file, under the file's name without `.py`.
@@ -209,32 +200,20 @@ class Plugins:
         Raises:
             PluginError: if there is no such file, it cannot be imported, or it is no sound plugin.
         """
-        module, content = _load_file(file)
+        module, content = _import_file(file)
         self.register(module, file.stem, f"file {file.name}", content=content)
         self.files = (*self.files, file)
 
     def _add_verb(self, plugin: str, name: str, verb: Any) -> None:
+        label = f"verb '{name}' of plugin '{plugin}'"
         if not isinstance(verb, Verb):
-            raise PluginError(f"verb '{name}' of plugin '{plugin}' must be a Verb")
+            raise PluginError(f"{label} must be a Verb")
         verb.require_sound(name, plugin)
         if name in self.verbs:
-            raise PluginError(f"verb '{name}' of plugin '{plugin}': another plugin has added it")
+            raise PluginError(f"{label}: another plugin has added it")
         self.verbs[name] = verb
 
-    def _collect(
-        self,
-        module: object,
-        source: PluginSource,
-        kind: str,
-        hook: str,
-        contracts: tuple[type, ...],
-    ) -> Iterator[Component]:
-        for name, type_ in _call_register_hook(module, source, hook).items():
-            if isinstance(type_, str):
-                require_place(source, kind, name, type_)
-            else:
-                require_contract(source, kind, name, type_, contracts)
-            yield Component(kind, name, source, type_)
+    # ── components ──────────────────────────────────────────────────────────────────────────────
 
     def of(self, *kinds: str) -> dict[str, list[Component]]:
         """Map each bare name to the components of these kinds with that name; several are a clash."""
@@ -264,10 +243,9 @@ class Plugins:
         if len(matches) == 1:
             return matches[0]
         if matches:
-            plugins = " and ".join(f"'{c.plugin}'" for c in matches)
+            plugins = " and from ".join(f"'{c.plugin}'" for c in matches)
             names = " or ".join(c.full_name for c in matches)
-            article = f"{word} '{name}' comes from {plugins}"
-            raise PluginError(f"{article.replace(' and ', ' and from ', 1)}; write {names}")
+            raise PluginError(f"{word} '{name}' comes from {plugins}; write {names}")
         known_names = [*by_name, *(c.full_name for cs in by_name.values() for c in cs)]
         hint = suggest(name, known_names) or (
             f"; known: {', '.join(sorted(by_name))}" if by_name else ""
@@ -312,19 +290,20 @@ class Plugins:
                 continue  # a part of a component's options
         return revisions
 
-    def announce(self, event: str, **details: Any) -> None:
+    # ── events ──────────────────────────────────────────────────────────────────────────────────
+
+    def announce(self, event: Event) -> None:
         """Announce an event to every listener; drop a failing listener with a warning and go on."""
-        for implementation in reversed(getattr(self.hook, event).get_hookimpls()):
+        for implementation in reversed(self.hook.hear_event.get_hookimpls()):
             if id(implementation.plugin) in self._dropped:
                 continue
-            arguments = {name: details[name] for name in implementation.argnames if name in details}
             try:
-                implementation.function(**arguments)
+                implementation.function(event)
             except (Exception, SystemExit) as error:
                 self._dropped.add(id(implementation.plugin))
                 name = implementation.plugin_name
                 warnings.warn(
-                    f"plugin '{name}' failed at {event} ({error!r}) and gets no more events",
+                    f"plugin '{name}' failed at {type(event).__name__} ({error!r}) and gets no more events",
                     RuntimeWarning,
                     stacklevel=2,
                 )
@@ -345,19 +324,14 @@ def load_plugins(files: Iterable[Path] = (), *, block: Iterable[str] | None = No
     for source, entry in _find_entry_points():
         if entry.name in plugins.blocked or "*" in plugins.blocked:
             continue
-        plugins.register(_load(entry, source), entry.name, source.distribution, source.version)
+        try:
+            module = entry.load()
+        except (Exception, SystemExit) as error:
+            raise PluginError(describe_failed_import(source, error)) from error
+        plugins.register(module, entry.name, source.distribution, source.version)
     for file in files:
         plugins.load_file(Path(file))
     return plugins
-
-
-def _import_place(source: PluginSource, place: str) -> Any:
-    """Import and return the object at `module:Name`."""
-    module, _, name = place.partition(":")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except (Exception, SystemExit) as error:
-        raise PluginError(describe_failed_import(source, error)) from error
 
 
 def _call_register_hook(module: object, source: PluginSource, hook: str) -> Mapping[str, Any]:
@@ -390,15 +364,7 @@ def _find_entry_points() -> list[tuple[PluginSource, EntryPoint]]:
     return [plugin_by_entry[key] for key in sorted(plugin_by_entry)]
 
 
-def _load(entry: EntryPoint, source: PluginSource) -> object:
-    try:
-        module: object = entry.load()
-    except (Exception, SystemExit) as error:
-        raise PluginError(describe_failed_import(source, error)) from error
-    return module
-
-
-class _PluginFileLoader(SourceFileLoader):
+class _UncachedLoader(SourceFileLoader):
     """Loader of a plugin file without Python's cache of compiled files.
 
     The cache takes a file of equal size that was edited within the same second for the old one.
@@ -408,7 +374,7 @@ class _PluginFileLoader(SourceFileLoader):
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
-def _load_file(path: Path) -> tuple[ModuleType, str]:
+def _import_file(path: Path) -> tuple[ModuleType, str]:
     """Import a plugin file; return its module and the SHA-256 of its source."""
     if not path.is_file():
         raise PluginError(f"{path}: there is no such plugin file")
@@ -417,7 +383,7 @@ def _load_file(path: Path) -> tuple[ModuleType, str]:
     # The module gets a unique name, so that a file called json.py does not replace the library's
     # module.
     name = f"emberge_plugin_file_{path.stem}"
-    loader = _PluginFileLoader(name, os.fspath(path))
+    loader = _UncachedLoader(name, os.fspath(path))
     module = sys.modules[name] = module_from_spec(ModuleSpec(name, loader, origin=loader.path))
     module.__file__ = loader.path
     try:

@@ -1,10 +1,8 @@
 """YAML 1.2 as nodes that know their `file:line`.
 
 PyYAML reads YAML 1.1, where `on` is true and `12:30` is 750. Only its scanner and composer are used here;
-the meaning of a plain word follows the core schema of YAML 1.2, with `<<` kept for merging anchors.
-
-The composer represents all uses of an alias by one shared node, so a text of a few lines may mean billions of
-values. `find_alias_problem` counts them, visiting each node once.
+the meaning of a plain word follows the core schema of YAML 1.2, with `<<` kept for merging anchors. Aliases
+are written out, up to a number of values: a few lines of nested aliases may mean billions of values.
 """
 
 from __future__ import annotations
@@ -72,8 +70,8 @@ class StepUse:
 
 Node = Scalar | Items | Fields | StepUse
 
-MOST_VALUES = 1_000_000
-"""Largest number of values of a document whose aliases are written out; checking them takes seconds."""
+MOST_VALUES = 200_000
+"""Largest number of values of a document whose aliases are written out."""
 
 _TAG = "tag:yaml.org,2002:"
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
@@ -122,23 +120,23 @@ def read_yaml(
 
     `place` turns a line number, from 1, into words.
     """
+    line = 1
     try:
         root = _Loader(text).get_single_node()
-        if root is None:
-            problems.append(Problem(f"{what} is empty", place(1)))
-            return None
-        repeated = find_alias_problem(root)
-        if repeated is None:
-            return _NodeConverter(place, problems).node(root)
-        problems.append(Problem(repeated, place(1)))
+        if root is not None:
+            return _NodeConverter(place, problems).convert(root)
+        message = f"{what} is empty"
     except ReaderError as error:
         line = text.count("\n", 0, int(error.position)) + 1
-        problems.append(Problem(f"YAML has no place for {error.character!r}", place(line)))
+        message = f"YAML has no place for {error.character!r}"
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        problems.append(Problem(_describe_syntax_error(error), place(mark.line + 1 if mark else 1)))
+        line, message = mark.line + 1 if mark else 1, _describe_syntax_error(error)
     except RecursionError:
-        problems.append(Problem(f"{what} is nested too deeply", place(1)))
+        message = f"{what} is nested too deeply"
+    except _TooManyValuesError:
+        message = f"with its aliases this is more than {MOST_VALUES:,} values; repeat fewer"
+    problems.append(Problem(message, place(line)))
     return None
 
 
@@ -150,65 +148,50 @@ def _describe_syntax_error(error: yaml.MarkedYAMLError) -> str:
     return f"this is not YAML: {context}{message}"
 
 
-def find_alias_problem(root: yaml.Node | None) -> str | None:
-    """Return what is wrong if a document's aliases repeat too many values, else None.
-
-    Raises:
-        RecursionError: if the document is nested too deeply.
-    """
-    if root is None or _count_values(root, {}) <= MOST_VALUES:
-        return None
-    return f"with its aliases this is more than {MOST_VALUES:,} values; repeat fewer"
-
-
-def _count_values(node: yaml.Node, known: dict[int, int]) -> int:
-    """Return the number of values that a node means; an anchor that contains itself counts once."""
-    if id(node) not in known:
-        known[id(node)] = 1
-        inner_counts = [_count_values(inner, known) for inner in _list_inner_nodes(node)]
-        known[id(node)] = 1 + sum(inner_counts)
-    return known[id(node)]
-
-
-def _list_inner_nodes(node: yaml.Node) -> list[yaml.Node]:
-    if isinstance(node, yaml.MappingNode):
-        return [value for pair in node.value for value in pair]
-    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
+class _TooManyValuesError(Exception):
+    """A document means too many values."""
 
 
 class _NodeConverter:
-    """The conversion of PyYAML's nodes to ours; nodes shared by an anchor stay shared."""
+    """The conversion of PyYAML's nodes to ours, in which each use of an alias is a node again."""
 
     def __init__(self, place: Callable[[int], str], problems: list[Problem]) -> None:
-        self.place = place
-        self.problems = problems
-        self.done: dict[int, Node] = {}
-        self.open: set[int] = set()
+        self._place = place
+        self._problems = problems
+        self._open: set[int] = set()
+        self._count = 0
 
-    def where(self, node: yaml.Node) -> str:
-        return self.place(node.start_mark.line + 1)
+    def convert(self, node: yaml.Node) -> Node:
+        """Return a node of ours; problems in it are noted.
 
-    def fault(self, node: yaml.Node, message: str) -> None:
-        self.problems.append(Problem(message, self.where(node)))
-
-    def node(self, node: yaml.Node) -> Node:
+        Raises:
+            _TooManyValuesError: if the document means more than `MOST_VALUES` values.
+        """
+        self._count += 1
+        if self._count > MOST_VALUES:
+            raise _TooManyValuesError
         key = id(node)
-        if key in self.open:
-            self.fault(node, "an anchor holds itself")
-            return Scalar(None, "", self.where(node))
-        if key not in self.done:
-            self.open.add(key)
-            self.done[key] = self._convert_node(node)
-            self.open.discard(key)
-        return self.done[key]
+        if key in self._open:
+            self._note(node, "an anchor holds itself")
+            return Scalar(None, "", self._where(node))
+        self._open.add(key)
+        converted = self._convert_node(node)
+        self._open.discard(key)
+        return converted
+
+    def _where(self, node: yaml.Node) -> str:
+        return self._place(node.start_mark.line + 1)
+
+    def _note(self, node: yaml.Node, message: str) -> None:
+        self._problems.append(Problem(message, self._where(node)))
 
     def _convert_node(self, node: yaml.Node) -> Node:
         if isinstance(node, yaml.ScalarNode):
             return self._read_scalar(node)
         if node.tag not in (_TAG + "seq", _TAG + "map"):
-            self.fault(node, f"the tag {node.tag} means nothing here")
+            self._note(node, f"the tag {node.tag} means nothing here")
         if isinstance(node, yaml.SequenceNode):
-            return Items(tuple(self.node(item) for item in node.value), self.where(node))
+            return Items(tuple(self.convert(item) for item in node.value), self._where(node))
         return self._read_fields(node)
 
     def _read_fields(self, node: yaml.Node) -> Fields:
@@ -219,37 +202,37 @@ class _NodeConverter:
             if key.tag == _TAG + "merge":
                 merged += self._read_merged_fields(value)
             elif not isinstance(key, yaml.ScalarNode) or key.tag == _TAG + "null":
-                self.fault(key, "a key must be a word")
+                self._note(key, "a key must be a word")
             elif key.value in entries:
-                self.fault(key, f"'{key.value}' is written twice, first at {lines[key.value]}")
+                self._note(key, f"'{key.value}' is written twice, first at {lines[key.value]}")
             else:
-                entries[key.value] = self.node(value)
-                lines[key.value] = self.where(key)
+                entries[key.value] = self.convert(value)
+                lines[key.value] = self._where(key)
         for other in merged:
             for name in [n for n in other.entries if n not in entries]:
                 entries[name], lines[name] = other.entries[name], other.line(name)
-        return Fields(entries, self.where(node), lines)
+        return Fields(entries, self._where(node), lines)
 
     def _read_merged_fields(self, node: yaml.Node) -> Iterator[Fields]:
         is_list = isinstance(node, yaml.SequenceNode)
         for inner in node.value if is_list else [node]:
-            converted = self.node(inner)
+            converted = self.convert(inner)
             if isinstance(converted, Fields):
                 yield converted
             else:
-                self.fault(inner, "`<<` takes a mapping, such as *anchor, or a list of them")
+                self._note(inner, "`<<` takes a mapping, such as *anchor, or a list of them")
 
     def _read_scalar(self, node: yaml.ScalarNode) -> Scalar:
         kind = node.tag.removeprefix(_TAG)
         convert = _CONVERTERS.get("str" if kind == "merge" else kind)
         if convert is None:
-            self.fault(node, f"the tag {node.tag} means nothing here")
-            return Scalar(node.value, node.value, self.where(node))
+            self._note(node, f"the tag {node.tag} means nothing here")
+            return Scalar(node.value, node.value, self._where(node))
         try:
-            return Scalar(convert(node.value), node.value, self.where(node))
+            return Scalar(convert(node.value), node.value, self._where(node))
         except ValueError:
-            self.fault(node, f"{node.value[:60]!r} is no {kind}")
-            return Scalar(None, node.value, self.where(node))
+            self._note(node, f"{node.value[:60]!r} is no {kind}")
+            return Scalar(None, node.value, self._where(node))
 
 
 def _parse_bool(text: str) -> bool:
@@ -286,6 +269,15 @@ def plain(node: Node) -> Any:
     return {key: plain(value) for key, value in node.entries.items()}
 
 
+def leaves_of(node: Node) -> Iterator[Scalar | StepUse]:
+    """Yield every scalar and every reference to a step inside a node."""
+    if isinstance(node, Scalar | StepUse):
+        yield node
+    else:
+        for inner in node.items if isinstance(node, Items) else node.entries.values():
+            yield from leaves_of(inner)
+
+
 def write_yaml(data: Any) -> str:
     """Return plain Python data as a text that `read_yaml` reads as equal data."""
     text: str = yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
@@ -319,9 +311,9 @@ def node_of(value: Any, where: str, *, deep_places: bool = False) -> Node | None
 def describe_node(node: Node) -> str:
     """Describe a node in a few words, for messages: "the number 5", "the text 'five'", "a list"."""
     if isinstance(node, Items):
-        return "a list"
+        return "a list" if node.items else "an empty list"
     if isinstance(node, Fields):
-        return "a mapping"
+        return "a mapping" if node.entries else "an empty mapping"
     if isinstance(node, StepUse):
         return f"the step {node.text}"
     if node.value is None:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from emberge import hookimpl
 
-from emberge_report.write_card import card_of_finished, card_of_skipped, card_origin
+from emberge_report.write_card import hear_event
 
-__all__ = ["card_of_finished", "card_of_skipped", "card_origin"]  # hooks
+__all__ = ["hear_event"]  # hooks
 
 
 @hookimpl

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberge import Artifact, hookimpl
+from emberge.contracts import Event, RunStarted, StepFinished, StepSkipped
 
 if TYPE_CHECKING:
     from emberge.evaluating import Scores
@@ -21,15 +22,24 @@ CARD, RECORD = "README.md", "artifact.json"
 _ORIGINS: dict[Path, Path] = {}
 
 
-@hookimpl(specname="run_started")
-def card_origin(out: Path, recipe: Path | None) -> None:
-    """Store the folder of the run's recipe, for cards written later."""
-    _ORIGINS[out.resolve()] = recipe.parent.resolve() if recipe is not None else Path.cwd()
+@hookimpl
+def hear_event(event: Event) -> None:
+    """Write the card of a new model, or write new scores into the cards of the scored models.
+
+    The cards of a step that finished in an earlier run may be missing or lack scores.
+    """
+    from emberge.results import read_artifact
+
+    if isinstance(event, RunStarted):
+        folder = event.recipe.parent.resolve() if event.recipe is not None else Path.cwd()
+        _ORIGINS[event.out.resolve()] = folder
+    elif isinstance(event, StepFinished | StepSkipped):
+        artifact = read_artifact(event.folder)
+        if artifact is not None:
+            _write_cards(event.out, event.step, event.folder, artifact)
 
 
-@hookimpl(specname="step_finished")
-def card_of_finished(out: Path, step: str, folder: Path, artifact: Artifact) -> None:
-    """Write the card of a new model, or write new scores into the cards of the scored models."""
+def _write_cards(out: Path, step: str, folder: Path, artifact: Artifact) -> None:
     from emberge.evaluating import read_scores
     from emberge.results import OutFolder, read_artifact
 
@@ -42,16 +52,6 @@ def card_of_finished(out: Path, step: str, folder: Path, artifact: Artifact) -> 
         artifact_of_model = read_artifact(model) if model.is_dir() else None
         if artifact_of_model is not None and artifact_of_model.kind == "model":
             _write_card(out, name, model, artifact_of_model)
-
-
-@hookimpl(specname="step_skipped")
-def card_of_skipped(out: Path, step: str, folder: Path) -> None:
-    """Write the cards of a step that finished in an earlier run, as they may be missing or lack scores."""
-    from emberge.results import read_artifact
-
-    artifact = read_artifact(folder)
-    if artifact is not None:
-        card_of_finished(out, step, folder, artifact)
 
 
 def _write_card(out: Path, name: str, folder: Path, artifact: Artifact) -> None:

@@ -1,25 +1,5 @@
 """Progress of a run in a terminal."""
 
-from emberge_terminal.progress import (
-    metric_logged,
-    run_finished,
-    run_started,
-    step_failed,
-    step_finished,
-    step_progressed,
-    step_skipped,
-    step_started,
-    step_warned,
-)
+from emberge_terminal.progress import hear_event
 
-__all__ = [
-    "metric_logged",
-    "run_finished",
-    "run_started",
-    "step_failed",
-    "step_finished",
-    "step_progressed",
-    "step_skipped",
-    "step_started",
-    "step_warned",
-]  # hooks
+__all__ = ["hear_event"]  # hooks

@@ -7,7 +7,22 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from emberge import hookimpl
+from emberge import (
+    hookimpl,
+)
+from emberge.contracts import (
+    Event,
+    MetricLogged,
+    RunFinished,
+    RunStarted,
+    StepEvent,
+    StepFailed,
+    StepFinished,
+    StepProgressed,
+    StepSkipped,
+    StepStarted,
+    StepWarned,
+)
 from emberge.wording import printable
 
 if TYPE_CHECKING:
@@ -46,12 +61,22 @@ class RunView:
         self._tenths: dict[str, int] = {}
         self._lock = threading.Lock()
 
-    def start(self, step: str) -> None:
-        """Show that a step is running."""
-        if self._is_live:
-            self._renew(step, None)
-        else:
-            self.tell(step, "started")
+    def show(self, event: StepEvent) -> None:
+        """Show what happened to a step: its bar's progress, or a line."""
+        match event:
+            case StepStarted(step=step) if self._is_live:
+                self._renew(step, None)
+            case StepStarted(step=step):
+                self.tell(step, "started")
+            case StepProgressed(step=step):
+                self.progress(step, event.done, event.total, event.note)
+            case MetricLogged(step=step) if step in self._tasks:
+                metric = printable(f"{event.name} {event.value:.4g}")
+                self.bars.update(self._tasks[step].id, metric=metric)
+            case StepWarned(step=step, message=message):
+                self.tell(step, f"warning: {message}")
+            case StepSkipped() | StepFailed() | StepFinished():
+                self._end(event.step, _describe_outcome(event))
 
     def progress(self, step: str, done: float, total: float, note: str) -> None:
         """Move a step's bar, or print a line after each tenth, and for a phase of unknown length."""
@@ -63,12 +88,7 @@ class RunView:
             if not self._is_live and (text := self._describe_progress(step, task)):
                 self.tell(step, text)
 
-    def log(self, step: str, metric: str) -> None:
-        """Show a metric's latest value next to a step's bar."""
-        if step in self._tasks:
-            self.bars.update(self._tasks[step].id, metric=printable(metric))
-
-    def end(self, step: str, text: str) -> None:
+    def _end(self, step: str, text: str) -> None:
         """Remove a step's bar, and tell how it ended."""
         task = self._tasks.pop(step, None)
         if task is not None:
@@ -112,67 +132,23 @@ _runs: dict[Path, RunView] = {}
 
 
 @hookimpl
-def run_started(out: Path, quiet: bool) -> None:
-    """Open a view of the run."""
-    if not quiet:
-        _runs[out] = RunView(sys.stdout)
+def hear_event(event: Event) -> None:
+    """Show an event in the view of its run, unless the run is quiet."""
+    if isinstance(event, RunStarted) and not event.quiet:
+        _runs[event.out] = RunView(sys.stdout)
+    elif event.out in _runs and isinstance(event, RunFinished):
+        _runs.pop(event.out).bars.stop()
+    elif event.out in _runs and isinstance(event, StepEvent):
+        _runs[event.out].show(event)
 
 
-@hookimpl
-def step_started(out: Path, step: str) -> None:
-    """Show the step as running."""
-    if out in _runs:
-        _runs[out].start(step)
-
-
-@hookimpl
-def step_progressed(out: Path, step: str, done: float, total: float, note: str) -> None:
-    """Move the step's bar."""
-    if out in _runs:
-        _runs[out].progress(step, done, total, note)
-
-
-@hookimpl
-def metric_logged(out: Path, step: str, name: str, value: float) -> None:
-    """Show the metric's latest value next to the bar."""
-    if out in _runs:
-        _runs[out].log(step, f"{name} {value:.4g}")
-
-
-@hookimpl
-def step_skipped(out: Path, step: str, folder: Path) -> None:
-    """Show that the step is skipped because its result exists."""
-    if out in _runs:
-        _runs[out].end(step, f"done before, stands in {folder}")
-
-
-@hookimpl
-def step_warned(out: Path, step: str, message: str) -> None:
-    """Show a warning."""
-    if out in _runs:
-        _runs[out].tell(step, f"warning: {message}")
-
-
-@hookimpl
-def step_failed(out: Path, step: str, error: BaseException) -> None:
-    """Show that the step failed, and why."""
-    if out in _runs:
-        first_line = (str(error).splitlines() or [type(error).__name__])[0]
-        _runs[out].end(step, f"failed: {first_line}")
-
-
-@hookimpl
-def step_finished(out: Path, step: str, folder: Path, seconds: float) -> None:
-    """Show that the step is done, and the folder of its result."""
-    if out in _runs:
-        _runs[out].end(step, f"done in {duration(seconds)}, {folder}")
-
-
-@hookimpl
-def run_finished(out: Path) -> None:
-    """Close the view and forget the run."""
-    if out in _runs:
-        _runs.pop(out).bars.stop()
+def _describe_outcome(event: StepSkipped | StepFailed | StepFinished) -> str:
+    if isinstance(event, StepSkipped):
+        return f"done before, stands in {event.folder}"
+    if isinstance(event, StepFinished):
+        return f"done in {duration(event.seconds)}, {event.folder}"
+    first_line = (str(event.error).splitlines() or [type(event.error).__name__])[0]
+    return f"failed: {first_line}"
 
 
 def duration(seconds: float) -> str:

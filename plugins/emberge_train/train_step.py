@@ -245,7 +245,6 @@ class Train(FitOptions, Step):
         try:
             sampler = self._resolve_sampler(context)
             if sampler is None:
-                self._expect_disk(context)
                 return
             training_preview = preview_training(
                 self.data,
@@ -266,12 +265,6 @@ class Train(FitOptions, Step):
         if training_preview.lines:
             context.note("training", training_preview.lines)
         context.expect(expected_of(training_preview, self.model))
-        self._expect_disk(context)
-
-    def _expect_disk(self, context: Preflight) -> None:
-        """Announce the models that are kept, in float32."""
-        if not self.backbone.leaves_adapter:
-            context.expect_disk(self.model, 4 * (1 + self.keep_last))
 
     def _list_losses(self) -> list[Loss | TokenLoss]:
         groups = [self.loss.default, *self.loss.by_task.values(), *self.loss.by_dataset.values()]

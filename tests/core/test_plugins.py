@@ -24,6 +24,10 @@ from emberge import (
     hookimpl,
     load_plugins,
 )
+from emberge.contracts import (
+    Event,
+    StepStarted,
+)
 from emberge.plugins import KINDS
 
 
@@ -68,7 +72,11 @@ def registered(plugin: object, name: str = "mine") -> Plugins:
 def test_a_component_knows_where_it_comes_from_and_is_found_by_its_names() -> None:
     (found,) = registered(adding("register_samplers", bags=Bags)).components
     assert (found.kind, found.name, found.full_name) == ("sampler", "bags", "mine:bags")
-    assert (found.plugin, found.distribution, found.version) == ("mine", "acme-tools", "1.2")
+    assert (found.plugin, found.source.distribution, found.source.version) == (
+        "mine",
+        "acme-tools",
+        "1.2",
+    )
     assert found.type is Bags
     assert found.doc == "Draw bags.\n\nMore about them."
     assert found.summary == "Draw bags."
@@ -134,11 +142,11 @@ def test_a_plugin_whose_hooks_do_not_fit_is_refused_at_the_door() -> None:
     ):
         registered(SimpleNamespace(register_samplers=register_samplers))
 
-    def step_started(step: str, colour: str) -> None:
+    def hear_event(event: Event, colour: str) -> None:
         pass
 
     with pytest.raises(PluginError, match=r"plugin 'mine' does not fit its hooks: .*colour"):
-        registered(module(step_started=step_started))
+        registered(module(hear_event=hear_event))
 
 
 @dataclass(kw_only=True)
@@ -291,10 +299,10 @@ def register_samplers():
 def test_plugins_are_found_by_their_entry_points(install: Callable[..., None]) -> None:
     install("found-plugin", PLUGIN, "found = found_plugin")
     found = load_plugins().find("found:found", "sampler")
-    assert (found.distribution, found.version) == ("found-plugin", "2.0")
+    assert (found.source.distribution, found.source.version) == ("found-plugin", "2.0")
     plugins = load_plugins(block=())
     assert {"merge", "boom", "mteb"} <= {component.plugin for component in plugins.components}
-    assert {component.distribution for component in plugins.components} >= {"emberge"}
+    assert {component.source.distribution for component in plugins.components} >= {"emberge"}
     assert {component.kind for component in plugins.components} <= set(KINDS)
 
 
@@ -346,7 +354,7 @@ def test_a_bare_file_is_a_plugin_and_stands_in_for_no_module(tmp_path: Path) -> 
     (tmp_path / "trial.py").write_text("from __future__ import annotations\n" + PLUGIN)
     plugins = load_plugins([tmp_path / "trial.py"], block=["*"])
     (found,) = plugins.components
-    assert (found.full_name, found.distribution) == ("trial:found", "file trial.py")
+    assert (found.full_name, found.source.distribution) == ("trial:found", "file trial.py")
     (tmp_path / "json.py").write_text(PLUGIN)
     assert load_plugins([tmp_path / "json.py"], block=["*"]).components
     assert sys.modules["json"] is json
@@ -379,29 +387,24 @@ def test_a_file_whose_hook_fails_is_named_as_a_file(tmp_path: Path) -> None:
         load_plugins([tmp_path / "mine.py"], block=["*"])
 
 
-def test_listeners_are_told_only_what_they_ask_for() -> None:
-    heard: list[object] = []
-    plugins = registered(module(step_started=lambda step: heard.append(step)))
-    plugins.register(module(step_started=lambda kind, step: heard.append((kind, step))), "other")
-    plugins.announce("step_started", step="a", kind="merge:merge")
-    assert heard == [("merge:merge", "a"), "a"]  # the last that came is the first that hears
+def started(step: str) -> Event:
+    return StepStarted(Path("out"), step, "merge:merge", "0123")
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no disk"), SystemExit("no disk")])
 def test_a_listener_that_fails_is_warned_about_once_and_dropped(error: BaseException) -> None:
-    heard: list[str] = []
+    heard: list[tuple[str, Event]] = []
 
-    def failing(step: str) -> None:
+    def hear_event(event: Event) -> None:
+        heard.append(("mine", event))
         raise error
 
-    plugins = registered(
-        module(step_started=failing, metric_logged=lambda name: heard.append(name))
-    )
-    plugins.register(module(step_started=lambda step: heard.append(step)), "other")
-    with pytest.warns(RuntimeWarning, match="plugin 'mine' failed at step_started .*no disk"):
-        plugins.announce("step_started", step="a", kind="x")
+    plugins = registered(module(hear_event=hear_event))
+    plugins.register(module(hear_event=lambda event: heard.append(("other", event))), "other")
+    with pytest.warns(RuntimeWarning, match="plugin 'mine' failed at StepStarted .*no disk"):
+        plugins.announce(started("a"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        plugins.announce("step_started", step="b", kind="x")
-        plugins.announce("metric_logged", step="b", name="loss", value=1.0, at=None)
-    assert heard == ["a", "b"]
+        plugins.announce(started("b"))
+    # The last that came is the first that hears.
+    assert heard == [("other", started("a")), ("mine", started("a")), ("other", started("b"))]

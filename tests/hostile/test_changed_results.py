@@ -12,7 +12,7 @@ import pytest
 from emberge import run_recipe
 from emberge.cli.main import main
 from emberge.errors import CheckpointError, EmbergeError
-from emberge.recipes.run.run_step import run_step
+from emberge.recipes.run.step_run import run_step
 from emberge.results import require_sound_result
 from emberge.results.run_folder import UnsoundResultError
 from emberge.training import latest_state, save_state
@@ -215,7 +215,7 @@ def test_a_merge_that_failed_for_good_leaves_nothing(
         except OSError as error:
             raise CheckpointError("none: cannot be read") from error
 
-    monkeypatch.setattr("emberge.recipes.run.run_steps.run_step", fails)
+    monkeypatch.setattr("emberge.recipes.run.recipe_run.run_step", fails)
     assert main(words) == 2
     assert list(tmp_path.iterdir()) == []
 
@@ -231,7 +231,7 @@ def test_a_merge_whose_disk_failed_goes_on_from_its_work(
             raise EmbergeError("the disk is full") from error
 
     with monkeypatch.context() as patched:
-        patched.setattr("emberge.recipes.run.run_steps.run_step", fails)
+        patched.setattr("emberge.recipes.run.recipe_run.run_step", fails)
         assert main(words) == 1
     assert [path.name for path in tmp_path.iterdir()] == [".merged.merging"]
     assert main(words) == 0

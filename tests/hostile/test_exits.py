@@ -58,7 +58,7 @@ def test_a_listener_that_exits_is_dropped(tmp_path: Path) -> None:
         from emberge import hookimpl
 
         @hookimpl
-        def run_started(self) -> None:
+        def hear_event(self, event: object) -> None:
             raise SystemExit(0)
 
     plugins.register(Listener(), "leaving")

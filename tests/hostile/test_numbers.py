@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from emberge import PerModel, RecipeError, load_plugins, parse_recipe
 from emberge.cli.main import main
-from emberge.contracts import is_sound_number, limits_of
+from emberge.contracts import is_sound_number
 from emberge.options import forms, options_of
 
 # A number of a step's options, and the line of a recipe that has it: all parts of the grammar.
@@ -102,7 +102,7 @@ def test_every_number_of_every_component_declares_its_limits() -> None:
 def states_limits(form: Any) -> bool:
     """Whether a form has limits, be they those of any finite number; a schedule has its own."""
     return isinstance(form, forms.Schedule) or (
-        isinstance(form, forms.Value) and limits_of(form.type) is not None
+        isinstance(form, forms.Value) and form.limits is not None
     )
 
 

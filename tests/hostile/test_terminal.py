@@ -8,9 +8,20 @@ import sys
 from pathlib import Path
 
 import pytest
-from emberge import Artifact, EmbergeError, run_recipe
+from emberge import (
+    Artifact,
+    EmbergeError,
+    run_recipe,
+)
 from emberge.cli import verbs
 from emberge.cli.main import guard_output, main
+from emberge.contracts import (
+    RunFinished,
+    RunStarted,
+    StepProgressed,
+    StepStarted,
+    StepWarned,
+)
 from emberge.recipes.checks.status import read_result_table
 from emberge_terminal import RunView, progress
 
@@ -96,11 +107,15 @@ def test_the_live_table_has_our_colours_and_no_escapes_of_a_step(
     monkeypatch.setattr(sys, "stdout", stream)
     with guard_output():
         out = Path("out")
-        progress.run_started(out, False)
-        progress.step_started(out, f"a{STEERING}")
-        progress.step_progressed(out, f"a{STEERING}", 1, 2, f"[red]{STEERING}")
-        progress.step_warned(out, f"a{STEERING}", f"[red]warned[/red] {STEERING}")
-        progress.run_finished(out)
+        step = f"a{STEERING}"
+        for event in (
+            RunStarted(out, None, (step,), quiet=False),
+            StepStarted(out, step, "toy:write", "0123"),
+            StepProgressed(out, step, 1, 2, "", f"[red]{STEERING}"),
+            StepWarned(out, step, f"[red]warned[/red] {STEERING}"),
+            RunFinished(out, None, {}, {}, ()),
+        ):
+            progress.hear_event(event)
     shown = stream.getvalue()
     assert "\x1b[" in shown  # ours
     assert "\x1b[2J" not in shown
@@ -111,5 +126,5 @@ def test_the_live_table_has_our_colours_and_no_escapes_of_a_step(
 
 def test_plain_lines_show_a_step_in_one_line() -> None:
     stream = io.StringIO()
-    RunView(stream).start("a\nb: done in 1 s")
+    RunView(stream).show(StepStarted(Path("out"), "a\nb: done in 1 s", "toy:write", "0123"))
     assert stream.getvalue().splitlines() == ["a\\nb: done in 1 s: started"]

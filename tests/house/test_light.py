@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from emberge import load_plugins
 
 from tests.support.commands import environment, python
 
@@ -85,8 +84,4 @@ def modules(code: str) -> set[str]:
 
 def test_with_every_plugin_blocked_the_list_is_empty() -> None:
     blocked = environment(EMBERGE_BLOCK="*")
-    assert json.loads(python("-m", "emberge", "list", "--json", env=blocked).stdout) == []
-    table = python("-m", "emberge", "list", env=blocked).stdout.split()
-    names = {component.name for component in load_plugins(block=()).components}
-    assert names
-    assert not names & set(table)
+    assert python("-m", "emberge", "list", env=blocked).stdout == ""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from annotated_types import Gt
 from emberge import (
     Artifact,
     Backbone,
@@ -20,6 +19,7 @@ from emberge import (
     MergeStrategy,
     MergeTransform,
     ModelRef,
+    NumberRange,
     PerDataset,
     PerModel,
     PerTensor,
@@ -67,7 +67,7 @@ class Shuffle(Sampler):
 class Contrast(Loss):
     """Pull pairs together."""
 
-    temperature: Annotated[float, Gt(0)] = 0.05
+    temperature: Annotated[float, NumberRange(above=0)] = 0.05
     """What similarities are divided by."""
     negatives: Literal["auto", "in_batch"] = "auto"
 

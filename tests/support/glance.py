@@ -14,7 +14,7 @@ from emberge_data import JsonLines
 class Glance:
     """What a step may ask while its recipe is checked: folders by their paths, no results of steps yet.
 
-    It keeps the references of models that were asked for, the notes and announced disk.
+    It keeps the references of models that were asked for, and the notes.
     """
 
     deep = False
@@ -25,7 +25,6 @@ class Glance:
         self.looked: list[str] = []
         self.notes: dict[str, list[str]] = {}
         self.expectations: list[Expected] = []
-        self.disk: list[tuple[ModelRef, int]] = []
 
     def where(self, option: str = "") -> str:
         return option
@@ -57,9 +56,6 @@ class Glance:
 
     def expected(self, reference: Reference) -> Expected | None:
         return None
-
-    def expect_disk(self, model: ModelRef, size: int) -> None:
-        self.disk.append((model, size))
 
 
 def faults(component: Any) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from emberge.recipes.run.workspace import StepWorkspace
+from emberge.recipes.run.step_run import StepRun
 
 Report = tuple[float, float, str, str]
 
@@ -18,7 +18,7 @@ def record_reports(monkeypatch: pytest.MonkeyPatch, step: str) -> list[Report]:
         if workspace.id == step:
             reports.append(report)
 
-    monkeypatch.setattr(StepWorkspace, "_forward_progress", record)
+    monkeypatch.setattr(StepRun, "_forward_progress", record)
     return reports
 
 

@@ -20,6 +20,18 @@ from emberge import (
     Workspace,
     hookimpl,
 )
+from emberge.contracts import (
+    Event,
+    RunFinished,
+    RunStarted,
+    StepEvent,
+    StepFailed,
+    StepFinished,
+    StepProgressed,
+    StepSkipped,
+    StepStarted,
+    StepWarned,
+)
 from emberge.recipes import Recipe
 from emberge.recipes.recipe import RecipeStep
 
@@ -104,44 +116,32 @@ class Toy:
 
 
 class Listener:
-    """Remembers every event."""
+    """Remembers every event, and how the run ended."""
+
+    WORDS: Mapping[type, str] = {
+        StepStarted: "started",
+        StepSkipped: "skipped",
+        StepFailed: "failed",
+        StepFinished: "finished",
+        StepProgressed: "progressed",
+    }
 
     def __init__(self) -> None:
         self.events: list[tuple[str, str]] = []
-        self.details: Mapping[str, Any] = {}
+        self.end: RunFinished | None = None
 
     @hookimpl
-    def run_started(self, out: Path, steps: list[str]) -> None:
-        self.events.append(("run_started", ",".join(steps)))
-
-    @hookimpl
-    def step_started(self, step: str) -> None:
-        self.events.append(("started", step))
-
-    @hookimpl
-    def step_skipped(self, step: str) -> None:
-        self.events.append(("skipped", step))
-
-    @hookimpl
-    def step_failed(self, step: str, error: BaseException) -> None:
-        self.events.append(("failed", step))
-
-    @hookimpl
-    def step_finished(self, step: str) -> None:
-        self.events.append(("finished", step))
-
-    @hookimpl
-    def step_progressed(self, step: str) -> None:
-        self.events.append(("progressed", step))
-
-    @hookimpl
-    def step_warned(self, step: str, message: str) -> None:
-        self.events.append(("warned", message))
-
-    @hookimpl
-    def run_finished(self, error: BaseException | None, details: Mapping[str, Any]) -> None:
-        self.events.append(("run_finished", type(error).__name__ if error else ""))
-        self.details = details
+    def hear_event(self, event: Event) -> None:
+        match event:
+            case RunStarted(steps=steps):
+                self.events.append(("run_started", ",".join(steps)))
+            case StepWarned(message=message):
+                self.events.append(("warned", message))
+            case RunFinished(error=error):
+                self.events.append(("run_finished", type(error).__name__ if error else ""))
+                self.end = event
+            case StepEvent(step=step) if type(event) in self.WORDS:
+                self.events.append((self.WORDS[type(event)], step))
 
 
 def toy(*more: object) -> Plugins:

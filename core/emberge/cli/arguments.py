@@ -174,7 +174,6 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also the plan and first rows of each step, and all that could not be looked at",
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="see what a run left here, too")
 
 
 def _add_status(parser: argparse.ArgumentParser) -> None:
@@ -231,8 +230,6 @@ def _add_list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "having", nargs="*", metavar="WORD", help="only what has it in name or documentation"
     )
-    parser.add_argument("--long", action="store_true", help="with options")
-    parser.add_argument("--json", action="store_true", help="as JSON")
     parser.add_argument("--kind", metavar="KIND", help='only one kind, such as "loss"')
 
 
@@ -352,8 +349,7 @@ VERBS: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] = {
     ),
     "list": (
         "list every component that the installed plugins add, or those that mention a word",
-        'emberge list\nemberge list slerp\nemberge list --kind "merge strategy" --long\n'
-        "emberge list --json",
+        'emberge list\nemberge list slerp\nemberge list --kind "merge strategy"',
         _add_list,
     ),
     "show": (

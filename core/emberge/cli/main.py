@@ -84,7 +84,7 @@ def _run_verb(command: _Command) -> int:
         line = importlib.import_module("emberge.processes").read_call()
         if line is None:
             return EmbergeError.exit_code
-        return int(importlib.import_module("emberge.recipes.run.step_call").work(line))
+        return int(importlib.import_module("emberge.recipes.run.launched").work(line))
     with exits_refused("a plugin that is being loaded"):
         plugins = _load_plugins(words)
     plugin_verbs = plugins.verbs if plugins is not None else {}

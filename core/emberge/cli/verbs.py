@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberge.errors import Problem, RecipeError, suggest
 from emberge.interpreter import pause_collections
-from emberge.wording import count_noun, human_size, join_some, printable
+from emberge.wording import count_noun, human_size, printable
 
 if TYPE_CHECKING:
     from emberge.contracts import Launcher, Machine
@@ -38,24 +38,22 @@ def run(options: argparse.Namespace) -> int:
     rank, started = rank_and_size()
     count = require_possible_ranks(options.ranks, machine)
     if count > started:
-        recipe.require_sound()
         return run_ranks(options.words, count)
     # `accelerate launch --use_fsdp` means `--shard`.
     shard = options.shard or os.environ.get("ACCELERATE_USE_FSDP") == "true"
     if rank != 0:
         from emberge.recipes import form_team
 
-        recipe.require_sound()
         form_team(machine, shard=shard).follow(recipe, options.out, plugins, machine)
         return 0
-    _require_check(check_recipe(recipe, plugins, out=options.out), options.quiet)
+    _require_check(check_recipe(recipe, plugins), options.quiet)
     team = None
     if count > 1:
         from emberge.recipes import form_team
 
         team = form_team(machine, shard=shard)
     arguments: dict[str, Any] = {"machine": machine, "quiet": options.quiet, "launcher": launcher}
-    _run_checked(options, recipe, plugins, {**arguments, "team": team})
+    _run_checked(options, recipe, plugins, {**arguments, "executor": team})
     if team is not None:
         team.dismiss()
     return 0
@@ -108,9 +106,7 @@ def check(options: argparse.Namespace) -> int:
     if recipe.uploads:
         print(f"a run uploads to {', '.join(recipe.uploads)}, and needs --allow-upload")
     with pause_collections():  # a check spends most of its time on imports
-        report = check_recipe(
-            recipe, plugins, deep=not options.offline, out=options.out, sizes=True
-        )
+        report = check_recipe(recipe, plugins, deep=not options.offline)
     if options.long:
         _show_notes(report)
         _show_unseen(report)
@@ -119,10 +115,6 @@ def check(options: argparse.Namespace) -> int:
     if not options.long and report.unseen_places:
         count = count_noun(len(report.unseen_places), "input")
         print(f"{count} could not be looked at from here; --long lists them")
-    if report.disk:
-        print(f"the models that steps write take up to {human_size(report.disk)} of disk")
-    if report.unsized:
-        print(f"sizes that are not known: {join_some(report.unsized)}")
     print(f"nothing wrong was found in {count_noun(len(recipe.steps), 'step')}")
     return 0
 
@@ -152,14 +144,18 @@ def clean(options: argparse.Namespace) -> int:
     from emberge.results import find_leftovers, remove_leftovers
 
     leftovers = find_leftovers(options.out)
-    print("\n".join(leftovers.lines))
-    if not leftovers.removable:
+    if not leftovers:
+        print("there is nothing to remove")
         return 0
-    if not options.yes and not _ask_user(f"remove this from {printable(leftovers.out)}"):
+    for one in leftovers:
+        name = os.path.relpath(one.path, options.out)
+        print(f"{human_size(one.size):>8}  {one.what:<10}  {name}")
+    print(f"{human_size(sum(one.size for one in leftovers)):>8}  in all")
+    if not options.yes and not _ask_user(f"remove this from {printable(options.out)}"):
         print("nothing was removed")
         return 0
-    count = len(remove_leftovers(leftovers).removable)
-    print(f"removed: {count_noun(count, 'folder')}")
+    removed = remove_leftovers(options.out, [one.path for one in leftovers])
+    print(f"removed: {count_noun(len(removed), 'folder')}")
     return 0
 
 
@@ -226,8 +222,6 @@ def list(options: argparse.Namespace) -> int:  # noqa: A001 — the verb's name
             _load_plugins(options),
             options.having,
             kind=options.kind,
-            as_json=options.json,
-            long=options.long,
             width=shutil.get_terminal_size().columns if sys.stdout.isatty() else None,
         )
     )

@@ -35,6 +35,17 @@ from .evaluator import Side as Side
 from .evaluator import TaskInfo as TaskInfo
 from .evaluator import TaskScore as TaskScore
 from .evaluator import Units as Units
+from .event import Event as Event
+from .event import MetricLogged as MetricLogged
+from .event import RunFinished as RunFinished
+from .event import RunStarted as RunStarted
+from .event import StepEvent as StepEvent
+from .event import StepFailed as StepFailed
+from .event import StepFinished as StepFinished
+from .event import StepProgressed as StepProgressed
+from .event import StepSkipped as StepSkipped
+from .event import StepStarted as StepStarted
+from .event import StepWarned as StepWarned
 from .exchange import TranslatedRecipe as TranslatedRecipe
 from .launcher import Ended as Ended
 from .launcher import Launch as Launch

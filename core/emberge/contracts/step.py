@@ -60,13 +60,8 @@ class Expected:
     halves: tuple[Split, ...] | None = None
 
 
-class Preflight(Protocol):
-    """The context of a step's `check`: headers and configs, never weights."""
-
-    @property
-    def deep(self) -> bool:
-        """True if the network may be used."""
-        ...
+class StepContext(Protocol):
+    """The context of a step, in its `check` and in its `run`."""
 
     @property
     def readers(self) -> Sequence[Reader]:
@@ -78,6 +73,15 @@ class Preflight(Protocol):
         """The loaded `Plugins`, including those of `--plugin`, to look up components in."""
         ...
 
+
+class Preflight(StepContext, Protocol):
+    """The context of a step's `check`: headers and configs, never weights."""
+
+    @property
+    def deep(self) -> bool:
+        """True if the network may be used."""
+        ...
+
     def where(self, option: str = "") -> str:
         """Return `file:line` of one of the step's options."""
         ...
@@ -86,16 +90,15 @@ class Preflight(Protocol):
         """Return a model's folder with at least configs and tokenizer files; weights if it is local.
 
         The result is None for a model that does not exist yet or cannot be seen. The context notes the
-        missing model itself, and then shows no other notes of the step that names it. `weights=False` asks
-        for no weights.
+        missing model itself, and then shows no other notes of the step. `weights=False` asks for no weights.
         """
         ...
 
     def whole_model(self, reference: ModelRef) -> Path | None:
         """Return the folder, as `model` does, of a model that the step will open with its adapter applied.
 
-        Configs and headers are compared first: the context itself notes an adapter that does not fit its
-        base, and a config, module or tokenizer with which the weights cannot be opened.
+        The context itself notes an adapter that does not fit its base, and a config, module or tokenizer
+        with which the weights cannot be opened.
         """
         ...
 
@@ -127,12 +130,8 @@ class Preflight(Protocol):
         """Return the result announced by an earlier step; None if it announced none."""
         ...
 
-    def expect_disk(self, model: ModelRef, size: int) -> None:
-        """Announce that this step writes `size` bytes for each parameter of a model."""
-        ...
 
-
-class Workspace(Protocol):
+class Workspace(StepContext, Protocol):
     """The context of a step's `run`: its folders, inputs, and progress listeners."""
 
     @property
@@ -166,16 +165,6 @@ class Workspace(Protocol):
     @property
     def machine(self) -> Machine:
         """The devices, workers and memory that the step may use."""
-        ...
-
-    @property
-    def readers(self) -> Sequence[Reader]:
-        """All installed readers of data files."""
-        ...
-
-    @property
-    def plugins(self) -> Any:
-        """The loaded `Plugins`, including those of `--plugin`, to look up components in."""
         ...
 
     @property

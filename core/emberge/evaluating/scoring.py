@@ -129,9 +129,9 @@ def _identify_code(evaluator: Evaluator, plugins: Any) -> str:
     It is "" if all of them are of installed plugins and of revision 1.
     """
     marks = [
-        f"{component.full_name} {component.content} {revision}"
+        f"{component.full_name} {component.source.content} {revision}"
         for component, revision in plugins.components_behind(evaluator).items()
-        if component.content or revision != 1
+        if component.source.content or revision != 1
     ]
     return sha256("\n".join(marks).encode()).hexdigest() if marks else ""
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts import Reference
 from emberge.errors import Problem, suggest
 from emberge.options.forms import Form
 from emberge.plugins import Plugins
@@ -54,33 +53,30 @@ class OptionPath:
 class Builder:
     """The builder of one step instance's values; it collects the problems, and the lines of options."""
 
-    handlers: Mapping[type, Handler]
-    """The function that builds a form's values, by the form's type."""
     plugins: Plugins
     folder: Path
+    """The folder at which relative paths start."""
     targets: Mapping[str, Sequence[Instance]] = field(default_factory=dict)
     variables: Mapping[str, Any] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     lines: dict[str, str] = field(default_factory=dict)
     chosen: dict[str, Instance] = field(default_factory=dict)
-    references: list[tuple[Reference, str]] = field(default_factory=list)
-    """The built references to what is outside the recipe, and their places, also of a faulty step."""
     misfits: list[Node] = field(default_factory=list)
     """The nodes that did not fit their forms at all."""
 
-    def value(self, form: Form, node: Node, at: OptionPath) -> Any:
+    def build(self, form: Form, node: Node, at: OptionPath) -> Any:
         """Build the value of a node; return BROKEN if a problem was noted."""
         if isinstance(node, StepUse) and not node.group:
             return BROKEN
         self.lines.setdefault(at.path, node.where)
-        return self.handlers[type(form)](self, form, node, at)
+        return _BUILD_FUNCTIONS[type(form)](self, form, node, at)
 
     def refuse(self, message: str, where: str) -> Any:
         """Note a problem and return BROKEN."""
         self.problems.append(Problem(message, where))
         return BROKEN
 
-    def misfit(self, form: Form, node: Node, at: OptionPath) -> Any:
+    def refuse_misfit(self, form: Form, node: Node, at: OptionPath) -> Any:
         """Note the problem that a node does not fit its form, and return BROKEN."""
         texts = [value for value in form.choices if isinstance(value, str)]
         value = node.value if isinstance(node, Scalar) else None
@@ -91,4 +87,15 @@ class Builder:
         )
 
 
-Handler = Callable[[Builder, Any, Node, OptionPath], Any]
+BuildFunction = Callable[[Builder, Any, Node, OptionPath], Any]
+_BUILD_FUNCTIONS: dict[type[Form], BuildFunction] = {}
+
+
+def builds(form: type[Form]) -> Callable[[BuildFunction], BuildFunction]:
+    """Return a decorator for the function that builds the values of a form."""
+
+    def register(function: BuildFunction) -> BuildFunction:
+        _BUILD_FUNCTIONS[form] = function
+        return function
+
+    return register

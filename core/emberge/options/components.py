@@ -12,8 +12,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from emberge.contracts import ChainSpec, MergeStrategy, Sampler
 from emberge.errors import EmbergeError, PluginError, Problem, RecipeError, closest_word, suggest
-from emberge.options import forms, values
-from emberge.options.builder import BROKEN, Builder, Handler, OptionPath
+from emberge.options import (
+    forms,
+    values,  # noqa: F401 - registers the build functions of other forms
+)
+from emberge.options.builder import BROKEN, Builder, OptionPath, builds
 from emberge.options.forms import CONTRACTS, Option, first_option, kinds_of, options_of
 from emberge.plugins import Component, Plugins
 from emberge.wording import plural
@@ -44,6 +47,7 @@ class _Given(NamedTuple):
 # ── the options of dataclasses ──────────────────────────────────────────────────────────────────
 
 
+@builds(forms.Record)
 def _build_record(build: Builder, form: forms.Record, node: Node, at: OptionPath) -> Any:
     name = at.label.removeprefix("option '").partition("'")[0]
     listed = at.path.rpartition(".")[2].isdecimal()
@@ -118,7 +122,7 @@ def _build_options(
         inner = at.under(option.name, label=f"option '{option.name}' of {given.label}")
         if option.name in nodes:
             build.lines.setdefault(inner.path, fields.line(option.name))
-            built[option.name] = build.value(option.form, nodes[option.name], inner)
+            built[option.name] = build.build(option.form, nodes[option.name], inner)
         elif option.component is not None and option.name not in ready:
             built[option.name] = _build_default(build, option, given.where, inner)
     lacks = _refuse_missing(build, options, {*built}, given, fields)
@@ -169,7 +173,7 @@ def _build_default(build: Builder, option: Option, where: str, at: OptionPath) -
     if not any(component.name == bare for component in build.plugins.components):
         message = f"{at.label} would be '{name}', which no plugin gives; name another"
         return build.refuse(message + build.plugins.blocked_hint, where)
-    return build.value(option.form, node, at)
+    return build.build(option.form, node, at)
 
 
 def _call_class(
@@ -253,6 +257,7 @@ def _label_component(component: Component) -> str:
     return f"{component.kind} '{component.name}'"
 
 
+@builds(forms.Part)
 def _build_part(build: Builder, form: forms.Part, node: Node, at: OptionPath) -> Any:
     built = build_component(build, form.contracts, node, at)
     if built is None:
@@ -278,6 +283,7 @@ class _Link:
     where: str
 
 
+@builds(forms.Parts)
 def _build_parts(build: Builder, form: forms.Parts, node: Node, at: OptionPath) -> Any:
     nodes = _list_nodes(form, node)
     if not nodes:
@@ -342,22 +348,13 @@ def _overrides_batches(sampler: Sampler) -> bool:
     return type(sampler).batches is not Sampler.batches
 
 
-HANDLERS: Mapping[type, Handler] = {
-    **values.HANDLERS,
-    forms.Record: _build_record,
-    forms.Part: _build_part,
-    forms.Parts: _build_parts,
-}
-"""The function that builds a value, by the value's form."""
-
-
 def read_record(owner: type[Built], node: Node, label: str, folder: Path) -> Built:
     """Build a dataclass whose options are plain values from a mapping; paths are relative to `folder`.
 
     Raises:
         RecipeError: if an option is wrong; the message names its place, and the dataclass by `label`.
     """
-    build = Builder(HANDLERS, Plugins(), folder)
+    build = Builder(Plugins(), folder)
     (built,) = _build_owners(build, (owner,), _Given(label, node, node.where), OptionPath(label))
     if built is BROKEN:
         raise RecipeError(build.problems)
@@ -376,7 +373,7 @@ def read_component(text: str, contract: type[Built], plugins: Plugins, place: st
     if node is None or problems:
         kind = kinds_of((contract,))[0]
         raise RecipeError(problems or f"{place} needs a name; `emberge list --kind {kind}`")
-    build = Builder(HANDLERS, plugins, Path())
+    build = Builder(plugins, Path())
     built = build_component(build, (contract,), node, OptionPath(f"option '{place}'"))
     if build.problems or built is None or built[1] is BROKEN:
         raise RecipeError(build.problems)

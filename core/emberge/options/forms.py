@@ -22,6 +22,7 @@ from emberge.contracts import (
     ChainSpec,
     MergeStrategy,
     MergeTransform,
+    NumberRange,
     PerDataset,
     PerModel,
     PerTensor,
@@ -56,24 +57,19 @@ class Form:
         return None
 
 
+_SCALARS = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
+
+
 @dataclass(frozen=True)
 class Value(Form):
-    """A number, text or truth value, possibly annotated with limits; pydantic checks it strictly."""
+    """A number, text or truth value; a number may have limits."""
 
-    type: Any
+    type: type
+    limits: NumberRange | None = None
 
     @property
     def words(self) -> str:
-        limits = limits_of(self.type)
-        limits_text = f" {limits.words()}" if limits and limits.words() else ""
-        return (
-            _SCALARS.get(self.bare, f"a {getattr(self.bare, '__name__', self.bare)}") + limits_text
-        )
-
-    @property
-    def bare(self) -> Any:
-        """The type without annotations."""
-        return get_args(self.type)[0] if get_origin(self.type) is Annotated else self.type
+        return f"{_SCALARS[self.type]} {self.limits.words() if self.limits else ''}".strip()
 
 
 @dataclass(frozen=True)
@@ -128,10 +124,8 @@ class Schedule(Form):
 
     @property
     def words(self) -> str:
-        models = self.type is PerModel
-        return (
-            f"a number that may vary over depth{', tensors or models' if models else ' or tensors'}"
-        )
+        over = ", tensors or models" if self.type is PerModel else " or tensors"
+        return f"a number that may vary over depth{over}"
 
 
 @dataclass(frozen=True)
@@ -237,9 +231,8 @@ class _Wrapped(Form):
 
 @dataclass(frozen=True)
 class Many(_Wrapped):
-    """Any number of values as a `tuple`, `list`, `frozenset` or `set`; a single value needs no list."""
+    """Any number of values, as a tuple; a single value needs no list."""
 
-    container: type
     template = "{}, or a list of such"
 
 
@@ -268,9 +261,6 @@ class Maybe(_Wrapped):
         return self.item.choices
 
 
-_SCALARS = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
-
-
 def article(word: str) -> str:
     """Return the word with "a" or "an" before it, if it takes one: "an evaluator", "data"."""
     if word in ("data", "scores", "statistics"):
@@ -278,21 +268,12 @@ def article(word: str) -> str:
     return f"an {word}" if word[0] in "aeiou" else f"a {word}"
 
 
+# ── from an annotation to a form ────────────────────────────────────────────────────────────────
+
 CONTRACTS = (
     Stage,
     *(c for _, cs in KINDS.values() for c in cs if c not in (ChainSpec, Reader)),
 )
-_SEQUENCES = {
-    tuple: tuple,
-    list: list,
-    set: set,
-    frozenset: frozenset,
-    collections.abc.Sequence: tuple,
-    collections.abc.Iterable: tuple,
-    collections.abc.Collection: tuple,
-    collections.abc.Set: frozenset,
-}
-_MAPPINGS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
 
 
 def kinds_of(contracts: tuple[type, ...]) -> tuple[str, ...]:
@@ -310,61 +291,50 @@ def form_of(annotation: Any) -> Form:
     Raises:
         TypeError: if no recipe can express the type.
     """
-    if get_origin(annotation) is Annotated:
-        inner = form_of(get_args(annotation)[0])
-        return Value(annotation) if isinstance(inner, Value) else inner
-    if get_origin(annotation) is None:
-        return _form_of_plain_type(annotation)
-    return _form_of_generic(annotation, get_origin(annotation), get_args(annotation))
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        form = form_of(arguments[0])
+        limits = limits_of(annotation)
+        return dataclasses.replace(form, limits=limits) if isinstance(form, Value) else form
+    form = _find_form_of_class(annotation) if origin is None else _find_generic(origin, arguments)
+    if form is None:
+        raise TypeError(f"a recipe cannot express a {annotation!r}")
+    return form
 
 
-def _form_of_plain_type(annotation: Any) -> Form:
-    if annotation is Any or annotation is object or isinstance(annotation, TypeVar):
+def _find_form_of_class(annotation: Any) -> Form | None:
+    if annotation in (Any, object) or isinstance(annotation, TypeVar):
         return Anything()
-    if annotation in _SEQUENCES:
-        return Many(Anything(), _SEQUENCES[annotation])
-    if annotation in _MAPPINGS:
-        return Table(Anything())
-    if annotation is PerDataset:
-        return ByData(Anything())
-    if isinstance(annotation, type):
-        return _form_of_class(annotation)
-    return _form_of_checked_type(annotation)
-
-
-def _form_of_class(annotation: type) -> Form:
-    if issubclass(annotation, Reference):
-        return Ref(annotation)
-    if issubclass(annotation, PerTensor):
-        return Schedule(annotation)
-    if issubclass(annotation, Path):
-        return Folder()
+    if annotation in _SCALARS:
+        return Value(annotation)
     if annotation in CONTRACTS:
         return Part((annotation,))
-    return (
-        Record(annotation)
-        if dataclasses.is_dataclass(annotation)
-        else _form_of_checked_type(annotation)
-    )
+    if not isinstance(annotation, type):
+        return None
+    if issubclass(annotation, Path):
+        return Folder()
+    by_base: dict[type, Any] = {Reference: Ref, PerTensor: Schedule}
+    for base, form in by_base.items():
+        if issubclass(annotation, base):
+            return form(annotation)  # type: ignore[no-any-return]
+    return Record(annotation) if dataclasses.is_dataclass(annotation) else None
 
 
-def _form_of_generic(annotation: Any, origin: Any, arguments: tuple[Any, ...]) -> Form:
-    if origin is PerDataset:
-        return ByData(form_of(arguments[0]))
+def _find_generic(origin: Any, arguments: tuple[Any, ...]) -> Form | None:
     if origin is Literal:
         return Choice(arguments)
     if origin in (Union, types.UnionType):
         return _form_of_union(arguments)
-    if origin is tuple and not (len(arguments) == 2 and arguments[1] is ...):
-        return Fixed(tuple(form_of(argument) for argument in arguments))
-    if origin in _SEQUENCES:
-        item = form_of(arguments[0])
-        if isinstance(item, Part) and _SEQUENCES[origin] is tuple:
-            return Parts(item.contracts)
-        return Many(item, _SEQUENCES[origin])
-    if origin in _MAPPINGS:
+    if origin is PerDataset:
+        return ByData(form_of(arguments[0]))
+    if origin in (dict, collections.abc.Mapping):
         return Table(form_of(arguments[1]))
-    return _form_of_checked_type(annotation)
+    if origin is tuple and arguments[1:] != (...,):
+        return Fixed(tuple(form_of(argument) for argument in arguments))
+    if origin in (tuple, collections.abc.Sequence):
+        item = form_of(arguments[0])
+        return Parts(item.contracts) if isinstance(item, Part) else Many(item)
+    return None
 
 
 def _form_of_union(arguments: tuple[Any, ...]) -> Form:
@@ -377,15 +347,7 @@ def _form_of_union(arguments: tuple[Any, ...]) -> Form:
     return Maybe(form) if type(None) in arguments else form
 
 
-def _form_of_checked_type(annotation: Any) -> Form:
-    from pydantic import TypeAdapter
-    from pydantic.errors import PydanticUserError
-
-    try:
-        TypeAdapter(annotation)
-    except PydanticUserError:
-        raise TypeError(f"a recipe cannot express a {annotation!r}") from None
-    return Value(annotation)
+# ── options ─────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
@@ -411,7 +373,8 @@ class Option:
         return self.default is MISSING
 
 
-def options_of(owner: type) -> Mapping[str, Option]:
+@functools.cache
+def options_of(owner: Any) -> Mapping[str, Option]:
     """Return the options of a component or nested dataclass by name, its own before inherited options.
 
     Options of one class come in the order of their declaration.
@@ -420,11 +383,6 @@ def options_of(owner: type) -> Mapping[str, Option]:
         PluginError: if a field's type cannot be found or expressed in a recipe; names the class and the
             field.
     """
-    return _read_options(owner)
-
-
-@functools.cache
-def _read_options(owner: Any) -> Mapping[str, Option]:
     fields = {
         field.name: field
         for field in dataclasses.fields(owner)

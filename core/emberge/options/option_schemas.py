@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from emberge.contracts import TASK_KINDS, limits_of
+from emberge.contracts import TASK_KINDS
 from emberge.options import forms
 from emberge.options.forms import Form, Option, first_option, kinds_of
 from emberge.options.option_docs import document_options
@@ -150,7 +150,8 @@ class SchemaWriter:
     def _plain(self, form: Form) -> Schema:
         match form:
             case forms.Value():
-                return _build_value_schema(form)
+                limits = form.limits.schema() if form.limits else {}
+                return {"type": _TYPES[form.type], **limits}
             case forms.Choice(values):
                 return {"enum": list(values)}
             case forms.Folder():
@@ -215,16 +216,7 @@ def _either(*schemas: Schema) -> Schema:
     return {} if {} in schemas else {"anyOf": list(schemas)}
 
 
-def _build_value_schema(form: forms.Value) -> Schema:
-    from pydantic import TypeAdapter
-    from pydantic.errors import PydanticInvalidForJsonSchema
-
-    try:
-        schema = TypeAdapter(form.type).json_schema()
-    except PydanticInvalidForJsonSchema:
-        return {}
-    limits = limits_of(form.type)
-    return {} if "$defs" in schema else {**schema, **(limits.schema() if limits else {})}
+_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
 def _build_schedule_schema(form: forms.Schedule) -> Schema:

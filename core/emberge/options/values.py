@@ -3,104 +3,67 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from emberge.contracts import TASK_KINDS, PerDataset, limits_of, unsound_number
+from emberge.contracts import TASK_KINDS, PerDataset, unsound_number
 from emberge.errors import suggest
 from emberge.options import forms
-from emberge.options.builder import BROKEN, Builder, Handler, Instance, OptionPath
+from emberge.options.builder import BROKEN, Builder, Instance, OptionPath, builds
 from emberge.options.forms import Form, article
-from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse, describe_node, plain
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
+from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse, describe_node, leaves_of, plain
 
 
+@builds(forms.Value)
 def _build_value(build: Builder, form: forms.Value, node: Node, at: OptionPath) -> Any:
-    from pydantic import ValidationError
-
-    if any(_find_uses(node)):
-        return build.misfit(form, node, at)
+    value = node.value if isinstance(node, Scalar) else None
     if form.type is not str and not _has_sound_numbers(build, node, at):
         return BROKEN
-    try:
-        adapter = _type_adapter(form.type)
-    except TypeError:  # limits that cannot be hashed
-        adapter = _type_adapter.__wrapped__(form.type)
-    try:
-        value = adapter.validate_python(plain(node), strict=True)
-    except ValidationError as error:
-        first = error.errors()[0]
-        if first["type"].endswith(("_type", "_parsing")) or first["type"].startswith("int_from"):
-            return build.misfit(form, node, at)
-        message = first["msg"].removeprefix("Input ").removeprefix("Value error, ")
-        return build.refuse(f"{at.label} {message}, not {describe_node(node)}", node.where)
-    limits = limits_of(form.type)
-    if limits is not None and not limits.has(value):
-        return build.misfit(form, node, at)
+    if form.type is float and type(value) is int:
+        value = float(value)
+    if type(value) is not form.type or (form.limits and not form.limits.has(value)):  # type: ignore[arg-type]
+        return build.refuse_misfit(form, node, at)
     return value
 
 
 def _has_sound_numbers(build: Builder, node: Node, at: OptionPath) -> bool:
     """Return whether options accept every number inside a node; note the first number that they refuse."""
-    for scalar in _find_scalars(node):
-        wrong = unsound_number(scalar.value)
+    for leaf in leaves_of(node):
+        wrong = unsound_number(leaf.value) if isinstance(leaf, Scalar) else ""
         if wrong:
-            build.refuse(f"{at.label} needs {wrong}, not {describe_node(scalar)}", scalar.where)
+            build.refuse(f"{at.label} needs {wrong}, not {describe_node(leaf)}", leaf.where)
             return False
     return True
 
 
-def _find_scalars(node: Node) -> Iterator[Scalar]:
-    if isinstance(node, Scalar):
-        yield node
-    elif isinstance(node, Items | Fields):
-        for inner in node.items if isinstance(node, Items) else node.entries.values():
-            yield from _find_scalars(inner)
-
-
-@functools.cache
-def _type_adapter(kind: Any) -> TypeAdapter[Any]:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(kind)
-
-
+@builds(forms.Choice)
 def _build_choice(build: Builder, form: forms.Choice, node: Node, at: OptionPath) -> Any:
     if isinstance(node, Scalar):
         for value in form.values:
             if value == node.value and isinstance(value, bool) == isinstance(node.value, bool):
                 return value
-    return build.misfit(form, node, at)
+    return build.refuse_misfit(form, node, at)
 
 
+@builds(forms.Anything)
 def _build_plain(build: Builder, form: forms.Anything, node: Node, at: OptionPath) -> Any:
-    if any(_find_uses(node)):
-        return build.misfit(form, node, at)
+    if any(isinstance(leaf, StepUse) for leaf in leaves_of(node)):
+        return build.refuse_misfit(form, node, at)
     return plain(node) if _has_sound_numbers(build, node, at) else BROKEN
 
 
-def _find_uses(node: Node) -> Iterator[StepUse]:
-    if isinstance(node, StepUse):
-        yield node
-    elif isinstance(node, Items | Fields):
-        inner = node.items if isinstance(node, Items) else node.entries.values()
-        for item in inner:
-            yield from _find_uses(item)
-
-
+@builds(forms.Folder)
 def _build_path(build: Builder, form: forms.Folder, node: Node, at: OptionPath) -> Any:
     if not isinstance(node, Scalar) or not isinstance(node.value, str) or not node.value:
-        return build.misfit(form, node, at)
+        return build.refuse_misfit(form, node, at)
     return build.folder / Path(node.value).expanduser()
 
 
+@builds(forms.Schedule)
 def _build_schedule(build: Builder, form: forms.Schedule, node: Node, at: OptionPath) -> Any:
     if isinstance(node, StepUse):
-        return build.misfit(form, node, at)
+        return build.refuse_misfit(form, node, at)
     if not _has_sound_numbers(build, node, at):
         return BROKEN
     try:
@@ -120,11 +83,12 @@ class _SeveralSteps(Exception):  # noqa: N818 - no error: the list around it rep
         self.candidates = candidates
 
 
+@builds(forms.Ref)
 def _build_reference(build: Builder, form: forms.Ref, node: Node, at: OptionPath) -> Any:
     if isinstance(node, StepUse):
         return _build_step_reference(build, form, node, at)
     if not isinstance(node, Scalar) or not isinstance(node.value, str) or not node.value.strip():
-        return build.misfit(form, node, at)
+        return build.refuse_misfit(form, node, at)
     if form.step_only:
         group_names = ", ".join(f"${group}" for group in build.targets)
         hint = f"; earlier steps: {group_names}" if group_names else ""
@@ -133,9 +97,7 @@ def _build_reference(build: Builder, form: forms.Ref, node: Node, at: OptionPath
         )
     # Two dollars mean one dollar in a text, not a step.
     text = f"./{node.value}" if node.value.startswith("$") else node.value
-    reference = form.type(text, build.folder)
-    build.references.append((reference, node.where))
-    return reference
+    return form.type(text, build.folder)
 
 
 def _build_step_reference(build: Builder, form: forms.Ref, node: StepUse, at: OptionPath) -> Any:
@@ -148,25 +110,18 @@ def _build_step_reference(build: Builder, form: forms.Ref, node: StepUse, at: Op
     if len(candidates) > 1:
         if at.entry:
             raise _SeveralSteps(node.group, candidates)
-        first_ids = ", ".join(step.id for step in candidates[:3]) + (
-            ", …" if len(candidates) > 3 else ""
-        )
+        ids = [step.id for step in candidates[:3]] + (["…"] if len(candidates) > 3 else [])
         return build.refuse(
-            f"{at.label} takes one, and ${node.group} is {len(candidates)} steps ({first_ids})",
+            f"{at.label} takes one, and ${node.group} is {len(candidates)} steps ({', '.join(ids)})",
             node.where,
         )
     (step,) = candidates
-    if not _is_accepted(form, node, step):
+    # Only models have checkpoints; what a faulty step produces may be unknown.
+    is_accepted = not step.produces or step.produces in form.type.accepts
+    if not is_accepted or (node.part and step.produces not in ("model", "")):
         message = f"{node.text} makes {article(step.produces)}, and {at.label} takes {form.words}"
         return build.refuse(message, node.where)
     return form.type(f"${step.id}{node.part}{node.rest}", build.folder)
-
-
-def _is_accepted(form: forms.Ref, node: StepUse, step: Instance) -> bool:
-    """Return whether the form accepts the step's kind of result; only models have checkpoints."""
-    if node.part and step.produces not in ("model", ""):
-        return False
-    return step.produces in form.type.accepts or not step.produces
 
 
 def _find_candidates(build: Builder, group: str) -> list[Instance]:
@@ -176,11 +131,8 @@ def _find_candidates(build: Builder, group: str) -> list[Instance]:
     variables = dict(build.variables)
     for step in build.chosen.values():
         variables.update(step.variables)
-    return [
-        step
-        for step in build.targets.get(group, ())
-        if _have_equal_values(step.variables, variables)
-    ]
+    instances = build.targets.get(group, ())
+    return [step for step in instances if _have_equal_values(step.variables, variables)]
 
 
 def _have_equal_values(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
@@ -193,13 +145,14 @@ def _have_equal_values(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 # ── values that consist of values ───────────────────────────────────────────────────────────────
 
 
+@builds(forms.Many)
 def _build_list(build: Builder, form: forms.Many, node: Node, at: OptionPath) -> Any:
     if isinstance(node, Scalar) and node.value is None:
-        return build.misfit(form, node, at)
+        return build.refuse_misfit(form, node, at)
     values: list[Any] = []
     for item in node.items if isinstance(node, Items) else (node,):
         values += _build_entries(build, form.item, item, at, len(values))
-    return BROKEN if BROKEN in values else form.container(values)
+    return BROKEN if BROKEN in values else tuple(values)
 
 
 def _build_entries(
@@ -207,7 +160,7 @@ def _build_entries(
 ) -> list[Any]:
     """Build the values of one item: a single value, or one for each step if the item names several steps."""
     try:
-        return [build.value(form, node, at.under(position, entry=True))]
+        return [build.build(form, node, at.under(position, entry=True))]
     except _SeveralSteps as spread:
         values: list[Any] = []
         for candidate in spread.candidates:
@@ -219,34 +172,37 @@ def _build_entries(
         return values
 
 
+@builds(forms.Fixed)
 def _build_fixed(build: Builder, form: forms.Fixed, node: Node, at: OptionPath) -> Any:
     if not isinstance(node, Items) or len(node.items) != len(form.items):
-        return build.misfit(form, node, at)
+        return build.refuse_misfit(form, node, at)
     pairs = enumerate(zip(form.items, node.items, strict=True))
-    values = [build.value(f, item, at.under(i)) for i, (f, item) in pairs]
+    values = [build.build(f, item, at.under(i)) for i, (f, item) in pairs]
     return BROKEN if BROKEN in values else tuple(values)
 
 
+@builds(forms.Table)
 def _build_table(build: Builder, form: forms.Table, node: Node, at: OptionPath) -> Any:
     if not isinstance(node, Fields):
-        return build.misfit(form, node, at)
-    values = {key: build.value(form.item, v, at.under(key)) for key, v in node.entries.items()}
+        return build.refuse_misfit(form, node, at)
+    values = {key: build.build(form.item, v, at.under(key)) for key, v in node.entries.items()}
     return BROKEN if BROKEN in values.values() else values
 
 
 _BY_DATA_KEYS = ("default", "by_task", "by_dataset")
 
 
+@builds(forms.ByData)
 def _build_by_data(build: Builder, form: forms.ByData, node: Node, at: OptionPath) -> Any:
     if not isinstance(node, Fields) or not any(
         key == "default" or key.startswith("by_") for key in node.entries
     ):
-        value = build.value(form.item, node, at.under("default"))
+        value = build.build(form.item, node, at.under("default"))
         return BROKEN if value is BROKEN else PerDataset(default=value)
     values: dict[str, Any] = {}
     for key, entry in node.entries.items():
         if key == "default":
-            values[key] = build.value(form.item, entry, at.under(key))
+            values[key] = build.build(form.item, entry, at.under(key))
         elif key in _BY_DATA_KEYS:
             values[key] = _build_by_name(build, form, key, entry, at.under(key))
         else:
@@ -267,12 +223,14 @@ def _build_by_name(build: Builder, form: forms.ByData, key: str, node: Node, at:
     return values
 
 
+@builds(forms.Maybe)
 def _build_optional(build: Builder, form: forms.Maybe, node: Node, at: OptionPath) -> Any:
     if isinstance(node, Scalar) and node.value is None:
         return None
-    return build.value(form.item, node, at)
+    return build.build(form.item, node, at)
 
 
+@builds(forms.Either)
 def _build_alternative(build: Builder, form: forms.Either, node: Node, at: OptionPath) -> Any:
     """Build the value by the first form that fits; if none does, note the problems of the nearest form.
 
@@ -280,35 +238,16 @@ def _build_alternative(build: Builder, form: forms.Either, node: Node, at: Optio
     """
     trials: list[Builder] = []
     for alternative in form.forms:
-        trial = dataclasses.replace(build, problems=[], lines={}, references=[], misfits=[])
-        value = trial.value(alternative, node, at)
+        trial = dataclasses.replace(build, problems=[], lines={}, misfits=[])
+        value = trial.build(alternative, node, at)
         if value is not BROKEN:
             build.lines.update(trial.lines)
-            build.references += trial.references
             return value
         if not any(misfit is node for misfit in trial.misfits):
             trials.append(trial)
     furthest = max((len(trial.lines) for trial in trials), default=0)
     nearest = [trial for trial in trials if len(trial.lines) == furthest]
     if len(nearest) != 1:
-        return build.misfit(form, node, at)
+        return build.refuse_misfit(form, node, at)
     build.problems += nearest[0].problems
-    build.references += nearest[0].references
     return BROKEN
-
-
-HANDLERS: Mapping[type, Handler] = {
-    forms.Value: _build_value,
-    forms.Choice: _build_choice,
-    forms.Anything: _build_plain,
-    forms.Folder: _build_path,
-    forms.Schedule: _build_schedule,
-    forms.Ref: _build_reference,
-    forms.Many: _build_list,
-    forms.Fixed: _build_fixed,
-    forms.Table: _build_table,
-    forms.ByData: _build_by_data,
-    forms.Maybe: _build_optional,
-    forms.Either: _build_alternative,
-}
-"""The function that builds a value, by its form; `components` adds the functions for components."""

@@ -14,7 +14,6 @@ from .docs.new_plugin import write_plugin as write_plugin
 from .one_merge import describe_merge as describe_merge
 from .one_merge import read_merge_file as read_merge_file
 from .one_merge import run_one_merge as run_one_merge
-from .parse.parse import draft_recipe as draft_recipe
 from .parse.parse import load_recipe as load_recipe
 from .parse.parse import read_text as read_text
 from .parse.parse import translate as translate
@@ -25,4 +24,4 @@ from .references import is_folder as is_folder
 from .references import locate_model as locate_model
 from .references import name_here as name_here
 from .run.rank_team import form_team as form_team
-from .run.run_state import StepsFailedError as StepsFailedError
+from .run.recipe_run import StepsFailedError as StepsFailedError

@@ -1,4 +1,4 @@
-"""The run of a recipe from Python: read, checked, run."""
+"""The run of a recipe from a command line or Python: read, checked, run."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import os
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from emberge.contracts import Launcher, Machine
+from emberge.devices import find_machine
+from emberge.files import lock_folder, write_text
 from emberge.interpreter import set_torch_defaults
 from emberge.options import read_component
 from emberge.plugins import Plugins, load_plugins
 from emberge.recipes.checks.preflight import CheckReport, check_recipe
 from emberge.recipes.parse.shipped import to_recipe
 from emberge.recipes.recipe import Recipe
-from emberge.recipes.run.run_steps import run_steps
+from emberge.recipes.run.launched import ByLauncher
+from emberge.recipes.run.recipe_run import Executor, InThisProcess, RecipeRun
 from emberge.recipes.run.step_result import StepResult
+from emberge.recipes.run.step_run import explain_disk_full
 from emberge.results import OutFolder
-
-if TYPE_CHECKING:
-    from emberge.recipes.run.rank_team import RankTeam
 
 
 def run_recipe(
@@ -32,7 +33,7 @@ def run_recipe(
     launcher: Launcher | str | None = None,
     allow_upload: bool = False,
     quiet: bool = False,
-    team: RankTeam | None = None,
+    executor: Executor | None = None,
 ) -> dict[str, StepResult]:
     """Run a recipe's steps into the folder `out` and return each step's result by its id.
 
@@ -43,9 +44,8 @@ def run_recipe(
     A step that an earlier run finished under the same fingerprint is skipped; an interrupted step continues.
     If a step fails, the steps that do not need it still run. `machine` defaults to all of this machine;
     `quiet` asks reporters to print nothing. A `launcher` (`"local"`) runs steps in parallel, each in a
-    separate process; without a launcher, steps run one after another in this process. With a `team`, this
-    process is its first rank, and it calls the other ranks into the steps that every rank enters. Steps that
-    upload need `allow_upload`.
+    separate process; without a launcher, steps run one after another in this process. Steps that upload need
+    `allow_upload`.
 
     Raises:
         RecipeError: before any work, if the recipe has problems, or a step uploads and `allow_upload` is
@@ -56,27 +56,23 @@ def run_recipe(
     """
     set_torch_defaults()
     plugins = plugins or load_plugins()
-    out = Path(out)
-    checked = to_recipe(recipe, plugins)
+    out_folder = OutFolder(Path(out))
+    # Evaluation data in Python data are kept in OUT, where launchers find them.
+    read = to_recipe(recipe, plugins, out_folder.store / "given")
     if not isinstance(recipe, Recipe):
-        warn_or_raise(check_recipe(checked, plugins, out=out))
-    if isinstance(recipe, Mapping):
-        # Its evaluation data are kept in OUT, where launchers find them.
-        out_folder = OutFolder(out)
-        out_folder.prepare()
-        checked = to_recipe(recipe, plugins, out_folder.store / "given")
-    if isinstance(launcher, str):
-        launcher = read_component(launcher, Launcher, plugins, "launcher")
-    return run_steps(
-        checked,
-        out,
-        plugins,
-        machine=machine,
-        quiet=quiet,
-        team=team,
-        launcher=launcher,
-        allow_upload=allow_upload,
-    )
+        warn_or_raise(check_recipe(read, plugins))
+    read.require_upload_allowed(allow_upload)
+    if launcher is not None:
+        if isinstance(launcher, str):
+            launcher = read_component(launcher, Launcher, plugins, "launcher")
+        executor = ByLauncher(launcher)
+    out_folder.prepare()
+    with explain_disk_full(out_folder), lock_folder(out_folder.lock):
+        if read.text:
+            write_text(out_folder.path / "recipe.yaml", read.kept_text)
+        run = RecipeRun(read, out_folder, plugins, machine or find_machine())
+        run.execute(executor or InThisProcess(), quiet=quiet)
+    return {step.id: StepResult(step.id, out_folder.link(step.id)) for step in read.steps}
 
 
 def warn_or_raise(report: CheckReport) -> None:

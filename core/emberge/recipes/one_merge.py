@@ -15,15 +15,15 @@ from emberge.errors import PluginError, RecipeError, is_temporary
 from emberge.files import OutInUseError, lock_holder, publish, sync
 from emberge.options import document_options, options_of
 from emberge.plugins import Plugins, load_plugins
-from emberge.recipes.checked_run import warn_or_raise
+from emberge.recipes.checked_run import run_recipe, warn_or_raise
 from emberge.recipes.checks.preflight import CheckReport, check_recipe
 from emberge.recipes.docs.describe import STAGES
-from emberge.recipes.parse.parse import build_recipe, load_recipe, read_text, translate
+from emberge.recipes.parse.build_steps import build_recipe
+from emberge.recipes.parse.parse import load_recipe, read_text, translate
 from emberge.recipes.parse.python_data import path_text, to_yaml_data
 from emberge.recipes.recipe import Recipe
 from emberge.recipes.references import name_here
-from emberge.recipes.run.run_state import StepsFailedError
-from emberge.recipes.run.run_steps import run_steps
+from emberge.recipes.run.recipe_run import StepsFailedError
 from emberge.recipes.run.step_result import StepResult
 from emberge.yaml_nodes import Fields, node_of, write_yaml
 
@@ -105,7 +105,7 @@ def describe_merge(
     root = Fields({"merge": node}, place or "merge")
     for key in (STEP, "steps"):
         root = Fields({key: root}, place or "merge")
-    recipe = build_recipe(root, plugins, Path()).require_sound()
+    recipe = build_recipe(root, plugins, Path())
     text = write_yaml({"steps": {STEP: {"merge": step}}})
     return replace(recipe, path=Path(place or "merge"), text=text)
 
@@ -179,7 +179,7 @@ def run_one_merge(
     final_step_id = _find_last_step(recipe)
     show(check_recipe(recipe, plugins))
     try:
-        results = run_steps(recipe, work_folder, plugins, machine=machine, quiet=quiet)
+        results = run_recipe(recipe, work_folder, plugins, machine=machine, quiet=quiet)
         sync(
             work_folder / ".work"
         )  # otherwise a power cut could restore work that looks unfinished

@@ -45,14 +45,6 @@ class RecipeStep:
 
 
 @dataclass(frozen=True)
-class UnsoundStep:
-    """A step whose options could not be built, with each reference that could be, and its `file:line`."""
-
-    id: str
-    references: tuple[tuple[Reference, str], ...] = ()
-
-
-@dataclass(frozen=True)
 class Recipe:
     """A recipe: its seed and its concrete steps, each after the steps that it needs."""
 
@@ -63,10 +55,6 @@ class Recipe:
     """The recipe's text, translated if another tool wrote the file at `path`."""
     overrides: tuple[str, ...] = ()
     """`--set` options that were applied to the text."""
-    problems: tuple[Problem, ...] = ()
-    """The problems of reading; only a draft, which `check_recipe` takes and a run refuses, has any."""
-    unsound: tuple[UnsoundStep, ...] = ()
-    """The steps that `problems` keep from being built; they are not among `steps`."""
 
     @property
     def kept_text(self) -> str:
@@ -84,34 +72,20 @@ class Recipe:
         """The places outside this machine to which a run sends data, as its steps name them."""
         return tuple(dict.fromkeys(p for step in self.steps for p in step.step.uploads_to()))
 
-    def require_sound(self) -> Recipe:
-        """Return the recipe itself.
-
-        Raises:
-            RecipeError: if the recipe is a draft with problems; has all of them.
-        """
-        if self.problems:
-            raise RecipeError(self.problems)
-        return self
-
     def require_upload_allowed(self, allowed: bool) -> None:
         """Refuse a recipe that uploads unless the user has `allowed` it.
 
         Raises:
-            RecipeError: if a step uploads and `allowed` is False; the message has the place of each such
-                step.
+            RecipeError: if a step uploads and `allowed` is False; has a problem for each such step.
         """
-        if allowed:
-            return
         problems = [
             Problem(
-                f"step '{step.id}' uploads to "
-                f"{join_some(step.step.uploads_to(), 6)}; allow it with --allow-upload, or "
-                "leave the uploading out",
+                f"step '{step.id}' uploads to {join_some(step.step.uploads_to(), 6)}; allow it with "
+                "--allow-upload, or leave the uploading out",
                 step.where,
             )
             for step in self.steps
             if step.step.uploads_to()
         ]
-        if problems:
+        if problems and not allowed:
             raise RecipeError(problems)

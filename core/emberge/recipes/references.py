@@ -1,23 +1,18 @@
-"""Resolution of references to results of finished steps, and to models, adapters and files from outside."""
+"""Models, adapters and files outside a recipe, found by the references that name them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from emberge.component_parts import parts_of
-from emberge.contracts import Artifact, DataRef, FileRef, Model, ModelRef, Reference
-from emberge.data import DataEntry
-from emberge.errors import CheckpointError, DataError, EmbergeError, RecipeError
-from emberge.hashes import HashCache, stable_hash
+from emberge.contracts import DataRef, FileRef, ModelRef, Reference
+from emberge.errors import CheckpointError, DataError, suggest
 from emberge.interpreter import locate_package
-from emberge.model_folder import Checkpoint, model_fingerprint, read_object
+from emberge.model_folder import Checkpoint, read_object
 from emberge.plugins import Plugins
-from emberge.results import Input, read_artifact
 from emberge.tensor_files import SCHEMES
 
 Files = Literal["all", "metadata", "ranges"]
@@ -123,21 +118,17 @@ def locate_file(reference: DataRef | FileRef) -> Path:
         DataError: if it does not exist; names the places searched.
     """
     if reference.text.startswith(_PACKAGE):
-        return _locate_package_folder(reference.text.removeprefix(_PACKAGE))
+        folder = locate_package(reference.text.removeprefix(_PACKAGE))
+        if folder is None:
+            raise DataError(
+                f"'{reference.text}': no such package with a folder is installed; install it or name a folder"
+            )
+        return folder
     path = resolve_outside_path(reference.text, reference)
     if not path.exists():
         hint = _suggest_name(path)
         raise DataError(f"'{reference.text}' is missing (looked for {path.absolute()}){hint}")
     return path
-
-
-def _locate_package_folder(name: str) -> Path:
-    folder = locate_package(name)
-    if folder is None:
-        raise DataError(
-            f"'{_PACKAGE}{name}': no package '{name}' with a folder is installed; install it or name a folder"
-        )
-    return folder
 
 
 def resolve_outside_path(text: str, reference: Reference) -> Path:
@@ -148,18 +139,13 @@ def resolve_outside_path(text: str, reference: Reference) -> Path:
 
 def list_kept_checkpoints(folder: Path) -> list[Path]:
     """Return the folders of checkpoints that a step kept in `folder`, in the order of their numbers."""
-    checkpoints_folder = folder / "checkpoints"
-    folders = (
-        [p for p in checkpoints_folder.iterdir() if p.is_dir()]
-        if checkpoints_folder.is_dir()
-        else []
-    )
-    return sorted((p for p in folders if not p.name.startswith(".")), key=_number_key)
 
+    def key(path: Path) -> tuple[int, str]:
+        numbers = re.findall(r"\d+", path.name)
+        return (int(numbers[-1]) if numbers else -1, path.name)
 
-def _number_key(path: Path) -> tuple[int, str]:
-    digit_runs = re.findall(r"\d+", path.name)
-    return (int(digit_runs[-1]) if digit_runs else -1, path.name)
+    paths = folder.glob("checkpoints/*")
+    return sorted((p for p in paths if p.is_dir() and not p.name.startswith(".")), key=key)
 
 
 def _locate_folder(text: str, reference: ModelRef, plugins: Plugins, files: Files) -> Path:
@@ -211,210 +197,6 @@ def _describe_missing(text: str, reference: ModelRef, plugins: Plugins) -> str:
 
 
 def _suggest_name(path: Path) -> str:
-    from emberge.errors import suggest
-
     if not path.parent.is_dir():
         return ""
     return suggest(path.name, [p.name for p in path.parent.iterdir()])
-
-
-@dataclass(frozen=True)
-class Result:
-    """A finished step: the folder of its result, its artifact and its fingerprint.
-
-    If the result is an adapter, `adapts` is the model that it belongs to.
-    """
-
-    folder: Path
-    artifact: Artifact
-    fingerprint: str
-    adapts: ModelRef | None = None
-
-
-class Targets:
-    """The targets of a recipe's references; the runner adds each step as it finishes."""
-
-    def __init__(self, plugins: Plugins, hashes: HashCache) -> None:
-        self.plugins = plugins
-        self.hashes = hashes
-        self._steps: dict[str, Result] = {}
-        self._outside: dict[ModelRef, Model] = {}
-
-    def add(self, step: str, result: Result) -> None:
-        """Make a result the target of `$step`."""
-        self._steps[step] = result
-
-    def step(self, reference: Reference) -> Result:
-        """Return the finished step that a reference names.
-
-        Raises:
-            RecipeError: if no such step is finished.
-        """
-        name = reference.step
-        if name is None:
-            raise RecipeError(f"'{reference}' is no step; a step is written ${reference}")
-        if name not in self._steps:
-            raise RecipeError(f"'{reference}': no step '{name}' is finished before this one")
-        return self._steps[name]
-
-    def model(self, reference: ModelRef) -> Model:
-        """Return the one model that a reference leads to.
-
-        Raises:
-            CheckpointError: if the model is missing or cannot be searched for, or if there are several.
-        """
-        models = self.models(reference)
-        if len(models) != 1:
-            raise CheckpointError(
-                f"'{reference}' leads to {len(models)} models; one is needed here"
-            )
-        return models[0]
-
-    def models(self, reference: ModelRef) -> Sequence[Model]:
-        """Return all models that a reference leads to.
-
-        Raises:
-            CheckpointError: if there is no model, or it cannot be searched for.
-        """
-        if reference.step is not None:
-            return self._list_produced_models(reference)
-        if reference not in self._outside or not self._outside[reference].folder.is_dir():
-            with _explain_network_errors(reference):
-                located = locate_model(reference, self.plugins, reference.files)
-            content = model_fingerprint(located.folder, self.hashes, located.adapter)
-            artifact = read_artifact(located.adapter or located.folder)
-            self._outside[reference] = Model(
-                located.name, located.folder, content, artifact, located.adapter
-            )
-        return [self._outside[reference]]
-
-    def data(self, reference: DataRef | FileRef) -> Path:
-        """Return the file or folder that a reference leads to.
-
-        Raises:
-            DataError: if the file or folder is missing.
-        """
-        return locate_file(reference) if reference.step is None else self.step(reference).folder
-
-    def fingerprint_value(self, value: Reference | DataEntry) -> Any:
-        """Return the value of a reference or data entry in a fingerprint: the hash of its content."""
-        if isinstance(value, DataEntry):
-            return self._describe_entry(value)
-        if value.step is not None:
-            step_value = {
-                "step": value.step,
-                "part": value.part,
-                "made": self.step(value).fingerprint,
-            }
-            adapter = self._locate_adapter(value)
-            return (
-                {**step_value, "adapter": model_fingerprint(adapter, self.hashes)}
-                if adapter
-                else step_value
-            )
-        if isinstance(value, ModelRef):
-            return {"model": self.model(value).fingerprint}
-        if isinstance(value, DataRef | FileRef):
-            return {"content": self._hash_data(locate_file(value), ())}
-        raise RecipeError(f"'{value}' names no step of the recipe")
-
-    def _describe_entry(self, entry: DataEntry) -> Any:
-        """Return the value of a data entry in a fingerprint: a hash of its files."""
-        if entry.path is None:
-            return None
-        if entry.path.step is not None or not entry.only:
-            return self.fingerprint_value(entry.path)
-        return {"content": self._hash_data(locate_file(entry.path), entry.only)}
-
-    def inputs(self, value: Any) -> list[Input]:
-        """Return a step's inputs, each with the hash of its content, as `artifact.json` keeps them."""
-        return list(
-            dict.fromkeys(
-                input_ for part in _find_references(value) for input_ in self._list_inputs(part)
-            )
-        )
-
-    def _list_inputs(self, value: Reference | DataEntry) -> Iterator[Input]:
-        if isinstance(value, ModelRef):
-            for model in self.models(value):
-                yield Input(value.text, model.name, model.fingerprint)
-            return
-        entry = value if isinstance(value, DataEntry) else DataEntry()
-        reference = value.path if isinstance(value, DataEntry) else value
-        text = reference.text if reference is not None else str(entry.hub)
-        name = entry.name or text.rpartition("/")[2].removeprefix("$")
-        if reference is None:  # it is identified by its name and revision
-            yield Input(text, name, stable_hash([text, entry.subset, entry.revision]), "hub data")
-            return
-        if reference.step is not None:
-            yield Input(reference.text, name, self.step(reference).fingerprint, "step")
-        elif isinstance(reference, DataRef | FileRef):
-            content = self._hash_data(locate_file(reference), entry.only)
-            yield Input(reference.text, name, content, "data", entry.only)
-
-    def _list_produced_models(self, reference: ModelRef) -> list[Model]:
-        result = self.step(reference)
-        adapter = self._locate_adapter(reference)
-        if reference.part is None:
-            named_folders = [(str(reference.step), result.folder)]
-        else:
-            checkpoints = list_kept_checkpoints(result.folder)
-            named_folders = [(f"{reference.step}/{folder.name}", folder) for folder in checkpoints]
-        if not named_folders:
-            raise CheckpointError(f"'{reference}': the step kept no checkpoints; see its keep_last")
-        return [self._build_model(name, folder, result, adapter) for name, folder in named_folders]
-
-    def _build_model(self, name: str, folder: Path, result: Result, adapter: Path | None) -> Model:
-        if result.artifact.kind != "model":
-            raise CheckpointError(f"step '{name}' made {result.artifact.kind}, and no model")
-        artifact = read_artifact(folder) or result.artifact
-        if result.adapts is not None:
-            if adapter is not None:
-                raise CheckpointError(f"step '{name}' made an adapter, which takes no other on it")
-            folder, adapter = self.model(result.adapts).folder, folder
-        content = model_fingerprint(folder, self.hashes, adapter)
-        return Model(name, folder, content, artifact, adapter)
-
-    def _locate_adapter(self, reference: Reference) -> Path | None:
-        if not isinstance(reference, ModelRef) or reference.adapter is None:
-            return None
-        with _explain_network_errors(reference):
-            return locate_adapter(reference, self.plugins)
-
-    def _hash_data(self, path: Path, only: Sequence[str]) -> str:
-        parts = [self.hashes.of_tree(path)]
-        if path.is_file() and path.suffix in (".yaml", ".yml"):
-            parts += [self.hashes.of_tree(p) for p in _list_catalogued_files(path, only)]
-        return stable_hash(parts)
-
-
-def _find_references(value: Any) -> Iterator[Reference | DataEntry]:
-    """Yield every reference in a component; for data, the whole entry that contains the reference."""
-    for _, part in parts_of(value, DataEntry, Reference):
-        if isinstance(part, DataEntry | Reference):
-            yield part
-
-
-@contextmanager
-def _explain_network_errors(reference: ModelRef) -> Iterator[None]:
-    try:
-        yield
-    except ConnectionError as error:
-        raise CheckpointError(f"'{reference}' could not be looked for: {error}") from error
-
-
-def _list_catalogued_files(path: Path, only: Sequence[str]) -> list[Path]:
-    """Return the files and folders that a catalogue names (of the training sets in `only`, if given)."""
-    from emberge.data import load_catalogue
-
-    catalogue = load_catalogue(path)
-    listed = (*catalogue.train, *catalogue.dev, *catalogue.test)
-    entries = [e for e in listed if e.path is not None and (not only or e.name in only)]
-    paths = [locate_file(e.path) for e in entries if e.path is not None]
-    paths += [Path(e.documents) for e in entries if e.documents is not None]
-    if not only:
-        paths += [s.folder for s in catalogue.eval]
-    missing = [p for p in paths if not p.exists()]
-    if missing:
-        raise EmbergeError(f"{path}: {missing[0]} is missing")
-    return paths

@@ -7,6 +7,7 @@ from .lineage import Trained as Trained
 from .lineage import ancestry as ancestry
 from .lineage import results_in as results_in
 from .run_folder import ARTIFACT as ARTIFACT
+from .run_folder import PROGRESS as PROGRESS
 from .run_folder import Input as Input
 from .run_folder import NoRunError as NoRunError
 from .run_folder import OutFolder as OutFolder

@@ -41,6 +41,7 @@ from emberge.tensor_files import FileContent
 from emberge.wording import join_some
 
 ARTIFACT = "artifact.json"
+PROGRESS = "progress.json"
 
 
 @dataclass(frozen=True)

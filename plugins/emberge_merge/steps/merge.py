@@ -116,8 +116,6 @@ class Merge(Step):
     def check(self, context: Preflight) -> Iterator[Problem]:
         members = [entry.model for entry in self.models]
         describe_cost(members, context, [self.base] if self.base is not None else [])
-        for model in members[:1]:
-            context.expect_disk(model, 4)
         yield from weight_problems(self.models, context, self.weights)
         if self.template is not None and context.model(self.template) is None:
             return  # a step is yet to make the model that everything is compared with

@@ -297,22 +297,14 @@ def test_what_a_result_does_not_have_is_refused_by_its_kind(tmp_path: Path) -> N
         scores.artifact  # noqa: B018
 
 
-def test_a_notebook_shows_pages_scores_and_errors(tmp_path: Path) -> None:
-    shown = scored(tmp_path / "scores")._repr_html_()
-    assert "<th>Faq&lt;b&gt;</th>" in shown
-    assert "<tr><td>boom</td><td>73.1</td><td>50.0</td><td>61.6</td></tr>" in shown
-    assert "<tr><td>base</td><td>50.0</td><td></td><td>50.0</td></tr>" in shown
-    assert "<td>0.731</td>" in scored(tmp_path / "losses", "loss")._repr_html_()
-    (tmp_path / "report.html").write_text("<h1>5 > 4</h1>")
-    result = StepResult("page", tmp_path)
-    assert result.report == tmp_path / "report.html"
-    assert 'sandbox="allow-scripts"' in result._repr_html_()
-    assert 'srcdoc="&lt;h1&gt;5 &gt; 4&lt;/h1&gt;"' in result._repr_html_()
+def test_a_notebook_shows_an_error_without_control_characters(tmp_path: Path) -> None:
     error = RecipeError("recipe.yaml:3: a\x1b[31m\nrecipe.yaml:4: b")
     error.add_note("in step boom")
     assert error._render_traceback_() == [
         *(r"RecipeError: recipe.yaml:3: a\x1b[31m", "recipe.yaml:4: b", "in step boom")
     ]
+    (tmp_path / "report.html").write_text("<h1>5 > 4</h1>")
+    assert StepResult("page", tmp_path).report == tmp_path / "report.html"
 
 
 def test_a_merge_gives_the_bytes_of_the_command(
@@ -350,7 +342,6 @@ def load(folder: Path) -> Any:
 def test_a_merged_model_loads_and_merges_on(berts: list[Path], tmp_path: Path) -> None:
     first = merge(berts[:2], out=tmp_path / "first", quiet=True)
     assert first.load(device="cpu").encode("a list").shape == (32,)
-    assert f"SentenceTransformer(&quot;{first.model}&quot;)" in first._repr_html_()
     again = merge([first, berts[2]], weights=[2, 1], out=str(tmp_path / "again"), quiet=True)
     name = "encoder.layer.1.output.dense.weight"
     mean = sum(load(bert)[name] for bert in berts) / 3

@@ -11,7 +11,8 @@ from emberge import CheckpointError, DataError, DataRef, ModelRef, Plugins, hook
 from emberge.hashes import HashCache
 from emberge.model_folder import model_fingerprint
 from emberge.recipes import locate_model
-from emberge.recipes.references import Targets, list_kept_checkpoints, locate_file
+from emberge.recipes.references import list_kept_checkpoints, locate_file
+from emberge.recipes.targets import Targets
 
 from tests.support import tiny
 from tests.support.fixture_types import Patch
@@ -123,7 +124,7 @@ def test_data_are_a_file_that_is_there_or_an_installed_package(tmp_path: Path) -
         locate_file(DataRef("./row.jsonl", tmp_path))
     assert locate_file(DataRef("rows.jsonl", tmp_path)) == tmp_path / "rows.jsonl"
     assert locate_file(DataRef("pkg:json", tmp_path)) == Path(json.__file__).parent
-    with pytest.raises(DataError, match="no package 'no_such_package'"):
+    with pytest.raises(DataError, match="'pkg:no_such_package': no such package"):
         locate_file(DataRef("pkg:no_such_package", tmp_path))
 
 
@@ -198,10 +199,10 @@ def test_parts_and_their_documents_decide(tmp_path: Path) -> None:
     )
     results = Targets(Plugins(), HashCache())
     path = DataRef("datasets.yaml", tmp_path)
-    found = [results.fingerprint_value(path)]
+    found = [results.describe(path)]
     for name in ("held", "more"):
         (tmp_path / f"{name}.jsonl").write_text("other")
-        found.append(results.fingerprint_value(path))
+        found.append(results.describe(path))
     assert found[0] != found[1] != found[2]
 
 
@@ -218,12 +219,12 @@ def test_only_the_named_sets_of_a_catalogue_decide(tmp_path: Path) -> None:
     results = Targets(Plugins(), HashCache())
     path = DataRef("datasets.yaml", tmp_path)
     entry = DataEntry(path=path, only=("one",))
-    part, whole = results.fingerprint_value(entry), results.fingerprint_value(path)
+    part, whole = results.describe(entry), results.describe(path)
     (tmp_path / "two.jsonl").write_text("other")
-    assert results.fingerprint_value(entry) == part
-    assert results.fingerprint_value(path) != whole
+    assert results.describe(entry) == part
+    assert results.describe(path) != whole
     (tmp_path / "one.jsonl").write_text("other")
-    assert results.fingerprint_value(entry) != part
+    assert results.describe(entry) != part
 
 
 def test_an_adapters_folder_is_put_on_the_base_that_its_config_names(

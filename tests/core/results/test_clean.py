@@ -47,8 +47,13 @@ def tree(folder: Path) -> dict[str, bytes | str | None]:
 
 def listed(place: Path) -> dict[str, str]:
     """What can be removed, by its path from OUT, with what it is called."""
-    found = find_leftovers(place).removable
-    return {os.path.relpath(one.path, place): one.what for one in found}
+    return {os.path.relpath(one.path, place): one.what for one in find_leftovers(place)}
+
+
+def remove_all(place: Path) -> list[Path]:
+    """Remove what can be removed, and return its paths."""
+    confirmed = [one.path for one in find_leftovers(place)]
+    return [one.path for one in remove_leftovers(place, confirmed)]
 
 
 def changed(place: Path) -> str:
@@ -60,7 +65,6 @@ def changed(place: Path) -> str:
 
 def test_what_is_linked_or_of_no_run_is_not_removed(out: Path) -> None:
     assert listed(out) == {}
-    assert find_leftovers(out).lines == ["there is nothing to remove"]
     for name in ("notes", "notes-0123abcd", "a-copy"):
         (out / name).mkdir()
         (out / name / "notes.txt").write_text("mine")
@@ -74,12 +78,10 @@ def test_what_is_linked_or_of_no_run_is_not_removed(out: Path) -> None:
 def test_results_that_no_link_leads_to_are_removed_and_all_else_stays(out: Path) -> None:
     old = changed(out)
     before = tree(out)
-    found = find_leftovers(out)
     assert listed(out) == {old: "old result"}
-    assert found.removable[0].size == sum(
-        len(c) for n, c in before.items() if n.startswith(old) and c
-    )
-    remove_leftovers(found)
+    sizes = [len(c) for n, c in before.items() if n.startswith(old) and c]
+    assert find_leftovers(out)[0].size == sum(sizes)
+    remove_all(out)
     kept = {n: c for n, c in before.items() if n.partition("/")[0] != old}
     assert tree(out) == kept
     assert json.loads((out / "a" / "config.json").read_text())["text"] == "second"
@@ -88,7 +90,7 @@ def test_results_that_no_link_leads_to_are_removed_and_all_else_stays(out: Path)
 
 def test_a_removed_result_is_made_again_and_the_others_are_not(out: Path) -> None:
     changed(out)
-    remove_leftovers(find_leftovers(out))
+    remove_all(out)
     RAN.clear()
     run(out, a=Write(word="first"), b=Write(word="b", of=(ModelRef("$a"),)))
     assert RAN == ["a"], "b is as it was made of the first a"
@@ -100,10 +102,8 @@ def test_work_from_which_the_last_run_goes_on_is_kept_and_older_work_is_not(tmp_
         run(place, a=Write(word="one", stop_at=2))
     with pytest.raises(KeyboardInterrupt):
         run(place, a=Write(word="two", stop_at=2))
-    found = find_leftovers(place)
-    (gone,) = found.removable
-    assert gone.what == "old work"
-    remove_leftovers(found)
+    assert [*listed(place).values()] == ["old work"]
+    remove_all(place)
     assert len(list((place / ".work").iterdir())) == 1
     run(place, a=Write(word="two", stop_at=2))
     rows = (place / "a" / "metrics.jsonl").read_text().splitlines()
@@ -136,38 +136,11 @@ def test_all_work_is_kept_where_the_last_run_cannot_be_read(tmp_path: Path) -> N
     assert listed(place) == {}
 
 
-def test_caches_that_a_kill_left_unfinished_are_removed_and_whole_ones_stay(out: Path) -> None:
-    store = out / ".store"
-    torn = f"tokens/.abc.{16 * '0'}.part/ids.bin"
-    for name in (torn, "tokens/.reading-1/rows.jsonl", "tokens/abc/ids.bin"):
-        (store / name).parent.mkdir(parents=True)
-        (store / name).write_bytes(b"12345")
-    run(out, a=Write(word="first"))
-    assert not (store / torn).exists()
-    assert listed(out) == {".store/tokens/.reading-1": "unfinished cache"}
-    remove_leftovers(find_leftovers(out))
-    assert [path.name for path in (store / "tokens").iterdir()] == ["abc"]
-    assert (store / "tokens" / "abc" / "ids.bin").is_file()
-
-
-def test_what_a_merge_left_beside_its_result_is_found(tmp_path: Path) -> None:
-    beside = tmp_path / ".merged.merging"
-    (beside / ".work").mkdir(parents=True)
-    (beside / ".work" / "part").write_bytes(b"123")
-    assert listed(tmp_path / "merged") == {"../.merged.merging": "interrupted merge"}
-    (tmp_path / "merged").mkdir()
-    with lock_folder(beside / ".lock"), pytest.raises(OutInUseError):
-        find_leftovers(tmp_path / "merged")
-    remove_leftovers(find_leftovers(tmp_path / "merged"))
-    assert [path.name for path in tmp_path.iterdir()] == ["merged"]
-    assert list((tmp_path / "merged").iterdir()) == [], "no lock is made in a model's folder"
-
-
 def test_while_a_run_works_there_nothing_is_removed(out: Path) -> None:
     changed(out)
-    found, before = find_leftovers(out), tree(out)
+    before = tree(out)
     with other_process_holding(out) as pid:
-        for call in (lambda: find_leftovers(out), lambda: remove_leftovers(found)):
+        for call in (lambda: find_leftovers(out), lambda: remove_leftovers(out, [])):
             with pytest.raises(OutInUseError, match=f"{out}.*process {pid}"):
                 call()
     after = tree(out)
@@ -180,15 +153,15 @@ def test_work_that_a_process_has_locked_is_kept(out: Path) -> None:
     work = out / ".work" / "gone-0123abcd"
     work.mkdir()
     with lock_folder(work / ".lock"):
-        assert find_leftovers(out).removable == ()
+        assert find_leftovers(out) == []
     assert listed(out) == {".work/gone-0123abcd": "old work"}
 
 
 def test_what_became_current_after_it_was_listed_is_not_removed(out: Path) -> None:
     changed(out)
-    found = find_leftovers(out)
+    confirmed = [one.path for one in find_leftovers(out)]
     run(out, a=Write(word="first"))
-    assert remove_leftovers(found).removable == ()
+    assert remove_leftovers(out, confirmed) == []
     assert json.loads((out / "a" / "config.json").read_text())["text"] == "first"
 
 
@@ -201,7 +174,7 @@ def test_a_removal_cut_short_leaves_nothing_that_looks_whole(out: Path, monkeypa
     with monkeypatch.context() as patched:
         patched.setattr(shutil, "rmtree", fails)
         with pytest.raises(EmbergeError, match="cannot be removed"):
-            remove_leftovers(find_leftovers(out))
+            remove_all(out)
     assert not (out / old).exists()
     assert listed(out) == {}
     RAN.clear()
@@ -210,14 +183,16 @@ def test_a_removal_cut_short_leaves_nothing_that_looks_whole(out: Path, monkeypa
     assert list(out.glob("*.part")) == [], "the next run removes the rest"
 
 
-def test_it_shows_sizes_in_a_narrow_table(out: Path) -> None:
+def test_it_shows_sizes_in_a_narrow_table(out: Path, capsys: Capture) -> None:
     old = changed(out)
     (out / ".work" / "a-0123abcd").mkdir()
     (out / ".work" / "a-0123abcd" / "state").write_bytes(b"x" * 2_000_000)
-    lines = find_leftovers(out).lines
+    assert main(["clean", str(out), "--yes"]) == 0
+    lines = capsys.readouterr().out.splitlines()
     assert [line.split()[-1] for line in lines[:2]] == [old, ".work/a-0123abcd"]
     assert lines[1].strip().startswith("2 MB  old work  ")
     assert lines[2].strip().endswith("MB  in all")
+    assert lines[3] == "removed: 2 folders"
     assert max(map(len, lines)) < 80
 
 

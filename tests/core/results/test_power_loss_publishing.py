@@ -28,6 +28,10 @@ from emberge import (
     run_recipe,
 )
 from emberge.cli.main import main
+from emberge.contracts import (
+    Event,
+    StepFinished,
+)
 from emberge.recipes import Recipe, status, verify_result
 from emberge.recipes.recipe import RecipeStep
 from emberge.results import read_artifact
@@ -69,8 +73,9 @@ class Registered:
         return {"write": Write}
 
     @hookimpl
-    def step_finished(self, step: str) -> None:
-        self.announce(step)
+    def hear_event(self, event: Event) -> None:
+        if isinstance(event, StepFinished):
+            self.announce(event.step)
 
 
 def recipe(last: str = "B") -> Recipe:

@@ -24,6 +24,10 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
+from emberge.contracts import (
+    Event,
+    StepStarted,
+)
 from emberge.recipes import Recipe
 from emberge.testing import check_sampler
 from emberge_boom.samplers.cluster import Cluster
@@ -413,8 +417,8 @@ def test_a_study_that_was_stopped_ends_as_one_that_was_not(
 ) -> None:
     class Stop:
         @hookimpl
-        def step_started(self, step: str) -> None:
-            if step == "study.pair=find,name":
+        def hear_event(self, event: Event) -> None:
+            if isinstance(event, StepStarted) and event.step == "study.pair=find,name":
                 raise KeyboardInterrupt
 
     plugins = load_plugins()

@@ -7,11 +7,11 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from emberge import load_plugins
+from emberge.contracts import RunStarted, StepSkipped
 from emberge.model_folder import model_fingerprint
 from emberge.results import read_artifact
 from emberge_report import write_card as cards
@@ -29,7 +29,7 @@ def finish(out: Path, *steps: str) -> None:
     for step in steps:
         artifact = read_artifact(out / step)
         assert artifact is not None
-        cards.card_of_finished(out, step, out / step, artifact)
+        cards.hear_event(StepSkipped(out, step, out / step))
 
 
 def card(out: Path, step: str) -> ModelCard:
@@ -93,7 +93,7 @@ def test_writing_a_card_twice_changes_nothing(run: FinishedRun) -> None:
     paths = [run.root / name / "README.md" for name in MODELS]
     before = [(path.read_bytes(), path.stat().st_mtime_ns) for path in paths]
     for step in (*MODELS, "scores"):
-        cards.card_of_skipped(run.root, step, run.root / step)
+        cards.hear_event(StepSkipped(run.root, step, run.root / step))
     assert [(path.read_bytes(), path.stat().st_mtime_ns) for path in paths] == before
     assert not list(run.root.rglob(".README.md.new"))
     # A lost card comes back with its scores, and is no part of the model's content.
@@ -101,7 +101,7 @@ def test_writing_a_card_twice_changes_nothing(run: FinishedRun) -> None:
     text, content = path.read_text(), model_fingerprint(path.parent.resolve())
     path.unlink()
     assert model_fingerprint(path.parent.resolve()) == content
-    cards.card_of_skipped(run.root, "boom", run.root / "boom")
+    cards.hear_event(StepSkipped(run.root, "boom", run.root / "boom"))
     assert path.read_text() == text
 
 
@@ -179,7 +179,8 @@ def test_folders_are_found_from_where_the_recipe_lies(berts: list[Path], tmp_pat
     out = tmp_path / "out"
     out.mkdir()
     runs.merged(out, "soup", berts[0], {"./legal": 1.0}, size=None)
-    cards.card_origin(out, tmp_path / "recipes" / "soup.yaml")
+    recipe = tmp_path / "recipes" / "soup.yaml"
+    cards.hear_event(RunStarted(out, recipe, (), quiet=True))
     finish(out, "soup")
     assert card(out, "soup").data.license == "cc-by-4.0"
     assert card(out, "soup").data.base_model == ["acme/small"]
@@ -208,11 +209,9 @@ def test_the_plugins_listener_writes_cards(
 ) -> None:
     run = runs.demo_run(tmp_path / "out", bert, berts)
     plugins = load_plugins()
-    plugins.announce("run_started", out=run.root, recipe=None, steps=["boom", "scores"], quiet=True)
+    plugins.announce(RunStarted(run.root, None, ("boom", "scores"), quiet=True))
     for step in ("boom", "scores"):
-        plugins.announce("step_skipped", out=run.root, step=step, folder=run.root / step)
-    done: dict[str, Any] = {"out": run.root, "error": None, "details": {}}
-    plugins.announce("run_finished", **done)
+        plugins.announce(StepSkipped(run.root, step, run.root / step))
     assert "**77.52**" in card(run.root, "boom").text
     assert (run.root / "full" / "README.md").is_file()
     assert not recwarn.list

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from emberge import Artifact
+from emberge.contracts import StepSkipped
 from emberge.results import read_artifact
-from emberge_report.hooks import card_of_finished, card_of_skipped
+from emberge_report.hooks import hear_event
 
 from tests.support import finished_run as runs
 from tests.support.finished_run import BASE
@@ -29,7 +30,7 @@ def finish(out: Path, *steps: str) -> None:
         path.write_text(json.dumps({**record, "versions": VERSIONS, "recipe": "5e" * 32}))
         artifact = read_artifact(out / step)
         assert artifact is not None
-        card_of_finished(out, step, out / step, artifact)
+        hear_event(StepSkipped(out, step, out / step))
 
 
 def edit(folder: Path, **changes: Any) -> None:
@@ -138,7 +139,7 @@ def test_what_a_record_does_not_state_is_not_in_the_card(berts: list[Path], tmp_
     edit(tmp_path / "full", fingerprint=None, component=None, recipe=None)
     artifact = read_artifact(tmp_path / "full")
     assert artifact is not None
-    card_of_finished(tmp_path, "full", tmp_path / "full", artifact)
+    hear_event(StepSkipped(tmp_path, "full", tmp_path / "full"))
     text = (tmp_path / "full" / "README.md").read_text("utf-8")
     made = text.partition("## How to make it again")[2]
     assert made.split() == [
@@ -150,5 +151,5 @@ def test_what_a_record_does_not_state_is_not_in_the_card(berts: list[Path], tmp_
 def test_a_result_without_a_record_gets_no_card(berts: list[Path], tmp_path: Path) -> None:
     runs.trained(tmp_path, "full", berts[0])
     (tmp_path / "full" / "artifact.json").unlink()
-    card_of_skipped(tmp_path, "full", tmp_path / "full")
+    hear_event(StepSkipped(tmp_path, "full", tmp_path / "full"))
     assert not (tmp_path / "full" / "README.md").exists()

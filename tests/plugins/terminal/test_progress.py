@@ -6,11 +6,23 @@ import io
 from pathlib import Path
 
 import pytest
-from emberge import ModelRef, run_recipe
+from emberge import (
+    Artifact,
+    ModelRef,
+    run_recipe,
+)
+from emberge.contracts import (
+    MetricLogged,
+    RunFinished,
+    StepFinished,
+    StepStarted,
+)
 from emberge_terminal import RunView, progress
 from emberge_terminal.progress import duration
 
 from tests.support.steps import Write, recipe, toy
+
+OUT = Path("out")
 
 
 class Terminal(io.StringIO):
@@ -46,7 +58,7 @@ def test_plain_progress_is_a_line_a_tenth_of_each_step_with_the_time_left() -> N
         now += 0.1
         for step in ("a", "b"):
             view.progress(step, done, 1000, "epoch 1")
-            view.log(step, "loss 0.5")
+            view.show(MetricLogged(OUT, step, "loss", 0.5, None))
     lines = stream.getvalue().splitlines()
     assert [line[:2] for line in lines] == ["a:", "b:"] * 10
     assert lines[2] == "a: 20%, 1 min 20 s left, loss 0.5, epoch 1"
@@ -82,8 +94,8 @@ def test_runs_side_by_side_do_not_mix(tmp_path: Path) -> None:
     for out, stream in streams.items():
         progress._runs[out] = RunView(stream)
     for out in streams:
-        progress.step_started(out, "a")
-        progress.run_finished(out)
+        progress.hear_event(StepStarted(out, "a", "toy:write", "0123"))
+        progress.hear_event(RunFinished(out, None, {}, {}, ()))
     assert [stream.getvalue() for stream in streams.values()] == ["a: started\n"] * 2
     assert progress._runs == {}
 
@@ -95,17 +107,17 @@ def test_a_terminal_shows_a_bar_for_each_running_step_and_gets_its_cursor_back(
     stream = Terminal()
     view = RunView(stream)
     for step in ("train", "merge"):
-        view.start(step)
+        view.show(StepStarted(OUT, step, "toy:write", "0123"))
         view.progress(step, 1, 4, "epoch 1")
-    view.log("train", "loss 0.5")
-    view.end("merge", "done in 2 s, out/merge")
+    view.show(MetricLogged(OUT, "train", "loss", 0.5, None))
+    view.show(StepFinished(OUT, "merge", OUT / "merge", Artifact("model"), 2.0))
     view.bars.refresh()
     view.bars.stop()
     text = stream.getvalue()
     assert "▸ train" in text
     assert "25%" in text
     assert "loss 0.5  epoch 1" in text
-    assert "merge: done in 2 s, out/merge\n" in text
+    assert "merge: done in 2.0 s, out/merge\n" in text
     assert "▸ merge" not in text[text.rindex("merge: done") :], "its bar goes before the line"
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
 

@@ -24,14 +24,10 @@ from emberge.contracts import (
 )
 from emberge.errors import CheckpointError, EmbergeError, Problem, RecipeError
 from emberge.interpreter import set_torch_defaults
-from emberge.model_folder import (
-    Checkpoint,
-    count_parameters,
-    other_format,
-)
+from emberge.model_folder import Checkpoint, other_format
 from emberge.plugins import Plugins, load_plugins
 from emberge.recipes.parse.shipped import to_recipe
-from emberge.recipes.recipe import Recipe, RecipeStep, UnsoundStep, references
+from emberge.recipes.recipe import Recipe, RecipeStep, references
 from emberge.recipes.references import (
     LocatedModel,
     is_folder,
@@ -39,7 +35,6 @@ from emberge.recipes.references import (
     locate_file,
     locate_model,
 )
-from emberge.recipes.run.workspace import build_installed_readers
 from emberge.tensor_files import WEIGHTS
 
 Severity = Literal["error", "warning", "unseen"]
@@ -56,16 +51,10 @@ class Note:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """The problems and notes of a check, and the disk that it expects a run to need.
-
-    `disk` is the size in bytes of the models that steps write, as far as it is known; `unsized` names the
-    models and steps whose size is not known.
-    """
+    """The problems and notes of a check."""
 
     problems: tuple[Problem, ...] = ()
     notes: tuple[Note, ...] = ()
-    disk: int = 0
-    unsized: tuple[str, ...] = ()
 
     def of(self, severity: Severity) -> tuple[Problem, ...]:
         """Return the problems of one severity."""
@@ -74,12 +63,10 @@ class CheckReport:
     @property
     def unseen_places(self) -> Mapping[str, Sequence[str]]:
         """Map the message about each input that could not be checked to the places that name the input."""
-        places_by_message: dict[str, list[str]] = {}
+        places: dict[str, dict[str, None]] = {}
         for problem in self.of("unseen"):
-            places_by_message.setdefault(problem.message, []).append(problem.where)
-        return {
-            message: list(dict.fromkeys(places)) for message, places in places_by_message.items()
-        }
+            places.setdefault(problem.message, {})[problem.where] = None
+        return {message: [*found] for message, found in places.items()}
 
     @property
     def errors(self) -> tuple[Problem, ...]:
@@ -101,119 +88,58 @@ def check_recipe(
     plugins: Plugins | None = None,
     *,
     deep: bool = True,
-    out: Path | None = None,
-    sizes: bool = False,
 ) -> CheckReport:
     """Check a recipe without loading any weights, and return every problem.
 
-    `recipe` may also be Python data, a file, or the name of a shipped recipe, as in `run_recipe`. Of a draft,
-    the problems of reading are among those returned; of its unsound steps, only references are checked.
-
-    `plugins` defaults to all that are installed. Results of an earlier run in `out` are read, if there are
-    any. With `deep=False`, the network is not used.
-    An input that could not be examined, such as a hub id without a network, is a problem with `unseen`.
-    With `sizes`, the parameters of models are counted, for `disk`.
+    `recipe` may also be Python data, a file, or the name of a shipped recipe, as in `run_recipe`. `plugins`
+    defaults to all that are installed. With `deep=False`, the network is not used. An input that could not be
+    examined, such as a hub id without a network, is a problem with `unseen`.
 
     Raises:
-        RecipeError: if there is no such recipe, it is no recipe, or a plugin is missing that it needs.
+        RecipeError: if the recipe cannot be read; has every problem of its options.
     """
     set_torch_defaults()
     plugins = plugins or load_plugins()
     recipe = to_recipe(recipe, plugins)
-    lookup = _Lookup(recipe, plugins, deep, out)
-    problems: list[Problem] = [*recipe.problems]
-    for unsound in recipe.unsound:
-        problems += _check_unsound(unsound, lookup)
+    inputs = _Inputs(recipe, plugins, deep)
+    problems: list[Problem] = []
     notes: list[Note] = []
-    disk, unsized = 0, dict[str, None]()
     for step in recipe.steps:
-        context = _StepCheck(step, lookup)
-        problems += context.problems()
+        context = _StepCheck(step, inputs)
+        problems += context.find_problems()
         notes += context.notes
-        for model, size in context.disk if sizes else ():
-            source, count = lookup.size(model)
-            disk += size * (count or 0)
-            unsized |= {} if count else {source: None}
-    return CheckReport(
-        tuple(dict.fromkeys(problems)), tuple(dict.fromkeys(notes)), disk, tuple(unsized)
-    )
-
-
-def _check_unsound(step: UnsoundStep, lookup: _Lookup) -> Iterator[Problem]:
-    """Yield the problems of the models and files that a step names whose other options are not sound."""
-    for reference, where in step.references:
-        problem = lookup.find_problem(reference)
-        if problem is not None:
-            yield dataclasses.replace(problem, where=where)
+    return CheckReport(tuple(dict.fromkeys(problems)), tuple(dict.fromkeys(notes)))
 
 
 @dataclass
-class _Lookup:
-    """The look-up that all steps of a check share; it locates each model from outside the recipe once."""
+class _Inputs:
+    """The inputs of all steps of a check; each model from outside the recipe is located once."""
 
     recipe: Recipe
     plugins: Plugins
     deep: bool
-    out: Path | None = None
 
     def __post_init__(self) -> None:
         self.expected: dict[str, Expected] = {}
-        self._seen: dict[tuple[str, Path], LocatedModel | Problem] = {}
-        self._sizes: dict[tuple[str, Path], int | None] = {}
+        self._located: dict[tuple[str, Path], LocatedModel | Problem] = {}
         self._faults: dict[tuple[Path, Path | None], Sequence[str]] = {}
-        self._look_for_all()
+        self._locate_all()
 
     @cached_property
-    def readers(self) -> tuple[Reader, ...]:
-        return build_installed_readers(self.plugins)
+    def readers(self) -> Sequence[Reader]:
+        return self.plugins.every("reader")
 
-    def model(self, reference: ModelRef) -> LocatedModel | Problem:
+    def locate(self, reference: ModelRef) -> LocatedModel | Problem:
         """Return a located model from outside the recipe, or the problem with it (without `file:line`).
 
         For `$step+adapter`, the located model has only its `adapter`, as the step's model does not exist yet.
         """
         key = (reference.text, reference.folder)
-        if key not in self._seen:
-            self._seen[key] = self._locate_model(reference)
-        return self._seen[key]
+        if key not in self._located:
+            self._located[key] = self._locate(reference)
+        return self._located[key]
 
-    def find_problem(self, reference: Reference) -> Problem | None:
-        """Return why a model's or a file's reference leads nowhere, without `file:line`; else None."""
-        if isinstance(reference, ModelRef):
-            located = self.model(reference)
-            if isinstance(located, Problem):
-                return located
-            missing = find_missing_weights(reference, located)
-            return Problem(missing) if missing is not None else None
-        if isinstance(reference, DataRef | FileRef):
-            try:
-                locate_file(reference)
-            except EmbergeError as error:
-                return Problem(str(error))
-        return None
-
-    def size(self, reference: ModelRef) -> tuple[str, int | None]:
-        """Return the model or step that decides a model's size, and its number of parameters, if known."""
-        while reference.step is not None:
-            expected = self.expected.get(reference.step)
-            if expected is None or not expected.artifact.parents:
-                return f"${reference.step}", None
-            reference = ModelRef(expected.artifact.parents[0], reference.folder)
-        key = (reference.text, reference.folder)
-        if key not in self._sizes:
-            self._sizes[key] = self._count_parameters(reference)
-        return reference.main, self._sizes[key]
-
-    def _count_parameters(self, reference: ModelRef) -> int | None:
-        located = self.model(reference)
-        if not isinstance(located, LocatedModel):
-            return None
-        try:
-            return count_parameters(Checkpoint(located.folder))
-        except EmbergeError:
-            return None  # a step's own check reports the model
-
-    def faults_of(self, folder: Path, adapter: Path | None) -> Sequence[str]:
+    def find_faults(self, folder: Path, adapter: Path | None) -> Sequence[str]:
         """Return the reasons why a model cannot be opened; each model is examined only once."""
         from emberge.merging import whole_faults
 
@@ -221,21 +147,22 @@ class _Lookup:
             self._faults[folder, adapter] = whole_faults(folder, adapter)
         return self._faults[folder, adapter]
 
-    def _look_for_all(self) -> None:
+    def _locate_all(self) -> None:
         """Locate all outside models in parallel, so that a silent network costs its timeout only once."""
-        used_references = [r for step in self.recipe.steps for r in references(step.step)]
-        used_references += [r for step in self.recipe.unsound for r, _ in step.references]
-        references_by_text = {
+        outside = {
             (r.text, r.folder): r
-            for r in used_references
+            for step in self.recipe.steps
+            for r in references(step.step)
             if isinstance(r, ModelRef) and r.step is None
         }
         with ThreadPoolExecutor(8, "locate") as threads:
-            results = threads.map(self._locate_model, references_by_text.values())
-            self._seen.update(zip(references_by_text, results, strict=True))
+            located = threads.map(self._locate, outside.values())
+            self._located.update(zip(outside, located, strict=True))
 
-    def _locate_model(self, reference: ModelRef) -> LocatedModel | Problem:
-        if not self.deep and _is_elsewhere(reference.main):
+    def _locate(self, reference: ModelRef) -> LocatedModel | Problem:
+        text = reference.main
+        is_elsewhere = "://" in text or (not is_folder(text) and ":" not in text)
+        if is_elsewhere and not self.deep:
             return Problem(f"'{reference}' was not looked for", severity="unseen")
         try:
             if reference.step is not None:
@@ -251,25 +178,24 @@ class _Lookup:
 class _StepCheck:
     """The check of one step (a `Preflight`): it resolves references and collects problems and notes."""
 
-    def __init__(self, step: RecipeStep, lookup: _Lookup) -> None:
+    def __init__(self, step: RecipeStep, inputs: _Inputs) -> None:
         self._step = step
-        self._lookup = lookup
-        self._own: list[Problem] = []
-        self._missing_model = False  # then no plan can be made of the others
+        self._inputs = inputs
+        self._reference_problems: list[Problem] = []
+        self._lacks_model = False  # then no plan can be made of the others
         self.notes: list[Note] = []
-        self.disk: list[tuple[ModelRef, int]] = []
 
     @property
     def deep(self) -> bool:
-        return self._lookup.deep
+        return self._inputs.deep
 
     @property
     def readers(self) -> Sequence[Reader]:
-        return self._lookup.readers
+        return self._inputs.readers
 
     @property
     def plugins(self) -> Plugins:
-        return self._lookup.plugins
+        return self._inputs.plugins
 
     def where(self, option: str = "") -> str:
         """Return the place of the option, or of the nearest enclosing option that has a place."""
@@ -283,26 +209,27 @@ class _StepCheck:
     def model(self, reference: ModelRef, *, weights: bool = True) -> Path | None:
         if reference.step is not None and reference.adapter is None:
             return None
-        located = self._lookup.model(reference)
-        if isinstance(located, LocatedModel):
-            missing = find_missing_weights(reference, located) if weights else None
-            if missing is not None:
-                self._record_reference_problem(Problem(missing), reference)
-            return None if reference.step is not None else located.folder
-        self._record_reference_problem(located, reference)
-        return None
+        located = self._inputs.locate(reference)
+        if isinstance(located, Problem):
+            self._note_reference(located, reference)
+            return None
+        missing = find_missing_weights(reference, located) if weights else None
+        if missing is not None:
+            self._note_reference(Problem(missing), reference)
+        return None if reference.step is not None else located.folder
 
     def whole_model(self, reference: ModelRef) -> Path | None:
         folder = self.model(reference)
         if folder is not None:
-            for fault in self._lookup.faults_of(folder, self.adapter(reference)):
-                self._record_problem(Problem(fault), reference)
+            for fault in self._inputs.find_faults(folder, self.adapter(reference)):
+                problem = Problem(fault, self._find_place(reference))
+                self._reference_problems.append(problem)
         return folder
 
     def adapter(self, reference: ModelRef) -> Path | None:
         if reference.adapter is None and reference.step is not None:
             return None
-        located = self._lookup.model(reference)
+        located = self._inputs.locate(reference)
         return located.adapter if isinstance(located, LocatedModel) else None
 
     def data(self, reference: DataRef | FileRef) -> Path | None:
@@ -311,7 +238,7 @@ class _StepCheck:
         try:
             return locate_file(reference)
         except EmbergeError as error:
-            self._record_reference_problem(Problem(str(error)), reference)
+            self._note_reference(Problem(str(error)), reference)
             return None
 
     def problem(self, message: str, option: str = "") -> Problem:
@@ -324,19 +251,19 @@ class _StepCheck:
         self.notes.append(Note(self._step.id, title, tuple(lines)))
 
     def expect(self, expected: Expected) -> None:
-        self._lookup.expected[self._step.id] = expected
+        self._inputs.expected[self._step.id] = expected
 
     def expected(self, reference: Reference) -> Expected | None:
-        return self._lookup.expected.get(reference.step or "")
+        return self._inputs.expected.get(reference.step or "")
 
-    def expect_disk(self, model: ModelRef, size: int) -> None:
-        self.disk.append((model, size))
-
-    def problems(self) -> list[Problem]:
+    def find_problems(self) -> list[Problem]:
         """Return the problems of the step's references, then those found by the step's own check."""
         for reference in references(self._step.step):
-            self._check_reference(reference)
-        self._own += self._list_unread_kinds()
+            if isinstance(reference, ModelRef):
+                self.model(reference, weights=False)
+            elif isinstance(reference, DataRef | FileRef):
+                self.data(reference)
+        kind_problems = list(self._find_kind_problems())
         try:
             step_problems = list(self._step.step.check(self))
         except ConnectionError as error:
@@ -345,15 +272,13 @@ class _StepCheck:
             step_problems = list(error.problems)
         except EmbergeError as error:
             step_problems = [Problem(str(error), self._step.where)]
-        if self._missing_model:
+        if self._lacks_model:
             self.notes.clear()
-        messages = {problem.message for problem in self._own}
-        return [
-            *self._own,
-            *(problem for problem in step_problems if problem.message not in messages),
-        ]
+        problems = [*self._reference_problems, *kind_problems]
+        messages = {problem.message for problem in problems}
+        return problems + [one for one in step_problems if one.message not in messages]
 
-    def _list_unread_kinds(self) -> Iterator[Problem]:
+    def _find_kind_problems(self) -> Iterator[Problem]:
         """Yield a problem for each encoder whose kind of embedding the step cannot use."""
         step, kind = self._step.step, self._step.kind.rpartition(":")[2]
         for option, part in parts_of(step, Backbone, Reference):
@@ -364,66 +289,48 @@ class _StepCheck:
                     option,
                 )
 
-    def _check_reference(self, reference: Reference) -> None:
-        if isinstance(reference, ModelRef):
-            self.model(reference, weights=False)
-        elif isinstance(reference, DataRef | FileRef):
-            self.data(reference)
+    def _note_reference(self, problem: Problem, reference: Reference) -> None:
+        """Note the problem that a reference leads nowhere, at the option that names the reference."""
+        self._lacks_model |= isinstance(reference, ModelRef) and problem.severity == "error"
+        where = self._find_place(reference)
+        self._reference_problems.append(dataclasses.replace(problem, where=where))
 
-    def _record_reference_problem(self, problem: Problem, reference: Reference) -> None:
-        """Record a problem or warning about a reference."""
-        self._missing_model |= isinstance(reference, ModelRef) and problem.severity == "error"
-        self._record_problem(problem, reference)
-
-    def _record_problem(self, problem: Problem, reference: Reference) -> None:
-        """Record a problem at the option that names a reference."""
-        where = self.where(_find_option(reference, self._step.whole or self._step.step))
-        self._own.append(dataclasses.replace(problem, where=where))
+    def _find_place(self, reference: Reference) -> str:
+        """Return `file:line` of the option that names a reference, such as `models.0.model`."""
+        parts = parts_of(self._step.whole or self._step.step, Reference)
+        return self.where(next((path for path, part in parts if part == reference), ""))
 
 
-def _is_elsewhere(text: str) -> bool:
-    """Return whether a model is searched for in the network."""
-    return "://" in text or (not is_folder(text) and ":" not in text)
+_ADAPTER_WEIGHTS = "adapter_model.safetensors"  # peft's name
 
 
-def _find_option(reference: Reference, value: Any) -> str:
-    """Return the path of the option that names a reference, such as `models.0.model`; "" if none does."""
-    names = (path for path, part in parts_of(value, Reference) if part == reference)
-    return next(names, "")
-
-
-ADAPTER_WEIGHTS = "adapter_model.safetensors"  # peft's name
-
-
-def find_missing_weights(reference: ModelRef, found: LocatedModel) -> str | None:
+def find_missing_weights(reference: ModelRef, located: LocatedModel) -> str | None:
     """Return the problem if the model's or the adapter's folder has no weights, else None.
 
     For a model on the hub, only metadata may have been downloaded yet. Damaged weights are found elsewhere.
     """
-    model = (
-        _describe_missing_model(reference.main, found.folder) if is_folder(reference.main) else None
-    )
+    if is_folder(reference.main):
+        missing = _describe_missing_model(reference.main, Checkpoint(located.folder))
+        if missing is not None:
+            return missing
     text = reference.adapter or reference.main
-    if model is not None or found.adapter is None or not is_folder(text):
-        return model
-    trunk = Checkpoint(found.adapter).trunk
-    has_weights = any(trunk.glob(f"{Path(ADAPTER_WEIGHTS).stem}.*"))
-    return None if has_weights else _describe_missing_weights(text, ADAPTER_WEIGHTS, found.adapter)
+    if located.adapter is None or not is_folder(text):
+        return None
+    trunk = Checkpoint(located.adapter).trunk
+    has_weights = any(trunk.glob(f"{Path(_ADAPTER_WEIGHTS).stem}.*"))
+    return None if has_weights else _describe_missing(text, _ADAPTER_WEIGHTS, located.adapter)
 
 
-def _describe_missing_model(text: str, folder: Path) -> str | None:
-    checkpoint = Checkpoint(folder)
+def _describe_missing_model(text: str, checkpoint: Checkpoint) -> str | None:
     try:
         if checkpoint.has_weights:
             return None
-        return other_format(checkpoint.trunk) or _describe_missing_weights(
-            text, WEIGHTS, checkpoint.trunk
-        )
+        return other_format(checkpoint.trunk) or _describe_missing(text, WEIGHTS, checkpoint.trunk)
     except CheckpointError:
         return None
 
 
-def _describe_missing_weights(text: str, file: str, folder: Path) -> str:
+def _describe_missing(text: str, file: str, folder: Path) -> str:
     return (
         f"'{text}' has no weights: there is no {file} in {folder}; get it, or name another folder"
     )

@@ -1,4 +1,4 @@
-"""The state of the steps in an OUT, also while another process runs them."""
+"""The state of the steps in an OUT, also while another process runs them, and the outcome of a run."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from emberge.files import (
     require_inside,
 )
 from emberge.recipes.recipe import Recipe
-from emberge.recipes.run.workspace import PROGRESS
 from emberge.results import (
     ARTIFACT,
+    PROGRESS,
     NoRunError,
     OutFolder,
     measure_folder,
@@ -48,6 +48,12 @@ class StepStatus:
     note: str = ""
     left: float | None = None
 
+    @property
+    def costs(self) -> tuple[str, str]:
+        """The seconds of work and the size as texts; "-" if unknown."""
+        seconds = f"{self.seconds:.0f} s" if self.seconds is not None else "-"
+        return seconds, human_size(self.size) if self.size else "-"
+
 
 @dataclass(frozen=True)
 class Status:
@@ -60,15 +66,13 @@ class Status:
     def lines(self) -> Sequence[str]:
         """The state as lines of a table, one line per step."""
         width = max((len(step.id) for step in self.steps), default=0)
-        rows = [
-            f"{s.id:<{width}}  {s.state:<8}  {human_size(s.size) if s.size else '-':>8}  "
-            f"{f'{s.seconds:.0f} s' if s.seconds is not None else '-':>7}  {_format_progress(s)}".rstrip()
-            for s in self.steps
-        ]
-        return [
-            *rows,
-            f"running: {self.holder}" if self.holder else "nobody is running it now",
-        ]
+        rows = []
+        for step in self.steps:
+            seconds, size = step.costs
+            row = f"{step.id:<{width}}  {step.state:<8}  {size:>8}  {seconds:>7}"
+            rows.append(f"{row}  {_format_progress(step)}".rstrip())
+        holder = f"running: {self.holder}" if self.holder else "nobody is running it now"
+        return [*rows, holder]
 
 
 def status(out: Path) -> Status:
@@ -119,31 +123,28 @@ def _estimate_seconds_left(progress: dict[str, Any]) -> float | None:
     try:
         began, first = progress["since"]
         rate = (progress["done"] - first) / (progress["time"] - began)
-        seconds_left = (progress["total"] - progress["done"]) / rate - (
-            time.time() - progress["time"]
-        )
+        left = (progress["total"] - progress["done"]) / rate - (time.time() - progress["time"])
     except (KeyError, ZeroDivisionError):
         return None
-    return max(0.0, float(seconds_left))
+    return max(0.0, float(left))
 
 
 def _format_progress(step: StepStatus) -> str:
     if step.done is None or not step.total:
         return step.note
-    count_text = f"{_format_count(step.done)} of {_format_count(step.total)} {step.unit}".rstrip()
-    progress_text = f"{step.done / step.total:.0%} ({count_text}"
+    done, total = (f"{n:,.0f}" if n == round(n) else f"{n:,.1f}" for n in (step.done, step.total))
+    count_text = f"{done} of {total} {step.unit}".rstrip()
     remaining_text = f" {_format_seconds(step.left)} left" if step.left is not None else ""
-    return f"{progress_text}){remaining_text} {step.note}".rstrip()
-
-
-def _format_count(number: float) -> str:
-    return f"{number:,.0f}" if number == round(number) else f"{number:,.1f}"
+    return f"{step.done / step.total:.0%} ({count_text}){remaining_text} {step.note}".rstrip()
 
 
 def _format_seconds(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+# ── the outcome of a run ────────────────────────────────────────────────────────────────────────
 
 
 def read_result_table(folder: Path, artifact: Artifact) -> str:
@@ -160,75 +161,50 @@ def read_result_table(folder: Path, artifact: Artifact) -> str:
 
 def results_shown(out: Path, recipe: Recipe) -> list[str]:
     """Return the lines shown after a run: the folder of each finished result, and its table if it has one."""
-    try:
-        done_steps = {step.id for step in status(out).steps if step.state == "done"}
-    except EmbergeError:
-        return []  # the run ended before its first step
-    out_folder, lines = OutFolder(out), []
-    for step in recipe.steps:
-        link = out_folder.link(step.id)
-        artifact = read_artifact(link) if step.id in done_steps else None
-        if artifact is None:
-            continue
-        if table := read_result_table(link, artifact):
-            lines += ["", table, ""]
-        lines.append(f"{step.id}: {link}")
+    lines: list[str] = []
+    for step in _list_steps(out, recipe):
+        if step.state == "done":
+            table = _read_table(out, step)
+            lines += ["", table, ""] if table else []
+            lines.append(f"{step.id}: {OutFolder(out).link(step.id)}")
     return lines
 
 
 def run_summary(out: Path, recipe: Recipe, error: BaseException | None) -> str:
     """Return a run's summary as Markdown; `error` ended the run, None if it succeeded."""
+    steps = _list_steps(out, recipe)
+    lines = [*_describe_outcome(recipe, error)]
+    for step in steps:
+        table = _read_table(out, step) if step.state == "done" else ""
+        lines += [f"### {prose(step.id)}", "", table, ""] if table else []
+    if steps:
+        rows = [[step.id, step.kind, step.state, *step.costs] for step in steps]
+        head = ["step", "kind", "state", "time", "size"]
+        lines += ["### Steps", "", *table_lines(head, rows, "lllrr")]
+    return "\n".join(lines).strip() + "\n"
+
+
+def _list_steps(out: Path, recipe: Recipe) -> list[StepStatus]:
     try:
         steps = {step.id: step for step in status(out).steps}
     except EmbergeError:
-        steps = {}  # the run ended before its first step
-    out_folder = OutFolder(Path(out))
-    shown = [steps[step.id] for step in recipe.steps if step.id in steps]
-    lines = [
-        *_describe_outcome(recipe, error),
-        *_format_tables(shown, out_folder),
-        *_format_costs(shown),
-    ]
-    return "\n".join(lines).strip() + "\n"
+        return []  # the run ended before its first step
+    return [steps[step.id] for step in recipe.steps if step.id in steps]
+
+
+def _read_table(out: Path, step: StepStatus) -> str:
+    link = OutFolder(out).link(step.id)
+    artifact = read_artifact(link)
+    return read_result_table(link, artifact) if artifact is not None else ""
 
 
 def _describe_outcome(recipe: Recipe, error: BaseException | None) -> Iterator[str]:
     name = prose(recipe.path.name if recipe.path is not None else "recipe")
     if error is None:
-        yield f"## {name}: done"
-    elif isinstance(error, RequirementError):
-        yield f"## {name}: a requirement is not met"
-    else:
-        yield f"## {name}: failed"
-    yield ""
-    if error is not None:
-        yield from (
-            f"- {prose(line)}" for line in str(error).splitlines() or [type(error).__name__]
-        )
-        yield ""
-
-
-def _format_tables(steps: list[StepStatus], out_folder: OutFolder) -> Iterator[str]:
-    """Yield the table of each finished result that has one."""
-    for step in steps:
-        link = out_folder.link(step.id)
-        artifact = read_artifact(link) if step.state == "done" else None
-        if artifact is not None and (table := read_result_table(link, artifact)):
-            yield from (f"### {prose(step.id)}", "", table, "")
-
-
-def _format_costs(steps: list[StepStatus]) -> Iterator[str]:
-    if not steps:
+        yield from (f"## {name}: done", "")
         return
-    rows = [
-        [
-            step.id,
-            step.kind,
-            step.state,
-            "–" if step.seconds is None else f"{step.seconds:.0f} s",
-            human_size(step.size) if step.size else "–",
-        ]
-        for step in steps
-    ]
-    yield from ("### Steps", "")
-    yield from table_lines(["step", "kind", "state", "time", "size"], rows, "lllrr")
+    is_gate = isinstance(error, RequirementError)
+    yield from (f"## {name}: {'a requirement is not met' if is_gate else 'failed'}", "")
+    for line in str(error).splitlines() or [type(error).__name__]:
+        yield f"- {prose(line)}"
+    yield ""

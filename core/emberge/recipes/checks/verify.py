@@ -42,10 +42,10 @@ def verify_result(folder: Path) -> list[str]:
             "not made by emberge, or another tool has saved it again"
         )
     record = read_json(folder / ARTIFACT) if has_record else {}
-    _raise_differences(_compare_headers(record, headers))
+    _raise_differences(_compare_headers("strategy" in (record.get("details") or {}), headers))
     if headers and any((folder / name).is_file() for name in ("config.json", "modules.json")):
         _ = Checkpoint(folder).specs  # raises an error if the index does not fit the files
-    return [*_describe_result(folder, record), *map(_describe_merge, _distinct_headers(headers))]
+    return list(_describe_result(folder, record, headers))
 
 
 def _raise_differences(differences: Iterator[str]) -> None:
@@ -65,10 +65,9 @@ def _read_headers(folder: Path) -> dict[Path, dict[str, Any] | None]:
 
 
 def _compare_headers(
-    record: Mapping[str, Any], headers: Mapping[Path, dict[str, Any] | None]
+    is_merge: bool, headers: Mapping[Path, dict[str, Any] | None]
 ) -> Iterator[str]:
     """Yield a problem for each header that is not of one merge with the others of its folder."""
-    is_merge = "strategy" in (record.get("details") or {})
     # A copied trunk keeps the header that describes how it was made; so does each module of the folder.
     first_by_folder: dict[Path, Path] = {}
     for path, header in headers.items():
@@ -81,24 +80,21 @@ def _compare_headers(
             yield f"the header of {path} says something else than that of {first}: they come from two merges"
 
 
-def _describe_result(folder: Path, record: Mapping[str, Any]) -> Iterator[str]:
+def _describe_result(
+    folder: Path, record: Mapping[str, Any], headers: Mapping[Path, dict[str, Any] | None]
+) -> Iterator[str]:
     if record:
         yield f"{folder}: {record['kind']} of step '{record['step']}' ({record['component']})"
         yield f"{count_noun(len(record['files']), 'file')} as published"
     else:
         yield f"{folder}: merged weights without an {ARTIFACT}: hashes of files are not known"
-
-
-def _distinct_headers(headers: Mapping[Path, dict[str, Any] | None]) -> list[dict[str, Any]]:
-    """Return the provenance of the folder's own weights, if a header has it."""
-    return [header for path, header in headers.items() if header and path.parent == Path()][:1]
-
-
-def _describe_merge(header: Mapping[str, Any]) -> str:
-    links = [
-        next(iter(link)) if isinstance(link, Mapping) else link
-        for link in header.get("strategy", ())
-    ]
-    count = count_noun(len(header.get("models", ())), "model")
-    version = header.get("versions", {}).get("emberge")
-    return f"{' → '.join(links)} of {count}, seed {header.get('seed')}, emberge {version}"
+    own = (header for path, header in headers.items() if header and path.parent == Path())
+    header = next(own, None)
+    if header is not None:
+        names = [
+            next(iter(link)) if isinstance(link, Mapping) else link
+            for link in header.get("strategy", ())
+        ]
+        count = count_noun(len(header.get("models", ())), "model")
+        version = header.get("versions", {}).get("emberge")
+        yield f"{' → '.join(names)} of {count}, seed {header.get('seed')}, emberge {version}"

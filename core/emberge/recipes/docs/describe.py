@@ -1,4 +1,4 @@
-"""The list of components and the page of each component, from fields and docstrings alone.
+"""The page of each component, from fields and docstrings alone.
 
 An option's documentation (`option_docs`) is a string literal right below the field, or the sentence of the
 class's docstring that names the option in backticks.
@@ -10,8 +10,8 @@ import inspect
 import json
 import shutil
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING
 from typing import Any
 
 from emberge.errors import PluginError, suggest
@@ -23,7 +23,13 @@ STAGES = ("merge transform", "merge strategy")
 _FEW = 5  # options inside an option that every page of a component can list
 
 
-# ── all components ──────────────────────────────────────────────────────────────────────────────
+# ── components as plain data ────────────────────────────────────────────────────────────────────
+
+
+def sort_components(plugins: Plugins) -> list[Component]:
+    """Return every component, sorted by kind, name and plugin."""
+    order = {kind: index for index, kind in enumerate(KINDS)}
+    return sorted(plugins.components, key=lambda c: (order[c.kind], c.name, c.plugin))
 
 
 def list_component_rows(plugins: Plugins) -> list[dict[str, Any]]:
@@ -31,9 +37,7 @@ def list_component_rows(plugins: Plugins) -> list[dict[str, Any]]:
 
     `clash` has the name to write instead of a bare name that two plugins use.
     """
-    order = {kind: index for index, kind in enumerate(KINDS)}
-    ordered = sorted(plugins.components, key=lambda c: (order[c.kind], c.name, c.plugin))
-    return [_build_component_row(component, plugins) for component in ordered]
+    return [_build_component_row(component, plugins) for component in sort_components(plugins)]
 
 
 def _build_component_row(component: Component, plugins: Plugins) -> dict[str, Any]:
@@ -42,14 +46,24 @@ def _build_component_row(component: Component, plugins: Plugins) -> dict[str, An
         "name": component.name,
         "full_name": component.full_name,
         "plugin": component.plugin,
-        "distribution": component.distribution,
-        "version": component.version,
+        "distribution": component.source.distribution,
+        "version": component.source.version,
         "summary": component.summary,
-        "clash": _has_name_twice(component, plugins),
+        "clash": describe_clash(component, plugins),
         "options": [
             _build_option_row(option, plugins) for option in _list_options(component, plugins)
         ],
     }
+
+
+def describe_clash(component: Component, plugins: Plugins) -> str:
+    """Return what to write in place of a name that two plugins use; "" for other names."""
+    kinds = STAGES if component.kind in STAGES else (component.kind,)
+    try:
+        plugins.find(component.name, *kinds)
+    except PluginError as error:
+        return str(error)
+    return ""
 
 
 def _list_options(component: Component, plugins: Plugins) -> list[Option]:
@@ -84,53 +98,6 @@ def _build_option_row(
     return row
 
 
-def _has_name_twice(component: Component, plugins: Plugins) -> str:
-    kinds = STAGES if component.kind in STAGES else (component.kind,)
-    try:
-        plugins.find(component.name, *kinds)
-    except PluginError as error:
-        return str(error)
-    return ""
-
-
-def format_origin(row: Mapping[str, Any]) -> str:
-    """Return the plugin and the distribution that a component comes from."""
-    version = f" {row['version']}" if row["version"] else ""
-    return f"{row['plugin']} ({row['distribution'] or 'no distribution'}{version})"
-
-
-def option_line(option: Mapping[str, Any]) -> str:
-    """Return an option in one line: name, type, default."""
-    if option["required"]:
-        return f"{option['name']}: {option['type']}, required"
-    return f"{option['name']}: {option['type']} = {_format_default(option['default'])}"
-
-
-def _format_default(default: Any) -> str:
-    """Return a default as a recipe writes it."""
-    if isinstance(default, str):
-        return default or "''"
-    if default is None:
-        return "nothing"
-    return json.dumps(default, ensure_ascii=False)
-
-
-def wrap_text(text: str, indent: int, hanging: int = 0) -> list[str]:
-    """Return the text as lines that fit the terminal, from 60 to 110 characters wide."""
-    width = min(max(shutil.get_terminal_size().columns, 60), 110)
-    indentation = " " * indent
-    return textwrap.wrap(
-        text,
-        width,
-        initial_indent=indentation,
-        subsequent_indent=indentation + " " * hanging,
-        break_on_hyphens=False,
-    )
-
-
-# ── one component ───────────────────────────────────────────────────────────────────────────────
-
-
 def build_component_pages(plugins: Plugins, name: str) -> list[dict[str, Any]]:
     """Return the pages of the components called `name` or `plugin:name`, usually one.
 
@@ -148,8 +115,9 @@ def build_component_pages(plugins: Plugins, name: str) -> list[dict[str, Any]]:
     pages = []
     for component in components:
         doc, example = _split_example(component.doc)
+        suffixes = list(component.type.suffixes) if component.kind == "reader" else []
         row = _build_component_row(component, plugins)
-        pages.append({**row, "doc": doc, "example": example, "suffixes": _list_suffixes(component)})
+        pages.append({**row, "doc": doc, "example": example, "suffixes": suffixes})
     return pages
 
 
@@ -165,8 +133,7 @@ def _split_example(doc: str) -> tuple[str, str]:
     return prose, example
 
 
-def _list_suffixes(component: Component) -> list[str]:
-    return list(component.type.suffixes) if component.kind == "reader" else []
+# ── pages as text ───────────────────────────────────────────────────────────────────────────────
 
 
 def describe_component(plugins: Plugins, name: str) -> str:
@@ -177,17 +144,18 @@ def describe_component(plugins: Plugins, name: str) -> str:
     Raises:
         PluginError: if there is neither a component nor a block of this name; has a suggestion.
     """
-    if not any(name in (component.name, component.full_name) for component in plugins.components):
-        block = _find_block(plugins, name)
-        if block is not None:
-            return "\n".join(_build_block_page(block))
-    return "\n\n\n".join(
-        "\n".join(_build_page(page)) for page in build_component_pages(plugins, name)
-    )
+    is_component = any(name in (c.name, c.full_name) for c in plugins.components)
+    block_page = None if is_component else _build_block_page(plugins, name)
+    if block_page is not None:
+        return "\n".join(block_page)
+    pages = build_component_pages(plugins, name)
+    return "\n\n\n".join("\n".join(_format_page(page)) for page in pages)
 
 
-def _build_page(page: dict[str, Any]) -> Iterator[str]:
-    yield f"{page['name']}: {article(page['kind'])} of {format_origin(page)}"
+def _format_page(page: dict[str, Any]) -> Iterator[str]:
+    version = f" {page['version']}" if page["version"] else ""
+    origin = f"{page['plugin']} ({page['distribution'] or 'no distribution'}{version})"
+    yield f"{page['name']}: {article(page['kind'])} of {origin}"
     yield ""
     yield page["doc"]
     if page["clash"]:
@@ -206,59 +174,64 @@ def _format_options(
 ) -> Iterator[str]:
     """Yield lines on options; `listed` maps each block whose options are on the page to the option there."""
     for option in options:
-        yield from wrap_text(option_line(option), indent, hanging=4)
-        yield from wrap_text(option["doc"], indent + 4)
+        yield from _wrap_text(option_line(option), indent, hanging=4)
+        yield from _wrap_text(option["doc"], indent + 4)
         block = option.get("block", "")
         if option.get("shared"):
-            yield from wrap_text(f"`emberge show {block}` lists the options inside.", indent + 4)
+            yield from _wrap_text(f"`emberge show {block}` lists the options inside.", indent + 4)
         elif block in listed:
-            yield from wrap_text(f"The options inside are those of `{listed[block]}`.", indent + 4)
+            yield from _wrap_text(f"The options inside are those of `{listed[block]}`.", indent + 4)
         else:
             listed |= {block: option["name"]} if block else {}
             yield from _format_options(option.get("options", []), indent + 4, listed)
 
 
-# ── a block of options that many components take ────────────────────────────────────────────────
+def option_line(option: Mapping[str, Any]) -> str:
+    """Return an option in one line: name, type, default."""
+    start = f"{option['name']}: {option['type']}"
+    if option["required"]:
+        return f"{start}, required"
+    default = option["default"]
+    if default is None:
+        return f"{start} = nothing"
+    text = default if isinstance(default, str) else json.dumps(default, ensure_ascii=False)
+    return f"{start} = {text}" if text else f"{start} = ''"
 
 
-@dataclass(frozen=True)
-class _Block:
-    """A mapping of options that components take, as documentation shows it."""
-
-    type: type
-    options: list[dict[str, Any]]
-    users: Mapping[str, Sequence[str]]
-    """The options that take the block, by component."""
+def _wrap_text(text: str, indent: int, hanging: int = 0) -> list[str]:
+    """Return the text as lines that fit the terminal, from 60 to 110 characters wide."""
+    width = min(max(shutil.get_terminal_size().columns, 60), 110)
+    indents = {"initial_indent": " " * indent, "subsequent_indent": " " * (indent + hanging)}
+    return textwrap.wrap(text, width, break_on_hyphens=False, **indents)
 
 
-def _find_block(plugins: Plugins, name: str) -> _Block | None:
-    """Find a block of options by its name, written like DataEntry or data-entry; None if there is none."""
-    types: dict[str, type] = {}
+def _build_block_page(plugins: Plugins, name: str) -> list[str] | None:
+    """Return the page of a block of options, named like DataEntry or data-entry; None if there is none."""
+    block: type | None = None
     users: dict[str, list[str]] = {}
     for component in plugins.components:
         for option in _list_options(component, plugins):
-            block = option.form.record
-            if block is not None and _fold_name(block.__name__) == _fold_name(name):
-                types[name] = block
-                users.setdefault(component.name, []).append(option.name)
-    if not types:
+            record = option.form.record
+            if record is not None and _fold_name(record.__name__) == _fold_name(name):
+                block = record
+                users.setdefault(component.name, []).append(f"`{option.name}`")
+    if block is None:
         return None
-    inner = document_options(types[name], plugins)
-    rows = [_build_option_row(option, plugins, (types[name],)) for option in inner]
-    return _Block(types[name], rows, users)
+    options = document_options(block, plugins)
+    rows = [_build_option_row(option, plugins, (block,)) for option in options]
+    takers = count_noun(len(users), "component")
+    return [
+        f"{block.__name__}: a mapping of options, taken by {takers}",
+        "",
+        inspect.cleandoc(block.__doc__ or ""),
+        *["", "Options", *_format_options(rows, 2, {})],
+        *[
+            "",
+            "Taken by",
+            *(f"  {user}: {', '.join(names)}" for user, names in sorted(users.items())),
+        ],
+    ]
 
 
 def _fold_name(name: str) -> str:
     return name.casefold().replace("-", "").replace("_", "")
-
-
-def _build_block_page(block: _Block) -> Iterator[str]:
-    takers = count_noun(len(block.users), "component")
-    yield f"{block.type.__name__}: a mapping of options, taken by {takers}"
-    yield ""
-    yield inspect.cleandoc(block.type.__doc__ or "")
-    yield from ["", "Options"]
-    yield from _format_options(block.options, 2, {})
-    yield from ["", "Taken by"]
-    for user, options in sorted(block.users.items()):
-        yield f"  {user}: {', '.join(f'`{option}`' for option in options)}"

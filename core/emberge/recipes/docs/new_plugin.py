@@ -13,8 +13,8 @@ from emberge.errors import PluginError, RecipeError
 from emberge.files import fill_once
 
 EXAMPLE = "acme"
-# Files that running the example's tests may leave in its folders.
-_SKIPPED = {"build", "dist"}
+# Folders that running the example's tests may leave.
+_SKIPPED = re.compile(r"\.|__pycache__|(build|dist)$|.*\.egg-info$")
 
 
 def write_plugin(name: str, folder: Path) -> Path:
@@ -27,35 +27,33 @@ def write_plugin(name: str, folder: Path) -> Path:
         RecipeError: if the name cannot be a plugin's name, or the folder exists.
         PluginError: if this installation of emberge lacks the example.
     """
-    _check_name(name)
+    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name) or keyword.iskeyword(name):
+        raise RecipeError(
+            f"a plugin cannot be called '{name}': a name is small letters, digits and single "
+            "underscores, a letter first, and no word of Python"
+        )
     target = Path(folder)
     if target.exists() or target.is_symlink():
         raise RecipeError(f"{target} exists already; choose another place or remove it first")
     source = _find_example()
 
+    def rename(text: str) -> str:
+        text = text.replace(f"emberge-{EXAMPLE}", f"emberge-{name.replace('_', '-')}")
+        return text.replace(EXAMPLE, name)
+
     def fill(side: Path) -> None:
-        for file in _list_files(source):
-            copy = side / _rename_example(str(file.relative_to(source)), name)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_text(_rename_example(file.read_text("utf-8"), name), "utf-8")
+        for file in sorted(source.rglob("*")):
+            relative = file.relative_to(source)
+            if file.is_file() and not any(map(_SKIPPED.match, relative.parts)):
+                copy = side / rename(str(relative))
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                copy.write_text(rename(file.read_text("utf-8")), "utf-8")
 
     try:
         fill_once(target, fill)
     except OSError as error:
         raise RecipeError(f"{target} cannot be written: {error.strerror or error}") from error
     return target
-
-
-def _check_name(name: str) -> None:
-    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
-        proposal = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_0123456789")
-        hint = f"; did you mean '{proposal}'?" if proposal and proposal != name else ""
-        raise RecipeError(
-            f"a plugin cannot be called '{name}': a name is small letters, digits and single "
-            f"underscores, a letter first{hint}"
-        )
-    if keyword.iskeyword(name):
-        raise RecipeError(f"a plugin cannot be called '{name}', which is a word of Python")
 
 
 def _find_example() -> Path:
@@ -65,18 +63,3 @@ def _find_example() -> Path:
         if folder.is_dir():
             return folder
     raise PluginError(f"{package / 'examples'} is missing; install emberge again")
-
-
-def _list_files(source: Path) -> list[Path]:
-    files = []
-    for file in sorted(source.rglob("*")):
-        parts = file.relative_to(source).parts
-        hidden = any(part.startswith((".", "__pycache__")) or part in _SKIPPED for part in parts)
-        if file.is_file() and not hidden and not any(p.endswith(".egg-info") for p in parts):
-            files.append(file)
-    return files
-
-
-def _rename_example(text: str, name: str) -> str:
-    text = text.replace(f"emberge-{EXAMPLE}", f"emberge-{name.replace('_', '-')}")
-    return text.replace(EXAMPLE, name)

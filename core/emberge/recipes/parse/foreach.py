@@ -32,9 +32,6 @@ class Combination:
         return {name: plain(node) for name, node in self.nodes.items()}
 
 
-# ── foreach ─────────────────────────────────────────────────────────────────────────────────────
-
-
 def rows_of(node: Node | None, problems: list[Problem]) -> list[Combination]:
     """Return the combinations of a `foreach`: a mapping of lists is their product, a list is its rows."""
     if node is None:
@@ -45,39 +42,28 @@ def rows_of(node: Node | None, problems: list[Problem]) -> list[Combination]:
         rows = _read_rows(node, problems)
     else:
         message = "foreach takes `{name: [values]}` or a list of `{name: value}`"
-        problems.append(Problem(f"{message}, not {_describe_node(node)}", node.where))
+        problems.append(Problem(f"{message}, not {describe_node(node)}", node.where))
         return []
     return _add_ids(rows)
-
-
-def _describe_node(node: Node) -> str:
-    children = getattr(node, "items", getattr(node, "entries", None))
-    return (
-        f"an empty {describe_node(node)[2:]}"
-        if children is not None and not children
-        else describe_node(node)
-    )
 
 
 def _multiply_lists(node: Fields, problems: list[Problem]) -> list[dict[str, Node]]:
     before = len(problems)
     columns: list[tuple[Node, ...]] = []
     for name, values in node.entries.items():
+        message = ""
         if not re.fullmatch(NAME, name):
-            problems.append(
-                Problem(f"foreach: '{name}' is no name for a variable", node.line(name))
-            )
-        if isinstance(values, Items) and values.items:
+            message = f"foreach: '{name}' is no name for a variable"
+        elif isinstance(values, Items) and values.items:
             columns.append(values.items)
         else:
-            message = f"foreach: '{name}' needs a list of values, not {_describe_node(values)}"
-            problems.append(Problem(message, node.line(name)))
-    if len(problems) > before:
-        return []
+            message = f"foreach: '{name}' needs a list of values, not {describe_node(values)}"
+        problems += [Problem(message, node.line(name))] if message else []
     count = math.prod(map(len, columns))
     if count > _MOST_ROWS:
         message = f"foreach: {count:,} combinations are more than {_MOST_ROWS:,}; leave values out"
         problems.append(Problem(message, node.where))
+    if len(problems) > before:
         return []
     return [dict(zip(node.entries, row, strict=True)) for row in itertools.product(*columns)]
 
@@ -86,7 +72,7 @@ def _read_rows(node: Items, problems: list[Problem]) -> list[dict[str, Node]]:
     rows: list[dict[str, Node]] = []
     for item in node.items:
         if not isinstance(item, Fields) or not item.entries:
-            message = f"foreach: a row is `{{name: value}}`, not {_describe_node(item)}"
+            message = f"foreach: a row is `{{name: value}}`, not {describe_node(item)}"
             problems.append(Problem(message, item.where))
         elif rows and item.entries.keys() != rows[0].keys():
             message = f"foreach: this row has {', '.join(item.entries)}, the first has"
@@ -96,43 +82,40 @@ def _read_rows(node: Items, problems: list[Problem]) -> list[dict[str, Node]]:
     return rows
 
 
+# ── ids ─────────────────────────────────────────────────────────────────────────────────────────
+
+
 def _add_ids(rows: Sequence[dict[str, Node]]) -> list[Combination]:
-    if not rows:
-        return []
-    slugs = {name: _build_slugs([row[name] for row in rows]) for name in rows[0]}
+    """Return the rows with suffixes such as `.ratio=0.2`; numbers if those would be equal or too long."""
+    columns = {
+        name: _build_slugs([row[name] for row in rows]) for name in (rows[0] if rows else ())
+    }
     suffixes = [
-        "." + ",".join(f"{name}={slugs[name][index]}" for name in row)
-        for index, row in enumerate(rows)
+        "." + ",".join(f"{name}={slugs[index]}" for name, slugs in columns.items())
+        for index in range(len(rows))
     ]
-    folded_suffixes = [suffix.casefold() for suffix in suffixes]
-    if (
-        len(set(folded_suffixes)) < len(folded_suffixes)
-        or max(map(len, suffixes)) > 3 * _LONGEST_SLUG
-    ):
+    are_different = len({suffix.casefold() for suffix in suffixes}) == len(suffixes)
+    if not are_different or max(map(len, suffixes), default=0) > 3 * _LONGEST_SLUG:
         suffixes = [f".{index}" for index in range(len(rows))]
     return [Combination(row, suffix) for row, suffix in zip(rows, suffixes, strict=True)]
 
 
 def _build_slugs(column: Sequence[Node]) -> list[str]:
     """Return for each value a text that every file system accepts; equal texts are replaced by numbers."""
-    keys = [repr(plain(node)) for node in column]
-    node_by_key = dict(zip(reversed(keys), reversed(column), strict=True))
-    slug_by_key = {key: _build_slug(node_by_key[key]) for key in dict.fromkeys(keys)}
+    slug_by_key: dict[str, str] = {}
+    for node in column:
+        slug_by_key.setdefault(repr(plain(node)), _build_slug(node))
     folded = [slug.casefold() for slug in slug_by_key.values()]
     for index, (key, slug) in enumerate(slug_by_key.items()):
         if not slug or len(slug) > _LONGEST_SLUG or folded.count(slug.casefold()) > 1:
             slug_by_key[key] = f"{index}"
-    return [slug_by_key[key] for key in keys]
+    return [slug_by_key[repr(plain(node))] for node in column]
 
 
 def _build_slug(node: Node) -> str:
     if isinstance(node, Items | Fields):
         return ""
-    slug = (
-        re.sub(r"[^A-Za-z0-9._-]+", "-", node.text.replace("+", "")).strip("-.")
-        if node.text
-        else ""
-    )
+    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", node.text.replace("+", "")).strip("-.")
     if isinstance(node, Scalar) and isinstance(node.value, int | float) and node.value < 0:
         slug = f"-{slug}"
     return "" if slug.endswith("checkpoints") else slug
@@ -222,13 +205,3 @@ def _list_prefixes(word: str) -> Iterator[str]:
     while "-" in word:
         word = word.rpartition("-")[0]
         yield word
-
-
-def find_step_uses(node: Node) -> Iterator[StepUse]:
-    """Yield every reference to a step inside a node."""
-    if isinstance(node, StepUse) and node.group:
-        yield node
-    elif isinstance(node, Items | Fields):
-        inner = node.items if isinstance(node, Items) else tuple(node.entries.values())
-        for item in inner:
-            yield from find_step_uses(item)

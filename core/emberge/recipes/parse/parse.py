@@ -1,24 +1,23 @@
-"""The reading of a recipe: YAML becomes steps of built components, and problems name their `file:line`."""
+"""The reading of a recipe: a file, a text or Python data becomes steps of built components."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts import Step, StepRef, TranslatedRecipe
+from emberge.contracts import TranslatedRecipe
 from emberge.errors import Problem, RecipeError, suggest
-from emberge.options import BROKEN, HANDLERS, Builder, Instance, OptionPath, build_component
 from emberge.plugins import Plugins, load_plugins
-from emberge.recipes.parse.foreach import NAME, Combination, Substitution, find_step_uses, rows_of
-from emberge.recipes.parse.needed_plugins import load_needed_plugins
+from emberge.recipes.parse.build_steps import build_recipe, sort_problems
 from emberge.recipes.parse.overrides import override
 from emberge.recipes.parse.python_data import to_yaml_data
-from emberge.recipes.recipe import Recipe, RecipeStep, UnsoundStep
+from emberge.recipes.recipe import Recipe
 from emberge.yaml_nodes import (
     Fields,
+    Items,
     Node,
     Scalar,
     describe_node,
@@ -26,8 +25,6 @@ from emberge.yaml_nodes import (
     read_yaml,
     write_yaml,
 )
-
-_KEYS = ("seed", "plugins", "steps")
 
 
 def read_text(path: Path) -> str:
@@ -62,7 +59,71 @@ def translate(text: str, plugins: Plugins, path: Path | None = None) -> Translat
     return TranslatedRecipe(translation) if isinstance(translation, str) else translation
 
 
-def to_recipe_text(
+def load_recipe(
+    path: Path | str,
+    plugins: Plugins | None = None,
+    overrides: Sequence[str] = (),
+    *,
+    allow_plugins: bool = False,
+) -> Recipe:
+    """Read a recipe file; `overrides` have the form of `--set`: `step.kind.option=value`.
+
+    The other arguments are those of `parse_recipe`.
+
+    Raises:
+        RecipeError: if there are problems; has every problem of the recipe, each with `file:line`.
+    """
+    path = Path(path)
+    return parse_recipe(
+        read_text(path), plugins, path=path, overrides=overrides, allow_plugins=allow_plugins
+    )
+
+
+def parse_recipe(
+    recipe: str | Mapping[str, Any],
+    plugins: Plugins | None = None,
+    *,
+    path: Path | None = None,
+    overrides: Sequence[str] = (),
+    allow_plugins: bool = False,
+    data_folder: Path | None = None,
+) -> Recipe:
+    """Read a recipe from its text, or from Python data of the same form: `{"steps": {id: {kind: options}}}`.
+
+    Paths in it are relative to the folder of `path`, or else to the current folder. `plugins` defaults to all
+    that are installed; with `allow_plugins`, the plugin files that the recipe names are loaded into it. In
+    Python data, a path or a step's result may stand for its text. Evaluation sets may be three dicts,
+    `{"queries": {id: text}, "corpus": {id: text}, "relevant": {id: set of ids}}`; they are written to
+    `data_folder` or, without it, kept until the process ends.
+
+    Raises:
+        RecipeError: if there are problems; has every problem of the recipe, each with `file:line`, or with
+            its place in the data: `recipe.steps.boom.merge.strategy`.
+    """
+    plugins = plugins or load_plugins()
+    problems: list[Problem] = []
+    if isinstance(recipe, str):
+        text, place = _translate_text(recipe, plugins, path)
+        root = read_yaml(text, place, problems)
+    else:
+        data = to_yaml_data(recipe, "recipe", data_folder)
+        text, root = write_yaml(data), node_of(data, "recipe", deep_places=True)
+    if root is not None and not isinstance(root, Fields):
+        message = f"a recipe is a mapping with `steps`, not {describe_node(root)}"
+        problems.append(Problem(message, root.where))
+    if not isinstance(root, Fields):
+        raise RecipeError(problems)
+    folder = path.parent if path else Path()
+    needed = root.entries.get("plugins")
+    missing = [*_load_needed_plugins(needed, plugins, folder, allowed=allow_plugins)]
+    if missing:  # the names that they would add are not known
+        raise RecipeError(sort_problems([*problems, *missing]))
+    root = override(root, overrides, problems)
+    built = build_recipe(root, plugins, folder, problems)
+    return replace(built, path=path, text=text, overrides=tuple(overrides))
+
+
+def _translate_text(
     text: str, plugins: Plugins, path: Path | None
 ) -> tuple[str, Callable[[int], str]]:
     """Return the recipe as one of ours, and a function from its line numbers to `file:line`."""
@@ -75,338 +136,46 @@ def to_recipe_text(
     return translated.text, lambda line: f"{label}:{translated.line(line)}"
 
 
-def load_recipe(
-    path: Path | str, plugins: Plugins | None = None, overrides: Sequence[str] = ()
-) -> Recipe:
-    """Read a recipe file; `overrides` have the form of `--set`: `step.kind.option=value`.
-
-    `plugins` defaults to all that are installed.
-
-    Raises:
-        RecipeError: if there are problems; has every problem of the recipe, each with `file:line`.
-    """
-    path = Path(path)
-    return draft_recipe(read_text(path), plugins, path=path, overrides=overrides).require_sound()
+# ── the plugins that a recipe needs: `plugins: [mine.py, acme]` ─────────────────────────────────
 
 
-def parse_recipe(
-    recipe: str | Mapping[str, Any],
-    plugins: Plugins | None = None,
-    *,
-    path: Path | None = None,
-    overrides: Sequence[str] = (),
-) -> Recipe:
-    """Read a recipe from its text, or from Python data of the same form: `{"steps": {id: {kind: options}}}`.
+def _load_needed_plugins(
+    node: Node | None, plugins: Plugins, folder: Path, *, allowed: bool
+) -> Iterator[Problem]:
+    """Load the plugin files that a recipe names; yield a problem for each plugin that is missing.
 
-    Paths in it are relative to the folder of `path`, or else to the current folder. `plugins` defaults to all
-    that are installed. In Python data, a path or a step's result may stand for its text. Evaluation sets may
-    be three dicts, `{"queries": {id: text}, "corpus": {id: text}, "relevant": {id: set of ids}}`.
+    A file is code, which a recipe from somewhere else must not run unasked. It is loaded if the user has
+    `allowed` it; a file that was loaded already needs no permission.
 
     Raises:
-        RecipeError: if there are problems; has every problem of the recipe, each with `file:line`, or with
-            its place in the data: `recipe.steps.boom.merge.strategy`.
+        PluginError: if a file cannot be imported, or breaks a contract.
     """
-    return draft_recipe(recipe, plugins, path=path, overrides=overrides).require_sound()
+    for item in node.items if isinstance(node, Items) else (node,) if node is not None else ():
+        value = item.value if isinstance(item, Scalar) else None
+        if not isinstance(value, str) or not value:
+            message = f"plugins are files or names of installed plugins, not {describe_node(item)}"
+            yield Problem(message, item.where)
+        elif value.endswith(".py") or "/" in value:
+            file = folder / Path(value).expanduser()
+            message = _load_file(file, value, plugins, allowed)
+            yield from [Problem(message, item.where)] if message else []
+        elif not plugins.manager.has_plugin(value):
+            installed = [name for name, _ in plugins.manager.list_name_plugin()]
+            hint = suggest(value, installed) or "; install it, or name a file such as ./mine.py"
+            message = f"the recipe needs the plugin '{value}', which is not installed{hint}"
+            yield Problem(message + plugins.blocked_hint, item.where)
 
 
-def draft_recipe(
-    recipe: str | Mapping[str, Any],
-    plugins: Plugins | None = None,
-    *,
-    path: Path | None = None,
-    overrides: Sequence[str] = (),
-    allow_plugins: bool = False,
-    data_folder: Path | None = None,
-) -> Recipe:
-    """Read a recipe as `parse_recipe` does; return its sound steps, with every problem of the others.
-
-    Evaluation data in Python data are written to `data_folder` or, without it, kept until the process ends.
-
-    `check_recipe` takes such a draft and adds the problems of models and data. With `allow_plugins`, the
-    plugin files that the recipe names are loaded into `plugins`.
-
-    Raises:
-        RecipeError: if the text is no YAML, or no mapping, or a plugin is missing that the recipe needs.
-    """
-    plugins = plugins or load_plugins()
-    problems: list[Problem] = []
-    if isinstance(recipe, str):
-        text, place = to_recipe_text(recipe, plugins, path)
-        root = read_yaml(text, place, problems)
-    else:
-        data = to_yaml_data(recipe, "recipe", data_folder)
-        text, root = write_yaml(data), node_of(data, "recipe", deep_places=True)
-    if root is not None and not isinstance(root, Fields):
-        problems.append(
-            Problem(f"a recipe is a mapping with `steps`, not {describe_node(root)}", root.where)
+def _load_file(path: Path, written: str, plugins: Plugins, allowed: bool) -> str:
+    """Load a plugin file, unless it is loaded; return why it cannot be, or ""."""
+    if os.path.realpath(path) in map(os.path.realpath, plugins.files):
+        return ""
+    if not path.is_file():
+        return f"the recipe needs the plugin file {written}, which is missing"
+    if not allowed:
+        return (
+            f"the recipe needs the plugin file {written}, which is code and runs with your rights; read it, "
+            f"then allow it with --allow-plugins, or with --plugin {path}"
         )
-    if not isinstance(root, Fields):
-        raise RecipeError(problems)
-    folder = path.parent if path else Path()
-    missing_plugins = [
-        *load_needed_plugins(root.entries.get("plugins"), plugins, folder, allowed=allow_plugins)
-    ]
-    if missing_plugins:  # the names that they would add are not known
-        raise RecipeError(sort_problems([*problems, *missing_plugins]))
-    root = override(root, overrides, problems)
-    built = build_recipe(root, plugins, folder, problems)
-    return replace(built, path=path, text=text, overrides=tuple(overrides))
-
-
-def build_recipe(
-    root: Fields, plugins: Plugins, folder: Path, problems: Sequence[Problem] = ()
-) -> Recipe:
-    """Build the recipe of a mapping of nodes, as a draft; paths in it are relative to `folder`.
-
-    The draft has every problem of the recipe, and `problems`.
-    """
-    reading = _RecipeReader(plugins, folder, [*problems])
-    recipe = reading.recipe(root)
-    return replace(recipe, problems=sort_problems(reading.problems))
-
-
-def sort_problems(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """Return each problem once, those of `--set` first, then by line."""
-    return tuple(sorted(dict.fromkeys(problems), key=_sort_key))
-
-
-def _sort_key(problem: Problem) -> tuple[bool, int]:
-    """Return the key that sorts problems by line, problems of `--set` first."""
-    line = problem.where.rpartition(":")[2]
-    return (line.isdecimal(), int(line) if line.isdecimal() else 0)
-
-
-@dataclass
-class _Group:
-    """A step as written in the recipe, and its instances after variables were substituted."""
-
-    id: str
-    where: str
-    kind: str
-    kind_where: str
-    options: list[tuple[Combination, Node]] = field(default_factory=list)
-    variables: set[str] = field(default_factory=set)
-    used: set[str] = field(default_factory=set)
-
-    @property
-    def needs(self) -> set[str]:
-        """The groups that this group uses."""
-        return {use.group for _, node in self.options for use in find_step_uses(node)}
-
-
-@dataclass
-class _RecipeReader:
-    """The reader of one recipe, which collects every problem."""
-
-    plugins: Plugins
-    folder: Path
-    problems: list[Problem]
-    instances: dict[str, list[Instance]] = field(default_factory=dict)
-    steps: list[RecipeStep] = field(default_factory=list)
-    unsound: list[UnsoundStep] = field(default_factory=list)
-
-    def refuse(self, message: str, where: str) -> None:
-        self.problems.append(Problem(message, where))
-
-    def recipe(self, root: Fields) -> Recipe:
-        for key in root.entries:
-            if key not in _KEYS and not key.startswith("x-"):
-                hint = suggest(key, _KEYS)
-                hint = hint or f"; it has {', '.join(_KEYS)} and x-… of your own"
-                self.refuse(f"a recipe has no '{key}'{hint}", root.line(key))
-        seed = self._read_seed(root.entries.get("seed"))
-        written = root.entries.get("steps")
-        if not isinstance(written, Fields) or not written.entries:
-            self.refuse("a recipe needs `steps: {id: {kind: options}}`", root.line("steps"))
-            return Recipe(seed, ())
-        groups = self._read_groups(written)
-        unused_by_group = self._refuse_unused(groups)
-        for group in self._sort_groups(groups):
-            self._build_instances(group)
-        self._refuse_twins(unused_by_group)
-        return Recipe(seed, tuple(self.steps), unsound=tuple(self.unsound))
-
-    def _sort_groups(self, groups: Sequence[_Group]) -> list[_Group]:
-        """Return the groups, each after those that it needs, otherwise in the order of the file.
-
-        If groups need one another in a ring, a problem is noted, and one of them comes before what it needs.
-        """
-        ordered: dict[str, _Group] = {}
-
-        def add(group: _Group, path: list[str]) -> None:
-            if group.id in path:
-                ring = [*path[path.index(group.id) :], group.id]
-                first = next(other for other in groups if other.id in ring)
-                self.refuse(_describe_ring(ring), first.where)
-            elif group.id not in ordered:
-                needs = group.needs
-                for needed in [other for other in groups if other.id in needs]:
-                    add(needed, [*path, group.id])
-                ordered[group.id] = group
-
-        for group in groups:
-            add(group, [])
-        return list(ordered.values())
-
-    def _read_seed(self, node: Node | None) -> int:
-        if node is None:
-            return 0
-        value = node.value if isinstance(node, Scalar) else None
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
-            self.refuse(
-                f"the seed needs a whole number from 0, not {describe_node(node)}", node.where
-            )
-            return 0
-        return value
-
-    # ── steps as they are written ───────────────────────────────────────────────────────────────
-
-    def _read_groups(self, written: Fields) -> list[_Group]:
-        name_by_folded: dict[str, str] = {}
-        groups: list[_Group] = []
-        for name, node in written.entries.items():
-            where = written.line(name)
-            if not re.fullmatch(NAME, name):
-                self.refuse(f"a step's id is letters, digits, _ and -, not '{name}'", where)
-            equal_name = name_by_folded.setdefault(name.casefold(), name)
-            if equal_name != name:
-                self.refuse(f"'{equal_name}' and '{name}' would be one folder on some disks", where)
-            group = self._read_group(name, node, where, list(written.entries))
-            if group is None or not group.options:
-                # Steps that use this one are built as if it were sound.
-                self.instances[name] = [Instance(name, {}, "")]
-                self.unsound.append(UnsoundStep(name))
-            groups += [group] if group and group.options else []
-        return groups
-
-    def _read_group(self, name: str, node: Node, where: str, steps: list[str]) -> _Group | None:
-        kinds = [k for k in node.entries if k != "foreach"] if isinstance(node, Fields) else []
-        if len(kinds) != 1 or not isinstance(node, Fields):
-            self._refuse_kinds(name, node, kinds, where)
-            return None
-        (kind,) = kinds
-        rows = rows_of(node.entries.get("foreach"), self.problems)
-        group = _Group(name, where, kind, node.line(kind))
-        group.variables = set(rows[0].nodes) if rows else set()
-        before = len(self.problems)
-        for variable in group.variables & set(steps):
-            self.refuse(f"'{variable}' is a step; name the variable differently", where)
-        literal_substitution = Substitution({}, steps, self.problems)
-        for row in rows:
-            nodes = {variable: literal_substitution(value) for variable, value in row.nodes.items()}
-            substitution = Substitution(nodes, steps, self.problems)
-            options = substitution(node.entries[kind])
-            group.options.append((replace(row, nodes=nodes), options))
-            group.used |= substitution.used
-        if len(self.problems) > before:
-            group.used |= group.variables  # a misspelt variable is not also reported as unused
-        return group
-
-    def _refuse_unused(self, groups: list[_Group]) -> dict[str, list[str]]:
-        """Note the variables that neither a step uses nor select another step's instance; return them."""
-        variables = {group.id: group.variables for group in groups}
-        unused_by_group: dict[str, list[str]] = {}
-        for group in groups:
-            matched_variables = set().union(*(variables.get(need, set()) for need in group.needs))
-            unused_by_group[group.id] = sorted(group.variables - group.used - matched_variables)
-            for name in unused_by_group[group.id]:
-                message = f"the variable '{name}' is never used; write ${name} where it belongs"
-                self.refuse(message, group.where)
-        return unused_by_group
-
-    def _refuse_kinds(self, name: str, node: Node, kinds: list[str], where: str) -> None:
-        components = self.plugins.of("step")
-        known_kinds = [kind for kind in kinds if kind.rpartition(":")[2] in components]
-        if len(kinds) > 1 and len(known_kinds) == 1:
-            for other in (kind for kind in kinds if kind not in known_kinds):
-                hint = suggest(other, ["foreach"])
-                hint = hint or f"; is it an option of '{known_kinds[0]}'? Indent it"
-                line = node.line(other) if isinstance(node, Fields) else where
-                self.refuse(f"step '{name}' has '{other}' beside its kind{hint}", line)
-        elif len(kinds) > 1:
-            listed = ", ".join(kinds)
-            self.refuse(f"step '{name}' is of one kind, not {listed}; make a step of each", where)
-        else:
-            listed = ", ".join(sorted(components)) or "none is installed"
-            self.refuse(f"step '{name}' needs `kind: {{options}}`; kinds: {listed}", where)
-
-    # ── steps as they are built ─────────────────────────────────────────────────────────────────
-
-    def _build_instances(self, group: _Group) -> None:
-        """Build every instance, and register each instance, even a faulty one, for later steps."""
-        produces: list[Instance] = []
-        for row, options in group.options:
-            builder = Builder(HANDLERS, self.plugins, self.folder, self.instances, row.values)
-            node = Fields({group.kind: options}, group.where, {group.kind: group.kind_where})
-            step_path = OptionPath(f"step '{group.id}'")
-            built = build_component(builder, (Step,), node, step_path)
-            self.problems += builder.problems
-            if built is None or built[1] is BROKEN:
-                produced = built[0].type.produces if built else ""
-                produces.append(Instance(group.id + row.suffix, row.values, produced))
-                self.unsound.append(UnsoundStep(produces[-1].id, tuple(builder.references)))
-                continue
-            component, step = built
-            whole_step = RecipeStep(
-                group.id + row.suffix,
-                group.id,
-                component.full_name,
-                step,
-                row.values,
-                group.where,
-                builder.lines,
-            )
-            parts, gathering = self._expand_step(whole_step)
-            self.steps += [*parts, *gathering]
-            for part in gathering or parts:
-                produces.append(Instance(part.id, part.variables, part.step.produces))
-        self.instances[group.id] = produces
-
-    def _expand_step(self, whole: RecipeStep) -> tuple[list[RecipeStep], list[RecipeStep]]:
-        """Return a step's independent parts, usually only itself, and the steps that gather their results."""
-        parts = whole.step.expand()
-        if set(parts) == {""}:
-            return [replace(whole, step=parts[""])], []
-        steps = {
-            name: replace(whole, id=f"{whole.id}.{name}", step=part, whole=whole.step)
-            for name, part in parts.items()
-        }
-        if type(whole.step).gather is Step.gather:
-            return [*steps.values()], []
-        # A part that another step of the recipe also has is run only once, for both steps.
-        equal_steps = {name: self._find_equal_step(part) or part for name, part in steps.items()}
-        new_steps = [part for name, part in steps.items() if equal_steps[name] is part]
-        part_uses = {
-            name: StepRef(f"${part.id}", self.folder) for name, part in equal_steps.items()
-        }
-        last = whole.step.gather(part_uses)
-        return new_steps, [replace(whole, step=last)] if last is not None else []
-
-    def _find_equal_step(self, part: RecipeStep) -> RecipeStep | None:
-        """Return an earlier step that does exactly the same work as `part`; None if there is none."""
-        same_kind_steps = (
-            step for step in self.steps if step.kind == part.kind and step.id != part.id
-        )
-        return next((step for step in same_kind_steps if step.step == part.step), None)
-
-    def _refuse_twins(self, unused_by_group: Mapping[str, Sequence[str]]) -> None:
-        """Note steps that do the same; a variable that is not used was noted already."""
-        steps_by_content: dict[tuple[str, str], list[RecipeStep]] = {}
-        for step in self.steps:
-            if unused_by_group[step.group]:
-                continue
-            equal_steps = steps_by_content.setdefault((step.kind, repr(step.step)), [])
-            for other in equal_steps:
-                if step.step == other.step:
-                    message = f"'{other.id}' and '{step.id}' are the same run"
-                    has_seed = hasattr(step.step, "seed")
-                    hint = "vary `seed`" if has_seed else "leave one out"
-                    self.refuse(f"{message}; {hint}", step.where)
-                    break
-            equal_steps.append(step)
-
-
-def _describe_ring(ring: list[str]) -> str:
-    if len(ring) == 2:
-        return f"step '{ring[0]}' needs its own output"
-    return f"the steps {' -> '.join(ring)} need one another"
+    plugins.load_file(path)
+    return ""

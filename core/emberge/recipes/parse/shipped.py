@@ -10,19 +10,19 @@ from typing import Any
 
 from emberge.errors import RecipeError, suggest
 from emberge.plugins import Plugins
-from emberge.recipes.parse.parse import draft_recipe, read_text
+from emberge.recipes.parse.parse import load_recipe, parse_recipe
 from emberge.recipes.recipe import Recipe
 
 
 def named_recipe(
     name: str, plugins: Plugins, overrides: Sequence[str], *, allow_plugins: bool = False
 ) -> Recipe:
-    """Return the draft of the recipe that a command line names, with its `--set` options applied.
+    """Return the recipe that a command line names, with its `--set` options applied.
 
     The plugin files of a shipped recipe come with emberge, and need no `allow_plugins`.
 
     Raises:
-        RecipeError: if there is no such recipe, its text is no YAML, or a plugin is missing that it needs.
+        RecipeError: if there is no such recipe, or it has problems; has all of them.
     """
     path = Path(name)
     if not path.is_file():
@@ -30,9 +30,7 @@ def named_recipe(
         if name not in shipped:
             raise RecipeError(_describe_missing_recipe(path, shipped))
         path, allow_plugins = shipped[name].path, True
-    return draft_recipe(
-        read_text(path), plugins, path=path, overrides=overrides, allow_plugins=allow_plugins
-    )
+    return load_recipe(path, plugins, overrides, allow_plugins=allow_plugins)
 
 
 def to_recipe(
@@ -40,17 +38,17 @@ def to_recipe(
     plugins: Plugins,
     data_folder: Path | None = None,
 ) -> Recipe:
-    """Return the recipe that Python code gives: as it is, else a draft of data, a file or a shipped name.
+    """Return the recipe that Python code gives: as it is, else read from data, a file or a shipped name.
 
     Evaluation data in Python data are written to `data_folder` or, without it, kept until the process ends.
 
     Raises:
-        RecipeError: if there is no such recipe, it is no recipe, or a plugin is missing that it needs.
+        RecipeError: if there is no such recipe, or it has problems; has all of them.
     """
     if isinstance(recipe, Recipe):
         return recipe
     if isinstance(recipe, Mapping):
-        return draft_recipe(recipe, plugins, data_folder=data_folder)
+        return parse_recipe(recipe, plugins, data_folder=data_folder)
     return named_recipe(os.fspath(recipe), plugins, ())
 
 

@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts import Machine
+from emberge.contracts import Machine, StepFinished
 from emberge.errors import RecipeError, exits_refused
 from emberge.plugins import Plugins
 from emberge.ranks import LostRankError, Ranks, RanksError, join_ranks, leave_ranks
 from emberge.recipes.recipe import Recipe, RecipeStep
-from emberge.recipes.run.step_call import build_finished_targets
-from emberge.recipes.run.workspace import RunContext, StepWorkspace
+from emberge.recipes.run.launched import find_targets
+from emberge.recipes.run.recipe_run import InThisProcess, RecipeRun
+from emberge.recipes.run.step_run import RunContext, StepRun, run_step
 from emberge.results import OutFolder
 
 # Time for which a rank that has done or failed a step waits for the others' outcomes.
@@ -37,8 +38,8 @@ def form_team(machine: Machine, *, shard: bool) -> RankTeam:
     return RankTeam(join_ranks(machine.devices[local_rank % len(machine.devices)]), shard)
 
 
-class RankTeam:
-    """The ranks of this process's run: the first rank runs the steps, and the other ranks follow it."""
+class RankTeam(InThisProcess):
+    """The executor of the first of several ranks, which the other ranks follow."""
 
     def __init__(self, ranks: Ranks, shard: bool) -> None:
         self.ranks = ranks
@@ -46,7 +47,17 @@ class RankTeam:
         self._calls = 0
         self._broken = ""
 
-    def machine(self, machine: Machine) -> Machine:
+    def execute(self, run: RecipeRun, step: RecipeStep, fingerprint: str) -> StepFinished:
+        """Run a step, together with the other ranks if it is a step of every rank."""
+        if not step.step.every_rank:
+            return super().execute(run, step, fingerprint)
+        machine = self._share_machine(run.context.machine)
+        context = dataclasses.replace(run.context, machine=machine)
+        call = {"step": step.id, "fingerprint": fingerprint, "finished": run.fingerprints}
+        together = self.run_together({**call, "recipe": run.context.recipe})
+        return run_step(step, fingerprint, context, together)
+
+    def _share_machine(self, machine: Machine) -> Machine:
         """Return the machine with the devices and the number of ranks of a step that all ranks run."""
         return dataclasses.replace(
             machine, devices=(self.ranks.device,), ranks=self.ranks.size, shard=self._shard
@@ -118,59 +129,51 @@ class RankTeam:
         while (call := self.ranks.share(None)) is not None:
             if call["recipe"] != recipe.hash:
                 raise RecipeError("this rank was given another recipe than the first one")
-            out_folder = OutFolder(out)
-            out_folder.prepare()
-            (step,) = (step for step in recipe.steps if step.id == call["step"])
             try:
                 with self._agree_on_outcome():
-                    _enter_step(step, call, recipe, out_folder, plugins, self.machine(machine))
+                    self._follow_step(call, recipe, OutFolder(out), plugins, machine)
             except Exception:
                 if self._broken:
                     raise  # otherwise the step failed on every rank
         leave_ranks()
 
-
-def _enter_step(
-    step: RecipeStep,
-    call: Mapping[str, Any],
-    recipe: Recipe,
-    out_folder: OutFolder,
-    plugins: Plugins,
-    machine: Machine,
-) -> None:
-    targets = build_finished_targets(recipe, out_folder, plugins, call["finished"])
-    with tempfile.TemporaryDirectory(prefix="emberge-rank-") as output:
-        context = FollowerContext(
-            place=out_folder,
-            targets=targets,
-            listener=None,  # type: ignore[arg-type]  # nothing is recorded here
-            machine=machine,
+    def _follow_step(
+        self,
+        call: Mapping[str, Any],
+        recipe: Recipe,
+        out_folder: OutFolder,
+        plugins: Plugins,
+        machine: Machine,
+    ) -> None:
+        """Run a step as the first rank does, and drop what it writes and reports."""
+        out_folder.prepare()
+        step = next(step for step in recipe.steps if step.id == call["step"])
+        context = RunContext(
+            out_folder=out_folder,
+            targets=find_targets(recipe, out_folder, plugins, call["finished"]),
+            hear=lambda _: None,
+            machine=self._share_machine(machine),
             seed=recipe.seed,
             recipe=call["recipe"],
-            output=Path(output),
         )
-        with exits_refused(f"step '{step.id}'"):
-            step.step.run(FollowerWorkspace(step, call["fingerprint"], context))
+        with tempfile.TemporaryDirectory(prefix="emberge-rank-") as output:
+            follower = _FollowerRun(step, call["fingerprint"], context, output=Path(output))
+            with exits_refused(f"step '{step.id}'"):
+                step.step.run(follower)
 
 
-@dataclasses.dataclass(frozen=True)
-class FollowerContext(RunContext):
-    """The context of a step on a rank other than the first; files written in `output` are dropped."""
+@dataclasses.dataclass
+class _FollowerRun(StepRun):
+    """A workspace on a rank other than the first, which reports nothing and whose `output` is dropped."""
 
     output: Path = Path()
 
-
-class FollowerWorkspace(StepWorkspace):
-    """A workspace that records no events and whose output is dropped."""
-
-    context: FollowerContext
-
     def __post_init__(self) -> None:
-        """Skip the set-up of the first rank, so that none of its files are opened."""
+        """Open none of the first rank's files."""
 
     @property
     def folder(self) -> Path:
-        return self.context.output
+        return self.output
 
     def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
         """Ignore progress: the first rank reports it."""

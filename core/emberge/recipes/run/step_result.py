@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import importlib
 import os
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ class StepResult(os.PathLike[str]):
     """Result of a step: its id in the recipe, and the folder `path`.
 
     It may stand for its folder: `Path(result)`, a model of `merge([...])`, or a value in a recipe as Python
-    data. In a notebook, it is shown as its table of scores, its report, or the line that loads its model.
+    data.
     """
 
     id: str
@@ -56,8 +55,7 @@ class StepResult(os.PathLike[str]):
         Raises:
             EmbergeError: if the step makes no model.
         """
-        if self.artifact.kind != "model":
-            raise EmbergeError(self._describe_missing("model"))
+        self._require("model", has_one=self.artifact.kind == "model")
         return path_text(self.path)
 
     def load(self, **options: Any) -> SentenceTransformer:
@@ -84,7 +82,8 @@ class StepResult(os.PathLike[str]):
             EmbergeError: if the step has no scores.
             DataError: if the scores cannot be read.
         """
-        rows = list(_list_score_rows(self._read_scores()))
+        self._require("scores", has_one=(self.path / SCORES_FILE).is_file())
+        rows = list(_list_score_rows(read_scores(self.path)))
         try:
             return importlib.import_module("pandas").DataFrame(rows)
         except ImportError:
@@ -97,36 +96,16 @@ class StepResult(os.PathLike[str]):
         Raises:
             EmbergeError: if the step makes no report.
         """
-        page = self._find_page()
-        if page is None:
-            raise EmbergeError(self._describe_missing("report"))
-        return page
+        pages = sorted(self.path.glob("*.html"))
+        self._require("report", has_one=bool(pages))
+        return pages[0]
 
-    def _find_page(self) -> Path | None:
-        return next(iter(sorted(self.path.glob("*.html"))), None)
-
-    def _read_scores(self) -> Scores:
-        if not (self.path / SCORES_FILE).is_file():
-            raise EmbergeError(self._describe_missing("scores"))
-        return read_scores(self.path)
-
-    def _describe_missing(self, wanted: str) -> str:
-        return f"step '{self.id}' has no {wanted}: its result is of the kind '{self.artifact.kind}'"
-
-    def _repr_html_(self) -> str:
-        """Return what a notebook shows: the report, the scores, or the line that loads the model."""
-        page = self._find_page()
-        if page is not None:
-            source = html.escape(page.read_text("utf-8"))
-            # Scripts of the page see neither the notebook nor its server.
-            return f'<iframe sandbox="allow-scripts" width="100%" height="600" srcdoc="{source}"></iframe>'
-        if (self.path / SCORES_FILE).is_file():
-            return _draw_scores(self._read_scores())
-        artifact = self.artifact
-        line = (
-            f'SentenceTransformer("{self.model}")' if artifact.kind == "model" else str(self.path)
-        )
-        return f"<p>{html.escape(self.id)}: {artifact.kind}, <code>{html.escape(line)}</code></p>"
+    def _require(self, wanted: str, *, has_one: bool) -> None:
+        if not has_one:
+            kind = self.artifact.kind
+            raise EmbergeError(
+                f"step '{self.id}' has no {wanted}: its result is of the kind '{kind}'"
+            )
 
 
 def _list_score_rows(scores: Scores) -> Iterator[dict[str, Any]]:
@@ -146,25 +125,3 @@ def _list_score_rows(scores: Scores) -> Iterator[dict[str, Any]]:
                 "metric": task.metric if task is not None else None,
                 **{"score": value, "low": low, "high": high},
             }
-
-
-def _draw_scores(scores: Scores) -> str:
-    """Return an HTML table of each model's losses, or scores in points (a share of 0.731 is 73.1)."""
-    columns = scores.columns()
-    titles = ("model", *(MEANS.get(name, name) for name in columns))
-    head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
-    rows = [
-        f"<tr><td>{html.escape(model)}</td>"
-        + "".join(
-            f"<td>{_format_score(scores.value(model, name), scores.less)}</td>" for name in columns
-        )
-        + "</tr>"
-        for model in scores.models
-    ]
-    return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
-
-
-def _format_score(score: float | None, is_loss: bool) -> str:
-    if score is None:
-        return ""
-    return f"{score:.3f}" if is_loss else f"{100 * score:.1f}"

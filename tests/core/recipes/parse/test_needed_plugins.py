@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from emberge import Plugins, RecipeError, load_plugins, parse_recipe
 from emberge.cli.main import main
-from emberge.recipes import draft_recipe
 
 from tests.support.places import SUPPORT
 from tests.support.reading import plugins
@@ -64,8 +63,9 @@ def test_files_are_looked_for_beside_the_recipe(place: Path) -> None:
     shutil.move(place / "mine.py", place / "inner" / "mine.py")
     recipe = place / "inner" / "r.yaml"
     loaded = load_plugins()
-    draft = draft_recipe((place / "r.yaml").read_text(), loaded, path=recipe, allow_plugins=True)
-    assert [step.id for step in draft.require_sound().steps] == ["a"]
+    text = (place / "r.yaml").read_text()
+    read = parse_recipe(text, loaded, path=recipe, allow_plugins=True)
+    assert [step.id for step in read.steps] == ["a"]
     assert loaded.files == (place / "inner" / "mine.py",)
 
 

@@ -29,12 +29,19 @@ from emberge import (
     run_recipe,
 )
 from emberge.cli.main import main
-from emberge.contracts import Ended
+from emberge.contracts import (
+    Ended,
+    Event,
+    MetricLogged,
+    StepFinished,
+    StepStarted,
+    StepWarned,
+)
 from emberge.devices import limit_torch_threads
 from emberge.hashes import HashCache
 from emberge.options import read_component
 from emberge.recipes import status
-from emberge.recipes.run import parallel as schedule
+from emberge.recipes.run import launched as schedule
 from emberge_local import Local
 
 from tests.support.fixture_types import Capture, Patch
@@ -120,20 +127,16 @@ class Everything:
         self.heard: list[tuple[Any, ...]] = []
 
     @hookimpl
-    def step_started(self, step: str, kind: str) -> None:
-        self.heard.append(("started", step, kind))
-
-    @hookimpl
-    def step_warned(self, step: str, message: str) -> None:
-        self.heard.append(("warned", step, message))
-
-    @hookimpl
-    def metric_logged(self, step: str, name: str, value: float, at: int | None) -> None:
-        self.heard.append(("metric", step, name, value, at))
-
-    @hookimpl
-    def step_finished(self, step: str, folder: Path, artifact: Any) -> None:
-        self.heard.append(("finished", step, folder.name, artifact.kind, artifact.warnings))
+    def hear_event(self, event: Event) -> None:
+        match event:
+            case StepStarted():
+                self.heard.append(("started", event.step, event.kind))
+            case StepWarned():
+                self.heard.append(("warned", event.step, event.message))
+            case MetricLogged():
+                self.heard.append(("metric", event.step, event.name, event.value, event.at))
+            case StepFinished(artifact=made):
+                self.heard.append(("finished", event.folder.name, made.kind, made.warnings))
 
 
 FAILING = """\
@@ -150,8 +153,9 @@ def test_a_step_that_fails_is_not_tried_again_and_others_finish(tmp_path: Path) 
     with pytest.raises(DataError, match=r"^rows.jsonl:3: no anchor") as caught:
         launched(FAILING, tmp_path, Local(workers=2), listener)
     assert caught.value.__notes__ == ["in step 'a'"]
-    assert listener.details["blocked"] == ["b"]
-    assert set(listener.details["results"]) == {"c", "d"}
+    assert listener.end is not None
+    assert listener.end.blocked == ("b",)
+    assert set(listener.end.results) == {"c", "d"}
     (tries,) = tmp_path.glob(".work/a-*/tries")
     assert tries.read_text() == "x"
     assert [s.state for s in status(tmp_path).steps] == ["failed", "blocked", "done", "done"]
@@ -295,7 +299,7 @@ def test_a_step_is_not_entered_while_another_process_works_on_it(
 ) -> None:
     """Such as one that was given up for lost and is not."""
     from emberge.files import OutInUseError, lock_folder
-    from emberge.recipes.run import run_step as step_run
+    from emberge.recipes.run import step_run
     from emberge.results import OutFolder
 
     made = recipe(a=Write())

@@ -35,6 +35,10 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
+from emberge.contracts import (
+    Event,
+    StepProgressed,
+)
 from emberge.files import OutInUseError
 from emberge.recipes import Recipe, StepsFailedError
 from emberge.results import read_artifact
@@ -207,8 +211,9 @@ def test_a_failing_step_stops_what_needs_it_and_nothing_else(tmp_path: Path) -> 
         run_recipe(made, tmp_path, toy(listener))
     assert caught.value.__notes__ == ["in step 'a'"]
     assert RAN == ["a", "d"]
-    assert listener.details["blocked"] == ["b", "c"]
-    assert listener.details["results"] == {"d": tmp_path / "d"}
+    assert listener.end is not None
+    assert listener.end.blocked == ("b", "c")
+    assert listener.end.results == {"d": tmp_path / "d"}
     assert not (tmp_path / "a").exists()
     assert [p.name[:2] for p in (tmp_path / ".work").iterdir()] == ["a-"]
 
@@ -267,8 +272,9 @@ def test_each_phase_of_unknown_length_is_told(tmp_path: Path) -> None:
             self.notes: list[str] = []
 
         @hookimpl
-        def step_progressed(self, total: float, note: str) -> None:
-            self.notes += [note] if not total else []
+        def hear_event(self, event: Event) -> None:
+            if isinstance(event, StepProgressed) and not event.total:
+                self.notes.append(event.note)
 
     class Plugin:
         @hookimpl

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import gc
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge.recipes.run.run_step import ModuleLoader, import_modules
-from emberge.recipes.run.step_progress import StepProgress
+from emberge.recipes.run.step_run import StepProgress, import_modules
 
 
 @pytest.fixture
@@ -96,19 +94,6 @@ def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     yield name
     sys.modules.pop(name, None)
     gc.unfreeze()
-
-
-def test_a_loader_imports_in_a_thread_once_it_was_started(slow: str) -> None:
-    loader = ModuleLoader([slow])
-    loader.wait()
-    assert slow not in sys.modules
-    starters = [threading.Thread(target=loader.start) for _ in range(8)]
-    for one in starters:
-        one.start()
-    for one in starters:
-        one.join()
-    loader.wait()
-    assert sys.modules[slow].THREAD == "import"
 
 
 def test_nothing_is_collected_while_modules_are_imported_and_then_as_before(slow: str) -> None:

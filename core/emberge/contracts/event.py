@@ -1,0 +1,104 @@
+"""Events of a run, which every plugin with the hook `hear_event` gets as they happen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from emberge.contracts.result import Artifact
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event of the run into the folder `out`; one process may have several runs."""
+
+    out: Path
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted(Event):
+    """The begin of a run of these steps, in the order in which they will run.
+
+    `recipe` is the recipe's file, if it has one. `quiet` asks reporters to print nothing.
+    """
+
+    recipe: Path | None
+    steps: tuple[str, ...]
+    quiet: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepEvent(Event):
+    """An event of the step with this id."""
+
+    step: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepStarted(StepEvent):
+    """A step begins or continues; `kind` is the full name of its component."""
+
+    kind: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepProgressed(StepEvent):
+    """A step did `done` of `total` units; announced at most five times a second."""
+
+    done: float
+    total: float
+    unit: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class MetricLogged(StepEvent):
+    """A step logged a number, such as a loss, `at` an optimizer step."""
+
+    name: str
+    value: float
+    at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StepWarned(StepEvent):
+    """A step warned the user."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepSkipped(StepEvent):
+    """A step was finished by an earlier run; `folder` is the link to its result."""
+
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class StepFinished(StepEvent):
+    """A step's result was published; `folder` is the link to it."""
+
+    folder: Path
+    artifact: Artifact
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepFailed(StepEvent):
+    """A step ended with an error."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished(Event):
+    """The end of a run, well or with an error; `results` has the link to each finished step's result."""
+
+    error: BaseException | None
+    results: Mapping[str, Path]
+    failed: Mapping[str, str]
+    """The message of each failed step's error."""
+    blocked: tuple[str, ...]
+    """The steps that did not run because they need a failed step."""

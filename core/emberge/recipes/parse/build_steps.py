@@ -1,0 +1,261 @@
+"""The steps of a recipe's mapping: each group of instances is built, and problems name their `file:line`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from emberge.contracts import Step, StepRef
+from emberge.errors import Problem, RecipeError, suggest
+from emberge.options import BROKEN, Builder, Instance, OptionPath, build_component
+from emberge.plugins import Plugins
+from emberge.recipes.parse.foreach import NAME, Combination, Substitution, rows_of
+from emberge.recipes.recipe import Recipe, RecipeStep
+from emberge.yaml_nodes import Fields, Node, Scalar, StepUse, describe_node, leaves_of
+
+_KEYS = ("seed", "plugins", "steps")
+
+
+def build_recipe(
+    root: Fields, plugins: Plugins, folder: Path, problems: Sequence[Problem] = ()
+) -> Recipe:
+    """Build the recipe of a mapping of nodes; paths in it are relative to `folder`.
+
+    Raises:
+        RecipeError: if there are `problems`, or the recipe has some; has all of them, sorted by line.
+    """
+    reader = _RecipeReader(plugins, folder, [*problems])
+    recipe = reader.read(root)
+    if reader.problems:
+        raise RecipeError(sort_problems(reader.problems))
+    return recipe
+
+
+def sort_problems(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Return each problem once, those of `--set` first, then by line."""
+
+    def key(problem: Problem) -> tuple[bool, int]:
+        line = problem.where.rpartition(":")[2]
+        return (line.isdecimal(), int(line) if line.isdecimal() else 0)
+
+    return tuple(sorted(dict.fromkeys(problems), key=key))
+
+
+@dataclass
+class _Group:
+    """A step as written in the recipe, and its instances after variables were substituted."""
+
+    id: str
+    where: str
+    kind: str
+    kind_where: str
+    options: list[tuple[Combination, Node]]
+    variables: set[str]
+    unused: set[str]
+
+    @property
+    def needs(self) -> set[str]:
+        """The groups that this group uses."""
+        leaves = (leaf for _, node in self.options for leaf in leaves_of(node))
+        return {leaf.group for leaf in leaves if isinstance(leaf, StepUse) and leaf.group}
+
+
+@dataclass
+class _RecipeReader:
+    """The reader of one recipe, which collects every problem."""
+
+    plugins: Plugins
+    folder: Path
+    problems: list[Problem]
+    instances: dict[str, list[Instance]] = field(default_factory=dict)
+    steps: list[RecipeStep] = field(default_factory=list)
+
+    def refuse(self, message: str, where: str) -> None:
+        self.problems.append(Problem(message, where))
+
+    def read(self, root: Fields) -> Recipe:
+        """Return the recipe with its sound steps; problems are collected."""
+        for key in root.entries:
+            if key not in _KEYS and not key.startswith("x-"):
+                hint = suggest(key, _KEYS)
+                hint = hint or f"; it has {', '.join(_KEYS)} and x-… of your own"
+                self.refuse(f"a recipe has no '{key}'{hint}", root.line(key))
+        seed = self._read_seed(root.entries.get("seed"))
+        written = root.entries.get("steps")
+        if not isinstance(written, Fields) or not written.entries:
+            self.refuse("a recipe needs `steps: {id: {kind: options}}`", root.line("steps"))
+            return Recipe(seed, ())
+        groups = self._read_groups(written)
+        self._refuse_unused(groups)
+        for group in self._sort_groups(groups):
+            self._build_instances(group)
+        self._refuse_twins({group.id for group in groups if group.unused})
+        return Recipe(seed, tuple(self.steps))
+
+    def _read_seed(self, node: Node | None) -> int:
+        value = node.value if isinstance(node, Scalar) else None
+        if node is None:
+            return 0
+        if type(value) is int and 0 <= value < 2**63:
+            return value
+        self.refuse(f"the seed needs a whole number from 0, not {describe_node(node)}", node.where)
+        return 0
+
+    # ── steps as they are written ───────────────────────────────────────────────────────────────
+
+    def _read_groups(self, written: Fields) -> list[_Group]:
+        name_by_folded: dict[str, str] = {}
+        groups: list[_Group] = []
+        for name, node in written.entries.items():
+            where = written.line(name)
+            if not re.fullmatch(NAME, name):
+                self.refuse(f"a step's id is letters, digits, _ and -, not '{name}'", where)
+            equal_name = name_by_folded.setdefault(name.casefold(), name)
+            if equal_name != name:
+                self.refuse(f"'{equal_name}' and '{name}' would be one folder on some disks", where)
+            group = self._read_group(name, node, where, list(written.entries))
+            if group is not None and group.options:
+                groups.append(group)
+            else:  # steps that use this one are built as if it were sound
+                self.instances[name] = [Instance(name, {}, "")]
+        return groups
+
+    def _read_group(self, name: str, node: Node, where: str, steps: list[str]) -> _Group | None:
+        kinds = [k for k in node.entries if k != "foreach"] if isinstance(node, Fields) else []
+        if len(kinds) != 1 or not isinstance(node, Fields):
+            self._refuse_kinds(name, node, kinds, where)
+            return None
+        (kind,) = kinds
+        before = len(self.problems)
+        rows = rows_of(node.entries.get("foreach"), self.problems)
+        variables = set(rows[0].nodes) if rows else set()
+        for variable in variables & set(steps):
+            self.refuse(f"'{variable}' is a step; name the variable differently", where)
+        literal_substitution = Substitution({}, steps, self.problems)
+        options: list[tuple[Combination, Node]] = []
+        used: set[str] = set()
+        for row in rows:
+            nodes = {variable: literal_substitution(value) for variable, value in row.nodes.items()}
+            substitution = Substitution(nodes, steps, self.problems)
+            options.append((replace(row, nodes=nodes), substitution(node.entries[kind])))
+            used |= substitution.used
+        # A misspelt variable is not also reported as unused.
+        unused = variables - used if len(self.problems) == before else set()
+        return _Group(name, where, kind, node.line(kind), options, variables, unused)
+
+    def _refuse_unused(self, groups: list[_Group]) -> None:
+        """Note the variables that neither a step uses nor select another step's instance."""
+        variables = {group.id: group.variables for group in groups}
+        for group in groups:
+            for need in group.needs:
+                group.unused -= variables.get(need, set())
+            for name in sorted(group.unused):
+                message = f"the variable '{name}' is never used; write ${name} where it belongs"
+                self.refuse(message, group.where)
+
+    def _refuse_kinds(self, name: str, node: Node, kinds: list[str], where: str) -> None:
+        components = self.plugins.of("step")
+        known_kinds = [kind for kind in kinds if kind.rpartition(":")[2] in components]
+        if not kinds:
+            listed = ", ".join(sorted(components)) or "none is installed"
+            self.refuse(f"step '{name}' needs `kind: {{options}}`; kinds: {listed}", where)
+        elif len(known_kinds) != 1 or not isinstance(node, Fields):
+            listed = ", ".join(kinds)
+            self.refuse(f"step '{name}' is of one kind, not {listed}; make a step of each", where)
+        else:
+            for other in (kind for kind in kinds if kind not in known_kinds):
+                hint = suggest(other, ["foreach"])
+                hint = hint or f"; is it an option of '{known_kinds[0]}'? Indent it"
+                self.refuse(f"step '{name}' has '{other}' beside its kind{hint}", node.line(other))
+
+    def _sort_groups(self, groups: Sequence[_Group]) -> list[_Group]:
+        """Return the groups, each after those that it needs, otherwise in the order of the file.
+
+        If groups need one another in a ring, a problem is noted, and one of them comes before what it needs.
+        """
+        ordered: dict[str, _Group] = {}
+
+        def add(group: _Group, path: list[str]) -> None:
+            if group.id in path:
+                ring = [*path[path.index(group.id) :], group.id]
+                first = next(other for other in groups if other.id in ring)
+                self.refuse(_describe_ring(ring), first.where)
+            elif group.id not in ordered:
+                needs = group.needs
+                for needed in [other for other in groups if other.id in needs]:
+                    add(needed, [*path, group.id])
+                ordered[group.id] = group
+
+        for group in groups:
+            add(group, [])
+        return list(ordered.values())
+
+    # ── steps as they are built ─────────────────────────────────────────────────────────────────
+
+    def _build_instances(self, group: _Group) -> None:
+        """Build every instance, and register each instance, even a faulty one, for later steps."""
+        instances: list[Instance] = []
+        for row, options in group.options:
+            id_ = group.id + row.suffix
+            builder = Builder(self.plugins, self.folder, self.instances, row.values)
+            node = Fields({group.kind: options}, group.where, {group.kind: group.kind_where})
+            built = build_component(builder, (Step,), node, OptionPath(f"step '{group.id}'"))
+            self.problems += builder.problems
+            if built is None or built[1] is BROKEN:
+                produces = built[0].type.produces if built else ""
+                instances.append(Instance(id_, row.values, produces))
+                continue
+            kind, step = built[0].full_name, built[1]
+            whole = RecipeStep(id_, group.id, kind, step, row.values, group.where, builder.lines)
+            parts, gathering = self._expand_step(whole)
+            self.steps += [*parts, *gathering]
+            for part in gathering or parts:
+                instances.append(Instance(part.id, part.variables, part.step.produces))
+        self.instances[group.id] = instances
+
+    def _expand_step(self, whole: RecipeStep) -> tuple[list[RecipeStep], list[RecipeStep]]:
+        """Return a step's independent parts, usually only itself, and the steps that gather their results."""
+        parts = whole.step.expand()
+        if set(parts) == {""}:
+            return [replace(whole, step=parts[""])], []
+        steps = {
+            name: replace(whole, id=f"{whole.id}.{name}", step=part, whole=whole.step)
+            for name, part in parts.items()
+        }
+        if type(whole.step).gather is Step.gather:
+            return [*steps.values()], []
+        # A part that another step of the recipe also has is run only once, for both steps.
+        equal_steps = {name: self._find_equal_step(part) or part for name, part in steps.items()}
+        new_steps = [part for name, part in steps.items() if equal_steps[name] is part]
+        part_uses = {
+            name: StepRef(f"${part.id}", self.folder) for name, part in equal_steps.items()
+        }
+        last = whole.step.gather(part_uses)
+        return new_steps, [replace(whole, step=last)] if last is not None else []
+
+    def _find_equal_step(self, part: RecipeStep) -> RecipeStep | None:
+        """Return an earlier step that does exactly the same work as `part`; None if there is none."""
+        candidates = (step for step in self.steps if step.kind == part.kind and step.id != part.id)
+        return next((step for step in candidates if step.step == part.step), None)
+
+    def _refuse_twins(self, left_out: set[str]) -> None:
+        """Note steps that do the same, except of the groups in `left_out`, of which a problem is noted."""
+        steps_by_content: dict[tuple[str, str], list[RecipeStep]] = {}
+        for step in self.steps:
+            if step.group in left_out:
+                continue
+            equal_steps = steps_by_content.setdefault((step.kind, repr(step.step)), [])
+            twin = next((other for other in equal_steps if other.step == step.step), None)
+            equal_steps.append(step)
+            if twin is not None:
+                hint = "vary `seed`" if hasattr(step.step, "seed") else "leave one out"
+                message = f"'{twin.id}' and '{step.id}' are the same run; {hint}"
+                self.refuse(message, step.where)
+
+
+def _describe_ring(ring: list[str]) -> str:
+    if len(ring) == 2:
+        return f"step '{ring[0]}' needs its own output"
+    return f"the steps {' -> '.join(ring)} need one another"

@@ -1,0 +1,214 @@
+"""One run of a recipe, which skips finished steps, continues interrupted steps, and runs the others."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Mapping
+from typing import Protocol
+
+from emberge.contracts import (
+    Artifact,
+    Machine,
+    ModelRef,
+    RunFinished,
+    RunStarted,
+    StepFailed,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
+)
+from emberge.errors import EmbergeError, RequirementError
+from emberge.hashes import HashCache, UserHashes
+from emberge.plugins import Plugins
+from emberge.recipes.recipe import Recipe, RecipeStep, references
+from emberge.recipes.run.run_log import RunLog
+from emberge.recipes.run.step_run import (
+    RunContext,
+    find_result,
+    import_modules,
+    run_step,
+)
+from emberge.recipes.targets import Result, Targets
+from emberge.results import OutFolder, require_sound_result
+
+
+class StepsFailedError(EmbergeError):
+    """Several steps of a run failed; `errors` maps the step's id to its error."""
+
+    def __init__(self, errors: Mapping[str, Exception]) -> None:
+        self.errors = dict(errors)
+        codes = {e.exit_code if isinstance(e, EmbergeError) else 1 for e in errors.values()}
+        self.exit_code = codes.pop() if len(codes) == 1 else 1
+        super().__init__("\n".join(f"step '{step}': {e}" for step, e in errors.items()))
+
+
+class Executor(Protocol):
+    """The way in which a run's steps are executed: here, as ranks, or by a launcher."""
+
+    def run_steps(self, run: RecipeRun) -> None:
+        """Run every step that can run; errors of steps are recorded in `run`."""
+        ...
+
+
+class InThisProcess:
+    """The executor that runs one step after another in this process."""
+
+    def run_steps(self, run: RecipeRun) -> None:
+        """Run every step that can run, in order."""
+        for step in run.recipe.steps:
+            if not run.is_blocked(step):
+                self._find_or_run(run, step)
+
+    def _find_or_run(self, run: RecipeRun, step: RecipeStep) -> None:
+        try:
+            fingerprint = run.find(step)
+            if fingerprint is not None:
+                run.start(step, fingerprint)
+                run.wait_for_imports()
+                run.finish(step, fingerprint, self.execute(run, step, fingerprint))
+        except Exception as error:
+            run.fail(step, error)
+        except BaseException:
+            run.log.note_stopped(step.id)
+            raise
+        finally:
+            run.hashes.save()
+
+    def execute(self, run: RecipeRun, step: RecipeStep, fingerprint: str) -> StepFinished:
+        """Run a step, publish its result, and return the event that says so."""
+        return run_step(step, fingerprint, run.context)
+
+
+class RecipeRun:
+    """One execution of a recipe, from the first step to the last: results, failures and the log."""
+
+    def __init__(
+        self, recipe: Recipe, out_folder: OutFolder, plugins: Plugins, machine: Machine
+    ) -> None:
+        self.recipe, self.out_folder = recipe, out_folder
+        loads = [name for step in recipe.steps for name in step.step.loads]
+        self._imports = threading.Thread(
+            target=import_modules, args=(loads,), name="import", daemon=True
+        )
+        self.hashes = HashCache(
+            out_folder.store / "hashes.json", out_folder.path, UserHashes(), self._start_imports
+        )
+        self.log = RunLog(out_folder, plugins, recipe.steps)
+        self.context = RunContext(
+            out_folder=out_folder,
+            targets=Targets(plugins, self.hashes),
+            hear=self.log.record,
+            machine=machine,
+            seed=recipe.seed,
+            recipe=recipe.hash,
+        )
+        self.fingerprints: dict[str, str] = {}
+        """The fingerprint of each finished step."""
+        self.finished: dict[str, Artifact] = {}
+        self.failed: dict[str, Exception] = {}
+        self.blocked: set[str] = set()
+
+    def _start_imports(self) -> None:
+        """Start to import what the steps need, while large inputs are hashed; from any thread."""
+        with contextlib.suppress(RuntimeError):  # it was started before
+            self._imports.start()
+
+    def wait_for_imports(self) -> None:
+        """Wait until all modules are imported, if that was started."""
+        if self._imports.ident is not None:
+            self._imports.join()
+
+    def execute(self, executor: Executor, *, quiet: bool) -> None:
+        """Run every step that can run.
+
+        Raises:
+            StepsFailedError: if several steps failed; a single error is raised as it is.
+            RequirementError: if all steps are done and a requirement was not met.
+        """
+        self._fetch_models()
+        steps = tuple(step.id for step in self.recipe.steps)
+        self.log.record(RunStarted(self.out_folder.path, self.recipe.path, steps, quiet))
+        ended_by: BaseException | None = None
+        try:
+            executor.run_steps(self)
+            self._raise_failures()
+        except BaseException as error:
+            ended_by = error
+            raise
+        finally:
+            links = {step: self.out_folder.link(step) for step in self.finished}
+            failed = {step: str(error) for step, error in self.failed.items()}
+            blocked = tuple(sorted(self.blocked))
+            self.log.record(RunFinished(self.out_folder.path, ended_by, links, failed, blocked))
+            self.log.close()
+
+    def _fetch_models(self) -> None:
+        """Download all models before the run is displayed; the step that needs a model reports its error."""
+        for step in self.recipe.steps:
+            for reference in references(step.step):
+                if isinstance(reference, ModelRef) and reference.step is None:
+                    with contextlib.suppress(EmbergeError):
+                        self.context.targets.model(reference)
+
+    def _raise_failures(self) -> None:
+        if len(self.failed) > 1:
+            raise StepsFailedError(self.failed)
+        for step, error in self.failed.items():
+            error.add_note(f"in step '{step}'")
+            raise error
+        unmet_requirements = [
+            f"step '{step}': not met: {requirement}"
+            for step, artifact in self.finished.items()
+            for requirement in artifact.details.get("unmet", ())
+        ]
+        if unmet_requirements:
+            raise RequirementError("\n".join(unmet_requirements))
+
+    # ── one step ────────────────────────────────────────────────────────────────────────────────
+
+    def is_blocked(self, step: RecipeStep) -> bool:
+        """Return whether a step that `step` needs has failed; if so, record that `step` cannot run."""
+        missing = [name for name in step.needs if name in self.failed or name in self.blocked]
+        if missing:
+            self.blocked.add(step.id)
+            self.log.note_blocked(step.id, missing)
+        return bool(missing)
+
+    def find(self, step: RecipeStep) -> str | None:
+        """Take the result of an earlier run; if there is none, return the fingerprint to run the step under.
+
+        Raises:
+            UnsoundResultError: if the result was changed after its step finished.
+        """
+        fingerprint = self.context.targets.fingerprint(step, self.recipe.seed)
+        artifact = find_result(self.out_folder, step.id, fingerprint)
+        if artifact is None:
+            return fingerprint
+        require_sound_result(self.out_folder.result(step.id, fingerprint), self.hashes)
+        self.out_folder.finish(step.id, fingerprint)
+        self.log.record(StepSkipped(self.out_folder.path, step.id, self.out_folder.link(step.id)))
+        self._take(step, fingerprint, artifact)
+        return None
+
+    def start(self, step: RecipeStep, fingerprint: str) -> None:
+        """Record that a step begins or continues."""
+        self.log.record(StepStarted(self.out_folder.path, step.id, step.kind, fingerprint))
+
+    def finish(self, step: RecipeStep, fingerprint: str, event: StepFinished) -> None:
+        """Link `OUT/<id>` to a step's published result, and make it available to later steps."""
+        self.out_folder.finish(step.id, fingerprint)
+        self.log.record(event)
+        self._take(step, fingerprint, event.artifact)
+
+    def _take(self, step: RecipeStep, fingerprint: str, artifact: Artifact) -> None:
+        folder = self.out_folder.result(step.id, fingerprint)
+        result = Result(folder, artifact, fingerprint, step.step.adapts())
+        self.context.targets.add(step.id, result)
+        self.finished[step.id] = artifact
+        self.fingerprints[step.id] = fingerprint
+
+    def fail(self, step: RecipeStep, error: Exception) -> None:
+        """Record a step's error; the steps that do not need this step still run."""
+        self.failed[step.id] = error
+        self.log.record(StepFailed(self.out_folder.path, step.id, error))

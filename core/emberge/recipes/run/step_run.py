@@ -1,0 +1,400 @@
+"""One step while it runs: its workspace, its progress, and the publishing of its result."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import importlib
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from emberge.contracts import (
+    Artifact,
+    DataRef,
+    Event,
+    FileRef,
+    Machine,
+    MetricLogged,
+    Model,
+    ModelRef,
+    Reader,
+    Reference,
+    StepFinished,
+    StepProgressed,
+    StepWarned,
+)
+from emberge.errors import EmbergeError, PluginError, exits_refused
+from emberge.files import lock_folder, make_folder, write_json
+from emberge.interpreter import pause_collections, return_freed_memory
+from emberge.plugins import Plugins
+from emberge.recipes.recipe import RecipeStep
+from emberge.recipes.run.run_log import JsonLineFile
+from emberge.recipes.targets import Targets
+from emberge.results import (
+    ARTIFACT,
+    PROGRESS,
+    OutFolder,
+    artifact_record,
+    read_artifact,
+    read_record,
+)
+from emberge.tensor_files import contents_of, noting_contents, versions
+from emberge.wording import plural
+
+_METRICS = "metrics.jsonl"
+_WARNINGS = "warnings.jsonl"
+_EVENT_EVERY = 0.2  # seconds between two progress events
+_FILE_EVERY = 1.0  # seconds between two writes of progress.json
+LEAVING = 20.0
+"""Seconds to wait for another process that worked on the same step and is ending."""
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """Folders, results and settings that all steps of a run share."""
+
+    out_folder: OutFolder
+    targets: Targets
+    hear: Callable[[Event], None]
+    """The receiver of the steps' events."""
+    machine: Machine
+    seed: int
+    recipe: str = ""
+    """The hash of the recipe as it is kept in OUT, if it has a text."""
+
+
+def run_step(
+    step: RecipeStep,
+    fingerprint: str,
+    context: RunContext,
+    surroundings: AbstractContextManager[Any] | None = None,
+) -> StepFinished:
+    """Run a step from where it was interrupted, and publish its result by one rename.
+
+    The step runs inside the context manager `surroundings`, unless it is None. `OutFolder.finish` then links
+    `OUT/<id>` to the result and removes the work folder.
+
+    Raises:
+        OutInUseError: if another process still works on this step.
+    """
+    began = time.monotonic()
+    out_folder = context.out_folder
+    work = out_folder.work_of(step.id, fingerprint)
+    with explain_disk_full(out_folder):
+        make_folder(work)
+        # The lock holds against every other process, even on a machine that was assumed lost.
+        with lock_folder(work / ".lock", patience=LEAVING):
+            import_modules(step.step.loads)
+            with contextlib.closing(StepRun(step, fingerprint, context)) as step_run:
+                artifact, seconds = step_run.fill_and_publish(surroundings, began)
+    return StepFinished(out_folder.path, step.id, out_folder.link(step.id), artifact, seconds)
+
+
+def find_result(out_folder: OutFolder, step: str, fingerprint: str) -> Artifact | None:
+    """Return the artifact of the step's result with this fingerprint; None if there is no result."""
+    folder = out_folder.result(step, fingerprint)
+    record = read_record(folder / ARTIFACT)
+    return read_artifact(folder) if record.get("fingerprint") == fingerprint else None
+
+
+@contextmanager
+def explain_disk_full(out_folder: OutFolder) -> Iterator[None]:
+    """Turn the OSError of a full disk into an EmbergeError that names OUT and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise EmbergeError(describe_disk_full(out_folder)) from error
+
+
+def describe_disk_full(out_folder: OutFolder) -> str:
+    """Return the message about a full disk, with the remedy."""
+    return f"the disk of {out_folder.path} is full; make room and run again: what is done is kept"
+
+
+def import_modules(names: Iterable[str]) -> None:
+    """Import modules by name; ignore errors, which the code that needs the module reports."""
+    missing = [name for name in names if name not in sys.modules]
+    if not missing:
+        return
+    with pause_collections(freeze=True):
+        for name in missing:
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
+
+
+# ── progress ────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    noun: str
+    number: int
+    count: int
+    name: str
+
+    @property
+    def label(self) -> str:
+        if not self.name or self.count == 1:
+            return self.name
+        return f"{self.noun} {self.number} of {self.count}: {self.name}"
+
+
+class StepProgress:
+    """Reports of a step's progress, in which work within a part counts as a share of it.
+
+    `forward` is called like `Workspace.progress`. Within parts it gets the number of finished outermost
+    parts, which never decreases: a share that is smaller than an earlier one is reported as the earlier one,
+    because work within a part may be counted from 0 several times.
+    """
+
+    def __init__(self, forward: Callable[[float, float, str, str], None]) -> None:
+        self._forward = forward
+        self._parts: list[_Part] = []
+        self._furthest = 0.0
+
+    @contextmanager
+    def part(self, noun: str, number: int, count: int, name: str = "") -> Iterator[None]:
+        """Run the block as part `number`, from 1, of `count`; one without others or a name is no part."""
+        if count == 1 and not name:
+            yield
+            return
+        if number == 1 and not any(part.count > 1 for part in self._parts):
+            self._furthest = 0.0
+        self._parts.append(_Part(noun, number, count, name))
+        try:
+            self.report(0, 1)
+            yield
+            self.report(1, 1)
+        finally:
+            self._parts.pop()
+
+    def report(self, done: float, total: float, unit: str = "", note: str = "") -> None:
+        """Report progress within the running parts, or of the whole step if there are none."""
+        note = " · ".join(filter(None, (*(part.label for part in self._parts), note)))
+        parts = [part for part in self._parts if part.count > 1]
+        if not parts:
+            self._forward(done, total, unit, note)
+            return
+        share = min(max(done / total, 0.0), 1.0) if total else 0.0
+        for part in reversed(parts[1:]):
+            share = (part.number - 1 + share) / part.count
+        outermost = parts[0]
+        self._furthest = max(self._furthest, outermost.number - 1 + share)
+        self._forward(self._furthest, outermost.count, plural(outermost.noun), note)
+
+
+@dataclass
+class _Timer:
+    """A timer that lets at least `every` seconds pass between two events of a kind."""
+
+    every: float
+    last: float = -1e9
+
+    def is_due(self) -> bool:
+        """Return whether enough time has passed since the last event; if so, count from now on."""
+        now = time.monotonic()
+        if now - self.last < self.every:
+            return False
+        self.last = now
+        return True
+
+
+# ── the running step ────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class StepRun:
+    """One running step: its folders, models and settings (a `Workspace`), and how its result is published."""
+
+    step: RecipeStep
+    fingerprint: str
+    context: RunContext
+    warnings: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._metrics = JsonLineFile(self.work / f".{_METRICS}")
+        self._kept_warnings = JsonLineFile(self.work / f".{_WARNINGS}")
+        self.warnings += [row["message"] for row in JsonLineFile.read(self._kept_warnings.path)[0]]
+        self._event, self._file = _Timer(_EVENT_EVERY), _Timer(_FILE_EVERY)
+        self._warned: set[str] = set()
+        self._since: tuple[float, float] | None = None
+        self._lock = threading.Lock()
+        self._progress = StepProgress(self._forward_progress)
+
+    def close(self) -> None:
+        """Close the files, and return freed memory to the system."""
+        self._metrics.close()
+        self._kept_warnings.close()
+        return_freed_memory()
+
+    def fill_and_publish(
+        self, surroundings: AbstractContextManager[Any] | None, began: float
+    ) -> tuple[Artifact, float]:
+        """Run the step in an empty folder and publish it; return the artifact and seconds since `began`."""
+        context, folder = self.context, self.folder
+        _clear_folder(folder)
+        with noting_contents() as notes:
+            with surroundings or contextlib.nullcontext(), exits_refused(f"step '{self.id}'"):
+                artifact = self.step.step.run(self)
+            if not isinstance(artifact, Artifact):
+                raise PluginError(f"{self.step.kind}.run must return an Artifact, not {artifact!r}")
+        warnings = tuple(dict.fromkeys((*artifact.warnings, *self.warnings)))
+        artifact = dataclasses.replace(artifact, warnings=warnings)
+        self._write_metrics()
+        seconds = time.monotonic() - began
+        files = contents_of(folder, leave=(ARTIFACT,), known=notes.of)
+        inputs = context.targets.list_inputs(self.step.step)
+        record = artifact_record(artifact, self.provenance, inputs, files, seconds)
+        result = context.out_folder.publish(self.id, self.fingerprint, record)
+        context.targets.hashes.learn({result / name: one.hash for name, one in files.items()})
+        return artifact, seconds
+
+    def _write_metrics(self) -> None:
+        """Write the step's metrics into its result; of rows with equal `name` and `at`, only the last."""
+        rows, _ = JsonLineFile.read(self._metrics.path)
+        if not rows:
+            return
+        latest = {(row["name"], row["at"]): row for row in rows}
+        (self.folder / _METRICS).unlink(missing_ok=True)
+        with contextlib.closing(JsonLineFile(self.folder / _METRICS)) as lines:
+            for row in latest.values():
+                lines.append(row)
+
+    # ── what the step asks for ──────────────────────────────────────────────────────────────────
+
+    @property
+    def id(self) -> str:
+        return self.step.id
+
+    @property
+    def work(self) -> Path:
+        return self.context.out_folder.work_of(self.step.id, self.fingerprint)
+
+    @property
+    def folder(self) -> Path:
+        return self.work / "output"
+
+    @property
+    def store(self) -> Path:
+        return self.context.out_folder.store
+
+    @property
+    def seed(self) -> int:
+        step_seed = getattr(self.step.step, "seed", None)
+        return self.context.seed if step_seed is None else step_seed
+
+    @property
+    def machine(self) -> Machine:
+        return self.context.machine
+
+    @property
+    def readers(self) -> Sequence[Reader]:
+        return self.plugins.every("reader")
+
+    @property
+    def plugins(self) -> Plugins:
+        return self.context.targets.plugins
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """The result's provenance: step, fingerprint of options, seed and inputs, versions, plugins."""
+        return {
+            "step": self.id,
+            "kind": self.step.kind,
+            "fingerprint": self.fingerprint,
+            **({"recipe": self.context.recipe} if self.context.recipe else {}),
+            "seed": self.context.seed,
+            "versions": versions(),
+            "plugins": list_plugins_behind(self.step.step, self.plugins),
+        }
+
+    def model(self, reference: ModelRef) -> Model:
+        return self.context.targets.model(reference)
+
+    def models(self, reference: ModelRef) -> Sequence[Model]:
+        return self.context.targets.models(reference)
+
+    def whole_model(self, model: Model) -> AbstractContextManager[Path]:
+        from emberge.merging import whole_model  # a plain merge does not need this import
+
+        return whole_model(model, self.work, self.machine)
+
+    def data(self, reference: DataRef | FileRef) -> Path:
+        return self.context.targets.data(reference)
+
+    def artifact(self, reference: Reference) -> tuple[Path, Artifact]:
+        result = self.context.targets.step(reference)
+        return result.folder, result.artifact
+
+    # ── what the step reports ───────────────────────────────────────────────────────────────────
+
+    def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
+        self._progress.report(done, total, unit, note)
+
+    def part(
+        self, noun: str, number: int, count: int, name: str = ""
+    ) -> AbstractContextManager[None]:
+        return self._progress.part(noun, number, count, name)
+
+    def _forward_progress(self, done: float, total: float, unit: str, note: str) -> None:
+        with self._lock:
+            is_event_due = self._event.is_due() or not total
+            is_file_due = self._file.is_due() or not total
+            if self._since is None or done < self._since[1]:  # a new phase: the rate starts again
+                self._since = (time.time(), done)
+        if is_file_due:
+            facts = {"done": done, "total": total, "unit": unit, "note": note}
+            snapshot = {**facts, "time": time.time(), "since": self._since}
+            write_json(self.work / PROGRESS, snapshot, durable=False)
+        if is_event_due:
+            out = self.context.out_folder.path
+            self.context.hear(StepProgressed(out, self.id, done, total, unit, note))
+
+    def metric(self, name: str, value: float, at: int | None = None) -> None:
+        row = {"time": round(time.time(), 3), "name": name, "value": float(value), "at": at}
+        out = self.context.out_folder.path
+        with self._lock:
+            self._metrics.append(row)
+            self.context.hear(MetricLogged(out, self.id, name, float(value), at))
+
+    def warn(self, message: str) -> None:
+        with self._lock:
+            if message in self._warned:
+                return
+            self._warned.add(message)
+            if message not in self.warnings:  # otherwise it was shown before a kill, and is kept
+                self.warnings.append(message)
+                self._kept_warnings.append({"message": message})
+        self.context.hear(StepWarned(self.context.out_folder.path, self.id, message))
+
+
+def _clear_folder(folder: Path) -> None:
+    """Remove files of a run that was killed after it filled its folder and before it was published."""
+    for left in folder.iterdir():
+        if left.is_dir() and not left.is_symlink():
+            shutil.rmtree(left)
+        else:
+            left.unlink()
+
+
+def list_plugins_behind(component: Any, plugins: Plugins) -> dict[str, str]:
+    """Map the plugins of a component and its parts to their distribution and version.
+
+    A bare file has no version; in place of it comes the SHA-256 of its content.
+    """
+    versions_by_plugin = {}
+    for added in plugins.components_behind(component):
+        version = f"sha256:{added.source.content}" if added.source.content else added.source.version
+        versions_by_plugin[added.plugin] = f"{added.source.distribution} {version}".strip()
+    return dict(sorted(versions_by_plugin.items()))
