@@ -15,7 +15,7 @@ from emberge import (
 )
 
 from emberge_data.steps.compared_set import ComparedSet, rows_of
-from emberge_data.steps.outcome import Outcome, drop_positives
+from emberge_data.steps.outcome import Outcome, drop_texts
 from emberge_data.steps.taught_step import TaughtStep
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ class ConsistencyFilter(TaughtStep):
             if not kept.any():
                 yield Outcome(row, example, None, f"no positive among the {self.top_k} nearest")
                 continue
-            after = drop_positives(example, {*np.flatnonzero(~kept).tolist()})
-            yield Outcome(row, example, example if kept.all() else after, "positives")
+            after = drop_texts(example, "positive", {*np.flatnonzero(~kept).tolist()})
+            yield Outcome(row, example, after, "positives")
 
 
 def shards(size: int, shard_size: int, seed: int, name: str) -> list[Numbers]:

@@ -20,7 +20,7 @@ from emberge import (
 )
 
 from emberge_data.steps.data_step import DataStep
-from emberge_data.steps.outcome import Outcome, drop_lonely, drop_negatives
+from emberge_data.steps.outcome import Outcome, drop_lonely, drop_texts
 from emberge_data.steps.text_similarity import WORDS
 
 if TYPE_CHECKING:
@@ -170,5 +170,5 @@ class ContainedTests:
         if not dropped:
             return Outcome(row, example, example)
         first = next(iter(dropped.values()))
-        after = drop_negatives(example, dropped)
+        after = drop_texts(example, "negative", dropped)
         return Outcome(row, example, after, f"a negative is {first.note}", first.test)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from emberge import Share, Workspace
 
 from emberge_data.steps.compared_set import ComparedSet, rows_of
-from emberge_data.steps.outcome import Outcome, drop_negatives
+from emberge_data.steps.outcome import Outcome, drop_texts
 from emberge_data.steps.taught_step import TaughtStep
 
 if TYPE_CHECKING:
@@ -57,9 +57,5 @@ class FilterNegatives(TaughtStep):
         is_kept &= ~np.isin(keys, of_positives)
         rows = negatives.split(is_kept, len(compared.dataset))
         for row, (example, kept) in enumerate(zip(rows_of(compared.dataset), rows, strict=True)):
-            after = (
-                example
-                if kept.all()
-                else drop_negatives(example, {*np.flatnonzero(~kept).tolist()})
-            )
+            after = drop_texts(example, "negative", {*np.flatnonzero(~kept).tolist()})
             yield Outcome(row, example, after, "negatives above the threshold are gone")

@@ -40,11 +40,11 @@ class MineHardNegatives(TaughtStep):
     (NV-Retriever, 2024, arXiv:2407.15831, "TopK-PercPos"; Nomic Embed v2, 2025, arXiv:2502.07972). If the
     lowest score s is negative, the threshold is s - (1 - margin) |s|.
 
-    Passages are the positives and negatives of the set's rows, each text once; with a `corpus`, its texts and
-    the positives of the rows. Rows with the same anchor are one query. A query never gets one of its
-    positives or itself. In a set with labels it never gets a text of a row with the same label either, even
-    if that text has another label in another row; negatives of such rows have no label of their own, and do
-    not count as passages.
+    Passages are the positives and negatives of the set's rows, each
+    text once; with a `corpus`, its texts and the positives of the rows. Rows with the same anchor are one
+    query. A query never gets one of its positives or itself. In a set with labels it never gets a text of a
+    row with the same label either, even if that text has another label in another row; negatives of such rows
+    have no label of their own, and do not count as passages.
 
     `changes.md` has the number of negatives, and the scores of negatives and positives.
 
@@ -145,15 +145,13 @@ class MineHardNegatives(TaughtStep):
             query = compared.anchors.queries[row]
             places = documents[query][is_negative[query]]
             texts = [compared.documents[int(place)] for place in places]
+            note = shortage if len(texts) < self.count else "negatives mined"
             kept = example.negatives if self.existing == "keep" else ()
-            # Scores that negatives had are not those of a teacher that has mined others.
             after = dataclasses.replace(example, negatives=(*kept, *texts), negative_scores=None)
-            yield Outcome(
-                row, example, after, shortage if len(texts) < self.count else "negatives mined"
-            )
+            yield Outcome(row, example, after, note)
 
 
-def _exclude(compared: ComparedSet, *, keeps_negatives: bool) -> Excluded:
+def _exclude(compared: ComparedSet, *, keeps_negatives: bool = False) -> Excluded:
     """Return a function that lists the documents in a tile which its queries must not get.
 
     They are a query's own positives and itself, its negatives if they are kept, and all texts of rows that
@@ -175,8 +173,8 @@ def _exclude(compared: ComparedSet, *, keeps_negatives: bool) -> Excluded:
     label_of = np.array([names.get(label, EMPTY) for label in compared.labels])
     of_query = _build_mask(anchors.queries, label_of[anchors.rows], (size[0], len(names)))
     of_document = _build_mask(
-        np.concatenate([label_of[pairs.rows] for pairs in (anchors, positives)]),
-        np.concatenate([pairs.documents for pairs in (anchors, positives)]),
+        np.concatenate([label_of[anchors.rows], label_of[positives.rows]]),
+        np.concatenate([anchors.documents, positives.documents]),
         (len(names), size[1]),
     )
 

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from emberge import Example
-from emberge.wording import prose, table_lines
+from emberge.wording import prose, shorten, table_lines
 
 if TYPE_CHECKING:
     from emberge.data import StoredDataset
@@ -83,37 +83,30 @@ class SetChanges:
 
 
 def _show_outcome(outcome: Outcome) -> dict[str, Any]:
-    example = {
+    facts = {
         "row": outcome.row + 1,
         "note": outcome.note,
         "before": _show_example(outcome.before),
+        "beside": shorten(outcome.related_text, SHOWN_CHARACTERS),
+        "after": outcome.after and _show_example(outcome.after),
     }
-    if outcome.related_text:
-        example["beside"] = shorten_text(outcome.related_text)
-    return example if outcome.after is None else example | {"after": _show_example(outcome.after)}
+    return {name: value for name, value in facts.items() if value}
 
 
 def _show_example(example: Example) -> dict[str, Any]:
     parts = {
-        "anchor": shorten_text(example.anchor),
-        "positives": _show_side(example.positives, example.positive_scores),
-        "negatives": _show_side(example.negatives, example.negative_scores),
+        "anchor": shorten(example.anchor, SHOWN_CHARACTERS),
+        "positives": _show_texts(example.positives, example.positive_scores),
+        "negatives": _show_texts(example.negatives, example.negative_scores),
     }
     return {name: value for name, value in parts.items() if value}
 
 
-def _show_side(texts: Sequence[str], scores: Sequence[float] | None) -> list[str]:
-    """Return the first texts of one side, each with its score if it has one."""
-    example = [shorten_text(text) for text in texts[:SHOWN_TEXTS]]
-    if scores is None:
-        return example
-    return [f"{text} (score {score:.3g})" for text, score in zip(example, scores, strict=False)]
-
-
-def shorten_text(text: str) -> str:
-    """Return the text on one line, cut to SHOWN_CHARACTERS."""
-    text = " ".join(text.split())
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
+def _show_texts(texts: Sequence[str], scores: Sequence[float] | None) -> list[str]:
+    """Return the first texts, each with its score if it has one."""
+    shown = [shorten(text, SHOWN_CHARACTERS) for text in texts[:SHOWN_TEXTS]]
+    ends = [""] * len(shown) if scores is None else [f" (score {score:.3g})" for score in scores]
+    return [f"{text}{end}" for text, end in zip(shown, ends, strict=False)]
 
 
 def write_changes(
@@ -169,26 +162,16 @@ def drop_lonely(
         yield replace(outcome, after=None, note=NOTE) if is_alone else outcome
 
 
-def drop_negatives(example: Example, numbers: Collection[int]) -> Example:
-    """Return the example without the negatives at these indices, and without their scores."""
+def drop_texts(
+    example: Example, part: Literal["positive", "negative"], numbers: Collection[int]
+) -> Example:
+    """Return the example without the positives or negatives at these indices, and without their scores."""
+    columns = {name: getattr(example, name) for name in (f"{part}s", f"{part}_scores")}
     return replace(
         example,
-        negatives=_leave_out(example.negatives, numbers),
-        negative_scores=_leave_out(example.negative_scores, numbers),
+        **{
+            name: tuple(value for number, value in enumerate(values) if number not in numbers)
+            for name, values in columns.items()
+            if values is not None
+        },
     )
-
-
-def drop_positives(example: Example, numbers: Collection[int]) -> Example:
-    """Return the example without the positives at these indices, and without their scores."""
-    return replace(
-        example,
-        positives=_leave_out(example.positives, numbers),
-        positive_scores=_leave_out(example.positive_scores, numbers),
-    )
-
-
-def _leave_out(entries: Any, numbers: Collection[int]) -> Any:
-    """Return the entries that are not at these indices; None if there are none at all."""
-    if entries is None:
-        return None
-    return tuple(entry for number, entry in enumerate(entries) if number not in numbers)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from emberge_data.steps.outcome import NOUNS, TRAIN, Outcome, drop_lonely, drop_negatives
+from emberge_data.steps.outcome import NOUNS, TRAIN, Outcome, drop_lonely, drop_texts
 from emberge_data.steps.row_texts import RowTexts
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class SplitParts:
                 for place, text in enumerate(self._texts.of_row(number)[1])
                 if self._part_of_text[text] not in (-1, part)
             ]
-            after = drop_negatives(example, foreign) if foreign else example
+            after = drop_texts(example, "negative", foreign)
             yield Outcome(row, example, after, "a negative is in another part")
 
     def examples(self, dataset: StoredDataset, part: int) -> Iterator[Example]:

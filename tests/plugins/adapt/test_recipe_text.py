@@ -81,7 +81,8 @@ def test_a_test_of_the_users_own_is_judged_and_kept_out_of_the_training() -> Non
     steps = steps_of(plan)
     entry = {"path": "real$$.csv", "documents": "docs.jsonl"}
     assert "test" not in steps["parts"]["split"]
-    assert steps["clean"]["decontaminate"]["eval_sets"] == ["$parts", {"path": "real$$.csv"}]
+    tests = steps["clean"]["decontaminate"]["evaluators"]["mteb"]["data"]
+    assert tests == [{"path": "$parts", "split": "dev"}, {"path": "real$$.csv"}]
     assert entry in steps["scores"]["evaluate"]["evaluators"]["mteb"]["data"]
     mined = steps_of(replace(plan, effort="thorough"))["mined"]
     assert mined["mine_hard_negatives"]["corpus"] == "docs.jsonl"

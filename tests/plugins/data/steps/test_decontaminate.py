@@ -144,17 +144,10 @@ def single_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("emberge_data.steps.test_index.SHINGLE", 1)
 
 
-# Texts of single characters that share three of five, four of eight, or all but the last: 3/5, 4/8, 9/11.
-ALIKE = [("abcd", "abce", 0.6), ("ghijkl", "ghijmn", 0.5), ("opqrstuvwx", "opqrstuvwy", 9 / 11)]
-
-
-@pytest.mark.parametrize(("one", "other", "similarity"), ALIKE)
-def test_a_text_exactly_at_the_threshold_is_a_copy(
-    tmp_path: Path, one: str, other: str, similarity: float, single_characters: None
-) -> None:
-    path = written(tmp_path / "a.jsonl", [pair(one, "0"), pair("1", "2")])
-    tests = Tests(given=(("query", other),))
-    for threshold, left_of_rows in ((similarity, ["1"]), (similarity + 1e-9, [one, "1"])):
+def test_a_text_exactly_at_the_threshold_is_a_copy(tmp_path: Path, single_characters: None) -> None:
+    path = written(tmp_path / "a.jsonl", [pair("abcd", "0"), pair("1", "2")])
+    tests = Tests(given=(("query", "abce"),))
+    for threshold, left_of_rows in ((0.6, ["1"]), (0.6 + 1e-9, ["abcd", "1"])):
         step = Decontaminate(
             data=entry(path),
             evaluators=(tests,),

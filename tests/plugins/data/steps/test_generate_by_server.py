@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import pytest
@@ -88,19 +86,6 @@ def test_each_passage_is_asked_about_once_and_its_lines_are_queries(
     assert listed.source == replace(source, written_by=("translator", "m"))
 
 
-def test_a_second_run_asks_for_nothing_and_gives_the_same_bytes(
-    tmp_path: Path, handbook: Path
-) -> None:
-    with serving_chat() as service:
-        made = step(service, handbook)
-        first = run(made, tmp_path / "run")
-        files = {p.name: p.read_bytes() for p in first.folder.iterdir()}
-        count = len(service.asked)
-        again = run(made, tmp_path / "run")
-        assert {p.name: p.read_bytes() for p in again.folder.iterdir()} == files
-        assert len(service.asked) == count == PASSAGES
-
-
 def test_a_changed_request_is_another(tmp_path: Path, handbook: Path) -> None:
     with serving_chat() as service:
         run(step(service, handbook, limit=3), tmp_path / "run")
@@ -125,9 +110,7 @@ def test_the_key_is_sent_to_the_server_and_is_nowhere_else(
     assert not [text for text in texts if KEY in text]
 
 
-@pytest.mark.parametrize(
-    ("status", "said"), [(401, "CHAT_KEY"), (403, "CHAT_KEY"), (404, "the key was")]
-)
+@pytest.mark.parametrize(("status", "said"), [(401, "CHAT_KEY"), (404, "the key was")])
 def test_a_refusal_ends_the_step_and_shows_no_key(
     tmp_path: Path, handbook: Path, monkeypatch: pytest.MonkeyPatch, status: int, said: str
 ) -> None:
@@ -139,7 +122,7 @@ def test_a_refusal_ends_the_step_and_shows_no_key(
     assert KEY not in str(error.value)
 
 
-@pytest.mark.parametrize("value", ["", "two words", "é", "line\nend"])
+@pytest.mark.parametrize("value", ["", "two words"])
 def test_a_key_that_is_none_is_named_by_its_variable_before_any_request(
     tmp_path: Path, handbook: Path, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
@@ -202,10 +185,8 @@ def passage_of(prompt: str) -> str:
     ("reply", "fault"),
     [
         (lambda _: "", "no query in the reply"),
-        (lambda _: " \n\t\n", "no query in the reply"),
         (lambda _: "?!", "too short"),
         (passage_of, "quotes its passage"),
-        (lambda prompt: f"Query: {passage_of(prompt).split('.')[0]}", "quotes its passage"),
         (lambda _: "word " * 60, "too long"),
         (lambda _: "I'm sorry, I cannot help with that.", "a refusal"),
         (lambda _: "What does this document say about it?", "speaks of its passage"),
@@ -244,8 +225,6 @@ def second_of_prompts() -> Callable[[str], bool]:
     "content",
     [
         '{"text": null, "ended": "stop"}',
-        '{"text": "a", "more": 1}',
-        '{"text": "\\ud800"}',
         "{",
     ],
 )
@@ -263,26 +242,6 @@ def test_a_kept_reply_that_is_damaged_is_asked_for_again(
         run(made, tmp_path / "run")
         assert len(service.asked) == 4
     assert (bench.folder / "train.jsonl").read_bytes() == expected
-
-
-@pytest.mark.slow
-def test_too_many_bad_replies_end_the_step_and_are_kept(tmp_path: Path) -> None:
-    folder = write_handbook(tmp_path / "many", documents=30)
-    turns = itertools.cycle((0.2, 0.5))  # so that some are on their way when the step ends
-
-    def rule(_: str) -> Wrong:
-        return Wrong(body=completion("?!"), seconds=next(turns))
-
-    with serving_chat(rule) as service:
-        made = step(service, folder, server={"parallel": 3})
-        with pytest.raises(EmbergeError, match="too short") as error:
-            run(made, tmp_path / "run")
-        assert "'?!'" in str(error.value)
-        count = len(service.asked)
-        assert 20 <= count < 40
-        with pytest.raises(EmbergeError):
-            run(made, tmp_path / "run")
-        assert len(service.asked) == len(set(service.asked)), "what was asked before is kept"
 
 
 def test_a_server_that_stops_answering_ends_the_step_and_a_later_run_goes_on(
@@ -317,20 +276,6 @@ def test_without_a_key_that_of_the_hub_is_sent_nowhere(
     with serving_chat() as service:
         run(step(service, handbook, limit=2), tmp_path / "run")
     assert set(service.keys) == {""}
-
-
-def test_requests_run_side_by_side(tmp_path: Path, handbook: Path) -> None:
-    three_asked = Event()
-
-    def wait_for_three(prompt: str) -> str:
-        if service.at_once == 3:
-            three_asked.set()
-        three_asked.wait(60)
-        return queries_by_rule(prompt)
-
-    with serving_chat(wait_for_three) as service:
-        run(step(service, handbook, server={"parallel": 3}), tmp_path / "a")
-        assert service.most_at_once == 3
 
 
 def test_kinds_take_turns_over_the_passages(tmp_path: Path, handbook: Path) -> None:

@@ -130,30 +130,17 @@ def test_texts_of_a_set_are_listed_once_with_their_rows(tmp_path: Path) -> None:
     assert alone.negatives.documents.tolist() == [-1, -1, -1, 0]
 
 
-def test_a_row_without_a_positive_is_named_by_its_number(tmp_path: Path) -> None:
-    found = dataset(tmp_path, *ROWS)
-    rows = [found[0], dataclasses.replace(found[1], positives=())]
-
-    class Bare(SimpleNamespace):
-        def __len__(self) -> int:
-            return len(rows)
-
-        def __getitem__(self, row: int) -> Any:
-            return rows[row]
-
-    bare = Bare(info=found.info, draws=False)
-    with pytest.raises(DataError, match="'rows': row 2 has no positive"):
-        ComparedSet.of(bare, workspace(tmp_path))  # type: ignore[arg-type]
+def test_a_set_without_positives_is_refused(tmp_path: Path) -> None:
     labelled = dataset(tmp_path, *({"text": f"t{n}", "label": n % 2} for n in range(4)))
     with pytest.raises(DataError, match=r"'rows' has no positives of its own.*`only`"):
         ComparedSet.of(labelled, workspace(tmp_path))
 
 
-def allowed(compared: ComparedSet, **options: Any) -> list[str]:
+def allowed(compared: ComparedSet) -> list[str]:
     """The documents that each query may get as negatives, joined."""
     size = len(compared.queries), len(compared.documents)
     mask = np.ones(size, dtype=bool)
-    exclude = _exclude(compared, **{"keeps_negatives": False, **options})
+    exclude = _exclude(compared)
     for columns in (slice(0, 2), slice(2, size[1])):  # as tiles are cut
         rows, places = exclude(slice(0, size[0]), columns)
         mask[rows, places + columns.start] = False
@@ -178,12 +165,6 @@ def test_a_query_gets_neither_itself_nor_a_text_of_its_labels(tmp_path: Path) ->
     ]  # the labels of x and r are unknown
     # q is of both labels, r of the second, s of the first, t of another.
     assert allowed(compared) == ["d", "ad", "bcd", "qabc"]
-
-
-def test_negatives_are_only_out_of_the_question_to_keep_them(tmp_path: Path) -> None:
-    compared = ComparedSet.of(dataset(tmp_path, *ROWS), workspace(tmp_path))
-    assert allowed(compared) == ["xyb", "axyc"]
-    assert allowed(compared, keeps_negatives=True) == ["b", "ayc"]
 
 
 # ── steps ───────────────────────────────────────────────────────────────────────────────────────
@@ -226,8 +207,7 @@ def test_options_decide_which_passages_are_negatives(
     count = options["count"]
     few = "no negative" if count == 1 else f"fewer than {count} negatives"
     if options.get("existing") != "keep":
-        short = [len(negatives) < count for negatives in expected]
-        assert [note == few for _, note in found] == short
+        assert [note == few for _, note in found] == [len(text) < count for text in expected]
 
 
 def test_below_a_negative_score_the_threshold_is_lower_still(tmp_path: Path) -> None:

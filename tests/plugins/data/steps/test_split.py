@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from emberge import DataEntry, DataError, DataRef, Example
 from emberge.data import load_datasets
-from emberge_data import EvalSource, check_eval_sets, load_eval_set, pick_eval_sets
+from emberge_data import EvalSource, check_eval_sets
 from emberge_data.json_lines import JsonLines
 from emberge_data.steps.split_parts import choose_rows, group_rows
 from emberge_data.steps.split_step import Split
@@ -133,13 +133,6 @@ def test_groups_that_are_too_large_are_passed_over() -> None:
         assert not chosen[:3].any()
 
 
-def test_a_catalogue_without_a_development_part_says_how_to_make_one(tmp_path: Path) -> None:
-    written(tmp_path / "a.jsonl", [pair("q", "p")])
-    (tmp_path / "datasets.yaml").write_text("train: [{name: a, file: a.jsonl}]\n")
-    with pytest.raises(DataError, match="a step split makes"):
-        part(tmp_path, split="dev")
-
-
 def test_more_rows_than_there_are_leave_none_to_train_on(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="ask for fewer"):
         split(tmp_path, {"a": [pair("q", "p"), pair("r", "s")]}, rows=2)
@@ -152,16 +145,13 @@ def test_more_rows_than_there_are_leave_none_to_train_on(tmp_path: Path) -> None
 # ── the test part ───────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(("test", "most"), [(0.2, 80), (60, 60)])
-def test_a_third_part_shares_no_text_with_the_others(
-    tmp_path: Path, test: float, most: int
-) -> None:
+def test_a_third_part_shares_no_text_with_the_others(tmp_path: Path) -> None:
     rows = questions(400, 150)
-    bench = split_in_three(tmp_path, rows, share=0.1, test=test)
+    bench = split_in_three(tmp_path, rows, share=0.1, test=60)
     parts = [part(bench.folder, split=name)["a"] for name in ("train", "dev", "test")]
     assert sum(map(len, parts)) == len(rows)
     assert 0 < len(parts[1]) <= 40
-    assert 0 < len(parts[2]) <= most
+    assert 0 < len(parts[2]) <= 60
     for number, rows_of_part in enumerate(parts):
         for other, others in enumerate(parts):
             assert number == other or not own(rows_of_part) & every(others)
@@ -173,15 +163,6 @@ def test_the_development_part_is_the_same_with_a_test_part(tmp_path: Path) -> No
     beside = split_in_three(tmp_path / "with", rows, share=0.1, test=0.1)
     anchors = [{row.anchor for row in part(b.folder, split="dev")["a"]} for b in (without, beside)]
     assert anchors[0] == anchors[1]
-
-
-def test_the_test_part_is_an_evaluation_set(tmp_path: Path) -> None:
-    bench = split_in_three(tmp_path, questions(100, 40), share=0.1, test=10)
-    (eval_set,) = pick_eval_sets(bench.folder, readers=[JsonLines()])
-    data: Any = load_eval_set(eval_set, readers=[JsonLines()])
-    rows = part(bench.folder, split="test")["a"]
-    assert set(data.queries.values()) == {row.anchor for row in rows}
-    assert eval_set.name == "a"
 
 
 def test_a_step_that_reads_a_part_that_will_not_be_made_is_told(tmp_path: Path) -> None:
