@@ -1,8 +1,7 @@
 """Hashes of files, folders, plain values and texts; each file is read only once.
 
-A run's `HashCache` finds hashes by the file's path. `UserHashes` is kept for all runs, so that a large model
-is read once per machine. It finds hashes by the file's device, inode, size and times, so a file may have
-several names; it stores no path.
+A `HashCache` finds hashes by the file's device, inode, size and times, so a file may have several names.
+Those of large files are kept in the user's cache folder, so that a large model is read once per machine.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import json
 import mmap
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -22,13 +21,7 @@ import xxhash
 
 from emberge.contracts import content_key
 from emberge.errors import EmbergeError
-from emberge.files import (
-    announce,
-    make_folder,
-    wait_for_lock,
-    write_json,
-    write_text,
-)
+from emberge.files import announce, make_folder, wait_for_lock, write_text
 
 SWITCH = "EMBERGE_HASH_CACHE"
 """Environment variable; if it is `never`, no hash is kept after the run."""
@@ -36,12 +29,10 @@ SWITCH = "EMBERGE_HASH_CACHE"
 LARGE = 1 << 20
 """Bytes of a file from which its hash is kept after the run; smaller files are hashed again."""
 
-# Number of files that `UserHashes` remembers; if there are more, it forgets the oldest entries.
+# Number of files whose hashes are kept; if there are more, the oldest entries are forgotten.
 _MOST_FILES = 4096
 # A file that changed this many nanoseconds ago could change again within one tick of its clock.
 _FRESH_NANOSECONDS = 100_000_000
-# A megabyte stays in the processor's cache, so that a second hash of it costs half of a read.
-_READ_BYTES = 1 << 20
 # Bytes that are mapped at once, so that little memory is resident: a multiple of every machine's
 # page size. Hashing them takes far longer than the time for which another thread, importing torch,
 # blocks the interpreter.
@@ -49,41 +40,29 @@ _MAPPED_BYTES = 256 << 20
 
 
 class HashCache:
-    """Hashes of files by path, size and times, so that each file is read only once.
+    """Hashes of files by their status; `table` is the file in which those of large files are kept.
 
-    Paths below `root` are stored relative to it, other paths as a hash, so the cache file contains no path
-    outside `root`. Large files are also looked up in the `shared` hashes. `reading` is called before a large
-    file is read, from any thread.
+    If the table cannot be used or is damaged, files are hashed again. `reading` is called before a large file
+    is read, from any thread.
     """
 
     def __init__(
-        self,
-        path: Path | None = None,
-        root: Path | None = None,
-        shared: UserHashes | None = None,
-        reading: Callable[[], None] = lambda: None,
+        self, table: Path | None = None, reading: Callable[[], None] = lambda: None
     ) -> None:
-        self.path = path
-        self.root = root.resolve() if root else None
-        self._shared, self._reading = shared, reading
-        self._known: dict[str, Any] = {}
-        self._changed = False
-        if path is not None and path.is_file():
-            self._known = _read_table(path)
-            self._changed = not self._known  # a damaged file is replaced
+        self._table, self._reading = table, reading
+        self._kept: Mapping[str, str] | None = None  # read when the first large file is met
+        self._known: dict[str, str] = {}
+        self._new: dict[str, str] = {}
 
     def of(self, file: Path) -> str:
         """Return the XXH3 hash of a file's bytes, 128 bits in hex."""
         status = file.stat()
-        record = self._known.get(self._hash_key(file))
-        if record and record[:3] == _read_stamp(status):
-            return str(record[3])
-        digest = self._shared.find(status) if self._shared is not None else None
+        digest = self._find(status)
         if digest is None:
             if status.st_size >= LARGE:
                 self._reading()
-            digest = _hash_file(file)
-        self._remember(file, status, digest)
+            digest = hash_file(file)
+            self._remember(status, digest)
         return digest
 
     def of_tree(self, path: Path) -> str:
@@ -110,83 +89,62 @@ class HashCache:
     def learn(self, hashes: Mapping[Path, str]) -> None:
         """Remember hashes of files that have not changed since they were hashed."""
         for file, digest in hashes.items():
-            self._remember(file, file.stat(), digest)
-
-    def _remember(self, file: Path, status: os.stat_result, digest: str) -> None:
-        if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > _FRESH_NANOSECONDS:
-            self._known[self._hash_key(file)] = [*_read_stamp(status), digest]
-            self._changed = True
-            if self._shared is not None:
-                self._shared.learn(status, digest)
+            self._remember(file.stat(), digest)
 
     def save(self) -> None:
-        """Write the new hashes; if the folder cannot be written, files are hashed again in the next run."""
-        if self._shared is not None:
-            self._shared.save()
-        if self.path is None or not self._changed:
-            return
-        try:
-            with wait_for_lock(self.path.with_suffix(".lock")):  # other processes save theirs too
-                self._known = {**_read_table(self.path), **self._known}
-                write_json(self.path, self._known, durable=False)
-        except OSError:
-            return
-        self._changed = False
-
-    def _hash_key(self, file: Path) -> str:
-        absolute = file.resolve()
-        if self.root is not None and absolute.is_relative_to(self.root):
-            return absolute.relative_to(self.root).as_posix()
-        return hashlib.sha256(os.fsencode(absolute)).hexdigest()
-
-
-class UserHashes:
-    """Hashes by a file's status, kept in the user's cache folder for all runs.
-
-    If the folder cannot be used or the table is damaged, files are hashed again.
-    """
-
-    def __init__(self) -> None:
-        self.path = _find_user_table()
-        self._known: dict[str, str] | None = None
-        self._new: dict[str, str] = {}
-
-    def find(self, status: os.stat_result) -> str | None:
-        """Return the hash of the file with this status; None if it is unknown."""
-        if self.path is None or status.st_size < LARGE:
-            return None
-        if self._known is None:
-            self._known = _read_table(self.path)
-        return self._known.get(_build_key(status))
-
-    def learn(self, status: os.stat_result, digest: str) -> None:
-        """Remember the hash of a file that had this status before and after it was read."""
-        if status.st_size >= LARGE:
-            self._new[_build_key(status)] = digest
-
-    def save(self) -> None:
-        """Add the new hashes to the table."""
-        if self.path is None or not self._new:
+        """Add the new hashes of large files to the table."""
+        if self._table is None or not self._new:
             return
         with suppress(OSError):
-            make_folder(self.path.parent)
-            with wait_for_lock(self.path.with_suffix(".lock")):  # other runs save theirs too
-                entries = list({**_read_table(self.path), **self._new}.items())
-                text = json.dumps(dict(entries[-_MOST_FILES:]))
-                write_text(self.path, text, durable=False, shared=True)
+            make_folder(self._table.parent)
+            with wait_for_lock(self._table.with_suffix(".lock")):  # other runs save theirs too
+                entries = list({**_read_table(self._table), **self._new}.items())
+                write_text(self._table, json.dumps(dict(entries[-_MOST_FILES:])), durable=False)
         self._new = {}
 
+    def _find(self, status: os.stat_result) -> str | None:
+        key = _build_key(status)
+        if key in self._known or self._table is None or status.st_size < LARGE:
+            return self._known.get(key)
+        if self._kept is None:
+            self._kept = _read_table(self._table)
+        return self._kept.get(key)
 
-def read_file_pieces(path: Path, size: int = _READ_BYTES) -> Iterator[memoryview]:
-    """Yield a file's bytes in order, at most `size` at once; mapped, as copying is slower than hashing."""
+    def _remember(self, status: os.stat_result, digest: str) -> None:
+        """Remember the hash of a file that had this status before and after it was read."""
+        if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > _FRESH_NANOSECONDS:
+            self._known[_build_key(status)] = digest
+            if status.st_size >= LARGE:
+                self._new[_build_key(status)] = digest
+
+
+def find_user_table() -> Path | None:
+    """Return the file in the user's cache folder that keeps hashes; None if none are to be kept."""
+    if os.environ.get(SWITCH) == "never":
+        return None
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # a user without a home
+        return None
+    return cache / "emberge" / "hashes.json" if cache.is_absolute() else None
+
+
+def hash_file(path: Path) -> str:
+    """Return the XXH3 hash of a file's bytes, 128 bits in hex, from one reading.
+
+    XXH3 distinguishes contents as fast as they are read, sixteen times as fast as SHA-256. It does not
+    protect against forgery.
+    """
+    hasher = xxhash.xxh3_128()
     with path.open("rb") as stream:
-        remaining_bytes = os.fstat(stream.fileno()).st_size
-        for start in range(0, remaining_bytes, _MAPPED_BYTES):
-            window_bytes = min(_MAPPED_BYTES, remaining_bytes - start)
-            announce(stream.fileno(), start, start + window_bytes)
-            window = mmap.mmap(stream.fileno(), window_bytes, access=mmap.ACCESS_READ, offset=start)
-            view = memoryview(window)
-            yield from (view[offset : offset + size] for offset in range(0, window_bytes, size))
+        size = os.fstat(stream.fileno()).st_size
+        for start in range(0, size, _MAPPED_BYTES):
+            length = min(_MAPPED_BYTES, size - start)
+            announce(stream.fileno(), start, start + length)
+            # Mapped, as copying is slower than hashing.
+            window = mmap.mmap(stream.fileno(), length, access=mmap.ACCESS_READ, offset=start)
+            hasher.update(window)
+    return str(hasher.hexdigest())
 
 
 def sha256_of(path: Path) -> str:
@@ -220,29 +178,6 @@ def _read_table(path: Path) -> dict[str, Any]:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return {}
-
-
-def _read_stamp(status: os.stat_result) -> list[int]:
-    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns]
-
-
-def _hash_file(file: Path) -> str:
-    # XXH3 because hashing must not cost more than merging does: SHA-256 reads a sixteenth as fast.
-    # It distinguishes contents, but does not protect against forgery.
-    hasher = xxhash.xxh3_128()
-    for piece in read_file_pieces(file, _MAPPED_BYTES):
-        hasher.update(piece)
-    return str(hasher.hexdigest())
-
-
-def _find_user_table() -> Path | None:
-    if os.environ.get(SWITCH) == "never":
-        return None
-    try:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError:  # a user without a home
-        return None
-    return cache / "emberge" / "hashes.json" if cache.is_absolute() else None
 
 
 def _build_key(status: os.stat_result) -> str:

@@ -15,6 +15,3 @@ from .adapt_run import prepare as prepare
 from .data_facts import DataFacts as DataFacts
 from .data_facts import read_facts as read_facts
 from .recipe_text import write_recipe as write_recipe
-from .small_model import StudentPlan as StudentPlan
-from .small_model import plan_student as plan_student
-from .small_model import read_small as read_small

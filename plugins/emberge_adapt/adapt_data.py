@@ -1,4 +1,4 @@
-"""The data that a user names: rows (a file, a catalogue, a hub dataset), a BEIR folder, or documents."""
+"""The data that a user names: rows (a file, a catalogue, a hub dataset) or a folder of documents."""
 
 from __future__ import annotations
 
@@ -18,24 +18,18 @@ PART_BY_WORD = {
     "label": "label",
 }
 DOCUMENT_SUFFIXES = (".txt", ".md", ".html", ".htm", ".pdf")
-# Kinds of data: rows of queries and documents, both in files of their own, or documents alone.
-DataKind = Literal["rows", "beir", "documents"]
+# Kinds of data: rows of queries and documents, or documents alone.
+DataKind = Literal["rows", "documents"]
 _HUB = "hub:"
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptData:
-    """Data as its user named it, its kind, and the entry by which a recipe names it.
-
-    `judgements` is the part of a BEIR set's judgements to train on; `has_own_test` is True if the set has
-    others for the test.
-    """
+    """Data as its user named it, its kind, and the entry by which a recipe names it."""
 
     label: str
     kind: DataKind = "rows"
     entry: Mapping[str, Any] = field(default_factory=dict)
-    judgements: str = ""
-    has_own_test: bool = False
 
     def to_data_entry(self) -> DataEntry:
         """Return the entry as the core reads it."""
@@ -91,37 +85,19 @@ def recognise_data(text: str, columns: Mapping[str, str] | None = None) -> Adapt
 
 
 def _recognise_folder(path: Path, text: str) -> AdaptData:
-    files = [file for file in path.rglob("*") if file.is_file()]
+    files = sorted(file for file in path.rglob("*") if file.is_file())
     stems = {file.name.partition(".")[0] for file in files if file.parent == path}
     if {"corpus", "queries"} <= stems:
-        return _recognise_beir(path, text)
-    if "corpus" in stems:
-        return AdaptData(label=text, kind="documents", entry={"path": text})
-    if any(file.suffix.lower() in DOCUMENT_SUFFIXES for file in files):
-        return AdaptData(label=text, kind="documents", entry={"path": text})
-    listed = ", ".join(sorted(file.name for file in files)[:5]) or "nothing"
-    raise DataError(
-        f"{text}: the folder has no documents ({', '.join(DOCUMENT_SUFFIXES)}), no datasets.yaml "
-        f"and no BEIR set; it has {listed}; name a file of rows in it"
-    )
-
-
-def _recognise_beir(path: Path, text: str) -> AdaptData:
-    parts = {
-        part
-        for part, name in (("train", "qrels_train.tsv"), ("test", "qrels.tsv"))
-        if (path / name).is_file() or (path / "qrels" / f"{part}.tsv").is_file()
-    }
-    if not parts:
         raise DataError(
-            f"{text}: the BEIR set has no judgements; add qrels/train.tsv, or qrels/test.tsv"
+            f"{text}: is a BEIR set; make pairs of it by the step beir_pairs, and name their file or put the "
+            "step into the recipe of --print"
         )
-    return AdaptData(
-        label=text,
-        kind="beir",
-        entry={"path": text},
-        judgements="train" if "train" in parts else "test",
-        has_own_test=len(parts) == 2,
+    if "corpus" in stems or any(file.suffix.lower() in DOCUMENT_SUFFIXES for file in files):
+        return AdaptData(label=text, kind="documents", entry={"path": text})
+    listed = ", ".join(file.name for file in files[:5]) or "nothing"
+    raise DataError(
+        f"{text}: the folder has no documents ({', '.join(DOCUMENT_SUFFIXES)}) and no datasets.yaml; it has "
+        f"{listed}; name a file of rows in it"
     )
 
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import html
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge import Launcher, StepResult, load_plugins
+from emberge import StepResult, load_plugins
 from emberge.devices import find_machine
-from emberge.options import read_component
 
 from emberge_adapt.adapt_data import read_columns
 from emberge_adapt.adapt_outcome import AdaptOutcome
 from emberge_adapt.adapt_plan import DEFAULT_MODEL, require_effort
 from emberge_adapt.adapt_run import RECIPE_FILE, AdaptRequest, prepare, run_adaptation
-from emberge_adapt.recipe_text import MODEL, REPORT, SCORES, SMALL
-from emberge_adapt.small_model import read_small
+from emberge_adapt.recipe_text import MODEL, REPORT, SCORES
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -28,8 +25,7 @@ if TYPE_CHECKING:
 class AdaptResult(os.PathLike[str]):
     """Result of `adapt`: the model, its scores, the report, and the recipe that was run.
 
-    It may stand for the model's folder. As text, and in a notebook, it is the screen that the command ends
-    with.
+    It may stand for the model's folder. As text it is the screen that the command ends with.
     """
 
     outcome: AdaptOutcome
@@ -42,18 +38,10 @@ class AdaptResult(os.PathLike[str]):
         """Return the gain, what was forgotten, size and weights, as lines."""
         return "\n".join(self.outcome.lines()).strip()
 
-    def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
-
     @property
     def model(self) -> str:
         """The folder of the model as text, as recipes and `SentenceTransformer` take it."""
         return self._get_step(MODEL).model
-
-    @property
-    def small(self) -> str | None:
-        """The folder of the smaller model as text; None if none was asked for."""
-        return None if self.outcome.plan.small is None else self._get_step(SMALL).model
 
     @property
     def scores(self) -> Any:
@@ -92,9 +80,7 @@ def adapt(
     columns: Mapping[str, str] | None = None,
     documents: str | os.PathLike[str] | None = None,
     test: str | os.PathLike[str] | None = None,
-    small: int | str | bool | None = None,
     seed: int = 0,
-    launcher: Launcher | str | None = None,
     devices: str | None = None,
     workers: int | None = None,
     memory: str | int | None = None,
@@ -103,9 +89,8 @@ def adapt(
     """Adapt a model to data: train, merge with the base, test, report; return the result.
 
     The arguments are the options of `emberge adapt`; `columns` is `{"query": "question", "document":
-    "answer"}`, and `small` a number of layers, "static", or True for half of the layers. A call that was
-    interrupted goes on when it is repeated. Without a gain beyond chance the result has `has_gain` False, and
-    says what would help.
+    "answer"}`. A call that was interrupted goes on when it is repeated. Without a gain beyond chance the
+    result has `has_gain` False, and says what would help.
 
     Raises:
         DataError: before any work, if the data cannot be used.
@@ -118,23 +103,15 @@ def adapt(
         model=model or DEFAULT_MODEL,
         effort=require_effort(effort),
         columns=read_columns(f"{part}={column}" for part, column in (columns or {}).items()),
-        documents=_to_text(documents),
-        test=_to_text(test),
+        documents=None if documents is None else os.fspath(documents),
+        test=None if test is None else os.fspath(test),
         seed=seed,
-        small=read_small(small),
     )
-    if isinstance(launcher, str):
-        launcher = read_component(launcher, Launcher, plugins, "launcher")
     outcome = run_adaptation(
         prepare(request, plugins),
         Path(out),
         plugins,
         machine=find_machine(devices, workers, memory),
-        launcher=launcher,
         quiet=quiet,
     )
     return AdaptResult(outcome)
-
-
-def _to_text(path: str | os.PathLike[str] | None) -> str | None:
-    return None if path is None else os.fspath(path)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from emberge.wording import count_noun
 
 from emberge_adapt.adapt_plan import FEWEST_TEST_QUERIES, AdaptPlan
-from emberge_adapt.recipe_text import MODEL, REPORT, SCORES, SMALL
+from emberge_adapt.recipe_text import MODEL, REPORT, SCORES
 
 if TYPE_CHECKING:
     from emberge.evaluating import Comparison, Scores
@@ -23,10 +23,7 @@ _WIDTH = 12
 
 @dataclass(frozen=True)
 class AdaptOutcome:
-    """Scores of base, model and members on the test and elsewhere; the base is first, the model second.
-
-    If there is a student, it is the last.
-    """
+    """Scores of base, model and members on the test and elsewhere; the base is first, the model second."""
 
     out: Path
     scores: Scores
@@ -45,7 +42,7 @@ class AdaptOutcome:
     @property
     def members(self) -> tuple[str, ...]:
         """Names of the trainings that were merged."""
-        return self.scores.models[2:] if self.plan.small is None else self.scores.models[2:-1]
+        return self.scores.models[2:]
 
     @property
     def model_folder(self) -> Path:
@@ -78,9 +75,6 @@ class AdaptOutcome:
         yield "single", self._describe_best_member()
         yield "elsewhere", self._describe_forgetting()
         yield "model", str(self.model_folder)
-        if self.plan.small is not None:
-            yield "small", f"{self.out / SMALL} ({self.plan.small.summary})"
-            yield from (("", one.text) for one in self.scores.requirements if one.demand == "keeps")
         yield "tables", str(self.out / SCORES / "scores.md")
         yield "report", str(self.out / REPORT / "report.html")
         yield from self._advise()
@@ -88,8 +82,6 @@ class AdaptOutcome:
     def _advise(self) -> Iterator[tuple[str, str]]:
         """Yield what to do next, and what would help if a requirement is not met."""
         demands = {one.demand for one in self.scores.requirements if not one.met}
-        if "keeps" in demands:
-            yield "too small", "a larger --small, or more texts to learn from (--documents)"
         if "forgetting" in demands:
             yield (
                 "forgotten",

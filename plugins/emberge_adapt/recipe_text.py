@@ -11,19 +11,16 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from emberge.wording import count_noun
 
-from emberge_adapt.adapt_plan import AdaptPlan
+from emberge_adapt.adapt_plan import BATCH_SIZE, AdaptPlan
 from emberge_adapt.data_facts import COVERED_SHARE
-from emberge_adapt.small_model import BATCH_SIZE
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
-# Steps of the recipe that others read: the merged model, its student, their scores, the report.
-MODEL, SMALL, SCORES, REPORT = "model", "small", "scores", "report"
+# Steps of the recipe that others read: the merged model, the scores, the report.
+MODEL, SCORES, REPORT = "model", "scores", "report"
 # Points that the model may lose on tasks of other domains.
 FORGETTING_LIMIT = 3
-# Share of the model's score on the test that the student must have.
-KEPT_SHARE = 0.9
 _TEMPLATE = Path(__file__).with_name("recipe.yaml.j2")
 _COMMENT_WIDTH = 100
 
@@ -37,15 +34,12 @@ def write_recipe(plan: AdaptPlan) -> str:
         batch_size=BATCH_SIZE,
         source=plan.data.get("path", plan.data.get("hub")),
         training=plan.training,
-        small=plan.small,
         members=members,
         parts="$generated" if is_generated else "$parts",
         covered_share=f"{COVERED_SHARE:.0%}",
         test_rows=_write_flow(_build_test_rows(plan)),
         test_entry=_write_flow(_build_test_entry(plan)),
-        student_data=_write_student_data(plan),
         forgetting_limit=FORGETTING_LIMIT,
-        kept_share=KEPT_SHARE,
         title=_write_flow(
             f"{plan.model.rpartition('/')[2]} adapted to {count_noun(plan.rows, 'row')}"
         ),
@@ -56,8 +50,6 @@ def write_recipe(plan: AdaptPlan) -> str:
             *members,
             *(["$found"] if plan.finds_weights else []),
             "$model",
-            *(["$tokens"] if plan.small and plan.small.layers is None else []),
-            *(["$small"] if plan.small else []),
             "$scores",
         ],
     )
@@ -86,23 +78,13 @@ def _build_test_rows(plan: AdaptPlan) -> dict[str, Any]:
 
 
 def _build_test_entry(plan: AdaptPlan) -> dict[str, Any]:
-    """Return the entry of the test with all documents that are searched; a BEIR set has its own."""
+    """Return the entry of the test with all documents that are searched."""
     entry = _build_test_rows(plan)
-    if plan.test_kind == "beir":
-        return entry
     if plan.data_kind == "documents" and plan.test is not None:
         entry["documents"] = "$generated"
     elif plan.documents is not None:
         entry["documents"] = _escape(plan.documents)
     return entry
-
-
-def _write_student_data(plan: AdaptPlan) -> str:
-    """Return the entries of the texts that the student reads: training rows, and further documents."""
-    if plan.small is None or not plan.small.documents:
-        return "$clean"
-    documents = {"path": plan.mining_corpus, "task": "text", "limit": plan.small.documents}
-    return f"[$clean, {_write_literal(documents)}]"
 
 
 def _write_flow(value: Any) -> str:

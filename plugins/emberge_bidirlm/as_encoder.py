@@ -25,10 +25,8 @@ from emberge.model_folder import (
     Checkpoint,
     Layout,
     ModuleFolder,
-    declared_attention,
-    is_causal,
-    with_attention,
 )
+from emberge_encoder import declared_attention, is_causal, with_attention
 
 from emberge_bidirlm.mask_token import MaskToken, find_mask_token, text_config
 

@@ -9,7 +9,11 @@ from typing import Any
 
 from emberge import CheckpointError, suggest
 from emberge.architectures import find_config_class
-from emberge.model_folder import Checkpoint, load_tokenizer, with_mask_token
+from emberge.model_folder import Checkpoint, read_object
+from emberge_encoder import load_tokenizer
+
+# Files of tokenizers that name special tokens.
+_TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +25,13 @@ class MaskToken:
 
     def files(self, checkpoint: Checkpoint) -> Mapping[str, Mapping[str, Any]]:
         """Return the tokenizer's files that name the mask token, by path in the checkpoint."""
-        contents = with_mask_token(checkpoint.trunk, self.token)
-        return {checkpoint.in_trunk(name): content for name, content in contents.items()}
+        contents = {}
+        for name in _TOKEN_FILES:
+            path = checkpoint.trunk / name
+            if path.is_file() or name == _TOKEN_FILES[0]:
+                content = read_object(path) if path.is_file() else {}
+                contents[checkpoint.in_trunk(name)] = {**content, "mask_token": self.token}
+        return contents
 
 
 def find_mask_token(checkpoint: Checkpoint, requested: str | int | None) -> MaskToken | None:

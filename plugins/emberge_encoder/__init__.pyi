@@ -1,8 +1,18 @@
 """Public names of emberge_encoder, each with the module that defines it."""
 
+from .accepted_folders import is_static_model as is_static_model
+from .accepted_folders import read_static_dimension as read_static_dimension
+from .attention_config import Attention as Attention
+from .attention_config import declared_attention as declared_attention
+from .attention_config import is_causal as is_causal
+from .attention_config import load_text_config as load_text_config
+from .attention_config import with_attention as with_attention
+from .cross_encoder_facts import CrossEncoderFacts as CrossEncoderFacts
 from .kinds.cross_encoder import CrossEncoder as CrossEncoder
 from .kinds.multi_vector import MultiVector as MultiVector
 from .kinds.splade import Splade as Splade
 from .lora import Lora as Lora
 from .text_encoder import TextEncoder as TextEncoder
 from .text_model import TextModel as TextModel
+from .tokenizer import load_tokenizer as load_tokenizer
+from .tokenizer import require_vocabulary as require_vocabulary

@@ -12,6 +12,7 @@ from typing import Any
 from emberge import CheckpointError
 from emberge.architectures import find_config_class
 from emberge.model_folder import (
+    Checkpoint,
     Layout,
     read_modules,
     read_object,
@@ -112,6 +113,36 @@ def _find_unknown_option(processing: Mapping[str, Mapping[str, Any]]) -> str | N
 # Stock modules that may come after the mean of tokens' vectors.
 _AFTER_STATIC = ("Normalize", "Dense", "LayerNorm", "Dropout")
 _LARGEST = 1 << 20  # of a vector, or of a vocabulary
+# Names of the table of vectors: that of sentence-transformers, and that of model2vec.
+_STATIC_TABLES = ("embedding.weight", "embeddings")
+
+
+def is_static_model(folder: Path) -> bool:
+    """Return whether a folder is a static model: its first module is a StaticEmbedding.
+
+    Raises:
+        CheckpointError: if modules.json cannot be read.
+    """
+    modules = read_modules(folder)
+    return bool(modules) and modules[0].kind == "StaticEmbedding"
+
+
+def read_static_dimension(folder: Path) -> int | None:
+    """Return the size of embeddings of a static model from its files; None if none has it.
+
+    Raises:
+        CheckpointError: if a file cannot be read.
+    """
+    first, *after = read_modules(folder)
+    for module in reversed(after):
+        if module.kind == "Dense":
+            size = read_object(folder / module.path / "config.json").get("out_features")
+            return size if type(size) is int else None
+    checkpoint = Checkpoint(folder)
+    specs = checkpoint.specs if checkpoint.has_weights else {}
+    prefix = "" if checkpoint.parts[""] == first.path else f"{first.path}."
+    tables = [spec for n, spec in specs.items() if n.removeprefix(prefix) in _STATIC_TABLES]
+    return int(tables[0].shape[1]) if tables and len(tables[0].shape) == 2 else None
 
 
 def refuse_broken_static(checkpoint: Path) -> None:

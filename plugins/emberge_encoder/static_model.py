@@ -15,7 +15,6 @@ from emberge.contracts import Embedded
 from emberge.model_folder import (
     Checkpoint,
     copy_template,
-    find_unknown_token,
     read_modules,
 )
 from torch import Tensor, nn
@@ -69,7 +68,9 @@ class StaticEncoder:
         Such a token changes no embedding. It is left out, so that no training gives it a vector: model2vec
         reads texts without it.
         """
-        unknown = find_unknown_token(json.loads(self._tokenizer.to_str()))
+        model = json.loads(self._tokenizer.to_str())["model"]
+        token = model.get("unk_token")
+        unknown = model.get("unk_id") if token is None else self._tokenizer.token_to_id(token)
         scaled = {entry.kind for entry in self._after} - {"Dropout"} == {"Normalize"}
         if unknown is None or not scaled or self._modules.table.weight[unknown : unknown + 1].any():
             return None

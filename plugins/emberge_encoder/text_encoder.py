@@ -20,30 +20,32 @@ from emberge import (
 )
 from emberge.contracts import PredictionFacts
 from emberge.model_folder import (
-    Attention,
     Checkpoint,
-    CrossEncoderFacts,
     Layout,
     ModuleFolder,
     TextLimit,
-    declared_attention,
     expert_count,
-    is_causal,
-    is_static_model,
     read_modules,
     read_object,
     read_settings,
-    read_static_dimension,
-    with_attention,
 )
 from emberge.wording import join_some
 
 from emberge_encoder.accepted_folders import (
+    is_static_model,
     message_of,
+    read_static_dimension,
     refuse_broken_static,
     refuse_foreign_classes,
     refuse_modalities,
 )
+from emberge_encoder.attention_config import (
+    Attention,
+    declared_attention,
+    is_causal,
+    with_attention,
+)
+from emberge_encoder.cross_encoder_facts import CrossEncoderFacts
 from emberge_encoder.lora import Lora
 from emberge_encoder.media_support import read_media_support
 from emberge_encoder.tokenizer import chat_format, load_tokenizer
@@ -249,7 +251,8 @@ class TextEncoder(Backbone):
         problems = [] if self.fresh_head else head_problems(layout.trunk_folder, config)
         no_mask = []
         try:
-            if find_mask_id(layout.folder, load_tokenizer(layout), vocabulary) is None:
+            tokenizer = load_tokenizer(layout.trunk_folder)
+            if find_mask_id(layout.folder, tokenizer, vocabulary) is None:
                 no_mask = [f"{layout.folder}: {_NO_MASK}"]
         except CheckpointError as error:
             problems.append(str(error))
@@ -308,7 +311,7 @@ class TextEncoder(Backbone):
         trunk.to(device)
         self._require_attention(layout, config, trunk)
         adapter = self.lora.insert_into(trunk, checkpoint) if self.lora is not None else None
-        tokenizer = load_tokenizer(layout)
+        tokenizer = load_tokenizer(layout.trunk_folder, lower_case=layout.lower_case)
         chat = chat_format(layout, config)
         if self.gradient_checkpointing:
             _recompute_activations(trunk, checkpoint)

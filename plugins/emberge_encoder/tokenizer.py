@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError
-from emberge.model_folder import Layout, read_trunk_settings
-from emberge.model_folder import load_tokenizer as load_folder_tokenizer
+from emberge.model_folder import Checkpoint, Layout, read_trunk_settings, trunk_config
 
 from emberge_encoder.accepted_folders import message_of
 
@@ -16,25 +16,61 @@ _FILLERS = ("0", "1 2 3 4")
 _TASKS = ("query", "document")
 
 
-def load_tokenizer(layout: Layout) -> Any:
-    """Return the tokenizer of a folder; it lowercases texts if the folder's settings require it.
+# Tokens that a tokenizer inserts into every sequence.
+_INSERTED_TOKENS = ("bos_token", "cls_token", "sep_token", "eos_token", "pad_token", "unk_token")
+
+
+def load_tokenizer(folder: Path, *, lower_case: bool = False) -> Any:
+    """Return transformers' tokenizer of a model's or a transformer's folder, without code of the folder.
+
+    With `lower_case` it first lowercases texts.
 
     Raises:
-        CheckpointError: if the tokenizer is missing, cannot be loaded, or has no vocabulary.
+        CheckpointError: if the folder has no loadable tokenizer, or the tokenizer has no vocabulary or has
+            more tokens than the model's embedding has rows.
     """
-    tokenizer = load_folder_tokenizer(layout.trunk_folder)
-    if layout.lower_case:
-        _lower_texts(tokenizer)
+    from transformers import AutoTokenizer
+
+    trunk = Checkpoint(folder).trunk
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            str(trunk), local_files_only=True, trust_remote_code=False
+        )
+    except Exception as error:  # each class of tokenizers fails in its own way
+        line = next(iter(str(error).strip().splitlines()), repr(error))
+        raise CheckpointError(f"{trunk}: has no tokenizer to load: {line}") from error
+    require_vocabulary(tokenizer, trunk)
+    if lower_case:
+        from tokenizers import normalizers
+
+        backend = tokenizer.backend_tokenizer
+        before = [backend.normalizer] if backend.normalizer is not None else []
+        backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *before])
     return tokenizer
 
 
-def _lower_texts(tokenizer: Any) -> None:
-    """Put a lowercasing normalizer before those of the tokenizer."""
-    from tokenizers import normalizers
+def require_vocabulary(tokenizer: Any, folder: Path) -> None:
+    """Require that a tokenizer loaded from `folder` has tokens, and the model an embedding row for each.
 
-    backend = tokenizer.backend_tokenizer
-    before = [backend.normalizer] if backend.normalizer is not None else []
-    backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *before])
+    Raises:
+        CheckpointError: if it has no tokens, or the model lacks rows.
+    """
+    vocabulary: dict[str, int] = tokenizer.get_vocab()
+    added = {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
+    words = [number for token, number in vocabulary.items() if token not in added]
+    if not words:
+        raise CheckpointError(
+            f"{folder}: has no tokenizer, as its files hold no words (transformers makes one of "
+            f"{len(vocabulary)} special tokens); get the tokenizer's files"
+        )
+    rows = trunk_config(Checkpoint(folder).config).get("vocab_size")
+    special_ids = [getattr(tokenizer, f"{name}_id") for name in _INSERTED_TOKENS]
+    largest = max([*words, *(number for number in special_ids if isinstance(number, int))])
+    if isinstance(rows, int) and largest >= rows:
+        raise CheckpointError(
+            f"{folder}: its tokenizer has tokens up to id {largest:,}, and the model has {rows:,} rows of "
+            "embeddings; get the tokenizer of this model"
+        )
 
 
 def prompt_lengths(tokenizer: Any, encoded: Any, texts: Sequence[str], prompt: str) -> list[int]:

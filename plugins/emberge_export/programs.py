@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from emberge import CheckpointError
-from emberge.model_folder import require_vocabulary
+from emberge_encoder import require_vocabulary
 from numpy.typing import NDArray
 from torch import Tensor
 

@@ -109,7 +109,7 @@ class Grid:
             self._done[cell] = _read_tuned(path) or self._run(cell)
             if not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
-                write_text(path, json.dumps(dataclasses.asdict(self._done[cell])), shared=True)
+                write_text(path, json.dumps(dataclasses.asdict(self._done[cell])))
         return self._done[cell]
 
     def _run(self, cell: Cell) -> Tuned:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -21,10 +21,11 @@ from urllib.parse import urlsplit
 from emberge import CheckpointError
 from emberge.files import fill_once
 from emberge.model_folder import TOKENIZER_FILES
-from emberge.tensor_files import ServerFile
+from emberge.tensor_files import SCHEMES, ServerFile, server_cache
 
 from emberge_hub.hub import (
     PICKLE,
+    SIGNS,
     Files,
     commit_of,
     fetch_from_hub,
@@ -53,8 +54,7 @@ _ASKED = (
     "LICENSE",
 )
 _OF_MODULE = ("config.json", "model.safetensors")
-_SIGNS = ("modules.json", "config.json", "adapter_config.json")
-_AT_ONCE = 8
+_REQUESTS_AT_ONCE = 8
 
 
 def at_address(reference: str, revision: str | None, files: Files) -> Path | None:
@@ -68,7 +68,7 @@ def at_address(reference: str, revision: str | None, files: Files) -> Path | Non
             parts of files.
         ConnectionError: if the server cannot be reached.
     """
-    if not ServerFile.reads(reference):
+    if not reference.startswith(SCHEMES):
         return None
     if reference.startswith(_HUB):
         name = reference.removeprefix(_HUB).rstrip("/")
@@ -79,31 +79,30 @@ def at_address(reference: str, revision: str | None, files: Files) -> Path | Non
         root = (reference if revision is None else f"{reference}@{revision}").rstrip("/")
         _require_plain(root)
     with _request_threads() as (threads, stop):
-        server_files = (
-            _ask_for_files(root, threads, stop)
-            if root.startswith(_WEB)
-            else _list_files(root, stop)
-        )
-        model_files = [*select_metadata(server_files), *select_weights(server_files)]
-        _require_model(root, model_files, files)
-        files_by_name = {name: server_files[name] for name in dict.fromkeys(model_files)}
-        for name in files_by_name:
+        if root.startswith(_WEB):
+            server_files = _ask_for_files(root, threads, stop)
+        else:
+            server_files = ServerFile.list_files(root, stop)
+        names = {*select_metadata(server_files), *select_weights(server_files)}
+        _require_model(root, names, files)
+        for name in names:
             _require_inside(root, name)
-        facts = [(name, one.size, one.version) for name, one in sorted(files_by_name.items())]
+        model_files = {name: server_files[name] for name in sorted(names)}
+        facts = [(name, file.size, file.version) for name, file in model_files.items()]
         key = hashlib.sha256(json.dumps([root, facts]).encode()).hexdigest()[:32]
         kind = "whole" if files == "all" else "notes"
 
         def fill(folder: Path) -> None:
-            _fill_folder(folder, files_by_name, files == "all", threads)
+            _fill_folder(folder, model_files, files == "all", threads)
 
-        return fill_once(ServerFile.cache() / kind / key, fill)
+        return fill_once(server_cache() / kind / key, fill)
 
 
 @contextmanager
 def _request_threads() -> Iterator[tuple[ThreadPoolExecutor, threading.Event]]:
     """Yield threads for requests, and their stop signal, which is set if the block fails."""
     stop = threading.Event()
-    with ThreadPoolExecutor(_AT_ONCE, "request") as threads:
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE, "request") as threads:
         try:
             yield threads, stop
         except BaseException:
@@ -112,56 +111,58 @@ def _request_threads() -> Iterator[tuple[ThreadPoolExecutor, threading.Event]]:
             raise
 
 
-def _list_files(root: str, stop: threading.Event) -> dict[str, ServerFile]:
-    """Return the files below an address by their names, as the server lists them."""
-    files_by_url = ServerFile.list_files(root, stop)
-    return {url.removeprefix(f"{root}/"): one for url, one in files_by_url.items()}
-
-
 def _ask_for_files(
     root: str, threads: ThreadPoolExecutor, stop: threading.Event
 ) -> dict[str, ServerFile]:
-    """Return the files of a model on a plain web server, found by requesting each possible name."""
+    """Return the files of a model on a plain web server, found by requesting each possible name.
 
-    def find_files(names: Iterable[str]) -> dict[str, ServerFile]:
-        names = list(names)
+    Raises:
+        CheckpointError: if modules.json or an index of weights is damaged.
+    """
+    present: dict[str, ServerFile] = {}
+
+    def find_files(names: Iterable[str]) -> None:
+        names = [*names]
         for name in names:
             _require_inside(root, name)
         files = threads.map(lambda name: ServerFile.look_up(f"{root}/{name}", stop), names)
-        return {name: one for name, one in zip(names, files, strict=True) if one is not None}
+        present.update((n, file) for n, file in zip(names, files, strict=True) if file is not None)
 
-    present_files = find_files(_SIGNS)  # these first: a server that is away costs one wait
-    if present_files:
-        present_files |= find_files(name for name in _ASKED if name not in _SIGNS)
-    if "modules.json" in present_files:
-        present_files |= find_files(_list_module_files(present_files["modules.json"].read_json()))
-    for index in [name for name in present_files if PurePosixPath(name).name == _INDEX]:
-        present_files |= find_files(_list_shards(index, present_files[index].read_json()))
-    return present_files
+    find_files(SIGNS)  # these first: a server that is away costs one wait
+    if present:
+        find_files(name for name in _ASKED if name not in SIGNS)
+    try:
+        if "modules.json" in present:
+            find_files(_list_module_files(present["modules.json"].read_json()))
+        for index in [name for name in present if PurePosixPath(name).name == _INDEX]:
+            find_files(_list_shards(index, present[index].read_json()))
+    except (TypeError, KeyError, AttributeError) as error:
+        raise CheckpointError(
+            f"{root}: its modules.json or index of weights is damaged ({error!r})"
+        ) from error
+    return present
 
 
-def _list_module_files(modules: Any) -> list[str]:
-    """Return the names of the files that modules.json's folders may have."""
-    names = []
-    for module in modules if isinstance(modules, list) else []:
-        if isinstance(module, Mapping) and module.get("path"):
-            trunk = str(module.get("type", "")).endswith("Transformer")
-            files = _ASKED if trunk else _OF_MODULE
-            names += [f"{module['path']}/{name}" for name in files]
-    return list(dict.fromkeys(names))
+def _list_module_files(modules: Any) -> set[str]:
+    """Return the names of the files that the folders in a modules.json may have."""
+    return {
+        f"{module['path']}/{name}"
+        for module in modules
+        if module["path"]
+        for name in (_ASKED if module["type"].endswith("Transformer") else _OF_MODULE)
+    }
 
 
 def _list_shards(index: str, content: Any) -> set[str]:
     """Return the names of the files of weights that an index names."""
-    weights = content.get("weight_map") if isinstance(content, Mapping) else None
-    shards = weights.values() if isinstance(weights, Mapping) else ()
-    return {str(PurePosixPath(index).parent / str(shard)) for shard in shards}
+    folder = PurePosixPath(index).parent
+    return {str(folder / shard) for shard in content["weight_map"].values()}
 
 
 def _require_inside(root: str, name: str) -> None:
     """Refuse a name from a server's file unless it names a file below the address."""
     parts = name.split("/")
-    if any(part in ("", ".", "..") for part in parts) or re.search(r"[?#\\\x00-\x1f]|://", name):
+    if any(part in ("", ".", "..") for part in parts) or re.search(r"[?#\\\x00-\x1f]", name):
         raise CheckpointError(
             f"{root}: names the file {name[:100]!r}, which leads out of the model's folder"
         )
@@ -177,9 +178,8 @@ def _require_plain(root: str) -> None:
         )
 
 
-def _require_model(root: str, names: Iterable[str], files: Files) -> None:
-    names = list(names)
-    if not any(PurePosixPath(name).name in _SIGNS for name in names):
+def _require_model(root: str, names: Collection[str], files: Files) -> None:
+    if not any(PurePosixPath(name).name in SIGNS for name in names):
         raise CheckpointError(
             f"{root}: there is no model here: neither modules.json nor config.json"
         )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberge import hookimpl
+from emberge.plugin_verbs import Verb
 
 if TYPE_CHECKING:
     from emberge_hub.hub import Files
@@ -15,10 +18,26 @@ _HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
 
 
 @hookimpl
+def register_verbs() -> Mapping[str, Verb]:
+    return {
+        "safetensors": Verb(
+            summary="convert a model's pickled weights to safetensors, without running what is in the pickle",
+            examples="emberge safetensors ./old_model",
+            add_options=_add_safetensors_options,
+            run="emberge_hub.pickles:run",
+        )
+    }
+
+
+def _add_safetensors_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, metavar="DIR", help="the model's folder")
+
+
+@hookimpl
 def locate_model(reference: str, revision: str | None, files: Files) -> Path | None:
     """Return the folder of `pkg:module`, of a name on a hub, or of an address; None for other references."""
     if reference.startswith("pkg:"):
-        from emberge.model_folder import in_package
+        from emberge_hub.packages import in_package
 
         return in_package(reference.removeprefix("pkg:"), revision)
     if "://" in reference:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
@@ -31,6 +30,8 @@ METADATA = (
 )
 OTHER_FORMATS = ("onnx/*", "openvino/*", "coreml/*", "original/*", "gguf/*")
 PICKLE = ".bin"
+SIGNS = ("modules.json", "config.json", "adapter_config.json")
+"""Files of which each model has one."""
 
 
 def select_metadata(names: Iterable[str]) -> list[str]:
@@ -130,33 +131,17 @@ def _find_in_cache(reference: str, revision: str | None, files: str) -> Path | N
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
+        # Of an unknown number of files of weights, so the patterns name the others.
+        patterns = {"allow_patterns": list(METADATA), "ignore_patterns": list(OTHER_FORMATS)}
         folder = Path(
-            snapshot_download(
-                reference,
-                revision=revision,
-                local_files_only=True,
-                allow_patterns=list(METADATA),
-                ignore_patterns=list(OTHER_FORMATS),
-            )
+            snapshot_download(reference, revision=revision, local_files_only=True, **patterns)
         )
     except LocalEntryNotFoundError:
         return None
-    if not _has_config(folder):
-        return None
-    return folder if files == "metadata" or _has_weights(folder) else None
-
-
-def _has_config(folder: Path) -> bool:
-    signs = ("modules.json", "config.json", "adapter_config.json")
-    return any((folder / sign).is_file() for sign in signs)
-
-
-def _has_weights(folder: Path) -> bool:
-    for index in folder.rglob("*.safetensors.index.json"):
-        shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        if not all((index.parent / shard).is_file() for shard in shards):
-            return False
-    return any(True for suffix in (".safetensors", PICKLE) for _ in folder.rglob(f"*{suffix}"))
+    has_config = any((folder / sign).is_file() for sign in SIGNS)
+    suffixes = {path.suffix for path in folder.rglob("*")}
+    has_weights = not suffixes.isdisjoint((".safetensors", PICKLE))
+    return folder if has_config and (files == "metadata" or has_weights) else None
 
 
 def _find_refusal(reference: str, error: Exception) -> CheckpointError | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from emberge import CheckpointError, RecipeError
 from emberge.evaluating import read_scores
 from emberge.files import JSON_LIMIT, read_json, read_regular
-from emberge.hashes import HashCache
+from emberge.hashes import HashCache, find_user_table
 from emberge.model_folder import (
     model_fingerprint,
     published_files,
@@ -115,7 +114,7 @@ def _find_unmet(folder: Path) -> list[str]:
         artifact = read_artifact(step_folder)
         if artifact is None or artifact.kind != "scores":
             continue
-        content = content or model_fingerprint(folder.resolve(), HashCache(None))
+        content = content or model_fingerprint(folder.resolve(), HashCache(find_user_table()))
         scores = read_scores(step_folder)
         for name, fingerprint in scores.fingerprints.items():
             if fingerprint == content:
@@ -133,26 +132,11 @@ def choose_files(folder: Path, record: Mapping[str, Any]) -> tuple[dict[str, Pat
     """
     named_files = {*(record.get("files") or ()), CARD, RECORD}
     paths_by_name = {path.relative_to(folder).as_posix(): path for path in published_files(folder)}
-    links = sorted(_find_links(folder))
-    bad_links = [
-        name
-        for name in links
-        if name in named_files or any(n.startswith(f"{name}/") for n in named_files)
-    ]
-    if bad_links:
-        raise CheckpointError(
-            f"{folder / bad_links[0]}: is a link, and links are not followed when a model is "
-            "published; put a copy in its place"
-        )
-    unnamed = {name for name in paths_by_name if name not in named_files} | set(links)
+    for name in sorted(named_files):
+        if (folder / name).resolve() != folder.resolve() / name:
+            raise CheckpointError(
+                f"{folder / name}: is a link, and links are not followed when a model is published; put a "
+                "copy in its place"
+            )
     chosen = {name: path for name, path in paths_by_name.items() if name in named_files}
-    return chosen, sorted(unnamed)
-
-
-def _find_links(folder: Path) -> Iterator[str]:
-    """Yield the names of all links in a folder without following them."""
-    for parent, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            path = Path(parent) / name
-            if path.is_symlink():
-                yield path.relative_to(folder).as_posix()
+    return chosen, sorted(paths_by_name.keys() - chosen)

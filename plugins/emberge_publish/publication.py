@@ -88,20 +88,6 @@ class Publication:
             yield f"deleted from the repository: {join_some(lost, 6)}"
         yield from (f"note: {note}" for note in self.notes)
 
-    def require_token(self) -> None:
-        """Check that a user is logged in.
-
-        Raises:
-            HubError: if no user is logged in.
-        """
-        from huggingface_hub import get_token
-
-        if not get_token():
-            raise HubError(
-                f"{self.choices.name}: nobody is logged in at the hub; run `hf auth login` with a "
-                "token that may write"
-            )
-
     def read_remote(self) -> Remote:
         """Return the repository's state.
 

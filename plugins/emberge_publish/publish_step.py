@@ -79,7 +79,6 @@ class Publish(Step):
         publication = prepare(model.adapter or model.folder, choices)
         for note in publication.notes:
             workspace.warn(note)
-        publication.require_token()
         remote = publication.read_remote()
         lines = code_block("\n".join(publication.lines(remote)), "text")
         publication.require_free(remote)

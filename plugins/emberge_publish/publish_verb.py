@@ -29,7 +29,6 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:  # noqa: ARG001 -
         print("\n".join(f"  {line}".rstrip() for line in card.decode().splitlines()))
         print("\nnothing was uploaded: this was a dry run")
         return 0
-    publication.require_token()
     remote = publication.read_remote()
     print("\n".join(publication.lines(remote)), flush=True)
     publication.require_free(remote)

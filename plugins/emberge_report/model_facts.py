@@ -10,16 +10,14 @@ from typing import Any
 
 from emberge import CheckpointError
 from emberge.model_folder import (
-    CrossEncoderFacts,
     Layout,
     TextLimit,
     code_of_class,
-    is_static_model,
     read_modules,
     read_settings,
-    read_static_dimension,
     read_trunk_settings,
 )
+from emberge_encoder import CrossEncoderFacts, is_static_model, read_static_dimension
 
 # The names of sentence-transformers.
 _SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan", "maxsim")

@@ -81,9 +81,9 @@ def _write_card(out: Path, name: str, folder: Path, artifact: Artifact) -> None:
 def _find_scores(name: str, folder: Path, out: Path) -> Iterator[Scores]:
     """Yield the evaluations in OUT that scored exactly these weights under this name."""
     from emberge.evaluating import read_scores
-    from emberge.hashes import HashCache
+    from emberge.hashes import HashCache, find_user_table
     from emberge.model_folder import model_fingerprint
-    from emberge.results import OutFolder, read_artifact, results_in
+    from emberge.results import read_artifact, results_in
 
     content = None
     for step_folder in results_in(out):
@@ -95,7 +95,6 @@ def _find_scores(name: str, folder: Path, out: Path) -> Iterator[Scores]:
         if not names:
             continue
         if content is None:
-            hashes = HashCache(OutFolder(out).store / "hashes.json", root=out)
-            content = model_fingerprint(folder.resolve(), hashes)
+            content = model_fingerprint(folder.resolve(), HashCache(find_user_table()))
         if scores.fingerprints[names[0]] == content:
             yield scores

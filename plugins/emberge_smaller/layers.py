@@ -10,11 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError, Workspace
-from emberge.model_folder import Checkpoint, LayerConfig
+from emberge.model_folder import (
+    LAYER_COUNTS,
+    Checkpoint,
+    count_layers,
+    trunk_config,
+    with_trunk_config,
+)
 from emberge.tensor_files import TensorSpec
 from emberge.tensor_names import layer_number, shift_layer
 from emberge.wording import count_noun, join_some
+from emberge_encoder import load_text_config
 
+# Keys of lists in configs with one entry a layer, and of one with the numbers of layers.
+_LAYER_LISTS = ("layer_types", "mlp_layer_types", "layers_block_type", "no_rope_layers")
+_LAYER_NUMBERS = "mlp_only_layers"
 _Layout = frozenset[tuple[str, tuple[int, ...]]]
 
 
@@ -39,7 +49,7 @@ class LayerStack:
                 layers than its config.
         """
         folder, config = self.checkpoint.folder, self.checkpoint.config
-        count = LayerConfig(config).count
+        count = count_layers(config)
         if not count:
             raise CheckpointError(
                 f"{folder}: has no stack of layers that is known (model type '{self.kind}'), so none can be "
@@ -149,7 +159,7 @@ class LayerStack:
                 f"{self.checkpoint.folder}: layer 0 of '{self.kind}' has other tensors than all others, "
                 f"so none can take its place; write {[0, *numbers]}"
             )
-        kinds = LayerConfig(self.checkpoint.config).kinds
+        kinds = _list_layer_kinds(self.checkpoint.config)
         layout_by_kind: dict[str, _Layout] = {}
         for number in range(1 if self.begins_with_first else 0, self.count):
             kind = str([listed[number] for listed in kinds.values()])
@@ -172,7 +182,38 @@ class LayerStack:
 
     def config(self, numbers: Sequence[int]) -> dict[str, Any]:
         """Return the transformer's config of a model of these layers."""
-        return LayerConfig(self.checkpoint.config).select(numbers)
+        config = self.checkpoint.config
+        return with_trunk_config(config, dict(_describe_layers(config, numbers)))
+
+
+def _list_layer_kinds(config: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the lists of a config that have one entry for each layer, by their keys.
+
+    Older files state every how many layers attention is global; then the list is the one that the class makes
+    of it.
+    """
+    trunk, loaded_config = trunk_config(config), load_text_config(config)
+    lists = {key: trunk.get(key) or getattr(loaded_config, key, None) for key in _LAYER_LISTS}
+    return {
+        key: value
+        for key, value in lists.items()
+        if isinstance(value, list) and len(value) == count_layers(config)
+    }
+
+
+def _describe_layers(
+    config: Mapping[str, Any], numbers: Sequence[int]
+) -> Iterator[tuple[str, Any]]:
+    """Yield the changed keys of the text trunk's config, with their values, for these layers alone."""
+    trunk = trunk_config(config)
+    yield next((key for key in LAYER_COUNTS if key in trunk), LAYER_COUNTS[0]), len(numbers)
+    for key, kinds in _list_layer_kinds(config).items():
+        # A list of equal entries, which the class makes of the number of layers, stays unsaid.
+        if trunk.get(key) is not None or len(set(kinds)) > 1:
+            yield key, [kinds[number] for number in numbers]
+    listed = trunk.get(_LAYER_NUMBERS)
+    if isinstance(listed, list):
+        yield _LAYER_NUMBERS, [place for place, number in enumerate(numbers) if number in listed]
 
 
 def _spread_with_last(count: int, number: int) -> tuple[int, ...]:

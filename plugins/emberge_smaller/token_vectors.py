@@ -114,7 +114,8 @@ def read_tokenizer(folder: Path) -> Any:
     Raises:
         CheckpointError: if it cannot be loaded, or has no fast form, which static models need.
     """
-    from emberge.model_folder import Checkpoint, load_tokenizer
+    from emberge.model_folder import Checkpoint
+    from emberge_encoder import load_tokenizer
 
     tokenizer_folder = Checkpoint(folder).tokenizer_folder
     tokenizer = getattr(load_tokenizer(tokenizer_folder), "backend_tokenizer", None)

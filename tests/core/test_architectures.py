@@ -126,11 +126,6 @@ def test_it_is_trained_merged_and_scored(out: Path, mixer: Path) -> None:
     assert [*scores["fingerprints"]][-1] == "merged"
 
 
-@pytest.mark.slow
-def test_what_is_merged_embeds_like_the_model_itself(out: Path) -> None:
-    assert_embeds_like_the_model_itself(out / "merged")
-
-
 def test_what_is_saved_embeds_like_the_model_itself_and_its_head_loads(mixer: Path) -> None:
     assert_embeds_like_the_model_itself(mixer)
     from transformers import AutoModelForMaskedLM
@@ -158,14 +153,6 @@ def assert_embeds_like_the_model_itself(folder: Path) -> None:
     mask = given["attention_mask"][..., None]
     pooled = torch.nn.functional.normalize((states * mask).sum(1) / mask.sum(1), dim=-1)
     torch.testing.assert_close(found, pooled)
-
-
-@pytest.mark.slow
-def test_every_rank_knows_it(recipe: Path, tmp_path: Path) -> None:
-    path = tmp_path / "training.yaml"
-    path.write_text(recipe.read_text().partition("  merged:")[0])
-    emberge("run", path, "--out", tmp_path / "out", "--ranks", "2", "--devices", "cpu")
-    assert (tmp_path / "out" / "members.draw=1" / "model.safetensors").is_file()
 
 
 def test_registering_the_plugin_imports_neither_torch_nor_its_classes() -> None:
@@ -237,7 +224,7 @@ def test_a_type_of_another_plugin_is_refused_with_both_names() -> None:
         register("second", acme_shared=ONE)
 
 
-@pytest.mark.parametrize("place", ["acme.models.Model", "acme/models.py:Model", ":Model", "a:b.c"])
+@pytest.mark.parametrize("place", ["acme.models.Model", "acme/models.py:Model"])
 def test_a_place_in_another_form_is_refused(place: str) -> None:
     with pytest.raises(PluginError, match=f"'mine': '{place}' .*'module:Class'"):
         register("mine", acme_misplaced=Architecture(config="acme:Config", model=place))

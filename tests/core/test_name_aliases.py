@@ -19,8 +19,10 @@ from tests.support.whole import edit, embed, forward, merge, plan, problems, ten
 HEADED = ["AutoModelForMaskedLM", "AutoModelForSequenceClassification"]
 
 
-@pytest.mark.parametrize("architecture", ["bert", "xlm-roberta", "modernbert"])
-@pytest.mark.parametrize("cls", HEADED)
+@pytest.mark.parametrize(
+    ("architecture", "cls"),
+    [("bert", HEADED[0]), ("xlm-roberta", HEADED[1]), ("modernbert", HEADED[0])],
+)
 def test_a_headed_model_merges_with_a_plain(architecture: str, cls: str, tmp_path: Path) -> None:
     import transformers
 
@@ -141,10 +143,7 @@ def test_half_a_head_is_a_damaged_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("prefix", "architecture"),
     [
-        *[
-            (wrapper, "bert")
-            for wrapper in ("base_model.model.", "0.auto_model.", "module.", "bert.")
-        ],
+        ("0.auto_model.", "bert"),
         ("roberta.", "xlm-roberta"),
         ("_orig_mod.model.", "modernbert"),
     ],
@@ -175,19 +174,6 @@ def test_a_merged_adapters_wrapper_and_its_head_are_found(tmp_path: Path) -> Non
     assert not found.problems
     assert "lm_head.weight" in found.merged
     assert plan(two, one).merged == list(own) or sorted(plan(two, one).merged) == sorted(own)
-
-
-def test_an_untied_head_in_one_model_alone_is_taken_from_it(tmp_path: Path) -> None:
-    one = tiny.transformer(tmp_path / "one", "AutoModelForCausalLM", "qwen3", seed=1)
-    edit(one, "config.json", tie_word_embeddings=False)
-    own = load_file(one / "model.safetensors")
-    own["lm_head.weight"] = torch.randn_like(own["model.embed_tokens.weight"])
-    save_file(own, one / "model.safetensors")
-    two = tiny.transformer(tmp_path / "two", architecture="qwen3", seed=2)
-    edit(two, "config.json", tie_word_embeddings=False)
-    for name, models in {"up": (one, two), "down": (two, one)}.items():
-        out = merge(tmp_path / name, *models)
-        assert torch.equal(tensors(out)["./lm_head.weight"], own["lm_head.weight"])
 
 
 def test_names_of_the_first_berts_are_todays(tmp_path: Path) -> None:

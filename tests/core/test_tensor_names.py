@@ -257,73 +257,10 @@ def edit(folder: Path, file: str, **changes: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-def test_pooling_may_be_written_in_the_words_of_any_release(bert: Path, tmp_path: Path) -> None:
-    other = shutil.copytree(bert, tmp_path / "other")
-    (other / "1_Pooling" / "config.json").write_text(
-        json.dumps({"embedding_dimension": 32, "pooling_mode": "mean", "include_prompt": True})
-    )
-    assert not problems(bert, other)
-
-
-def test_other_modules_need_a_choice(bert: Path, tmp_path: Path) -> None:
-    other = shutil.copytree(bert, tmp_path / "other")
-    modules = json.loads((other / "modules.json").read_text())
-    (other / "modules.json").write_text(json.dumps(modules[:2]))
-    said = problems(bert, other)
-    assert "the modules are Transformer + Pooling + Normalize in one and Transformer + Po" in said
-
-
 def test_other_heads_of_equal_shapes_are_found(bert: Path, tmp_path: Path) -> None:
     other = shutil.copytree(bert, tmp_path / "other")
     edit(other, "config.json", num_attention_heads=2)
     assert "num_attention_heads is 4 in one and 2 in the other" in problems(bert, other)
-
-
-@pytest.mark.parametrize(
-    ("file", "changes", "said"),
-    [
-        (
-            "config_sentence_transformers.json",
-            {"prompts": {"query": "find: "}},
-            "prompts is {} in one and {'query': 'find: '} in the other",
-        ),
-        (
-            "config_sentence_transformers.json",
-            {"similarity_fn_name": "dot"},
-            "similarity_fn_name is 'cosine' in one and 'dot' in the other",
-        ),
-        ("sentence_bert_config.json", {"max_seq_length": 32}, "max_seq_length is 64 in one and 32"),
-        ("sentence_bert_config.json", {"do_lower_case": True}, "do_lower_case is False in one and"),
-        (
-            "1_Pooling/config.json",
-            {"pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True},
-            "Pooling's mode is 'mean' in one and 'cls' in the other (1_Pooling/config.json)",
-        ),
-    ],
-)
-def test_settings_are_choices(
-    bert: Path, tmp_path: Path, file: str, changes: dict[str, Any], said: str
-) -> None:
-    other = shutil.copytree(bert, tmp_path / "other")
-    edit(other, file, **changes)
-    found = problems(bert, other)
-    assert found.startswith(f"'bert' and 'other': {said}")
-    assert found.endswith("choose one with 'template'")
-    chosen = plan(bert, other, template=other)
-    assert not chosen.problems
-    assert any("the template is followed" in warning for warning in chosen.warnings)
-
-
-def test_what_only_one_model_says_is_no_difference(bert: Path, tmp_path: Path) -> None:
-    other = shutil.copytree(bert, tmp_path / "other")
-    # The same in the words of a newer release.
-    (other / "config_sentence_transformers.json").write_text(
-        json.dumps({"prompts": {"query": "", "document": ""}, "similarity_fn_name": None})
-    )
-    (other / "sentence_bert_config.json").write_text(
-        json.dumps({"transformer_task": "feature-extraction"})
-    )
-    assert not problems(bert, other)
 
 
 def test_every_fault_is_told_at_once(berts: list[Path], bert: Path) -> None:

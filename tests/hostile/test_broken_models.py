@@ -15,9 +15,10 @@ import torch
 from emberge import Stage, load_plugins, load_recipe
 from emberge.errors import EmbergeError
 from emberge.merging import CopyJob, MergeInput, build_checkpoint, require_usable_weights
-from emberge.model_folder import Checkpoint, Layout, load_tokenizer, tokenizer_faults
+from emberge.model_folder import Checkpoint, Layout, tokenizer_faults
 from emberge.recipes import check_recipe
 from emberge.tensor_files import FileSource, TensorReader
+from emberge_encoder import load_tokenizer
 from emberge_merge import ModelStock, SignConsensus, Slerp, Trim
 from safetensors.torch import load_file, save_file
 
@@ -97,7 +98,7 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
         r"num_hidden_layers is 4, .* 3 layers",
     ),
     "a layer less": (without_last_layer, r"num_hidden_layers is 3, .* 2 layers"),
-    "no modules": (write("modules.json", []), r"modules\.json: lists no module"),
+    "no modules": (write("modules.json", []), r"modules\.json: is no list of modules"),
     "modules of another kind": (write("modules.json", {"a": 1}), r"modules\.json"),
     "modules of numbers": (write("modules.json", [1, 2]), r"modules\.json"),
     "no pooling": (remove("1_Pooling"), r"modules\.json: the folder '1_Pooling' .* missing"),
@@ -107,26 +108,13 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
         r"modules\.json: module 'custom_st\.Pooling' is code",
     ),
     "no words": (remove("tokenizer.json"), r"tokenizer_config\.json and no tokenizer\.json"),
-    "a module's folder with an endless name": (
-        change_module(1, path="w" * 300),
-        r"modules\.json: 'w+.*' is no name of a file",
-    ),
     "tokenizer of another kind": (
         write("tokenizer.json", [1]),
-        r"tokenizer\.json: is no tokenizer",
+        r"tokenizer\.json: must be a JSON object",
     ),
     "tokenizer without a model": (write("tokenizer.json", {}), r"tokenizer\.json: is no tokenizer"),
-    "tokenizer's ids": (
-        write("tokenizer.json", {"model": {"vocab": {"a": "b"}}}),
-        r"tokenizer\.json: .* no tokens with ids",
-    ),
-    "tokenizer's added": (
-        write("tokenizer.json", {"model": {}, "added_tokens": [1]}),
-        r"tokenizer\.json: .* added_tokens",
-    ),
-    "a module without a name": (change_module(1, name=None), r"a module lacks a name of its own"),
-    "a module's name twice": (change_module(1, name="0"), r"a module lacks a name of its own"),
-    "a module's path": (change_module(2, path=3), r"a module lacks a name of its own, a path"),
+    "a module without a name": (change_module(1, name=None), r"a module lacks a name"),
+    "a module's path": (change_module(2, path=3), r"a module lacks a name, a path"),
     "tokenizer's normalizer": (
         change("tokenizer.json", normalizer={"type": "Gone"}),
         r"tokenizer\.json: is no tokenizer",
@@ -230,7 +218,7 @@ def test_other_models_may_lack_what_the_template_gives(model: Path, bert: Path) 
 @pytest.mark.parametrize("case", [case for case in BROKEN if "tokenizer" in case])
 def test_of_other_models_tokenizers_the_tokens_are_read(case: str, model: Path, bert: Path) -> None:
     BROKEN[case][0](model)
-    form = ("of another kind", "without", "ids", "added")
+    form = ("of another kind", "without")
     assert ("model/tokenizer" in problems(bert, model)) == any(w in case for w in form)
 
 
@@ -329,13 +317,6 @@ def test_texts_are_embedded_with_words_alone(model: Path) -> None:
 def test_a_pooling_that_nobody_knows_is_refused(model: Path, mode: Any) -> None:
     edit(model, "1_Pooling/config.json", pooling_mode=mode)
     with pytest.raises(EmbergeError, match=r"1_Pooling.config\.json: pooling_mode '.*' is none of"):
-        Layout.read(model)
-
-
-@pytest.mark.parametrize("length", [0, -1, 2**31, True, 1.5, "64", [64]])
-def test_a_longest_text_that_is_no_number_of_tokens_is_refused(model: Path, length: Any) -> None:
-    edit(model, "sentence_bert_config.json", max_seq_length=length)
-    with pytest.raises(EmbergeError, match=r"sentence_bert_config\.json: max_seq_length is"):
         Layout.read(model)
 
 

@@ -118,23 +118,6 @@ def test_what_completes_a_result_later_may_change(out: Path) -> None:
     assert RAN == []
 
 
-def test_a_finished_run_again_reads_no_file_twice(
-    out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for path in (out / "a").resolve().rglob("*"):
-        os.utime(path, (1, 1))
-    rerun(out)
-    monkeypatch.setattr("emberge.hashes._FRESH_NANOSECONDS", 0)
-    rerun(out)  # by now every file is known, however fresh it was
-
-    def refuse(file: Path) -> str:
-        raise AssertionError(f"{file} is read again")
-
-    monkeypatch.setattr("emberge.hashes._hash_file", refuse)
-    rerun(out)
-    assert RAN == []
-
-
 def test_a_folder_without_a_record_has_nothing_to_compare(bert: Path) -> None:
     before = sorted(bert.rglob("*"))
     require_sound_result(bert)

@@ -186,11 +186,8 @@ TOGETHER = {
             "emberge.training.tables.example_table",
         )
     ),
-    "core/files/test_power_loss_stores.py": " ".join(
-        ("emberge.evaluating.scoring", "emberge.merging.statistics_file")
-    ),
     "core/merging/test_full_disk.py": "emberge.tensor_files.tensor_writer",
-    "core/merging/test_whole_models.py": "emberge.model_folder.copies",
+    "core/merging/test_whole_models.py": "emberge.model_folder.model_files",
     "core/results/test_power_loss_publishing.py": "emberge.recipes.recipe",
     "core/training/loop/test_packing.py": "emberge.encoding.packing",
     "core/training/loop/test_power_loss_training.py": "emberge.recipes.run.run_log",

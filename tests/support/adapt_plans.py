@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emberge_adapt import AdaptPlan, DataFacts, StudentPlan, Training
+from emberge_adapt import AdaptPlan, DataFacts, Training
 
 TRAINING = Training(max_length=64, epochs=2, learning_rate="5e-5")
 PLAN = AdaptPlan(
@@ -13,7 +13,6 @@ PLAN = AdaptPlan(
     dev_rows=200,
     test_rows=300,
 )
-STUDENT = StudentPlan(layers=3, of_layers=6, epochs=4)
 FACTS = DataFacts(
     rows=2000,
     tasks=("retrieval",),

@@ -36,7 +36,6 @@ class Faults:
     ignores_ranges: bool = False
     refuses: bool = False
     no_versions: bool = False
-    ignores_conditions: bool = False
     rate: float = 0.0
     """Bytes a second of each connection; 0 for as many as it can."""
 
@@ -151,7 +150,7 @@ class _Handler(LocalHandler):
         headers = {"X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes"}
         if not faults.no_versions:
             headers["ETag"] = etag
-        if self.headers.get("If-Match", etag) != etag and not faults.ignores_conditions:
+        if self.headers.get("If-Match", etag) != etag:
             return self.send(412)
         start, end, code = 0, size, 200
         asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))

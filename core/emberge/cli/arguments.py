@@ -256,10 +256,6 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_safetensors(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="DIR", help="the model's folder")
-
-
 def _add_recipe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recipe", metavar="RECIPE", help="a file, or the name of a shipped recipe")
     parser.add_argument(
@@ -376,10 +372,5 @@ VERBS: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] = {
         "check a result against its provenance: every file and its weights' headers",
         "emberge verify merged",
         _add_verify,
-    ),
-    "safetensors": (
-        "convert a model's pickled weights to safetensors, without running what is in the pickle",
-        "emberge safetensors ./old_model",
-        _add_safetensors,
     ),
 }

@@ -279,15 +279,6 @@ def verify(options: argparse.Namespace) -> int:
     return 0
 
 
-def safetensors(options: argparse.Namespace) -> int:
-    """Convert pickled weights."""
-    from emberge.tensor_files import convert_pickles
-
-    for path in convert_pickles(options.folder):
-        print(f"written: {path}")
-    return 0
-
-
 def _load_plugins(options: argparse.Namespace) -> Plugins:
     from emberge.plugins import load_plugins
 

@@ -162,7 +162,7 @@ def write_score(path: Path, model: Model, score: TaskScore) -> None:
         "tied": score.tied,
         "release": score.release,
     }
-    write_text(path, json.dumps(record), shared=True)
+    write_text(path, json.dumps(record))
 
 
 def safe_file_name(text: str) -> str:

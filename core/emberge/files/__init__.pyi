@@ -1,27 +1,27 @@
 """Public names of files, each with the module that defines it."""
 
 from .atomic import clear_torn as clear_torn
-from .atomic import disk_space_problems as disk_space_problems
 from .atomic import fill_once as fill_once
 from .atomic import link_or_copy as link_or_copy
-from .atomic import make_folder as make_folder
 from .atomic import publish as publish
 from .atomic import replace_file as replace_file
 from .atomic import replace_folder as replace_folder
 from .atomic import replace_link as replace_link
-from .atomic import require_space as require_space
 from .atomic import side_name as side_name
-from .atomic import sync as sync
-from .atomic import sync_tree as sync_tree
 from .atomic import write_json as write_json
 from .atomic import write_text as write_text
-from .atomic import writing as writing
+from .disk import announce as announce
+from .disk import disk_space_problems as disk_space_problems
+from .disk import make_folder as make_folder
+from .disk import require_space as require_space
+from .disk import sync as sync
+from .disk import sync_tree as sync_tree
+from .disk import writing as writing
 from .locks import OutInUseError as OutInUseError
 from .locks import lock_folder as lock_folder
 from .locks import lock_holder as lock_holder
 from .locks import wait_for_lock as wait_for_lock
 from .locks import working_in as working_in
-from .read_ahead import announce as announce
 from .strangers import JSON_LIMIT as JSON_LIMIT
 from .strangers import UnsoundFileError as UnsoundFileError
 from .strangers import find_half_surrogate as find_half_surrogate

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from emberge.errors import CheckpointError, EmbergeError, is_temporary
-from emberge.files.atomic import make_folder, writing
+from emberge.files.disk import make_folder, writing
 from emberge.files.strangers import open_regular
 
 # `lock_holder` takes a shared lock for a moment; a run that starts just then must not be turned away.
@@ -65,9 +65,13 @@ def lock_holder(path: Path) -> str | None:
 
 @contextmanager
 def wait_for_lock(path: Path) -> Iterator[None]:
-    """Lock the file `path` for the block, after any other process has released it."""
+    """Lock the file `path` for the block, after any other process has released it.
+
+    If the file system has no locks, nobody is waited for.
+    """
     with path.open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 

@@ -100,7 +100,7 @@ def _measure_pairs(found: _MatchedPairs, machine: Machine) -> list[CompareJob]:
 
 def _match_tensors(models: Sequence[Model]) -> _MatchedPairs:
     checkpoints = [_open(model) for model in models]
-    names = [checkpoint.names_by_template(checkpoints[0]) for checkpoint in checkpoints]
+    names = [checkpoint.names for checkpoint in checkpoints]
     matched = _MatchedPairs([model.name for model in models])
     names_by_side: dict[int, list[str]] = {0: [], 1: [], 2: []}
     unmatched_names: list[str] = []

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from emberge.architectures import find_config_class, quiet_transformers
 from emberge.errors import CheckpointError
 from emberge.model_folder.folder_files import (
     OTHER_WEIGHTS,
@@ -34,10 +33,7 @@ from emberge.tensor_files import (
     TensorSpec,
     read_header,
 )
-from emberge.tensor_names import TIED, Names
-
-if TYPE_CHECKING:
-    from emberge.tensor_files import TensorReader
+from emberge.tensor_names import POOLER, TIED, Names, head_of, is_buffer
 
 _PICKLE_PATTERNS = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 # States of a training are beside weights and are none.
@@ -47,26 +43,14 @@ _SAMPLED_BYTES, _SAMPLES = 4096, 64
 # Parts of the names of tensors that only quantised models have.
 _QUANTISED_PARTS = frozenset(
     {
-        *(
-            "qweight",
-            "qzeros",
-            "weight_packed",
-            "weight_scale",
-            "weight_scale_inv",
-            "weight_scale_2",
-        ),
-        *("weight_zero_point", "absmax", "quant_map", "quant_state", "SCB"),
+        *("qweight", "qzeros", "weight_packed", "weight_scale", "weight_scale_inv"),
+        *("weight_scale_2", "weight_zero_point", "absmax", "quant_map", "quant_state", "SCB"),
     }
 )
 _HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
 _TOKENIZERS = tuple(name for name in TOKENIZER_FILES if not name.startswith("chat_template"))
 _OTHER_TOKENIZERS = (
-    "*.tiktoken",
-    "*.spm",
-    "*.bpe",
-    "*.model",
-    "bpe.codes",
-    "*tokenizer_config.json",
+    *("*.tiktoken", "*.spm", "*.bpe", "*.model", "bpe.codes", "*tokenizer_config.json"),
 )
 
 
@@ -80,10 +64,10 @@ def _find_pickles(folder: Path) -> Iterator[Path]:
 def other_format(folder: Path) -> str | None:
     """Return an error that names a folder's unsupported format and the remedy; None if it is supported."""
     if (folder / "adapter_config.json").is_file():
-        base = _read_base_name(folder / "adapter_config.json")
+        base = read_object_if_any(folder / "adapter_config.json").get("base_model_name_or_path")
         own_words = f" of '{base}', which is not here" if base else ""
         place = folder if folder.is_absolute() else f"./{folder}"
-        named = base if base is not None and _HUB_ID.fullmatch(base) else "./BASE"
+        named = base if base and _HUB_ID.fullmatch(str(base)) else "./BASE"
         return (
             f"{folder}: is an adapter{own_words} (adapter_config.json); name it with its base, as "
             f"{named}+{place}"
@@ -102,14 +86,6 @@ def other_format(folder: Path) -> str | None:
             "get the missing file, or rename this one if it is the whole model"
         )
     return None
-
-
-def _read_base_name(config: Path) -> str | None:
-    try:
-        base = json.loads(config.read_text(encoding="utf-8")).get("base_model_name_or_path")
-    except (OSError, ValueError, AttributeError):
-        return None
-    return base if isinstance(base, str) and base else None
 
 
 class Checkpoint:
@@ -168,9 +144,7 @@ class Checkpoint:
 
     @property
     def has_tokenizer(self) -> bool:
-        """True if files of a tokenizer exist, even empty ones, or if the model is a bag of words."""
-        if self.chain and self.chain[0].kind == "BoW":
-            return True
+        """True if files of a tokenizer exist, even empty ones."""
         return any(
             any((folder / name).is_file() for name in _TOKENIZERS)
             or any(True for pattern in _OTHER_TOKENIZERS for _ in folder.glob(pattern))
@@ -213,9 +187,7 @@ class Checkpoint:
         Raises:
             CheckpointError: if weight files are missing, pickled, truncated, inconsistent or quantised.
         """
-        spec_by_name: dict[str, TensorSpec] = {}
-        if not self._is_bag_of_words():
-            spec_by_name |= self._read_specs(self.folder / self.parts[""])
+        spec_by_name = self._read_specs(self.folder / self.parts[""])
         for name, spec in self.read_modules().items():
             _require_distinct(name, spec, spec_by_name)
             spec_by_name[name] = spec
@@ -259,48 +231,11 @@ class Checkpoint:
         """Return `names`; of a model with an adapter None without `whole`, if its weights are missing."""
         return self.names
 
-    def names_by_template(self, template: Checkpoint, names: Names | None = None) -> Names:
-        """Return the tensors with modules named as in the template, matched by kind and number.
-
-        `names` are this model's tensors by name, with an adapter's changes if it has one; by default `specs`.
-        """
-        names = names or self.names
-        template_prefixes = dict(template._number_modules())
-        prefix_by_part = {
-            part: template_prefixes.get(key, part) for key, part in self._number_modules()
-        }
-        if all(old == new for old, new in prefix_by_part.items()):
-            return names
-        specs = {}
-        for name, spec in names.specs.items():
-            part = next((p for p in prefix_by_part if name.startswith(p)), "")
-            specs[prefix_by_part.get(part, "") + name.removeprefix(part)] = spec
-        return replace(names, specs=specs)
-
-    def _number_modules(self) -> Iterator[tuple[tuple[str, int], str]]:
-        """Yield (kind of a module with weights, number within its kind) and the prefix of its tensors."""
-        number_by_kind: Counter[str] = Counter()
-        for module in self.modules:
-            if f"{module.path}." in self.parts:
-                yield (module.kind, number_by_kind[module.kind]), f"{module.path}."
-            number_by_kind[module.kind] += 1
-
     @functools.cached_property
     def metadata(self) -> Mapping[str, str]:
         """The metadata in the header of the trunk's first weight file."""
         files = _list_weight_files(self.trunk)
         return read_header(files[0])[1] if files else {}
-
-    def reader(self) -> TensorReader:
-        """Open the weights for reading by rows; loads torch."""
-        from emberge.tensor_files import TensorReader
-
-        return TensorReader()
-
-    def _is_bag_of_words(self) -> bool:
-        """Return whether the model is a bag of words, whose first module has no weights."""
-        has_weight_files = any(_list_weight_files(self.trunk)) or _is_transformer(self.trunk)
-        return len(self.parts) > 1 and not has_weight_files and not any(_find_pickles(self.trunk))
 
     def _read_specs(self, folder: Path) -> dict[str, TensorSpec]:
         files = _list_weight_files(folder)
@@ -316,7 +251,12 @@ class Checkpoint:
                 _require_distinct(name, spec, specs)
                 specs[name] = spec
         if RemoteFile.find(folder / WEIGHTS) is None:
-            _require_index(folder / f"{WEIGHTS}.index.json", specs)
+            index = folder / f"{WEIGHTS}.index.json"
+            missing = [name for name in _read_weight_map(index) if name not in specs]
+            if missing:
+                raise CheckpointError(
+                    f"{index}: names the tensor '{missing[0]}', which no file has; get all files again"
+                )
         return specs
 
 
@@ -356,7 +296,7 @@ def _list_weight_files(folder: Path) -> list[Path]:
     files = []
     for name in sorted(set(weights.values())):
         require_inside(index, name)
-        file = _find_weight_file(folder / name)
+        file = RemoteFile.find(folder / name)
         if file is None:
             raise CheckpointError(f"{index}: names the file '{name}', which is missing; get it")
         real_file(file, folder)
@@ -370,25 +310,6 @@ def _read_weight_map(index: Path) -> dict[str, str]:
     if not isinstance(weights, dict) or not all(isinstance(v, str) for v in weights.values()):
         raise CheckpointError(f"{index}: has no weight_map of tensors to files; get it again")
     return weights
-
-
-def _require_index(index: Path, specs: Mapping[str, TensorSpec]) -> None:
-    weights = _read_weight_map(index)
-    paths = {file: _find_weight_file(index.parent / file) for file in set(weights.values())}
-    for name, file in weights.items():
-        if name not in specs or specs[name].file != paths[file]:
-            raise CheckpointError(
-                f"{index}: places tensor '{name}' in '{file}', "
-                "which does not have it; get both again"
-            )
-
-
-def _find_weight_file(path: Path) -> Path | None:
-    """Return the path of a weight file or its note; None if there is none or the name is invalid."""
-    try:
-        return RemoteFile.find(path)
-    except OSError:  # too long a name
-        return None
 
 
 def _is_apart(names: Names, name: str) -> bool:
@@ -426,3 +347,42 @@ def _refuse_pickle(root: Path, folder: Path) -> None:
             f"{pickle}: is a pickle, which can run any code when it is opened; convert it safely with "
             f"`emberge safetensors {root}`"
         )
+
+
+def count_parameters(checkpoint: Checkpoint) -> int:
+    """Return the number of parameters of an embedding model; heads for other tasks do not count.
+
+    Without weights it is the number of the model that transformers builds from the config.
+
+    Raises:
+        CheckpointError: for weights that cannot be read, or a config from which transformers builds no model
+            without remote code.
+    """
+    if not checkpoint.has_weights:
+        return _count_by_config(checkpoint)
+    names = checkpoint.names
+    heads = {name for name in names.heads if head_of(name) != POOLER}
+    return sum(
+        spec.elements
+        for name, spec in names.specs.items()
+        if name not in heads and not is_buffer(name) and not names.is_tied_copy(name)
+    )
+
+
+def _count_by_config(checkpoint: Checkpoint) -> int:
+    import torch
+    from transformers import AutoModel
+
+    config = checkpoint.config
+    config_class = find_config_class(str(config.get("model_type")))
+    if config_class is None:
+        raise CheckpointError(f"{checkpoint.folder}: transformers has no such model type")
+    try:
+        with torch.device("meta"), quiet_transformers():
+            built = config_class.from_dict(dict(config))
+            model = AutoModel.from_config(  # type: ignore[no-untyped-call]
+                built, trust_remote_code=False
+            )
+    except Exception as error:  # of a stranger's config, in any line of a model's code
+        raise CheckpointError(f"{checkpoint.folder}: transformers builds no model of it") from error
+    return sum(weight.numel() for weight in model.parameters())

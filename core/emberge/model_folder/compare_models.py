@@ -8,6 +8,7 @@ from typing import Any
 
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.folder_files import TOKENIZER_FILES
+from emberge.model_folder.model_config import rope_options, trunk_config
 from emberge.model_folder.st_layout import module_config
 
 _MUST_AGREE = (
@@ -17,19 +18,11 @@ _MUST_AGREE = (
     *("hidden_act", "hidden_activation", "activation", "activation_function", "feed_forward_proj"),
     "position_embedding_type",
 )
-# Configs inside those of models with more than text, the outer ones first.
-_NESTED_CONFIGS = ("thinker_config", "text_config", "language_config", "llm_config")
 _SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", *_MUST_AGREE[1:])
-# Keys that only place images among positions; text has the same position on every axis.
-_IMAGE_ROPE_KEYS = frozenset({"mrope_section", "mrope_interleaved", "type"})
 MODULE_SIZES = (
-    "in_features",
-    "out_features",
-    "dimension",
-    "input_dim",
-    "hidden_dim",
-    "out_channels",
+    *("in_features", "out_features", "dimension", "input_dim", "hidden_dim", "out_channels"),
 )
+"""Keys of modules' configs on which shapes of tensors depend."""
 _SHOWN_CHARACTERS = 60
 
 
@@ -50,9 +43,8 @@ class ModelPair:
         A base need not have the `modules` of its descendants.
         """
         for key in _MUST_AGREE:
-            differences = list(
-                _compare_key(key, self.first.config, self.second.config, "config.json's ")
-            )
+            configs = self.first.config, self.second.config
+            differences = list(_compare_key(key, *configs, "config.json's "))
             yield from differences
             if differences and key == "model_type":
                 return  # all else follows from it
@@ -75,26 +67,16 @@ class ModelPair:
         A RoPE base that only one config has is a difference too, as the classes' defaults differ. Without
         `positions`, RoPE bases are not compared.
         """
-        first_config, second_config = (
-            trunk_config(self.first.config),
-            trunk_config(self.second.config),
-        )
-        families = [
-            str(config.get("model_type", "")).partition("_")[0]
-            for config in (first_config, second_config)
-        ]
+        configs = trunk_config(self.first.config), trunk_config(self.second.config)
+        families = [str(one.get("model_type", "")).partition("_")[0] for one in configs]
         if families[0] != families[1]:
             yield f"the text trunk is {families[0]} in one and {families[1]} in the other"
             return
         for key in _SIZES:
-            yield from _compare_key(key, first_config, second_config, "the text config's ")
-        rope_options_pair = rope_options(first_config), rope_options(second_config)
-        for key in (
-            sorted(rope_options_pair[0].keys() | rope_options_pair[1].keys()) if positions else ()
-        ):
-            a, b = (
-                shorten_value(rope[key]) if key in rope else "missing" for rope in rope_options_pair
-            )
+            yield from _compare_key(key, *configs, "the text config's ")
+        ropes = [rope_options(one) for one in configs] if positions else []
+        for key in sorted({key for rope in ropes for key in rope}):
+            a, b = (shorten_value(rope[key]) if key in rope else "missing" for rope in ropes)
             if a != b:
                 yield f"the text config's {key} is {a} in one and {b} in the other"
 
@@ -106,35 +88,6 @@ class ModelPair:
             if a.is_file() != b.is_file() or (a.is_file() and a.read_bytes() != b.read_bytes()):
                 return False
         return True
-
-
-def trunk_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the config of a model's text trunk: the innermost one for text, or the config itself."""
-    inner = next((key for key in _NESTED_CONFIGS if isinstance(config.get(key), dict)), None)
-    return config if inner is None else trunk_config(config[inner])
-
-
-def with_trunk_config(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config with changed keys of its text trunk, which may be nested (see `trunk_config`)."""
-    inner = next((key for key in _NESTED_CONFIGS if isinstance(config.get(key), dict)), None)
-    if inner is None:
-        return {**config, **changes}
-    return {**config, inner: with_trunk_config(config[inner], changes)}
-
-
-def rope_options(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the RoPE options of a model's text trunk, in one form for all releases.
-
-    Values that a config does not state, and values that only affect positions in images, are omitted.
-    """
-    config = trunk_config(config)
-    stated_options = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    options = {key: config[key] for key in ("rope_theta", "partial_rotary_factor") if key in config}
-    kind = stated_options.get("rope_type", stated_options.get("type", "default"))
-    options["rope_type"] = "default" if kind == "mrope" else kind
-    return options | {
-        k: v for k, v in stated_options.items() if k not in {*_IMAGE_ROPE_KEYS, "rope_type"}
-    }
 
 
 def _compare_key(

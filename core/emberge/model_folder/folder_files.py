@@ -10,7 +10,7 @@ from __future__ import annotations
 import fnmatch
 import functools
 import os
-from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -126,8 +126,15 @@ def require_sound(place: Path, folder: Path) -> None:
     except OSError as error:
         raise CheckpointError(f"{place}: cannot be read ({error.strerror})") from None
     for entry in entries:
-        if _is_of_model(entry):
-            _require_sound_file(entry, roots)
+        rule = rule_of(entry.name)
+        if rule is None or not (rule.copied or rule.hashed != "no"):
+            continue
+        if entry.is_symlink():
+            require_inside(Path(entry.path), *roots)
+        with suppress(OSError):  # a link to nothing or to itself is no file
+            if not entry.is_dir():
+                limit = JSON_LIMIT if entry.name.endswith(".json") else None
+                require_regular(Path(entry.path), entry.stat(), limit=limit)
 
 
 def real_file(path: Path, folder: Path) -> Path:
@@ -140,37 +147,17 @@ def real_file(path: Path, folder: Path) -> Path:
 
 
 def _list_allowed_roots(folder: Path) -> list[Path]:
-    """Return the folders into which links may lead: the model's, and the blobs of its hub cache."""
-    real = folder.resolve()
-    return [real, *_cache_blobs(real)]
+    """Return the folders into which links may lead: the model's, and the blobs of its hub cache.
 
-
-def _cache_blobs(real: Path) -> Iterator[Path]:
-    """Yield the blobs' folder for a snapshot in the hub's cache: `models--x--y/snapshots/REVISION`."""
-    for parent in real.parents:
+    A snapshot in that cache is `models--x--y/snapshots/REVISION`.
+    """
+    roots = [folder.resolve()]
+    for parent in roots[0].parents:
         blobs = parent.parent / "blobs"
-        cached = parent.name == "snapshots" and parent.parent.name.startswith("models--")
-        if cached and blobs.is_dir() and not blobs.is_symlink():
-            yield blobs
-
-
-def _is_of_model(entry: os.DirEntry[str]) -> bool:
-    """Return whether the file is copied into results or decides embeddings."""
-    rule = rule_of(entry.name)
-    return rule is not None and (rule.copied or rule.hashed != "no")
-
-
-def _require_sound_file(entry: os.DirEntry[str], roots: list[Path]) -> None:
-    path = Path(entry.path)
-    if entry.is_symlink():
-        require_inside(path, *roots)
-    try:
-        if entry.is_dir():
-            return
-        limit = JSON_LIMIT if entry.name.endswith(".json") else None
-        require_regular(path, entry.stat(), limit=limit)
-    except OSError:
-        return  # a link to nothing or to itself is no file
+        is_cached = parent.name == "snapshots" and parent.parent.name.startswith("models--")
+        if is_cached and blobs.is_dir() and not blobs.is_symlink():
+            roots.append(blobs)
+    return roots
 
 
 def read_json(path: Path) -> Any:

@@ -10,9 +10,8 @@ from typing import Any
 
 from emberge.errors import CheckpointError
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.compare_models import trunk_config
-from emberge.model_folder.config_fields import declared_defaults
 from emberge.model_folder.folder_files import read_object_if_any
+from emberge.model_folder.model_config import declared_defaults, trunk_config
 from emberge.model_folder.st_layout import read_trunk_settings
 
 # A tokenizer without a limit has 1e30.

@@ -51,10 +51,6 @@ _TRUNK_SETTINGS = tuple(
     f"sentence_{kind}_config.json"
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
-_LONGEST_TEXT = 2**31 - 1
-"""Largest number of tokens of a text that a tokenizer can count."""
-_LONGEST_NAME = 255
-"""Largest number of bytes of a name in a file system."""
 _MODULE_CONFIGS = (
     *("config.json", "cnn_config.json", "lstm_config.json", "wordembedding_config.json"),
 )
@@ -127,7 +123,7 @@ class Layout:
             tuple(after),
             max_length=settings.get("max_seq_length"),
             lower_case=bool(settings.get("do_lower_case")),
-            prompts=_read_prompts(read_settings(folder)),
+            prompts=read_settings(folder).get("prompts") or {},
             pooling=pooling,
             include_prompt=include_prompt,
         )
@@ -161,11 +157,12 @@ def read_modules(folder: Path) -> tuple[ModuleFolder, ...]:
     path = folder / _MODULES
     if not path.is_file():
         return ()
-    modules = []
-    for entry in read_entries(path):
-        type_, module_path = str(entry.get("type", "")), str(entry.get("path", ""))
-        _require_place(path, module_path)
-        modules.append(ModuleFolder(type_.rpartition(".")[2], module_path, type_))
+    modules = [
+        ModuleFolder(entry["type"].rpartition(".")[2], entry["path"], entry["type"])
+        for entry in read_entries(path)
+    ]
+    for module in modules:
+        _require_place(path, module.path)
     return tuple(modules)
 
 
@@ -234,20 +231,9 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def read_trunk_settings(trunk: Path) -> dict[str, Any]:
-    """Return the options of the Transformer module (longest text, case, modalities); empty if it has none.
-
-    Raises:
-        CheckpointError: if the length of the longest text is not a number of tokens.
-    """
+    """Return the options of the Transformer module (longest text, case, modalities); empty if it has none."""
     path = trunk_settings_path(trunk)
-    settings = read_object(path) if path.is_file() else {}
-    length = settings.get("max_seq_length")
-    if length is not None and not (type(length) is int and 1 <= length <= _LONGEST_TEXT):
-        raise CheckpointError(
-            f"{path}: max_seq_length is {length}; write a whole number of tokens from 1 to "
-            f"{_LONGEST_TEXT:,}, or null"
-        )
-    return settings
+    return read_object(path) if path.is_file() else {}
 
 
 def module_config(folder: Path, module: ModuleFolder) -> Mapping[str, Any]:
@@ -274,15 +260,13 @@ def require_inside(source: Path, name: str) -> None:
     """Require that a path named by the file `source` stays inside the model folder.
 
     Raises:
-        CheckpointError: if it leads out of the folder, or cannot be a path.
+        CheckpointError: if it leads out of the folder.
     """
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name:
         raise CheckpointError(
             f"{source}: names '{name}', which is outside the model folder; get it again"
         )
-    if not name.isprintable() or len(name.encode()) > _LONGEST_NAME:
-        raise CheckpointError(f"{source}: '{name}' is no name of a file; get it again")
 
 
 def _require_place(source: Path, name: str) -> None:
@@ -300,16 +284,13 @@ def read_entries(path: Path) -> list[dict[str, Any]]:
         CheckpointError: if it is not a list of modules with names, paths and types.
     """
     listed = read_json(path)
-    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
-        raise CheckpointError(f"{path}: modules.json must be a list of modules")
-    if not listed:
-        raise CheckpointError(f"{path}: lists no module; get the file again")
-    names = [entry.get("name") for entry in listed]
-    for entry, name in zip(listed, names, strict=True):
-        texts = all(isinstance(entry.get(key), str) for key in ("name", "path", "type"))
-        if not texts or not name or "." in str(name) or names.count(name) > 1:
+    if not isinstance(listed, list) or not listed:
+        raise CheckpointError(f"{path}: is no list of modules; get the file again")
+    for entry in listed:
+        keys = ("name", "path", "type")
+        if not (isinstance(entry, dict) and all(isinstance(entry.get(key), str) for key in keys)):
             raise CheckpointError(
-                f"{path}: a module lacks a name of its own, a path or a type; get the file again"
+                f"{path}: a module lacks a name, a path or a type; get the file again"
             )
     return listed
 
@@ -409,13 +390,6 @@ def trunk_settings_path(trunk: Path) -> Path:
     """Return the path of a Transformer module's options, under any of its names."""
     paths = [trunk / name for name in _TRUNK_SETTINGS]
     return next((path for path in paths if path.is_file()), paths[0])
-
-
-def _read_prompts(settings: Mapping[str, Any]) -> dict[str, str]:
-    prompts = settings.get("prompts")
-    if not isinstance(prompts, Mapping):
-        return {}
-    return {name: text for name, text in prompts.items() if isinstance(text, str)}
 
 
 # ── writing ─────────────────────────────────────────────────────────────────────────────────────

@@ -21,13 +21,8 @@ from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.compare_models import (
     MODULE_SIZES,
     describe_difference,
-    rope_options,
     shorten_value,
-    trunk_config,
-    with_trunk_config,
 )
-from emberge.model_folder.config_fields import declared_defaults, label_faults
-from emberge.model_folder.copies import copied_files, copy_file, files_not_copied, list_left_out
 from emberge.model_folder.folder_files import (
     HEAD_FILE,
     LICENCE,
@@ -38,6 +33,18 @@ from emberge.model_folder.folder_files import (
     rule_of,
 )
 from emberge.model_folder.longest_text import TextLimit
+from emberge.model_folder.model_config import (
+    declared_defaults,
+    rope_options,
+    trunk_config,
+    with_trunk_config,
+)
+from emberge.model_folder.model_files import (
+    copied_files,
+    copy_file,
+    files_not_copied,
+    list_left_out,
+)
 from emberge.model_folder.st_layout import (
     ROUTERS,
     ModuleFolder,
@@ -420,10 +427,9 @@ def _read_labels(checkpoint: Checkpoint) -> Iterator[Fact]:
         name = str(activation).rpartition(".")[2]
         written = {"sentence_transformers": {**block, "activation_fn": str(activation)}}
         yield Fact("activation_fn", name, "labels", written=written)
-    for fault in label_faults(config):
-        raise CheckpointError(f"{checkpoint.trunk / 'config.json'}: {fault}")
     labels = config.get("id2label")
-    if isinstance(labels, dict) and not all(str(v).startswith("LABEL_") for v in labels.values()):
+    labels = labels if isinstance(labels, dict) and all(map(str.isdecimal, labels)) else {}
+    if not all(str(value).startswith("LABEL_") for value in labels.values()):
         numbers = {label: int(number) for number, label in labels.items()}
         yield Fact("id2label", labels, "labels", written={"id2label": labels, "label2id": numbers})
 

@@ -68,6 +68,7 @@ def run_recipe(
         executor = ByLauncher(launcher)
     out_folder.prepare()
     with explain_disk_full(out_folder), lock_folder(out_folder.lock):
+        out_folder.clear_torn()
         if read.text:
             write_text(out_folder.path / "recipe.yaml", read.kept_text)
         run = RecipeRun(read, out_folder, plugins, machine or find_machine())

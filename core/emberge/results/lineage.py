@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from emberge.contracts import Artifact, DataOrigin
-from emberge.errors import CheckpointError
-from emberge.model_folder import in_package, name_of_model, read_front_matter, stated_licence
+from emberge.model_folder import name_of_model, read_front_matter, stated_licence
 from emberge.results.run_folder import ARTIFACT, OutFolder, read_artifact
 
 README = "README.md"
@@ -164,11 +163,6 @@ def _add_card(parent: Parent, folder: Path | None) -> Parent:
 
 def _find_folder(name: str, revision: str | None, origin: Path | None) -> Path | None:
     """Return the folder of a model outside the run, found without a network."""
-    if name.startswith("pkg:"):
-        try:
-            return in_package(name.removeprefix("pkg:"))
-        except CheckpointError:
-            return None
     if name.startswith(_PATHS):
         return (origin or Path()) / Path(name).expanduser()
     if not _HUB_ID.fullmatch(name):

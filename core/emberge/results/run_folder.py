@@ -59,13 +59,16 @@ class OutFolder:
         try:
             for folder in (self.work, self.store):
                 make_folder(folder)
-            clear_torn(self.path)
-            clear_torn(self.work)
-            clear_torn(self.store, deep=True)
         except OSError as error:
             raise EmbergeError(
                 f"{self.path} cannot be written ({error.strerror}); choose another --out"
             ) from error
+
+    def clear_torn(self) -> None:
+        """Remove what killed runs left incomplete; call this under the lock."""
+        clear_torn(self.path)
+        clear_torn(self.work)
+        clear_torn(self.store, deep=True)
 
     @property
     def work(self) -> Path:
@@ -313,14 +316,4 @@ def _compare_file(
     elif path.is_symlink() or not path.is_file():
         yield f"{name} is missing"
     elif path.stat().st_size != recorded.size or hashes.of(path) != recorded.hash:
-        yield f"{name} was changed{_describe_change(path, recorded)}"
-
-
-def _describe_change(path: Path, recorded: FileContent) -> str:
-    """Return which tensors of changed weights have changed, in brackets; "" for other files."""
-    current = FileContent.of_file(path)
-    if not recorded.tensors or not current.tensors:
-        return ""
-    names = [*recorded.tensors, *(name for name in current.tensors if name not in recorded.tensors)]
-    changed = [name for name in names if recorded.tensors.get(name) != current.tensors.get(name)]
-    return f" ({join_some(changed) or 'its header alone, no tensor'})"
+        yield f"{name} was changed"

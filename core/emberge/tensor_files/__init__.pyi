@@ -5,8 +5,6 @@ from .content_hashes import contents_of as contents_of
 from .content_hashes import noting_contents as noting_contents
 from .derived_tensor import DerivedTensor as DerivedTensor
 from .derived_tensor import RowReader as RowReader
-from .pickles import convert_pickles as convert_pickles
-from .remote_file import SCHEMES as SCHEMES
 from .remote_file import RemoteFile as RemoteFile
 from .safetensors_header import HEADER as HEADER
 from .safetensors_header import WEIGHTS as WEIGHTS
@@ -17,7 +15,9 @@ from .safetensors_header import main_dtype as main_dtype
 from .safetensors_header import read_header as read_header
 from .safetensors_header import read_provenance as read_provenance
 from .safetensors_header import versions as versions
+from .server_file import SCHEMES as SCHEMES
 from .server_file import ServerFile as ServerFile
+from .server_file import server_cache as server_cache
 from .tensor_fetcher import FetchedFile as FetchedFile
 from .tensor_reader import FileSource as FileSource
 from .tensor_reader import MemorySource as MemorySource

@@ -7,42 +7,15 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from emberge.errors import CheckpointError
 from emberge.files import read_json
 
-SCHEMES = ("https://", "http://", "s3://", "gs://", "hf://")
 _SUFFIX = ".remote"
 # Bytes of a note: of the longest header there is, in base64.
 _LONGEST_NOTE = 140_000_000
-
-
-def is_address(text: str) -> bool:
-    """Return whether a text is an address of a supported kind."""
-    return text.startswith(SCHEMES)
-
-
-def require_scheme(url: str) -> None:
-    """Require that an address has a supported scheme.
-
-    Raises:
-        CheckpointError: if the scheme is another one.
-    """
-    if not is_address(url):
-        raise CheckpointError(
-            f"{url}: only {', '.join(SCHEMES)} are read; write a file's path without a scheme"
-        )
-
-
-def server_cache() -> Path:
-    """Create and return the cache of files from servers."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "emberge" / "servers"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +40,8 @@ class RemoteFile:
     def write(self, place: Path) -> Path:
         """Write the note into the folder in which the weights would be, and return its path."""
         note = place.with_name(place.name + _SUFFIX)
-        facts = {"url": self.url, "size": self.size, "version": self.version, "sha256": self.sha256}
         header = base64.b64encode(self.header).decode("ascii")
-        note.write_text(json.dumps({**facts, "header": header}, indent=1), encoding="utf-8")
+        note.write_text(json.dumps({**asdict(self), "header": header}, indent=1), encoding="utf-8")
         return note
 
     @staticmethod
@@ -91,21 +63,10 @@ class RemoteFile:
             CheckpointError: if the file is not a note.
         """
         try:
-            return cls._parse(read_json(note, limit=_LONGEST_NOTE))
+            facts = read_json(note, limit=_LONGEST_NOTE)
+            return cls(**{**facts, "header": base64.b64decode(facts["header"])})
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise CheckpointError(
                 f"{note}: is no note of weights on a server ({type(error).__name__}); remove its folder, "
                 "and it is made again"
             ) from None
-
-    @classmethod
-    def _parse(cls, facts: dict[str, object]) -> RemoteFile:
-        """Return the note with these facts; wrong facts raise ValueError, TypeError or KeyError."""
-        url, size, sha256 = str(facts["url"]), facts["size"], facts["sha256"]
-        if type(size) is not int or size < 0:
-            raise ValueError("size")
-        require_scheme(url)
-        header = base64.b64decode(str(facts["header"]), validate=True)
-        return cls(
-            url, size, str(facts["version"]), None if sha256 is None else str(sha256), header
-        )

@@ -1,17 +1,15 @@
 """Files on a server, read by ranges through fsspec: hubs, S3-compatible buckets, plain web servers.
 
-A request that failed temporarily is repeated, and a file that changes between requests is refused.
+A request that failed temporarily is repeated. Connections, certificates and credentials are the clients'.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
-import re
+import os
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,33 +18,26 @@ from typing import Any, TypeVar
 from emberge.errors import CheckpointError
 from emberge.files import JSON_LIMIT, require_space, writing
 from emberge.hashes import sha256_of
-from emberge.tensor_files.remote_file import RemoteFile, is_address, require_scheme, server_cache
-from emberge.tensor_files.safetensors_header import (
-    header_size,
-    read_header,
-    require_sound_header,
-)
+from emberge.tensor_files.remote_file import RemoteFile
+from emberge.tensor_files.safetensors_header import header_size, require_sound_header
 from emberge.wording import human_size
 
 T = TypeVar("T")
 
+SCHEMES = ("https://", "http://", "s3://", "gs://", "hf://")
+"""Kinds of addresses that are read."""
 # Seconds before each further attempt: a server that answers nine in ten fails all eight once in 10^8 blocks.
 _WAITS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
 _BLOCK_BYTES = 8 << 20
 _WEIGHTS = (".safetensors", ".bin")
 # Longest time that a server may send nothing, in seconds.
-_SILENCE = 30.0
-# Longest time that a server may ask to wait, in seconds.
-_PATIENCE = 60.0
-# Seconds after the first attempt from which on no further attempt begins.
-_ENOUGH = 180.0
+_SILENCE_SECONDS = 30.0
 # Refusals that are temporary: a request that was too slow, one that was too early, too many requests.
 _TEMPORARY_STATUSES = (408, 425, 429)
 # Failures of connecting for which another attempt would not help.
 _NO_CONNECTION = (ConnectionRefusedError, socket.gaierror, ssl.SSLError)
 # Errors of clients; fsspec raises ValueError if a server does not serve ranges.
 _REFUSALS = (PermissionError, FileNotFoundError, ValueError)
-_STRONG_ETAG = re.compile(r'"[^"]*"')
 # What clients call a text that changes with a file's content.
 _VERSIONS = ("ETag", "etag", "blob_id", "Last-Modified", "LastModified", "mtime")
 
@@ -57,10 +48,12 @@ class UnreachableError(CheckpointError, ConnectionError):
     exit_code = 1
 
 
-class RequestStoppedError(CheckpointError):
-    """The error for a request that ended because the work around it did."""
-
-    exit_code = 1
+def server_cache() -> Path:
+    """Create and return the cache of files from servers."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / "emberge" / "servers"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def retry_request(url: str, ask: Callable[[], T], stop: threading.Event) -> T:
@@ -68,26 +61,25 @@ def retry_request(url: str, ask: Callable[[], T], stop: threading.Event) -> T:
 
     Raises:
         CheckpointError: if the server refuses, so that another attempt would not help.
-        UnreachableError: if no server answers, or the last attempt failed.
-        RequestStoppedError: if `stop` is set.
+        UnreachableError: if no server answers, the last attempt failed, or `stop` is set.
     """
-    start_time = time.monotonic()
-    for number in itertools.count(1):
+    for wait in (*_WAITS, None):
         try:
             return ask()
         except Exception as error:  # each library has errors of its own
             refusal = _find_refusal(url, error)
             if refusal is not None:
                 raise refusal from error
-            if number > len(_WAITS) or time.monotonic() - start_time > _ENOUGH:
+            if wait is None:
+                status = _status_of(error)
+                reason = f"it answers {status}" if status is not None else error or type(error)
                 raise UnreachableError(
-                    f"{url}: cannot be read ({_explain_failure(error)}, {number} times); try again later: "
-                    "what is done is kept"
+                    f"{url}: cannot be read ({reason}, {len(_WAITS) + 1} times); try again later: what is "
+                    "done is kept"
                 ) from error
-            wait = max(_WAITS[number - 1], _read_requested_wait(error))
         if stop.wait(wait):
-            raise RequestStoppedError(f"{url}: the request was ended; run again")
-    raise AssertionError(url)
+            break
+    raise UnreachableError(f"{url}: the request was ended; run again")
 
 
 @dataclass
@@ -107,16 +99,6 @@ class ServerFile:
         self._files, self._path = _open_server(self.url)
         self._local = threading.local()
 
-    @staticmethod
-    def reads(reference: str) -> bool:
-        """Return whether a reference is an address of a supported kind of server."""
-        return is_address(reference)
-
-    @staticmethod
-    def cache() -> Path:
-        """Return the cache of files from servers."""
-        return server_cache()
-
     @classmethod
     def look_up(cls, url: str, stop: threading.Event | None = None) -> ServerFile | None:
         """Look up the file at an address, without its content; None if there is none.
@@ -130,18 +112,20 @@ class ServerFile:
 
     @classmethod
     def list_files(cls, url: str, stop: threading.Event | None = None) -> dict[str, ServerFile]:
-        """Return all files that the server lists below an address, by address.
+        """Return all files that the server lists below an address, by their names below it.
 
         Raises:
             CheckpointError: if the server refuses, or cannot list files.
         """
         stop = stop or threading.Event()
         files, path = _open_server(url)
-        found = retry_request(url, lambda: files.find(path, detail=True, refresh=True), stop)
-        names = {name.removeprefix(path.rstrip("/")).lstrip("/"): found[name] for name in found}
+        infos = retry_request(url, lambda: files.find(path, detail=True, refresh=True), stop)
+        names = {
+            info_path.removeprefix(path.rstrip("/")).lstrip("/"): info_path for info_path in infos
+        }
         return {
-            f"{url}/{name}": cls._build_file(f"{url}/{name}", info, stop)
-            for name, info in names.items()
+            name: cls._build_file(f"{url}/{name}", infos[info_path], stop)
+            for name, info_path in names.items()
         }
 
     @classmethod
@@ -162,8 +146,7 @@ class ServerFile:
         """Return the bytes from `start` up to `end`.
 
         Raises:
-            CheckpointError: if the server refuses, ignores ranges or fails repeatedly, or if the file has
-                changed since `look_up`.
+            CheckpointError: if the server refuses, ignores ranges or fails repeatedly.
         """
         if start == end:
             return b""
@@ -181,16 +164,10 @@ class ServerFile:
         return content
 
     def _open(self) -> Any:
-        """Open the file without a buffer, which would read more than is asked for.
-
-        A bucket's client compares the file with the one that it opened; a web server is asked to.
-        """
+        """Open the file without a buffer, which would read more than is asked for."""
         options: dict[str, Any] = {}
         if self.url.startswith("http"):
-            headers = {"Accept-Encoding": "identity"}
-            if _STRONG_ETAG.fullmatch(self.version):  # not one that fits several contents
-                headers["If-Match"] = self.version
-            options = {"size": self.size, "headers": headers}
+            options = {"size": self.size, "headers": {"Accept-Encoding": "identity"}}
         return self._files.open(self._path, "rb", cache_type="none", **options)
 
     def build_note(self) -> RemoteFile:
@@ -211,14 +188,19 @@ class ServerFile:
             CheckpointError: if the file is too long, or not JSON.
         """
         self._require_length()
-        return _parse_json(self.url, self.read(0, self.size))
+        try:
+            return json.loads(self.read(0, self.size))
+        except (ValueError, RecursionError) as error:
+            raise CheckpointError(
+                f"{self.url}: cannot be read as JSON ({error}); get it again"
+            ) from None
 
     def copy(self, place: Path) -> None:
-        """Write the whole file to `place`, and check its hash and format.
+        """Write the whole file to `place`, and check its hash or, without one, its version.
 
         Raises:
-            CheckpointError: if the content does not have the server's hash, a JSON file is not valid JSON, a
-                file of weights has no valid header, or another file is too long.
+            CheckpointError: if the content does not have the server's hash, the file has changed meanwhile,
+                or it is too long and no file of weights.
             EmbergeError: if the disk has no room for it.
         """
         if not place.name.endswith(_WEIGHTS):
@@ -229,9 +211,10 @@ class ServerFile:
                 piece = self.read(start, min(self.size, start + _BLOCK_BYTES))
                 with writing(place.parent, "what is read from a server"):
                     out.write(piece)
-        if self.sha256 is not None and (digest := sha256_of(place)) != self.sha256:
-            raise wrong_hash_error(self, digest)
-        self._require_readable(place)
+        if self.sha256 is None:
+            self.require_unchanged()
+        else:
+            self.require_hash(sha256_of(place))
 
     def _require_length(self) -> None:
         if self.size > JSON_LIMIT:
@@ -239,13 +222,6 @@ class ServerFile:
                 f"{self.url}: has {human_size(self.size)}; of files that are no weights at most "
                 f"{human_size(JSON_LIMIT)} are read"
             )
-
-    def _require_readable(self, copy: Path) -> None:
-        """Require that a copy has the format of its name, before it is cached."""
-        if copy.suffix == ".json":
-            _parse_json(self.url, copy.read_bytes())
-        elif copy.suffix == ".safetensors":
-            read_header(copy)
 
     def require_unchanged(self) -> None:
         """Require that the file on the server has not changed.
@@ -255,15 +231,22 @@ class ServerFile:
         """
         now = self.look_up(self.url, self.stop)
         if now is None or (now.size, now.version) != (self.size, self.version):
-            raise _build_changed_error(self.url)
+            raise CheckpointError(
+                f"{self.url}: has changed on its server since it was looked at; run again, from its new "
+                "content"
+            )
 
+    def require_hash(self, digest: str) -> None:
+        """Require that the SHA-256 of the content that was read is the server's.
 
-def wrong_hash_error(file: ServerFile, found: str) -> CheckpointError:
-    """Return the error for content whose hash differs from the server's."""
-    return CheckpointError(
-        f"{file.url}: what came has SHA-256 {found[:12]}…, and its server gives "
-        f"{str(file.sha256)[:12]}…; run again, and if it remains let the server's owner know"
-    )
+        Raises:
+            CheckpointError: if it is another.
+        """
+        if digest != self.sha256:
+            raise CheckpointError(
+                f"{self.url}: what came has SHA-256 {digest[:12]}…, and its server gives "
+                f"{str(self.sha256)[:12]}…; run again, and if it remains let the server's owner know"
+            )
 
 
 def _open_server(url: str) -> tuple[Any, str]:
@@ -272,14 +255,19 @@ def _open_server(url: str) -> tuple[Any, str]:
     Raises:
         CheckpointError: if the address has an unsupported scheme, or the package for it is missing.
     """
-    require_scheme(url)
+    if not url.startswith(SCHEMES):
+        raise CheckpointError(
+            f"{url}: only {', '.join(SCHEMES)} are read; write a file's path without a scheme"
+        )
     from fsspec.core import url_to_fs
 
     options: dict[str, Any] = {}
     if url.startswith("http"):
         from aiohttp import ClientTimeout
 
-        silence = ClientTimeout(total=None, sock_connect=_SILENCE, sock_read=_SILENCE)
+        silence = ClientTimeout(
+            total=None, sock_connect=_SILENCE_SECONDS, sock_read=_SILENCE_SECONDS
+        )
         options["client_kwargs"] = {"trust_env": True, "timeout": silence}
     try:
         return url_to_fs(url, **options)  # type: ignore[no-any-return]
@@ -305,29 +293,14 @@ def _find_info(url: str, stop: threading.Event) -> Mapping[str, Any] | None:
     return retry_request(url, ask, stop)
 
 
-def _parse_json(url: str, content: bytes) -> Any:
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{url}: cannot be read as JSON ({error}); get it again") from None
-
-
-def _build_changed_error(url: str) -> CheckpointError:
-    return CheckpointError(
-        f"{url}: has changed on its server since it was looked at; run again, from its new content"
-    )
-
-
 def _find_refusal(url: str, error: Exception) -> CheckpointError | None:
     """Return the error to raise for a permanent failure; None for a temporary one."""
-    status = _status_of(error)
     reason = next((cause for cause in _causes(error) if isinstance(cause, _NO_CONNECTION)), None)
-    if status == 412:
-        return _build_changed_error(url)
     if reason is not None:
         return UnreachableError(
             f"{url}: no connection ({reason}); see to the address and the server"
         )
+    status = _status_of(error)
     is_refused = status is not None and 300 <= status < 500 and status not in _TEMPORARY_STATUSES
     if is_refused or isinstance(error, _REFUSALS):
         return CheckpointError(
@@ -342,11 +315,7 @@ def _status_of(error: BaseException) -> int | None:
     """Return the HTTP status behind an error of any client; None without one."""
     for cause in _causes(error):
         response = getattr(cause, "response", None)
-        if isinstance(response, Mapping):  # that of buckets' client
-            response_status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-        else:
-            response_status = getattr(response, "status_code", None)
-        for status in (getattr(cause, "status", None), response_status):
+        for status in (getattr(cause, "status", None), getattr(response, "status_code", None)):
             if isinstance(status, int):
                 return status
     return None
@@ -354,23 +323,7 @@ def _status_of(error: BaseException) -> int | None:
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
     """Yield an error and the chain of its causes."""
-    seen: BaseException | None = error
-    while seen is not None:
-        yield seen
-        seen = seen.__cause__
-
-
-def _read_requested_wait(error: Exception) -> float:
-    """Return the seconds that a server asks to wait, up to a limit."""
-    for cause in _causes(error):
-        for holder in (cause, getattr(cause, "response", None)):
-            headers = getattr(holder, "headers", None)
-            text = str(headers.get("Retry-After", "")) if headers is not None else ""
-            if text.strip().isdigit():
-                return min(float(text), _PATIENCE)
-    return 0.0
-
-
-def _explain_failure(error: Exception) -> str:
-    status = _status_of(error)
-    return f"it answers {status}" if status is not None else str(error) or type(error).__name__
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__

@@ -1,4 +1,4 @@
-"""Fetching of single tensors from files on servers, in blocks and several at once.
+"""Fetching of tensors from files on servers, in blocks and several at once.
 
 Fetched bytes are kept in a file without a name, which disappears with the process. So a tensor that a method
 reads several times is fetched once, and no other program can mistake a file with gaps for a whole file.
@@ -6,12 +6,11 @@ reads several times is fetched once, and no other program can mistake a file wit
 
 from __future__ import annotations
 
-import bisect
 import hashlib
 import os
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +18,10 @@ from pathlib import Path
 from emberge.files import require_space, writing
 from emberge.tensor_files.remote_file import RemoteFile
 from emberge.tensor_files.safetensors_header import TensorSpec
-from emberge.tensor_files.server_file import ServerFile, wrong_hash_error
+from emberge.tensor_files.server_file import ServerFile
 
-_BLOCK = 4 << 20
-_AT_ONCE = 8
+_BLOCK_BYTES = 4 << 20
+_BLOCKS_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class TensorFetcher:
 
     def __init__(self) -> None:
         self._stop = threading.Event()
-        self._pool = ThreadPoolExecutor(_AT_ONCE, "fetch")
+        self._pool = ThreadPoolExecutor(_BLOCKS_AT_ONCE, "fetch")
         self._copies: dict[Path, _SparseCopy] = {}
         self._lock = threading.Lock()
 
@@ -54,20 +53,16 @@ class TensorFetcher:
         Raises:
             EmbergeError: if the disk has no room for them.
         """
-        ranges_by_file: dict[Path, dict[int, tuple[int, int]]] = {}
+        # The turn of each block: the piece of work that first needs it, and its number within a tensor.
+        turns: dict[tuple[Path, int], tuple[int, int]] = {}
         for work, specs in enumerate(works):
             for spec in specs:
-                end = spec.offset + spec.nbytes
-                ranges_by_file.setdefault(spec.file, {}).setdefault(spec.offset, (end, work))
-        blocks = [
-            (work, number, file, start, end)
-            for file, ranges in ranges_by_file.items()
-            for work, number, start, end in _plan_blocks(ranges)
-        ]
-        if blocks:
-            require_space(blocks[0][2].parent, sum(end - start for *_, start, end in blocks))
-        for *_, file, start, end in sorted(blocks):
-            self._open_copy(file).expect(start, end)
+                for number, block in enumerate(_list_blocks(spec)):
+                    turns.setdefault((spec.file, block), (work, number))
+        if turns:
+            require_space(next(iter(turns))[0].parent, len(turns) * _BLOCK_BYTES)
+        for file, block in sorted(turns, key=lambda key: turns[key]):
+            self._open_copy(file).expect(block)
 
     def open_fetched(self, spec: TensorSpec, start: int, end: int) -> int:
         """Return the handle of an open file that has the bytes `start` to `end` of the spec's file.
@@ -100,112 +95,72 @@ class TensorFetcher:
         self._copies.clear()
 
     def _open_copy(self, note: Path) -> _SparseCopy:
-        copy = self._copies.get(note)
-        if copy is None:
-            with self._lock:
-                copy = self._copies.get(note)
-                if copy is None:
-                    copy = self._copies[note] = _SparseCopy(note, self._pool, self._stop)
-        return copy
+        with self._lock:
+            if note not in self._copies:
+                self._copies[note] = _SparseCopy(note, self._pool, self._stop)
+            return self._copies[note]
 
 
 class _SparseCopy:
-    """A sparse copy of a file on a server, with the requested parts only."""
+    """A sparse copy of a file on a server, with the requested blocks only."""
 
     def __init__(self, note: Path, pool: ThreadPoolExecutor, stop: threading.Event) -> None:
         remote = RemoteFile.read(note)
         self._server = ServerFile(remote.url, remote.size, remote.version, remote.sha256, stop)
-        self._place, self._pool = note.parent, pool
+        self._folder, self._pool = note.parent, pool
         self._lock = threading.Lock()
-        with writing(self._place, "what is read from a server"):
-            self._file = tempfile.TemporaryFile(dir=self._place)  # noqa: SIM115
+        self._fetches: dict[int, Future[int]] = {}
+        with writing(self._folder, "what is read from a server"):
+            self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115
             self.handle = self._file.fileno()
             os.ftruncate(self.handle, remote.size)
             os.pwrite(self.handle, remote.header, 0)
-        # Sorted and apart: first byte, end, and the fetching of it.
-        self._stretches: list[tuple[int, int, Future[None]]] = []
-        self._header = len(remote.header)
+        for block in range(len(remote.header) // _BLOCK_BYTES):  # these are there already
+            self._fetches[block] = Future()
+            self._fetches[block].set_result(_BLOCK_BYTES)
 
-    def expect(self, start: int, end: int) -> None:
-        """Begin to fetch the missing parts of a range of bytes."""
+    def expect(self, block: int) -> Future[int]:
+        """Begin to fetch a block, unless somebody has, and return its fetching."""
         with self._lock:
-            for first, last in self._find_missing_parts(start, end):
-                for at, stop in _cut_range(first, last):
-                    future = self._pool.submit(self._fetch, at, stop)
-                    bisect.insort(self._stretches, (at, stop, future), key=lambda one: one[0])
+            if block not in self._fetches:
+                self._fetches[block] = self._pool.submit(self._fetch, block)
+            return self._fetches[block]
 
     def wait_for(self, spec: TensorSpec, start: int, end: int) -> None:
         """Wait until a part of a tensor is fetched; fetch the whole tensor if it was not announced."""
-        with self._lock:
-            missing = bool(self._find_missing_parts(start, end))
-        if missing:
-            self.expect(spec.offset, spec.offset + spec.nbytes)
-        with self._lock:
-            waiting = [future for *_, future in self._find_overlapping_parts(start, end)]
-        for future in waiting:
-            future.result()
+        needed = range(start // _BLOCK_BYTES, -(-end // _BLOCK_BYTES))
+        if any(block not in self._fetches for block in needed):
+            for block in _list_blocks(spec):
+                self.expect(block)
+        for block in needed:
+            self._fetches[block].result()
 
     def verify(self) -> FetchedFile:
         """Compare the version and, if the whole file was fetched, the hash with the server's."""
-        server = self._server
-        server.require_unchanged()
-        fetched = sum(end - start for start, end, _ in self._stretches)
-        whole = self._header + fetched == server.size
-        if whole and server.sha256 is not None:
-            digest = self._hash_copy()
-            if digest != server.sha256:
-                raise wrong_hash_error(server, digest)
-        checked = "sha256" if whole and server.sha256 is not None else ""
-        return FetchedFile(server.url, server.size, fetched + self._header, checked)
+        self._server.require_unchanged()
+        fetched = sum(fetch.result() for fetch in self._fetches.values())
+        is_hashed = fetched == self._server.size and self._server.sha256 is not None
+        if is_hashed:
+            self._file.seek(0)
+            self._server.require_hash(hashlib.file_digest(self._file, "sha256").hexdigest())
+        checked = "sha256" if is_hashed else ""
+        return FetchedFile(self._server.url, self._server.size, fetched, checked)
 
     def close(self) -> None:
         """Remove the copy."""
         self._file.close()
 
-    def _hash_copy(self) -> str:
-        self._file.seek(0)
-        return hashlib.file_digest(self._file, "sha256").hexdigest()
-
-    def _fetch(self, start: int, end: int) -> None:
-        content = self._server.read(start, end)
-        with writing(self._place, "what is read from a server"):
-            while content:
-                done = os.pwrite(self.handle, content, start)
-                content, start = content[done:], start + done
-
-    def _find_overlapping_parts(self, start: int, end: int) -> list[tuple[int, int, Future[None]]]:
-        after = bisect.bisect_left(self._stretches, end, key=lambda one: one[0])
-        before = bisect.bisect_right(self._stretches, start, key=lambda one: one[0])
-        return [s for s in self._stretches[max(0, before - 1) : after] if s[1] > start]
-
-    def _find_missing_parts(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Return the parts of a range of bytes that no thread fetches yet."""
-        missing: list[tuple[int, int]] = []
-        for first, last, _ in self._find_overlapping_parts(start, end):
-            if start < first:
-                missing.append((start, first))
-            start = max(start, last)
-        if start < end:
-            missing.append((start, end))
-        return missing
+    def _fetch(self, block: int) -> int:
+        """Write a block into the copy, and return its number of bytes."""
+        start = block * _BLOCK_BYTES
+        content = self._server.read(start, min(start + _BLOCK_BYTES, self._server.size))
+        with writing(self._folder, "what is read from a server"):
+            done = 0
+            while done < len(content):
+                done += os.pwrite(self.handle, content[done:], start + done)
+        return done
 
 
-def _plan_blocks(ranges: dict[int, tuple[int, int]]) -> Iterator[tuple[int, int, int, int]]:
-    """Yield a file's ranges as blocks: (index of the piece of work, number within it, first byte, end).
-
-    `ranges` maps a range's first byte to its end and the index of its piece of work. Consecutive small ranges
-    share a block, which has the smallest of their indices.
-    """
-    begin, reach, first = 0, 0, 0
-    for start, (end, work) in [*sorted(ranges.items()), (-1, (-1, 0))]:
-        if start == reach and end - begin <= _BLOCK:
-            reach, first = end, min(first, work)
-            continue
-        yield from ((first, number, *cut) for number, cut in enumerate(_cut_range(begin, reach)))
-        begin, reach, first = start, end, work
-
-
-def _cut_range(start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield the blocks of a range of bytes."""
-    for at in range(start, end, _BLOCK):
-        yield at, min(end, at + _BLOCK)
+def _list_blocks(spec: TensorSpec) -> range:
+    """Return the numbers of the blocks of a file that contain a tensor's bytes."""
+    return range(spec.offset // _BLOCK_BYTES, -(-(spec.offset + spec.nbytes) // _BLOCK_BYTES))

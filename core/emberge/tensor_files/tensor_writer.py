@@ -86,7 +86,7 @@ class TensorWriter:
         if self._notes is not None:
             self._hashing, early = HashThread(), EarlyPieces()
             self._hashes = [
-                UnorderedHasher(file, shard.opening, shard.specs, self._queue.release, early)
+                UnorderedHasher(file, shard.opening, self._queue.release, early)
                 for file, shard in zip(self._files, self._shards, strict=True)
             ]
 

@@ -17,13 +17,13 @@ from emberge.model_folder import (
     Checkpoint,
     Layout,
     ModelPair,
-    is_causal,
     join_facts,
     rope_options,
     write_modalities,
 )
 from emberge.tensor_files import DerivedTensor, RowReader, TensorSpec
 from emberge.tensor_names import Names, is_vocabulary
+from emberge_encoder import is_causal
 
 from emberge_bidirlm.as_encoder import encoder_layout
 from emberge_bidirlm.compose.processors import (

@@ -18,7 +18,8 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.model_folder import CrossEncoderFacts, TextLimit
+from emberge.model_folder import TextLimit
+from emberge_encoder import CrossEncoderFacts
 
 if TYPE_CHECKING:
     import numpy as np

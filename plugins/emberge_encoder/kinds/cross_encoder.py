@@ -16,8 +16,9 @@ from emberge import (
     Similarity,
     TextLength,
 )
-from emberge.model_folder import CrossEncoderFacts, TextLimit
+from emberge.model_folder import TextLimit
 
+from emberge_encoder.cross_encoder_facts import CrossEncoderFacts
 from emberge_encoder.kinds.stock_loading import (
     find_trunk,
     has_architecture,

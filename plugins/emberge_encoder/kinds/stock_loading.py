@@ -16,10 +16,10 @@ from emberge.model_folder import (
     read_object,
     read_routes,
     require_stock_modules,
-    require_vocabulary,
 )
 
 from emberge_encoder.accepted_folders import refuse_foreign_classes
+from emberge_encoder.tokenizer import require_vocabulary
 from emberge_encoder.trunk_weights import refuse_pickles
 
 

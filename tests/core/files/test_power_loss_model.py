@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.disk_recorder import DiskRecorder
-from tests.support.power_cuts import SECTOR, Announced, Cut, contents
+from tests.support.power_cuts import SECTOR, Cut, contents
 
 OLD, NEW = b"old" * 400, b"new" * 700
 
@@ -69,28 +69,6 @@ def test_a_name_that_is_announced_before_its_folder_is_synced_may_be_lost(tmp_pa
     assert {found(cut, "a") for cut in cuts if cut.announced} == {OLD, NEW}
 
 
-def test_a_renaming_is_whole_and_what_is_renamed_is_never_in_two_places(tmp_path: Path) -> None:
-    def program(recorder: DiskRecorder) -> None:
-        (tmp_path / "x").mkdir()
-        sync(tmp_path)
-        os.rename(tmp_path / "a", tmp_path / "x" / "b")
-        os.rename(tmp_path / "x" / "b", tmp_path / "c")
-
-    for cut in cuts_of(program, tmp_path):
-        assert sum(item.content == OLD for item in cut.tree.values()) == 1, cut.variant
-
-
-def test_appended_lines_may_be_torn_at_a_sector(tmp_path: Path) -> None:
-    def program(recorder: DiskRecorder) -> None:
-        with (tmp_path / "a").open("ab") as file:
-            file.write(NEW)
-
-    kept = {found(cut, "a") for cut in cuts_of(program, tmp_path)}
-    whole = OLD + NEW
-    assert {OLD, whole, whole[: 3 * SECTOR]} <= kept
-    assert all(one is not None and one.startswith(OLD[: 2 * SECTOR]) for one in kept)
-
-
 @pytest.mark.parametrize("move", ["rename", "replace"])
 def test_the_log_has_everything_that_was_done(tmp_path: Path, move: str) -> None:
     def program(recorder: DiskRecorder) -> None:
@@ -124,16 +102,3 @@ def test_the_log_has_everything_that_was_done(tmp_path: Path, move: str) -> None
     ]
     end = next(cut for cut in log.cuts() if cut.end == len(log.operations))
     assert contents(end.restore(tmp_path.with_name("again"))) == contents(tmp_path)
-
-
-def test_a_disk_is_restored_with_its_links(tmp_path: Path) -> None:
-    def program(recorder: DiskRecorder) -> None:
-        os.link(tmp_path / "a", tmp_path / "b")
-        os.symlink("b", tmp_path / "c")
-        recorder.announce("all")
-
-    cut = next(c for c in cuts_of(program, tmp_path) if len(c.tree) == 3 and c.announced)
-    place = cut.restore(tmp_path / "again")
-    assert os.path.samefile(place / "a", place / "b")
-    assert os.readlink(place / "c") == "b"
-    assert Announced("all").what in cut.announced

@@ -314,18 +314,6 @@ def test_a_longest_text_is_no_longer_than_the_positions(state: str, tmp_path: Pa
     assert "65" in "\n".join(found.warnings)
 
 
-@pytest.mark.parametrize("state", ["equal", "only first", "only second"])
-def test_a_label_of_no_output_is_refused(state: str, pair: tuple[Path, Path]) -> None:
-    wrong = {"yes": 0}
-    for folder, silent in zip(pair, ("only second", "only first"), strict=True):
-        FACTS["labels"].write(folder, None if state == silent else wrong)
-    found = problems(*pair).splitlines()
-    assert len(found) == (2 if state == "equal" else 1)
-    for line, folder in zip(found, pair if state != "only second" else pair[1:], strict=False):
-        assert line.startswith(f"{folder / 'config.json'}: id2label has the key 'yes'")
-        assert "get the file again" in line
-
-
 # Keys of configs that no tensor shows, by class: a value that is not the default.
 UNSHOWN: Mapping[str, Mapping[str, Any]] = {
     "bert": {"layer_norm_eps": 1e-5},

@@ -10,7 +10,7 @@ import pytest
 import torch
 from emberge.cli.main import main
 from emberge.model_folder import Checkpoint
-from emberge.model_folder.copies import files_not_copied
+from emberge.model_folder.model_files import files_not_copied
 from torch import Tensor
 
 from tests.support import tiny

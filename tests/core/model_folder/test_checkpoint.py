@@ -15,8 +15,7 @@ import pytest
 import torch
 from emberge import CheckpointError
 from emberge.model_folder import Checkpoint
-from emberge.tensor_files import TensorReader, TensorSpec, TensorWriter, encode_header, read_header
-from safetensors import safe_open
+from emberge.tensor_files import TensorReader, TensorSpec, TensorWriter, read_header
 from safetensors.torch import load_file, save_file
 
 
@@ -53,22 +52,11 @@ def test_checking_a_checkpoint_loads_no_torch(bert: Path) -> None:
 
 BAD: dict[str, tuple[Any, bytes]] = {
     "no JSON": (b"{nonsense", b""),
-    "a list": ([], b""),
     "outside": ({"w": entry(0, 400, [100])}, b"\0" * 40),
     "wrong size": ({"w": entry(0, 40, [11])}, b"\0" * 40),
-    "negative": ({"w": entry(0, 8, [-2])}, b"\0" * 8),
     "shared": ({"a": entry(0, 8, [2]), "b": entry(4, 8, [1])}, b"\0" * 8),
-    "no offsets": ({"w": {"dtype": "F32", "shape": []}}, b""),
-    "metadata": ({"__metadata__": 1}, b""),
     "metadata of no text": ({"__metadata__": {"emberge": 3}}, b""),
-    "gap": ({"w": entry(4, 8, [1])}, b"\0" * 8),
-    "more": ({"w": entry(0, 4, [1])}, b"\0" * 9),
-    "beyond counting": ({"w": entry(0, 2**64, [2**64], "U8")}, b""),
-    "another type": ({"w": entry(0, 4, [1], "F33")}, b"\0" * 4),
     "deep": (b'{"w":' + b"[" * 10**5, b""),
-    "half a character": (b'{"\\ud800": 1}', b""),
-    "no text": (b'{"\xff": 1}', b""),
-    "infinite": (b'{"w": Infinity}', b""),
 }
 
 
@@ -103,7 +91,6 @@ def test_a_tensor_that_torch_does_not_have_or_nobody_can_name_is_refused(
     ("name", "dtype"),
     [
         ("encoder.layer.0.qweight", torch.int32),
-        ("encoder.layer.0.weight_scale", torch.float32),
         ("encoder.layer.0.weight.quant_state.bitsandbytes__nf4", torch.uint8),
         ("encoder.layer.0.weight", torch.float8_e4m3fn),
     ],
@@ -132,13 +119,6 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     for name in ("folder", "pipe", "loop", "gone", "nul\0", "long" * 100):
         with pytest.raises(CheckpointError, match=r"not a regular file|cannot be (opened|read)"):
             read_header(tmp_path / f"{name}.safetensors")
-
-
-def test_a_pointer_of_git_lfs_in_the_place_of_weights_is_called_one(tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
-    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:abc\nsize 101304\n")
-    with pytest.raises(CheckpointError, match=r"model\.safetensors: a pointer of Git LFS"):
-        read_header(path)
 
 
 def test_a_truncated_file_is_refused(bert: Path, tmp_path: Path) -> None:
@@ -182,63 +162,21 @@ def test_shards_and_links_are_followed(tmp_path: Path) -> None:
     assert list(Checkpoint(model / "snapshots" / "main").specs) == ["a"]
 
 
-def test_a_shard_is_looked_for_once_for_all_tensors(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = [f"t{n}" for n in range(100)]
-    save_file({name: torch.ones(2) for name in names}, tmp_path / "shard.safetensors")
-    index(tmp_path, dict.fromkeys(names, "shard.safetensors"))
-    looked, is_file = [], Path.is_file
-    monkeypatch.setattr(Path, "is_file", lambda path: looked.append(path) or is_file(path))
-    assert len(Checkpoint(tmp_path).specs) == 100
-    assert 0 < looked.count(tmp_path / "shard.safetensors") < 10
-
-
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
         ({"a": "gone.safetensors"}, "'gone.safetensors', which is missing; get it"),
-        ({"b": "shard.safetensors"}, "places tensor 'b' in 'shard.safetensors'"),
+        ({"b": "shard.safetensors"}, "names the tensor 'b', which no file has"),
         ({"a": "model.safetensors.index.json"}, "no safetensors file"),
         ({"a": "../x.safetensors"}, "outside the model folder; get it again"),
-        ({"a": "loop.safetensors"}, "'loop.safetensors', which is missing"),
-        ({"a": "shard.safetensors\0"}, "no name of a file"),
-        ({"a": "x" * 200}, "which is missing"),
-        ({"a": "x" * 5000}, "is no name of a file"),
-        ({"a": "."}, "which is missing"),
         ("text", "no weight_map"),
     ],
 )
 def test_an_index_that_leads_astray_is_refused(weights: Any, message: str, tmp_path: Path) -> None:
     save_file({"a": torch.ones(2)}, tmp_path / "shard.safetensors")
-    os.symlink("loop.safetensors", tmp_path / "loop.safetensors")
     index(tmp_path, weights)
     with pytest.raises(CheckpointError, match=message):
         dict(Checkpoint(tmp_path).specs)
-
-
-def test_an_index_or_modules_without_end_or_outside_are_refused(tmp_path: Path) -> None:
-    deep = b'{"weight_map": ' + b'{"a":' * 10**5
-    (tmp_path / "model.safetensors.index.json").write_bytes(deep)
-    (tmp_path / "modules.json").write_bytes(deep)
-    with pytest.raises(CheckpointError, match=r"modules\.json: cannot be read as JSON"):
-        dict(Checkpoint(tmp_path).specs)
-    (tmp_path / "modules.json").unlink()
-    with pytest.raises(CheckpointError, match=r"index\.json: cannot be read as JSON"):
-        dict(Checkpoint(tmp_path).specs)
-    module = {"idx": 0, "name": "0", "path": "../x", "type": "T"}
-    (tmp_path / "modules.json").write_text(json.dumps([module]))
-    with pytest.raises(CheckpointError, match="outside the model folder"):
-        _ = Checkpoint(tmp_path).modules
-
-
-def test_modules_without_numbers_stay_in_their_order(tmp_path: Path) -> None:
-    listed = [
-        {"idx": "b", "name": "0", "path": "", "type": "T"},
-        {"idx": None, "name": "1", "path": "1_P", "type": "P"},
-    ]
-    (tmp_path / "modules.json").write_text(json.dumps(listed))
-    assert [module.kind for module in Checkpoint(tmp_path).modules] == ["T", "P"]
 
 
 def with_dense(bert: Path, folder: Path) -> Path:
@@ -298,29 +236,9 @@ def specs_of(tensors: dict[str, torch.Tensor]) -> list[TensorSpec]:
     ]
 
 
-def test_what_is_written_in_any_order_is_read_by_safetensors(tmp_path: Path) -> None:
-    tensors = {
-        "a": torch.randn(6, 4),
-        "b": torch.randn(5).bfloat16(),
-        "c": torch.tensor(3),
-        "d": torch.randn(0, 4),
-    }
-    writer = TensorWriter(tmp_path, specs_of(tensors), {"emberge": "x"})
-    writer.begin()
-    writer.write("c", 0, tensors["c"])
-    writer.write("b", 0, tensors["b"])
-    writer.write("a", 12, tensors["a"][3:])
-    writer.write("a", 0, tensors["a"][:3])
-    writer.finish()
-    found = load_file(tmp_path / "model.safetensors")
-    assert all(torch.equal(found[n], t) for n, t in tensors.items())
-    with safe_open(tmp_path / "model.safetensors", "pt") as file:
-        assert file.metadata() == {"format": "pt", "emberge": "x"}
-
-
 def test_shards_keep_to_their_size_and_have_an_index(tmp_path: Path) -> None:
     tensors = {f"t{i}": torch.full((100,), float(i)) for i in range(5)}
-    writer = TensorWriter(tmp_path, specs_of(tensors), {}, max_shard_size=900)
+    writer = TensorWriter(tmp_path, specs_of(tensors), {"emberge": "x"}, max_shard_size=900)
     writer.begin()
     for name, tensor in tensors.items():
         writer.write(name, 0, tensor)
@@ -329,14 +247,4 @@ def test_shards_keep_to_their_size_and_have_an_index(tmp_path: Path) -> None:
     assert len({s.file for s in specs.values()}) == 3
     for name, spec in specs.items():
         assert torch.equal(load_file(spec.file)[name], tensors[name])
-
-
-def test_a_header_round_trips(tmp_path: Path) -> None:
-    specs = [TensorSpec("a", (2, 3), "bfloat16"), TensorSpec("b", (), "int64")]
-    opening, places = encode_header(specs, {"format": "pt"})
-    (tmp_path / "f.safetensors").write_bytes(opening + b"\0" * 20)
-    found, metadata = read_header(tmp_path / "f.safetensors")
-    assert metadata == {"format": "pt"}
-    assert {n: (s.shape, s.dtype, s.offset) for n, s in found.items()} == {
-        s.name: (s.shape, s.dtype, places[s.name]) for s in specs
-    }
+        assert read_header(spec.file)[1] == {"format": "pt", "emberge": "x"}

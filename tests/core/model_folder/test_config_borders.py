@@ -14,16 +14,13 @@ from emberge.model_folder import (
     Checkpoint,
     ModelPair,
     count_parameters,
-    declared_attention,
     expert_count,
-    is_causal,
     read_modules,
     read_settings,
     rope_options,
     size_faults,
-    with_attention,
 )
-from emberge.model_folder.config_fields import declared_defaults
+from emberge.model_folder.model_config import declared_defaults
 from emberge.model_folder.st_layout import pooling_modes
 
 from tests.support.model_headers import write_hole
@@ -43,7 +40,6 @@ SHAPES = {
         ({"vocab_size": 9}, "vocab_size is 9, and 'embeddings.word_embeddings.weight' has 10 rows"),
         ({"vocab_size": 9, "pad_vocab_size_multiple": 5}, None),
         ({"vocab_size": 10, "pad_vocab_size_multiple": 4}, None),
-        ({"vocab_size": 9, "pad_vocab_size_multiple": 0}, "vocab_size is 9"),
         ({"hidden_size": 5}, "hidden_size is 5, and the rows of"),
         ({"hidden_size": 5, "embedding_size": 4}, None),
         ({"num_hidden_layers": 1}, None),
@@ -84,18 +80,13 @@ def test_the_default_is_one_of_the_prompts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"path": "a" * 255}, None),
-        ({"path": "a" * 256}, "is no name of a file"),
-        ({"path": "é" * 128}, "is no name of a file"),
         ({"path": "a/../b"}, "outside the model folder"),
         ({"path": "a\\b"}, "outside the model folder"),
-        ({"name": "a.b"}, "lacks a name of its own"),
-        ({"name": ""}, "lacks a name of its own"),
-        ({"name": "0"}, "lacks a name of its own"),
-        ({"type": 3}, "lacks a name of its own, a path or a type"),
+        ({"type": 3}, "lacks a name, a path or a type"),
+        ({"path": "1_P"}, None),
     ],
 )
-def test_modules_have_own_names_and_places(
+def test_modules_have_names_and_places(
     changes: dict[str, Any], said: str | None, tmp_path: Path
 ) -> None:
     first = {"name": "0", "path": "", "type": "T"}
@@ -127,50 +118,6 @@ def test_bases_of_rope_are_compared_in_one_form_for_all_releases(tmp_path: Path)
     assert list(ModelPair(one, two).incomparable_trunks(positions=False)) == []
     (width,) = ModelPair(two, three).incomparable_trunks()
     assert width == "the text config's hidden_size is 4 in one and 5 in the other"
-
-
-GEMMA = {"model_type": "gemma3_text", "sliding_window": 8}
-SWITCH = "use_bidirectional_attention"
-
-
-@pytest.mark.parametrize(
-    ("config", "causal", "declared"),
-    [
-        ({"model_type": "bert"}, False, "as is"),
-        ({"model_type": "bert", "is_decoder": True}, True, "as is"),
-        ({"model_type": "qwen3"}, True, "as is"),
-        ({"model_type": "qwen3", "is_causal": False}, False, "bidirectional"),
-        ({"model_type": "bert", "is_causal": True}, True, "causal"),
-        ({"model_type": "qwen3", SWITCH: True}, True, "as is"),
-        ({"model_type": "qwen3", SWITCH: "all"}, False, "bidirectional"),
-        ({**GEMMA, SWITCH: True}, False, "bidirectional"),
-        ({"model_type": "gemma3", "text_config": GEMMA}, True, "as is"),
-        ({"model_type": "routed", "inner": {"model_type": "qwen3"}}, True, "as is"),
-        ({"model_type": "t5", "is_encoder_decoder": True}, False, "as is"),
-    ],
-)
-def test_configs_state_attention(config: dict[str, Any], causal: bool, declared: str) -> None:
-    assert (is_causal(config), declared_attention(config)) == (causal, declared)
-
-
-def test_each_class_has_its_own_switch_of_attention() -> None:
-    qwen = {"model_type": "qwen3", "text_config": {"model_type": "qwen3"}}
-    for attention in ("causal", "bidirectional"):
-        changed = with_attention(qwen, attention)
-        assert changed["text_config"]["is_causal"] is (attention == "causal")
-        assert declared_attention(changed) == attention
-    assert with_attention(qwen, "as is") == qwen
-    assert with_attention(GEMMA, "bidirectional") == {**GEMMA, SWITCH: True}
-    assert with_attention(GEMMA, "causal") == {**GEMMA, "is_causal": True, SWITCH: False}
-    off = {**GEMMA, "is_causal": False}
-    assert with_attention(off, "bidirectional") == off, "it is bidirectional already"
-    for config, said in (
-        ({**GEMMA, "sliding_window": 7}, "window of 7 is odd"),
-        ({**off, SWITCH: True}, "take is_causal out"),
-        ({"model_type": "t5", "is_encoder_decoder": True}, "is an encoder-decoder"),
-    ):
-        with pytest.raises(CheckpointError, match=said):
-            with_attention(config, "bidirectional")
 
 
 def test_pooling_has_one_word_for_the_words_and_flags_of_all_releases() -> None:
@@ -206,7 +153,6 @@ EXPERTS = {
         "decoder_sparse_step": 2,
         "head_dim": 8,
     },
-    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 1},
     "granitemoe": {"num_local_experts": 4, "num_experts_per_tok": 2},
 }
 
@@ -226,11 +172,8 @@ def test_parameters_are_counted_without_the_head(kind: str, tmp_path: Path) -> N
     ("config", "experts"),
     [
         ({"num_experts": 8}, 8),
-        ({"num_local_experts": 4, "num_experts": None}, 4),
         ({"n_routed_experts": 16}, 16),
-        ({"moe_num_experts": 6}, 6),
         ({"text_config": {"num_experts": 3}}, 3),
-        ({"num_experts": 0}, 0),
         ({"hidden_size": 8}, 0),
     ],
 )
@@ -238,7 +181,7 @@ def test_the_number_of_experts_has_several_names(config: dict[str, Any], experts
     assert expert_count(config) == experts
 
 
-@pytest.mark.parametrize("kind", ["bert", "xlm-roberta", "modernbert", "qwen3", "t5"])
+@pytest.mark.parametrize("kind", ["xlm-roberta", "modernbert", "t5"])
 def test_defaults_are_those_of_the_class(kind: str) -> None:
     stock, found = transformers.CONFIG_MAPPING[kind](), declared_defaults(kind)
     sizes = found.keys() & {
@@ -252,6 +195,6 @@ def test_defaults_are_those_of_the_class(kind: str) -> None:
     assert {name: getattr(stock, name) for name in sizes} == {name: found[name] for name in sizes}
 
 
-@pytest.mark.parametrize("kind", ["no_such_type", "../bert", "", None, 3])
+@pytest.mark.parametrize("kind", ["no_such_type", "../bert", None])
 def test_a_class_that_is_not_known_has_no_defaults(kind: Any) -> None:
     assert declared_defaults(kind) == {}

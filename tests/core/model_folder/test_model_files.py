@@ -15,8 +15,8 @@ from emberge.model_folder import (
     read_front_matter,
     stated_licence,
 )
-from emberge.model_folder.copies import copied_files
 from emberge.model_folder.folder_files import FILES, TOKENIZER_FILES, read_text
+from emberge.model_folder.model_files import copied_files
 
 # Name: (comes into a result, decides embeddings).
 KNOWN = {

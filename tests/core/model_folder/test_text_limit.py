@@ -22,13 +22,8 @@ GPT = {"n_positions": 34, "n_embd": 8, "n_layer": 1, "n_head": 2, "vocab_size": 
 CLASSES: list[tuple[str, dict[str, Any], int | None]] = [
     ("XLMRobertaModel", {}, 32),
     ("RobertaModel", {"pad_token_id": 5}, 28),
-    ("CamembertModel", {}, 32),
-    ("Data2VecTextModel", {}, 32),
     ("MPNetModel", {"pad_token_id": 0}, 32),
     ("BertModel", {"pad_token_id": 3}, 34),
-    ("DistilBertModel", {}, 34),
-    ("AlbertModel", {}, 34),
-    ("NystromformerModel", {"segment_means_seq_len": 17, "num_landmarks": 17}, 34),
     ("OPTModel", {}, 34),
     ("GPT2Model", GPT, 34),
     ("DebertaV2Model", {"position_biased_input": False, "relative_attention": True}, None),

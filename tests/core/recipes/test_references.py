@@ -161,35 +161,6 @@ def test_a_fingerprint_is_of_the_model_wherever_it_lies(model: Path, tmp_path: P
         model_fingerprint(tmp_path)
 
 
-def test_a_big_file_is_read_once(model: Path, tmp_path: Path, monkeypatch: Patch) -> None:
-    import time
-
-    time.sleep(0.15)  # files that changed this moment are not trusted
-    cache = HashCache(tmp_path / "hashes.json")
-    first = model_fingerprint(model, cache)
-    cache.save()
-    assert str(tmp_path) not in (tmp_path / "hashes.json").read_text()
-    again = HashCache(tmp_path / "hashes.json")
-    opened = []
-    real = Path.open
-    monkeypatch.setattr(
-        Path, "open", lambda self, *a, **k: opened.append(self.name) or real(self, *a, **k)
-    )
-    assert model_fingerprint(model, again) == first
-    assert not {"model.safetensors", "tokenizer.json"} & set(opened)
-    monkeypatch.undo()
-    (model / "model.safetensors").write_bytes(b"WEIGHTS")  # of the same size
-    assert model_fingerprint(model, again) != first
-
-
-def test_a_damaged_hash_cache_is_made_anew(model: Path, tmp_path: Path) -> None:
-    (tmp_path / "hashes.json").write_text("{")
-    cache = HashCache(tmp_path / "hashes.json")
-    model_fingerprint(model, cache)
-    cache.save()
-    assert json.loads((tmp_path / "hashes.json").read_text()) is not None
-
-
 def test_parts_and_their_documents_decide(tmp_path: Path) -> None:
     for name in ("one", "held", "more"):
         (tmp_path / f"{name}.jsonl").write_text('{"anchor": "a", "positive": "b"}\n')

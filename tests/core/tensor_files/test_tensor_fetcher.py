@@ -3,43 +3,32 @@
 from __future__ import annotations
 
 import os
-import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 from emberge import CheckpointError
-from emberge.tensor_files import RemoteFile, ServerFile, TensorSpec, read_header, tensor_fetcher
-from emberge.tensor_files.remote_file import server_cache
-from emberge.tensor_files.tensor_fetcher import TensorFetcher, _plan_blocks
+from emberge.tensor_files import (
+    RemoteFile,
+    ServerFile,
+    TensorSpec,
+    read_header,
+    server_cache,
+    tensor_fetcher,
+)
+from emberge.tensor_files.tensor_fetcher import TensorFetcher
 from safetensors.numpy import save_file
 
 from tests.support.range_server import Faults, serving_ranges
 
-BLOCK = tensor_fetcher._BLOCK
+BLOCK = 256
 
 
 @pytest.fixture(autouse=True)
 def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(tensor_fetcher, "_BLOCK", 256)
-
-
-def test_blocks_have_every_byte_once_and_none_beside() -> None:
-    draw = random.Random(3)
-    for _ in range(200):
-        ranges, end = {}, 0
-        for place in range(draw.randrange(1, 12)):
-            start = end + draw.choice([0, 0, 0, 40])
-            end = start + draw.choice([0, 1, 30, 200, 900])
-            ranges[start] = (end, draw.randrange(20) if place else 0)
-        wanted = {byte for start, (stop, _) in ranges.items() for byte in range(start, stop)}
-        blocks = list(_plan_blocks(ranges))
-        found = [byte for *_, start, stop in blocks for byte in range(start, stop)]
-        assert sorted(found) == sorted(wanted)
-        assert all(0 < stop - start <= 256 for *_, start, stop in blocks)
-        assert min(place for place, *_ in blocks) >= 0 if blocks else True
+    monkeypatch.setattr(tensor_fetcher, "_BLOCK_BYTES", BLOCK)
 
 
 def served(folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
@@ -77,7 +66,7 @@ def test_many_threads_read_what_is_there_and_each_byte_comes_once(
                 content = np.frombuffer(os.pread(handle, end - begin, begin), np.float32)
                 return bool((content == tensors[name]).all())
 
-            names = [name for name in tensors if name != "t5"] * 4
+            names = [name for name in tensors if name != "t9"] * 4
             with ThreadPoolExecutor(8) as threads:
                 assert all(threads.map(read, names))
             (account,) = fetcher.verify()
@@ -85,16 +74,15 @@ def test_many_threads_read_what_is_there_and_each_byte_comes_once(
         finally:
             fetcher.close()
         assert copy._file.closed
-        assert fetcher._copies == {}
         with pytest.raises(RuntimeError):
             fetcher._pool.submit(int)
         sent = server.sent["owner/m/model.safetensors"] - header
-    once = sum(spec.nbytes for name, spec in specs.items() if name != "t5")
-    if drops:  # what a dropped connection had under way is sent again
-        assert sent >= once
-    else:
-        assert sent == once
-        assert account.fetched == sent + min(spec.offset for spec in specs.values())
+    read = [spec for name, spec in specs.items() if name != "t9"]
+    blocks = {byte // BLOCK for s in read for byte in range(s.offset, s.offset + s.nbytes)}
+    first = min(spec.offset for spec in read)  # the note has the header before it
+    assert account.fetched == (len(blocks) + first // BLOCK) * BLOCK < account.size
+    # What a dropped connection had under way is sent again.
+    assert sent >= len(blocks) * BLOCK if drops else sent == len(blocks) * BLOCK
     assert account.checked == ""
     assert sorted(p.name for p in server_cache().iterdir()) == ["model.safetensors.remote"]
 
@@ -119,8 +107,3 @@ def test_a_note_is_read_as_it_was_written(sha256: str | None) -> None:
     assert file.content == (sha256 or "https://x/m 10 v")
     assert not RemoteFile.is_note(note.with_suffix(""))
     assert RemoteFile.find(note.with_name("other.safetensors")) is None
-
-
-def test_blocks_are_as_large_and_as_many_as_the_page_on_servers_has_it() -> None:
-    assert BLOCK == 4 << 20
-    assert tensor_fetcher._AT_ONCE == 8

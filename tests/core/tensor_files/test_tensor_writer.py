@@ -70,7 +70,7 @@ def write(writer: TensorWriter, some: list[tuple[str, int, Tensor]]) -> None:
         writer.write(name, start, piece)
 
 
-@pytest.mark.parametrize("size", [1, 333, PAGE // 4, 5000, 1 << 20])
+@pytest.mark.parametrize("size", [1, 333, PAGE // 4, 1 << 20])
 def test_pieces_of_any_size_in_any_order_make_the_same_file(
     size: int, tensors: dict[str, Tensor], tmp_path: Path
 ) -> None:
@@ -167,7 +167,7 @@ def test_a_journal_is_written_after_the_bytes_that_it_speaks_of(
     assert seen == dict.fromkeys(tensors, True)
 
 
-@pytest.mark.parametrize("at", [1, 3, 5])
+@pytest.mark.parametrize("at", [1, 5])
 def test_a_disk_that_fills_up_in_the_middle_is_said_and_nothing_is_journalled_after(
     at: int, tensors: dict[str, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import itertools
 import mmap
 import os
 import random
@@ -71,53 +70,31 @@ def content(file: DirectFile) -> bytes:
 
 PIECES = [
     (0, PAGE),
-    (0, 1),
-    (1, PAGE),
     (PAGE - 1, 2),
     (PAGE - 1, PAGE + 2),
     (PAGE, 3 * PAGE),
     (7, 10),
     (PAGE + 8, PAGE - 8),
-    (PAGE + 8, 2 * PAGE - 9),
     (3, SIZE - 3),
-    (2 * PAGE, SIZE - 2 * PAGE),
     (SIZE, 0),
 ]
-
-
-@pytest.mark.parametrize(("place", "size"), PIECES)
-def test_the_bytes_are_where_they_belong_and_nowhere_else(
-    place: int, size: int, file: DirectFile
-) -> None:
-    data = aligned(size, place)
-    file.write_direct(data, place)
-    assert content(file) == bytes(place) + bytes(data) + bytes(SIZE - place - size)
 
 
 @pytest.mark.parametrize(("place", "size"), PIECES)
 def test_whole_pages_go_direct_and_the_fragments_at_both_ends_do_not(
     place: int, size: int, file: DirectFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    needs_direct(file)
     watched = Watched(monkeypatch, lambda _: None)
-    file.write_direct(aligned(size, place), place)
+    data = aligned(size, place)
+    file.write_direct(data, place)
+    assert content(file) == bytes(place) + bytes(data) + bytes(SIZE - place - size)
+    needs_direct(file)
     pages = {p for p in range(SIZE // PAGE) if place <= p * PAGE and (p + 1) * PAGE <= place + size}
     direct = {start // PAGE + i for start, length in watched.direct for i in range(length // PAGE)}
     assert direct == pages
     assert all(start % PAGE == length % PAGE == 0 for start, length in watched.direct)
     assert sum(length for _, length in watched.cached) == size - PAGE * len(pages)
     assert all(length < PAGE for _, length in watched.cached)
-
-
-def test_pieces_that_share_a_page_may_come_in_any_order(file: DirectFile) -> None:
-    cuts = [0, 100, PAGE + 3, 2 * PAGE + 5, 2 * PAGE + 6, 5 * PAGE + 1, SIZE]
-    whole = random.Random(0).randbytes(SIZE)
-    pieces = list(itertools.pairwise(cuts))
-    for start, end in random.Random(1).sample(pieces, len(pieces)):
-        view = aligned(end - start, start)
-        view[:] = whole[start:end]
-        file.write_direct(view, start)
-    assert content(file) == whole
 
 
 def test_a_range_that_was_set_aside_is_full_of_zeros_and_no_longer_than_the_file(
@@ -234,20 +211,6 @@ def test_a_piece_larger_than_all_buffers_is_cut(disk: Disk) -> None:
     assert all(place % PAGE == 0 for place in disk.log[1:]), "cut between pages"  # type: ignore[operator]
 
 
-def test_a_buffer_has_the_bytes_where_the_file_has_them_in_a_page(disk: Disk) -> None:
-    places = []
-
-    def write(filled: FilledBuffer) -> None:
-        start = filled.place % PAGE
-        places.append(bytes(filled.buffer[start : start + filled.size]) == bytes(filled.data))
-        disk.queue.release(filled)
-
-    for place in (0, 1, PAGE - 1, PAGE, 3 * PAGE + 17):
-        disk.queue.put(memoryview(b"some bytes"), place, write)
-    disk.queue.drain()
-    assert places == [True] * 5
-
-
 def test_the_caller_may_use_its_memory_again(disk: Disk) -> None:
     disk.gate.clear()
     data = bytearray(b"first")
@@ -305,24 +268,3 @@ def test_after_an_error_nothing_is_written_and_everybody_is_told(disk: Disk) -> 
         with pytest.raises(OSError, match="No space"):
             disk.queue.put(memoryview(b"x"), 3, disk.write)
     assert disk.log == [0]
-
-
-def test_an_error_of_other_work_is_one_too(disk: Disk) -> None:
-    def fail() -> None:
-        raise ValueError("no")
-
-    disk.queue.call_after_writes(fail)
-    disk.queue.call_after_writes(lambda: disk.log.append("done"))
-    with pytest.raises(ValueError, match="no"):
-        disk.queue.drain()
-    assert disk.log == []
-
-
-def test_closing_does_what_is_queued(disk: Disk) -> None:
-    disk.gate.clear()
-    disk.queue.put(memoryview(b"x"), 0, disk.write)
-    disk.queue.call_after_writes(lambda: disk.log.append("done"))
-    disk.gate.set()
-    disk.queue.close()
-    assert disk.log == [0, "done"]
-    disk.queue.close()

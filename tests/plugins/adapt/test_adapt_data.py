@@ -51,12 +51,14 @@ def test_data_that_is_none_is_named_with_the_remedy(tmp_path: Path) -> None:
     write_pairs(tmp_path / "pairs.csv")
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "a.txt").write_text("a", "utf-8")
-    write_beir(tmp_path / "library")
+    (tmp_path / "library").mkdir()
+    for name in ("corpus.jsonl", "queries.jsonl"):
+        (tmp_path / "library" / name).write_text("")
     for data, words in (
         (str(tmp_path / "pair.csv"), r"pair\.csv: .*did you mean 'pairs\.csv'"),
         ("me/faq", "hub:me/faq"),
         (str(tmp_path / "one" / "a.txt"), "name the folder of all documents"),
-        (str(tmp_path / "library"), r"add qrels/train\.tsv"),
+        (str(tmp_path / "library"), r"is a BEIR set; .*beir_pairs"),
     ):
         with pytest.raises(DataError, match=words):
             recognise_data(data)
@@ -154,39 +156,6 @@ def test_rows_that_no_training_can_use_are_named(
         (tmp_path / "empty" / f"{number}.md").write_text("\n", "utf-8")
     with pytest.raises(DataError):
         read_facts(recognise_data(str(tmp_path / "empty")), bert, plugins)
-
-
-def write_beir(folder: Path, *parts: str, count: int = 60) -> Path:
-    (folder / "qrels").mkdir(parents=True)
-    for stem, name in (("corpus", "d"), ("queries", "q")):
-        rows = [{"_id": f"{name}{i}", "text": f"file {name} {i}"} for i in range(count)]
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        (folder / f"{stem}.jsonl").write_text(text, "utf-8")
-    for part in parts:
-        lines = [f"q{i}\td{i}\t1" for i in range(count)]
-        (folder / "qrels" / f"{part}.tsv").write_text("\n".join(lines) + "\n", "utf-8")
-    return folder
-
-
-def test_a_beir_set_gives_pairs_of_its_judgements(
-    tmp_path: Path, bert: Path, plugins: Plugins
-) -> None:
-    data = recognise_data(str(write_beir(tmp_path / "library", "train", "test")))
-    facts = read_facts(data, bert, plugins)
-    assert (data.kind, data.judgements, data.has_own_test) == ("beir", "train", True)
-    assert (facts.rows, facts.sets) == (60, ("library",))
-    only_test = recognise_data(str(write_beir(tmp_path / "other", "test")))
-    assert (only_test.judgements, only_test.has_own_test) == ("test", False)
-
-
-def test_documents_that_were_judged_irrelevant_answer_no_query(
-    tmp_path: Path, bert: Path, plugins: Plugins
-) -> None:
-    folder = write_beir(tmp_path / "library", "train")
-    qrels = folder / "qrels" / "train.tsv"
-    qrels.write_text(qrels.read_text("utf-8").replace("q7\td7\t1", "q7\td7\t0"), "utf-8")
-    facts = read_facts(recognise_data(str(folder)), bert, plugins)
-    assert (facts.rows, facts.documents) == (59, 59)
 
 
 def test_documents_are_counted_by_their_passages(

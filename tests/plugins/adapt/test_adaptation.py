@@ -16,7 +16,6 @@ from emberge.cli.main import main
 from emberge_adapt import adapt
 from emberge_evaluate import probe_sets
 
-from tests.support import tiny
 from tests.support.tiny import WORDS
 
 
@@ -67,12 +66,6 @@ def run(bert: Path, few_probes: None, tmp_path_factory: pytest.TempPathFactory) 
     return adapted(bert, tmp_path_factory.mktemp("adapt"), 300, "--effort", "quick")
 
 
-@pytest.fixture(scope="module")
-def large(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run as it is by default, and with a student."""
-    return adapted(bert, tmp_path_factory.mktemp("adapt"), 300, "--small")
-
-
 def test_it_ends_with_a_model_that_loads_and_a_screen(run: Run) -> None:
     from sentence_transformers import SentenceTransformer
 
@@ -102,32 +95,6 @@ def test_the_exit_code_is_that_of_the_gate(run: Run) -> None:
     assert any(word in run.text for word in ("no gain", "forgotten")) >= (not met)
 
 
-@pytest.mark.slow
-def test_the_student_has_fewer_layers_and_embeds_texts_nearly_like_the_model(large: Run) -> None:
-    from sentence_transformers import SentenceTransformer
-
-    model, small = (
-        SentenceTransformer(str(large.out / name), device="cpu") for name in ("model", "small")
-    )
-    assert len(model[0].auto_model.encoder.layer) == 3  # type: ignore[union-attr]
-    assert len(small[0].auto_model.encoder.layer) == 1  # type: ignore[union-attr]
-    seen = ["open a file", "sort the list"]
-    assert (model.similarity_pairwise(model.encode(seen), small.encode(seen)) > 0.8).all()
-    metrics = (large.out / "small" / "metrics.jsonl").read_text("utf-8").splitlines()
-    losses = [record["value"] for record in map(json.loads, metrics) if record["name"] == "loss"]
-    assert losses[-1] < losses[0]
-    page = (large.out / "report" / "report.html").read_text("utf-8")
-    assert "small" in page
-    lines = large.text.splitlines()
-    assert f"small       {large.out / 'small'} (1 of 3 layers)" in lines
-    assert any("then a smaller model of the result: 1 of 3 layers" in line for line in lines)
-    scores = json.loads((large.out / "scores" / "scores.json").read_text("utf-8"))
-    (kept,) = (one for one in scores["requirements"] if one["demand"] == "keeps")
-    assert (kept["model"], kept["other"]) == ("small", "model")
-    assert kept["text"] in large.text
-    assert ("too small" in large.text) == (not kept["met"])
-
-
 def finished_folders(out: Path) -> set[str]:
     return {path.name for path in out.iterdir() if path.is_dir() and not path.is_symlink()}
 
@@ -151,27 +118,24 @@ def test_the_printed_recipe_is_the_same_run_and_the_same_command_goes_on(
     assert "gain" in text
 
 
-@pytest.mark.slow
 def test_from_python_the_same_call_gives_model_scores_report_and_recipe(
-    large: Run, bert: Path
+    run: Run, bert: Path
 ) -> None:
-    folder = large.out.parent
+    folder = run.out.parent
     result = adapt(
         folder / "pairs.csv",
-        out=large.out,
+        out=run.out,
         model=str(bert),
+        effort="quick",
         columns={"query": "frage", "document": "antwort"},
-        small=True,
         quiet=True,
     )
-    assert Path(result) == Path(result.model) == large.out / "model"
-    assert {"model", "trained", "small"} < set(result.scores["model"])
-    assert result.small == str(large.out / "small")
+    assert Path(result) == Path(result.model) == run.out / "model"
+    assert {"model", "trained"} < set(result.scores["model"])
     assert result.report.name == "report.html"
-    assert result.recipe.read_text("utf-8") == large.repeat("--print")[1]
+    assert result.recipe.read_text("utf-8") == run.repeat("--print")[1]
     assert result.load(device="cpu").encode(["open a file"]).shape[0] == 1
-    assert str(result) in large.text
-    assert "gain" in result._repr_html_()
+    assert str(result) in run.text
 
 
 def refuse(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -189,79 +153,6 @@ def test_a_model_that_is_no_encoder_is_refused_before_any_work(
     words = [str(pairs), "--model", str(tmp_path / "classifier"), "--out", str(tmp_path / "out")]
     assert "classifier" in refuse(words, capsys)
     assert not (tmp_path / "out").exists()
-
-
-def write_albert(folder: Path) -> Path:
-    """Write a model whose layers share one set of weights."""
-    import transformers
-
-    size = tiny.write_tokenizer(folder)
-    tiny.write_modules(folder, 32)
-    config = transformers.AlbertConfig(
-        vocab_size=size,
-        embedding_size=16,
-        hidden_size=32,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        intermediate_size=64,
-        max_position_embeddings=64,
-    )
-    transformers.AlbertModel(config).save_pretrained(folder)
-    return folder
-
-
-def test_layers_that_cannot_be_cut_are_refused_before_any_work(
-    tmp_path: Path, bert: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pairs = write_pairs(tmp_path / "pairs.csv", 60)
-    words = [str(pairs), "--columns", "query=frage,document=antwort", "--out"]
-    words += [str(tmp_path / "out"), "--model"]
-    albert = write_albert(tmp_path / "albert")
-    error = refuse([*words, str(albert), "--small"], capsys)
-    assert "layers share weights" in error
-    assert "--small static" in error
-    assert main(["adapt", *words, str(albert), "--small", "static", "--print"]) == 0
-    capsys.readouterr()
-    assert "it has 3" in refuse([*words, str(bert), "--small", "7"], capsys)
-    assert "name fewer" in refuse([*words, str(bert), "--small", "3"], capsys)
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_value_that_is_no_student_is_refused_though_data_is_missing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    error = refuse(["--small", str(tmp_path / "pairs.csv")], capsys)
-    assert "pairs.csv" in error
-    assert "DATA is written before it" in error
-
-
-@pytest.mark.slow
-def test_a_static_student_reads_pairs_and_documents(tmp_path: Path, bert: Path) -> None:
-    from sentence_transformers import SentenceTransformer
-
-    pairs = write_pairs(tmp_path / "pairs.csv", 150)
-    rows = [json.dumps({"text": f"{word} of the {word}"}) for word in WORDS]
-    (tmp_path / "docs.jsonl").write_text("\n".join(rows), "utf-8")
-    result = adapt(
-        pairs,
-        out=tmp_path / "out",
-        model=str(bert),
-        effort="quick",
-        columns={"query": "frage", "document": "antwort"},
-        documents=tmp_path / "docs.jsonl",
-        small="static",
-        quiet=True,
-    )
-    assert result.small is not None
-    model = SentenceTransformer(result.small, device="cpu")
-    assert type(model[0]).__name__ == "StaticEmbedding"
-    assert "(one vector for each token)" in str(result)
-    card = (Path(result.small) / "README.md").read_text("utf-8")
-    assert "| Dimension | 32 |" in card
-    assert "| Longest text | any |" in card
-    read = json.loads((tmp_path / "out" / "tokens" / "artifact.json").read_text("utf-8"))
-    rows_read = read["details"]["static"]["counted_texts"]
-    assert rows_read > len(WORDS) + 2 * 50
 
 
 def test_what_is_missing_or_of_no_use_is_named_before_any_work(
@@ -303,14 +194,3 @@ def test_further_documents_are_searched_and_rows_of_them_mined(
     recipe = capsys.readouterr().out
     assert f"documents: {tmp_path / name}" in recipe
     assert (f"corpus: {tmp_path / name}" in recipe) == mined
-
-
-def test_further_documents_of_a_beir_set_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Its test searches its corpus alone, so that they would be ignored."""
-    (tmp_path / "library" / "qrels").mkdir(parents=True)
-    for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv", "../more.jsonl"):
-        (tmp_path / "library" / name).write_text("", "utf-8")
-    words = [str(tmp_path / "library"), "--documents", str(tmp_path / "more.jsonl")]
-    assert "library instead" in refuse(words, capsys)

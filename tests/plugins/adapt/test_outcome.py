@@ -8,7 +8,7 @@ from pathlib import Path
 from emberge.evaluating import Comparison, Scores, Task, Verdict
 from emberge_adapt import AdaptOutcome
 
-from tests.support.adapt_plans import PLAN, STUDENT
+from tests.support.adapt_plans import PLAN
 
 BASE, MODEL, FIRST, REST = "me/base", "model", "bag.draw=1", "bag.draw=2"
 OUT = Path("out")
@@ -78,26 +78,3 @@ def test_no_gain_beyond_chance_is_told_with_what_would_help() -> None:
 def test_forgetting_beyond_the_limit_is_told_with_the_remedy() -> None:
     unmet = Verdict("model forgets less than 3 points", False, demand="forgetting")
     assert "keep" in screen_of(outcome_of(replace(SCORES, requirements=(unmet,))))["forgotten"]
-
-
-KEPT = Verdict("small keeps 90%", True, model="small", other=MODEL, demand="keeps")
-
-
-def with_student(kept: Verdict) -> AdaptOutcome:
-    """An outcome with a student of three of six layers."""
-    scores = replace(
-        SCORES,
-        fingerprints={**SCORES.fingerprints, "small": "llams"},
-        requirements=(*SCORES.requirements, kept),
-    )
-    return replace(outcome_of(scores), plan=replace(PLAN, small=STUDENT))
-
-
-def test_the_student_has_its_folder_and_the_claim_on_it_below_the_models() -> None:
-    outcome = with_student(KEPT)
-    assert screen_of(outcome)["small"] == "out/small (3 of 6 layers) small keeps 90%"
-    assert "too small" not in screen_of(outcome)
-    assert outcome.members == (FIRST, REST), "the student is no part of the merge"
-    outcome = with_student(replace(KEPT, met=False))
-    assert outcome.unmet == (KEPT.text,)
-    assert "--documents" in screen_of(outcome)["too small"]

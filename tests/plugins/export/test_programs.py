@@ -10,12 +10,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from emberge import CheckpointError
 from emberge_export import programs
-from emberge_export.programs import Exporting, RuntimeTrunk, load_runtime, quiet
+from emberge_export.programs import Exporting, RuntimeTrunk, quiet
 
 # ── programs ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -112,25 +111,6 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Library:
     return Library(monkeypatch)
 
 
-def test_a_model_is_loaded_in_float32_from_its_folder_alone(
-    library: Library, tmp_path: Path
-) -> None:
-    Exporting(tmp_path)
-    assert library.asked == [
-        (
-            str(tmp_path),
-            {
-                "device": "cpu",
-                "local_files_only": True,
-                "trust_remote_code": False,
-                "model_kwargs": {"dtype": torch.float32, "local_files_only": True},
-            },
-        ),
-        "eval",
-        ("tokenizer", tmp_path),
-    ]
-
-
 def test_each_format_is_written_by_its_exporter_and_float32_is_traced_once(
     library: Library, tmp_path: Path
 ) -> None:
@@ -207,50 +187,6 @@ def test_what_exporters_print_log_and_warn_of_stays_off_the_terminal(
 
 
 # ── runtimes ────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_program_is_in_the_transformers_place_inside_the_block_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(programs, "RuntimeTrunk", lambda *given: ("program", *given))
-    trunk = SimpleNamespace(config="config")
-    model = [SimpleNamespace(model=trunk), "pooling"]
-    with contextlib.suppress(KeyError), load_runtime(model, Path("a.onnx")):
-        assert model[0].model == ("program", Path("a.onnx"), "config")  # type: ignore[union-attr]
-        raise KeyError
-    assert model[0].model is trunk  # type: ignore[union-attr]
-
-
-def test_onnxruntime_has_torchs_threads_and_the_inputs_that_it_names(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked: list[Any] = []
-
-    class Session:
-        def __init__(self, path: str, options: Any, providers: list[str]) -> None:
-            asked.append((path, vars(options), providers))
-
-        def get_inputs(self) -> list[Any]:
-            return [SimpleNamespace(name=name) for name in ("input_ids", "token_type_ids")]
-
-        def run(self, names: list[str], given: dict[str, Any]) -> list[Any]:
-            asked.append((names, {name: one.tolist() for name, one in given.items()}))
-            return [np.ones((1, 2, 3), np.float16), "another"]
-
-    fake = SimpleNamespace(InferenceSession=Session, SessionOptions=SimpleNamespace)
-    monkeypatch.setitem(sys.modules, "onnxruntime", fake)  # type: ignore[arg-type]
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    trunk = RuntimeTrunk(Path("a.onnx"), "config")
-    assert (trunk.config, trunk.device.type, trunk.dtype) == ("config", "cpu", torch.float32)
-    found = trunk(input_ids=torch.tensor([[5, 6]]), attention_mask=torch.ones(1, 2))
-    assert list(found) == ["last_hidden_state"]
-    assert torch.equal(found["last_hidden_state"], torch.ones(1, 2, 3))
-    assert found["last_hidden_state"].dtype == torch.float32
-    options = {"intra_op_num_threads": 3, "log_severity_level": 3}
-    assert asked == [
-        ("a.onnx", options, ["CPUExecutionProvider"]),
-        (["last_hidden_state"], {"input_ids": [[5, 6]], "token_type_ids": [[0, 0]]}),
-    ]
 
 
 def test_openvino_has_torchs_threads_and_is_kept_from_the_network(

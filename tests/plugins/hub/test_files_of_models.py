@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,26 +34,6 @@ def test_a_folder_with_safetensors_needs_no_pickle() -> None:
     assert hub._escape_patterns(["a.json", "b[1]*?.txt"]) == ["a.json", "b[[]1][*][?].txt"]
 
 
-def test_a_model_in_the_cache_has_a_config_and_all_its_weights(tmp_path: Path) -> None:
-    assert not hub._has_config(tmp_path)
-    for sign in ("modules.json", "config.json", "adapter_config.json"):
-        (tmp_path / sign).write_text("{}")
-        assert hub._has_config(tmp_path)
-        (tmp_path / sign).unlink()
-    assert not hub._has_weights(tmp_path)
-    (tmp_path / "2_Dense").mkdir()
-    for name in ("2_Dense/a.bin", "b.safetensors"):
-        (tmp_path / name).write_bytes(b"")
-        assert hub._has_weights(tmp_path)
-        (tmp_path / name).unlink()
-    index = tmp_path / "2_Dense" / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": {"a": "1.safetensors", "b": "2.safetensors"}}))
-    (tmp_path / "2_Dense" / "1.safetensors").write_bytes(b"")
-    assert not hub._has_weights(tmp_path)
-    (tmp_path / "2_Dense" / "2.safetensors").write_bytes(b"")
-    assert hub._has_weights(tmp_path)
-
-
 @pytest.mark.parametrize(
     "name", ["owner", "owner/name", "o-w.n_1/n.a-m_e", "../a", "/a", "a/b/c", "a//b", "-a/b", "a b"]
 )
@@ -73,50 +51,26 @@ def test_the_form_of_a_name_decides_who_is_asked(
 
 
 def test_folders_of_modules_are_asked_for_their_files() -> None:
-    names = at_address._list_module_files
     trunk, head = {"path": "0_T", "type": "a.b.Transformer"}, {"path": "1_P", "type": "a.Pooling"}
-    assert names([head, {"path": ""}, {}, "x", head]) == [
-        "1_P/config.json",
-        "1_P/model.safetensors",
-    ]
-    assert names([trunk]) == [f"0_T/{name}" for name in at_address._ASKED]
-    assert names([{"path": "2"}]) == ["2/config.json", "2/model.safetensors"]
-    assert names({"path": "2"}) == names(None) == []
+    names = at_address._list_module_files([trunk, head, {"path": ""}])
+    assert names == {
+        *(f"0_T/{name}" for name in at_address._ASKED),
+        *("1_P/config.json", "1_P/model.safetensors"),
+    }
 
 
 def test_an_index_names_the_weights_beside_it() -> None:
-    index = "0_T/model.safetensors.index.json"
     weights = {"a": "1.safetensors", "b": "2.safetensors", "c": "1.safetensors"}
-    assert at_address._list_shards(index, {"weight_map": weights}) == {
-        "0_T/1.safetensors",
-        "0_T/2.safetensors",
-    }
-    wrong: tuple[Any, ...] = ([], {}, {"weight_map": ["1.safetensors"]})
-    for content in wrong:
-        assert at_address._list_shards(index, content) == set()
-    names = ["a", "a/b.json", "..a/b..", "a b", "a:b"]
-    weights = dict(zip("abcde", names, strict=True))
-    assert at_address._list_shards("i", {"weight_map": weights}) == set(names)
-    for name in names:
-        at_address._require_inside("https://h/m", name)
+    names = at_address._list_shards("0_T/model.safetensors.index.json", {"weight_map": weights})
+    assert names == {"0_T/1.safetensors", "0_T/2.safetensors"}
 
 
-@pytest.mark.parametrize(
-    "name", ["", "a//b", "./a", "a/..", "/a", "a?b", "a#b", "a\\b", "a\x1fb", "https://a"]
-)
+@pytest.mark.parametrize("name", ["", "a//b", "a/..", "/a", "a?b", "a#b", "a\\b", "https://a"])
 def test_a_name_that_leads_out_of_the_models_folder_is_refused(name: str) -> None:
     with pytest.raises(CheckpointError, match=r"^https://h/m: names the file .* leads out"):
         at_address._require_inside("https://h/m", name)
-
-
-@pytest.mark.parametrize("shard", ["../x.safetensors", "/etc/x", "", "a/../../x", "https://x/y"])
-def test_an_index_that_names_no_file_below_the_address_is_refused(shard: str) -> None:
-    (name,) = at_address._list_shards("model.safetensors.index.json", {"weight_map": {"a": shard}})
-    if "://" not in shard:
-        with pytest.raises(CheckpointError, match="leads out"):
-            at_address._require_inside("https://h/m", name)
-    else:
-        assert name == "https:/x/y"  # a file below the address
+    for sound in ("a", "a/b.json", "..a/b..", "a b", "a:b"):
+        at_address._require_inside("https://h/m", sound)
 
 
 def test_a_model_has_a_config_and_no_pickle_to_be_read_in_part() -> None:

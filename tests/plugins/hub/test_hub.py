@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 from emberge import CheckpointError
-from emberge.model_folder import in_package
-from emberge_hub import locate_model
+from emberge_hub import in_package, locate_model
 
 from tests.support.hostile_server import Request, answer, hostile
 from tests.support.loopback_hub import COMMITS, Hub, hub_at, serving

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from emberge import ModelRef, RecipeError
-from emberge.cli import arguments
 from emberge_publish import publish_verb
 from emberge_publish.hooks import register_verbs
 from emberge_publish.publish_step import Publish
@@ -21,34 +20,6 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser("emberge publish")
     register_verbs()["publish"].add_options(found)
     return found
-
-
-def test_options_stand_between_the_other_words_and_a_word_too_many_is_refused() -> None:
-    options = arguments.parse(["publish", "soup", "--dry-run", "me/soup"], register_verbs())
-    assert (options.folder, options.name, options.dry_run) == (Path("soup"), "me/soup", True)
-    with pytest.raises(RecipeError, match="publish --help"):
-        arguments.parse(["publish", "soup", "--dry-run", "me/soup", "more"], register_verbs())
-
-
-def test_the_options_are_those_of_the_usage_and_have_their_defaults() -> None:
-    assert " ".join(parser().format_usage().split()) == (
-        "usage: emberge publish [-h] [--dry-run] [--private] [--replace] [--licence ID] "
-        "[--yes] DIR [OWNER/NAME]"
-    )
-    names = ("private", "replace", "licence", "yes", "dry_run")
-    plain = vars(parser().parse_args(["soup", "me/soup"]))
-    assert plain == {
-        **{"folder": Path("soup"), "name": "me/soup"},
-        **dict.fromkeys(names, False),
-        "licence": None,
-    }
-    with pytest.raises(SystemExit):
-        parser().parse_args(["--dry-run", "--yes", "soup"])
-    dry = vars(parser().parse_args(["--dry-run", "soup"]))
-    assert dry == {**plain, "name": None, "dry_run": True}
-    words = ["soup", "me/soup", "--private", "--replace", "--licence", "mit", "--yes"]
-    given = {**dict.fromkeys(names, True), "licence": "mit", "dry_run": False}
-    assert vars(parser().parse_args(words)) == {**plain, **given}
 
 
 def test_only_a_dry_run_needs_no_name() -> None:

@@ -189,7 +189,6 @@ def _add_tensors(
         from emberge.merging.compare_adapters import adapter_warnings
 
         warnings += adapter_warnings(request.inputs)
-    names = {n: checkpoints[n].names_by_template(template, names[n]) for n in names}
     matched = match_tensors(request, template, pattern, names)
     problems = [*plan.problems, *problems]
     if not any(architectures_differ(request, template, checkpoints)):

@@ -18,8 +18,8 @@ from emberge.merging.request import MergeInput, MergeRequest, all_stages, option
 from emberge.model_folder import (
     Checkpoint,
     JoinedFacts,
-    LayerConfig,
     ModelPair,
+    count_layers,
     join_facts,
     remarks,
     template_faults,
@@ -215,7 +215,7 @@ def template_problems(
         yield Problem(f"{fault}, {OTHER_TEMPLATE}")
     if request.tokenizer is not None and request.tokenizer.is_dir():
         yield from map(Problem, tokenizer_faults(Checkpoint(request.tokenizer).tokenizer_folder))
-    count = None if request.layers is None else LayerConfig(template.config).count
+    count = None if request.layers is None else count_layers(template.config)
     if count not in (request.layers, None):
         yield Problem(
             f"'{template.folder.name}' has {count} layers, and the recipe states {request.layers}; a merge "

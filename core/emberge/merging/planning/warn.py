@@ -1,4 +1,4 @@
-"""Warnings of a plan that has no problems: weights, tokenizers, cross-encoders; loads no torch."""
+"""Warnings of a plan that has no problems: weights, tokenizers; loads no torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from emberge.contracts import MergeTransform, Stage
 from emberge.merging.merge_plan import MergePlan, weights_of
-from emberge.model_folder import Checkpoint, CrossEncoderFacts, ModelPair
+from emberge.model_folder import Checkpoint, ModelPair
 from emberge.wording import join_some
 
 
@@ -15,7 +15,6 @@ def plan_warnings(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> Ite
     yield from _warn_of_weights(plan)
     if plan.template is not None:
         yield from _warn_of_tokens(plan, plan.template, checkpoints)
-        yield from _warn_of_cross_encoders(plan.template, checkpoints)
 
 
 def _warn_of_weights(plan: MergePlan) -> Iterator[str]:
@@ -65,13 +64,3 @@ def _compare_tokens(first: Checkpoint, second: Checkpoint) -> Iterable[str]:
     from emberge.merging.tokens.tokenizer import token_notes
 
     return token_notes(first, second)
-
-
-def _warn_of_cross_encoders(
-    template: Checkpoint, checkpoints: Mapping[str, Checkpoint]
-) -> Iterator[str]:
-    if CrossEncoderFacts.read(template.folder).is_one:
-        return
-    for name, model in checkpoints.items():
-        if (facts := CrossEncoderFacts.read(model.folder)).is_one:
-            yield f"'{name}' is {facts.noun}, and becomes a part of an embedder; {facts.remedy}"

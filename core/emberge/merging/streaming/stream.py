@@ -114,7 +114,7 @@ def stream(
     with writing(path, "the result"):
         if complete is not None:
             complete(path)
-        sync_tree(path, skipped=".safetensors")  # weights are there since they were finished
+        sync_tree(path)
         journal.remove()
     return path
 

@@ -34,7 +34,7 @@ from emberge.contracts import (
 )
 from emberge.errors import EmbergeError, RecipeError
 from emberge.files import make_folder
-from emberge.hashes import HashCache, UserHashes
+from emberge.hashes import HashCache, find_user_table
 from emberge.plugins import Plugins, load_plugins
 from emberge.recipes.parse.parse import parse_recipe
 from emberge.recipes.recipe import Recipe, RecipeStep
@@ -346,8 +346,7 @@ def find_targets(
 
     `finished` maps a step's id to the fingerprint of its result.
     """
-    hashes = HashCache(out_folder.store / "hashes.json", out_folder.path, UserHashes())
-    targets = Targets(plugins, hashes)
+    targets = Targets(plugins, HashCache(find_user_table()))
     steps = {recipe_step.id: recipe_step.step for recipe_step in recipe.steps}
     for name, fingerprint in finished.items():
         folder = out_folder.result(name, fingerprint)

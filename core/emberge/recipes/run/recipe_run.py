@@ -19,7 +19,7 @@ from emberge.contracts import (
     StepStarted,
 )
 from emberge.errors import EmbergeError, RequirementError
-from emberge.hashes import HashCache, UserHashes
+from emberge.hashes import HashCache, find_user_table
 from emberge.plugins import Plugins
 from emberge.recipes.recipe import Recipe, RecipeStep, references
 from emberge.recipes.run.run_log import RunLog
@@ -91,9 +91,7 @@ class RecipeRun:
         self._imports = threading.Thread(
             target=import_modules, args=(loads,), name="import", daemon=True
         )
-        self.hashes = HashCache(
-            out_folder.store / "hashes.json", out_folder.path, UserHashes(), self._start_imports
-        )
+        self.hashes = HashCache(find_user_table(), self._start_imports)
         self.log = RunLog(out_folder, plugins, recipe.steps)
         self.context = RunContext(
             out_folder=out_folder,

@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +37,6 @@ from emberge.contracts import (
     StepWarned,
 )
 from emberge.devices import limit_torch_threads
-from emberge.hashes import HashCache
 from emberge.options import read_component
 from emberge.recipes import status
 from emberge.recipes.run import launched as schedule
@@ -233,19 +231,6 @@ def test_what_is_said_to_be_done_is_believed_when_it_is_seen(
     monkeypatch.setattr(schedule, "PATIENCE", 0.2)
     with pytest.raises(EmbergeError, match=says):
         launched("steps: {a: {wait: {}}}", tmp_path, Idle(code=code))
-
-
-def test_what_several_processes_have_hashed_is_kept_of_all(tmp_path: Path) -> None:
-    kept = tmp_path / "hashes.json"
-    for name in "ab":
-        (tmp_path / name).write_text(name)
-    time.sleep(0.15)  # until the files count as settled
-    one, two = HashCache(kept), HashCache(kept)
-    one.of(tmp_path / "a")
-    two.of(tmp_path / "b")
-    one.save()
-    two.save()
-    assert len(json.loads(kept.read_text())) == 2
 
 
 WAITING = "steps: {a: {wait: {name: a}}, b: {wait: {name: b}}, c: {wait: {name: c}}}"

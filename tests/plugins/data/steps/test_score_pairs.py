@@ -21,9 +21,9 @@ from emberge import (
 )
 from emberge.contracts import DataOrigin
 from emberge.data import load_catalogue
-from emberge.model_folder import CrossEncoderFacts
 from emberge.results import read_artifact
 from emberge_data import write_json_rows
+from emberge_encoder import CrossEncoderFacts
 
 from tests.support import tiny
 from tests.support.result_folders import folders

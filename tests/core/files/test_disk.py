@@ -1,15 +1,18 @@
-"""What is announced is fetched, and announcing changes nothing that is read."""
+"""What is announced is fetched, and announcing changes nothing that is read; a disk too full is refused."""
 
 from __future__ import annotations
 
 import errno
 import mmap
 import os
+import shutil
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from emberge.files import announce, read_ahead
+from emberge import EmbergeError
+from emberge.files import announce, disk, require_space
 
 SIZE = 4 << 20
 
@@ -66,16 +69,22 @@ def test_a_stretch_may_be_empty_or_beyond_the_end(file: Path, start: int, end: i
     assert file.read_bytes() == content
 
 
-@pytest.mark.parametrize("nowait", [None, 1 << 30])
 def test_a_system_that_cannot_tell_is_left_alone(
-    file: Path, monkeypatch: pytest.MonkeyPatch, nowait: int | None
+    file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read_ahead, "_NOWAIT", nowait)
     monkeypatch.delattr(os, "posix_fadvise")
-    content = file.read_bytes()
-    handle = os.open(file, os.O_RDONLY)
-    try:
-        announce(handle, 0, SIZE)
-    finally:
-        os.close(handle)
-    assert file.read_bytes() == content
+    with file.open("rb") as opened:
+        for nowait in (None, 1 << 30):
+            monkeypatch.setattr(disk, "_NOWAIT", nowait)
+            announce(opened.fileno(), 0, SIZE)
+        assert len(opened.read()) == SIZE
+
+
+def test_a_disk_too_full_for_the_plan_is_refused_with_both_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = SimpleNamespace(free=4_500_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    require_space(tmp_path / "not" / "yet", 4_500_000)
+    with pytest.raises(EmbergeError, match=r"needs 12\.3 GB of disk, and 4\.5 MB are free"):
+        require_space(tmp_path / "not" / "yet", 12_300_000_000)

@@ -1,4 +1,4 @@
-"""Copying of model folders without weights or code, except the code of two mixtures of experts.
+"""Files of model folders: which are copied, hashed and published, and copies without weights and code.
 
 A config may name classes (`auto_map`) in files of its folder or in another model, and
 `trust_remote_code=True` runs them on loading. A result loads without remote code, so these names are left out
@@ -18,8 +18,8 @@ from typing import Any
 from emberge.architectures import find_source
 from emberge.errors import CheckpointError
 from emberge.files import link_or_copy, write_json
+from emberge.hashes import HashCache, stable_hash
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.fingerprints import hashed_files
 from emberge.model_folder.folder_files import (
     CARD,
     FILES,
@@ -28,7 +28,6 @@ from emberge.model_folder.folder_files import (
     RECORD,
     STATE,
     TOKENIZER_FILES,
-    FileRule,
     read_json,
     read_object_if_any,
     real_file,
@@ -36,7 +35,8 @@ from emberge.model_folder.folder_files import (
     rule_of,
 )
 from emberge.model_folder.longest_text import TextLimit
-from emberge.model_folder.st_layout import trunk_settings_path
+from emberge.model_folder.st_layout import read_chain, trunk_settings_path
+from emberge.tensor_files import RemoteFile
 from emberge.wording import hide_places, join_some
 
 _NOT_OF_MODEL = "no file of a model"
@@ -51,12 +51,7 @@ _CODE_ON_HUB = {"nomic_bert": "nomic-ai/nomic-bert-2048"}
 # Keys under which libraries store where a model lay, which may be a path of somebody's machine.
 _PLACE_KEYS = ("_name_or_path", "name_or_path", "tokenizer_file", "cache_dir")
 # Long files of a tokenizer, from which no library reads such keys.
-_BAG_OF_WORDS_FILES = (
-    "tokenizer.json",
-    "vocab.json",
-    "added_tokens.json",
-    "special_tokens_map.json",
-)
+_LONG_FILES = ("tokenizer.json", "vocab.json", "added_tokens.json", "special_tokens_map.json")
 _SHOWN_NAMES = 3
 
 
@@ -97,19 +92,20 @@ def files_not_copied(checkpoint: Checkpoint) -> dict[str, list[str]]:
     files_by_reason: dict[str, list[str]] = {}
     weights = {s.file for s in checkpoint.specs.values()} if checkpoint.has_weights else set()
     inside = set(_list_model_folders(checkpoint))
-    parent_folders = {parent for folder in inside for parent in folder.parents}
+    known = inside | weights | {parent for folder in inside for parent in folder.parents}
     for folder in inside - {checkpoint.folder / name for name in FOLDERS}:
         for path in folder.iterdir():
-            is_index = path.name == "model.safetensors.index.json"
             rule = rule_of(path.name, folder=path.is_dir())
-            if path in inside | parent_folders or path in weights or is_index:
+            is_copied = rule is not None and rule.copied and not path.is_dir()
+            if is_copied or path in known or path.name == "model.safetensors.index.json":
                 continue
-            if rule is None or not rule.copied or path.is_dir():
-                name = path.relative_to(checkpoint.folder).as_posix() + "/" * path.is_dir()
-                files_by_reason.setdefault(_explain_omission(rule), []).append(name)
+            name = path.relative_to(checkpoint.folder).as_posix() + "/" * path.is_dir()
+            reason = _NOT_OF_MODEL if rule is None or rule.copied else rule.why
+            files_by_reason.setdefault(reason, []).append(name)
+    order = [*dict.fromkeys(rule.why for rule in FILES), _NOT_OF_MODEL]
     return {
-        reason: sorted(files_by_reason[reason], key=_sort_by_depth)
-        for reason in sorted(files_by_reason, key=_rank_reason)
+        reason: sorted(files_by_reason[reason], key=lambda n: (n.rstrip("/").count("/"), n))
+        for reason in sorted(files_by_reason, key=order.index)
     }
 
 
@@ -123,9 +119,7 @@ def published_files(folder: Path) -> Iterator[Path]:
     """Yield the files of a folder to publish: no states, records, hidden files or links."""
     for path in sorted(folder.iterdir()):
         rule = rule_of(path.name, folder=path.is_dir())
-        if path.is_symlink():
-            continue
-        if rule is not None and rule.why in (PLACE, STATE, RECORD):
+        if path.is_symlink() or (rule is not None and rule.why in (PLACE, STATE, RECORD)):
             continue
         if path.is_dir():
             yield from published_files(path)
@@ -133,23 +127,51 @@ def published_files(folder: Path) -> Iterator[Path]:
             yield path
 
 
+def hashed_files(folder: Path) -> list[Path]:
+    """Return the files of a model folder that decide its embeddings."""
+    try:
+        inside = [module.path for module in read_chain(folder)]
+    except CheckpointError:
+        inside = []  # the folder's check names the problem
+    places = dict.fromkeys(folder / name for name in ("", *inside, *FOLDERS))
+    return [path for place in places if place.is_dir() for path in _list_hashed(place)]
+
+
+def model_fingerprint(
+    folder: Path, cache: HashCache | None = None, adapter: Path | None = None
+) -> str:
+    """Return a hash of all files that decide a model's embeddings, including an adapter's.
+
+    Raises:
+        CheckpointError: if the folder has no file of a model.
+    """
+    files = {file.relative_to(folder).as_posix(): file for file in hashed_files(folder)}
+    if not files:
+        raise CheckpointError(f"{folder}: has no model: neither configs nor weights")
+    notes = {name: file for name, file in files.items() if RemoteFile.is_note(file)}
+    local_files = {name: file for name, file in files.items() if name not in notes}
+    fingerprint = (cache or HashCache()).of_files(local_files)
+    if notes:
+        contents = {name: RemoteFile.read(note).content for name, note in notes.items()}
+        fingerprint = stable_hash([fingerprint, contents])
+    if adapter is None:
+        return fingerprint
+    return stable_hash([fingerprint, model_fingerprint(adapter, cache)])
+
+
+def _list_hashed(folder: Path) -> list[Path]:
+    rules = {path: rule_of(path.name) for path in sorted(folder.iterdir()) if path.is_file()}
+    hashed = {path: rule.hashed for path, rule in rules.items() if rule is not None}
+    has_safetensors = any(path.suffix == ".safetensors" for path in hashed)
+    wanted = ("yes",) if has_safetensors else ("yes", "alone")
+    return [path for path, when in hashed.items() if when in wanted]
+
+
 def _list_model_folders(checkpoint: Checkpoint) -> list[Path]:
     modules = [checkpoint.folder / module.path for module in checkpoint.chain]
     other_folders = [checkpoint.folder / name for name in FOLDERS]
     places = dict.fromkeys([checkpoint.folder, checkpoint.trunk, *modules, *other_folders])
     return [place for place in places if place.is_dir()]
-
-
-def _explain_omission(rule: FileRule | None) -> str:
-    return _NOT_OF_MODEL if rule is None or rule.copied else rule.why
-
-
-def _rank_reason(reason: str) -> int:
-    return next((i for i, rule in enumerate(FILES) if rule.why == reason), len(FILES))
-
-
-def _sort_by_depth(name: str) -> tuple[int, str]:
-    return name.rstrip("/").count("/"), name
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,16 +185,14 @@ class ClassCode:
 def code_of_class(config: Mapping[str, Any]) -> ClassCode | None:
     """Return the trusted code of a config's class; None if there is none or it is a third party's."""
     class_by_auto = config.get("auto_map")
-    if not isinstance(class_by_auto, dict) or not isinstance(class_by_auto.get("AutoModel"), str):
-        return None
     kind = str(config.get("model_type"))
     file = find_source(kind)
-    places = {f"{file.stem}." if file else f"{_CODE_ON_HUB.get(kind)}--"}
+    if not isinstance(class_by_auto, dict) or not isinstance(class_by_auto.get("AutoModel"), str):
+        return None
     if file is None and not (kind in _CODE_ON_HUB and config.get("num_experts")):
         return None
-    is_trusted = all(
-        isinstance(v, str) and v.startswith(tuple(places)) for v in class_by_auto.values()
-    )
+    place = f"{_CODE_ON_HUB[kind]}--" if file is None else f"{file.stem}."
+    is_trusted = all(str(name).startswith(place) for name in class_by_auto.values())
     return ClassCode(class_by_auto["AutoModel"], file) if is_trusted else None
 
 
@@ -183,8 +203,12 @@ def _drop_code(template: Checkpoint, out: Path) -> None:
     """
     trunk = out / template.trunk.relative_to(template.folder)
     class_code = code_of_class(read_object_if_any(trunk / "config.json"))
-    for path in _find_json_files(template, out):
-        if class_code is not None and path == trunk / "config.json":
+    folders = dict.fromkeys(
+        [out, trunk, *(out / name for name in (*(m.path for m in template.chain), *FOLDERS))]
+    )
+    for path in [path for folder in folders for path in sorted(folder.glob("*.json"))]:
+        keeps_code = class_code is not None and path == trunk / "config.json"
+        if keeps_code or path.name in _LONG_FILES or path.name.endswith(".index.json"):
             continue
         try:
             content = read_json(path)
@@ -196,29 +220,18 @@ def _drop_code(template: Checkpoint, out: Path) -> None:
         copy_file(class_code.file, trunk / class_code.file.name, class_code.file.parent)
 
 
-def _find_json_files(template: Checkpoint, out: Path) -> Iterator[Path]:
-    trunk = template.trunk.relative_to(template.folder).as_posix()
-    places = dict.fromkeys(
-        out / name for name in ("", trunk, *(m.path for m in template.chain), *FOLDERS)
-    )
-    for folder in places:
-        for path in sorted(folder.glob("*.json")):
-            if path.name not in _BAG_OF_WORDS_FILES and not path.name.endswith(".index.json"):
-                yield path
-
-
 def _strip_code(value: Any) -> Any:
+    """Return a JSON value without keys that name code, or a path of somebody's machine."""
     if isinstance(value, list):
         return [_strip_code(one) for one in value]
     if not isinstance(value, dict):
         return value
-    without_code = {
-        k: v
-        for k, v in value.items()
-        if not (k in _CODE_KEYS and isinstance(v, _CODE_KEYS[k]))
-        and not (k in _PLACE_KEYS and hide_places(v) != v)
+    return {
+        key: _strip_code(inner)
+        for key, inner in value.items()
+        if not (key in _CODE_KEYS and isinstance(inner, _CODE_KEYS[key]))
+        and not (key in _PLACE_KEYS and hide_places(inner) != inner)
     }
-    return {key: _strip_code(inner) for key, inner in without_code.items()}
 
 
 def copy_model(folder: Path, out: Path, *, link: bool = False) -> None:
@@ -306,10 +319,7 @@ def _set_dtype(config: dict[str, Any], dtype: str) -> dict[str, Any]:
     if dtype == "float32" and not {"torch_dtype", "dtype"} & set(config):
         return config  # a config without a dtype means float32
     has_old_key = "torch_dtype" in config
-    changed = {**config, "torch_dtype" if has_old_key else "dtype": dtype}
-    if has_old_key and "dtype" in config:
-        changed["dtype"] = dtype
-    return changed
+    return {**config, "torch_dtype" if has_old_key else "dtype": dtype}
 
 
 def origin_line(template: Checkpoint) -> str:

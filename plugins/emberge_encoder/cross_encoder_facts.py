@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from emberge.model_folder.folder_files import read_object_if_any
-from emberge.model_folder.st_layout import read_modules, read_settings
+from emberge.model_folder import read_modules, read_object, read_settings
 
 _CLASSIFIER = "ForSequenceClassification"
 # A class of transformers has so many outputs unless its config names them.
-_LABELS = 2
+_DEFAULT_OUTPUTS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +17,11 @@ class CrossEncoderFacts:
     """Facts of a folder that may be a cross-encoder; `outputs` is the number of its scores or classes.
 
     It `is_one` if sentence-transformers' CrossEncoder saved it, or if it is a bare folder of a
-    sequence-classification class of transformers. `classifies` is true for such a class in any folder.
+    sequence-classification class of transformers.
     """
 
     folder: Path
     is_one: bool
-    classifies: bool
     outputs: int
 
     @classmethod
@@ -33,18 +31,15 @@ class CrossEncoderFacts:
         Raises:
             CheckpointError: if a file cannot be read.
         """
-        config = read_object_if_any(folder / "config.json")
+        path = folder / "config.json"
+        config = read_object(path) if path.is_file() else {}
         names, labels = config.get("architectures"), config.get("id2label")
         first = str(next(iter(names), "")) if isinstance(names, list) else ""
         classifies = first.endswith(_CLASSIFIER)
         is_saved = read_settings(folder).get("model_type") == "CrossEncoder"
-        outputs = len(labels) if isinstance(labels, dict) and labels else _LABELS
-        return cls(
-            folder,
-            is_saved if read_modules(folder) else classifies,
-            classifies,
-            outputs if classifies else 1,
-        )
+        outputs = len(labels) if isinstance(labels, dict) and labels else _DEFAULT_OUTPUTS
+        is_one = is_saved if read_modules(folder) else classifies
+        return cls(folder, is_one, outputs if classifies else 1)
 
     @property
     def noun(self) -> str:

@@ -1,22 +1,28 @@
-"""Conversion of pickled weights to safetensors without running the pickle's code."""
+"""The verb `safetensors`: converts pickled weights to safetensors without running the pickle's code."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from emberge import CheckpointError, Plugins
+from emberge.files import replace_file, require_space, write_json
 from safetensors.torch import save_file
 from torch import Tensor
 
-from emberge.errors import CheckpointError
-from emberge.files import replace_file, require_space, write_json
-
-_INDEX = ".index.json"
 _STEMS = ("pytorch_model", "adapter_model")
+
+
+def run(options: argparse.Namespace, plugins: Plugins) -> int:  # noqa: ARG001 - a verb's form
+    """Convert the pickled weights in a folder, print the paths of the new files, and return the exit code."""
+    for path in convert_pickles(options.folder):
+        print(f"written: {path}")
+    return 0
 
 
 def convert_pickles(folder: Path) -> list[Path]:
@@ -31,54 +37,40 @@ def convert_pickles(folder: Path) -> list[Path]:
     """
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: there is no such folder")
-    pickles = list(_find_pickles(folder))
+    pickles = [path for path in sorted(folder.rglob("*.bin")) if _is_unconverted(path, folder)]
     if not pickles:
         raise CheckpointError(f"{folder}: has no pickled weights (pytorch_model.bin) to convert")
     require_space(folder, sum(path.stat().st_size for path in pickles))
-    safetensors_paths = [_convert_pickle(path) for path in pickles]
-    indexes = {path.parent / f"{_find_stem(path)}.bin{_INDEX}" for path in pickles}
-    return safetensors_paths + [_write_index(path) for path in sorted(indexes) if path.is_file()]
+    converted = [_convert_pickle(path) for path in pickles]
+    indexes = {path.parent / f"{stem}.bin.index.json" for path in pickles for stem in _STEMS}
+    return converted + [_write_index(path) for path in sorted(indexes) if path.is_file()]
 
 
-def _find_pickles(folder: Path) -> Iterator[Path]:
-    """Yield the pickled weight files, in the folder and below it, that have no safetensors next to them."""
-    for path in sorted(folder.rglob("*.bin")):
-        is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        is_weights = path.name.startswith(_STEMS) and path.is_file()  # a pipe would be waited for
-        if is_weights and not is_hidden and not _is_converted(path):
-            yield path
-
-
-def _is_converted(path: Path) -> bool:
-    stem = _rename_to_safetensors(f"{_find_stem(path)}.bin").removesuffix(".safetensors")
-    return any(path.parent.glob(f"{stem}.safetensors")) or any(
-        path.parent.glob(f"{stem}.safetensors{_INDEX}")
-    )
-
-
-def _find_stem(path: Path) -> str:
-    return next(stem for stem in _STEMS if path.name.startswith(stem))
+def _is_unconverted(path: Path, folder: Path) -> bool:
+    """Return whether a file has pickled weights, and no safetensors of them are next to it."""
+    is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+    stem = next((stem for stem in _STEMS if path.name.startswith(stem)), None)
+    if stem is None or is_hidden or not path.is_file():  # a pipe would be waited for
+        return False
+    name = _rename_to_safetensors(f"{stem}.bin")
+    return not any((path.parent / one).exists() for one in (name, f"{name}.index.json"))
 
 
 def _rename_to_safetensors(name: str) -> str:
-    renamed = name.removesuffix(".bin") + ".safetensors"
-    return renamed.replace("pytorch_model", "model", 1)
+    return name.replace("pytorch_model", "model", 1).removesuffix(".bin") + ".safetensors"
 
 
 def _convert_pickle(path: Path) -> Path:
     tensors: dict[str, Tensor] = {}
-    seen: set[int] = set()
+    storages: set[int] = set()
     for name, tensor in _load_tensors(path).items():
         storage = tensor.untyped_storage().data_ptr()
-        tensors[name] = (
-            tensor.clone(memory_format=torch.contiguous_format)
-            if storage in seen
-            else tensor.contiguous()
-        )
-        seen.add(storage)
+        is_shared = storage in storages
+        tensors[name] = tensor.clone(memory_format=torch.contiguous_format) if is_shared else tensor
+        storages.add(storage)
     target = path.with_name(_rename_to_safetensors(path.name))
     with replace_file(target) as side:
-        save_file(tensors, side, metadata={"format": "pt"})
+        save_file({n: t.contiguous() for n, t in tensors.items()}, side, metadata={"format": "pt"})
     return target
 
 
@@ -108,7 +100,7 @@ def _write_index(path: Path) -> Path:
         names = {name: _rename_to_safetensors(file) for name, file in content["weight_map"].items()}
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CheckpointError(f"{path}: is no index of shards ({error}); get it again") from None
-    stem = path.name.removesuffix(f".bin{_INDEX}").replace("pytorch_model", "model", 1)
-    target = path.with_name(f"{stem}.safetensors{_INDEX}")
+    stem = path.name.removesuffix(".index.json")
+    target = path.with_name(f"{_rename_to_safetensors(stem)}.index.json")
     write_json(target, {**content, "weight_map": names})
     return target

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from emberge.errors import CheckpointError
+from emberge import CheckpointError
 from emberge.wording import join_some
 
 Attention = Literal["as is", "causal", "bidirectional"]
@@ -52,7 +52,11 @@ def with_attention(config: Mapping[str, Any], attention: Attention) -> dict[str,
     """
     changed_config = copy.deepcopy(dict(config))
     if attention != "as is":
-        _refuse_encoder_decoder(changed_config)
+        if config.get("is_encoder_decoder"):
+            raise CheckpointError(
+                f"'{config.get('model_type')}' is an encoder-decoder, whose encoder is bidirectional, so "
+                "there is no attention to switch; leave it as it is, or take a causal language model"
+            )
         _set_attention(_find_text_config(changed_config), attention)
     if declared_attention(changed_config) == "bidirectional":
         _refuse_hybrid(changed_config)
@@ -101,18 +105,10 @@ def _is_language_model(config: Mapping[str, Any]) -> bool:
     )
 
 
-def _refuse_encoder_decoder(config: Mapping[str, Any]) -> None:
-    if config.get("is_encoder_decoder"):
-        raise CheckpointError(
-            f"'{config.get('model_type')}' is an encoder-decoder, whose encoder is bidirectional and whose "
-            "decoder embeds nothing, so there is no attention to switch; leave it as it is, or take a causal "
-            "language model"
-        )
-
-
 def _refuse_hybrid(config: Mapping[str, Any]) -> None:
     """Refuse a hybrid model, in which some layers always attend to earlier tokens only."""
-    layers = _list_layer_kinds(config)
+    # None for a class without such a list.
+    layers = [*(getattr(load_text_config(config), "layer_types", None) or ())]
     one_way_layers = [f"{i} ({name})" for i, name in enumerate(layers) if name in _ONE_WAY_LAYERS]
     if one_way_layers:
         kind = _find_text_config(config).get("model_type")
@@ -122,11 +118,6 @@ def _refuse_hybrid(config: Mapping[str, Any]) -> None:
             "take a model whose layers all have attention, or keep this one causal (no is_causal: "
             "false, and pooling: last)"
         )
-
-
-def _list_layer_kinds(config: Mapping[str, Any]) -> list[str]:
-    """Return the kind of each layer of a text model; empty if its class has none or the config is invalid."""
-    return [*(getattr(load_text_config(config), "layer_types", None) or ())]
 
 
 def load_text_config(config: Mapping[str, Any]) -> Any:

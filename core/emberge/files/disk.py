@@ -1,0 +1,130 @@
+"""The disk under files: syncs, free space, reading ahead, and errors of writing that name the remedy.
+
+A file's data is on the disk after the file is synced, its name after its folder is synced.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from emberge.errors import EmbergeError, Problem, UnwrittenError
+from emberge.wording import human_size
+
+_RUN_AGAIN = "run again: what is done is kept"
+_ADVICE = {
+    errno.ENOSPC: f"make room and {_RUN_AGAIN}",
+    errno.EDQUOT: f"make room and {_RUN_AGAIN}",
+    errno.EFBIG: f"files may not be as large here (`ulimit -f`); allow larger ones and {_RUN_AGAIN}",
+    errno.EACCES: "choose another place",
+    errno.EPERM: "choose another place",
+    errno.EROFS: "choose another place",
+}
+# Room for a model's configs and tokenizer, in addition to its weights.
+_SIDE_FILES_SIZE = 1 << 20
+# The kernel takes no more of one announcement than it would read ahead by itself, or than the disk moves at
+# once: this much nearly everywhere.
+_ANNOUNCED_BYTES = 256 << 10
+_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
+
+
+def sync(path: Path) -> None:
+    """Sync a file's data, or a folder's list of entries, to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sync_tree(folder: Path, *, deep: bool = True) -> None:
+    """Sync a folder's whole content to the disk, except its own name, which its parent stores.
+
+    Without `deep`, the content of subfolders is left out.
+    """
+    for directory, _, files in os.walk(folder, topdown=False) if deep else [next(os.walk(folder))]:
+        for path in [Path(directory, name) for name in sorted(files)]:
+            if path.is_file() and not path.is_symlink():
+                sync(path)
+        sync(Path(directory))
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and its missing parents, and sync them to the disk; an existing folder is kept."""
+    missing = [path for path in (folder, *folder.parents) if not path.is_dir()]
+    for path in reversed(missing):
+        path.mkdir(exist_ok=True)
+        sync(path.parent)
+
+
+def announce(handle: int, start: int, end: int) -> None:
+    """Ask the kernel to read a range of an open file ahead, unless it is in memory already.
+
+    If several threads read several files, the kernel's automatic read-ahead fails: files that are not in the
+    cache are then read at a half or a third of the disk's speed, and with more processor time.
+    """
+    if _NOWAIT is None or end <= start:
+        return
+    try:
+        os.preadv(handle, [bytearray(1)], end - 1, _NOWAIT)
+    except BlockingIOError:
+        for offset in range(start, end, _ANNOUNCED_BYTES):
+            length = min(_ANNOUNCED_BYTES, end - offset)
+            os.posix_fadvise(handle, offset, length, os.POSIX_FADV_WILLNEED)
+    except OSError:
+        return  # a file system that cannot tell
+
+
+@contextmanager
+def writing(place: Path, what: str) -> Iterator[None]:
+    """Turn an OSError of the `with` block into an UnwrittenError that names `place`, `what` and the remedy.
+
+    Raises:
+        UnwrittenError: if the disk is full or broken, a limit is reached, or rights are missing.
+    """
+    try:
+        yield
+    except OSError as error:
+        advice = _ADVICE.get(error.errno or 0, f"see to the disk and {_RUN_AGAIN}")
+        raise UnwrittenError(
+            f"{place}: {what} could not be written ({error.strerror}); {advice}"
+        ) from error
+
+
+def require_space(folder: Path, size: int) -> None:
+    """Require `size` free bytes on the disk of `folder`, which need not exist yet.
+
+    Raises:
+        EmbergeError: if less is free; the message has the needed and the free space.
+    """
+    free = _free_space(folder)
+    if size > free:
+        raise EmbergeError(
+            f"{folder}: needs {human_size(size)} of disk, and {human_size(free)} are free; "
+            "make room or choose another --out"
+        )
+
+
+def disk_space_problems(size: int, out: Path, part: Path | None) -> Iterator[Problem]:
+    """Yield a problem if `size` bytes of weights do not fit at `out`, counting those already in `part`."""
+    free = _free_space(out) + (_count_stored_bytes(part) if part is not None else 0)
+    if size + _SIDE_FILES_SIZE > free:
+        yield Problem(
+            f"the result needs {human_size(size)} and the disk has {human_size(free)} free; "
+            "make room or choose another place",
+            str(out),
+        )
+
+
+def _free_space(folder: Path) -> int:
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
+    return shutil.disk_usage(existing).free
+
+
+def _count_stored_bytes(part: Path) -> int:
+    """Return the bytes of disk that a folder's partly written weights occupy."""
+    return sum(512 * path.stat().st_blocks for path in part.rglob("*.safetensors"))

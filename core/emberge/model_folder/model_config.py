@@ -1,0 +1,103 @@
+"""The config.json of a model: the part of its text trunk, layers, experts, positions, and class defaults."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+LAYER_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+"""Keys that configs have for the number of layers."""
+# Configs inside those of models with more than text, the outer ones first.
+_NESTED_CONFIGS = ("thinker_config", "text_config", "language_config", "llm_config")
+# Names that configs have for the number of experts of a layer.
+_EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+# Keys that only place images among positions; text has the same position on every axis.
+_IMAGE_ROPE_KEYS = frozenset({"mrope_section", "mrope_interleaved", "type"})
+
+
+def trunk_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the config of a model's text trunk: the innermost one for text, or the config itself."""
+    inner = next((key for key in _NESTED_CONFIGS if isinstance(config.get(key), dict)), None)
+    return config if inner is None else trunk_config(config[inner])
+
+
+def with_trunk_config(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config with changed keys of its text trunk, which may be nested (see `trunk_config`)."""
+    inner = next((key for key in _NESTED_CONFIGS if isinstance(config.get(key), dict)), None)
+    if inner is None:
+        return {**config, **changes}
+    return {**config, inner: with_trunk_config(config[inner], changes)}
+
+
+def rope_options(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the RoPE options of a model's text trunk, in one form for all releases.
+
+    Values that a config does not state, and values that only affect positions in images, are omitted.
+    """
+    config = trunk_config(config)
+    stated_options = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    options = {key: config[key] for key in ("rope_theta", "partial_rotary_factor") if key in config}
+    kind = stated_options.get("rope_type", stated_options.get("type", "default"))
+    options["rope_type"] = "default" if kind == "mrope" else kind
+    return options | {
+        k: v for k, v in stated_options.items() if k not in {*_IMAGE_ROPE_KEYS, "rope_type"}
+    }
+
+
+def count_layers(config: Mapping[str, Any]) -> int | None:
+    """Return the number of a text trunk's layers by its config or class; None if neither has one."""
+    trunk = trunk_config(config)
+    settings = {**declared_defaults(trunk.get("model_type")), **trunk}
+    count = next((settings[key] for key in LAYER_COUNTS if key in settings), None)
+    return count if isinstance(count, int) else None
+
+
+def expert_count(config: Mapping[str, Any]) -> int:
+    """Return the number of experts in a layer, from the config; 0 for a dense model."""
+    inner = config.get("text_config")
+    parts = (config, inner if isinstance(inner, Mapping) else {})
+    numbers = [part.get(name) for part in parts for name in _EXPERT_COUNTS]
+    return max((number for number in numbers if isinstance(number, int)), default=0)
+
+
+def declared_defaults(model_type: Any) -> Mapping[str, Any]:
+    """Return the plain default values of the transformers config class of a `model_type`.
+
+    They are read from the source, as importing the class costs seconds.
+    """
+    return _read_defaults(model_type) if isinstance(model_type, str) else {}
+
+
+@functools.cache
+def _read_defaults(model_type: str) -> Mapping[str, Any]:
+    source = _read_source(model_type.replace("-", "_"))
+    classes = (one for one in ast.parse(source).body if isinstance(one, ast.ClassDef))
+    body = next((one.body for one in classes if _read_model_type(one) == model_type), [])
+    return {
+        field.target.id: field.value.value
+        for field in body
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(field.value, ast.Constant)
+    }
+
+
+def _read_source(name: str) -> str:
+    """Return the source of the module that defines a config class; "" if there is none."""
+    spec = importlib.util.find_spec("transformers") if name.isidentifier() else None
+    for root in (spec.submodule_search_locations or ()) if spec is not None else ():
+        path = Path(root) / f"models/{name}/configuration_{name}.py"
+        if path.is_file():
+            return path.read_text(encoding="utf-8")
+    return ""
+
+
+def _read_model_type(node: ast.ClassDef) -> str | None:
+    for line in node.body:
+        if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == "model_type":
+            return ast.unparse(line.value).strip("'")
+    return None
