@@ -13,9 +13,6 @@ from emberge.hashes import HashCache, find_user_table
 from emberge.model_folder import (
     model_fingerprint,
     published_files,
-    read_front_matter,
-    split_card,
-    stated_licence,
 )
 from emberge.results import (
     read_artifact,
@@ -25,6 +22,7 @@ from emberge.results import (
     with_contents,
 )
 from emberge.wording import NAME_REMARK, hide_places, join_some
+from emberge_report import read_front_matter, split_card, stated_licence
 
 from emberge_publish.publication import CARD, NAME, RECORD, Choices, Content, Publication
 

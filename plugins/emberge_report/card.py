@@ -13,7 +13,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from emberge.evaluating import DOMAINS, MEANS, Comparison, Scores, Task
-from emberge.results import Parent, Trained
 from emberge.wording import (
     NAME_REMARK,
     Markdown,
@@ -34,6 +33,7 @@ from emberge_report.formats import (
     signed,
     span_ranks,
 )
+from emberge_report.lineage import Parent, Trained
 from emberge_report.model_facts import Anatomy
 
 if TYPE_CHECKING:

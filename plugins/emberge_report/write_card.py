@@ -57,10 +57,11 @@ def _write_cards(out: Path, step: str, folder: Path, artifact: Artifact) -> None
 def _write_card(out: Path, name: str, folder: Path, artifact: Artifact) -> None:
     """Write the card of the model that step `name` of the run in `out` left in `folder`, atomically."""
     from emberge.files import read_json
-    from emberge.results import ancestry, write_with_record
+    from emberge.results import write_with_record
     from emberge.wording import hide_places
 
     from emberge_report.card import CardFacts, draw_card
+    from emberge_report.lineage import ancestry
     from emberge_report.model_facts import anatomy
 
     parents, roots, data = ancestry(artifact, folder, _ORIGINS.get(out.resolve()))

@@ -5,14 +5,11 @@ from .checkpoint import count_parameters as count_parameters
 from .checkpoint import other_format as other_format
 from .compare_models import ModelPair as ModelPair
 from .folder_files import TOKENIZER_FILES as TOKENIZER_FILES
+from .folder_files import name_of_model as name_of_model
 from .folder_files import read_json as read_json
 from .folder_files import read_object as read_object
 from .folder_files import read_text as read_text
 from .longest_text import TextLimit as TextLimit
-from .model_card import name_of_model as name_of_model
-from .model_card import read_front_matter as read_front_matter
-from .model_card import split_card as split_card
-from .model_card import stated_licence as stated_licence
 from .model_config import LAYER_COUNTS as LAYER_COUNTS
 from .model_config import count_layers as count_layers
 from .model_config import expert_count as expert_count

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fnmatch
 import functools
 import os
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,7 @@ TOKENIZER_FILES = (
     "chat_template.jinja",
     "chat_template.json",
 )
+_CACHED_MODEL = re.compile(r"models--(.+?)--(.+)$")
 FOLDERS = ("additional_chat_templates",)
 """Folders with files of a model, in addition to the trunk's and the modules' folders."""
 
@@ -96,6 +98,14 @@ FILES = (
     FileRule(("*.metadata",), True, "yes", _MODEL),  # ColBERT's lengths and marker tokens
 )
 """Table of files; for each name the first matching row applies."""
+
+
+def name_of_model(folder: Path) -> str:
+    """Return the usual name of a model: its hub id if it is in the hub's cache, else its folder's name."""
+    real = folder.resolve()
+    snapshot = _CACHED_MODEL.match(real.parent.parent.name)
+    is_cached = snapshot is not None and real.parent.name == "snapshots"
+    return f"{snapshot[1]}/{snapshot[2]}" if snapshot is not None and is_cached else folder.name
 
 
 @functools.cache

@@ -2,10 +2,6 @@
 
 from .clean import find_leftovers as find_leftovers
 from .clean import remove_leftovers as remove_leftovers
-from .lineage import Parent as Parent
-from .lineage import Trained as Trained
-from .lineage import ancestry as ancestry
-from .lineage import results_in as results_in
 from .run_folder import ARTIFACT as ARTIFACT
 from .run_folder import PROGRESS as PROGRESS
 from .run_folder import Input as Input
@@ -18,5 +14,6 @@ from .run_folder import read_artifact as read_artifact
 from .run_folder import read_record as read_record
 from .run_folder import record_text as record_text
 from .run_folder import require_sound_result as require_sound_result
+from .run_folder import results_in as results_in
 from .run_folder import with_contents as with_contents
 from .run_folder import write_with_record as write_with_record

@@ -129,6 +129,11 @@ class OutFolder:
         shutil.rmtree(self.work_of(step, fingerprint), ignore_errors=True)
 
 
+def results_in(out: Path) -> list[Path]:
+    """Return the links in OUT that lead to steps' current results."""
+    return sorted(path for path in out.iterdir() if path.is_symlink() and path.is_dir())
+
+
 def folder_name(step: str) -> str:
     """Return a step's id as the name of a folder; ids that a file system may refuse get a hash."""
     safe_id = re.sub(r"[^\w.=+,@-]", "_", step).lstrip(".")[:100]

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import pytest
-import yaml
 from emberge.errors import CheckpointError
 from emberge.model_folder import (
     Checkpoint,
     hashed_files,
     model_fingerprint,
-    read_front_matter,
-    stated_licence,
 )
 from emberge.model_folder.folder_files import FILES, TOKENIZER_FILES, read_text
 from emberge.model_folder.model_files import copied_files
@@ -72,40 +68,6 @@ def test_the_fingerprint_changes_with_what_decides_embeddings_alone(folder: Path
         (folder / name).write_text('{"model_type": "bert", "more": 1}')
         assert (model_fingerprint(folder) != before) == decides, name
         (folder / name).write_text(old)
-
-
-def read_licence(folder: Path) -> str | None:
-    return stated_licence(read_front_matter(folder))
-
-
-def state_licence(folder: Path, licence: str, **more: str) -> None:
-    front = yaml.safe_dump({"license": licence, **more, "language": "en"})
-    (folder / "README.md").write_text(f"---\n{front}---\n\n# A model\n")
-
-
-def test_a_card_in_whatever_state_states_nothing(tmp_path: Path) -> None:
-    assert read_licence(tmp_path) is None
-    for text in (
-        "no front matter",
-        "---\nlicense: mit\nbut no end",
-        "---\n[: \n---\n",
-        "---\n- a\n---",
-    ):
-        (tmp_path / "README.md").write_text(text)
-        assert read_licence(tmp_path) is None, text
-    state_licence(tmp_path, "other", license_name="gemma")
-    assert read_licence(tmp_path) == "gemma"
-    (tmp_path / "README.md").write_text("---\nlicense:\n- mit\n- apache-2.0\n---\n")
-    assert read_licence(tmp_path) == "mit, apache-2.0"
-    for nothing in ("", "~", "null", "[[mit]]"):
-        (tmp_path / "README.md").write_text(f"---\nlicense: {nothing}\n---\n")
-        assert read_licence(tmp_path) is None, nothing
-    nested = [
-        "a: &a [mit]",
-        *(f"{k}: &{k} [*{j}, *{j}]" for j, k in itertools.pairwise("abcdefgh")),
-    ]
-    (tmp_path / "README.md").write_text("\n".join(["---", *nested, "license: *h", "---"]))
-    assert read_licence(tmp_path) is None, "lists in lists are no licence, and none is written out"
 
 
 @pytest.mark.parametrize("content", [b"a\xff", None], ids=["not UTF-8", "no file"])

@@ -31,7 +31,7 @@ def test_files_are_chosen_by_the_record_and_links_are_none(tmp_path: Path) -> No
         (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to(tmp_path)
         named = {"files": {**record["files"], "more2/a": {}}}
-        with pytest.raises(CheckpointError, match=rf"{name}: is a link"):
+        with pytest.raises(CheckpointError, match=rf"{name}(/a)?: is a link"):
             choose_files(folder, named)
         (folder / name).unlink()
 

@@ -12,7 +12,8 @@ import pytest
 import torch
 from emberge import CheckpointError, Machine, check_recipe, load_plugins, parse_recipe, run_recipe
 from emberge.encoding import TextEmbedder
-from emberge.results import ancestry, read_artifact
+from emberge.results import read_artifact
+from emberge_report import ancestry
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 

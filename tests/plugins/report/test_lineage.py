@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from emberge.contracts import DataOrigin
-from emberge.results import Parent, ancestry, read_artifact
-from emberge.results.lineage import Ancestry
+from emberge.results import read_artifact
+from emberge_report import Parent, ancestry
+from emberge_report.lineage import Ancestry
 
 
 @pytest.mark.parametrize("text", ["acme/small@v1", "hf://acme/small@v1"])

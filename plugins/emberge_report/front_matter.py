@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
-
 from emberge.files import UnsoundFileError, open_regular
 
 _CARD = "README.md"
 _LONGEST_CARD_BYTES = 1 << 20
 _FENCE = "---"
-_SNAPSHOT = re.compile(r"models--(.+?)--(.+)$")
 _NULLS = ("", "~", "null", "Null", "NULL")
 
 
@@ -34,20 +31,6 @@ def read_front_matter(folder: Path) -> Mapping[str, Any]:
     if not isinstance(content, Mapping):
         return {}
     return {key: value for key, value in content.items() if value not in _NULLS}
-
-
-def name_of_model(folder: Path, *, by_card: bool = False) -> str:
-    """Return the usual name of a model: its hub id if it is in the hub's cache, else its folder's name.
-
-    With `by_card` the name that its card states comes before the folder's.
-    """
-    snapshot = _SNAPSHOT.match(folder.resolve().parent.parent.name)
-    if snapshot and folder.resolve().parent.name == "snapshots":
-        return f"{snapshot[1]}/{snapshot[2]}"
-    results = read_front_matter(folder).get("model-index") if by_card else None
-    first = results[0] if isinstance(results, list) and results else None
-    stated = first.get("name") if isinstance(first, Mapping) else None
-    return stated if isinstance(stated, str) else folder.name
 
 
 def split_card(text: str) -> tuple[str, str]:

@@ -10,9 +10,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from emberge.contracts import Artifact, DataOrigin
-from emberge.model_folder import name_of_model, read_front_matter, stated_licence
-from emberge.results.run_folder import ARTIFACT, OutFolder, read_artifact
+from emberge import Artifact, CheckpointError
+from emberge.contracts import DataOrigin
+from emberge.model_folder import name_of_model
+from emberge.results import ARTIFACT, OutFolder, read_artifact
+from emberge_hub import in_package
+
+from emberge_report.front_matter import read_front_matter, stated_licence
 
 README = "README.md"
 # Beginnings of references to folders.
@@ -130,8 +134,19 @@ def _find_model_outside(text: str, origin: Path | None, weight: Any) -> Parent:
 
 def _name_path(text: str, origin: Path | None) -> str:
     """Return the name of a model's folder for readers; other references stay as they are."""
-    folder = _find_folder(text, None, origin) if text.startswith(_PATHS) else None
-    return text if folder is None else name_of_model(Path(os.path.abspath(folder)), by_card=True)
+    if not text.startswith(_PATHS):
+        return text
+    folder = Path(os.path.abspath(_resolve(text, origin)))
+    name = name_of_model(folder)
+    results = read_front_matter(folder).get("model-index") if name == folder.name else None
+    first = results[0] if isinstance(results, list) and results else None
+    stated = first.get("name") if isinstance(first, Mapping) else None
+    return stated if isinstance(stated, str) else name
+
+
+def _resolve(text: str, origin: Path | None) -> Path:
+    """Return the folder that a path in a recipe names; relative paths start at `origin`."""
+    return (origin or Path()) / Path(text).expanduser()
 
 
 def _tell_apart(parents: tuple[Parent, ...]) -> tuple[Parent, ...]:
@@ -163,8 +178,13 @@ def _add_card(parent: Parent, folder: Path | None) -> Parent:
 
 def _find_folder(name: str, revision: str | None, origin: Path | None) -> Path | None:
     """Return the folder of a model outside the run, found without a network."""
+    if name.startswith("pkg:"):
+        try:
+            return in_package(name.removeprefix("pkg:"))
+        except CheckpointError:
+            return None
     if name.startswith(_PATHS):
-        return (origin or Path()) / Path(name).expanduser()
+        return _resolve(name, origin)
     if not _HUB_ID.fullmatch(name):
         return None
     from huggingface_hub import try_to_load_from_cache
@@ -258,8 +278,8 @@ def _find_other_result(parent: Parent, origin: Path | None) -> Path | None:
     text = parent.reference or parent.name
     if not text.startswith(_PATHS) or "+" in text:
         return None
-    folder = _find_folder(text, None, origin)
-    return folder if folder is not None and (folder / ARTIFACT).is_file() else None
+    folder = _resolve(text, origin)
+    return folder if (folder / ARTIFACT).is_file() else None
 
 
 def _find_result_link(text: str, out: Path) -> Path:
@@ -306,8 +326,3 @@ def _read_origin(facts: Any) -> DataOrigin:
         written_by=_read_texts(stated.get("written_by")),
         scored_by=_read_texts(stated.get("scored_by")),
     )
-
-
-def results_in(out: Path) -> list[Path]:
-    """Return the links in OUT that lead to steps' current results."""
-    return sorted(path for path in out.iterdir() if path.is_symlink() and path.is_dir())
