@@ -6,7 +6,6 @@ from .contracts.backbone import Encoder as Encoder
 from .contracts.backbone import EncoderFacts as EncoderFacts
 from .contracts.backbone import TokenisedText as TokenisedText
 from .contracts.block import Block as Block
-from .contracts.block import SignElection as SignElection
 from .contracts.block import WeightedSum as WeightedSum
 from .contracts.dataset import BadRow as BadRow
 from .contracts.dataset import Dataset as Dataset
@@ -68,7 +67,7 @@ from .contracts.stage import ChainSpec as ChainSpec
 from .contracts.stage import Measures as Measures
 from .contracts.stage import MergeStrategy as MergeStrategy
 from .contracts.stage import MergeTransform as MergeTransform
-from .contracts.stage import Scope as Scope
+from .contracts.stage import Pass as Pass
 from .contracts.stage import Stage as Stage
 from .contracts.stage import Stats as Stats
 from .contracts.stage import WeightRole as WeightRole

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from emberge import Block, FileRef, Measures, MergeStrategy, Positive, Stats, WeightedSum
+from emberge import Block, FileRef, Measures, MergeStrategy, Pass, Positive, Stats, WeightedSum
+from emberge.contracts import add_measures
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,15 +45,14 @@ class LayerSoftmax(MergeStrategy):
     base_policy = "required"
     statistics_kind = "delta_norms"
     weight_role = "unused"
-    scope = "model"
-    passes = 1
+    reads_base = False
 
-    def reads_rows(self, number: int) -> bool:
-        return self.reads_base(number)
-
-    def reads_base(self, number: int) -> bool:
-        # The merge itself needs none, and with norms from a file no change is measured.
-        return number == 0 and (self.deltas is None or self.normalise == "relative")
+    @property
+    def passes(self) -> Sequence[Pass]:
+        # With norms from a file no change is measured.
+        measures_rows = self.deltas is None or self.normalise == "relative"
+        reads: Literal["all", "nothing"] = "all" if measures_rows else "nothing"
+        return (Pass(scope="model", reads=reads, join=_join_norms),)
 
     def measure(self, block: Block, stats: Stats) -> Measures:
         from_file = self.deltas is not None
@@ -62,12 +62,6 @@ class LayerSoftmax(MergeStrategy):
             assert block.base is not None
             measures["base"] = {block.layer: _compute_squared_norms(block.base[None])}
         return measures
-
-    def join(self, measures: Sequence[Measures]) -> Measures:
-        # A file's norm of a layer comes with each of its tensors, and is not to be added up.
-        stated_norms = {k: v for m in measures for k, v in m.get("stated", {}).items()}
-        summed = super().join([{k: v for k, v in m.items() if k != "stated"} for m in measures])
-        return {**summed, "stated": stated_norms} if stated_norms else summed
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
         measures = stats[-1]
@@ -113,6 +107,13 @@ class LayerSoftmax(MergeStrategy):
         if not all(math.isfinite(norm) and norm >= 0 for norm in norms):
             raise ValueError(f"the statistics file '{self.deltas}' has no norms for {block.layer}")
         return torch.tensor(norms, dtype=torch.float64)
+
+
+def _join_norms(measures: Sequence[Measures]) -> Measures:
+    # A file's norm of a layer comes with each of its tensors, and is not to be added up.
+    stated_norms = {k: v for m in measures for k, v in m.get("stated", {}).items()}
+    summed = add_measures([{k: v for k, v in m.items() if k != "stated"} for m in measures])
+    return {**summed, "stated": stated_norms} if stated_norms else summed
 
 
 def _compute_squared_norms(vectors: Tensor) -> Tensor:

@@ -173,9 +173,9 @@ def names_of_components(source: Source) -> Found:
 # Of tests.
 
 # What tests may import from anywhere: what they share, and the programs that some of them are about.
-SHARED = ("tests.support", "tests.benchmarks", "tests.gpu")
+SHARED = ("tests.support", "tests.reference", "tests.benchmarks", "tests.gpu")
 # Places that attack a part, measure it or end it in the middle: they name what its users need not know.
-INSIDE = ("benchmarks", "gpu", "hostile", "support")
+INSIDE = ("benchmarks", "gpu", "hostile", "reference", "support")
 # Tests of what two rooms do together.
 TOGETHER = {
     "core/data/test_domains.py": "emberge.training.plan.batch_plan",

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from emberge import Block, ChainSpec, MergeStrategy, MergeTransform, PerTensor, Stage, merge_blocks
 from emberge.contracts import rows_of
-from emberge.numerics import chances_of
 from emberge.tensor_names import layer_of
 from emberge_codiemb import LayerSoftmax
 from emberge_merge import chances, strategies, transforms
+from emberge_merge.methods.ranked_draw import list_chances
 from torch import Tensor
 
 EVERYTHING = 1 << 30
@@ -115,4 +115,4 @@ def merge_one(
 def keep_probability(delta: Tensor, density: float, epsilon: float) -> Tensor:
     """The chance of each element of a delta to be kept by `drop_by_rank`."""
     width = rows_of(delta.shape)[1]
-    return chances_of(delta[None], [chances(density, epsilon, width)], width)[0]
+    return list_chances(delta[None], [chances(density, epsilon, width)], width)[0]

@@ -6,16 +6,36 @@ import os
 import shlex
 import shutil
 import subprocess
+from collections.abc import Sequence
 from functools import cache
 
 import pytest
-from emberge.numerics import kernels, kernels_allowed, kernels_line
+import torch
+from emberge.numerics import (
+    DeltaProgram,
+    Place,
+    StoredRows,
+    kernels,
+    kernels_allowed,
+    kernels_line,
+)
+from torch import Tensor
 
 
 def require_kernels() -> None:
     """Skip the test or the whole file if there are no compiled kernels, with the reason."""
     if kernels() is None:
         pytest.skip(_reason(), allow_module_level=True)
+
+
+def store(rows: Sequence[Tensor]) -> DeltaProgram:
+    """Return rows of models and, last, of a base, as kernels read them from memory."""
+    library, size, step = kernels(), rows[0].numel(), rows[0].nbytes
+    assert library is not None
+    memory = torch.stack(list(rows)).view(-1).view(torch.uint8).numpy()
+    dtype = str(rows[0].dtype).removeprefix("torch.")
+    *models, base = (Place(dtype, number * step, number) for number in range(len(rows)))
+    return DeltaProgram(StoredRows.of(memory, models, base, (size,), library, is_checked=True))
 
 
 def _reason() -> str:

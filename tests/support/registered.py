@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from emberge import Stage
+import torch
+from emberge import Block, Stage
 from emberge_merge import Group, Linear
 
 from tests.support.chains import chain
+
+
+def needs_whole(links: Sequence[Stage]) -> bool:
+    """Return whether a link takes matrices in one piece."""
+    return any(link.needs_whole(Block.of(torch.zeros(1, 1, 1))) for link in links)
+
 
 # Methods that choose among changes give another model for copies of one.
 CHOOSES = {"identity": False}

@@ -15,7 +15,6 @@ from .backbone import TokenEncoder as TokenEncoder
 from .backbone import TokenisedText as TokenisedText
 from .backbone import TokenPredictor as TokenPredictor
 from .block import Block as Block
-from .block import Formula as Formula
 from .block import Options as Options
 from .block import rows_of as rows_of
 from .dataset import TASK_KINDS as TASK_KINDS
@@ -119,8 +118,12 @@ from .stage import ChainSpec as ChainSpec
 from .stage import Measures as Measures
 from .stage import MergeStrategy as MergeStrategy
 from .stage import MergeTransform as MergeTransform
+from .stage import Pass as Pass
 from .stage import Scope as Scope
 from .stage import Stage as Stage
+from .stage import add_measures as add_measures
+from .stage import all_stages as all_stages
+from .stage import list_statistics_files as list_statistics_files
 from .step import Expected as Expected
 from .step import Machine as Machine
 from .step import Preflight as Preflight

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, ItemsView, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-    from emberge.numerics import Bracket, BracketCount, DeltaChange, DeltaProgram, Limit
+    from emberge.numerics import DeltaChange, DeltaProgram, KernelRows, Operation
 
 
 class Options:
@@ -49,35 +49,51 @@ class WeightedSum:
     coefficients: np.ndarray | Tensor | Sequence[float]
     of_deltas: bool = False
 
+    @property
+    def numbers(self) -> list[float]:
+        """The coefficients as numbers."""
+        # One call, as each item of an array would be one.
+        given = self.coefficients
+        return [float(n) for n in (given if isinstance(given, Sequence) else given.tolist())]
 
-@dataclass(frozen=True, slots=True)
-class SignElection:
-    """Merged rows base + scale × the weighted mean of the deltas with the sign that `votes` elect.
+    def of_sums(self, shares: Sequence[Sequence[float]]) -> WeightedSum:
+        """Return the same sum, of the models of which each present model is a sum with these shares."""
+        from emberge.numerics import require_count
 
-    If the votes add up to zero, the sign is plus. Without `normalize`, the sum is not divided by the weights
-    of the models that agree. (TIES: Yadav et al., 2023, arXiv:2306.01708)
-    """
+        numbers = self.numbers
+        require_count(numbers, len(shares))
+        columns = zip(*shares, strict=True)
+        return WeightedSum(
+            [sum(n * share for n, share in zip(numbers, one, strict=True)) for one in columns]
+        )
 
-    votes: Sequence[float]
-    weights: Sequence[float]
-    normalize: bool = True
-    scale: float = 1.0
+    def by_torch(self, rows: DeltaProgram) -> Tensor:
+        """Return the merged rows, computed from tensors."""
+        from emberge.numerics import weighted_sum
 
+        if not self.of_deltas:
+            return weighted_sum(self.numbers, rows.tensors)
+        return weighted_sum(self.numbers, rows.deltas).add_(rows.require_base())
 
-Formula = WeightedSum | SignElection
-"""Merged rows as a strategy describes them, for kernels to compute and store in one call."""
+    def by_kernels(self, rows: KernelRows) -> Tensor | np.ndarray:
+        """Return the merged rows, computed by a kernel."""
+        import numpy as np
+
+        from emberge.numerics import require_count
+
+        factors = np.array(self.numbers, np.float32)
+        require_count(factors, rows.models)
+        return rows.merge("combine", factors, self.of_deltas)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Block:
     """Whole rows of one tensor from every model, float32 (float64 in tests of worked examples).
 
-    `rows` contains the numbers, which are decoded from files when `tensors`, `base` or `deltas` are read. The
-    methods need no decoded numbers: methods that change deltas (`keep_largest`, `drop_at_random`,
-    `scale_deltas`, …) are recorded, and methods that end a pass (`combine`, `inner_products`, …) compute
-    the recorded changes and the result together. They use compiled kernels if these are available; the bytes
-    are the same with and without kernels. If no link of a chain needs torch (`Stage.needs_torch`), `combine`,
-    `evaluate` may return a NumPy array, which `merge` passes on.
+    `rows` contains the numbers, which are decoded from files when `tensors`, `base` or `deltas` are read. A
+    change of deltas is recorded (`record`); an operation (`evaluate`, `combine`, `inner_products`) computes
+    the recorded changes and its result together, by compiled kernels if these are available, with the same
+    bytes. If no link of a chain needs torch (`Stage.needs_torch`), `evaluate` may return a NumPy array.
 
     `shape` is the shape of the full tensor, and `index` is the position of the block's granule (the rows that
     are measured at once) in the tensor. `weights` is a float64 array [models], resolved for this tensor.
@@ -99,6 +115,8 @@ class Block:
     seed: int = 0
     fingerprints: tuple[str, ...] = ()
     """One content fingerprint per model, used as a key of its random masks."""
+    keep_probability: Callable[[], Tensor] | None = None
+    """After a random drop, computes each delta's probability to be kept, in a shape that divides `deltas`."""
 
     @classmethod
     def of(
@@ -157,22 +175,13 @@ class Block:
         """The number of elements of one model's rows."""
         return self.rows.size
 
-    @property
-    def keep_probability(self) -> Tensor | None:
-        """Keep probability of each delta, in a shape that can divide `deltas`; None if none were dropped."""
-        return self.rows.keep_probability
-
-    def copy_deltas(self) -> Tensor:
-        """Return `deltas` in memory that the caller may write into."""
-        return self.rows.copy_deltas()
-
     def uniform(self, salt: str = "") -> Tensor:
         """Return uniform numbers in [0, 1), shaped like `tensors`: hashes of the elements' positions.
 
         The number of an element depends only on the seed, the tensor's name, the model's fingerprint, the
         salt, and the element's index in the full tensor; never on block size, order, device or worker.
         """
-        return self.rows.uniform(self._list_random_keys(salt))
+        return self.rows.uniform(self.random_keys(salt))
 
     def entry_shape(self, label: str) -> tuple[int, ...] | None:
         """Return the shape of a label's whole entry in `statistics`, without reading it; None if missing."""
@@ -181,42 +190,30 @@ class Block:
         shapes = getattr(self.statistics, "shapes", None)
         return tuple(shapes[label] if shapes else getattr(self.statistics[label], "shape", ()))
 
+    def random_keys(self, salt: str) -> list[tuple[object, ...]]:
+        """Return each model's key of random numbers for this tensor; another `salt` draws other numbers."""
+        keys = self.fingerprints or self.models
+        return [(self.seed, self.name, key, salt) for key in keys]
+
     # ── results of all rows ──────────────────────────────────────────────────────────────────────
 
-    def evaluate(self, formula: Formula, dtype: str = "float32") -> Tensor:
-        """Return the merged rows that a formula describes, shaped like one model's.
+    def evaluate(self, operation: Operation, dtype: str = "float32") -> Any:
+        """Return the result of an operation, such as the merged rows that a formula describes.
 
-        Compiled kernels write bfloat16 at once if that is the `dtype` in which the rows will be stored. All
-        other results have the dtype of the computation.
+        Compiled kernels write merged rows in bfloat16 at once if that is the `dtype` in which they will be
+        stored. All other rows have the dtype of the computation.
         """
-        if isinstance(formula, WeightedSum):
-            values = _list_numbers(formula.coefficients)
-            if not formula.of_deltas:
-                return cast("Tensor", self.rows.combine(values, dtype=dtype))
-            deltas = self.rows.evaluate_deltas()
-            return cast("Tensor", deltas.combine(values, add_base=True, dtype=dtype))
-        elected = self.rows.evaluate_deltas().elect(
-            formula.votes,
-            formula.weights,
-            normalize=formula.normalize,
-            scale=formula.scale,
-            dtype=dtype,
+        rows = self.rows
+        if rows.shares and isinstance(operation, WeightedSum) and not operation.of_deltas:
+            operation, rows = operation.of_sums(rows.shares), rows.without_sums()
+        kernel_rows = rows.kernel_rows(of_deltas=operation.of_deltas, merged_dtype=dtype)
+        return (
+            operation.by_torch(rows) if kernel_rows is None else operation.by_kernels(kernel_rows)
         )
-        return cast("Tensor", elected)
 
-    def combine(
-        self, coefficients: np.ndarray | Tensor | Sequence[float], vectors: Tensor | None = None
-    ) -> Tensor:
-        """Return Σ coefficient × model (or vector), added in order, so that block sizes do not matter."""
-        if vectors is None:
-            return self.evaluate(WeightedSum(coefficients))
-        from emberge.numerics import weighted_sum
-
-        return weighted_sum(_list_numbers(coefficients), vectors)
-
-    def add_delta(self, delta: Tensor) -> Tensor:
-        """Return base + a merged delta [*rows]: the result of a strategy that merges deltas."""
-        return self.rows.require_base() + delta
+    def combine(self, coefficients: np.ndarray | Tensor | Sequence[float]) -> Tensor:
+        """Return Σ coefficient × model, added in order, so that block sizes do not matter."""
+        return cast("Tensor", self.evaluate(WeightedSum(coefficients)))
 
     def inner_products(self, *, deltas: bool, differences: bool) -> dict[str, np.ndarray]:
         """Return Gram matrices, float64 [models, models]; their sum over all blocks is the tensor's.
@@ -224,95 +221,15 @@ class Block:
         "products" is the matrix of the models, or of their `deltas`. "differences", if asked for, is the
         matrix of the first model (or delta) and the differences of the other models from it.
         """
-        return self.rows.inner_products(deltas=deltas, differences=differences)
+        from emberge.numerics import InnerProducts
 
-    def delta_sums(self, power: Literal[1, 2]) -> np.ndarray:
-        """Return each model's sum of |delta| (`power` 1) or delta² (`power` 2), float64 [models]."""
-        return self.rows.evaluate_deltas().sums(squares=power == 2)
-
-    def delta_sums_before_and_after(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return each model's sum of |delta| before and after all changes, float64 [models] each."""
-        return self.rows.sums_before_and_after()
-
-    def count_deltas(self, brackets: Sequence[Bracket]) -> list[BracketCount]:
-        """Return counts of the deltas' magnitudes above and inside each bracket, by row of the tensor."""
-        return self.rows.evaluate_deltas().count(brackets, max(1, rows_of(self.shape)[1]))
-
-    def delta_patterns(self, models: Sequence[int] | None = None) -> Iterator[np.ndarray]:
-        """Yield the bit patterns of the deltas' magnitudes of each of these models or of all, [elements].
-
-        A pattern is an integer, and patterns have the same order as magnitudes.
-        """
-        return self.rows.evaluate_deltas().patterns(models)
-
-    # ── changes of deltas, recorded ──────────────────────────────────────────────────────────────
-
-    def keep_largest(self, limits: Sequence[Limit], *, undo: bool = False) -> Block:
-        """Record that each model's deltas below its limit (with `undo`: at or above it) become zero."""
-        from emberge.numerics import KeepLargest
-
-        return self._record(KeepLargest(tuple(limits), undo))
-
-    def keep_varied(self, limit: Limit) -> Block:
-        """Record that deltas become zero where their variance over the models is zero or below the limit."""
-        from emberge.numerics import KeepVaried
-
-        return self._record(KeepVaried(limit, len(self.models)))
-
-    def variances(self) -> Block:
-        """Return a block with a single delta: the variance of the deltas over the models."""
-        from emberge.numerics import TakeVariance
-
-        return self._record(TakeVariance(len(self.models)))
-
-    def drop_at_random(self, densities: np.ndarray, salt: str) -> Block:
-        """Record that each delta is kept with its model's probability; another `salt` draws other numbers."""
-        from emberge.numerics import DropAtRandom
-
-        def list_chances() -> Tensor:
-            import torch
-
-            chances = torch.from_numpy(densities).to(getattr(torch, self.rows.dtype))
-            return chances.reshape(-1, *[1] * len(self.shape))
-
-        drop = DropAtRandom(tuple(densities.tolist()), self._list_random_keys(salt))
-        return self.replace(rows=self.rows.record(drop, list_chances))
-
-    def draw_ranked(self, lines: Sequence[tuple[float, float]], salt: str) -> np.ndarray:
-        """Decide which deltas stay, with a probability that depends on the rank of each magnitude.
-
-        Magnitudes are ranked within each row of each model. Each model's line is (probability for the least
-        magnitude of a row, amount that each further rank adds to it). Equal magnitudes are ranked in the
-        order of their elements. A tensor of one dimension is one row. The result has a bit for each delta,
-        [models, rows, (width + 7) // 8], as `np.packbits` gives them with the lowest bit first.
-        """
-        width = rows_of(self.shape)[1]
-        return self.rows.draw_ranked(lines, width, self._list_random_keys(salt))
-
-    def keep_drawn(self, bits: np.ndarray, lines: Sequence[tuple[float, float]]) -> Block:
-        """Record that deltas become zero whose bit is 0, as `draw_ranked` with these lines decided."""
-        return self.replace(rows=self.rows.keep_drawn(bits, lines, rows_of(self.shape)[1]))
-
-    def scale_deltas(self, factors: np.ndarray | Tensor) -> Block:
-        """Record that each model's deltas are multiplied by its factor."""
-        from emberge.numerics import ScaleDeltas
-
-        return self._record(ScaleDeltas(tuple(factors.tolist())))
-
-    def divide_deltas(self, divisors: np.ndarray | Tensor) -> Block:
-        """Record that each model's deltas are divided by its divisor."""
-        from emberge.numerics import DivideDeltas
-
-        return self._record(DivideDeltas(tuple(divisors.tolist())))
-
-    def _record(self, change: DeltaChange) -> Block:
-        return self.replace(rows=self.rows.record(change))
-
-    def _list_random_keys(self, salt: str) -> list[tuple[object, ...]]:
-        keys = self.fingerprints or self.models
-        return [(self.seed, self.name, key, salt) for key in keys]
+        return cast("dict[str, np.ndarray]", self.evaluate(InnerProducts(deltas, differences)))
 
     # ── other blocks ─────────────────────────────────────────────────────────────────────────────
+
+    def record(self, change: DeltaChange) -> Block:
+        """Return a copy whose deltas are changed, when they are needed."""
+        return self.replace(rows=self.rows.record(change))
 
     def replace(self, **changes: Any) -> Block:
         """Return a copy of the block with the given fields replaced.
@@ -358,6 +275,7 @@ class Block:
             groups=pick(self.groups),
             fingerprints=pick(self.fingerprints),
             weights=self.weights[list(index)],
+            keep_probability=None,
         )
 
     def with_sums(self, shares: Mapping[str, Sequence[float]]) -> Block:
@@ -388,13 +306,8 @@ class Block:
             groups=labels,
             fingerprints=(),
             weights=np.ones(len(labels)),
+            keep_probability=None,
         )
-
-
-def _list_numbers(values: np.ndarray | Tensor | Sequence[float]) -> list[float]:
-    # One call, as each item of an array would be one.
-    numbers = values if isinstance(values, Sequence) else values.tolist()
-    return [float(number) for number in numbers]
 
 
 def rows_of(shape: Iterable[int]) -> tuple[int, int]:

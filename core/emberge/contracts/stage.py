@@ -9,28 +9,62 @@ from __future__ import annotations
 import copy
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
-from emberge.contracts.block import Block, Formula
+from emberge.contracts.block import Block
 from emberge.contracts.reference import FileRef, Reference
-from emberge.contracts.schedule import PerModel, PerTensor
+from emberge.contracts.schedule import PerTensor
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from emberge.numerics import Operation
+
+Option = TypeVar("Option")
 
 BasePolicy = Literal["required", "optional", "forbidden"]
 WeightRole = Literal["share", "scale", "unused"]
 Scope = Literal["tensor", "model"]
 
-Shape = tuple[int, ...]
-
 # The result of one `measure` call: names to tensors, arrays, numbers, or mappings of them.
 Measures = Mapping[str, Any]
 # stats[p] are the joined measures of pass p of the stage itself.
 Stats = Sequence[Measures]
+
+
+def add_measures(measures: Sequence[Measures]) -> Measures:
+    """Return measures added up by key, in the given order."""
+    joined: dict[str, Any] = {}
+    for block_measures in measures:
+        for key, value in block_measures.items():
+            if key not in joined:
+                joined[key] = value
+            elif isinstance(value, Mapping):
+                joined[key] = add_measures([joined[key], value])
+            else:
+                joined[key] = joined[key] + value
+    return joined
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pass:
+    """One pass of a stage's `measure` over all blocks before the merge."""
+
+    scope: Scope = "tensor"
+    """The tensors over which the measures are joined."""
+    reads: Literal["all", "models", "nothing"] = "all"
+    """The rows that are read: those of models and base, or of the models alone; with `nothing` each tensor is
+    measured once, without rows."""
+    join: Callable[[Sequence[Measures]], Measures] = add_measures
+    """Joins measures in the given order; it must be associative, as it is called in parts."""
+    is_exact: bool = False
+    """True if measures are numbers such as counts, the same however a tensor is split into blocks."""
+    is_sample: bool = False
+    """True if only a sample of rows is taken, which the next passes then check."""
+    is_needed: Callable[[Stats], bool] = lambda _: True
+    """Tells from the measures of the passes before whether a tensor has to be measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,19 +88,14 @@ class Stage:
         return "optional"
 
     @property
+    def reads_base(self) -> bool:
+        """True if the merge itself reads the base's rows; default: if the stage takes a base."""
+        return self.base_policy != "forbidden"
+
+    @property
     def weight_role(self) -> WeightRole:
         """The meaning of a model's weight: a share, a factor, or nothing."""
         return "share"
-
-    @property
-    def scope(self) -> Scope:
-        """The tensors over which measures are summed."""
-        return "tensor"
-
-    @property
-    def whole(self) -> bool:
-        """True to get the full tensor in one block (SVD, solve), which counts against the memory limit."""
-        return False
 
     @property
     def needs_torch(self) -> bool:
@@ -77,9 +106,9 @@ class Stage:
         return True
 
     @property
-    def passes(self) -> int:
-        """The number of passes of `measure` over all blocks before merging."""
-        return 0
+    def passes(self) -> Sequence[Pass]:
+        """The passes of `measure` over all blocks before the merge."""
+        return ()
 
     @property
     def statistics_kind(self) -> str:
@@ -96,42 +125,16 @@ class Stage:
         """
         return "labels"
 
-    def whole_for(self, block: Block) -> bool:
-        """Return whether a tensor, given as a block without rows, must be one block; default: `whole`."""
-        return self.whole
+    def needs_whole(self, block: Block) -> bool:
+        """Return whether a tensor, given as a block without rows, must be one block (SVD, solve).
+
+        Such a block counts against the memory limit.
+        """
+        return False
 
     def measure(self, block: Block, stats: Stats) -> Measures:
-        """Return a block's measures in pass number len(stats), counted from 0; `join` adds them up."""
+        """Return a block's measures in pass number len(stats), counted from 0."""
         raise NotImplementedError(f"{type(self).__name__} has passes but no measure")
-
-    def join(self, measures: Sequence[Measures]) -> Measures:
-        """Add up measures by key, in the given order; it must be associative, as it is called in parts."""
-        return _join_measures(measures)
-
-    def needs_rows(self, start: int, size: int, stats: Stats) -> bool:
-        """Return whether pass number len(stats) has to read the `size` elements from `start` on."""
-        return True
-
-    def reads_rows(self, number: int) -> bool:
-        """Return whether pass `number` reads rows; otherwise it measures each tensor once, without rows."""
-        return True
-
-    @property
-    def measures_are_exact(self) -> bool:
-        """True if measures are numbers such as counts, the same however a tensor is split into blocks."""
-        return False
-
-    def samples_rows(self, number: int) -> bool:
-        """Return whether pass `number` only takes a sample of rows, which the next passes then check."""
-        return False
-
-    def reads_base(self, number: int) -> bool:
-        """Return whether pass `number` (from 0; `passes` means the merge) reads the base's rows.
-
-        The base's rows are read if any link of the chain returns True; if none does, the block has no base.
-        By default, a stage returns True if it takes a base.
-        """
-        return self.base_policy != "forbidden"
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
         """Return what follows from a pass's sums; it replaces stats[-1] in later passes and the merge.
@@ -143,22 +146,6 @@ class Stage:
         """
         return stats[-1]
 
-    def schedules(self) -> dict[str, PerTensor | PerModel]:
-        """Return the options that vary over tensors or models."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {name: v for name, v in values.items() if isinstance(v, PerTensor | PerModel)}
-
-    def files(self) -> list[FileRef]:
-        """Return the statistics files that its options name; a block's `statistics` have their entries."""
-        inner = [file for stage in self.nested().values() for file in stage.files()]
-        return [*self.own_files(), *inner]
-
-    def own_files(self) -> list[FileRef]:
-        """Return the statistics files of its own options, without those of nested stages."""
-        values = [getattr(self, f.name) for f in dataclasses.fields(self)]
-        listed = [v for value in values for v in (value if isinstance(value, tuple) else (value,))]
-        return [v for v in listed if isinstance(v, FileRef)]
-
     def problems(self, models: Sequence[str], groups: Sequence[str]) -> Iterable[str]:
         """Yield the problems, for `check`, of merging models with these names and group labels."""
         return ()
@@ -166,6 +153,11 @@ class Stage:
     def weight_warnings(self, weights: Mapping[str, float]) -> Iterable[str]:
         """Yield warnings about the models' weights, each given by its minimum over all tensors."""
         return ()
+
+    def options_of(self, *types: type[Option]) -> dict[str, Option]:
+        """Return the options whose values have one of these types: schedules, files or nested stages."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, types)}
 
     @property
     def name_in_recipes(self) -> str:
@@ -180,9 +172,8 @@ class Stage:
     def as_link_of(self, chain_name: str) -> Self:
         """Return the stage as a link of a registered chain, whose name messages have in place of its own."""
         link = copy.copy(self)
-        object.__setattr__(
-            link, "_chain_name", chain_name
-        )  # no option: equality and texts leave it out
+        # No option: equality and texts leave it out.
+        object.__setattr__(link, "_chain_name", chain_name)
         return link
 
     def plain(self) -> Mapping[str, Any] | str:
@@ -193,11 +184,6 @@ class Stage:
             if value != _find_default(option):
                 options[option.name] = _convert_value(value)
         return {self.name_in_recipes: options} if options else self.name_in_recipes
-
-    def nested(self) -> dict[str, Stage]:
-        """Return the stages among the fields' values, by field name."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {name: v for name, v in values.items() if isinstance(v, Stage)}
 
 
 class MergeTransform(Stage):
@@ -226,7 +212,7 @@ class MergeStrategy(Stage):
         if "merge" in vars(cls) and "formula" not in vars(cls):
             cls.formula = MergeStrategy.formula  # type: ignore[method-assign]
 
-    def formula(self, block: Block, stats: Stats) -> Formula | None:
+    def formula(self, block: Block, stats: Stats) -> Operation | None:
         """Return a description of the merged rows, if a weighted sum or an election of signs gives them.
 
         A strategy defines this or `merge`. A formula is computed from the numbers as they are stored, and the
@@ -239,7 +225,22 @@ class MergeStrategy(Stage):
         formula = self.formula(block, stats)
         if formula is None:
             raise NotImplementedError(f"{type(self).__name__} has neither a formula nor a merge")
-        return block.evaluate(formula)
+        merged: Tensor = block.evaluate(formula)
+        return merged
+
+
+def all_stages(links: Iterable[Stage]) -> Iterator[Stage]:
+    """Yield the links of a chain and the stages nested in them."""
+    for link in links:
+        yield link
+        yield from all_stages(link.options_of(Stage).values())
+
+
+def list_statistics_files(stage: Stage) -> list[FileRef]:
+    """Return the statistics files that a stage's own options name."""
+    values = [getattr(stage, f.name) for f in dataclasses.fields(stage)]
+    listed = [v for value in values for v in (value if isinstance(value, tuple) else (value,))]
+    return [v for v in listed if isinstance(v, FileRef)]
 
 
 @dataclass(frozen=True)
@@ -289,16 +290,3 @@ def _convert_value(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _convert_value(item) for key, item in value.items()}
     return value.text if isinstance(value, Reference) else value
-
-
-def _join_measures(measures: Sequence[Measures]) -> dict[str, Any]:
-    joined: dict[str, Any] = {}
-    for block_measures in measures:
-        for key, value in block_measures.items():
-            if key not in joined:
-                joined[key] = value
-            elif isinstance(value, Mapping):
-                joined[key] = _join_measures([joined[key], value])
-            else:
-                joined[key] = joined[key] + value
-    return joined

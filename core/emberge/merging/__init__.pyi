@@ -5,11 +5,11 @@ from .adapter_output.adapter_checks import adapter_problems as adapter_problems
 from .adapter_output.low_rank import Truncation as Truncation
 from .adapter_output.merge_to_adapter import AdapterReport as AdapterReport
 from .adapter_output.merge_to_adapter import merge_to_adapter as merge_to_adapter
+from .chain import merge_blocks as merge_blocks
 from .found_weights import FoundWeights as FoundWeights
 from .loadable_models import require_usable_weights as require_usable_weights
 from .loadable_models import whole_faults as whole_faults
 from .loadable_models import whole_model as whole_model
-from .merge_in_memory import merge_state_dicts as merge_state_dicts
 from .merge_plan import MergePlan as MergePlan
 from .merge_to_folder import MergeReport as MergeReport
 from .merge_to_folder import merge_checkpoints as merge_checkpoints

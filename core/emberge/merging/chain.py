@@ -12,6 +12,7 @@ from emberge.contracts import (
     MergeStrategy,
     MergeTransform,
     Options,
+    Pass,
     PerModel,
     PerTensor,
     Scope,
@@ -59,7 +60,7 @@ class Resolver:
         values: dict[str, Any] = {}
         depth = self.depths.get(block.name, 0.0)
         stored_name = self.stored_names.get(block.name, block.name)
-        for name, schedule in stage.schedules().items():
+        for name, schedule in stage.options_of(PerTensor).items():
             number = schedule.at(stored_name, depth)
             if isinstance(schedule, PerModel):
                 schedules = (self._own_schedule(stage, name, model) for model in block.models)
@@ -67,7 +68,7 @@ class Resolver:
                 values[name] = np.array(numbers, np.float64)
             else:
                 values[name] = number
-        for name, inner in stage.nested().items():
+        for name, inner in stage.options_of(Stage).items():
             values[name] = self(inner, block)
         return Options(values)
 
@@ -95,8 +96,10 @@ class Chain:
 
     def reads_base(self, position: int, number: int) -> bool:
         """Return whether a pass of the link at `position`, or a link before it, reads the base."""
-        read_earlier = any(link.reads_base(link.passes) for link in self.links[:position])
-        return read_earlier or self.links[position].reads_base(number)
+        link = self.links[position]
+        read_earlier = any(link.reads_base for link in self.links[:position])
+        takes_base = link.base_policy != "forbidden" and link.passes[number].reads == "all"
+        return read_earlier or takes_base
 
     @property
     def needs_torch(self) -> bool:
@@ -106,15 +109,15 @@ class Chain:
     @property
     def merges_with_base(self) -> bool:
         """True if any link reads the base in the final merge."""
-        return any(link.reads_base(link.passes) for link in self.links)
+        return any(link.reads_base for link in self.links)
 
     @property
     def sees_base(self) -> bool:
         """True if any pass of a link, or the final merge, reads the base."""
         return self.merges_with_base or any(
-            link.reads_rows(number) and self.reads_base(position, number)
+            one.reads != "nothing" and self.reads_base(position, number)
             for position, link in enumerate(self.links)
-            for number in range(link.passes)
+            for number, one in enumerate(link.passes)
         )
 
     def measure(self, stats: Sequence[Stats], block: Block, position: int) -> Measures:
@@ -157,38 +160,45 @@ def scope_key(scope: Scope, block: Block) -> str:
     return block.name if scope == "tensor" else ""
 
 
-def merge_blocks(links: Sequence[Stage], blocks: Sequence[Block]) -> Iterator[Tensor]:
-    """Merge blocks that are in memory, in order and without a scheduler.
+def merge_blocks(
+    links: Sequence[Stage], blocks: Sequence[Block], measured: Sequence[Block] | None = None
+) -> Iterator[Tensor]:
+    """Merge blocks that are in memory, in order and without a scheduler, and yield the merged rows of each.
 
-    `blocks` must be all blocks of the widest scope of any link.
+    `blocks` must be all blocks of the widest scope of any link. `measured` are the same rows in other blocks,
+    if those are measured instead.
     """
     import torch
 
     run = Chain(tuple(links))
+    measured = blocks if measured is None else measured
     stats: dict[str, list[list[Measures]]] = {b.name: [[] for _ in links] for b in blocks}
     first = {b.name: b for b in reversed(blocks)}
     for position, link in enumerate(links):
-        for _ in range(link.passes):
-            joined = _measure_blocks(run, blocks, stats, position)
+        for one in link.passes:
+            joined = _measure_blocks(run, measured, stats, position, one)
             for name, block in first.items():
-                stats[name][position].append(joined[scope_key(link.scope, block)])
+                stats[name][position].append(joined[scope_key(one.scope, block)])
                 stats[name][position][-1] = run.conclude(stats[name], block, position)
     for block in blocks:
         yield torch.as_tensor(run.merge(stats[block.name], block))
 
 
 def _measure_blocks(
-    run: Chain, blocks: Sequence[Block], stats: Mapping[str, Sequence[Stats]], position: int
+    run: Chain,
+    blocks: Sequence[Block],
+    stats: Mapping[str, Sequence[Stats]],
+    position: int,
+    one: Pass,
 ) -> dict[str, Measures]:
-    link = run.links[position]
     measures_by_group: dict[str, list[Measures]] = {}
     for block in blocks:
         stats_of_block = stats[block.name]
-        group = measures_by_group.setdefault(scope_key(link.scope, block), [])
-        if not link.reads_rows(len(stats_of_block[position])):
+        group = measures_by_group.setdefault(scope_key(one.scope, block), [])
+        if one.reads == "nothing":
             needed, block = block.start == 0, block.without_rows()
         else:
-            needed = link.needs_rows(block.start, block.size, stats_of_block[position])
+            needed = one.is_needed(stats_of_block[position])
         if needed:
             group.append(run.measure(stats_of_block, block, position))
-    return {key: link.join(measures) for key, measures in measures_by_group.items()}
+    return {key: one.join(measures) for key, measures in measures_by_group.items()}

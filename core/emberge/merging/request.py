@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from emberge.contracts import PerModel, PerTensor, Stage
+from emberge.contracts import PerModel, PerTensor, Stage, all_stages, list_statistics_files
 from emberge.errors import suggest
 from emberge.merging.chain import ModelOptions, simplify_name
 from emberge.merging.tokens.vocabulary import VocabularyPolicy
@@ -28,7 +28,7 @@ def option_faults(model: str, options: ModelOptions, stages: Sequence[Stage]) ->
         if stage is None:
             yield f"'{model}' has options for '{name}', which is no link here{suggest(name, stage_by_name)}"
             continue
-        option_names = [n for n, s in stage.schedules().items() if isinstance(s, PerModel)]
+        option_names = list(stage.options_of(PerModel))
         for option, value in values.items():
             if option not in option_names:
                 hint = (
@@ -42,16 +42,9 @@ def option_faults(model: str, options: ModelOptions, stages: Sequence[Stage]) ->
 
 def _check_range(place: str, value: PerTensor, stage: Stage, option: str) -> Iterator[str]:
     try:
-        PerModel(list(value.entries), within=stage.schedules()[option].within)
+        PerModel(list(value.entries), within=stage.options_of(PerTensor)[option].within)
     except ValueError as error:
         yield f"{place}: {error}"
-
-
-def all_stages(chain: Sequence[Stage]) -> Iterator[Stage]:
-    """Yield the stages of a chain (its links) and the stages nested in them."""
-    for link in chain:
-        yield link
-        yield from all_stages(list(link.nested().values()))
 
 
 @dataclass(frozen=True)
@@ -131,7 +124,7 @@ class MergeRequest:
     def uses_statistics(self) -> bool:
         """True if any stage reads statistics files."""
         stages = (stage for chain in self.chains for stage in all_stages(chain))
-        return any(s.statistics_of == "models" or s.own_files() for s in stages)
+        return any(s.statistics_of == "models" or list_statistics_files(s) for s in stages)
 
     def chain_of(self, name: str) -> int:
         """Return the index in `chains` of the strategy that owns a tensor."""

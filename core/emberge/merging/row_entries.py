@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from emberge.contracts import Stage
+from emberge.contracts import Stage, all_stages
 from emberge.merging.merge_plan import TensorPlan
-from emberge.merging.request import MergeRequest, all_stages
+from emberge.merging.request import MergeRequest
 from emberge.merging.statistics_entries import own_entries
 from emberge.merging.statistics_file import Statistics, open_statistics, read_statistics
 from emberge.merging.tokens.token_rows import align_entry

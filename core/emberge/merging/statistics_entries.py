@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from emberge.contracts import Stage
+from emberge.contracts import Stage, all_stages, list_statistics_files
 from emberge.errors import CheckpointError, EmbergeError, Problem
-from emberge.merging.request import MergeInput, MergeRequest, all_stages
+from emberge.merging.request import MergeInput, MergeRequest
 from emberge.merging.statistics_file import StatisticsFile, open_statistics
 from emberge.tensor_files import TensorSpec
 
@@ -61,7 +61,7 @@ def _check_files(
     if faults or link.statistics_of != "models":
         return
     if len(files) == len(
-        {file.text for file in link.own_files()}
+        {file.text for file in list_statistics_files(link)}
     ):  # else a step is yet to make one
         places = ((model, len(_find_places(model, files))) for model in request.inputs)
         yield from (_place_fault(m, files, n) for m, n in places if m.fingerprint and n != 1)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from emberge.contracts import FileRef, Stage
+from emberge.contracts import FileRef, Stage, all_stages, list_statistics_files
 from emberge.errors import CheckpointError
 from emberge.files import replace_file
 from emberge.tensor_files import TensorSpec, encode_header, read_header
@@ -216,7 +216,9 @@ def statistics_path(path: Path) -> Path:
 
 def statistics_files(links: Iterable[Stage], path_by_reference: Mapping[str, Path]) -> list[Path]:
     """Return the paths of the statistics files that links name; steps' files are in `path_by_reference`."""
-    file_by_text = {file.text: file for link in links for file in link.files()}
+    file_by_text = {
+        file.text: file for link in all_stages(links) for file in list_statistics_files(link)
+    }
     return [
         path_by_reference.get(text) or _resolve_path(file) for text, file in file_by_text.items()
     ]
@@ -232,7 +234,7 @@ def open_statistics(
     Raises:
         CheckpointError: if a file is missing.
     """
-    file_by_text = {file.text: file for file in link.own_files()}
+    file_by_text = {file.text: file for file in list_statistics_files(link)}
     available = {
         t: f
         for t, f in file_by_text.items()

@@ -1,7 +1,4 @@
-"""Reproducible random numbers: each is a hash of an element's key and position.
-
-The module also has random drops whose probability depends on the rank of a value's magnitude in its row.
-"""
+"""Reproducible random numbers: each is a hash of an element's key and position."""
 
 from __future__ import annotations
 
@@ -24,8 +21,6 @@ SPAN = _WORD - 1
 _WEYL_STEP = 0x9E3779B9
 _ROUNDS = ((16, 0x21F0AAAD), (15, 0xD35A2D97))
 _LAST_SHIFT = 15
-Line = tuple[float, float]
-"""Probability for a row's smallest magnitude, and its increase with each further rank."""
 
 
 def uniform(tensors: Tensor, start: int, keys: Sequence[tuple[Any, ...]]) -> Tensor:
@@ -100,59 +95,3 @@ def _multiply_words(words: Any, factor: int) -> None:
     words *= factor
     if not isinstance(words, np.ndarray):
         words &= _WORD - 1
-
-
-def chances_of(deltas: Tensor, lines: Sequence[Line], width: int) -> Tensor:
-    """Return each delta's keep probability, shaped like `deltas` [models, *rows]."""
-    chances = pooled_like(deltas)
-    dtype = np.float32 if deltas.dtype.itemsize == 4 else np.float64
-    for delta, into, line in zip(deltas, chances, lines, strict=True):
-        values = deltas.new_tensor(list_rank_chances(line, width, dtype))
-        into.copy_(values_by_rank(delta.abs().reshape(-1, width), values).reshape(delta.shape))
-    return chances
-
-
-def values_by_rank(magnitudes: Tensor, values: Tensor) -> Tensor:
-    """Return the entry of ascending `values` [size] at each magnitude's rank in its row, [rows, size].
-
-    The smallest magnitude gets the first value; equal magnitudes are ranked by their position.
-    """
-    import torch
-
-    if magnitudes.dtype == torch.float32 and magnitudes.device.type == "cpu":
-        # Pattern and place in one whole number: NumPy sorts them four times faster than torch finds an order.
-        keys = magnitudes.numpy().view(np.int32).astype(np.int64)
-        keys <<= 32
-        keys += np.arange(magnitudes.shape[1])
-        keys.sort(axis=1)
-        keys &= 0xFFFFFFFF
-        order = torch.from_numpy(keys)
-    else:
-        order = magnitudes.argsort(dim=1, stable=True)
-    return torch.empty_like(magnitudes).scatter_(1, order, values.expand_as(magnitudes))
-
-
-def draw_ranked(
-    deltas: Tensor,
-    lines: Sequence[Line],
-    width: int,
-    start: int,
-    keys: Sequence[tuple[object, ...]],
-) -> np.ndarray:
-    """Decide which deltas [models, *rows] stay, by their ranks in rows of `width`, and return bits.
-
-    The bits [models, rows, (width + 7) // 8] are 1 for a delta that stays; a row's first delta has the lowest
-    bit of its first byte. The bits of zeros are arbitrary.
-    """
-    chances = chances_of(deltas, lines, width)
-    stays: np.ndarray = uniform(deltas, start, keys).lt(chances).cpu().numpy()
-    return np.packbits(stays.reshape(len(stays), -1, width), axis=-1, bitorder="little")
-
-
-def list_rank_chances(line: Line, width: int, dtype: Any) -> np.ndarray:
-    """Return the keep probability for each rank of a row of `width` elements."""
-    lowest, step = (np.dtype(dtype).type(number) for number in line)
-    ranks: np.ndarray = np.arange(width, dtype=dtype)
-    ranks *= step
-    ranks += lowest
-    return ranks

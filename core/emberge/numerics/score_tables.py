@@ -5,15 +5,11 @@ Importing it loads no torch, so a plugin may import from it at its top.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    _Barred = Callable[[slice], Tensor | None]
-
 
 # Entries of a table of scores that are in memory at once: 16 MiB of float32, no slower than more (measured).
 CELLS = 2**22
@@ -68,17 +64,14 @@ def blockwise(rows: int, columns: int, function: Callable[[slice], Tensor]) -> T
     import torch
     from torch.utils.checkpoint import checkpoint
 
+    size = max(1, CELLS // max(1, columns))
+    blocks = (slice(start, min(start + size, rows)) for start in range(0, rows, size))
     return torch.cat(
         [
             checkpoint(function, block, use_reentrant=False, preserve_rng_state=False)
-            for block in _split_blocks(rows, columns)
+            for block in blocks
         ]
     )
-
-
-def _split_blocks(rows: int, columns: int) -> Iterator[slice]:
-    size = max(1, CELLS // max(1, columns))
-    return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
 
 
 def log_sum_products(
@@ -87,58 +80,16 @@ def log_sum_products(
     """Return log Σ_j e^<left_i, right_j> for each row i, [k], given left [k, d] and right [m, d].
 
     `barred(block)` is a mask [rows of the block, m] of omitted entries, or None. A row in which all entries
-    are omitted gives `lowest_score` and a gradient of zero. A table of more than CELLS entries is computed in
-    blocks, and again in the backward pass. In addition to the vectors' gradients, this takes the memory of
-    one block, and four matrix products instead of the three that a stored table takes.
+    are omitted gives `lowest_score` and a gradient of zero.
     """
     if not len(right):
         return left.sum(1) * 0 + lowest_score(left)
-    if len(left) * len(right) <= CELLS:
-        return _log_sums(left, right, barred, slice(0, len(left)))
-    blocks = tuple(_split_blocks(len(left), len(right)))
-    return _define_log_sums().apply(left, right, barred, blocks)  # type: ignore[no-any-return]
 
+    def sum_rows(block: slice) -> Tensor:
+        scores = left[block] @ right.T
+        is_omitted = barred(block)
+        if is_omitted is not None:
+            scores.masked_fill_(is_omitted, lowest_score(scores))
+        return scores.logsumexp(1)
 
-def _log_sums(left: Tensor, right: Tensor, barred: _Barred, block: slice) -> Tensor:
-    import torch
-
-    return torch.logsumexp(_score_block(left, right, barred, block), dim=1)
-
-
-def _score_block(left: Tensor, right: Tensor, barred: _Barred, block: slice) -> Tensor:
-    scores = left[block] @ right.T
-    is_omitted = barred(block)
-    return scores if is_omitted is None else scores.masked_fill_(is_omitted, lowest_score(scores))
-
-
-@functools.cache
-def _define_log_sums() -> Any:
-    """Return the autograd function; it is defined at first use, because its base class loads torch."""
-    import torch
-    from torch.autograd.function import once_differentiable
-
-    class BlockwiseLogSums(torch.autograd.Function):
-        """Sums over the table of products by blocks of rows; only the sums are kept for the backward pass."""
-
-        @staticmethod
-        def forward(
-            ctx: Any, left: Tensor, right: Tensor, barred: _Barred, blocks: tuple[slice, ...]
-        ) -> Tensor:
-            sums = torch.cat([_log_sums(left, right, barred, block) for block in blocks])
-            ctx.barred, ctx.blocks = barred, blocks
-            ctx.save_for_backward(left, right, sums)
-            return sums
-
-        @staticmethod
-        @once_differentiable
-        def backward(ctx: Any, pull: Tensor) -> tuple[Tensor, Tensor, None, None]:
-            left, right, sums = ctx.saved_tensors
-            left_grad, right_grad = torch.empty_like(left), torch.zeros_like(right)
-            for block in ctx.blocks:
-                shares = _score_block(left, right, ctx.barred, block)
-                shares.sub_(sums[block, None]).exp_().mul_(pull[block, None])
-                left_grad[block] = shares @ right
-                right_grad.addmm_(shares.T, left[block])
-            return left_grad, right_grad, None, None
-
-    return BlockwiseLogSums
+    return blockwise(len(left), len(right), sum_rows)

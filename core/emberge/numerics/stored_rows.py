@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from emberge.numerics.buffers import pooled_array
+from emberge.numerics.row_kernels import (
+    STEPS,
+    WINDOW,
+    KernelLibrary,
+    KernelsMissingError,
+    KernelsUnusableError,
+    RowsStruct,
+    load_library,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,13 +30,14 @@ DTYPES = ("bfloat16", "float16", "float32")
 """The types that are decoded, in the order of the kernels' numbers."""
 ALIGNED = 64
 """Rows begin at multiples of this number of bytes."""
-WINDOW = 1 << 16
-"""Numbers of a model that kernels read from its file at once (`row_kernels.WINDOW`)."""
 RUN = 512
 """Neighbouring elements that are sampled together."""
 TOO_LARGE = 2.0**64
 """The least number whose square is infinite in float32: no layer can work with such a weight."""
 
+# More than a chunk of the kernels, and no multiple of a vector.
+_TESTED_NUMBERS = 2048 + 37
+Words = tuple[int, int, int]
 # States of rows: not read, without NaN or too large values, with such values, in a file that ends too early.
 _UNREAD, _USABLE, _UNUSABLE, _UNREADABLE = range(-1, 3)
 
@@ -65,12 +78,17 @@ class Place(NamedTuple):
         kept = size if self.handle < 0 else min(size, WINDOW)
         return -(-kept * self.itemsize // ALIGNED) * ALIGNED
 
+    def as_words(self) -> tuple[int, ...]:
+        """Return the fields as the kernels read them."""
+        first = self.start // self.itemsize
+        return DTYPES.index(self.dtype), first, self.handle, self.position, self.number
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredRows:
     """Rows of every model and the base, in memory or in open files; `shape` is that of one model's rows.
 
-    `memory` is of bytes, and `kernels` is the module of compiled kernels. If `is_checked`, every method
+    `memory` is of bytes. If `is_checked`, every method
     raises `RowsError` if the rows that it reads have NaN or too large values. Files that cannot be read are
     always refused. `states` has what is known of each model's rows, and last of the base's. If they are
     merged `without_torch`, results are NumPy arrays and not tensors.
@@ -80,7 +98,7 @@ class StoredRows:
     models: Sequence[Place]
     base: Place | None
     shape: tuple[int, ...]
-    kernels: Any
+    kernels: KernelLibrary
     states: np.ndarray
     is_checked: bool
     without_torch: bool = False
@@ -96,7 +114,7 @@ class StoredRows:
         models: Sequence[Place],
         base: Place | None,
         shape: tuple[int, ...],
-        kernels: Any,
+        kernels: KernelLibrary,
         *,
         is_checked: bool,
         without_torch: bool = False,
@@ -162,14 +180,13 @@ class StoredRows:
         count, models = int((ends - begins).sum()), len(self.models)
         step = -(-4 * count // ALIGNED) * ALIGNED // 4
         memory: np.ndarray = np.empty((models + 1, step), np.float32)
-        rows = self.kernel_rows(None, subtract=False, with_base=True)
-        self.kernels.take_runs(rows, begins, ends, memory)
-        self.require_usable()
+        KernelRows.of(self, based=2).run("take_runs", len(begins), begins, ends, step, memory)
         places = [Place("float32", 4 * m * step, m) for m in range(models + 1)]
+        base = None if self.base is None else places[-1]
         return StoredRows.of(
             memory.reshape(-1).view(np.uint8),
             places[:-1],
-            None if self.base is None else places[-1],
+            base,
             (count,),
             self.kernels,
             is_checked=False,
@@ -198,44 +215,6 @@ class StoredRows:
             if self.states[place.number] == _UNREAD:
                 self._view_flat(place)
 
-    def kernel_rows(
-        self, deltas: Tensor | np.ndarray | None, *, subtract: bool, with_base: bool = False
-    ) -> Any:
-        """Return the kernels' view of `deltas`, or of the rows (minus the base if `subtract`).
-
-        The base itself is known to the kernel with `deltas`, `subtract` or `with_base`.
-        """
-        base = self.base or Place("bfloat16", 0, len(self.models))
-        based = 0
-        if self.base is not None:
-            based = 1 if subtract else 2 if with_base or deltas is not None else 0
-        memory, places = self.memory, self._list_kernel_places(self.models, base)
-        if deltas is not None:
-            memory = np.ascontiguousarray(deltas)
-            given = [Place("float32", 4 * m * self.size, 0) for m in range(len(deltas))]
-            places = self._list_kernel_places(given, base)
-        return self.kernels.KernelRows.of(
-            memory,
-            self.memory,
-            places,
-            self.states,
-            based=based,
-            is_checked=self.is_checked,
-            size=self.size,
-        )
-
-    def _list_kernel_places(self, models: Sequence[Place], base: Place) -> np.ndarray:
-        """Return kind, first number in memory, handle, position and number of each place, [5, places]."""
-        places = (*models, base)
-        columns = (
-            [DTYPES.index(place.dtype) for place in places],
-            [place.start // place.itemsize for place in places],
-            [place.handle for place in places],
-            [place.position for place in places],
-            [place.number for place in places],
-        )
-        return np.array(columns, np.int64)
-
     def _list_places(self) -> list[Place]:
         return [*self.models, *([self.base] if self.base is not None else [])]
 
@@ -245,7 +224,7 @@ class StoredRows:
             return self._view_bytes(place)
         if place.number not in self._read:
             rows = pooled_array((self.size * place.itemsize,), np.uint8)
-            if not self.kernels.read_file(rows, place.handle, place.position):
+            if not self.kernels.call("read_file", rows, rows.size, place.handle, place.position):
                 raise RowsError(place.number, is_unreadable=True)
             self._read[place.number] = rows
             self.states[place.number] = self._check(rows, place)
@@ -262,6 +241,109 @@ class StoredRows:
         return _UNUSABLE
 
 
+class DeltaChange(Protocol):
+    """A recorded change of deltas, which depends on each element's values and its position in the tensor."""
+
+    @property
+    def kernel(self) -> str:
+        """The step of the compiled kernels that makes this change, one of `STEPS`.
+
+        A change without such a step ("") is made by torch as soon as it is recorded.
+        """
+        ...
+
+    def apply(self, deltas: Tensor, start: int) -> Tensor:
+        """Change deltas [models, *rows] with torch, in place where possible, and return them.
+
+        `start` is the position of the first element in the tensor.
+        """
+        ...
+
+    def kernel_arguments(self) -> Sequence[tuple[float, Words]]:
+        """Return the number and the three integers that the kernels' step takes for each model."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelRows:
+    """Rows of several models, or their deltas with recorded changes, as compiled kernels read them.
+
+    `models` is the number of models after the changes. Rows merged into bfloat16 are stored as its words if
+    `merged_dtype` asks for it, and otherwise as float32.
+    """
+
+    stored: StoredRows
+    models: int
+    start: int
+    merged_dtype: str
+    struct: RowsStruct
+    kept: tuple[object, ...]
+    """The arrays whose addresses `struct` has."""
+
+    @classmethod
+    def of(
+        cls,
+        stored: StoredRows,
+        changes: Sequence[DeltaChange] = (),
+        deltas: Tensor | np.ndarray | None = None,
+        start: int = 0,
+        *,
+        based: int,
+        merged_dtype: str = "float32",
+    ) -> KernelRows:
+        """Build the kernels' view of `deltas`, or of the stored rows (minus the base's if `based` is 1)."""
+        base = stored.base or Place("bfloat16", 0, len(stored.models))
+        models: Sequence[Place] = stored.models
+        memory = stored.memory
+        if deltas is not None:
+            memory = np.ascontiguousarray(deltas)
+            models = [Place("float32", 4 * m * stored.size, 0) for m in range(len(deltas))]
+        count, arguments = len(models), [change.kernel_arguments() for change in changes]
+        arrays = (
+            memory,
+            stored.memory,
+            np.array([place.as_words() for place in (*models, base)], np.int64),
+            stored.states,
+            np.array([STEPS.index(change.kernel) for change in changes], np.int64),
+            np.array([[number for number, _ in one] for one in arguments], np.float32),
+            np.array([[words for _, words in one] for one in arguments], np.int64),
+        )
+        addresses = [array.ctypes.data for array in arrays]
+        numbers = count, based if stored.base is not None else 0, stored.is_checked, stored.size
+        struct = RowsStruct(*addresses[:4], *numbers, *addresses[4:], len(changes), start)
+        if any(change.kernel == "variance" for change in changes):
+            count = 1
+        return cls(stored, count, start, merged_dtype, struct, (arrays, changes))
+
+    @property
+    def size(self) -> int:
+        """The number of elements of one model's rows."""
+        return self.stored.size
+
+    def run(self, kernel: str, *arguments: Any) -> None:
+        """Run a kernel on the rows with further arguments.
+
+        Raises:
+            RowsError: if rows that the kernel read cannot be used.
+        """
+        self.stored.kernels.call(kernel, ctypes.addressof(self.struct), *arguments)
+        self.stored.require_usable()
+
+    def merge(self, kernel: str, *arguments: Any) -> Tensor | np.ndarray:
+        """Run a kernel that merges the rows, and return the merged rows, shaped like one model's."""
+        is_narrow = self.merged_dtype == "bfloat16"
+        out = pooled_array(self.stored.shape, np.uint16 if is_narrow else np.float32)
+        kind = DTYPES.index("bfloat16" if is_narrow else "float32")
+        self.run(kernel, *arguments, kind, out.ctypes.data)
+        return out if self.stored.without_torch else as_tensor(out)
+
+    def decode(self) -> np.ndarray:
+        """Return the rows after their changes, float32 [models, *rows]."""
+        out = pooled_array((self.models, *self.stored.shape), np.float32)
+        self.run("decode", out)
+        return out
+
+
 def list_runs(start: int, size: int, stride: int) -> tuple[np.ndarray, np.ndarray]:
     """Return where every `stride`-th run of a tensor begins and ends within rows, int64 [runs] each.
 
@@ -272,15 +354,29 @@ def list_runs(start: int, size: int, stride: int) -> tuple[np.ndarray, np.ndarra
     return begins.clip(0, size), (begins + RUN).clip(0, size)
 
 
-def words_are_usable(stored: np.ndarray, dtype: str, kernels: Any) -> bool:
+def as_tensor(rows: Tensor | np.ndarray) -> Tensor:
+    """Return rows as a tensor, without a copy; words of uint16 are numbers in bfloat16."""
+    import torch
+
+    if not isinstance(rows, np.ndarray):
+        return rows
+    if rows.dtype == np.uint16:
+        return torch.from_numpy(rows.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(rows)
+
+
+def words_are_usable(stored: np.ndarray, dtype: str, kernels: KernelLibrary) -> bool:
     """Return whether numbers stored in one of DTYPES, flat bytes, are neither NaN nor TOO_LARGE.
 
     For float16 only infinity is too large.
     """
-    return bool(kernels.are_usable(DTYPES.index(dtype), stored))
+    count = stored.size // (4 if dtype == "float32" else 2)
+    return bool(kernels.call("are_usable", DTYPES.index(dtype), stored, count))
 
 
-def encode(values: Tensor | np.ndarray, dtype: str, *, kernels: Any = None) -> Tensor | np.ndarray:
+def encode(
+    values: Tensor | np.ndarray, dtype: str, *, kernels: KernelLibrary | None = None
+) -> Tensor | np.ndarray:
     """Return the values in the form to store: contiguous, on the CPU.
 
     A tensor stays a tensor. An array of float32, which needs kernels, stays an array, of words (uint16) for
@@ -298,14 +394,50 @@ def encode(values: Tensor | np.ndarray, dtype: str, *, kernels: Any = None) -> T
     return torch.from_numpy(words.view(np.int16)).view(stored_dtype)
 
 
-def _encode_array(values: np.ndarray, dtype: str, kernels: Any) -> np.ndarray:
+def _encode_array(values: np.ndarray, dtype: str, kernels: KernelLibrary | None) -> np.ndarray:
     if values.dtype == np.uint16:
         return values
     if dtype == "bfloat16":
         out = pooled_array(values.shape, np.uint16)
-        kernels.encode(values.reshape(-1), out.reshape(-1))
+        assert kernels is not None
+        kernels.call("encode", values, values.size, out)
         return out
     if dtype == "float16":
         with np.errstate(over="ignore"):  # infinity is refused with the tensor's name
             return values.astype(np.float16)
     return values
+
+
+@functools.cache
+def kernels() -> KernelLibrary | None:
+    """Return the compiled kernels; None if there are none, or if a small sum by them is wrong.
+
+    If kernels exist and cannot be used, a warning is logged.
+    """
+    try:
+        library = load_library()
+        if _adds_exactly(library):
+            return library
+        reason = "the compiled kernels add up wrongly on this machine"
+    except KernelsUnusableError as error:
+        reason = str(error)
+    except KernelsMissingError:
+        return None
+    warnings.warn(
+        f"{reason}; merging by plain torch, which is slower", RuntimeWarning, stacklevel=2
+    )
+    return None
+
+
+def _adds_exactly(library: KernelLibrary) -> bool:
+    """Return whether kernels add changes of two models to a base as NumPy does; all sums are exact."""
+    size = _TESTED_NUMBERS
+    numbers = (np.arange(3 * size, dtype=np.float32).reshape(3, size) % 251 - 125) / 8
+    # bfloat16 is the upper half of float32.
+    memory = (numbers.view(np.uint32) >> 16).astype(np.uint16).reshape(-1).view(np.uint8)
+    places = [Place("bfloat16", 2 * size * m, m) for m in range(3)]
+    rows = StoredRows.of(
+        memory, places[:2], places[2], (size,), library, is_checked=True, without_torch=True
+    )
+    found = KernelRows.of(rows, based=1).merge("combine", np.array([0.5, 0.25], np.float32), True)
+    return np.array_equal(found, 0.5 * numbers[0] + 0.25 * numbers[1] + 0.25 * numbers[2])

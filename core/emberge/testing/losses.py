@@ -36,14 +36,11 @@ def check_loss(
     """Check a loss against the laws of training, with and without other rows' texts as negatives.
 
     Always checked: the loss is a pure function with a finite value and finite gradients, also for zero
-    vectors and equal texts. It reads only columns that it declares, and embeddings only of columns that it
-    `embeds`. The order of rows, and the content and number of places that `valid` masks, do not matter. The
-    loss does not apply its own `weight`, as the runner does. Learned parameters are trained in the values
-    that the runner passes. Gradients through the gradient cache, in chunks of any size, equal those of one
-    pass. A loss that gathers gives the same gradients with two ranks as with one.
-
-    All is checked on batches with the columns that the loss declares. With columns beside these, all but
-    the first three is checked only if they change the loss.
+    vectors and equal texts. It needs no columns but those that it declares, and reads embeddings only of
+    columns that it `embeds`. The order of rows, and the content and number of places that `valid` masks, do
+    not matter. The loss does not apply its own `weight`, as the runner does. Learned parameters are trained
+    in the values that the runner passes. Gradients through the gradient cache, in chunks of any size, equal
+    those of one pass. A loss that gathers gives the same gradients with two ranks as with one.
 
     Checked unless switched off: the lengths of vectors do not matter (`lengths`), a batch of one row gives a
     finite loss (`one_row`), and rows may have different numbers of texts (`filling`).
@@ -51,12 +48,11 @@ def check_loss(
     Raises:
         AssertionError: if a law is broken; the message begins with its name.
     """
-    for trial in _list_trials(loss, filling):
+    for batch in _list_batches(loss, filling):
+        trial = _LossTrial(loss, batch)
         trial.check_pure()
         trial.check_columns()
         trial.check_finite(one_row)
-        if trial.is_repeated():
-            continue
         trial.check_order()
         if filling:
             trial.check_filling()
@@ -66,7 +62,8 @@ def check_loss(
         trial.check_ranks()
 
 
-def _list_trials(loss: Loss, filling: bool) -> Iterator[_LossTrial]:
+def _list_batches(loss: Loss, filling: bool) -> Iterator[Embeddings]:
+    """Yield batches of several forms, with those optional columns that the loss declares."""
     shapes = [(2, 2), (1, 3)] if "negative" in loss.needs else [(2, 2), (1, 0)]
     for kind, in_batch, (positives, negatives) in itertools.product(
         sorted(loss.kinds), (True, False), shapes
@@ -80,14 +77,8 @@ def _list_trials(loss: Loss, filling: bool) -> Iterator[_LossTrial]:
         )
         if not filling:
             batch = dataclasses.replace(batch, valid=torch.ones_like(batch.valid))
-        gathered_columns: dict[str, Any] = {
-            name: getattr(batch, name) if name in loss.needs else None for name in OPTIONAL_COLUMNS
-        }
-        declared = with_layers(loss, dataclasses.replace(batch, **gathered_columns))
-        complete = with_layers(loss, batch)
-        yield _LossTrial(loss, declared, declared, complete)
-        if any(value is None for value in gathered_columns.values()):
-            yield _LossTrial(loss, complete, declared, complete)
+        undeclared: dict[str, Any] = {n: None for n in OPTIONAL_COLUMNS if n not in loss.needs}
+        yield with_layers(loss, dataclasses.replace(batch, **undeclared))
 
 
 def _is_close(first: Tensor, second: Tensor, tolerance: float = 2e-5) -> bool:
@@ -101,26 +92,10 @@ def _zero_first_row(values: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class _LossTrial:
-    """Loss and batch on which the laws are checked.
-
-    The batch is `declared`, with the optional columns that the loss declares, or `complete`, with all.
-    """
+    """Loss and batch on which the laws are checked."""
 
     loss: Loss
     batch: Embeddings
-    declared: Embeddings
-    complete: Embeddings
-
-    def is_repeated(self) -> bool:
-        """Return whether the columns beside the declared ones change neither the loss nor its gradient."""
-        if self.batch is self.declared:
-            return False
-        pairs = zip(
-            self.value_and_gradient(self.batch),
-            self.value_and_gradient(self.declared),
-            strict=True,
-        )
-        return all(torch.equal(first, second) for first, second in pairs)
 
     def call(self, batch: Embeddings, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
         """Return the loss of a batch, by default with the first values of its parameters."""
@@ -145,29 +120,10 @@ class _LossTrial:
     def check_pure(self) -> None:
         before, initial_values = columns(self.batch).clone(), dict(self.loss.parameters())
         state = torch.get_rng_state()
-        try:
-            first, second = (self.call(self.batch, initial_values) for _ in range(2))
-        except Exception as error:
-            if not self._works_on_all_columns():
-                raise  # a fault of another kind, shown with its line
-            optional = [name for name in OPTIONAL_COLUMNS if getattr(self.batch, name) is not None]
-            raise AssertionError(
-                f"needs: it fails on {', '.join(optional) or 'texts alone'} while it declares "
-                f"{sorted(self.loss.needs)}: {error}"
-            ) from error
+        first, second = (self.call(self.batch, initial_values) for _ in range(2))
         assert torch.equal(first, second), "pure: two calls give different values"
         assert torch.equal(before, columns(self.batch)), "pure: it changes its inputs"
         assert torch.equal(state, torch.get_rng_state()), "pure: it draws random numbers"
-
-    def _works_on_all_columns(self) -> bool:
-        """Return whether the loss, which fails on the batch, can be called if no column is missing."""
-        if self.batch is self.complete:
-            return False
-        try:
-            self.call(self.complete)
-        except Exception:
-            return False
-        return True
 
     def check_columns(self) -> None:
         value, grads = self.value_and_gradient(self.batch)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from emberge.contracts import Stage
-from emberge.errors import CheckpointError
-from emberge.merging import merge_state_dicts
+from emberge.contracts import Block, Stage, rows_of
+from emberge.merging import merge_blocks
 
 # A matrix, a vector, a number, rows that are odd in number and length, and a tensor that no model changed.
 _SHAPES: Mapping[str, tuple[int, ...]] = {
@@ -66,10 +65,8 @@ def check_strategy(
     for trial in trials:
         trial.check_shapes_and_inputs()
         trial.check_determinism()
-        if trial is some:
-            trial.check_blocks()
-        trial.check_rows()
         trial.check_finite()
+        trial.check_blocks()
         trial.check_frozen()
         if identity:
             trial.check_identity()
@@ -90,7 +87,6 @@ class _MergeTrial:
     base: Model | None
     weights: tuple[float, ...]
     tolerance: float
-    dtype: str = "float32"
 
     @classmethod
     def of(
@@ -102,149 +98,132 @@ class _MergeTrial:
         tolerance: float,
     ) -> _MergeTrial:
         generator = torch.Generator().manual_seed(20)
-        base_tensors = {n: torch.randn(s, generator=generator) for n, s in _SHAPES.items()}
+        base = {n: torch.randn(s, generator=generator) for n, s in _SHAPES.items()}
         models = tuple(
-            {
-                n: t + 0.1 * torch.randn(t.shape, generator=generator)
-                for n, t in base_tensors.items()
-            }
+            {n: t + 0.1 * torch.randn(t.shape, generator=generator) for n, t in base.items()}
             for _ in range(count)
         )
-        for model in (base_tensors, *models):
+        for model in (base, *models):
             model[_FROZEN] = torch.ones(4, 6)
         weight_per_model = (*weights, *[weights[-1]] * count)[:count]
-        return cls(chain, models, base_tensors if based else None, weight_per_model, tolerance)
+        return cls(chain, models, base if based else None, weight_per_model, tolerance)
 
     def widen(self) -> _MergeTrial:
         """Return the trial in float64; the last of several models has not moved from the base."""
         models = [*self.models]
         if self.base is not None and len(models) > 2:
             models[-1] = self.base
-        return replace(
-            self,
-            models=tuple(_convert(model, torch.float64) for model in models),
-            base=None if self.base is None else _convert(self.base, torch.float64),
-            tolerance=_WIDE_TOLERANCE,
-            dtype="float64",
-        )
+        return replace(self._map(torch.Tensor.double, models), tolerance=_WIDE_TOLERANCE)
+
+    def _map(self, change: Callable[[Tensor], Tensor], models: Sequence[Model] = ()) -> _MergeTrial:
+        """Return the trial with all tensors of models and base changed."""
+        states = [{n: change(t) for n, t in one.items()} for one in models or self.models]
+        base = None if self.base is None else {n: change(t) for n, t in self.base.items()}
+        return replace(self, models=tuple(states), base=base)
 
     @cached_property
     def merged(self) -> Model:
-        """The merge of the trial's own models."""
+        """The merged tensors of the trial."""
         return self.merge()
 
     def merge(
         self,
-        models: Sequence[Model] | None = None,
-        base: Model | None = None,
-        weights: Sequence[float] | None = None,
-        order: Sequence[int] | None = None,
-        **settings: int,
+        *,
+        measured_by_row: bool = False,
+        merged_by_row: bool = False,
+        is_reversed: bool = False,
     ) -> Model:
-        """Return the merged tensors, by default of the trial's models, weights and base."""
-        members = list(models or self.models)
-        base_tensors = None if self.base is None else (base or self.base)
-        order = order or range(len(members))
-        weight_per_model = list(weights or self.weights)
-        # Masks are keyed by name, so a model keeps its own at any place.
-        try:
-            return merge_state_dicts(
-                [members[i] for i in order],
-                self.chain,
-                base_tensors,
-                [weight_per_model[i] for i in order],
-                [f"model {i}" for i in order],
-                dtype=self.dtype,
-                **settings,
-            )
-        except CheckpointError as error:
-            raise AssertionError(f"finite: {error}") from None
+        """Merge the trial's models, in blocks of whole tensors or of single rows."""
+        order = range(len(self.models))[:: -1 if is_reversed else 1]
+        blocks, measured = (
+            [block for name in self.models[0] for block in self._cut(name, by_row, order)]
+            for by_row in (merged_by_row, measured_by_row)
+        )
+        rows: dict[str, list[Tensor]] = {}
+        for block, merged in zip(blocks, merge_blocks(self.chain, blocks, measured), strict=True):
+            rows.setdefault(block.name, []).append(merged)
+        return {name: one[0] if len(one) == 1 else torch.cat(one) for name, one in rows.items()}
 
-    def _coarsen(self) -> tuple[list[Model], Model | None]:
-        """Return models and base of few different numbers, most of which are equal."""
-        coarse = [{n: (4 * t).round() / 4 for n, t in model.items()} for model in self.models]
-        base = self.base
-        return coarse, None if base is None else {n: (4 * t).round() / 4 for n, t in base.items()}
+    def _cut(self, name: str, by_row: bool, order: Sequence[int]) -> Iterator[Block]:
+        """Yield a tensor's rows as one block or, if no link needs them whole, each row as a block."""
+        tensors = torch.stack([self.models[i][name] for i in order])
+        base = None if self.base is None else self.base[name]
+        fields = {
+            "name": name,
+            "shape": tuple(tensors.shape[1:]),
+            # Masks are keyed by name, so a model keeps its own at any place.
+            "models": tuple(f"model {i}" for i in order),
+            "weights": [self.weights[i] for i in order],
+        }
+        block = Block.of(tensors, base, **fields)
+        if not by_row or tensors.dim() < 3 or any(link.needs_whole(block) for link in self.chain):
+            yield block
+            return
+        width = rows_of(block.shape)[1]
+        for index in range(block.shape[0]):
+            rows = slice(index, index + 1)
+            row = None if base is None else base[rows]
+            yield Block.of(tensors[:, rows], row, start=index * width, index=index, **fields)
 
     def check_shapes_and_inputs(self) -> None:
         inputs = [*self.models, *([self.base] if self.base else [])]
         before = [{n: t.clone() for n, t in model.items()} for model in inputs]
         merged = self.merged
         for name, tensor in self.models[0].items():
-            result = merged.get(name)
-            shape_and_dtype = None if result is None else (result.shape, result.dtype)
-            expected = tensor.shape, tensor.dtype
-            assert shape_and_dtype == expected, (
-                f"shapes: {name} should be {expected} and is {shape_and_dtype}"
-            )
+            found, expected = ((t.shape, t.dtype) for t in (merged[name], tensor))
+            assert found == expected, f"shapes: {name} should be {expected} and is {found}"
         for model, copy in zip(inputs, before, strict=True):
-            for name in model:
-                assert torch.equal(model[name], copy[name]), (
-                    f"no mutation: an input's {name} changed"
-                )
+            _require_equal("no mutation: an input changed", model, copy)
 
     def check_determinism(self) -> None:
         _require_equal("determinism: two runs differ", self.merge(), self.merged)
 
     def check_blocks(self) -> None:
-        size = "blocks: the size of what is produced at once shows"
-        _require_equal(size, self.merged, self.merge(block=1))
-        threads = "blocks: another number of threads shows"
-        _require_equal(threads, self.merged, self.merge(block=1, workers=2))
-        models, base = self._coarsen()
-        _require_equal(size, self.merge(models, base), self.merge(models, base, block=1))
-
-    def check_rows(self) -> None:
+        coarse = self._map(lambda t: (4 * t).round() / 4)  # few different numbers
+        for trial in (self, coarse):
+            law = "blocks: the size of what is produced at once shows"
+            _require_equal(law, trial.merged, trial.merge(merged_by_row=True))
         law = "blocks: measures do not add up over rows"
-        self._require_close(law, self.merge(granule=1), self.merged)
+        self._require_close(law, self.merge(measured_by_row=True), self.merged)
 
     def check_finite(self) -> None:
-        zeros = [{n: torch.zeros_like(t) for n, t in self.models[0].items()}] * len(self.models)
-        for name, tensor in self.merge(zeros, zeros[0]).items():
-            assert tensor.isfinite().all(), f"finite: merging zeros gives no numbers in {name}"
-        models_with_zeros = [zeros[0], *self.models[1:]]
-        for name, tensor in self.merge(models_with_zeros).items():
-            assert tensor.isfinite().all(), f"finite: one model of zeros gives no numbers in {name}"
+        zeros = {n: torch.zeros_like(t) for n, t in self.models[0].items()}
+        one_of_zeros = replace(self, models=(zeros, *self.models[1:]))
+        cases = {"zeros": self._map(torch.zeros_like), "one model of zeros": one_of_zeros}
+        for case, trial in cases.items():
+            for name, tensor in trial.merged.items():
+                assert tensor.isfinite().all(), f"finite: {case} give no numbers in {name}"
 
     def check_frozen(self) -> None:
         frozen = {_FROZEN: self.models[0][_FROZEN]}
         self._require_close("frozen: a tensor that no model changed changes", self.merged, frozen)
         if self.base is not None:
-            unmoved = self.merge([self.base] * len(self.models))
+            unmoved = replace(self, models=(self.base,) * len(self.models)).merged
             self._require_close("frozen: models that are the base give another", unmoved, self.base)
 
     def check_identity(self) -> None:
-        for weights in ([1 / len(self.models)] * len(self.models), self._scale_weights()):
-            merged = self.merge([self.models[0]] * len(self.models), weights=weights)
-            self._require_close(
-                "identity: copies of one model give another", merged, self.models[0]
-            )
+        count = len(self.models)
+        for weights in ([1 / count] * count, [w / sum(self.weights) for w in self.weights]):
+            copies = replace(self, models=self.models[:1] * count, weights=tuple(weights))
+            law = "identity: copies of one model give another"
+            self._require_close(law, copies.merged, self.models[0])
 
     def check_permutation(self) -> None:
-        reversed_merge = self.merge(order=list(reversed(range(len(self.models)))))
-        self._require_close(
-            "permutation: the order of the models shows", reversed_merge, self.merged
-        )
+        law = "permutation: the order of the models shows"
+        self._require_close(law, self.merge(is_reversed=True), self.merged)
 
     def check_scale(self) -> None:
         for factor in (0.5, 8.0):
-            scaled_models = [{n: t * factor for n, t in model.items()} for model in self.models]
-            base_tensors = {n: t * factor for n, t in self.base.items()} if self.base else None
             expected = {n: t * factor for n, t in self.merged.items()}
             law = (
                 f"scale covariance: inputs times {factor:g} do not give the result times {factor:g}"
             )
-            self._require_close(law, self.merge(scaled_models, base_tensors), expected)
+            self._require_close(law, self._map(lambda t, by=factor: t * by).merged, expected)
 
     def check_one_hot(self) -> None:
-        weights = [1.0, *[0.0] * (len(self.models) - 1)]
-        merged = self.merge(weights=weights)
-        self._require_close(
-            "one-hot: weights (1, 0, …) do not give the first model", merged, self.models[0]
-        )
-
-    def _scale_weights(self) -> list[float]:
-        return [w / sum(self.weights) for w in self.weights]
+        merged = replace(self, weights=(1.0, *[0.0] * (len(self.models) - 1))).merged
+        law = "one-hot: weights (1, 0, …) do not give the first model"
+        self._require_close(law, merged, self.models[0])
 
     def _require_close(self, law: str, result: Model, expected: Model) -> None:
         for name, tensor in expected.items():
@@ -253,10 +232,6 @@ class _MergeTrial:
             assert largest_error <= self.tolerance, (
                 f"{law} ({name} is off by {largest_error:.1e} of its size)"
             )
-
-
-def _convert(model: Mapping[str, Tensor], dtype: torch.dtype) -> Model:
-    return {name: tensor.to(dtype) for name, tensor in model.items()}
 
 
 def _require_equal(law: str, first: Model, second: Model) -> None:

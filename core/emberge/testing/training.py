@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from emberge.contracts import (
     Backbone,
@@ -18,10 +17,8 @@ from emberge.contracts import (
     EncoderFacts,
     Pool,
     Sampler,
-    TokenEncoder,
-    TokenisedText,
 )
-from emberge.encoding import EncodePlan, TextEmbedder, encode_and_backward, token_states
+from emberge.encoding import EncodePlan, TextEmbedder, encode_and_backward
 
 TEXTS = ("open a file", "sort a list of numbers by value", "the weather", "a", "Find the Last Row!")
 
@@ -83,11 +80,9 @@ def check_backbone(backbone: Backbone, checkpoint: Path) -> None:
     """Check a backbone against its laws on a checkpoint.
 
     `describe` reports no problem, and the dimension of the embeddings; `kind` is that of the encoder's
-    similarity, one vector a text. `stored_names` has the names of
-    parameters. A text's embedding depends neither on its place in a batch nor on the other texts. Gradients
-    are finite. If the backbone provides hidden states of tokens, there is one for each token of a batch, and
-    a text's states do not depend on the other texts. The saved folder, loaded by plain SentenceTransformers,
-    gives the same embeddings to 1e-5.
+    similarity, one vector a text. `stored_names` has the names of parameters. A text's embedding depends
+    neither on its place in a batch nor on the other texts. Gradients are finite. The saved folder, loaded by
+    plain SentenceTransformers, gives the same embeddings to 1e-5.
     """
     from sentence_transformers import SentenceTransformer
 
@@ -102,8 +97,6 @@ def check_backbone(backbone: Backbone, checkpoint: Path) -> None:
         "an embedding depends on its neighbours"
     )
     _check_facts(backbone.describe(checkpoint), encoder)
-    if isinstance(encoder, TokenEncoder):
-        _check_states(encoder, TextEmbedder(encoder))
     tokens = encoder.tokenise(TEXTS, prompt="", max_length=None)
     encode_and_backward(
         encoder, tokens, lambda e: e.embeddings[:, 0].sum(), EncodePlan(64, dropout=False), seed=0
@@ -130,27 +123,3 @@ def _check_facts(facts: EncoderFacts, encoder: Encoder) -> None:
     )
     parameters = {name for name, _ in encoder.module.named_parameters()}
     assert set(encoder.stored_names()) <= parameters, "stored_names: some are of no parameter"
-
-
-def _check_states(encoder: TokenEncoder, embedder: TextEmbedder) -> None:
-    """Check that texts of equal length get the same hidden states in one batch as each text alone."""
-    tokens = embedder.tokenise(TEXTS, max_length=4)
-    with torch.no_grad():
-        shape = list(token_states(encoder, tokens)[0].shape)
-    assert len(shape) == 3, f"states: they have the shape {shape}"
-    longest = max(len(text.ids) for text in tokens)
-    assert shape[:2] == [len(tokens), longest], "states: they are not one for each token"
-    batch_states = dict(_read_states(embedder, tokens))
-    for index, text in enumerate(tokens):
-        assert torch.isfinite(batch_states[index]).all(), "states: some are not finite"
-        ((_, alone),) = _read_states(embedder, [text])
-        assert (batch_states[index] - alone).abs().max() <= 1e-5, (
-            "states: they depend on a text's neighbours"
-        )
-
-
-def _read_states(
-    embedder: TextEmbedder, tokens: Sequence[TokenisedText]
-) -> Iterator[tuple[int, Tensor]]:
-    for places, states in embedder.token_states(tokens):
-        yield from zip(places.tolist(), states.float(), strict=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import Block, Measures, MergeStrategy, PerTensor, Stats, WeightedSum
+from emberge import Block, Measures, MergeStrategy, Pass, PerTensor, Stats, WeightedSum
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,7 +18,7 @@ class KeepNorm(MergeStrategy):
 
     strength: PerTensor = PerTensor(1.0, within=(0, 1))
     """Degree of stretching: 0 is the plain mean, 1 keeps the whole norm."""
-    passes = 1
+    passes = (Pass(),)
     needs_torch = False  # as all numbers come from the block's methods
 
     def measure(self, block: Block, stats: Stats) -> Measures:

@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from emberge.numerics import Bracket, BracketCount, Limit, kept_array
+from emberge.numerics import kept_array
+
+from emberge_merge.methods.limits import Limit
+from emberge_merge.methods.near_limits import Bracket, BracketCount
 
 # Collected values that are kept; of more the blocks are read again and counted in bins.
 _HELD = 1 << 23
@@ -101,9 +104,9 @@ class Cut:
         """The number of low bits that one bin unites."""
         return max(0, (self.high - self.low).bit_length() - _BINS.bit_length() + 1)
 
-    def bracket(self, row: int) -> Bracket:
-        """Return the bracket in which the magnitudes of model number `row` are counted."""
-        return Bracket(row, self.low, self.high, self.frequent)
+    def bracket(self, model: int) -> Bracket:
+        """Return the bracket in which the magnitudes of a model, given by its number, are counted."""
+        return Bracket(model, self.low, self.high, self.frequent)
 
     def tally(self, bracket_count: BracketCount, start: int, size: int, width: int) -> Tally:
         """Return the tally of a block of `size` values in rows of `width`, from flat index `start` on."""

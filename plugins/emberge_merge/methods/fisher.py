@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from emberge import Block, FileRef, Measures, MergeStrategy, Scope, Stats
+from emberge import Block, FileRef, Measures, MergeStrategy, Pass, Stats
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,12 +49,10 @@ class Fisher(MergeStrategy):
     statistics_of = "models"
 
     @property
-    def scope(self) -> Scope:
-        return "model" if self.normalise == "model" else "tensor"
-
-    @property
-    def passes(self) -> int:
-        return 0 if self.normalise == "none" else 1
+    def passes(self) -> Sequence[Pass]:
+        if self.normalise == "none":
+            return ()
+        return (Pass(scope="model" if self.normalise == "model" else "tensor"),)
 
     def measure(self, block: Block, stats: Stats) -> Measures:
         totals: dict[str, Any] = {}

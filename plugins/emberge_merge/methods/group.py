@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from emberge import (
@@ -13,7 +14,7 @@ from emberge import (
     Measures,
     MergeStrategy,
     MergeTransform,
-    Scope,
+    Pass,
     Stats,
     WeightedSum,
     WeightRole,
@@ -21,6 +22,7 @@ from emberge import (
 )
 from emberge.contracts import Options
 
+Join = Callable[[Sequence[Measures]], Measures]
 _INSIDE = "inside"  # the key of the groups' own measures, beside those that the runner reads
 
 
@@ -55,19 +57,18 @@ class Group(MergeTransform):
         return self.by.weight_role
 
     @property
-    def scope(self) -> Scope:
-        return self.by.scope
+    def passes(self) -> Sequence[Pass]:
+        return [
+            replace(one, join=partial(_join_by_group, one.join), is_needed=Pass.is_needed)
+            for one in self.by.passes
+        ]
 
     @property
-    def passes(self) -> int:
-        return self.by.passes
+    def reads_base(self) -> bool:
+        return self.by.reads_base
 
-    @property
-    def whole(self) -> bool:
-        return self.by.whole
-
-    def whole_for(self, block: Block) -> bool:
-        return self.by.whole_for(block)
+    def needs_whole(self, block: Block) -> bool:
+        return self.by.needs_whole(block)
 
     def problems(self, models: Sequence[str], groups: Sequence[str]) -> Iterator[str]:
         ungrouped = next((m for m, group in zip(models, groups, strict=True) if not group), None)
@@ -85,27 +86,12 @@ class Group(MergeTransform):
     def remaining(self, models: Sequence[str], groups: Sequence[str]) -> Sequence[str]:
         return tuple(dict.fromkeys(groups))
 
-    def reads_rows(self, number: int) -> bool:
-        return self.by.reads_rows(number)
-
-    def reads_base(self, number: int) -> bool:
-        return self.by.reads_base(number)
-
     def measure(self, block: Block, stats: Stats) -> Measures:
         group_blocks = _split_groups(block)
         return {
             _INSIDE: {
                 k: self.by.measure(group_block, _group_stats(k, stats))
                 for k, group_block in group_blocks
-            }
-        }
-
-    def join(self, measures: Sequence[Measures]) -> Measures:
-        inner_measures = [one[_INSIDE] for one in measures]
-        labels = dict.fromkeys(label for one in inner_measures for label in one)
-        return {
-            _INSIDE: {
-                k: self.by.join([one[k] for one in inner_measures if k in one]) for k in labels
             }
         }
 
@@ -142,6 +128,12 @@ class Group(MergeTransform):
             for label, group_block in group_blocks
         }
         return block.merge_groups(merged)
+
+
+def _join_by_group(join: Join, measures: Sequence[Measures]) -> Measures:
+    inner_measures = [one[_INSIDE] for one in measures]
+    labels = dict.fromkeys(label for one in inner_measures for label in one)
+    return {_INSIDE: {k: join([one[k] for one in inner_measures if k in one]) for k in labels}}
 
 
 def _group_stats(label: str, stats: Stats) -> Stats:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import Block, Measures, MergeTransform, Stats
+from emberge import Block, Measures, MergeTransform, Pass, Stats
 from emberge.contracts import rows_of
 
 if TYPE_CHECKING:
@@ -16,6 +16,18 @@ if TYPE_CHECKING:
     from emberge_merge.methods.cut import Cut, Tally
 
 _SAMPLE = 1 << 15
+
+
+def _join_tallies(measures: Sequence[Measures]) -> Measures:
+    from emberge_merge.methods.cut import Tally
+
+    numbers = dict.fromkeys(number for one in measures for number in one)
+    return {n: Tally.union([one[n] for one in measures if n in one]) for n in numbers}
+
+
+def _is_any_open(stats: Stats) -> bool:
+    """Return whether any limit is still looked for."""
+    return not all(cut.final for cut in stats[-1]["cuts"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +39,10 @@ class Ranking(MergeTransform):
     equal values, the first ones are kept.
     """
 
+    # After the sample two read all as a rule: the first counts in a bracket, the second picks what is left.
     passes = (
-        9  # as a rule two read all: the first counts in a bracket, the second picks what is left
+        Pass(is_exact=True, is_sample=True),
+        *[Pass(is_exact=True, join=_join_tallies, is_needed=_is_any_open)] * 8,
     )
 
     def ranked(self, block: Block) -> Block:
@@ -48,16 +62,6 @@ class Ranking(MergeTransform):
         return False
 
     @property
-    def measures_are_exact(self) -> bool:
-        return True
-
-    def samples_rows(self, number: int) -> bool:
-        return number == 0
-
-    def needs_rows(self, start: int, size: int, stats: Stats) -> bool:
-        return not stats or not all(cut.final for cut in stats[-1]["cuts"])
-
-    @property
     def limits(self) -> int:
         """Number of limits per ranking; `keeps` returns the first limits of all rankings, then the second."""
         return 1
@@ -66,21 +70,15 @@ class Ranking(MergeTransform):
         import numpy as np
 
         from emberge_merge.methods.cut import off_heap
+        from emberge_merge.methods.limits import bit_patterns
 
         if not stats:
             sampled = self.ranked(block.take_runs(_sample_stride(block.shape)))
-            return {"sample": [off_heap(np.stack([*sampled.delta_patterns()]))]}
+            patterns = [bit_patterns(one) for one in sampled.rows.decode_deltas()]
+            return {"sample": [off_heap(np.stack(patterns))]}
         cuts = stats[-1]["cuts"]
         model_by_cut = {n: n // self.limits for n, cut in enumerate(cuts) if not cut.final}
         return _count_block(self.ranked(block), cuts, model_by_cut)
-
-    def join(self, measures: Sequence[Measures]) -> Measures:
-        from emberge_merge.methods.cut import Tally
-
-        if any("sample" in one for one in measures):
-            return super().join(measures)
-        numbers = dict.fromkeys(number for one in measures for number in one)
-        return {n: Tally.union([one[n] for one in measures if n in one]) for n in numbers}
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
         if len(stats) == 1:
@@ -119,20 +117,23 @@ def _count_block(
     block: Block, cuts: Sequence[Cut], model_by_cut: Mapping[int, int]
 ) -> dict[str, Tally]:
     """Return counts for unfinished cuts; `model_by_cut` maps a cut's index to the model that it ranks."""
+    from emberge_merge.methods.limits import bit_patterns
+    from emberge_merge.methods.near_limits import CountNearLimits
+
     width = max(1, rows_of(block.shape)[1])
     collected = [number for number in model_by_cut if cuts[number].collect]
-    counts = block.count_deltas(
-        [cuts[number].bracket(model_by_cut[number]) for number in collected]
-    )
+    brackets = [cuts[number].bracket(model_by_cut[number]) for number in collected]
+    counts = block.evaluate(CountNearLimits(brackets, width)) if brackets else []
     tallies = {
         number: cuts[number].tally(count, block.start, block.size, width)
         for number, count in zip(collected, counts, strict=True)
     }
     to_bin = [number for number in model_by_cut if number not in tallies]
     if to_bin:
-        patterns = block.delta_patterns([model_by_cut[number] for number in to_bin])
-        for number, of_model in zip(to_bin, patterns, strict=True):
-            tallies[number] = cuts[number].count_in_bins(of_model)
+        deltas = block.rows.decode_deltas()
+        for number in to_bin:
+            patterns = bit_patterns(deltas[model_by_cut[number]]).reshape(-1)
+            tallies[number] = cuts[number].count_in_bins(patterns)
     return {str(number): tallies[number] for number in model_by_cut}
 
 

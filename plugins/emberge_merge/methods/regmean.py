@@ -45,7 +45,7 @@ class Regmean(MergeStrategy):
     statistics_kind = "gram"
     statistics_of = "models"
 
-    def whole_for(self, block: Block) -> bool:
+    def needs_whole(self, block: Block) -> bool:
         return len(block.shape) == 2 and self._count_entry_dimensions(block) == 2
 
     def merge(self, block: Block, stats: Stats) -> Tensor:

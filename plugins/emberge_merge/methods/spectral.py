@@ -24,7 +24,9 @@ class Spectral(MergeStrategy):
 
     base_policy = "required"
     weight_role = "scale"
-    whole = True
+
+    def needs_whole(self, block: Block) -> bool:
+        return True
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
         import torch
@@ -32,7 +34,7 @@ class Spectral(MergeStrategy):
         weights = torch.from_numpy(block.weights).to(block.deltas.device)
         deltas = block.deltas * weights.view(-1, *[1] * (block.deltas.dim() - 1))
         merged = self.matrices(deltas) if deltas.dim() == 3 else deltas.mean(0)
-        return block.add_delta((block.options.scale * merged).to(block.tensors.dtype))
+        return block.rows.require_base() + (block.options.scale * merged).to(block.tensors.dtype)
 
     def matrices(self, deltas: Tensor) -> Tensor:
         """Return the merged delta [out, in], float64, of weighted deltas [models, out, in]."""

@@ -197,7 +197,9 @@ class MergeAdapters(Step):
 
 
 def _can_use_base(link: Stage) -> bool:
-    return link.base_policy != "forbidden" or any(map(_can_use_base, link.nested().values()))
+    return link.base_policy != "forbidden" or any(
+        map(_can_use_base, link.options_of(Stage).values())
+    )
 
 
 def _build_combination(

@@ -22,6 +22,7 @@ from emberge import (
     TensorRef,
     suggest,
 )
+from emberge.contracts import all_stages, list_statistics_files
 from emberge.merging import FoundWeights, MergeInput, ModelPart
 from emberge.results import read_artifact
 
@@ -156,8 +157,8 @@ def statistics_paths(
     strategies: Sequence[Sequence[Stage]], data: Callable[[FileRef], Path]
 ) -> dict[str, Path]:
     """Return the paths of the statistics files that strategies name, by the references' texts."""
-    links = (link for strategy in strategies for link in strategy)
-    return {reference.text: data(reference) for link in links for reference in link.files()}
+    links = all_stages(link for strategy in strategies for link in strategy)
+    return {file.text: data(file) for link in links for file in list_statistics_files(link)}
 
 
 # ── the base in the result ──────────────────────────────────────────────────────────────────────

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from emberge import Block, MergeStrategy, SignElection, Stats, WeightedSum, merge_blocks
-from emberge.contracts import Formula
+from emberge import Block, MergeStrategy, Stats, WeightedSum, merge_blocks
 from torch import Tensor
 
 
@@ -15,7 +14,7 @@ from torch import Tensor
 class Half(MergeStrategy):
     """Half of each model."""
 
-    def formula(self, block: Block, stats: Stats) -> Formula | None:
+    def formula(self, block: Block, stats: Stats) -> WeightedSum | None:
         return WeightedSum([0.5] * len(block.models))
 
 
@@ -31,7 +30,7 @@ class HalfAndOne(Half):
 class Mixed(Half):
     """A formula for most tensors, and rows of its own for bias vectors."""
 
-    def formula(self, block: Block, stats: Stats) -> Formula | None:
+    def formula(self, block: Block, stats: Stats) -> WeightedSum | None:
         return None if block.name.endswith("bias") else super().formula(block, stats)
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
@@ -72,13 +71,9 @@ def test_a_strategy_without_either_is_named() -> None:
         merge_one(NothingYet(), Block.of(MODELS))
 
 
-def test_changes_from_the_base_are_summed_or_elected() -> None:
+def test_changes_from_the_base_are_summed() -> None:
     base = torch.tensor([[1.0, 1.0]])
     block = Block.of(MODELS, base)
     assert torch.equal(
         block.evaluate(WeightedSum([1.0, 0.5], of_deltas=True)), torch.tensor([[4.5, -0.5]])
-    )
-    # The second weight's changes are 3 and -9: minus is elected, and the first model is left out.
-    assert torch.equal(
-        block.evaluate(SignElection([1.0, 1.0], [1.0, 1.0])), torch.tensor([[4.0, -8.0]])
     )

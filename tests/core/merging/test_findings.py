@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import Block, Machine, Measures, MergeStrategy, Stage, Stats
+from emberge import Block, Machine, Measures, MergeStrategy, Pass, Stage, Stats
 from emberge.merging import MergeInput, MergeReport, Rule
 from emberge.merging.streaming import stream
 from emberge.model_folder import Checkpoint
@@ -61,7 +61,7 @@ CHAINS: dict[str, Callable[[], Sequence[Stage]]] = {
 class Sizes(MergeStrategy):
     """Take the first model and report the size of each tensor, and of vectors apart."""
 
-    passes = 1
+    passes = (Pass(),)
 
     def measure(self, block: Block, stats: Stats) -> Measures:
         return {"size": block.tensors[0].numel()}

@@ -95,14 +95,6 @@ def test_every_place_is_uniform_over_seeds() -> None:
         assert float((numbers.var(0) * 12 - 1).abs().max()) < 0.1
 
 
-@pytest.mark.parametrize("density", [0.5, 0.01, 0.0001])
-def test_shares_are_those_asked_for(density: float) -> None:
-    size, seeds = 1 << 20, 8
-    keys = [(seed, "w", "m", "drop") for seed in range(seeds)]
-    often = float((uniform(torch.zeros(seeds, size), 0, keys) < density).double().mean())
-    assert abs(often - density) < 4.5 * (density * (1 - density) / size / seeds) ** 0.5
-
-
 def test_a_key_each_is_needed() -> None:
     with pytest.raises(ValueError, match="1 keys for 2 models"):
         uniform(torch.zeros(2, 4), 0, KEYS[:1])

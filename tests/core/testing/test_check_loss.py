@@ -80,19 +80,11 @@ class _Off(Loss):
         e.positive.data[e.valid[:, : e.positive.shape[1]]] += 1e-3
         return 1 - _mean(e, pull) * 0
 
-    def _needs(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
-        if e.positive_score is None:
-            raise ValueError("it needs scores")
-        return 1 - _mean(e, pull * e.positive_score.nan_to_num())
-
     def _embeds(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
         return 1 - _mean(e, pull) + torch.cosine_similarity(e.negative.sum(1), e.anchor).mean()
 
     def _order_of_rows(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
         return 1 - _mean(e, pull * torch.arange(len(pull))[:, None])
-
-    def _order_of_rows_labelled(self, e: Embeddings, pull: Tensor, more: object) -> Tensor:
-        return 1 - _mean(e, pull) if e.label is None else self._order_of_rows(e, pull, more)
 
     def _order_of_rows_gradient(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
         first = pull[0].sum()
@@ -149,7 +141,6 @@ LAWS = (
         "scalar",
         "finite",
         "pure",
-        "needs",
         "embeds",
         "order of rows",
         "filling",
@@ -223,38 +214,3 @@ def test_scores_that_no_rank_has_are_none() -> None:
     assert joined.negative_score is None
     assert joined.label is None
     assert joined.scores.isnan().all()
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Misspelt(Loss):
-    """Asks for an attribute that no tensor has."""
-
-    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
-        return embeddings.anchor.summ()  # type: ignore[no-any-return, operator]
-
-
-def test_a_fault_of_another_kind_is_shown_as_it_is() -> None:
-    with pytest.raises(AttributeError, match="summ"):
-        check_loss(_Misspelt())
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Scored(Loss):
-    """Read a column that it does not declare, or fail with an error that only mentions one."""
-
-    fault: str = "index"
-
-    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
-        e = embeddings
-        if self.fault == "own":
-            raise ValueError("a score of NoneType, label")
-        if e.positive_score is None:
-            raise KeyError("empty")
-        return 1 - _mean(e, _kept(e))
-
-
-def test_a_missing_column_is_found_by_trial_and_not_by_the_words_of_an_error() -> None:
-    with pytest.raises(AssertionError, match=r"^needs: .*texts alone"):
-        check_loss(_Scored())
-    with pytest.raises(ValueError, match=r"^a score of NoneType, label$"):
-        check_loss(_Scored(fault="own"))

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 from emberge import DatasetInfo, PerDataset, Plugins, load_plugins
-from emberge.merging import merge_state_dicts
 from emberge_merge import Linear, ModelStock, MultiSlerp
 from emberge_train import BatchShuffle
 from torch import Tensor
 
 from tests.plugins.boom.recipes import artifact, details, run
+from tests.support.merge_in_memory import merge_state_dicts
 
 
 @pytest.fixture(scope="module")

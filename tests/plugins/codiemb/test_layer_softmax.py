@@ -21,7 +21,7 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.merging import MergeInput, Statistics, merge_state_dicts
+from emberge.merging import MergeInput, Statistics
 from emberge.merging.statistics_file import read_statistics
 from emberge.tensor_names import layer_of
 from emberge_codiemb.layer_softmax import LayerSoftmax
@@ -30,6 +30,7 @@ from torch import Tensor
 
 from tests.support import tiny
 from tests.support.chains import chain, merge_one
+from tests.support.merge_in_memory import merge_state_dicts
 from tests.support.merges import merge_models
 from tests.support.result_folders import folders
 from tests.support.tolerance import assert_exact, assert_near, near

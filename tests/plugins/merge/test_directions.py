@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from emberge.merging import merge_state_dicts
 from emberge_merge.methods.spherical.karcher import Karcher
 from torch import Tensor
 
 from tests.support.chains import blocks_of, chain, merge_one
-from tests.support.tolerance import EXACT, assert_combined, exactly, likely
+from tests.support.merge_in_memory import merge_state_dicts
+from tests.support.tolerance import EXACT, assert_combined, exactly, likely, unit
 
 SPACES: list[tuple[str, dict[str, Any]]] = [
     ("multi_slerp", {"space": "deltas"}),
@@ -125,3 +125,14 @@ def test_directions_that_cancel_out_are_reported() -> None:
     found = stage.conclude(block, [stage.measure(block, [])])
     assert found["coefficients"].tolist() == [0.5, 0.5]
     assert "cancel out" in found["warning"]
+
+
+def test_the_mean_length_is_kept_to_float32_precision() -> None:
+    """Sums of squares of millions of float32 numbers are kept in runs, and the runs in float64."""
+    torch.manual_seed(1)
+    models = [{"w": torch.randn(4000, 1000) * 0.02} for _ in range(2)]
+    ours = merge_state_dicts(models, chain("multi_slerp", mode="projected"))["w"].double().norm()
+    exact = sum(m["w"].double().norm() for m in models) / 2
+    # A length is a root, which halves relative errors, and those of runs are of either sign.
+    runs = 4000 * 1000 / 8192
+    assert float(abs(ours - exact) / exact) < likely(8192) / 2 / runs**0.5 + unit()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError, FileRef
-from emberge.merging import MergeInput, MergeRequest, Statistics, merge_state_dicts, plan_merge
+from emberge.merging import MergeInput, MergeRequest, Statistics, plan_merge
 from emberge.model_folder import Checkpoint, model_fingerprint
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.fisher import Fisher
@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import Tensor
 
+from tests.support.merge_in_memory import merge_state_dicts
 from tests.support.merges import merge_models
 from tests.support.tolerance import assert_combined
 
@@ -127,17 +128,6 @@ def test_equal_information_is_the_weighted_mean(
     torch.testing.assert_close(found, linear, atol=1e-9, rtol=0)
     same = merged([models[0]] * 2, [information, 2 * information], normalise=normalise)
     assert torch.equal(same, models[0])
-
-
-@pytest.mark.parametrize("how", [{"block": 1}, {"granule": 1}, {"block": 3, "workers": 3}])
-def test_blocks_do_not_matter(how: Mapping[str, Any]) -> None:
-    generator = torch.Generator().manual_seed(1)
-    models = [torch.randn(50, 7, generator=generator) for _ in NAMES]
-    information = [torch.rand(50, 7, generator=generator) for _ in NAMES]
-    whole = merged(models, information)
-    torch.testing.assert_close(merged(models, information, how=how), whole, atol=1e-7, rtol=1e-6)
-    if "granule" not in how:
-        assert torch.equal(merged(models, information, how=how), whole)
 
 
 def test_groups_are_merged_by_their_members_information() -> None:

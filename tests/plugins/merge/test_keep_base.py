@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 from emberge import EmbergeError, Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
-from emberge.merging import merge_state_dicts
 from emberge.results import read_artifact
 from emberge_merge.steps.merge_options import keep_base
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+from tests.support.merge_in_memory import merge_state_dicts
 from tests.support.registered import CHAINS
 from tests.support.tolerance import assert_combined
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from emberge import CheckpointError, Stage
-from emberge.merging import merge_state_dicts
+from emberge import Block, CheckpointError, Stage
+from emberge_merge.methods.limits import Limit
+from emberge_merge.methods.sparse.delta_sums import SumOfDeltas
+from emberge_merge.methods.sparse.select_variance import KeepVaried, TakeVariance
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.support.chains import chain
-from tests.support.compiled import require_kernels
-from tests.support.registered import CHAINS
+from tests.support.compiled import require_kernels, store
+from tests.support.merge_in_memory import merge_state_dicts
+from tests.support.registered import CHAINS, needs_whole
 
 require_kernels()
 
@@ -64,6 +68,7 @@ class Case:
 
     shapes: tuple[tuple[int, ...], ...]
     dtype: torch.dtype
+    last_dtype: torch.dtype
     count: int
     seed: int
     coarse: bool
@@ -77,20 +82,23 @@ class Case:
             return found.mul(1.5).round() if self.coarse else found
 
         base = {f"layers.{i}.w": some(s).to(self.dtype) for i, s in enumerate(self.shapes)}
+        dtypes = [self.dtype] * (self.count - 1) + [self.last_dtype]
         return base, [
-            {n: (t.float() + 0.0625 * some(t.shape)).to(self.dtype) for n, t in base.items()}
-            for _ in range(self.count)
+            {n: (t.float() + 0.0625 * some(t.shape)).to(dtype) for n, t in base.items()}
+            for dtype in dtypes
         ]
 
 
 def cases(links: Sequence[Stage]) -> st.SearchStrategy[Case]:
-    arity, whole = links[0].arity, any(link.whole for link in links)
-    counts = st.integers(max(1, arity.start), min(arity.stop - 1, 4))
+    arity, whole = links[0].arity, needs_whole(links)
+    counts = st.integers(max(1, arity.start), min(arity.stop - 1, 6))
+    dtypes = st.sampled_from([torch.bfloat16, torch.float16, torch.float32])
     return counts.flatmap(
         lambda count: st.builds(
             Case,
             shapes=st.lists(SMALL if whole else SHAPES, min_size=1, max_size=3).map(tuple),
-            dtype=st.sampled_from([torch.bfloat16, torch.float16, torch.float32]),
+            dtype=dtypes,
+            last_dtype=dtypes,
             count=st.just(count),
             seed=st.integers(0, 10_000),
             coarse=st.booleans(),
@@ -129,7 +137,7 @@ def test_kernels_give_the_bytes_of_torch(name: str) -> None:
         how = {
             "weights": case.weights,
             "granule": granule,
-            "groups": ["g", "h", "g", "h"][: case.count],
+            "groups": (["g", "h"] * 3)[: case.count],
         }
         wanted = merged(links, base, models, **how)
         found = merged(
@@ -163,7 +171,7 @@ def spread_values(kind: str, shape: tuple[int, int]) -> Tensor:
             return values
 
 
-@pytest.mark.parametrize("width", [1, 255, 256, 2047, 2048, 2050])
+@pytest.mark.parametrize("width", [1, 255, 256, 2047, 2048, 2050, 17_000])
 @pytest.mark.parametrize("density", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize(
     "kind",
@@ -175,3 +183,25 @@ def test_drops_by_rank_are_those_of_a_sort(kind: str, density: float, width: int
     base = {"w": torch.zeros(3, width)}
     wanted = merged(links, base, [model])
     assert merged(links, base, [model], compiled=True) == wanted
+
+
+@pytest.mark.parametrize("models", [2, 3, 4, 6])
+def test_variances_are_limited_as_by_torch(models: int) -> None:
+    size, start = 3 * CHUNK // 2 + 37, 5000
+    generator = torch.Generator().manual_seed(models)
+    coarse = torch.randn(models + 1, size, generator=generator).mul(4).round().div(128)
+    decoded = Block.of(coarse[:-1], coarse[-1], start=start)
+    compiled = decoded.replace(rows=replace(store(list(coarse.bfloat16())), start=start))
+    found, exact = (one.record(TakeVariance(models)).deltas for one in (compiled, decoded))
+    assert torch.equal(found, exact)
+    patterns, counts = exact.view(torch.int32).unique(return_counts=True)
+    common = int(patterns[1:][counts[1:].argmax()])
+    assert (exact.view(torch.int32)[0, 2048:] == common).sum() >= 5
+    # Limits in another block, and limits with so many ties to keep that some are in the next chunk.
+    limits = [Limit(common), Limit(common, 0, 3), Limit(common, start + size, 2), Limit(0, 0)]
+    rows = [start, start + 700, start + 1024, start + 2048]
+    limits += [Limit(common, row, quota) for row in rows for quota in (1, 5)]
+    for limit in [*limits, Limit.all(), Limit.nothing()]:
+        changed = [one.record(KeepVaried(limit, models)) for one in (compiled, decoded)]
+        assert torch.equal(*(one.deltas.view(torch.int32) for one in changed)), limit
+        assert np.array_equal(*(one.evaluate(SumOfDeltas(squares=True)) for one in changed)), limit

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from emberge import BasePolicy, ChainSpec, PerTensor, Scope, Stage, WeightRole
+from emberge import BasePolicy, ChainSpec, Pass, PerTensor, Stage, WeightRole
 from emberge.contracts import Options
 from emberge_codiemb import LayerSoftmax
 from emberge_merge.methods import strategies, transforms
@@ -108,7 +108,6 @@ def test_models_base_and_weights(name: str) -> None:
     assert (*counts, stage.base_policy, stage.weight_role) == DEMANDS[name]
     assert stage.base_policy in get_args(BasePolicy)
     assert stage.weight_role in get_args(WeightRole)
-    assert stage.scope in get_args(Scope)
 
 
 @pytest.mark.parametrize(
@@ -117,12 +116,11 @@ def test_models_base_and_weights(name: str) -> None:
         ("linear", {"normalize": False}, {"weight_role": "scale"}),
         ("task_arithmetic", {"normalize": True}, {"weight_role": "share"}),
         ("multi_slerp", {"space": "deltas"}, {"base_policy": "required"}),
-        ("layer_softmax", {}, {"scope": "model", "passes": 1}),
-        ("fisher", {}, {"scope": "model", "passes": 1}),
-        ("fisher", {"normalise": "tensor"}, {"scope": "tensor", "passes": 1}),
-        ("fisher", {"normalise": "none"}, {"scope": "tensor", "passes": 0}),
-        ("rescale", {"rescale_mode": "none"}, {"passes": 0}),
-        ("rescale", {"rescale_mode": "inverse_density"}, {"passes": 0}),
+        ("fisher", {}, {"passes": (Pass(scope="model"),)}),
+        ("fisher", {"normalise": "tensor"}, {"passes": (Pass(),)}),
+        ("fisher", {"normalise": "none"}, {"passes": ()}),
+        ("rescale", {"rescale_mode": "none"}, {"passes": ()}),
+        ("rescale", {"rescale_mode": "inverse_density"}, {"passes": ()}),
     ],
 )
 def test_options_change_what_a_link_needs(
@@ -148,7 +146,7 @@ def test_whose_statistics_a_link_reads(name: str, measured: str, whose: str) -> 
 
 @pytest.mark.parametrize("name", sorted({*NUMBERS, *DEMANDS} - set(NEEDED)))
 def test_numbers_have_documented_defaults(name: str) -> None:
-    found = {option: value.plain() for option, value in link(name).schedules().items()}
+    found = {option: value.plain() for option, value in link(name).options_of(PerTensor).items()}
     assert found == {option: default for option, (default, _) in NUMBERS.get(name, {}).items()}
 
 
@@ -156,7 +154,7 @@ def test_numbers_have_documented_defaults(name: str) -> None:
 def test_choices_have_documented_defaults(name: str) -> None:
     stage = link(name)
     left = {f.name for f in dataclasses.fields(stage)}
-    left -= {*stage.schedules(), *NEEDED.get(name, {})}
+    left -= {*stage.options_of(PerTensor), *NEEDED.get(name, {})}
     assert {option: getattr(stage, option) for option in left} == CHOICES.get(name, {})
 
 
@@ -166,7 +164,7 @@ def test_choices_have_documented_defaults(name: str) -> None:
 )
 def test_numbers_have_a_range(name: str, option: str, within: tuple[float, float]) -> None:
     """What a recipe gives is held to the range of the default."""
-    given = link(name).schedules()[option]
+    given = link(name).options_of(PerTensor)[option]
     assert isinstance(given, PerTensor)
     assert given.within == within
 
@@ -207,7 +205,7 @@ def test_weights_that_count_for_nothing_are_doubted_where_they_differ() -> None:
 def test_a_group_is_what_its_strategy_is() -> None:
     inner = Fisher(statistics=())
     outer = Group(by=inner)
-    assert (outer.scope, outer.passes, outer.whole) == (inner.scope, inner.passes, inner.whole)
+    assert [one.scope for one in outer.passes] == [one.scope for one in inner.passes]
     assert (outer.base_policy, outer.weight_role) == (inner.base_policy, inner.weight_role)
 
 

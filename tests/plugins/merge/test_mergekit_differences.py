@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from emberge.merging import merge_state_dicts
 from torch import Tensor
 
 from tests.support.chains import chain
+from tests.support.merge_in_memory import merge_state_dicts
 from tests.support.tolerance import assert_near
 
 with warnings.catch_warnings():

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError, FileRef, Machine
-from emberge.merging import MergeInput, Statistics, merge_state_dicts
+from emberge.merging import MergeInput, Statistics
 from emberge.model_folder import model_fingerprint
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.regmean import Regmean
@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import Tensor
 
+from tests.support.merge_in_memory import merge_state_dicts
 from tests.support.merges import merge_models
 from tests.support.tolerance import assert_combined, assert_near
 

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import torch
 from emberge import Block, CheckpointError, MergeStrategy, Stage, Stats
-from emberge.merging import merge_state_dicts
 from emberge.numerics import DecodedRows, Place, RowsError, StoredRows, kernels
 from emberge.tensor_files import MemorySource
 from torch import Tensor
 
 from tests.support.chains import chain
 from tests.support.compiled import require_kernels
-from tests.support.registered import CHAINS
+from tests.support.merge_in_memory import merge_state_dicts
+from tests.support.registered import CHAINS, needs_whole
 
 require_kernels()
 
@@ -32,9 +32,7 @@ SHAPES = {
     "and one more": (WINDOW + 1,),
     "three": (3, WINDOW - 11),
 }
-CHOSEN = {
-    name: links for name, (links, _) in CHAINS.items() if not any(link.whole for link in links)
-}
+CHOSEN = {name: links for name, (links, _) in CHAINS.items() if not needs_whole(links)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError, Stage
-from emberge.merging import merge_state_dicts
-from emberge.numerics import chances_of
+from emberge_merge.methods.ranked_draw import list_chances
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.support.chains import chain, keep_probability, merge_one
+from tests.support.merge_in_memory import merge_state_dicts
 from tests.support.tolerance import assert_near, gamma, likely
 
 DRAWS = 2000
@@ -58,15 +58,6 @@ def test_dividing_by_the_density_gives_task_arithmetic_on_average(name: str) -> 
     assert float(samples.std(0).max()) > 0.1
 
 
-@pytest.mark.parametrize("name", ["dare_linear", "della_linear"])
-def test_without_rescaling_a_share_is_left_on_average(name: str) -> None:
-    samples = drawn(name, DELTAS, density=0.6, rescale_mode="none")
-    weights = torch.tensor(WEIGHTS, dtype=torch.float64)
-    deltas = torch.tensor(DELTAS, dtype=torch.float64)
-    kept = torch.stack([keep_probability(d, 0.6, 0.15) for d in deltas]) if "della" in name else 0.6
-    hold_mean(samples, ((deltas * kept) * weights[:, None, None]).sum(0))
-
-
 @pytest.mark.parametrize("name", ["dare_ties", "della"])
 def test_elections_after_a_draw_have_the_mean_of_all_masks(name: str) -> None:
     """By adding up all 2⁶ ways to keep the elements of two models with three each."""
@@ -94,33 +85,6 @@ def test_every_element_is_kept_as_often_as_its_rank_says() -> None:  # T-E26
     expected = torch.tensor([[0.65, 0.5, 0.0], [0.35, 0.65, 0.5]], dtype=torch.float64)
     # [0, 2] is kept at 0.35 as well, and is zero either way.
     assert float((often - expected).abs().max()) < 5 * math.sqrt(0.25 / DRAWS)
-
-
-def test_elements_are_kept_independently() -> None:
-    """Of neighbours, models and seeds: no correlation beyond chance."""
-    ones = torch.ones(4000).tolist()
-    kept = torch.stack(
-        [
-            merge_one(
-                chain("dare_linear", density=0.3, rescale_mode="none"),
-                [ones, ones],
-                [0.0] * 4000,
-                weights=(1.0, 10.0),
-                seed=seed,
-            )
-            for seed in range(4)
-        ]
-    )
-    first, second = kept % 10, kept // 10
-    for a, b in (
-        (first[0], second[0]),
-        (first[0], first[1]),
-        (first[:, 1:].flatten(), first[:, :-1].flatten()),
-        (first[:, 2:].flatten(), first[:, :-2].flatten()),
-    ):
-        correlation = float(torch.corrcoef(torch.stack([a, b]))[0, 1])
-        assert abs(correlation) < 5 / math.sqrt(len(a))
-    assert abs(float(first.mean()) - 0.3) < 5 * math.sqrt(0.21 / 16000)
 
 
 SHAPES = {"layers.0.weight": (37, 21), "layers.0.bias": (19,), "one": (6, 1), "scale": ()}
@@ -227,5 +191,5 @@ def test_ranks_are_those_of_a_stable_sort(
     if few:
         values = (values * 3).round()  # many ties, and zeros
     expected = values.argsort(dim=1, stable=True).argsort(dim=1)
-    ranks = chances_of(values[None], [(0.0, 1.0)], width)[0]
+    ranks = list_chances(values[None], [(0.0, 1.0)], width)[0]
     assert torch.equal(ranks, expected.to(dtype))

@@ -10,11 +10,12 @@ import pytest
 import torch
 from emberge import Block, MergeStrategy, PerModel, Stats
 from emberge.contracts.stage import BasePolicy
-from emberge.merging import merge_state_dicts
 from emberge_merge.methods.sparse.trim import Trim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+
+from tests.support.merge_in_memory import merge_state_dicts
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from emberge import Block
 from safetensors.torch import load_file, save_file
 
 from tests.support import tiny
@@ -129,12 +127,3 @@ def test_what_needs_tensors_loads_torch(
 ) -> None:
     base, *others = map(str, models)
     assert loads_torch(tmp_path, [{"models": others, "base": base, **needs}])
-
-
-@pytest.mark.parametrize("shape", [(2, 4, 1), (2, 3, 2), (1, 3, 1)])
-def test_bits_of_other_rows_are_refused(shape: tuple[int, ...]) -> None:
-    block = Block.of(torch.ones(2, 3, 5), torch.zeros(3, 5))
-    lines = [(0.5, 0.0)] * 2
-    assert block.draw_ranked(lines, "draw").shape == (2, 3, 1)
-    with pytest.raises(ValueError, match="bits"):
-        block.keep_drawn(np.zeros(shape, np.uint8), lines)

@@ -11,7 +11,6 @@ import pytest
 import torch
 import yaml
 from emberge import PerTensor, Stage
-from emberge.merging import merge_state_dicts
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.averages.task_arithmetic import TaskArithmetic
 from emberge_merge.methods.sparse.energy_weights import EnergyWeights
@@ -24,6 +23,7 @@ from emberge_merge.methods.spherical.slerp import Slerp
 from torch import Tensor
 
 from tests.support.chains import blocks_of, chain, keep_probability, merge_one
+from tests.support.merge_in_memory import merge_state_dicts
 from tests.support.tolerance import near
 
 BASE = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]

@@ -10,7 +10,6 @@ import pytest
 import torch
 from emberge import PerModel, RecipeError, parse_recipe
 from emberge.cli.main import main
-from emberge.merging import merge_state_dicts
 from emberge_mergekit.library import find_method, merge_one, method_names, parameters_of
 from emberge_mergekit.strategy import Mergekit
 from emberge_mergekit.translate import translate
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from tests.plugins.mergekit.peer import llama, plugins, quietly, state_of
 from tests.plugins.mergekit.random_configs import METHODS
+from tests.support.merge_in_memory import merge_state_dicts
 
 WEIGHTS = [0.5, 0.3, 0.2]
 

@@ -23,7 +23,6 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.merging import merge_state_dicts
 from emberge.merging.statistics_file import read_statistics
 from emberge.model_folder import model_fingerprint
 from emberge.results import read_artifact
@@ -40,6 +39,7 @@ from torch.nn.functional import normalize
 from tests.support import tiny
 from tests.support.chains import chain
 from tests.support.exact import ExactEncoder
+from tests.support.merge_in_memory import merge_state_dicts
 from tests.support.result_folders import folders
 from tests.support.tolerance import assert_exact, assert_near, of_pass
 from tests.support.training_data import InMemory, retrieval

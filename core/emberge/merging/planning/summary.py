@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from emberge.contracts import Stage
 from emberge.merging.merge_plan import MergePlan, find_weighing_link
 from emberge.model_folder import origin_line
-from emberge.numerics import kernels_line
 from emberge.wording import count_by_first_word, human_size, join_some
 
 _SHOWN_NAMES = 3
@@ -48,6 +47,8 @@ def _describe_method(plan: MergePlan) -> Iterator[tuple[str, str]]:
     base = f", around the base {plan.request.base.name}" if plan.request.base is not None else ""
     yield "method", f"{_show_chain(plan.request.strategy)}{base}"
     if plan.tensors:
+        from emberge.numerics import kernels_line
+
         yield "kernels", kernels_line()
     for number, rule in enumerate(plan.request.rules):
         owned = sum(plan.request.chain_of(t.name) == number for t in plan.tensors)

@@ -12,7 +12,7 @@ from emberge.contracts import Block
 from emberge.merging.chain import Chain, Resolver
 from emberge.merging.merge_plan import MergePlan, TensorPlan, resolver, weights_of
 from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob
-from emberge.numerics import DeltaProgram, kernels, kernels_allowed
+from emberge.numerics import DeltaProgram, NoRows, kernels, kernels_allowed
 from emberge.tensor_files import DerivedTensor, FileSource, TensorReader
 from emberge.tensor_names import layer_of
 from emberge.wording import join_some
@@ -128,7 +128,7 @@ def build_empty_block(
         layer=layer_of(name),
         models=tuple(models),
         groups=("",) * len(models),
-        rows=DeltaProgram.empty(len(models), shape, dtype, based=based),
+        rows=DeltaProgram(NoRows(len(models), shape, dtype, based)),
         weights=np.array(weights, np.float64),
     )
 

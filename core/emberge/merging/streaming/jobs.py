@@ -15,10 +15,11 @@ from emberge.errors import CheckpointError
 from emberge.merging.chain import Chain, scope_key
 from emberge.numerics import (
     DTYPES,
+    SPAN,
     TOO_LARGE,
     DecodedRows,
     DeltaProgram,
-    DropAtRandom,
+    KernelLibrary,
     Place,
     RowsError,
     StoredRows,
@@ -163,7 +164,7 @@ class MergeJob(TensorJob):
     is_coarse: bool = False
     partial_rows: PartialRows | None = None
     statistics: RowStatistics | None = None
-    kernels: Any = None
+    kernels: KernelLibrary | None = None
     remarks: dict[str, Any] = field(default_factory=dict)
     passes: Sequence[MeasuringPass] = field(init=False)
     _is_without_torch: bool = field(init=False)
@@ -176,13 +177,13 @@ class MergeJob(TensorJob):
         )
         passes = [
             MeasuringPass(
-                f"{self.chain_id}:{link.scope}:{scope_key(link.scope, self.block)}",
-                link.join,
-                link.measures_are_exact,
-                is_sparse=reads_runs and position == 0 and link.samples_rows(number),
+                f"{self.chain_id}:{one.scope}:{scope_key(one.scope, self.block)}",
+                one.join,
+                one.is_exact,
+                is_sparse=reads_runs and position == 0 and one.is_sample,
             )
             for position, link in enumerate(self.chain.links)
-            for number in range(link.passes)
+            for one in link.passes
         ]
         object.__setattr__(self, "passes", tuple(passes))
 
@@ -196,7 +197,7 @@ class MergeJob(TensorJob):
             and self.partial_rows is None
             and self.statistics is None
             and self.spec.dtype in DTYPES
-            and elements <= DropAtRandom.reach
+            and elements <= SPAN
             and all(_is_plain(source, elements) for source in sources)
         )
 
@@ -210,13 +211,13 @@ class MergeJob(TensorJob):
 
     @property
     def unit(self) -> str:
-        scopes = {link.scope for link in self.chain.links if link.passes}
+        scopes = {one.scope for link in self.chain.links for one in link.passes}
         widest: Scope = "model" if "model" in scopes else "tensor"
         return f"{self.chain_id}:{widest}:{scope_key(widest, self.block)}"
 
     @property
     def whole(self) -> bool:
-        return any(link.whole_for(self.block) for link in self.chain.links)
+        return any(link.needs_whole(self.block) for link in self.chain.links)
 
     @property
     def row_bytes(self) -> int:
@@ -235,23 +236,19 @@ class MergeJob(TensorJob):
 
     def needs_rows(self, rows: range, stats: Sequence[Measures]) -> bool:
         position, by_link = self._link_position(len(stats)), self._split_by_link(stats)
-        width = rows_of(self.spec.shape)[1]
-        link = self.chain.links[position]
-        if not link.reads_rows(len(by_link[position])):
-            return rows.start == 0
-        return link.needs_rows(rows.start * width, len(rows) * width, by_link[position])
+        finished = by_link[position]
+        one = self.chain.links[position].passes[len(finished)]
+        return rows.start == 0 if one.reads == "nothing" else one.is_needed(finished)
 
     def measure(self, rows: range, index: int, stats: Sequence[Measures], device: str) -> Measures:
         position, by_link = self._link_position(len(stats)), self._split_by_link(stats)
         block = self.block
         number = len(by_link[position])
-        if self.chain.links[position].reads_rows(number):
+        one = self.chain.links[position].passes[number]
+        if one.reads != "nothing":
             base = self.base if self.chain.reads_base(position, number) else None
             # A sample is not checked: the pass that reads all rows checks them.
-            guard = not (
-                self.chain.links[position].samples_rows(number)
-                or self._are_checked(rows, stats, base is not None)
-            )
+            guard = not (one.is_sample or self._are_checked(stats, base is not None))
             block = self._read_block(rows, index, device, base, guard=guard)
         with self._name_in_errors():
             measures = self.chain.measure(by_link, block, position)
@@ -271,7 +268,7 @@ class MergeJob(TensorJob):
 
     def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor | np.ndarray:
         base = self.base if self.chain.merges_with_base else None
-        guard = not self._are_checked(rows, stats, base is not None)
+        guard = not self._are_checked(stats, base is not None)
         block = self._read_block(rows, 0, device, base, guard=guard)
         with self._name_in_errors():
             merged = self.chain.merge(self._split_by_link(stats), block, self.spec.dtype)
@@ -311,35 +308,32 @@ class MergeJob(TensorJob):
     def _warn(self, warning: str) -> None:
         self.remarks.setdefault("warnings", []).append(warning)
 
-    def _are_checked(self, rows: range, stats: Sequence[Measures], based: bool) -> bool:
-        """Return whether a finished pass has read all of the rows, and so checked them for NaN.
+    def _are_checked(self, stats: Sequence[Measures], based: bool) -> bool:
+        """Return whether a finished pass has read all rows, and so checked them for NaN.
 
         With `based`, the base's rows are needed too.
         """
-        width = rows_of(self.spec.shape)[1]
-        start, size = rows.start * width, len(rows) * width
         return any(
-            link.reads_rows(number)
-            and not link.samples_rows(number)
-            and link.needs_rows(start, size, finished[:number])
+            one.reads != "nothing"
+            and not one.is_sample
+            and one.is_needed(finished[:number])
             and (self.chain.reads_base(position, number) or not based)
             for position, finished in enumerate(self._split_by_link(stats))
-            for link in self.chain.links[position : position + 1]
-            for number in range(len(finished))
+            for number, one in enumerate(self.chain.links[position].passes[: len(finished)])
         )
 
     def _link_position(self, number: int) -> int:
         for position, link in enumerate(self.chain.links):
-            if number < link.passes:
+            if number < len(link.passes):
                 return position
-            number -= link.passes
+            number -= len(link.passes)
         raise IndexError(number)
 
     def _split_by_link(self, stats: Sequence[Measures]) -> list[Sequence[Measures]]:
         split, start = [], 0
         for link in self.chain.links:
-            split.append(stats[start : start + link.passes])
-            start += link.passes
+            split.append(stats[start : start + len(link.passes)])
+            start += len(link.passes)
         return split
 
     def _read_block(
@@ -427,8 +421,8 @@ class MergeJob(TensorJob):
         """Warn if most changes of these rows are lost, as base and models are stored with few bits."""
         if len(self.spec.shape) < 2:
             return
-        changes = [np.count_nonzero(one) for one in rows.evaluate_deltas().patterns(None)]
-        if sum(changes) < 0.5 * rows.size * len(changes):
+        deltas = rows.decode_deltas()
+        if int((deltas != 0).sum()) < 0.5 * rows.size * len(deltas):
             self._warn(_LOST)
 
     def _explain(self, error: RowsError) -> CheckpointError:
@@ -584,7 +578,7 @@ def piece_as_tensor(piece: Tensor | np.ndarray, spec: TensorSpec) -> Tensor:
     return flat.view(getattr(torch, spec.dtype)) if flat.dtype == torch.uint8 else flat
 
 
-def is_usable(tensor: Tensor, *, kernels: Any = None) -> bool:
+def is_usable(tensor: Tensor, *, kernels: KernelLibrary | None = None) -> bool:
     """Return whether a tensor has neither NaN nor values from TOO_LARGE on, which overflow in a layer."""
     import torch
 

@@ -46,6 +46,14 @@ const char *emberge_level(void)
 #define KERNEL(name) JOIN(name, LEVEL)
 #define INLINE static inline __attribute__((always_inline))
 #define fused(a, b, c) __builtin_fmaf(a, b, c)
+/* Do `WORK(few)` with a number of models up to MOST_IN_REGISTERS as a constant, so that sums stay in registers. */
+#define FOR_FEW(models, WORK)                                                                               \
+    switch (models) {                                                                                       \
+    case 1: WORK(1); break;                                                                                 \
+    case 2: WORK(2); break;                                                                                 \
+    case 3: WORK(3); break;                                                                                 \
+    case 4: WORK(4); break;                                                                                 \
+    }
 
 /* Indices are unsigned and as wide as a pointer. */
 typedef size_t index_t;
@@ -54,7 +62,7 @@ enum {
     CHUNK = 1024,
     /* Numbers of a model that are read from its file at once, a multiple of a chunk. */
     WINDOW = 1 << 16,
-    /* The order of sums, as in `evaluations`. */
+    /* The order of sums, as in `row_kernels.py`. */
     LANES = 1 << 10,
     RUN = 1 << 16,
     GRAM_LANES = 1 << 8,
@@ -85,23 +93,26 @@ enum { NO_MEMORY = -1 };
 
 #define MAGNITUDE 0x7FFFFFFF
 
-/* Rows of the models and the base. Rows without a file have the handle -1. */
+/* Where the rows of a model are: numbers of a kind in memory, from index `start` on, or in an open file from byte
+   `position` on. Rows without a file have the handle -1. `number` is the model's index in `states`. */
+typedef struct {
+    int64_t kind, start, handle, position, number;
+} Place;
+
+/* Rows of the models and, as the last place, of the base, with recorded changes: their codes, [changes, models]
+   numbers, and [changes, models, 3] integers. `start` is the position of the first number in the tensor. */
 typedef struct {
     void *memory, *base_memory;
-    const int64_t *kinds, *starts, *handles, *positions, *numbers; /* of the models and, last, of the base */
+    const Place *places;
     int64_t *states;
     int64_t models;
     int64_t based; /* 0: without the base; 1: the rows minus the base; 2: the base is known */
     int64_t is_checked, size;
-} Rows;
-
-/* Recorded changes: their codes, [changes, models] numbers, and [changes, models, 3] integers. */
-typedef struct {
     const int64_t *codes;
     const float *numbers;
     const int64_t *words;
     int64_t changes, start;
-} Program;
+} Rows;
 
 /* Memory of one call. `left` has the number of ties that each limit may still keep. */
 typedef struct {
@@ -211,7 +222,7 @@ static int64_t fill(void *memory, int64_t kind, index_t count, int64_t handle, i
 INLINE char *begin_of(const Rows *rows, index_t m)
 {
     void *memory = m < (index_t)rows->models ? rows->memory : rows->base_memory;
-    return address(memory, rows->kinds[m], (index_t)rows->starts[m]);
+    return address(memory, rows->places[m].kind, (index_t)rows->places[m].start);
 }
 
 /* Read the next window of all rows that are in files, if one begins at index `first`. */
@@ -222,12 +233,12 @@ static void fill_windows(const Rows *rows, index_t first)
     index_t count = least_of(WINDOW, (index_t)rows->size - first);
     index_t all = (index_t)rows->models + (rows->based ? 1 : 0);
     for (index_t m = 0; m < all; m++) {
-        if (rows->handles[m] < 0)
+        if (rows->places[m].handle < 0)
             continue;
-        int64_t kind = rows->kinds[m];
-        int64_t position = rows->positions[m] + (int64_t)first * (kind == FLOAT32 ? 4 : 2);
-        int64_t state = fill(begin_of(rows, m), kind, count, rows->handles[m], position, rows->is_checked);
-        int64_t *known = &rows->states[rows->numbers[m]];
+        int64_t kind = rows->places[m].kind;
+        int64_t position = rows->places[m].position + (int64_t)first * (kind == FLOAT32 ? 4 : 2);
+        int64_t state = fill(begin_of(rows, m), kind, count, rows->places[m].handle, position, rows->is_checked);
+        int64_t *known = &rows->states[rows->places[m].number];
         if (state > *known)
             *known = state;
     }
@@ -236,8 +247,8 @@ static void fill_windows(const Rows *rows, index_t first)
 /* Return the address of the number with index `first`, of a model or, last, of the base. */
 INLINE const void *locate(const Rows *rows, index_t m, index_t first)
 {
-    index_t at = rows->handles[m] >= 0 ? first % WINDOW : first;
-    return address(begin_of(rows, m), rows->kinds[m], at);
+    index_t at = rows->places[m].handle >= 0 ? first % WINDOW : first;
+    return address(begin_of(rows, m), rows->places[m].kind, at);
 }
 
 /* ── a chunk of rows ──────────────────────────────────────────────────────────────────────────── */
@@ -271,46 +282,10 @@ static void encode_numbers(const float *restrict values, index_t count, uint16_t
         into[i] = narrow(values[i]);
 }
 
-/* Write stored numbers minus the base's into `into`, as float32. */
-static void decode_deltas(
-    int64_t kind, const void *stored, index_t count, const float *restrict base, float *restrict into)
+static void subtract(float *restrict values, const float *restrict base, index_t count)
 {
-    const uint16_t *restrict half = stored;
-    const float *restrict single = stored;
-    if (kind == FLOAT32) {
-        for (index_t i = 0; i < count; i++)
-            into[i] = single[i] - base[i];
-    } else if (kind == BFLOAT16) {
-        for (index_t i = 0; i < count; i++)
-            into[i] = widen(half[i]) - base[i];
-    } else {
-        for (index_t i = 0; i < count; i++)
-            into[i] = widen_half(half[i]) - base[i];
-    }
-}
-
-/* Add factor × stored numbers (minus the base's if it is given) to `total`. */
-static void add_up(
-    int64_t kind, const void *stored, index_t count, const float *restrict base, float factor, float *restrict total)
-{
-    const uint16_t *restrict half = stored;
-    const float *restrict single = stored;
-#define ADD(value)                                                                                          \
-    do {                                                                                                    \
-        if (base)                                                                                           \
-            for (index_t i = 0; i < count; i++)                                                             \
-                total[i] = fused((value) - base[i], factor, total[i]);                                      \
-        else                                                                                                \
-            for (index_t i = 0; i < count; i++)                                                             \
-                total[i] = fused(value, factor, total[i]);                                                  \
-    } while (0)
-    if (kind == FLOAT32)
-        ADD(single[i]);
-    else if (kind == BFLOAT16)
-        ADD(widen(half[i]));
-    else
-        ADD(widen_half(half[i]));
-#undef ADD
+    for (index_t i = 0; i < count; i++)
+        values[i] -= base[i];
 }
 
 /* Zero the values below a limit or, with `undo`, subtract those at and above it from themselves. */
@@ -386,39 +361,9 @@ static void drop(float *restrict values, const uint32_t *restrict places, const 
         values[i] = (number_of(places[i], first, second) < density ? 1.0f : 0.0f) * values[i];
 }
 
-/* Write the variance over a few models; their number is a constant, so that sums stay in registers. */
-INLINE void compute_variance_of_few(const Memory *memory, const index_t models, float share)
-{
-    const float *restrict row = row_of(memory, 0);
-    float *restrict into = temporary(memory, 2);
-    for (index_t i = 0; i < CHUNK; i++) {
-        float mean = row[i] * share, variance = 0.0f;
-        for (index_t m = 1; m < models; m++)
-            mean = fused(row[m * CHUNK + i], share, mean);
-        for (index_t m = 0; m < models; m++) {
-            float deviation = row[m * CHUNK + i] - mean;
-            variance = fused(deviation * deviation, share, variance);
-        }
-        into[i] = variance;
-    }
-}
-
 /* Write the variance over models into temporary row 2, rounded step by step as torch does. */
 static void compute_variance(const Memory *memory, index_t models, float share)
 {
-    switch (models) {
-    case 2:
-        compute_variance_of_few(memory, 2, share);
-        return;
-    case 3:
-        compute_variance_of_few(memory, 3, share);
-        return;
-    case 4:
-        compute_variance_of_few(memory, 4, share);
-        return;
-    default:
-        break;
-    }
     const float *restrict row = row_of(memory, 0);
     float *restrict mean = temporary(memory, 1), *restrict into = temporary(memory, 2);
     for (index_t i = 0; i < CHUNK; i++) {
@@ -454,15 +399,14 @@ static void load_unchanged(const Rows *rows, index_t first, index_t count, const
     float *base = temporary(memory, 0);
     fill_windows(rows, first);
     if (rows->based) {
-        decode_numbers(rows->kinds[models], locate(rows, models, first), count, base);
+        decode_numbers(rows->places[models].kind, locate(rows, models, first), count, base);
         zero_rest(base, count);
     }
     for (index_t m = 0; m < models; m++) {
         float *row = row_of(memory, m);
+        decode_numbers(rows->places[m].kind, locate(rows, m, first), count, row);
         if (rows->based == 1)
-            decode_deltas(rows->kinds[m], locate(rows, m, first), count, base, row);
-        else
-            decode_numbers(rows->kinds[m], locate(rows, m, first), count, row);
+            subtract(row, base, count);
         zero_rest(row, count);
     }
 }
@@ -534,7 +478,7 @@ static int are_halves(const Rows *rows)
 {
     int others = 0;
     for (index_t m = 0; m < (index_t)rows->models + (rows->based ? 1 : 0); m++)
-        others |= rows->kinds[m] != BFLOAT16;
+        others |= rows->places[m].kind != BFLOAT16;
     return !others;
 }
 
@@ -582,14 +526,14 @@ INLINE void load_varied_few(
 /* Load a chunk with its first change if that needs the variance of a few models in bfloat16; return whether.
 
    A chunk in which ties with the limit have to be counted is left to `select_varied`. */
-static int load_varied(const Rows *rows, const Program *program, index_t first, index_t count, const Memory *memory)
+static int load_varied(const Rows *rows, index_t first, index_t count, const Memory *memory)
 {
     index_t models = (index_t)rows->models;
-    int selects = program->changes && program->codes[0] == SELECT;
-    if (!selects && !(program->changes && program->codes[0] == VARIANCE))
+    int selects = rows->changes && rows->codes[0] == SELECT;
+    if (!selects && !(rows->changes && rows->codes[0] == VARIANCE))
         return 0;
-    int64_t low = program->words[0], end = program->start + (int64_t)first + CHUNK;
-    int comes_before_ties = end <= program->words[1];
+    int64_t low = rows->words[0], end = rows->start + (int64_t)first + CHUNK;
+    int comes_before_ties = end <= rows->words[1];
     if (selects && !comes_before_ties && memory->left[0] != 0)
         return 0;
     if (rows->based != 1 || models < 2 || models > MOST_IN_REGISTERS || !are_halves(rows))
@@ -599,35 +543,27 @@ static int load_varied(const Rows *rows, const Program *program, index_t first, 
     const void *stored[MOST_IN_REGISTERS + 1];
     fill_windows(rows, first);
     locate_all(rows, first, stored);
-    float share = program->numbers[0];
-#define LOAD(few)                                                                                           \
-    do {                                                                                                    \
-        if (selects)                                                                                        \
-            load_varied_few(stored, few, 1, least, share, count, memory);                                   \
-        else                                                                                                \
-            load_varied_few(stored, few, 0, least, share, count, memory);                                   \
-    } while (0)
-    if (models == 2)
-        LOAD(2);
-    else if (models == 3)
-        LOAD(3);
-    else
-        LOAD(4);
-#undef LOAD
+    float share = rows->numbers[0];
+#define LOAD_VARIED(few)                                                                                    \
+    if (selects)                                                                                            \
+        load_varied_few(stored, few, 1, least, share, count, memory);                                       \
+    else                                                                                                    \
+        load_varied_few(stored, few, 0, least, share, count, memory)
+    FOR_FEW(models, LOAD_VARIED)
     return 1;
 }
 
-/* Change a chunk's values as the program tells, and return the number of rows.
+/* Make the recorded changes of a chunk's values, and return the number of rows.
 
    `done` is 1 if the first change was done when the chunk was loaded, otherwise 0. */
-static index_t change(const Rows *rows, const Program *program, index_t first, const Memory *memory, int done)
+static index_t change(const Rows *rows, index_t first, const Memory *memory, int done)
 {
-    index_t all = (index_t)rows->models, models = done && program->codes[0] == VARIANCE ? 1 : all;
-    int64_t position = program->start + (int64_t)first;
-    for (index_t k = (index_t)done; k < (index_t)program->changes; k++) {
-        int64_t code = program->codes[k];
-        const float *numbers = program->numbers + k * all;
-        const int64_t *words = program->words + 3 * k * all;
+    index_t all = (index_t)rows->models, models = done && rows->codes[0] == VARIANCE ? 1 : all;
+    int64_t position = rows->start + (int64_t)first;
+    for (index_t k = (index_t)done; k < (index_t)rows->changes; k++) {
+        int64_t code = rows->codes[k];
+        const float *numbers = rows->numbers + k * all;
+        const int64_t *words = rows->words + 3 * k * all;
         int64_t *left = memory->left + k * all;
         if (code == VARIANCE) {
             compute_variance(memory, models, numbers[0]);
@@ -649,18 +585,18 @@ static index_t change(const Rows *rows, const Program *program, index_t first, c
 }
 
 /* Write a chunk's changed values into the models' rows, the base into row 0; return the number of rows. */
-static index_t load(const Rows *rows, const Program *program, index_t first, index_t count, const Memory *memory)
+static index_t load(const Rows *rows, index_t first, index_t count, const Memory *memory)
 {
-    int done = load_varied(rows, program, first, count, memory);
+    int done = load_varied(rows, first, count, memory);
     if (!done)
         load_unchanged(rows, first, count, memory);
-    return change(rows, program, first, memory, done);
+    return change(rows, first, memory, done);
 }
 
 /* Allocate the memory of a call with `more` bytes at its end, and return those; NULL if there is none. */
-static void *begin(const Rows *rows, const Program *program, size_t more, Memory *memory)
+static void *begin(const Rows *rows, size_t more, Memory *memory)
 {
-    index_t limits = (index_t)(program->changes * rows->models);
+    index_t limits = (index_t)(rows->changes * rows->models);
     size_t work = ((size_t)rows->models + FIRST_MODEL) * CHUNK * sizeof(float);
     size_t places = CHUNK * sizeof(uint32_t);
     size_t left = (limits * sizeof(int64_t) + ALIGNED - 1) / ALIGNED * ALIGNED;
@@ -672,8 +608,8 @@ static void *begin(const Rows *rows, const Program *program, size_t more, Memory
     memory->places = (uint32_t *)(allocated + work);
     memory->left = (int64_t *)(allocated + work + places);
     for (index_t n = 0; n < limits; n++) {
-        const int64_t *words = program->words + 3 * n;
-        memory->left[n] = words[1] >= program->start ? words[2] : 0;
+        const int64_t *words = rows->words + 3 * n;
+        memory->left[n] = words[1] >= rows->start ? words[2] : 0;
     }
     return allocated + work + places + left;
 }
@@ -682,47 +618,24 @@ static void *begin(const Rows *rows, const Program *program, size_t more, Memory
 
 /* Write a chunk's changed values into `out`, where the rows begin `stride` numbers apart; return their number. */
 static index_t load_into(
-    const Rows *rows, const Program *program, index_t first, index_t count, const Memory *memory, float *out,
+    const Rows *rows, index_t first, index_t count, const Memory *memory, float *out,
     index_t stride)
 {
-    index_t models = (index_t)rows->models;
-    if (program->changes) {
-        models = load(rows, program, first, count, memory);
-        for (index_t m = 0; m < models; m++)
-            memcpy(out + m * stride, row_of(memory, m), count * sizeof(float));
-        return models;
-    }
-    float *base = temporary(memory, 0);
-    fill_windows(rows, first);
-    if (rows->based == 1)
-        decode_numbers(rows->kinds[models], locate(rows, models, first), count, base);
-    for (index_t m = 0; m < models; m++) {
-        const void *stored = locate(rows, m, first);
-        if (rows->based == 1)
-            decode_deltas(rows->kinds[m], stored, count, base, out + m * stride);
-        else
-            decode_numbers(rows->kinds[m], stored, count, out + m * stride);
-    }
+    index_t models = load(rows, first, count, memory);
+    for (index_t m = 0; m < models; m++)
+        memcpy(out + m * stride, row_of(memory, m), count * sizeof(float));
     return models;
 }
 
-/* Write the changed values into `out` [rows, size], or the first row and the other rows minus it. */
-int KERNEL(decode)(const Rows *rows, const Program *program, int64_t less_first, float *out)
+/* Write the changed values into `out` [rows, size]. */
+int KERNEL(decode)(const Rows *rows, float *out)
 {
     Memory memory;
-    if (!begin(rows, program, 0, &memory))
+    if (!begin(rows, 0, &memory))
         return NO_MEMORY;
     index_t size = (index_t)rows->size;
-    for (index_t first = 0; first < size; first += CHUNK) {
-        index_t count = least_of(CHUNK, size - first);
-        index_t models = load_into(rows, program, first, count, &memory, out + first, size);
-        const float *restrict origin = out + first;
-        for (index_t m = 1; less_first && m < models; m++) {
-            float *restrict row = out + m * size + first;
-            for (index_t i = 0; i < count; i++)
-                row[i] -= origin[i];
-        }
-    }
+    for (index_t first = 0; first < size; first += CHUNK)
+        load_into(rows, first, least_of(CHUNK, size - first), &memory, out + first, size);
     free(memory.allocated);
     return 0;
 }
@@ -737,12 +650,12 @@ INLINE void write_numbers(const float *values, index_t count, int64_t kind, void
 }
 
 /* Return whether all rows, and the base if it is known, are stored in bfloat16 and are not changed. */
-static int are_plain_halves(const Rows *rows, const Program *program) { return !program->changes && are_halves(rows); }
+static int are_plain_halves(const Rows *rows) { return !rows->changes && are_halves(rows); }
 
-/* Write the sums of a few models' numbers, minus the base's if `based` is 1, plus the base's with `add_base`. */
+/* Write the sums of a few models' numbers or, with `based`, the base plus the sums of their differences from it. */
 INLINE void combine_few(
-    const void *const *stored, const index_t models, const int based, const int add_base, const float *factors,
-    index_t count, uint16_t *restrict out)
+    const void *const *stored, const index_t models, const int based, const float *factors, index_t count,
+    uint16_t *restrict out)
 {
     const uint16_t *const *halves = (const uint16_t *const *)stored;
     for (index_t i = 0; i < count; i++) {
@@ -750,76 +663,55 @@ INLINE void combine_few(
         /* The sum of a product and -0 is the product, whatever its sign. */
         float total = -0.0f;
         for (index_t m = 0; m < models; m++)
-            total = fused(based == 1 ? widen(halves[m][i]) - base : widen(halves[m][i]), factors[m], total);
-        out[i] = narrow(add_base ? total + base : total);
+            total = fused(based ? widen(halves[m][i]) - base : widen(halves[m][i]), factors[m], total);
+        out[i] = narrow(based ? total + base : total);
     }
 }
 
-/* Combine a chunk as `combine_few` does, with constants in place of numbers; return whether there were few. */
+/* Combine a chunk of plain numbers in bfloat16 in registers; return whether it could be done. */
 static int combine_halves(
     const Rows *rows, index_t first, const float *factors, int64_t add_base, index_t count, uint16_t *out)
 {
     const void *stored[MOST_IN_REGISTERS + 1];
-#define COMBINE_FEW(models)                                                                                 \
-    case models:                                                                                            \
-        locate_all(rows, first, stored);                                                                    \
-        if (!rows->based)                                                                                   \
-            combine_few(stored, models, 0, 0, factors, count, out);                                         \
-        else if (rows->based == 1 && add_base)                                                              \
-            combine_few(stored, models, 1, 1, factors, count, out);                                         \
-        else                                                                                                \
-            return 0;                                                                                       \
-        return 1
-    switch (rows->models) {
-        COMBINE_FEW(1);
-        COMBINE_FEW(2);
-        COMBINE_FEW(3);
-        COMBINE_FEW(4);
-    default:
+    if (rows->models > MOST_IN_REGISTERS || (rows->based && !(rows->based == 1 && add_base)))
         return 0;
-    }
-#undef COMBINE_FEW
+    fill_windows(rows, first);
+    locate_all(rows, first, stored);
+#define COMBINE(few)                                                                                        \
+    if (rows->based)                                                                                        \
+        combine_few(stored, few, 1, factors, count, out);                                                   \
+    else                                                                                                    \
+        combine_few(stored, few, 0, factors, count, out)
+    FOR_FEW(rows->models, COMBINE)
+    return 1;
 }
 
 /* Write the sum of coefficient × values, in model order, and the base if asked for, into `out` [size].
 
    The results are numbers of this kind, float32 or bfloat16. */
-int KERNEL(combine)(
-    const Rows *rows, const Program *program, const float *coefficients, int64_t add_base, int64_t kind, void *out)
+int KERNEL(combine)(const Rows *rows, const float *coefficients, int64_t add_base, int64_t kind, void *out)
 {
     Memory memory;
-    if (!begin(rows, program, 0, &memory))
+    if (!begin(rows, 0, &memory))
         return NO_MEMORY;
     index_t size = (index_t)rows->size;
-    int is_plain = kind == BFLOAT16 && are_plain_halves(rows, program);
-    float *restrict base = temporary(&memory, 0), *restrict total = temporary(&memory, 1);
+    int is_plain = kind == BFLOAT16 && are_plain_halves(rows);
+    const float *restrict base = temporary(&memory, 0);
+    float *restrict total = temporary(&memory, 1);
     for (index_t first = 0; first < size; first += CHUNK) {
-        index_t count = least_of(CHUNK, size - first), models = (index_t)rows->models;
+        index_t count = least_of(CHUNK, size - first);
         void *into = address(out, kind, first);
-        if (!program->changes) {
-            fill_windows(rows, first);
-            if (is_plain && combine_halves(rows, first, coefficients, add_base, count, into))
-                continue;
-            if (rows->based)
-                decode_numbers(rows->kinds[models], locate(rows, models, first), count, base);
-            /* The sum of a product and -0 is the product, whatever its sign. */
+        if (is_plain && combine_halves(rows, first, coefficients, add_base, count, into))
+            continue;
+        index_t models = load(rows, first, count, &memory);
+        /* The sum of a product and -0 is the product, whatever its sign. */
+        for (index_t i = 0; i < CHUNK; i++)
+            total[i] = -0.0f;
+        for (index_t m = 0; m < models; m++) {
+            const float *restrict row = row_of(&memory, m);
+            float factor = coefficients[m];
             for (index_t i = 0; i < CHUNK; i++)
-                total[i] = -0.0f;
-            for (index_t m = 0; m < models; m++)
-                add_up(rows->kinds[m], locate(rows, m, first), count, rows->based == 1 ? base : NULL,
-                       coefficients[m], total);
-        } else {
-            models = load(rows, program, first, count, &memory);
-            const float *restrict row = row_of(&memory, 0);
-            float factor = coefficients[0];
-            for (index_t i = 0; i < CHUNK; i++)
-                total[i] = row[i] * factor;
-            for (index_t m = 1; m < models; m++) {
-                row = row_of(&memory, m);
-                factor = coefficients[m];
-                for (index_t i = 0; i < CHUNK; i++)
-                    total[i] = fused(row[i], factor, total[i]);
-            }
+                total[i] = fused(row[i], factor, total[i]);
         }
         for (index_t i = 0; add_base && i < count; i++)
             total[i] += base[i];
@@ -917,40 +809,35 @@ static void elect_many(const Memory *memory, index_t models, const Election *ele
 /* Write base + scale × the mean of a chunk's values with the elected sign into `out` [CHUNK]. */
 static void elect_chunk(const Memory *memory, index_t models, const Election *election, float *out)
 {
-#define ELECT_FEW(models)                                                                                   \
-    case models:                                                                                            \
-        if (!election->normalize)                                                                           \
-            elect_few(memory, models, election, 0, 0, out);                                                 \
-        else if (election->least < 0.0f)                                                                    \
-            elect_few(memory, models, election, 1, 1, out);                                                 \
-        else                                                                                                \
-            elect_few(memory, models, election, 1, 0, out);                                                 \
-        return
-    switch (models) {
-        ELECT_FEW(2);
-        ELECT_FEW(3);
-        ELECT_FEW(4);
-    default:
+    if (models > MOST_IN_REGISTERS) {
         elect_many(memory, models, election, out);
+        return;
     }
-#undef ELECT_FEW
+#define ELECT(few)                                                                                          \
+    if (!election->normalize)                                                                               \
+        elect_few(memory, few, election, 0, 0, out);                                                        \
+    else if (election->least < 0.0f)                                                                        \
+        elect_few(memory, few, election, 1, 1, out);                                                        \
+    else                                                                                                    \
+        elect_few(memory, few, election, 1, 0, out)
+    FOR_FEW(models, ELECT)
 }
 
 /* Write base + scale × the mean of the values with the elected sign into `out` [size].
 
    The results are numbers of this kind, float32 or bfloat16. */
 int KERNEL(elect)(
-    const Rows *rows, const Program *program, const float *votes, const float *weights, float least,
+    const Rows *rows, const float *votes, const float *weights, float least,
     int64_t normalize, float scale, int64_t kind, void *out)
 {
     Memory memory;
-    if (!begin(rows, program, 0, &memory))
+    if (!begin(rows, 0, &memory))
         return NO_MEMORY;
     Election election = {votes, weights, least, scale, normalize};
     index_t size = (index_t)rows->size;
     for (index_t first = 0; first < size; first += CHUNK) {
         index_t count = least_of(CHUNK, size - first);
-        index_t models = load(rows, program, first, count, &memory);
+        index_t models = load(rows, first, count, &memory);
         elect_chunk(&memory, models, &election, temporary(&memory, 2));
         write_numbers(temporary(&memory, 2), count, kind, address(out, kind, first));
     }
@@ -987,12 +874,12 @@ static void add_to_lanes(const Memory *memory, index_t models, int64_t squares, 
 
    With `before` [before_rows, LANES], those of the values before their changes are added to it. */
 int KERNEL(sums)(
-    const Rows *rows, const Program *program, int64_t squares, int64_t before_rows, double *before, int64_t out_rows,
+    const Rows *rows, int64_t squares, int64_t before_rows, double *before, int64_t out_rows,
     double *out)
 {
     Memory memory;
     size_t lanes = (size_t)out_rows * LANES, lanes_before = (size_t)before_rows * LANES;
-    float *run = begin(rows, program, (lanes + lanes_before) * sizeof(float), &memory);
+    float *run = begin(rows, (lanes + lanes_before) * sizeof(float), &memory);
     if (!run)
         return NO_MEMORY;
     float *run_before = run + lanes;
@@ -1004,9 +891,9 @@ int KERNEL(sums)(
         if (before_rows) {
             load_unchanged(rows, first, count, &memory);
             add_to_lanes(&memory, (index_t)before_rows, squares, run_before);
-            change(rows, program, first, &memory, 0);
+            change(rows, first, &memory, 0);
         } else {
-            load(rows, program, first, count, &memory);
+            load(rows, first, count, &memory);
         }
         add_to_lanes(&memory, (index_t)out_rows, squares, run);
         if (ends_run) {
@@ -1097,19 +984,15 @@ static void add_products(const Memory *memory, index_t models, int64_t less_firs
     const void *decoded[MOST_IN_REGISTERS];
     for (index_t m = 0; m < models && m < MOST_IN_REGISTERS; m++)
         decoded[m] = row_of(memory, m);
-#define ADD_PRODUCTS(models)                                                                                \
-    case models:                                                                                            \
-        if (less_first)                                                                                     \
-            add_products_of(FLOAT32, decoded, models, 0, 1, lanes);                                         \
-        else                                                                                                \
-            add_products_of(FLOAT32, decoded, models, 0, 0, lanes);                                         \
-        return
-    switch (models) {
-        ADD_PRODUCTS(2);
-        ADD_PRODUCTS(3);
-        ADD_PRODUCTS(4);
+    if (models <= MOST_IN_REGISTERS) {
+#define ADD_PRODUCTS(few)                                                                                   \
+    if (less_first)                                                                                         \
+        add_products_of(FLOAT32, decoded, few, 0, 1, lanes);                                                \
+    else                                                                                                    \
+        add_products_of(FLOAT32, decoded, few, 0, 0, lanes)
+        FOR_FEW(models, ADD_PRODUCTS)
+        return;
     }
-#undef ADD_PRODUCTS
     for (index_t m = 1; less_first && m < models; m++) {
         float *restrict row = rows + m * CHUNK;
         for (index_t i = 0; i < CHUNK; i++)
@@ -1124,26 +1007,21 @@ static void add_products(const Memory *memory, index_t models, int64_t less_firs
 static int add_products_of_halves(const Rows *rows, index_t first, int64_t less_first, double *lanes)
 {
     const void *stored[MOST_IN_REGISTERS + 1];
-#define ADD_PRODUCTS(models)                                                                                \
-    case models:                                                                                            \
-        locate_all(rows, first, stored);                                                                    \
-        if (rows->based == 1 && less_first)                                                                 \
-            add_products_of(BFLOAT16, stored, models, 1, 1, lanes);                                         \
-        else if (rows->based == 1)                                                                          \
-            add_products_of(BFLOAT16, stored, models, 1, 0, lanes);                                         \
-        else if (less_first)                                                                                \
-            add_products_of(BFLOAT16, stored, models, 0, 1, lanes);                                         \
-        else                                                                                                \
-            add_products_of(BFLOAT16, stored, models, 0, 0, lanes);                                         \
-        return 1
-    switch (rows->models) {
-        ADD_PRODUCTS(2);
-        ADD_PRODUCTS(3);
-        ADD_PRODUCTS(4);
-    default:
+    if (rows->models > MOST_IN_REGISTERS)
         return 0;
-    }
-#undef ADD_PRODUCTS
+    fill_windows(rows, first);
+    locate_all(rows, first, stored);
+#define ADD_HALVES(few)                                                                                     \
+    if (rows->based == 1 && less_first)                                                                     \
+        add_products_of(BFLOAT16, stored, few, 1, 1, lanes);                                                \
+    else if (rows->based == 1)                                                                              \
+        add_products_of(BFLOAT16, stored, few, 1, 0, lanes);                                                \
+    else if (less_first)                                                                                    \
+        add_products_of(BFLOAT16, stored, few, 0, 1, lanes);                                                \
+    else                                                                                                    \
+        add_products_of(BFLOAT16, stored, few, 0, 0, lanes)
+    FOR_FEW(rows->models, ADD_HALVES)
+    return 1;
 }
 
 /* Add the products of the values of all pairs of models (0, 0), (1, 0), (1, 1), (2, 0), … to lanes.
@@ -1151,21 +1029,18 @@ static int add_products_of_halves(const Rows *rows, index_t first, int64_t less_
    Lane l of a pair in `out` [pairs, GRAM_LANES] adds the products of elements l, l + GRAM_LANES, …. With
    `less_first` the first model's values are subtracted from the other models' before. `out_rows` is the number
    of models after the changes. */
-int KERNEL(gram)(const Rows *rows, const Program *program, int64_t less_first, int64_t out_rows, double *out)
+int KERNEL(gram)(const Rows *rows, int64_t less_first, int64_t out_rows, double *out)
 {
     Memory memory;
-    if (!begin(rows, program, 0, &memory))
+    if (!begin(rows, 0, &memory))
         return NO_MEMORY;
     index_t size = (index_t)rows->size;
-    int is_plain = are_plain_halves(rows, program) && out_rows == rows->models;
+    int is_plain = are_plain_halves(rows) && out_rows == rows->models;
     for (index_t first = 0; first < size; first += CHUNK) {
         index_t count = least_of(CHUNK, size - first);
-        if (is_plain && count == CHUNK) {
-            fill_windows(rows, first);
-            if (add_products_of_halves(rows, first, less_first, out))
-                continue;
-        }
-        index_t models = load(rows, program, first, count, &memory);
+        if (is_plain && count == CHUNK && add_products_of_halves(rows, first, less_first, out))
+            continue;
+        index_t models = load(rows, first, count, &memory);
         add_products(&memory, least_of(models, (index_t)out_rows), less_first, out);
     }
     free(memory.allocated);
@@ -1355,7 +1230,7 @@ static void draw_rows(
    Counts of magnitudes in bins bound each rank. The exact rank of a value in its row is computed only if the
    value's random number is between the probabilities of both bounds. */
 int KERNEL(draw_ranked)(
-    const Rows *rows, const Program *program, int64_t width, const float *chances, const uint32_t *factors,
+    const Rows *rows, int64_t width, const float *chances, const uint32_t *factors,
     uint8_t *bits)
 {
     Ranking ranking = {.width = (index_t)width, .bin_count = width < WIDE ? FEW_BINS : MANY_BINS};
@@ -1365,7 +1240,7 @@ int KERNEL(draw_ranked)(
     index_t stride = (enough / CHUNK + 2) * CHUNK;
     size_t more = ranking.bin_count * 12 + wide * 2 + (rows->models + 1) * stride * 4;
     Memory memory;
-    float *values = begin(rows, program, more, &memory);
+    float *values = begin(rows, more, &memory);
     if (!values)
         return NO_MEMORY;
     ranking.places = (uint32_t *)(values + rows->models * stride);
@@ -1373,11 +1248,11 @@ int KERNEL(draw_ranked)(
     ranking.counts = (uint32_t *)(ranking.bounds + ranking.bin_count);
     ranking.bins = (uint16_t *)(ranking.counts + ranking.bin_count);
     memset(ranking.bins, 0, wide * sizeof *ranking.bins);
-    Drawn drawn = {program->start, size / ranking.width, chances, factors, bits};
+    Drawn drawn = {rows->start, size / ranking.width, chances, factors, bits};
     index_t held = 0, row = 0;
     for (index_t first = 0; first < size; first += CHUNK) {
         index_t count = least_of(CHUNK, size - first);
-        index_t models = load_into(rows, program, first, count, &memory, values + held, stride);
+        index_t models = load_into(rows, first, count, &memory, values + held, stride);
         held += count;
         if (held < enough && first + count < size)
             continue;
@@ -1494,16 +1369,22 @@ static void count_chunk(
 }
 
 /* Count the magnitudes near each limit of a model. */
-int KERNEL(count_near_limits)(const Rows *rows, const Program *program, const NearLimits *near)
+int KERNEL(count_near_limits)(
+    const Rows *rows, int64_t width, int64_t limits, int64_t frequent_count, int64_t tensor_rows,
+    const int64_t *model_of_limit, const int64_t *lows, const int64_t *highs, const int64_t *frequent, int64_t *counts,
+    int32_t *values, int32_t *value_rows, int32_t *ties)
 {
+    NearLimits limits_near = {width, limits, frequent_count, tensor_rows, model_of_limit, lows, highs, frequent,
+                              counts, values, value_rows, ties};
+    const NearLimits *near = &limits_near;
     Memory memory;
-    int32_t *inside = begin(rows, program, (CHUNK + 16) * sizeof(int32_t), &memory);
+    int32_t *inside = begin(rows, (CHUNK + 16) * sizeof(int32_t), &memory);
     if (!inside)
         return NO_MEMORY;
     index_t size = (index_t)rows->size;
     for (index_t first = 0; first < size; first += CHUNK) {
         index_t count = least_of(CHUNK, size - first);
-        load(rows, program, first, count, &memory);
+        load(rows, first, count, &memory);
         for (index_t limit = 0; limit < (index_t)near->limits; limit++)
             count_chunk(near, limit, size, row_of(&memory, (index_t)near->model_of_limit[limit]), first, count,
                         inside);
@@ -1530,14 +1411,14 @@ int KERNEL(are_usable)(int64_t kind, const void *memory, int64_t count)
 /* Write the numbers of runs of model m, or last of the base, into `into`. */
 static void take_runs_of(const Rows *rows, index_t m, int64_t runs, const int64_t *begins, const int64_t *ends, float *into)
 {
-    int64_t kind = rows->kinds[m], handle = rows->handles[m];
+    int64_t kind = rows->places[m].kind, handle = rows->places[m].handle;
     for (index_t run = 0; run < (index_t)runs; run++) {
         index_t first = (index_t)begins[run], count = (index_t)ends[run] - first;
         char *stored = begin_of(rows, m);
         if (handle >= 0) {
-            int64_t position = rows->positions[m] + (int64_t)first * (kind == FLOAT32 ? 4 : 2);
+            int64_t position = rows->places[m].position + (int64_t)first * (kind == FLOAT32 ? 4 : 2);
             if (fill(stored, kind, count, handle, position, 0) == UNREADABLE) {
-                rows->states[rows->numbers[m]] = UNREADABLE;
+                rows->states[rows->places[m].number] = UNREADABLE;
                 return;
             }
         } else {
@@ -1548,16 +1429,14 @@ static void take_runs_of(const Rows *rows, index_t m, int64_t runs, const int64_
     }
 }
 
-/* Write the numbers from each of `begins` to its end into `out` [models, taken] and `base_out` [taken].
+/* Write the numbers from each of `begins` to its end into `out` [models + 1, stride], the base's last.
 
    Of rows in files nothing else is read, and what is read is not checked. */
 int KERNEL(take_runs)(
-    const Rows *rows, int64_t runs, const int64_t *begins, const int64_t *ends, int64_t taken, float *out, float *base_out)
+    const Rows *rows, int64_t runs, const int64_t *begins, const int64_t *ends, int64_t stride, float *out)
 {
-    for (index_t m = 0; m < (index_t)rows->models; m++)
-        take_runs_of(rows, m, runs, begins, ends, out + m * (index_t)taken);
-    if (rows->based)
-        take_runs_of(rows, (index_t)rows->models, runs, begins, ends, base_out);
+    for (index_t m = 0; m < (index_t)rows->models + (rows->based ? 1 : 0); m++)
+        take_runs_of(rows, m, runs, begins, ends, out + m * (index_t)stride);
     return 0;
 }
 

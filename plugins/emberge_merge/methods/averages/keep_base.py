@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 from emberge import (
@@ -11,7 +11,7 @@ from emberge import (
     Measures,
     MergeStrategy,
     NumberRange,
-    Scope,
+    Pass,
     Stats,
     WeightRole,
     component,
@@ -57,28 +57,15 @@ class KeepBase(MergeStrategy):
         return self.by.weight_role
 
     @property
-    def scope(self) -> Scope:
-        return self.by.scope
+    def passes(self) -> Sequence[Pass]:
+        if self.by.base_policy != "forbidden":
+            return self.by.passes
+        return [
+            replace(one, reads="models") if one.reads == "all" else one for one in self.by.passes
+        ]
 
-    @property
-    def whole(self) -> bool:
-        return self.by.whole
-
-    @property
-    def passes(self) -> int:
-        return self.by.passes
-
-    def whole_for(self, block: Block) -> bool:
-        return self.by.whole_for(block)
-
-    def needs_rows(self, start: int, size: int, stats: Stats) -> bool:
-        return self.by.needs_rows(start, size, stats)
-
-    def reads_rows(self, number: int) -> bool:
-        return self.by.reads_rows(number)
-
-    def reads_base(self, number: int) -> bool:
-        return number == self.passes or self.by.reads_base(number)
+    def needs_whole(self, block: Block) -> bool:
+        return self.by.needs_whole(block)
 
     def problems(self, models: Sequence[str], groups: Sequence[str]) -> Iterable[str]:
         return self.by.problems(models, groups)
@@ -88,9 +75,6 @@ class KeepBase(MergeStrategy):
 
     def measure(self, block: Block, stats: Stats) -> Measures:
         return self.by.measure(_build_inner_block(block), stats)
-
-    def join(self, measures: Sequence[Measures]) -> Measures:
-        return self.by.join(measures)
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
         return self.by.conclude(_build_inner_block(block), stats)

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from emberge import Block, MergeTransform, Stats
+
+if TYPE_CHECKING:
+    from emberge.numerics import Words
+    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +30,19 @@ class Unanimous(MergeTransform):
     weight_role = "unused"
 
     def apply(self, block: Block, stats: Stats) -> Block:
-        deltas = block.copy_deltas()
+        return block.record(KeepUnanimous())
+
+
+@dataclass(frozen=True, slots=True)
+class KeepUnanimous:
+    """A change that keeps the elements that have the same sign in all deltas."""
+
+    kernel = ""
+
+    def apply(self, deltas: Tensor, start: int) -> Tensor:
         # All signs equal is a sum of as many as there are models; the mask is of ones and zeros.
-        agree = deltas.sign().sum(0).abs_().sub_(len(block.models) - 1).clamp_(min=0)
-        return block.with_deltas(deltas.mul_(agree))
+        agree = deltas.sign().sum(0).abs_().sub_(len(deltas) - 1).clamp_(min=0)
+        return deltas.mul_(agree)
+
+    def kernel_arguments(self) -> list[tuple[float, Words]]:
+        return []

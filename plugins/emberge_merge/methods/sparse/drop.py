@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from emberge import Block, MergeTransform, PerModel, Stats
+
+if TYPE_CHECKING:
+    from emberge.numerics import Words
+    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,4 +37,36 @@ class Drop(MergeTransform):
     needs_torch = False
 
     def apply(self, block: Block, stats: Stats) -> Block:
-        return block.drop_at_random(block.options.density, "drop")
+        densities = block.options.density
+
+        def list_probabilities() -> Tensor:
+            import torch
+
+            chances = torch.from_numpy(densities).to(getattr(torch, block.rows.dtype))
+            return chances.reshape(-1, *[1] * len(block.shape))
+
+        drop = DropAtRandom(densities.tolist(), block.random_keys("drop"))
+        return block.record(drop).replace(keep_probability=list_probabilities)
+
+
+@dataclass(frozen=True, slots=True)
+class DropAtRandom:
+    """A change that keeps each value with its model's probability, by a hash of model and position."""
+
+    densities: Sequence[float]
+    keys: Sequence[tuple[object, ...]]
+
+    kernel = "drop"
+
+    def apply(self, deltas: Tensor, start: int) -> Tensor:
+        from emberge.numerics import uniform
+
+        density = deltas.new_tensor(self.densities).view(-1, *[1] * (deltas.dim() - 1))
+        # A mask of ones and zeros multiplies several times faster than one of truths.
+        return uniform(deltas, start, self.keys).lt_(density).mul_(deltas)
+
+    def kernel_arguments(self) -> list[tuple[float, Words]]:
+        from emberge.numerics import odd_numbers
+
+        words = [(*odd_numbers((*key, 0)), 0) for key in self.keys]
+        return list(zip(self.densities, words, strict=True))

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import Block, Measures, MergeTransform, PerModel, Stats
+from emberge import Block, Measures, MergeTransform, Pass, PerModel, Stats
 from emberge.contracts import rows_of
 
 if TYPE_CHECKING:
     import numpy as np
+    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,15 +39,25 @@ class DropByRank(MergeTransform):
     weight_role = "unused"
     needs_torch = False
 
-    measures_are_exact = True
-    passes = 1  # the draw takes longer than all the rest, and is kept as a bit for each element
+    # The draw takes longer than all the rest, and is kept as a bit for each element.
+    passes = (Pass(is_exact=True),)
 
     def measure(self, block: Block, stats: Stats) -> Measures:
-        bits = block.draw_ranked(self._list_lines(block), "drop_by_rank")
-        return {"kept": {_first_row(block): bits}}
+        from emberge_merge.methods.ranked_draw import RankedDraw
+
+        keys = block.random_keys("drop_by_rank")
+        draw = RankedDraw(self._list_lines(block), rows_of(block.shape)[1], keys)
+        return {"kept": {_first_row(block): block.evaluate(draw)}}
 
     def apply(self, block: Block, stats: Stats) -> Block:
-        return block.keep_drawn(_select_rows(stats[0]["kept"], block), self._list_lines(block))
+        from emberge_merge.methods.ranked_draw import KeepDrawn, list_chances
+
+        bits, width = _select_rows(stats[0]["kept"], block), rows_of(block.shape)[1]
+
+        def list_probabilities() -> Tensor:
+            return list_chances(block.deltas, self._list_lines(block), width)
+
+        return block.record(KeepDrawn(bits, width)).replace(keep_probability=list_probabilities)
 
     def _list_lines(self, block: Block) -> list[tuple[float, float]]:
         width = rows_of(block.shape)[1]

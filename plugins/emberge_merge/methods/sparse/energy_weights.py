@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from emberge import Block, Measures, MergeTransform, NonNegative, Stats
+from emberge import Block, Measures, MergeTransform, NonNegative, Pass, Stats
+
+from emberge_merge.methods.sparse.delta_sums import SumOfDeltas
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,14 +34,14 @@ class EnergyWeights(MergeTransform):
     base_policy = "required"
     weight_role = "unused"
     needs_torch = False
-    passes = 1
+    passes = (Pass(),)
 
     def weight_warnings(self, weights: Mapping[str, float]) -> Iterator[str]:
         if len(set(weights.values())) > 1:
             yield "the weights that are given count for nothing, as it works them out from the changes"
 
     def measure(self, block: Block, stats: Stats) -> Measures:
-        return {"energy": block.delta_sums(2), "size": block.size}
+        return {"energy": block.evaluate(SumOfDeltas(squares=True)), "size": block.size}
 
     def apply(self, block: Block, stats: Stats) -> Block:
         energy = stats[0]["energy"] / max(stats[0]["size"], 1)

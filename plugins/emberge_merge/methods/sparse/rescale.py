@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from emberge import Block, Measures, MergeTransform, Stats
+from emberge import Block, Measures, MergeTransform, Pass, Stats
+
+from emberge_merge.methods.sparse.delta_sums import SumOfDeltas, SumsBeforeAndAfter
+
+if TYPE_CHECKING:
+    from emberge.numerics import Words
+    from torch import Tensor
 
 _TINY = 1e-7
 
@@ -37,11 +44,15 @@ class Rescale(MergeTransform):
         return self.rescale_mode == "inverse_density"
 
     @property
-    def passes(self) -> int:
-        return 1 if self.rescale_mode == "l1" else 0
+    def passes(self) -> Sequence[Pass]:
+        return (Pass(),) if self.rescale_mode == "l1" else ()
 
     def measure(self, block: Block, stats: Stats) -> Measures:
-        sums_before, sums_after = block.delta_sums_before_and_after()
+        if block.rows.replaced_deltas is None:
+            sums_before, sums_after = block.evaluate(SumsBeforeAndAfter())
+        else:
+            original = block.replace(rows=block.rows.original)
+            sums_before, sums_after = (one.evaluate(SumOfDeltas()) for one in (original, block))
         return {"before": sums_before, "after": sums_after}
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
@@ -53,10 +64,39 @@ class Rescale(MergeTransform):
 
     def apply(self, block: Block, stats: Stats) -> Block:
         if self.rescale_mode == "l1":
-            return block.scale_deltas(stats[0]["factor"])
+            return block.record(ScaleDeltas(stats[0]["factor"].tolist()))
         if self.rescale_mode == "inverse_density" and block.keep_probability is not None:
-            density = block.keep_probability.clamp(min=_TINY)
-            if density.numel() == len(block.models):
-                return block.divide_deltas(density.flatten())
-            return block.with_deltas(block.copy_deltas().div_(density))
+            return block.record(DivideDeltas(block.keep_probability().clamp(min=_TINY)))
         return block
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleDeltas:
+    """A change that multiplies each model's deltas by its factor."""
+
+    factors: Sequence[float]
+
+    kernel = "scale"
+
+    def apply(self, deltas: Tensor, start: int) -> Tensor:
+        return deltas.mul_(deltas.new_tensor(self.factors).view(-1, *[1] * (deltas.dim() - 1)))
+
+    def kernel_arguments(self) -> list[tuple[float, Words]]:
+        return [(factor, (0, 0, 0)) for factor in self.factors]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DivideDeltas:
+    """A change that divides the deltas by `divisors`: one for each model, or one for each delta."""
+
+    divisors: Tensor
+
+    @property
+    def kernel(self) -> str:
+        return "divide" if self.divisors.numel() == len(self.divisors) else ""
+
+    def apply(self, deltas: Tensor, start: int) -> Tensor:
+        return deltas.div_(self.divisors.to(deltas))
+
+    def kernel_arguments(self) -> list[tuple[float, Words]]:
+        return [(divisor, (0, 0, 0)) for divisor in self.divisors.flatten().tolist()]

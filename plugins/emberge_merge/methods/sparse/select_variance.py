@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from emberge import Block, PerTensor, Stats
 
 from emberge_merge.methods.ranking import Ranking
+
+if TYPE_CHECKING:
+    from emberge.numerics import Words
+    from torch import Tensor
+
+    from emberge_merge.methods.limits import Limit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +41,7 @@ class SelectVariance(Ranking):
     counts_nonzero = True
 
     def ranked(self, block: Block) -> Block:
-        return block.variances()
+        return block.record(TakeVariance(len(block.models)))
 
     def keeps(self, block: Block, total: int, nonzero: Sequence[int]) -> Sequence[int]:
         share = block.options.select_topk
@@ -44,4 +51,53 @@ class SelectVariance(Ranking):
         (cut,) = stats[-1]["cuts"]
         if cut.keep_count == cut.total:
             return block
-        return block.keep_varied(cut.limit)
+        return block.record(KeepVaried(cut.limit, len(block.models)))
+
+
+@dataclass(frozen=True, slots=True)
+class TakeVariance:
+    """A change that replaces all models' deltas by their variance over the models."""
+
+    models: int
+
+    kernel = "variance"
+
+    def apply(self, deltas: Tensor, start: int) -> Tensor:
+        return _compute_variance(deltas)[None]
+
+    def kernel_arguments(self) -> list[tuple[float, Words]]:
+        return [(1 / self.models, (0, 0, 0))] * self.models
+
+
+@dataclass(frozen=True, slots=True)
+class KeepVaried:
+    """A change that keeps all models' deltas where their variance is above zero and reaches a limit."""
+
+    limit: Limit
+    models: int
+
+    kernel = "select"
+
+    def apply(self, deltas: Tensor, start: int) -> Tensor:
+        variances = _compute_variance(deltas)
+        self.limit.keep(variances.view(-1), variances.view(-1), start)
+        # What stays is above zero, so signs make the mask, faster than a comparison's truths.
+        return deltas.mul_(variances.sign_())
+
+    def kernel_arguments(self) -> list[tuple[float, Words]]:
+        return [(1 / self.models, self.limit.words())] * self.models
+
+
+def _compute_variance(deltas: Tensor) -> Tensor:
+    """Return the variance of [models, *rows] over the models, [*rows]."""
+    import torch
+    from emberge.numerics import pooled_like
+
+    share = 1 / len(deltas)
+    mean = torch.mul(deltas[0], share, out=pooled_like(deltas[0]))
+    for delta in deltas[1:]:
+        mean.add_(delta, alpha=share)
+    variance, distance = pooled_like(mean).zero_(), pooled_like(mean)
+    for delta in deltas:
+        variance.add_(torch.sub(delta, mean, out=distance).square_(), alpha=share)
+    return variance

@@ -36,7 +36,9 @@ class Trim(Ranking):
         return [keep_count(share, total) for share in block.options.density.tolist()]
 
     def apply(self, block: Block, stats: Stats) -> Block:
-        return block.keep_largest([cut.limit for cut in stats[-1]["cuts"]])
+        from emberge_merge.methods.limits import KeepLargest
+
+        return block.record(KeepLargest([cut.limit for cut in stats[-1]["cuts"]]))
 
 
 def keep_count(share: float, total: int) -> int:

@@ -44,8 +44,10 @@ class TrimOutliers(Ranking):
         return [bound for pair in pairs for bound in bounds_of(*pair, total)]
 
     def apply(self, block: Block, stats: Stats) -> Block:
+        from emberge_merge.methods.limits import KeepLargest
+
         limits = [cut.limit for cut in stats[-1]["cuts"]]
-        return block.keep_largest(limits[::2]).keep_largest(limits[1::2], undo=True)
+        return block.record(KeepLargest(limits[::2])).record(KeepLargest(limits[1::2], undo=True))
 
 
 def bounds_of(density: float, gamma: float, total: int) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import Block, Measures, MergeStrategy, Stats, WeightedSum
+from emberge import Block, Measures, MergeStrategy, Pass, Stats, WeightedSum
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +19,7 @@ class GramStrategy(MergeStrategy):
     """
 
     needs_torch = False
-    passes = 1
+    passes = (Pass(),)
 
     def of_deltas(self, block: Block) -> bool:
         """Return whether changes are combined and added to the base; by default the models are combined."""

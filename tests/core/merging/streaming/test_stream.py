@@ -15,6 +15,7 @@ from emberge import (
     Measures,
     MergeStrategy,
     MergeTransform,
+    Pass,
     PerModel,
     PerTensor,
     Stage,
@@ -22,7 +23,7 @@ from emberge import (
     merge_blocks,
 )
 from emberge.contracts import Scope
-from emberge.merging import CopyJob, TensorJob, merge_state_dicts
+from emberge.merging import CopyJob, TensorJob
 from emberge.merging.chain import Chain
 from emberge.merging.streaming.build_jobs import build_empty_block
 from emberge.merging.streaming.jobs import MergeJob
@@ -35,6 +36,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from tests.support.merge_in_memory import merge_state_dicts
 from tests.support.tolerance import gamma
 
 
@@ -46,12 +48,8 @@ class Centre(MergeStrategy):
     shift: PerTensor = PerTensor(0.0)
 
     @property
-    def scope(self) -> Scope:
-        return self.over
-
-    @property
-    def passes(self) -> int:
-        return 1
+    def passes(self) -> Sequence[Pass]:
+        return (Pass(scope=self.over),)
 
     def measure(self, block: Block, stats: Stats) -> Measures:
         return {"sum": block.tensors.mean(0).double().sum(), "count": block.tensors[0].numel()}
@@ -105,21 +103,6 @@ def test_blocks_and_workers_do_not_matter(block: int, workers: int, scope: Scope
     assert same(found, expected)
 
 
-@pytest.mark.parametrize("scope", ["tensor", "model"])
-def test_the_runner_does_what_merge_blocks_says(scope: Scope) -> None:
-    states = models()
-    links = [Halve(), Centre(over=scope)]
-    found = merge_state_dicts(states, links)
-    blocks = [
-        build_empty_block(
-            n, s, models=["a", "b", "c"], weights=[1, 1, 1], dtype="float32", based=False
-        ).with_tensors(torch.stack([m[n] for m in states]))
-        for n, s in SHAPES.items()
-    ]
-    for block, merged in zip(blocks, merge_blocks(links, blocks), strict=True):
-        assert torch.equal(merged, found[block.name])
-
-
 def test_a_scope_unites_what_it_says() -> None:
     states = models(1)
     for scope, groups in {"tensor": [[n] for n in SHAPES], "model": [list(SHAPES)]}.items():
@@ -156,9 +139,7 @@ def test_two_equal_links_have_their_own_measures() -> None:
     class Shift(MergeTransform):
         """Add the number of elements."""
 
-        @property
-        def passes(self) -> int:
-            return 1
+        passes = (Pass(),)
 
         def measure(self, block: Block, stats: Stats) -> Measures:
             return {"sum": block.tensors.double().sum()}
@@ -175,14 +156,9 @@ def test_two_equal_links_have_their_own_measures() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Picky(MergeStrategy):
-    """Count the elements that were seen of those after the fourth."""
+    """Count the elements that were seen."""
 
-    @property
-    def passes(self) -> int:
-        return 2
-
-    def needs_rows(self, start: int, size: int, stats: Stats) -> bool:
-        return start >= 4 and not stats
+    passes = (Pass(), Pass(is_needed=lambda _: False))
 
     def measure(self, block: Block, stats: Stats) -> Measures:
         return {"seen": block.tensors[0].numel()}
@@ -198,7 +174,7 @@ class Picky(MergeStrategy):
 
 def test_what_no_pass_wants_is_not_seen() -> None:
     found = merge_state_dicts([{"w": torch.zeros(5, 2)}], [Picky()], granule=2)
-    assert found["w"].unique().tolist() == [600]
+    assert found["w"].unique().tolist() == [1000]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,14 +182,8 @@ class Named(MergeStrategy):
     """Add to the first model how many tensors have a name, which needs neither rows nor a base."""
 
     base_policy = "required"
-    scope = "model"
-    passes = 1
-
-    def reads_rows(self, number: int) -> bool:
-        return number > 0
-
-    def reads_base(self, number: int) -> bool:
-        return False
+    reads_base = False
+    passes = (Pass(scope="model", reads="nothing"),)
 
     def measure(self, block: Block, stats: Stats) -> Measures:
         assert block.tensors.numel() == 0
@@ -249,15 +219,9 @@ def test_what_is_not_looked_at_is_not_read() -> None:
 def test_memory_counts_a_base_that_only_a_pass_reads() -> None:
     @dataclass(frozen=True, kw_only=True)
     class First(Named):
-        """Look at the base in the only pass, if it reads rows."""
+        """Look at the base in the only pass."""
 
-        reads: bool
-
-        def reads_rows(self, number: int) -> bool:
-            return self.reads
-
-        def reads_base(self, number: int) -> bool:
-            return number == 0
+        passes = (Pass(),)
 
     base = torch.zeros(5, 2)
     block = build_empty_block(
@@ -268,7 +232,7 @@ def test_memory_counts_a_base_that_only_a_pass_reads() -> None:
         spec, source = TensorSpec("w", (5, 2), "float32"), MemorySource("one", base)
         return MergeJob(spec, [source], source, Chain((link,)), block).row_bytes
 
-    assert need(Named()) == need(First(reads=False)) < need(First(reads=True))
+    assert need(Named()) < need(First())
 
 
 def test_a_base_is_read_for_every_link_that_looks_at_it() -> None:

@@ -8,24 +8,27 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-
 from emberge.contracts import Block, PerTensor, Stage
-from emberge.errors import CheckpointError
+from emberge.merging import CopyJob, TensorJob
 from emberge.merging.chain import Chain, ModelOptions, Resolver
 from emberge.merging.request import Compute
 from emberge.merging.row_entries import RowStatistics, StatisticsEntry
 from emberge.merging.streaming.build_jobs import build_empty_block
-from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob, piece_as_tensor
+from emberge.merging.streaming.jobs import MergeJob, piece_as_tensor
 from emberge.merging.streaming.scheduler import GRANULE, PutPiece, SchedulerLimits, run_jobs
 from emberge.numerics import kernels
 from emberge.tensor_files import MemorySource, TensorSource, TensorSpec
 from emberge.tensor_names import depths
+from torch import Tensor
 
 
 @dataclass(frozen=True)
 class _MergeSettings:
-    """The settings of a merge in memory; `block` and `granule` count elements."""
+    """The settings of a merge in memory.
+
+    `block` and `granule` count elements; `options` and `groups` are each model's, `statistics` each tensor's
+    entries by model. With `compiled`, kernels are used.
+    """
 
     dtype: Compute = "float32"
     seed: int = 0
@@ -47,21 +50,14 @@ def merge_state_dicts(
     names: Sequence[str] | None = None,
     **settings: Any,
 ) -> dict[str, Tensor]:
-    """Merge tensors in memory, and return the merged tensors by name.
+    """Merge tensors of equal names and shapes in memory, and return the merged tensors by name.
 
-    The stages and the runner are those of a merge of folders. `settings` may contain dtype ("float32" or
-    "float64"), seed, block and granule (elements), workers, device, groups (one label per model), options
-    (one mapping per model), statistics (each model's entry, by tensor) and compiled (True to use compiled
-    kernels if they work on this machine; the bytes are the same). Tensors of integers must be equal.
-
-    Raises:
-        CheckpointError: if names or shapes differ, or a tensor has NaN.
+    `settings` are those of `_MergeSettings`.
     """
     merge_settings = _MergeSettings(**settings)
     model_names = tuple(names or (f"model {i + 1}" for i in range(len(models))))
     factors = weights if weights is not None else [1.0] * len(models)
     schedules = [w if isinstance(w, PerTensor) else PerTensor(w) for w in factors]
-    _require_alike(models, model_names, base)
     depth = depths(models[0])
     options = (
         dict(zip(model_names, merge_settings.options, strict=True))
@@ -132,20 +128,3 @@ def _put_into(out: Mapping[str, Tensor]) -> PutPiece:
         out[job.spec.name].view(-1)[start : start + numbers.numel()].copy_(numbers)
 
     return put
-
-
-def _require_alike(
-    models: Sequence[Mapping[str, Tensor]], names: Sequence[str], base: Mapping[str, Tensor] | None
-) -> None:
-    named_models = [*zip(names, models, strict=True), *([("base", base)] if base else [])]
-    first = models[0]
-    for name, model in named_models:
-        for tensor in first.keys() ^ model.keys():
-            lacking = name if tensor in first else names[0]
-            raise CheckpointError(f"{tensor}: '{lacking}' lacks it")
-        for tensor, value in model.items():
-            if value.shape != first[tensor].shape:
-                raise CheckpointError(
-                    f"{tensor}: '{name}' has shape {list(value.shape)}, '{names[0]}' has "
-                    f"{list(first[tensor].shape)}; merge models of one architecture"
-                )

@@ -1,0 +1,76 @@
+"""Sums of the deltas' magnitudes or squares, added in a fixed order.
+
+Lane l adds elements l, l + 1,024, … of a run of 65,536 in the numbers' own type. The lanes of all runs are
+added in float64, and at last the lanes in order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from emberge.numerics import DeltaProgram, KernelRows
+    from torch import Tensor
+
+_RUN = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class SumOfDeltas:
+    """Each model's sum of |delta| or, with `squares`, of delta², float64 [models]."""
+
+    squares: bool = False
+
+    of_deltas = True
+
+    def by_torch(self, rows: DeltaProgram) -> np.ndarray:
+        import numpy as np
+
+        return np.array([_sum_in_lanes(delta, self.squares) for delta in rows.deltas])
+
+    def by_kernels(self, rows: KernelRows) -> np.ndarray:
+        import numpy as np
+        from emberge.numerics import LANES, add_lanes
+
+        lanes = np.zeros((rows.models, LANES))
+        rows.run("sums", self.squares, 0, lanes[:0], rows.models, lanes)
+        return add_lanes(lanes)
+
+
+@dataclass(frozen=True, slots=True)
+class SumsBeforeAndAfter:
+    """Each model's sums of |delta| before and after the recorded changes, from one reading."""
+
+    of_deltas = True
+
+    def by_torch(self, rows: DeltaProgram) -> tuple[np.ndarray, np.ndarray]:
+        return SumOfDeltas().by_torch(rows.original), SumOfDeltas().by_torch(rows)
+
+    def by_kernels(self, rows: KernelRows) -> tuple[np.ndarray, np.ndarray]:
+        import numpy as np
+        from emberge.numerics import LANES, add_lanes
+
+        before, after = (np.zeros((rows.models, LANES)) for _ in range(2))
+        rows.run("sums", False, rows.models, before, rows.models, after)
+        return add_lanes(before), add_lanes(after)
+
+
+def _sum_in_lanes(delta: Tensor, squares: bool) -> float:
+    """Return one model's sum: on a CPU in fixed lanes, elsewhere in the device's order."""
+    import numpy as np
+    import torch
+    from emberge.numerics import LANES, add_lanes, pooled_like
+
+    flat = delta.reshape(-1)
+    magnitudes = (torch.square if squares else torch.abs)(flat, out=pooled_like(flat))
+    if magnitudes.device.type != "cpu":
+        return float(magnitudes.sum(dtype=torch.float64))
+    values: np.ndarray = magnitudes.numpy()
+    whole = len(values) // _RUN * _RUN
+    runs = values[:whole].reshape(-1, _RUN // LANES, LANES)
+    # Not one call for each run: a call costs as much as a thousand additions.
+    lanes = np.add.reduce(np.add.reduce(runs, axis=1), axis=0, dtype=np.float64)
+    padded = np.pad(values[whole:], (0, -len(values) % LANES)).reshape(-1, LANES)
+    return float(add_lanes(lanes + np.add.reduce(padded, axis=0)))

@@ -1,0 +1,1 @@
+"""Plain versions of what emberge does, to be read first and to hold emberge to."""
