@@ -88,7 +88,7 @@ class Mergekit(MergeStrategy):
     def weight_role(self) -> WeightRole:
         return "scale" if "weight" in parameters_of(self._method) else "unused"
 
-    def schedules(self) -> dict[str, PerTensor | PerModel]:
+    def schedules(self) -> dict[str, PerTensor]:
         declared = parameters_of(self._method)
         return {
             name: PerTensor(list(value.entries)) if declared[name].scope == "shared" else value

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from emberge import Block, Measures, MergeStrategy, MergeTransform, PerModel, PerTensor, Stage
-from emberge.contracts import Options
+from emberge import Block, Measures, MergeStrategy, MergeTransform, PerModel, Stage
+from emberge.contracts import Options, nested_stages
 from emberge.tensor_names import depths, layer_of
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -84,11 +84,11 @@ def resolve_options(link: Stage, blocks: Mapping[str, Block]) -> dict[str, Block
 
     def resolve(stage: Stage, block: Block) -> Options:
         values: dict[str, object] = {}
-        for option, schedule in stage.options_of(PerTensor).items():
+        for option, schedule in stage.schedules().items():
             number = schedule.at(block.name, depth_by_name[block.name])
             is_of_models = isinstance(schedule, PerModel)
             values[option] = np.full(len(block.models), number) if is_of_models else number
-        inner = stage.options_of(Stage).items()
+        inner = nested_stages(stage).items()
         return Options({**values, **{name: resolve(one, block) for name, one in inner}})
 
     return {n: block.replace(options=resolve(link, block)) for n, block in blocks.items()}

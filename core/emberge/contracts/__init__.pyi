@@ -124,6 +124,7 @@ from .stage import Stage as Stage
 from .stage import add_measures as add_measures
 from .stage import all_stages as all_stages
 from .stage import list_statistics_files as list_statistics_files
+from .stage import nested_stages as nested_stages
 from .step import Expected as Expected
 from .step import Machine as Machine
 from .step import Preflight as Preflight

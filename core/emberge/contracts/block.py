@@ -263,47 +263,14 @@ class Block:
         """Return a copy without rows: names, weights and options of the tensor, and no data."""
         return self.replace(rows=self.rows.without_rows(), index=0)
 
-    def pick_models(self, index: Sequence[int]) -> Block:
-        """Return a copy with some of the models, given by their indices in ascending order."""
-
-        def pick(values: Sequence[str]) -> tuple[str, ...]:
-            return tuple(values[i] for i in index) if values else ()
-
-        return self.replace(
-            rows=self.rows.pick(index),
-            models=pick(self.models),
-            groups=pick(self.groups),
-            fingerprints=pick(self.fingerprints),
-            weights=self.weights[list(index)],
-            keep_probability=None,
-        )
-
-    def with_sums(self, shares: Mapping[str, Sequence[float]]) -> Block:
-        """Return a block whose models are weighted sums of this block's models, given factors by label.
-
-        The rows are summed when they are read; `combine` only multiplies the factors.
-        """
-        return self._replace_models(tuple(shares), self.rows.with_sums([*shares.values()]))
-
-    def merge_groups(self, merged: Mapping[str, Tensor]) -> Block:
-        """Return a block whose models are the groups, given each group's merged rows by label."""
-        import torch
-
-        from emberge.numerics import pooled_like
-
-        labels = tuple(dict.fromkeys(self.groups))
-        rows = [merged[label] for label in labels]
-        buffer = pooled_like(rows[0], (len(rows), *rows[0].shape))
-        program = self.rows.with_tensors(torch.stack(rows, out=buffer))
-        return self._replace_models(labels, program)
-
-    def _replace_models(self, labels: tuple[str, ...], rows: DeltaProgram) -> Block:
+    def with_models(self, labels: Sequence[str], rows: DeltaProgram) -> Block:
+        """Return a copy with other models, which have these labels, weight 1 and no random masks."""
         import numpy as np
 
         return self.replace(
             rows=rows,
-            models=labels,
-            groups=labels,
+            models=tuple(labels),
+            groups=tuple(labels),
             fingerprints=(),
             weights=np.ones(len(labels)),
             keep_probability=None,

@@ -11,7 +11,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from emberge.contracts.block import Block
 from emberge.contracts.reference import FileRef, Reference
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from emberge.numerics import Operation
-
-Option = TypeVar("Option")
 
 BasePolicy = Literal["required", "optional", "forbidden"]
 WeightRole = Literal["share", "scale", "unused"]
@@ -154,10 +152,10 @@ class Stage:
         """Yield warnings about the models' weights, each given by its minimum over all tensors."""
         return ()
 
-    def options_of(self, *types: type[Option]) -> dict[str, Option]:
-        """Return the options whose values have one of these types: schedules, files or nested stages."""
+    def schedules(self) -> dict[str, PerTensor]:
+        """Return the options that vary over tensors or models, by name."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {name: value for name, value in values.items() if isinstance(value, types)}
+        return {name: value for name, value in values.items() if isinstance(value, PerTensor)}
 
     @property
     def name_in_recipes(self) -> str:
@@ -229,11 +227,17 @@ class MergeStrategy(Stage):
         return merged
 
 
+def nested_stages(stage: Stage) -> dict[str, Stage]:
+    """Return the stages among a stage's options, by name."""
+    values = {f.name: getattr(stage, f.name) for f in dataclasses.fields(stage)}
+    return {name: value for name, value in values.items() if isinstance(value, Stage)}
+
+
 def all_stages(links: Iterable[Stage]) -> Iterator[Stage]:
     """Yield the links of a chain and the stages nested in them."""
     for link in links:
         yield link
-        yield from all_stages(link.options_of(Stage).values())
+        yield from all_stages(nested_stages(link).values())
 
 
 def list_statistics_files(stage: Stage) -> list[FileRef]:

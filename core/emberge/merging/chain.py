@@ -17,6 +17,7 @@ from emberge.contracts import (
     PerTensor,
     Scope,
     Stage,
+    nested_stages,
 )
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Resolver:
         values: dict[str, Any] = {}
         depth = self.depths.get(block.name, 0.0)
         stored_name = self.stored_names.get(block.name, block.name)
-        for name, schedule in stage.options_of(PerTensor).items():
+        for name, schedule in stage.schedules().items():
             number = schedule.at(stored_name, depth)
             if isinstance(schedule, PerModel):
                 schedules = (self._own_schedule(stage, name, model) for model in block.models)
@@ -68,7 +69,7 @@ class Resolver:
                 values[name] = np.array(numbers, np.float64)
             else:
                 values[name] = number
-        for name, inner in stage.options_of(Stage).items():
+        for name, inner in nested_stages(stage).items():
             values[name] = self(inner, block)
         return Options(values)
 
@@ -149,7 +150,8 @@ class Chain:
         formula = last.formula(block, stats[-1])
         if formula is None:
             return last.merge(block, stats[-1])
-        return block.evaluate(formula, dtype)
+        merged: Tensor | np.ndarray = block.evaluate(formula, dtype)
+        return merged
 
     def _resolve_options(self, link: Stage, block: Block) -> Block:
         return block.replace(options=self.resolve(link, block))

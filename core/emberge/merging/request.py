@@ -28,7 +28,7 @@ def option_faults(model: str, options: ModelOptions, stages: Sequence[Stage]) ->
         if stage is None:
             yield f"'{model}' has options for '{name}', which is no link here{suggest(name, stage_by_name)}"
             continue
-        option_names = list(stage.options_of(PerModel))
+        option_names = [n for n, s in stage.schedules().items() if isinstance(s, PerModel)]
         for option, value in values.items():
             if option not in option_names:
                 hint = (
@@ -42,7 +42,7 @@ def option_faults(model: str, options: ModelOptions, stages: Sequence[Stage]) ->
 
 def _check_range(place: str, value: PerTensor, stage: Stage, option: str) -> Iterator[str]:
     try:
-        PerModel(list(value.entries), within=stage.options_of(PerTensor)[option].within)
+        PerModel(list(value.entries), within=stage.schedules()[option].within)
     except ValueError as error:
         yield f"{place}: {error}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -148,7 +149,7 @@ class _MergeTrial:
         """Yield a tensor's rows as one block or, if no link needs them whole, each row as a block."""
         tensors = torch.stack([self.models[i][name] for i in order])
         base = None if self.base is None else self.base[name]
-        fields = {
+        fields: dict[str, Any] = {
             "name": name,
             "shape": tuple(tensors.shape[1:]),
             # Masks are keyed by name, so a model keeps its own at any place.
@@ -214,11 +215,12 @@ class _MergeTrial:
 
     def check_scale(self) -> None:
         for factor in (0.5, 8.0):
+            scaled = self._map(torch.tensor(factor).mul).merged
             expected = {n: t * factor for n, t in self.merged.items()}
             law = (
                 f"scale covariance: inputs times {factor:g} do not give the result times {factor:g}"
             )
-            self._require_close(law, self._map(lambda t, by=factor: t * by).merged, expected)
+            self._require_close(law, scaled, expected)
 
     def check_one_hot(self) -> None:
         merged = replace(self, weights=(1.0, *[0.0] * (len(self.models) - 1))).merged

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from emberge import (
     BasePolicy,
@@ -21,6 +21,9 @@ from emberge import (
     component,
 )
 from emberge.contracts import Options
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Join = Callable[[Sequence[Measures]], Measures]
 _INSIDE = "inside"  # the key of the groups' own measures, beside those that the runner reads
@@ -122,12 +125,13 @@ class Group(MergeTransform):
             if isinstance(formula, WeightedSum) and not formula.of_deltas
         }
         if len(shares) == len(group_blocks):
-            return block.with_sums(shares)
-        merged = {
-            label: self.by.merge(group_block, _group_stats(label, stats))
+            return block.with_models([*shares], block.rows.with_sums([*shares.values()]))
+        merged = [
+            self.by.merge(group_block, _group_stats(label, stats))
             for label, group_block in group_blocks
-        }
-        return block.merge_groups(merged)
+        ]
+        labels = [label for label, _ in group_blocks]
+        return block.with_models(labels, block.rows.with_tensors(_stack(merged)))
 
 
 def _join_by_group(join: Join, measures: Sequence[Measures]) -> Measures:
@@ -144,6 +148,13 @@ def _split_groups(block: Block) -> list[tuple[str, Block]]:
     return [(label, _group_block(block, label)) for label in dict.fromkeys(block.groups)]
 
 
+def _stack(rows: Sequence[Tensor]) -> Tensor:
+    import torch
+    from emberge.numerics import pooled_like
+
+    return torch.stack(list(rows), out=pooled_like(rows[0], (len(rows), *rows[0].shape)))
+
+
 def _spread_factors(block: Block, label: str, factors: Iterable[float]) -> list[float]:
     """Return a factor for every model of the block: the group's for a member, 0 for other models."""
     remaining = iter(factors)
@@ -152,7 +163,19 @@ def _spread_factors(block: Block, label: str, factors: Iterable[float]) -> list[
 
 def _group_block(block: Block, label: str) -> Block:
     index = [i for i, group in enumerate(block.groups) if group == label]
-    return block.pick_models(index).replace(options=_pick_options(block.options.by, index))
+
+    def pick(values: Sequence[str]) -> tuple[str, ...]:
+        return tuple(values[i] for i in index) if values else ()
+
+    return block.replace(
+        rows=block.rows.pick(index),
+        models=pick(block.models),
+        groups=pick(block.groups),
+        fingerprints=pick(block.fingerprints),
+        weights=block.weights[index],
+        options=_pick_options(block.options.by, index),
+        keep_probability=None,
+    )
 
 
 def _pick_options(options: Options, index: list[int]) -> Options:

@@ -34,7 +34,8 @@ class Spectral(MergeStrategy):
         weights = torch.from_numpy(block.weights).to(block.deltas.device)
         deltas = block.deltas * weights.view(-1, *[1] * (block.deltas.dim() - 1))
         merged = self.matrices(deltas) if deltas.dim() == 3 else deltas.mean(0)
-        return block.rows.require_base() + (block.options.scale * merged).to(block.tensors.dtype)
+        change: Tensor = (block.options.scale * merged).to(block.tensors.dtype)
+        return block.rows.require_base() + change
 
     def matrices(self, deltas: Tensor) -> Tensor:
         """Return the merged delta [out, in], float64, of weighted deltas [models, out, in]."""

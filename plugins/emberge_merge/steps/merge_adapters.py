@@ -20,7 +20,7 @@ from emberge import (
     Step,
     Workspace,
 )
-from emberge.contracts import total_size
+from emberge.contracts import nested_stages, total_size
 from emberge.merging import MergeInput, MergeRequest, plan_merge
 
 from emberge_merge.methods.averages.linear import Linear
@@ -197,9 +197,7 @@ class MergeAdapters(Step):
 
 
 def _can_use_base(link: Stage) -> bool:
-    return link.base_policy != "forbidden" or any(
-        map(_can_use_base, link.options_of(Stage).values())
-    )
+    return link.base_policy != "forbidden" or any(map(_can_use_base, nested_stages(link).values()))
 
 
 def _build_combination(

@@ -146,7 +146,7 @@ def test_whose_statistics_a_link_reads(name: str, measured: str, whose: str) -> 
 
 @pytest.mark.parametrize("name", sorted({*NUMBERS, *DEMANDS} - set(NEEDED)))
 def test_numbers_have_documented_defaults(name: str) -> None:
-    found = {option: value.plain() for option, value in link(name).options_of(PerTensor).items()}
+    found = {option: value.plain() for option, value in link(name).schedules().items()}
     assert found == {option: default for option, (default, _) in NUMBERS.get(name, {}).items()}
 
 
@@ -154,7 +154,7 @@ def test_numbers_have_documented_defaults(name: str) -> None:
 def test_choices_have_documented_defaults(name: str) -> None:
     stage = link(name)
     left = {f.name for f in dataclasses.fields(stage)}
-    left -= {*stage.options_of(PerTensor), *NEEDED.get(name, {})}
+    left -= {*stage.schedules(), *NEEDED.get(name, {})}
     assert {option: getattr(stage, option) for option in left} == CHOICES.get(name, {})
 
 
@@ -164,7 +164,7 @@ def test_choices_have_documented_defaults(name: str) -> None:
 )
 def test_numbers_have_a_range(name: str, option: str, within: tuple[float, float]) -> None:
     """What a recipe gives is held to the range of the default."""
-    given = link(name).options_of(PerTensor)[option]
+    given = link(name).schedules()[option]
     assert isinstance(given, PerTensor)
     assert given.within == within
 

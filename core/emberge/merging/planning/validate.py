@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from emberge.contracts import MergeStrategy, MergeTransform, PerTensor, Stage, all_stages
+from emberge.contracts import MergeStrategy, MergeTransform, Stage, all_stages
 from emberge.errors import Problem, suggest
 from emberge.merging.merge_plan import (
     MergePlan,
@@ -247,7 +247,7 @@ def _list_filters(request: MergeRequest) -> Iterator[tuple[str, str]]:
             for option, value in options.items():
                 yield from ((f"'{model.name}': {option}", f) for f in value.filters)
     for link in (link for chain in request.chains for link in all_stages(chain)):
-        for option, schedule in link.options_of(PerTensor).items():
+        for option, schedule in link.schedules().items():
             yield from ((f"'{link.name_in_messages}': {option}", f) for f in schedule.filters)
 
 
@@ -282,7 +282,7 @@ def _schedule_problems(plan: MergePlan) -> Iterator[Problem]:
     option_resolver = resolver(plan)
     for tensor in plan.tensors:
         for link in all_stages(plan.request.chains[plan.request.chain_of(tensor.name)]):
-            for option, schedule in link.options_of(PerTensor).items():
+            for option, schedule in link.schedules().items():
                 try:
                     schedule.at(tensor.out.name, option_resolver.depths.get(tensor.name, 0.0))
                 except ValueError as error:

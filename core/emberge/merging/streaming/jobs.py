@@ -282,6 +282,7 @@ class MergeJob(TensorJob):
 
     def _require_usable(self, encoded: np.ndarray) -> np.ndarray:
         """Return encoded rows as bytes; refuse values that are not usable."""
+        assert self.kernels is not None
         stored = encoded.reshape(-1).view(np.uint8)
         if not words_are_usable(stored, self.spec.dtype, self.kernels):
             raise CheckpointError(f"{self.spec.name}: {self.unusable}")
@@ -394,6 +395,7 @@ class MergeJob(TensorJob):
             if place.handle < 0:
                 into = memory[place.start : place.start + size * place.itemsize]
                 _read_numbers(source, start, into, place)
+        assert self.kernels is not None
         source_count = len(self.sources)
         # The base, where there is one, is read after the sources.
         base = places[source_count] if origin else None
