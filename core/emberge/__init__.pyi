@@ -18,7 +18,6 @@ from .contracts.evaluator import Evaluator as Evaluator
 from .contracts.evaluator import TaskInfo as TaskInfo
 from .contracts.evaluator import TaskScore as TaskScore
 from .contracts.evaluator import Units as Units
-from .contracts.launcher import Launch as Launch
 from .contracts.launcher import Launcher as Launcher
 from .contracts.loss import Embeddings as Embeddings
 from .contracts.loss import Guide as Guide
@@ -39,7 +38,6 @@ from .contracts.option import NumberRange as NumberRange
 from .contracts.option import PerDataset as PerDataset
 from .contracts.option import Positive as Positive
 from .contracts.option import PositiveShare as PositiveShare
-from .contracts.option import Requires as Requires
 from .contracts.option import Share as Share
 from .contracts.option import TextLength as TextLength
 from .contracts.option import WholeNumber as WholeNumber

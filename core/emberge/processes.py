@@ -1,48 +1,20 @@
-"""Processes that are started here: the ranks of a run, and one for a step that a launcher runs.
-
-Each child process ends when this process ends in any way. The standard input of a step's process is a pipe
-that this process keeps open, and that the system closes; a rank looks at who its parent is.
-"""
+"""The ranks of a run, which are processes that are started here, each of which ends with its starter."""
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import json
 import logging
 import os
-import signal
-import socket
-import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from emberge.contracts import Ended, Launch, Machine
+from emberge.contracts import Machine
 from emberge.errors import EmbergeError, RecipeError
 from emberge.interpreter import python_command
 
 _ERROR = "error: "
-
-
-def end_with_parent() -> None:
-    """End this process and its process group as soon as its standard input ends."""
-    threading.Thread(target=_wait_for_end, daemon=True).start()
-
-
-def read_call() -> bytes | None:
-    """Return the first line of standard input; from then on, this process ends with its parent.
-
-    The result is None if the parent ended before it wrote a complete line.
-    """
-    with open(0, "rb", buffering=0, closefd=False) as stream:
-        line = stream.readline()
-    if not line.endswith(b"\n"):
-        return None
-    end_with_parent()
-    return line
 
 
 def last_lines(printed: Iterable[str]) -> list[str]:
@@ -57,17 +29,6 @@ def describe_end(code: int, printed: Iterable[str]) -> str:
     if error_lines:
         return error_lines[0].removeprefix(_ERROR)
     return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-
-
-def _wait_for_end() -> None:
-    while os.read(0, 4096):
-        pass
-    if os.getpgrp() == os.getpid():
-        os.killpg(0, signal.SIGKILL)
-    os._exit(EmbergeError.exit_code)
-
-
-# ── ranks ───────────────────────────────────────────────────────────────────────────────────────
 
 
 # The variables by which torchrun numbers its processes.
@@ -175,113 +136,3 @@ def _wait_for_starter(starter: int) -> None:
     while os.getppid() == starter:
         time.sleep(0.5)
     os._exit(EmbergeError.exit_code)
-
-
-# ── one step ────────────────────────────────────────────────────────────────────────────────────
-
-# The command line's word that starts a worker; it is not for users.
-WORKER = "_work"
-# Seconds that a process may take to end after it was asked to.
-STEP_GRACE = 5.0
-_TAIL = 4096  # bytes at the end of a log that are looked at
-
-
-class StepProcess:
-    """A process of one attempt at a step, which ends when this process ends in any way.
-
-    `machine` is the share of this machine that the step may use, and `threads` is the number of threads of
-    its sums.
-
-    Raises:
-        EmbergeError: if this machine does not see the folders of the run.
-    """
-
-    def __init__(self, launch: Launch, machine: Machine, threads: int) -> None:
-        self._launch = launch
-        self._must_end: float | None = None
-        _require_folders(launch)
-        call = {**launch.call, "machine": dataclasses.asdict(machine)}
-        with launch.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                python_command("-m", "emberge", WORKER),
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                cwd=launch.folder,
-                env={**os.environ, **_list_thread_variables(threads, machine)},
-                start_new_session=True,  # Ctrl-C is for the run, which ends its steps
-            )
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it has ended already, and `ended` says how
-            self._process.stdin.write(json.dumps(call).encode() + b"\n")
-            self._process.stdin.flush()
-
-    @property
-    def pid(self) -> int:
-        """The process's number on this machine."""
-        return self._process.pid
-
-    def ended(self) -> Ended | None:
-        """Return the end of the process; None while it runs."""
-        if self._must_end is not None and time.monotonic() > self._must_end:
-            self.kill()
-        code = self._process.poll()
-        if code is None:
-            return None
-        self._close()
-        return Ended(code, _read_last_lines(self._launch))
-
-    def wait(self) -> Ended:
-        """Wait until the process has ended, and return its end."""
-        self._process.wait()
-        ended = self.ended()
-        assert ended is not None
-        return ended
-
-    def stop(self) -> None:
-        """Ask the process to end; `ended` kills it some seconds later."""
-        if self._must_end is None:
-            self._must_end = time.monotonic() + STEP_GRACE
-            self._send_signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """Kill the process and all that it has started."""
-        self._send_signal(signal.SIGKILL)
-        self._process.wait()
-        self._close()
-
-    def _send_signal(self, number: int) -> None:
-        if self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, number)
-
-    def _close(self) -> None:
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-
-
-def _require_folders(launch: Launch) -> None:
-    for folder in (launch.work, launch.folder):
-        if not folder.is_dir():
-            raise EmbergeError(
-                f"{folder} is not seen on {socket.gethostname()}; every machine of the run must see it at "
-                "the same place, on a disk that they share"
-            )
-
-
-def _list_thread_variables(threads: int, machine: Machine) -> dict[str, str]:
-    """Return environment variables that libraries read at import; the first two affect results' bytes."""
-    tokenizer_variables = {"RAYON_NUM_THREADS": str(max(1, machine.workers))}
-    return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), **tokenizer_variables}
-
-
-def _read_last_lines(launch: Launch) -> str:
-    """Return the errors that the process printed, or else its last line."""
-    try:
-        with launch.log.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
-            printed = file.read().decode(errors="replace")
-    except OSError:
-        return ""
-    return "\n".join(last_lines(printed.split("\n")))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 from emberge import (
     ModelRef,
     NonNegative,
     Positive,
     PositiveShare,
-    Requires,
 )
 
 Demand = Literal["not_worse_than", "better_than", "forgetting", "keeps"]
@@ -65,7 +64,7 @@ class Requirement:
     of: ModelRef | None = None
     at_most: SizeLimits | None = None
     tasks: str = "all"
-    margin: Annotated[NonNegative, Requires("not_worse_than", "better_than")] = 0.0
+    margin: NonNegative = 0.0
 
     def demands(self) -> Iterator[tuple[Demand, ModelRef]]:
         """Yield (demand, reference of the model to compare with) for each required comparison."""
@@ -89,6 +88,8 @@ class Requirement:
             yield (
                 "a requirement needs not_worse_than, better_than, forgetting, keeps with of, or at_most"
             )
+        if self.margin and not (self.not_worse_than or self.better_than):
+            yield "margin has no effect without not_worse_than or better_than"
         if self.at_most is not None and not any(self.at_most.limits()):
             yield "at_most: has no limit; give parameters or megabytes"
         if (compared or self.at_most is not None) and self.model is None:

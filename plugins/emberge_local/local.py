@@ -7,15 +7,16 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from emberge import Count, Launch, Launcher, Machine
-from emberge.contracts import Launched, StepPool
+from emberge import Count, Machine
 from emberge.devices import measure_memory
-from emberge.processes import StepProcess
 from emberge.wording import parse_size
+
+from emberge_local.pool_launcher import Launch, Launched, PoolLauncher, StepPool
+from emberge_local.step_process import StepProcess
 
 
 @dataclass(frozen=True, kw_only=True)
-class Local(Launcher):
+class Local(PoolLauncher):
     """Launcher of steps side by side on this machine, each in its own process.
 
     As many steps run at a time as there are GPUs, and each step gets one GPU; without GPUs, as many steps as

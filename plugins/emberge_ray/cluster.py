@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from emberge import EmbergeError, Launch, Machine
-from emberge.contracts import Ended, Launched
-from emberge.processes import StepProcess
+from emberge import EmbergeError, Machine
+from emberge_local import Ended, Launch, Launched, StepProcess
 
 # How long a cluster's head may take to take up a connection.
 _ANSWER = 10.0

@@ -7,13 +7,13 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from emberge import Launcher, Machine, NonNegative
-from emberge.contracts import StepPool
+from emberge import Machine, NonNegative
 from emberge.wording import parse_size
+from emberge_local import PoolLauncher, StepPool
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ray(Launcher):
+class Ray(PoolLauncher):
     """Launcher of steps side by side on the machines of a Ray cluster.
 
     (Moritz et al., 2018, arXiv:1712.05889.) Each step is a Ray task, which waits in Ray's queue until a

@@ -18,7 +18,6 @@ from emberge import (
     NumberRange,
     Preflight,
     Problem,
-    Requires,
     Stage,
     Step,
     TextLength,
@@ -41,7 +40,7 @@ class SearchOptions(Step):
     """The models to merge."""
     base: ModelRef | None = None
     """Common ancestor of the models; it becomes a member and may get a weight."""
-    base_share: Annotated[float, NumberRange(least=0, below=1), Requires("base")] = 0.0
+    base_share: Annotated[float, NumberRange(least=0, below=1)] = 0.0
     """Share of the base in the equal weights, which stay where no others are clearly better. If they are not
     clearly better than the base alone either, the base gets a half."""
     data: tuple[SetEntry, ...]
@@ -62,6 +61,8 @@ def problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
     """Yield problems of the options, the sets and the models of a search."""
     if not step.data:
         yield context.problem("data names no evaluation set", "data")
+    if step.base_share and step.base is None:
+        yield context.problem("base_share has no effect without a base", "base_share")
     yield from _check_sets(step, context)
     yield from _check_models(step, context)
 

@@ -1,48 +1,9 @@
-"""Child processes that end with their parent."""
+"""Why a child process ended."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 from emberge.processes import describe_end, last_lines
-
-CODE = (
-    "import time; from emberge.processes import read_call; "
-    "print(read_call(), flush=True); time.sleep(600)"
-)
-
-
-def _child() -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-c", CODE],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-    )
-
-
-def test_a_child_takes_one_line_and_ends_when_its_parent_lets_go() -> None:
-    with _child() as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        child.stdin.write(b"call\n")
-        child.stdin.flush()
-        assert child.stdout.readline() == b"b'call\\n'\n"
-        assert child.poll() is None
-        child.stdin.close()
-        assert child.wait(60) != 0
-
-
-def test_a_child_whose_parent_ended_too_early_has_no_call() -> None:
-    with _child() as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        child.stdin.write(b"half a li")
-        child.stdin.close()
-        assert child.stdout.readline() == b"None\n"
-        child.kill()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from emberge import run_recipe
 from emberge.cli.main import main
 from emberge.errors import CheckpointError, EmbergeError
-from emberge.recipes.run.step_run import run_step
+from emberge.recipes import run_step
 from emberge.results import require_sound_result
 from emberge.results.run_folder import UnsoundResultError
 from emberge.training import latest_state, save_state

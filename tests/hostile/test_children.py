@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from emberge import Launch, Machine, load_plugins, parse_recipe, run_recipe
-from emberge.processes import StepProcess
+from emberge import Machine, load_plugins, parse_recipe, run_recipe
+from emberge_local import Launch, StepProcess
 
 from tests.support.launched import PLUGIN
 from tests.support.result_folders import folders
@@ -58,7 +58,7 @@ def test_the_process_of_a_step_imports_nothing_from_the_folder_it_works_in(plant
     process = StepProcess(Launch("a", planted, log, planted, {}), Machine(), threads=1)
     ended = process.wait()
     assert ended.code == 1
-    assert "KeyError: 'overrides'" in ended.last_lines, "it came as far as reading its call"
+    assert "KeyError: 'events'" in ended.last_lines, "it came as far as reading its call"
 
 
 def test_ranks_import_nothing_from_the_current_folder(planted: Path) -> None:

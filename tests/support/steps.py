@@ -32,8 +32,7 @@ from emberge.contracts import (
     StepStarted,
     StepWarned,
 )
-from emberge.recipes import Recipe
-from emberge.recipes.recipe import RecipeStep
+from emberge.recipes import Recipe, RecipeStep
 
 # What ran, in order; a test empties it.
 RAN: list[str] = []

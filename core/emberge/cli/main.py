@@ -80,11 +80,6 @@ class _Command:
 
 def _run_verb(command: _Command) -> int:
     words = command.words
-    if words == ["_work"]:  # a process that a launcher has started, not for users
-        line = importlib.import_module("emberge.processes").read_call()
-        if line is None:
-            return EmbergeError.exit_code
-        return int(importlib.import_module("emberge.recipes.run.launched").work(line))
     with exits_refused("a plugin that is being loaded"):
         plugins = _load_plugins(words)
     plugin_verbs = plugins.verbs if plugins is not None else {}

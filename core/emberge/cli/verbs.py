@@ -52,8 +52,12 @@ def run(options: argparse.Namespace) -> int:
         from emberge.recipes import form_team
 
         team = form_team(machine, shard=shard)
-    arguments: dict[str, Any] = {"machine": machine, "quiet": options.quiet, "launcher": launcher}
-    _run_checked(options, recipe, plugins, {**arguments, "executor": team})
+    arguments: dict[str, Any] = {
+        "machine": machine,
+        "quiet": options.quiet,
+        "launcher": team or launcher,
+    }
+    _run_checked(options, recipe, plugins, arguments)
     if team is not None:
         team.dismiss()
     return 0

@@ -46,11 +46,7 @@ from .event import StepSkipped as StepSkipped
 from .event import StepStarted as StepStarted
 from .event import StepWarned as StepWarned
 from .exchange import TranslatedRecipe as TranslatedRecipe
-from .launcher import Ended as Ended
-from .launcher import Launch as Launch
-from .launcher import Launched as Launched
 from .launcher import Launcher as Launcher
-from .launcher import StepPool as StepPool
 from .loss import COLUMNS as COLUMNS
 from .loss import AnyLoss as AnyLoss
 from .loss import Embeddings as Embeddings
@@ -84,7 +80,6 @@ from .option import NonNegative as NonNegative
 from .option import NumberRange as NumberRange
 from .option import PerDataset as PerDataset
 from .option import Positive as Positive
-from .option import Requires as Requires
 from .option import Share as Share
 from .option import TextLength as TextLength
 from .option import WholeNumber as WholeNumber

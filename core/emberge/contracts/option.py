@@ -130,26 +130,6 @@ def default_component(option: dataclasses.Field[Any]) -> str | Mapping[str, Any]
     return option.metadata.get("component")
 
 
-@dataclass(frozen=True, slots=True)
-class Requires:
-    """A mark of an option that has no effect without another option: `Annotated[float, Requires("base")]`.
-
-    A recipe that gives the marked option without the other is refused. The other option must not be null,
-    empty or false. If there are several `others`, one of them is enough.
-    """
-
-    others: tuple[str, ...]
-
-    def __init__(self, *others: str) -> None:
-        object.__setattr__(self, "others", others)
-
-    def describe_missing(self, options: Mapping[str, Any]) -> str:
-        """Return which required option is missing, in words; "" if none is."""
-        if any(options.get(other) not in (None, False, (), {}) for other in self.others):
-            return ""
-        return " or ".join(f"`{other}`" for other in self.others)
-
-
 @dataclass(frozen=True, kw_only=True)
 class PerDataset(Generic[T]):
     """An option by dataset: `{default: …, by_task: {sts: …}, by_dataset: {stsb: …}}`; the most specific wins.

@@ -128,7 +128,7 @@ def _build_options(
     lacks = _refuse_missing(build, options, {*built}, given, fields)
     if lacks or any(value is BROKEN for value in built.values()):
         return None
-    return None if _refuse_idle(build, options, built, given, fields) else built
+    return built
 
 
 def _refuse_missing(
@@ -142,26 +142,6 @@ def _refuse_missing(
         noun = "option" if len(names) == 1 else plural("option")
         build.refuse(f"{given.label} needs the {noun} {' and '.join(names)}", given.where)
     return bool(missing)
-
-
-def _refuse_idle(
-    build: Builder,
-    options: Mapping[str, Option],
-    built: Mapping[str, Any],
-    given: _Given,
-    fields: Fields,
-) -> bool:
-    """Return whether an option was given without the option that it requires; note each such option."""
-    all_values = {name: option.default for name, option in options.items()} | dict(built)
-    has_idle = False
-    for name in [name for name in fields.entries if name in options]:
-        requires = options[name].requires
-        lacking = requires.describe_missing(all_values) if requires else ""
-        if lacking:
-            message = f"option '{name}' of {given.label} has no effect without {lacking}"
-            build.refuse(f"{message}; leave it out", fields.line(name))
-            has_idle = True
-    return has_idle
 
 
 def _build_default(build: Builder, option: Option, where: str, at: OptionPath) -> Any:

@@ -28,7 +28,6 @@ from emberge.contracts import (
     PerTensor,
     Reader,
     Reference,
-    Requires,
     Sampler,
     Stage,
     default_component,
@@ -362,8 +361,6 @@ class Option:
     """The field's default, built if it has a factory; MISSING for a required option."""
     component: str | Mapping[str, Any] | None = None
     """The component that is built if the option is left out: its name, or `{name: options}`."""
-    requires: Requires | None = None
-    """The other option without which this option has no effect."""
     doc: str = ""
     """The documentation, where `document_options` returned the option."""
 
@@ -404,8 +401,7 @@ def _read_option(owner: type, field: dataclasses.Field[Any]) -> Option:
         default = field.default_factory()
     label = f"{owner.__module__}.{owner.__qualname__}: the type of option '{field.name}'"
     try:
-        annotation = _find_type(owner, field.name)
-        form = _limit_schedule(form_of(annotation), default)
+        form = _limit_schedule(form_of(_find_type(owner, field.name)), default)
     except NameError as error:
         raise PluginError(
             f"{label} names '{error.name}', which is not there when the plugin runs; "
@@ -413,9 +409,7 @@ def _read_option(owner: type, field: dataclasses.Field[Any]) -> Option:
         ) from error
     except TypeError as error:
         raise PluginError(f"{label} cannot be used: {error}") from error
-    marks = getattr(annotation, "__metadata__", ())
-    requires = next((mark for mark in marks if isinstance(mark, Requires)), None)
-    return Option(field.name, form, owner, default, default_component(field), requires)
+    return Option(field.name, form, owner, default, default_component(field))
 
 
 def _find_type(owner: type, name: str) -> Any:

@@ -20,8 +20,16 @@ from .parse.parse import translate as translate
 from .parse.shipped import named_recipe as named_recipe
 from .parse.shipped import shipped_recipes as shipped_recipes
 from .recipe import Recipe as Recipe
+from .recipe import RecipeStep as RecipeStep
 from .references import is_folder as is_folder
 from .references import locate_model as locate_model
 from .references import name_here as name_here
 from .run.rank_team import form_team as form_team
+from .run.recipe_run import RecipeRun as RecipeRun
 from .run.recipe_run import StepsFailedError as StepsFailedError
+from .run.run_log import JsonLineFile as JsonLineFile
+from .run.step_run import RunContext as RunContext
+from .run.step_run import explain_disk_full as explain_disk_full
+from .run.step_run import find_result as find_result
+from .run.step_run import run_step as run_step
+from .targets import find_targets as find_targets

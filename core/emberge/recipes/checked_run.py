@@ -17,7 +17,6 @@ from emberge.plugins import Plugins, load_plugins
 from emberge.recipes.checks.preflight import CheckReport, check_recipe
 from emberge.recipes.parse.shipped import to_recipe
 from emberge.recipes.recipe import Recipe
-from emberge.recipes.run.launched import ByLauncher
 from emberge.recipes.run.recipe_run import Executor, InThisProcess, RecipeRun
 from emberge.recipes.run.step_result import StepResult
 from emberge.recipes.run.step_run import explain_disk_full
@@ -30,10 +29,9 @@ def run_recipe(
     plugins: Plugins | None = None,
     *,
     machine: Machine | None = None,
-    launcher: Launcher | str | None = None,
+    launcher: Executor | str | None = None,
     allow_upload: bool = False,
     quiet: bool = False,
-    executor: Executor | None = None,
 ) -> dict[str, StepResult]:
     """Run a recipe's steps into the folder `out` and return each step's result by its id.
 
@@ -57,22 +55,19 @@ def run_recipe(
     set_torch_defaults()
     plugins = plugins or load_plugins()
     out_folder = OutFolder(Path(out))
-    # Evaluation data in Python data are kept in OUT, where launchers find them.
-    read = to_recipe(recipe, plugins, out_folder.store / "given")
+    read = to_recipe(recipe, plugins)
     if not isinstance(recipe, Recipe):
         warn_or_raise(check_recipe(read, plugins))
     read.require_upload_allowed(allow_upload)
-    if launcher is not None:
-        if isinstance(launcher, str):
-            launcher = read_component(launcher, Launcher, plugins, "launcher")
-        executor = ByLauncher(launcher)
+    if isinstance(launcher, str):
+        launcher = read_component(launcher, Launcher, plugins, "launcher")
     out_folder.prepare()
     with explain_disk_full(out_folder), lock_folder(out_folder.lock):
         out_folder.clear_torn()
         if read.text:
             write_text(out_folder.path / "recipe.yaml", read.kept_text)
         run = RecipeRun(read, out_folder, plugins, machine or find_machine())
-        run.execute(executor or InThisProcess(), quiet=quiet)
+        run.execute(launcher or InThisProcess(), quiet=quiet)
     return {step.id: StepResult(step.id, out_folder.link(step.id)) for step in read.steps}
 
 

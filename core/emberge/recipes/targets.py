@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,17 +12,17 @@ from emberge.component_parts import fields_in, parts_of, to_plain
 from emberge.contracts import Artifact, DataRef, FileRef, Model, ModelRef, PerTensor, Reference
 from emberge.data import DataEntry
 from emberge.errors import CheckpointError, EmbergeError, PluginError, RecipeError
-from emberge.hashes import HashCache, stable_hash
+from emberge.hashes import HashCache, find_user_table, stable_hash
 from emberge.model_folder import model_fingerprint
 from emberge.plugins import Plugins
-from emberge.recipes.recipe import RecipeStep
+from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.recipes.references import (
     list_kept_checkpoints,
     locate_adapter,
     locate_file,
     locate_model,
 )
-from emberge.results import Input, read_artifact
+from emberge.results import Input, OutFolder, read_artifact
 
 
 @dataclass(frozen=True)
@@ -220,6 +220,23 @@ class Targets:
         if path.is_file() and path.suffix in (".yaml", ".yml"):
             parts += [self.hashes.of_tree(p) for p in _list_catalogued_files(path, only)]
         return stable_hash(parts)
+
+
+def find_targets(
+    recipe: Recipe, out_folder: OutFolder, plugins: Plugins, finished: Mapping[str, str]
+) -> Targets:
+    """Return the references' targets for a process that runs one step, with the `finished` steps.
+
+    `finished` maps a step's id to the fingerprint of its result.
+    """
+    targets = Targets(plugins, HashCache(find_user_table()))
+    steps = {recipe_step.id: recipe_step.step for recipe_step in recipe.steps}
+    for name, fingerprint in finished.items():
+        folder = out_folder.result(name, fingerprint)
+        artifact = read_artifact(folder)
+        if artifact is not None:  # visible on this machine; otherwise a step that needs it says so
+            targets.add(name, Result(folder, artifact, fingerprint, steps[name].adapts()))
+    return targets
 
 
 @contextmanager

@@ -70,6 +70,10 @@ class OutFolder:
         clear_torn(self.work)
         clear_torn(self.store, deep=True)
 
+    def describe_full_disk(self) -> str:
+        """Return the message about a full disk, with the remedy."""
+        return f"the disk of {self.path} is full; make room and run again: what is done is kept"
+
     @property
     def work(self) -> Path:
         """The folder of unfinished steps."""

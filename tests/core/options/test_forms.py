@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,14 +20,12 @@ from emberge import (
     PluginError,
     Plugins,
     RecipeError,
-    Requires,
     Sampler,
     Stage,
     Step,
     TokenLoss,
     chain,
     hookimpl,
-    load_plugins,
     parse_recipe,
 )
 from emberge.component_parts import fields_in, parts_of, to_plain
@@ -253,38 +250,6 @@ def test_a_chain_may_set_what_yaml_cannot_say() -> None:
     plugins.register(type("hooks", (), hooks), "mine")
     (one,) = parse_recipe("steps: {a: {merge: {strategy: {pointed: {size: 3}}}}}", plugins).steps
     assert one.step == Merge(strategy=(Scaled(by=Point(1.0), size=3.0),))
-
-
-def refused(text: str) -> str:
-    with pytest.raises(RecipeError) as caught:
-        parse_recipe(text, load_plugins(), path=Path("r.yaml"))
-    return str(caught.value)
-
-
-def test_an_option_that_would_do_nothing_is_refused() -> None:
-    text = "steps:\n  a:\n    find_weights:\n      base_share: 0.5\n"
-    text += "      models: [./m, ./n]\n      data: ./d.jsonl\n"
-    found = refused(text)
-    assert "r.yaml:4: " in found
-    assert "`base`" in found
-    assert len(parse_recipe(text + "      base: ./b\n", load_plugins()).steps) == 1
-
-
-def test_what_an_option_requires_is_an_option_beside_it_and_one_is_enough() -> None:
-    found = 0
-    for one in load_plugins().components:
-        for owner in getattr(one.type, "links", (one.type,)):
-            options = options_of(owner) if dataclasses.is_dataclass(owner) else {}
-            for option in options.values():
-                if option.requires is not None:
-                    found += 1
-                    assert set(option.requires.others) <= set(options)
-    assert found
-    mark = Requires("left", "right")
-    assert mark.describe_missing({"left": (), "right": None}) == "`left` or `right`"
-    assert not mark.describe_missing({"left": (), "right": ("x",)})
-    kind: Any = Annotated[Annotated[int, NumberRange(least=1)], mark]
-    assert kind.__metadata__ == (NumberRange(least=1), mark)
 
 
 @dataclass(frozen=True)

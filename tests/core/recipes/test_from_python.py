@@ -29,7 +29,6 @@ from emberge import (
     run_recipe,
 )
 from emberge.evaluating import Scores, Task, write_scores
-from emberge_data import RetrievalData
 
 from tests.support.result_folders import folders
 from tests.support.steps import RAN, toy
@@ -107,55 +106,6 @@ def test_paths_results_numbers_and_dataclasses_stand_for_their_values(tmp_path: 
     assert {"recipe.steps.a.write.path", "recipe.steps.a.write.limit"} <= {
         p.where for p in caught.value.problems
     }
-
-
-def evaluation(data: Any) -> dict[str, Any]:
-    return {"steps": {"s": {"evaluate": {"models": "./x", "evaluators": {"mteb": {"data": data}}}}}}
-
-
-TEXTS = {"queries": {"q": "A $query"}, "corpus": {"d": "text"}, "relevant": {"q": {"d"}}}
-
-
-@pytest.mark.parametrize("name", [None, "faq"])
-def test_evaluation_data_become_files_named_by_their_content(name: str | None) -> None:
-    named = {} if name is None else {"name": name}
-    held_out = RetrievalData(TEXTS["corpus"], TEXTS["queries"], {"q": {"d": 1}})
-    entries = []
-    for data in ({**TEXTS, **named}, [{**TEXTS, **named}], held_out):
-        (step,) = parse_recipe(evaluation(data)).steps
-        (entry,) = step.step.evaluators[0].data  # type: ignore[attr-defined]
-        entries.append(entry)
-    assert entries[0] == entries[1]
-    assert entries[0].path == entries[2].path
-    assert (entries[0].name, entries[2].name) == (name or "test", "test")
-    folder = Path(entries[0].path.text)
-    assert sorted(path.name for path in folder.iterdir()) == [
-        *("corpus.jsonl", "qrels.tsv", "queries.jsonl")
-    ]
-    assert "A $query" in (folder / "queries.jsonl").read_text()
-
-
-@pytest.mark.parametrize(
-    ("changes", "fault"),
-    [
-        ({"relevant": None}, "evaluation data are queries, corpus and relevant; add relevant"),
-        ({"relevant": {"q": "d"}}, "relevant: 'q' needs a set or list of ids"),
-    ],
-)
-def test_unusable_evaluation_data_are_named_by_place(changes: dict[str, Any], fault: str) -> None:
-    with pytest.raises(RecipeError) as caught:
-        parse_recipe(evaluation([TEXTS, {**TEXTS, **changes}]))
-    (problem,) = caught.value.problems
-    assert problem.where == "recipe.steps.s.evaluate.evaluators.mteb.data.1"
-    assert fault in problem.message
-
-
-def test_a_run_keeps_evaluation_data_in_its_folder(tmp_path: Path) -> None:
-    data = {"steps": {"a": {"write": {"word": "A"}}}, "x-set": TEXTS}
-    run_recipe(data, tmp_path / "out", toy(), quiet=True)
-    (folder,) = (tmp_path / "out" / ".store" / "given").iterdir()
-    assert (folder / "corpus.jsonl").is_file()
-    assert str(folder) in (tmp_path / "out" / "recipe.yaml").read_text()
 
 
 def test_a_run_of_data_gives_each_steps_result(tmp_path: Path) -> None:

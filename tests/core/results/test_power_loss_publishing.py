@@ -17,8 +17,6 @@ import pytest
 from emberge import (
     Artifact,
     EmbergeError,
-    Launch,
-    Launcher,
     Machine,
     ModelRef,
     Plugins,
@@ -32,9 +30,9 @@ from emberge.contracts import (
     Event,
     StepFinished,
 )
-from emberge.recipes import Recipe, status, verify_result
-from emberge.recipes.recipe import RecipeStep
+from emberge.recipes import Recipe, RecipeStep, status, verify_result
 from emberge.results import read_artifact
+from emberge_local import Launch, PoolLauncher
 
 from tests.support import tiny
 from tests.support.disk_recorder import DiskRecorder, syncs_skipped
@@ -206,7 +204,7 @@ def test_a_result_that_takes_the_place_of_an_older_one_leaves_that_or_is_whole(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Overloaded(Launcher):
+class Overloaded(PoolLauncher):
     """A launcher that takes no step; it announces which it was given."""
 
     announce: Callable[[str], None]

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from emberge import (
     EmbergeError,
-    Launch,
     Machine,
     load_plugins,
     load_recipe,
@@ -21,6 +20,7 @@ from emberge import (
     run_recipe,
 )
 from emberge.devices import limit_torch_threads
+from emberge_local import Launch
 from emberge_ray import cluster
 from emberge_ray.launcher import Ray
 
@@ -128,7 +128,7 @@ def disturb(nodes: Nodes, gate: Path, out: Path, done: list[str]) -> None:
 def test_a_lost_node_and_a_killed_worker_leave_the_bytes_of_a_run_alone(
     nodes: Nodes, gate: Path, trained: Path, tmp_path: Path
 ) -> None:
-    """Which are those of `local` too: tests/core/recipes/run/test_launchers.py."""
+    """Which are those of `local` too: tests/plugins/local/test_launchers.py."""
     listener, plugins = Listener(), load_plugins([PLUGIN])
     made = load_recipe(trained, plugins)
     alone, out = tmp_path / "alone", tmp_path / "out"

@@ -86,15 +86,12 @@ def parse_recipe(
     path: Path | None = None,
     overrides: Sequence[str] = (),
     allow_plugins: bool = False,
-    data_folder: Path | None = None,
 ) -> Recipe:
     """Read a recipe from its text, or from Python data of the same form: `{"steps": {id: {kind: options}}}`.
 
     Paths in it are relative to the folder of `path`, or else to the current folder. `plugins` defaults to all
     that are installed; with `allow_plugins`, the plugin files that the recipe names are loaded into it. In
-    Python data, a path or a step's result may stand for its text. Evaluation sets may be three dicts,
-    `{"queries": {id: text}, "corpus": {id: text}, "relevant": {id: set of ids}}`; they are written to
-    `data_folder` or, without it, kept until the process ends.
+    Python data, a path or a step's result may stand for its text.
 
     Raises:
         RecipeError: if there are problems; has every problem of the recipe, each with `file:line`, or with
@@ -106,7 +103,7 @@ def parse_recipe(
         text, place = _translate_text(recipe, plugins, path)
         root = read_yaml(text, place, problems)
     else:
-        data = to_yaml_data(recipe, "recipe", data_folder)
+        data = to_yaml_data(recipe, "recipe")
         text, root = write_yaml(data), node_of(data, "recipe", deep_places=True)
     if root is not None and not isinstance(root, Fields):
         message = f"a recipe is a mapping with `steps`, not {describe_node(root)}"

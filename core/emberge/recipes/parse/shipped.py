@@ -34,13 +34,9 @@ def named_recipe(
 
 
 def to_recipe(
-    recipe: Recipe | Mapping[str, Any] | str | os.PathLike[str],
-    plugins: Plugins,
-    data_folder: Path | None = None,
+    recipe: Recipe | Mapping[str, Any] | str | os.PathLike[str], plugins: Plugins
 ) -> Recipe:
     """Return the recipe that Python code gives: as it is, else read from data, a file or a shipped name.
-
-    Evaluation data in Python data are written to `data_folder` or, without it, kept until the process ends.
 
     Raises:
         RecipeError: if there is no such recipe, or it has problems; has all of them.
@@ -48,7 +44,7 @@ def to_recipe(
     if isinstance(recipe, Recipe):
         return recipe
     if isinstance(recipe, Mapping):
-        return parse_recipe(recipe, plugins, data_folder=data_folder)
+        return parse_recipe(recipe, plugins)
     return named_recipe(os.fspath(recipe), plugins, ())
 
 

@@ -17,9 +17,9 @@ from emberge.errors import RecipeError, exits_refused
 from emberge.plugins import Plugins
 from emberge.ranks import LostRankError, Ranks, RanksError, join_ranks, leave_ranks
 from emberge.recipes.recipe import Recipe, RecipeStep
-from emberge.recipes.run.launched import find_targets
 from emberge.recipes.run.recipe_run import InThisProcess, RecipeRun
 from emberge.recipes.run.step_run import RunContext, StepRun, run_step
+from emberge.recipes.targets import find_targets
 from emberge.results import OutFolder
 
 # Time for which a rank that has done or failed a step waits for the others' outcomes.

@@ -113,12 +113,7 @@ def explain_disk_full(out_folder: OutFolder) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise EmbergeError(describe_disk_full(out_folder)) from error
-
-
-def describe_disk_full(out_folder: OutFolder) -> str:
-    """Return the message about a full disk, with the remedy."""
-    return f"the disk of {out_folder.path} is full; make room and run again: what is done is kept"
+        raise EmbergeError(out_folder.describe_full_disk()) from error
 
 
 def import_modules(names: Iterable[str]) -> None:

@@ -39,9 +39,10 @@ from emberge.contracts import (
     Event,
     StepProgressed,
 )
-from emberge.files import OutInUseError
+from emberge.files import OutInUseError, lock_folder
 from emberge.recipes import Recipe, StepsFailedError
-from emberge.results import read_artifact
+from emberge.recipes.run import step_run
+from emberge.results import OutFolder, read_artifact
 
 from tests.support.locked import other_process_holding
 from tests.support.result_folders import folders
@@ -329,6 +330,24 @@ def test_a_second_run_on_one_out_is_told_who_holds_it(tmp_path: Path) -> None:
     assert f"process {pid} on " in str(caught.value)
     assert "since 20" in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+def test_a_step_is_not_entered_while_another_process_works_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one that was given up for lost and is not."""
+    made = recipe(a=Write())
+    run_recipe(made, tmp_path, toy())
+    fingerprint = json.loads((tmp_path / "a" / "artifact.json").read_text())["fingerprint"]
+    (tmp_path / "a" / "artifact.json").unlink()
+    work = OutFolder(tmp_path).work_of("a", fingerprint)
+    work.mkdir(parents=True)
+    monkeypatch.setattr(step_run, "LEAVING", 0.1)
+    with (
+        lock_folder(work / ".lock"),
+        pytest.raises(OutInUseError, match=f"process {os.getpid()} on "),
+    ):
+        run_recipe(made, tmp_path, toy())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ import pytest
 import torch
 from emberge import Backbone, PerDataset
 from emberge.files import clear_torn
-from emberge.recipes.run.run_log import JsonLineFile
+from emberge.recipes import JsonLineFile
 from emberge.training import EarlyStopping, FitOptions, latest_state, save_state
 from emberge_encoder import TextEncoder
 from emberge_train import BatchShuffle, InfoNCE

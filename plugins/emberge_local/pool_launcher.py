@@ -1,4 +1,4 @@
-"""Steps in processes of a launcher: each as soon as the steps that it needs are finished.
+"""Steps in a launcher's pool of processes: each as soon as the steps that it needs are finished.
 
 The call of a step is a line of JSON on its process's standard input. The process appends its events to a file
 in the step's work folder, which needs only a disk that both can access. The process of the run reads those
@@ -7,48 +7,27 @@ files, and it alone writes the run's log, status and metrics.
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import json
 import os
 import shutil
 import time
-import traceback
 import uuid
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from emberge import contracts, errors
-from emberge.contracts import (
-    Ended,
-    Event,
-    Launch,
-    Launched,
-    Launcher,
-    Machine,
-    StepFinished,
-    StepPool,
-    StepWarned,
-)
-from emberge.errors import EmbergeError, RecipeError
+import emberge
+from emberge import EmbergeError, Launcher, Machine, RecipeError
+from emberge.contracts import MetricLogged, StepFinished, StepProgressed, StepWarned
 from emberge.files import make_folder
-from emberge.hashes import HashCache, find_user_table
-from emberge.plugins import Plugins, load_plugins
-from emberge.recipes.parse.parse import parse_recipe
-from emberge.recipes.recipe import Recipe, RecipeStep
-from emberge.recipes.run.recipe_run import RecipeRun
-from emberge.recipes.run.run_log import JsonLineFile
-from emberge.recipes.run.step_run import (
-    RunContext,
-    describe_disk_full,
+from emberge.recipes import (
+    JsonLineFile,
+    RecipeRun,
+    RecipeStep,
     explain_disk_full,
     find_result,
-    run_step,
 )
-from emberge.recipes.targets import Result, Targets
-from emberge.results import OutFolder, read_artifact
 
 TICK = 0.2
 """Seconds between two checks of running steps: progress is announced five times a second."""
@@ -62,6 +41,68 @@ _NOTHING_FREE = 2**20
 _ASKED_TO_END = (130, 143)
 # Number of times that a step resumes from its last state after its process or machine was lost.
 _RETRIES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One attempt at a step, by a process with access to the same folders.
+
+    `StepProcess(launch, machine, threads)` starts the process. `work` is the step's folder inside OUT, where
+    the process writes its events; `log` receives what it prints. The process starts in `folder` and receives
+    the `call`, plain values that a launcher need not understand.
+    """
+
+    step: str
+    work: Path
+    log: Path
+    folder: Path
+    call: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of a process: its exit code, negative for a signal, and the last lines that it printed.
+
+    A `code` of None means that the process was lost together with the machine it ran on.
+    """
+
+    code: int | None
+    last_lines: str = ""
+
+
+class Launched(Protocol):
+    """A step submitted to a pool: waiting, running or ended."""
+
+    def ended(self) -> Ended | None:
+        """Return how the process ended; None until it has. It is called several times a second."""
+        ...
+
+    def stop(self) -> None:
+        """Ask the process to end; `ended` returns None until it has."""
+        ...
+
+
+class StepPool(Protocol):
+    """The processes of a launcher while a recipe runs."""
+
+    @property
+    def has_room(self) -> bool:
+        """True if the pool can take another step now; a pool with its own queue always can."""
+        ...
+
+    def launch(self, launch: Launch) -> Launched:
+        """Start a step, or queue it.
+
+        Raises:
+            EmbergeError: if the step can be neither started nor queued.
+        """
+        ...
+
+
+# What a process writes of its step besides its beginning and end.
+_EVENTS: dict[str, Any] = {
+    event.__name__: event for event in (StepProgressed, MetricLogged, StepWarned)
+}
 
 
 @dataclass
@@ -80,13 +121,19 @@ class _Attempt:
     """The time at which the process reported a result that is not visible here yet."""
 
 
-class ByLauncher:
-    """The executor that gives steps to a launcher, which runs them in parallel."""
+@dataclass(frozen=True, kw_only=True)
+class PoolLauncher(Launcher):
+    """A launcher that runs steps by a pool of processes, on this machine or on others."""
 
-    def __init__(self, launcher: Launcher) -> None:
-        self._launcher = launcher
-        self._ready: list[_Attempt] = []
-        self._running: list[tuple[_Attempt, Path, Launched]] = []
+    def open(self, machine: Machine) -> AbstractContextManager[StepPool]:
+        """Open a pool for one run of a recipe; closing it ends all its processes.
+
+        `machine` is what the run may use of this machine.
+
+        Raises:
+            EmbergeError: if the pool cannot be opened.
+        """
+        raise NotImplementedError
 
     def run_steps(self, run: RecipeRun) -> None:
         """Run every step that can run, each as soon as the steps that it needs are finished.
@@ -100,27 +147,41 @@ class ByLauncher:
                 "a recipe that was made in Python and has no text cannot be read again by other processes; "
                 "write it as YAML, or run it without a launcher"
             )
-        waiting = list(run.recipe.steps)
-        with self._launcher.open(run.context.machine) as pool:
-            try:
-                while waiting or self._ready or self._running:
-                    waiting = self._find_ready(run, waiting)
-                    self._start_ready(run, pool)
-                    self._follow_running(run)
-                    if self._running:
-                        time.sleep(TICK)
-            except BaseException:
-                self._stop_running(run)
-                raise
+        with self.open(run.context.machine) as pool:
+            _PoolRun(run, pool).run_all()
 
-    def _find_ready(self, run: RecipeRun, waiting: list[RecipeStep]) -> list[RecipeStep]:
-        """Find the steps that can start or are finished; return those that still wait."""
-        still_waiting = []
+
+class _PoolRun:
+    """The steps of one run in a pool: waiting, ready to start, or running."""
+
+    def __init__(self, run: RecipeRun, pool: StepPool) -> None:
+        self._run, self._pool = run, pool
+        self._waiting = list(run.recipe.steps)
+        self._ready: list[_Attempt] = []
+        self._running: list[tuple[_Attempt, Path, Launched]] = []
+
+    def run_all(self) -> None:
+        """Run every step that can run."""
+        try:
+            while self._waiting or self._ready or self._running:
+                self._find_ready()
+                self._start_ready()
+                self._follow_running()
+                if self._running:
+                    time.sleep(TICK)
+        except BaseException:
+            self._stop_running()
+            raise
+
+    def _find_ready(self) -> None:
+        """Find the steps that can start, and record those that are finished or failed."""
+        run, waiting = self._run, self._waiting
+        self._waiting = []
         for step in waiting:
             if run.is_blocked(step):
                 continue
             if any(name not in run.finished for name in step.needs):
-                still_waiting.append(step)
+                self._waiting.append(step)
                 continue
             try:
                 fingerprint = run.find(step)
@@ -129,9 +190,9 @@ class ByLauncher:
                 continue
             self._ready += [] if fingerprint is None else [_Attempt(step, fingerprint)]
         run.hashes.save()
-        return still_waiting
 
-    def _start_ready(self, run: RecipeRun, pool: StepPool) -> None:
+    def _start_ready(self) -> None:
+        run, pool = self._run, self._pool
         while self._ready and pool.has_room:
             attempt = self._ready.pop(0)
             try:
@@ -140,18 +201,18 @@ class ByLauncher:
             except (EmbergeError, OSError) as error:
                 run.fail(attempt.step, error)
 
-    def _follow_running(self, run: RecipeRun) -> None:
+    def _follow_running(self) -> None:
         for entry in list(self._running):
             attempt, events, launched = entry
             ended = launched.ended()  # before the events are read
-            _record_events(run, attempt, events)
-            if ended is not None and not _is_late(run, attempt, ended):
+            _record_events(self._run, attempt, events)
+            if ended is not None and not _is_late(self._run, attempt, ended):
                 self._running.remove(entry)
-                self._finish(run, attempt, ended)
+                self._finish(attempt, ended)
 
-    def _finish(self, run: RecipeRun, attempt: _Attempt, ended: Ended) -> None:
+    def _finish(self, attempt: _Attempt, ended: Ended) -> None:
         """Record the result or the error of a process that ended, or run its step again."""
-        step, outcome = attempt.step, attempt.outcome
+        run, step, outcome = self._run, attempt.step, attempt.outcome
         if outcome is not None and outcome["event"] == "failed":
             run.fail(step, _rebuild_error(outcome))
             return
@@ -166,11 +227,12 @@ class ByLauncher:
         except EmbergeError as error:
             run.fail(step, error)
             return
-        self._retry(run, attempt, ended)
+        self._retry(attempt, ended)
 
-    def _retry(self, run: RecipeRun, attempt: _Attempt, ended: Ended) -> None:
+    def _retry(self, attempt: _Attempt, ended: Ended) -> None:
         """Run a step again in another process, if it was killed and may be retried."""
-        step, code, number = attempt.step, ended.code, attempt.number + 1
+        run, step = self._run, attempt.step
+        code, number = ended.code, attempt.number + 1
         if code is not None and code >= 0 and code not in _ASKED_TO_END:
             run.fail(step, _build_unexplained_error(run, ended))
         elif attempt.number < _RETRIES:
@@ -184,12 +246,12 @@ class ByLauncher:
             message = f"{_describe_end(ended)}{times}; the same command goes on from there"
             run.fail(step, EmbergeError(message))
 
-    def _stop_running(self, run: RecipeRun) -> None:
+    def _stop_running(self) -> None:
         """End every process and wait up to `LEAVING` seconds for all of them."""
         for attempt, _, launched in self._running:
             launched.stop()
             if attempt.entered:
-                run.log.note_stopped(attempt.step.id)
+                self._run.log.note_stopped(attempt.step.id)
         end = time.monotonic() + LEAVING
         while self._running and time.monotonic() < end:
             self._running = [entry for entry in self._running if entry[2].ended() is None]
@@ -227,8 +289,8 @@ def _record_events(run: RecipeRun, attempt: _Attempt, events: Path) -> None:
             attempt.entered = True
             if attempt.number == 0:
                 run.start(attempt.step, attempt.fingerprint)
-        elif name in contracts.__all__:
-            run.log.record(getattr(contracts, name)(run.out_folder.path, **line))
+        elif name in _EVENTS:
+            run.log.record(_EVENTS[name](run.out_folder.path, **line))
         else:
             attempt.outcome = {"event": name, **line}
 
@@ -265,16 +327,8 @@ def _build_unexplained_error(run: RecipeRun, ended: Ended) -> EmbergeError:
     lines = [line.removeprefix("error: ") for line in ended.last_lines.splitlines()]
     message = "; ".join(lines) or f"its process ended with exit code {ended.code} and no result"
     if shutil.disk_usage(run.out_folder.path).free < _NOTHING_FREE:
-        message = describe_disk_full(run.out_folder)
+        message = run.out_folder.describe_full_disk()
     return LaunchedError(message, ended.code or EmbergeError.exit_code)
-
-
-def _describe_error(error: Exception) -> dict[str, Any]:
-    """Return the error that ended a step as an event, for `_rebuild_error`."""
-    code = error.exit_code if isinstance(error, EmbergeError) else None
-    lines = [] if code is not None else traceback.format_exception(error)
-    facts = {"kind": type(error).__name__, "message": str(error), "exit_code": code}
-    return {"event": "failed", **facts, "traceback": "".join(lines)}
 
 
 def _rebuild_error(event: Mapping[str, Any]) -> Exception:
@@ -285,72 +339,8 @@ def _rebuild_error(event: Mapping[str, Any]) -> Exception:
         unknown_error: Exception = type(kind, (Exception,), {})(message)
         unknown_error.add_note(event["traceback"])
         return unknown_error
-    known_class = getattr(errors, kind, None) if kind in errors.__all__ else None
-    if known_class is not None and known_class.exit_code == code:
+    known_class = getattr(emberge, kind, EmbergeError)
+    if issubclass(known_class, EmbergeError) and known_class.exit_code == code:
         known_error: Exception = known_class(message)
         return known_error
     return LaunchedError(message, code)
-
-
-# ── the process of one step ─────────────────────────────────────────────────────────────────────
-
-
-def work(line: bytes) -> int:
-    """Run the step of a call (a line of JSON), write its events, and return the exit code."""
-    call = json.loads(line)
-    events = JsonLineFile(Path(call["events"]))
-
-    def write_event(event: Event) -> None:
-        facts = dataclasses.asdict(event)
-        del facts["out"]
-        events.append({"event": type(event).__name__, **facts})
-
-    try:
-        plugins = load_plugins([Path(file) for file in call["plugins"]], block=call["block"])
-        path = Path(call["path"]) if call["path"] else None
-        recipe = parse_recipe(call["text"], plugins, path=path, overrides=call["overrides"])
-        step = next((step for step in recipe.steps if step.id == call["step"]), None)
-        if step is None:
-            raise RecipeError(
-                f"the recipe has no step '{call['step']}' here; are all plugins alike?"
-            )
-        out_folder = OutFolder(Path(call["out"]))
-        machine = {**call["machine"], "devices": tuple(call["machine"]["devices"])}
-        context = RunContext(
-            out_folder=out_folder,
-            targets=find_targets(recipe, out_folder, plugins, call["finished"]),
-            hear=write_event,
-            machine=Machine(**machine),
-            seed=recipe.seed,
-            recipe=recipe.hash,
-        )
-        events.append({"event": "started", "pid": os.getpid()})
-        finished = run_step(step, call["fingerprint"], context)
-        context.targets.hashes.save()
-    except Exception as error:
-        with contextlib.suppress(OSError):  # the launching process itself notices a full disk
-            events.append(_describe_error(error))
-        return error.exit_code if isinstance(error, EmbergeError) else EmbergeError.exit_code
-    else:
-        events.append({"event": "finished", "seconds": finished.seconds})
-        return 0
-    finally:
-        with contextlib.suppress(OSError):
-            events.close()
-
-
-def find_targets(
-    recipe: Recipe, out_folder: OutFolder, plugins: Plugins, finished: Mapping[str, str]
-) -> Targets:
-    """Return the references' targets for a process that runs one step, with the `finished` steps.
-
-    `finished` maps a step's id to the fingerprint of its result.
-    """
-    targets = Targets(plugins, HashCache(find_user_table()))
-    steps = {recipe_step.id: recipe_step.step for recipe_step in recipe.steps}
-    for name, fingerprint in finished.items():
-        folder = out_folder.result(name, fingerprint)
-        artifact = read_artifact(folder)
-        if artifact is not None:  # visible on this machine; otherwise a step that needs it says so
-            targets.add(name, Result(folder, artifact, fingerprint, steps[name].adapts()))
-    return targets

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import signal
 import subprocess
@@ -18,7 +17,6 @@ import pytest
 from emberge import (
     DataError,
     EmbergeError,
-    Launch,
     Launcher,
     Machine,
     hookimpl,
@@ -29,7 +27,6 @@ from emberge import (
 )
 from emberge.cli.main import main
 from emberge.contracts import (
-    Ended,
     Event,
     MetricLogged,
     StepFinished,
@@ -39,8 +36,8 @@ from emberge.contracts import (
 from emberge.devices import limit_torch_threads
 from emberge.options import read_component
 from emberge.recipes import status
-from emberge.recipes.run import launched as schedule
-from emberge_local import Local
+from emberge_local import Ended, Launch, Local, PoolLauncher
+from emberge_local import pool_launcher as schedule
 
 from tests.support.fixture_types import Capture, Patch
 from tests.support.launched import LIMIT, PLUGIN, STEPS, gone, losses, until, workers, write_recipe
@@ -196,7 +193,7 @@ def test_every_step_sums_on_as_many_threads_as_the_launcher_says(tmp_path: Path)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Idle(Launcher):
+class Idle(PoolLauncher):
     """Say at once that a step has ended."""
 
     code: int | None = 0
@@ -277,28 +274,6 @@ def test_no_worker_outlives_the_run(tmp_path: Path, number: int) -> None:
             143 if number == signal.SIGTERM else 130,
             "stopped; the same command goes on from here\n",
         )
-
-
-def test_a_step_is_not_entered_while_another_process_works_on_it(
-    tmp_path: Path, monkeypatch: Patch
-) -> None:
-    """Such as one that was given up for lost and is not."""
-    from emberge.files import OutInUseError, lock_folder
-    from emberge.recipes.run import step_run
-    from emberge.results import OutFolder
-
-    made = recipe(a=Write())
-    run_recipe(made, tmp_path, toy())
-    fingerprint = json.loads((tmp_path / "a" / "artifact.json").read_text())["fingerprint"]
-    (tmp_path / "a" / "artifact.json").unlink()
-    work = OutFolder(tmp_path).work_of("a", fingerprint)
-    work.mkdir(parents=True)
-    monkeypatch.setattr(step_run, "LEAVING", 0.1)
-    with (
-        lock_folder(work / ".lock"),
-        pytest.raises(OutInUseError, match=f"process {os.getpid()} on "),
-    ):
-        run_recipe(made, tmp_path, toy())
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,116 @@
+"""The process that runs one step of a launcher's pool: `python -m emberge_local.worker`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import threading
+import traceback
+from pathlib import Path
+from typing import Any
+
+from emberge import EmbergeError, Machine, RecipeError, load_plugins, parse_recipe
+from emberge.contracts import Event
+from emberge.interpreter import leave_process, set_torch_defaults
+from emberge.recipes import JsonLineFile, RunContext, find_targets, run_step
+from emberge.results import OutFolder
+
+_ASKED_TO_END = 143  # the exit code after SIGTERM
+
+
+def main() -> int:
+    """Run the step of the call on standard input, and return the exit code."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    set_torch_defaults()
+    line = read_call()
+    if line is None:
+        return EmbergeError.exit_code
+    try:
+        return work(line)
+    except KeyboardInterrupt:
+        return _ASKED_TO_END
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def read_call() -> bytes | None:
+    """Return the first line of standard input; from then on, this process ends with its parent.
+
+    The result is None if the parent ended before it wrote a complete line.
+    """
+    with open(0, "rb", buffering=0, closefd=False) as stream:
+        line = stream.readline()
+    if not line.endswith(b"\n"):
+        return None
+    threading.Thread(target=_wait_for_end, daemon=True).start()
+    return line
+
+
+def _wait_for_end() -> None:
+    """End this process and its process group as soon as its standard input ends."""
+    while os.read(0, 4096):
+        pass
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(EmbergeError.exit_code)
+
+
+def work(line: bytes) -> int:
+    """Run the step of a call (a line of JSON), write its events, and return the exit code."""
+    call = json.loads(line)
+    events = JsonLineFile(Path(call["events"]))
+
+    def write_event(event: Event) -> None:
+        facts = dataclasses.asdict(event)
+        del facts["out"]
+        events.append({"event": type(event).__name__, **facts})
+
+    try:
+        plugins = load_plugins([Path(file) for file in call["plugins"]], block=call["block"])
+        path = Path(call["path"]) if call["path"] else None
+        recipe = parse_recipe(call["text"], plugins, path=path, overrides=call["overrides"])
+        step = next((step for step in recipe.steps if step.id == call["step"]), None)
+        if step is None:
+            raise RecipeError(
+                f"the recipe has no step '{call['step']}' here; are all plugins alike?"
+            )
+        out_folder = OutFolder(Path(call["out"]))
+        machine = {**call["machine"], "devices": tuple(call["machine"]["devices"])}
+        context = RunContext(
+            out_folder=out_folder,
+            targets=find_targets(recipe, out_folder, plugins, call["finished"]),
+            hear=write_event,
+            machine=Machine(**machine),
+            seed=recipe.seed,
+            recipe=recipe.hash,
+        )
+        events.append({"event": "started", "pid": os.getpid()})
+        finished = run_step(step, call["fingerprint"], context)
+        context.targets.hashes.save()
+    except Exception as error:
+        with contextlib.suppress(OSError):  # the launching process itself notices a full disk
+            events.append(_describe_error(error))
+        return error.exit_code if isinstance(error, EmbergeError) else EmbergeError.exit_code
+    else:
+        events.append({"event": "finished", "seconds": finished.seconds})
+        return 0
+    finally:
+        with contextlib.suppress(OSError):
+            events.close()
+
+
+def _describe_error(error: Exception) -> dict[str, Any]:
+    """Return the error that ended a step as an event, for `_rebuild_error`."""
+    code = error.exit_code if isinstance(error, EmbergeError) else None
+    lines = [] if code is not None else traceback.format_exception(error)
+    facts = {"kind": type(error).__name__, "message": str(error), "exit_code": code}
+    return {"event": "failed", **facts, "traceback": "".join(lines)}
+
+
+if __name__ == "__main__":
+    leave_process(main())
