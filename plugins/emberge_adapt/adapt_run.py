@@ -199,7 +199,7 @@ def run_adaptation(
         RecipeError: if the check finds errors.
     """
     recipe = parse_recipe(adaptation.recipe_text, plugins)
-    report = check_recipe(recipe, plugins, out=out)
+    report = check_recipe(recipe, plugins)
     warnings = [f"warning: {warning}" for warning in report.of("warning")]
     if not quiet:
         print("\n".join([*adaptation.preview(), *warnings]), flush=True)

@@ -79,7 +79,8 @@ def test_a_test_of_the_users_own_is_judged_and_kept_out_of_the_training() -> Non
     steps = steps_of(replace(PLAN, test="real.csv", test_rows=0, columns=columns))
     entry = {"path": "real.csv", "columns": columns}  # type: ignore[dict-item]
     assert evaluated(steps)[0] == entry
-    assert steps["clean"]["decontaminate"]["eval_sets"] == ["$parts", entry]
+    tests = steps["clean"]["decontaminate"]["evaluators"]["mteb"]["data"]
+    assert tests == [{"path": "$parts", "split": "dev"}, entry]
 
 
 def test_the_gate_is_a_gain_over_the_base_and_a_limit_of_forgetting() -> None:
