@@ -77,7 +77,6 @@ from .contracts.step import Step as Step
 from .contracts.step import Workspace as Workspace
 from .data.entry import Columns as Columns
 from .data.entry import DataEntry as DataEntry
-from .data.entry import EvalSet as EvalSet
 from .errors import CheckpointError as CheckpointError
 from .errors import DataError as DataError
 from .errors import EmbergeError as EmbergeError

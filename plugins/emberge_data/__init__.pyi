@@ -10,6 +10,7 @@ from .documents.python_code import parse_source as parse_source
 from .evaluation.eval_data import ClassificationData as ClassificationData
 from .evaluation.eval_data import ClusteringData as ClusteringData
 from .evaluation.eval_data import EvalData as EvalData
+from .evaluation.eval_data import EvalSet as EvalSet
 from .evaluation.eval_data import PairData as PairData
 from .evaluation.eval_data import RerankingData as RerankingData
 from .evaluation.eval_data import RetrievalData as RetrievalData

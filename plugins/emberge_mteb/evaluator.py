@@ -17,7 +17,6 @@ from emberge import (
     Count,
     DataEntry,
     DataError,
-    EvalSet,
     Evaluator,
     Model,
     Preflight,
@@ -31,7 +30,7 @@ from emberge import (
 )
 from emberge.contracts import Side
 from emberge.model_folder import TextLimit
-from emberge_data import check_eval_sets, eval_texts
+from emberge_data import EvalSet, check_eval_sets, eval_texts
 
 from emberge_mteb.hub_tasks import check_domains, in_domain_tasks, show_domains
 from emberge_mteb.kind_search import find_untrained, kind_faults

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from emberge import Count, DataRef, EvalSet, Reader
+from emberge import Count, DataRef, Reader
 from emberge_data import (
     ClassificationData,
     ClusteringData,
     EvalData,
+    EvalSet,
     EvalSource,
     PairData,
     RerankingData,

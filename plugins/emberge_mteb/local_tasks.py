@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from emberge import EvalSet, TaskKind
+from emberge import TaskKind
 from emberge.hashes import text_keys
 from emberge_data import (
     ClassificationData,
     ClusteringData,
     EvalData,
+    EvalSet,
     PairData,
     RerankingData,
     RetrievalData,

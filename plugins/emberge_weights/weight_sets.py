@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from emberge import Count, DataError, DataRef, EvalSet, Reader, WholeNumber, even_place
+from emberge import Count, DataError, DataRef, Reader, WholeNumber, even_place
 from emberge.data import sample_rows
 from emberge.wording import count_noun
 from emberge_data import (
     EvalData,
+    EvalSet,
     EvalSource,
     PairData,
     RetrievalData,

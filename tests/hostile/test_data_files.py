@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from emberge import BadRow, DataEntry, DataError, DataRef, EvalSet
+from emberge import BadRow, DataEntry, DataError, DataRef
 from emberge.data import check_entries, load_datasets
-from emberge_data import Delimited, JsonLines, Parquet, load_eval_set, open_data_file
+from emberge_data import Delimited, EvalSet, JsonLines, Parquet, load_eval_set, open_data_file
 from pyarrow import parquet as arrow
 
 READERS = [JsonLines(), Parquet(), Delimited()]

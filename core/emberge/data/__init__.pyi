@@ -1,5 +1,7 @@
 """Public names of data, each with the module that defines it."""
 
+from .catalogue import EVAL_PATH_NAMES as EVAL_PATH_NAMES
+from .catalogue import build_set as build_set
 from .catalogue import instruction_prompt as instruction_prompt
 from .catalogue import load_catalogue as load_catalogue
 from .data_sources import PARTS as PARTS
@@ -17,7 +19,7 @@ from .dataset_loading import step_datasets as step_datasets
 from .dataset_store import StoredDataset as StoredDataset
 from .dataset_store import sample_rows as sample_rows
 from .entry import DataEntry as DataEntry
-from .entry import EvalRows as EvalRows
+from .entry import ListedEvalSet as ListedEvalSet
 from .first_rows import CheckedData as CheckedData
 from .first_rows import check_datasets as check_datasets
 from .first_rows import check_entries as check_entries

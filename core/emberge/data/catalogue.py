@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from emberge.contracts import DataOrigin, DataRef
-from emberge.data.entry import Catalogue, DataEntry, EvalSet
+from emberge.data.entry import Catalogue, DataEntry, ListedEvalSet
 from emberge.errors import DataError, Problem, RecipeError, suggest
 from emberge.files import UnsoundFileError, read_regular
 from emberge.options import options_of, read_record
@@ -27,7 +27,6 @@ from emberge.wording import format_path
 from emberge.yaml_nodes import Fields, Items, Node, Scalar, describe_node, plain, read_yaml
 
 _Built = TypeVar("_Built")
-_Set = TypeVar("_Set", DataEntry, EvalSet)
 
 CATALOGUE_BYTES = 4 << 20
 """Largest number of bytes of a catalogue; a catalogue of a thousand sets has a tenth of it."""
@@ -39,10 +38,11 @@ FREE = frozenset(
         *("domain", "metric", "baseline", "distance"),
     }
 )
+EVAL_PATH_NAMES = ("dir", "folder", "path")
 _LICENCE_KEYS = ("licence", "license")
 # Values of facts that are not stated.
 _UNKNOWN = ("", "unknown", "null", "~")
-# Options of `DataEntry` and `EvalSet` that a catalogue has under other names, or not at all.
+# Options of sets that a catalogue has under other names, or not at all.
 _NOT_IN_SETS = frozenset({"only", "source", "where", "rows"})
 _NUMBERS = ("weight", "limit", "first")
 # The form of a query's instruction (Wang et al., 2024, arXiv:2401.00368).
@@ -89,7 +89,7 @@ def _parse_catalogue(path: Path, place: str, text: str) -> Catalogue:
         tuple(_read_entry(path.parent, fields) for fields in _list_sets(parts, part))
         for part in ("train", "dev", "test")
     )
-    evaluation = tuple(_read_eval_set(path.parent, f) for f in _list_sets(parts, "eval"))
+    evaluation = tuple(_list_eval_set(path.parent, f) for f in _list_sets(parts, "eval"))
     if not train and not test and not evaluation:
         raise DataError(f"{parts.where}: the catalogue lists no set under train, test or eval")
     return Catalogue(path=path, train=train, dev=dev, test=test, eval=evaluation)
@@ -156,7 +156,7 @@ def _read_entry(folder: Path, fields: Fields) -> DataEntry:
     path = _read_path(fields, "path", "file")
     if (path is None) == ("hub" not in fields.entries):
         raise DataError(f"{fields.where}: a set has either a path or a hub id; name one")
-    entry = _build_set(DataEntry, fields, ("path", "file"), folder)
+    entry = build_set(DataEntry, fields, ("path", "file"), folder)
     entry = replace(entry, source=_read_origin(fields.entries))
     if path is None:
         return entry
@@ -164,27 +164,21 @@ def _read_entry(folder: Path, fields: Fields) -> DataEntry:
     return replace(entry, path=DataRef(str(folder / path)), documents=documents)
 
 
-def _read_eval_set(folder: Path, fields: Fields) -> EvalSet:
-    """Return an evaluation set; its folder is relative to `folder`."""
-    path = _read_path(fields, "dir", "folder", "path")
+def _list_eval_set(folder: Path, fields: Fields) -> ListedEvalSet:
+    path = _read_path(fields, *EVAL_PATH_NAMES)
     if path is None:
         raise DataError(f"{fields.where}: the set has no 'dir'; say where it lies")
-    if plain(_require(fields, "task")) == "text":
-        message = "single texts cannot be scored; list them under train"
-        raise DataError(f"{fields.line('task')}: {message}")
-    eval_set = _build_set(EvalSet, fields, ("dir", "folder", "path"), folder)
-    prompt, symmetric = eval_set.prompt, eval_set.symmetric
-    if "prompt" not in fields.entries:
-        prompt = instruction_prompt(eval_set.instruction)
-    if "symmetric" not in fields.entries:
-        symmetric = eval_set.task not in ("retrieval", "reranking")
-    return replace(
-        eval_set, folder=folder / path, prompt=prompt, symmetric=symmetric, where=fields.where
-    )
+    return ListedEvalSet(folder / path, fields)
 
 
-def _build_set(owner: type[_Set], fields: Fields, path_names: Sequence[str], folder: Path) -> _Set:
-    """Build a set, without its path, from the facts that are options of `owner`."""
+def build_set(
+    owner: type[_Built], fields: Fields, path_names: Sequence[str], folder: Path
+) -> _Built:
+    """Build a catalogue's set, without its path, from the facts that are options of `owner`.
+
+    Raises:
+        DataError: if a fact is misspelt or of a wrong type; names file and line.
+    """
     options: set[str] = set(options_of(owner)) - _NOT_IN_SETS
     _refuse_unknown(fields, {*options, *path_names, *FREE})
     stated = {

@@ -11,16 +11,11 @@ from emberge.contracts import (
     Count,
     DataOrigin,
     DataRef,
-    Domain,
     Negatives,
     Positive,
     TaskKind,
 )
-
-
-def _require_range(score_range: tuple[float, float] | None) -> None:
-    if score_range is not None and not -math.inf < score_range[0] < score_range[1] < math.inf:
-        raise ValueError("score_range is [lowest, highest], both finite")
+from emberge.yaml_nodes import Fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +83,9 @@ class DataEntry:
     source: DataOrigin = field(default_factory=DataOrigin)
 
     def __post_init__(self) -> None:
-        _require_range(self.score_range)
+        low, high = self.score_range or (0.0, 1.0)
+        if not -math.inf < low < high < math.inf:
+            raise ValueError("score_range is [lowest, highest], both finite")
 
     @property
     def origin(self) -> DataOrigin:
@@ -98,57 +95,12 @@ class DataEntry:
         return replace(self.source, url=f"https://huggingface.co/datasets/{self.hub}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class EvalRows:
-    """The files of an evaluation set of rows in the format of training sets.
+@dataclass(frozen=True)
+class ListedEvalSet:
+    """An evaluation set of a catalogue, whose `facts` are read by what scores it."""
 
-    `documents` are further documents of a retrieval set. `fitted` are labelled rows on which a classifier is
-    fitted; without them half of the rows at `path` is used for that.
-    """
-
-    path: Path
-    columns: Columns = field(default_factory=Columns)
-    documents: Path | None = None
-    fitted: Path | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvalSet:
-    """One evaluation set: a folder with both halves in the layout of its task, or a file of `rows`.
-
-    `prompt` is the text put before a query (before every text of a `symmetric` set), by default made from
-    `instruction`, which describes the task. `score_range` is the lowest and highest gold score of an sts set.
-    `where` is `file:line` of the set's entry. `folder` is that of the rows' file if the set has `rows`, which
-    have no halves: they are all read, whichever half is asked for.
-    """
-
-    name: str
-    folder: Path = Path()
-    task: TaskKind
-    language: str = "en"
-    symmetric: bool = True
-    domain: Domain | None = None
-    metric: str | None = None
-    instruction: str = ""
-    prompt: str = ""
-    score_range: tuple[float, float] | None = None
-    where: str = ""
-    rows: EvalRows | None = None
-
-    def __post_init__(self) -> None:
-        _require_range(self.score_range)
-
-    def files(self) -> list[tuple[str, Path]]:
-        """Return the set's files, sorted, each after a name that does not depend on where the set is."""
-        if self.rows is None:
-            files = sorted(path for path in self.folder.rglob("*") if path.is_file())
-            return [(path.relative_to(self.folder).as_posix(), path) for path in files]
-        named_paths = vars(self.rows).items()
-        return [
-            (f"{name} {path.name}", path)
-            for name, path in named_paths
-            if isinstance(path, Path) and path.is_file()
-        ]
+    folder: Path
+    facts: Fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,4 +111,4 @@ class Catalogue:
     train: tuple[DataEntry, ...] = ()
     dev: tuple[DataEntry, ...] = ()
     test: tuple[DataEntry, ...] = ()
-    eval: tuple[EvalSet, ...] = ()
+    eval: tuple[ListedEvalSet, ...] = ()

@@ -1,11 +1,68 @@
-"""Evaluation sets in memory: texts, labels and judgements."""
+"""Evaluation sets: their files, and in memory their texts, labels and judgements."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from emberge.contracts import Side
+from emberge import AnyNumber, Columns, TaskKind
+from emberge.contracts import Domain, Side
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalRows:
+    """The files of an evaluation set of rows in the format of training sets.
+
+    `documents` are further documents of a retrieval set. `fitted` are labelled rows on which a classifier is
+    fitted; without them half of the rows at `path` is used for that.
+    """
+
+    path: Path
+    columns: Columns = field(default_factory=Columns)
+    documents: Path | None = None
+    fitted: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalSet:
+    """One evaluation set: a folder with both halves in the layout of its task, or a file of `rows`.
+
+    `prompt` is the text put before a query (before every text of a `symmetric` set), by default made from
+    `instruction`, which describes the task. `score_range` is the lowest and highest gold score of an sts set.
+    `where` is `file:line` of the set's entry. `folder` is that of the rows' file if the set has `rows`, which
+    have no halves: they are all read, whichever half is asked for.
+    """
+
+    name: str
+    folder: Path = Path()
+    task: TaskKind
+    language: str = "en"
+    symmetric: bool = True
+    domain: Domain | None = None
+    metric: str | None = None
+    instruction: str = ""
+    prompt: str = ""
+    score_range: tuple[AnyNumber, AnyNumber] | None = None
+    where: str = ""
+    rows: EvalRows | None = None
+
+    def __post_init__(self) -> None:
+        low, high = self.score_range or (0.0, 1.0)
+        if not low < high:
+            raise ValueError("score_range is [lowest, highest]")
+
+    def files(self) -> list[tuple[str, Path]]:
+        """Return the set's files, sorted, each after a name that does not depend on where the set is."""
+        if self.rows is None:
+            files = sorted(path for path in self.folder.rglob("*") if path.is_file())
+            return [(path.relative_to(self.folder).as_posix(), path) for path in files]
+        named_paths = vars(self.rows).items()
+        return [
+            (f"{name} {path.name}", path)
+            for name, path in named_paths
+            if isinstance(path, Path) and path.is_file()
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from emberge import (
     Columns,
     DataEntry,
     DataError,
-    EvalSet,
     Example,
     Reader,
     TaskKind,
@@ -25,6 +24,7 @@ from emberge_data.evaluation.eval_data import (
     ClassificationData,
     ClusteringData,
     EvalData,
+    EvalSet,
     PairData,
     RerankingData,
 )

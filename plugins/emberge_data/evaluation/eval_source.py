@@ -14,7 +14,6 @@ from emberge import (
     DataEntry,
     DataError,
     DataRef,
-    EvalSet,
     Preflight,
     Reader,
     TaskKind,
@@ -22,8 +21,10 @@ from emberge import (
 )
 from emberge.contracts import Domain, Split
 from emberge.data import (
+    EVAL_PATH_NAMES,
     PARTS,
-    EvalRows,
+    ListedEvalSet,
+    build_set,
     check_entries,
     find_reader,
     instruction_prompt,
@@ -33,6 +34,7 @@ from emberge.data import (
 )
 from emberge.wording import format_path
 
+from emberge_data.evaluation.eval_data import EvalRows, EvalSet
 from emberge_data.evaluation.eval_sets import lacking_half, list_set_faults
 
 _DESCRIPTIONS = ("name", "domain", "instruction", "prompt")
@@ -142,7 +144,7 @@ def _list_catalogue_sets(
     if catalogue.eval:
         names = (*_DESCRIPTIONS, *_OF_ROWS)
         _refuse_options(source, names, path, "a catalogue that describes its sets")
-        return list(catalogue.eval)
+        return [_read_listed_set(listed) for listed in catalogue.eval]
     _refuse_options(source, ("name", "columns", "task", "score_range"), path, "a catalogue")
     place = format_path(catalogue.path)
     try:
@@ -161,6 +163,25 @@ def _list_catalogue_sets(
             )
         sets.append(_build_part_set(source, entry, fitted.get(entry.name), documents, readers))
     return sets
+
+
+def _read_listed_set(listed: ListedEvalSet) -> EvalSet:
+    """Return a catalogue's set, with the defaults of its task.
+
+    Raises:
+        DataError: if a fact is misspelt or of a wrong type; names file and line.
+    """
+    facts = listed.facts
+    eval_set = build_set(EvalSet, facts, EVAL_PATH_NAMES, listed.folder)
+    if eval_set.task == "text":
+        message = "single texts cannot be scored; list them under train"
+        raise DataError(f"{facts.line('task')}: {message}")
+    defaults = {"folder": listed.folder, "where": facts.where}
+    if "prompt" not in facts.entries:
+        defaults["prompt"] = instruction_prompt(eval_set.instruction)
+    if "symmetric" not in facts.entries:
+        defaults["symmetric"] = eval_set.task not in ("retrieval", "reranking")
+    return dataclasses.replace(eval_set, **defaults)
 
 
 def _build_part_set(

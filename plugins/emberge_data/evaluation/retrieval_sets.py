@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
-from emberge import BadRow, DataError, EvalSet, Example, Reader
+from emberge import BadRow, DataError, Example, Reader
 from emberge.contracts import Split, plain_text
 from emberge.data import MediaValues, RowFaults, find_reader, small_headings
 from emberge.wording import format_path
 
 from emberge_data.document_rows import parse_document
-from emberge_data.evaluation.eval_data import RetrievalData
+from emberge_data.evaluation.eval_data import EvalSet, RetrievalData
 from emberge_data.json_lines import read_text_lines
 
 _GRADE = re.compile(r"\s*(-?[0-9]{1,9})(?:\.0*)?\s*")

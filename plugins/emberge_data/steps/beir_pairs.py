@@ -7,20 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from emberge import (
-    Artifact,
-    ArtifactKind,
-    DataError,
-    DataRef,
-    EvalSet,
-    Preflight,
-    Problem,
-    Step,
-    Workspace,
-)
+from emberge import Artifact, ArtifactKind, DataError, DataRef, Preflight, Problem, Step, Workspace
 from emberge.contracts import DataOrigin
 
-from emberge_data.evaluation.eval_data import RetrievalData
+from emberge_data.evaluation.eval_data import EvalSet, RetrievalData
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

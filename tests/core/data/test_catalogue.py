@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge import Columns, DataEntry, DataError, DataRef, EvalSet
+from emberge import Columns, DataEntry, DataError, DataRef
 from emberge.contracts import DataOrigin
 from emberge.data import data_sources, expand, find_reader, load_catalogue, load_datasets
 from emberge.data.catalogue import FREE
-from emberge_data import Delimited, JsonLines, Parquet
+from emberge_data import Delimited, EvalSet, JsonLines, Parquet
 
 READERS = [JsonLines(), Parquet(), Delimited()]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emberge import Columns, DataError, DataRef, EvalSet, Model, TaskScore
-from emberge_data import RerankingData, RetrievalData
+from emberge import Columns, DataError, DataRef, Model, TaskScore
+from emberge_data import EvalSet, RerankingData, RetrievalData
 from emberge_evaluate import statistic
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.local_sets import EvalEntry

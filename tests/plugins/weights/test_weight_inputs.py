@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
-from emberge import CheckpointError, DataError, DataRef, EvalSet, PerTensor, even_place
+from emberge import CheckpointError, DataError, DataRef, PerTensor, even_place
 from emberge.data import sample_rows
-from emberge_data import JsonLines, RetrievalData
+from emberge_data import EvalSet, JsonLines, RetrievalData
 from emberge_encoder import TextEncoder
 from emberge_merge import Linear
 from emberge_weights.members import before_length_one, find_prompt, member_inputs, require_members

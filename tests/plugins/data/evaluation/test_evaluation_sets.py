@@ -9,10 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from emberge import DataError, DataRef, EvalSet
+from emberge import DataError, DataRef
 from emberge_data import (
     ClassificationData,
     ClusteringData,
+    EvalSet,
     EvalSource,
     JsonLines,
     PairData,
