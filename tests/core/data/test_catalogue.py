@@ -12,7 +12,7 @@ from emberge import Columns, DataEntry, DataError, DataRef
 from emberge.contracts import DataOrigin
 from emberge.data import data_sources, expand, find_reader, load_catalogue, load_datasets
 from emberge.data.catalogue import FREE
-from emberge_data import Delimited, EvalSet, JsonLines, Parquet
+from emberge_data import Delimited, JsonLines, Parquet
 
 READERS = [JsonLines(), Parquet(), Delimited()]
 
@@ -69,39 +69,12 @@ train:
     )
 
 
-@pytest.mark.parametrize(
-    ("word", "task"), [("dir", "retrieval"), ("folder", "reranking"), ("path", "sts")]
-)
-def test_evaluation_sets_are_read_whole(tmp_path: Path, word: str, task: Any) -> None:
-    text = (
-        f"eval:\n- {{name: a, {word}: sets/a, task: {task}, language: no, domain: elsewhere, "
-        "metric: ndcg, instruction: Find it., score_range: [0, 5]}\n"
-    )
-    (found,) = load_catalogue(catalogue(tmp_path, text).parent).eval
-    assert found.where.endswith("datasets.yaml:2")
-    assert dataclasses.replace(found, where="") == EvalSet(
-        **{"name": "a", "folder": tmp_path / "sets" / "a", "task": task, "language": "no"},
-        symmetric=task == "sts",
-        domain="elsewhere",
-        metric="ndcg",
-        instruction="Find it.",
-        prompt="Instruct: Find it.\nQuery: ",
-        score_range=(0.0, 5.0),
-    )
-
-
-def test_catalogues_may_have_empty_lists_equal_names_and_own_prompts(tmp_path: Path) -> None:
-    text = (
-        "eval:\n- {name: a, dir: a, task: sts, prompt: 'q: ', symmetric: false, instruction: I}\n"
-        "- {name: b, dir: b, task: retrieval, symmetric: true, instruction: ' '}\n"
-    )
-    found = load_catalogue(catalogue(tmp_path, text)).eval
-    assert [(one.prompt, one.symmetric) for one in found] == [("q: ", False), ("", True)]
+def test_lists_may_be_empty_and_evaluation_sets_are_listed_by_their_folders(tmp_path: Path) -> None:
     text = "".join(f"{part}:\n- {{name: a, file: a}}\n" for part in ("train", "dev"))
-    text += "eval:\n- {name: a, dir: a, task: sts}\ntest:\n"
-    found_catalogue = load_catalogue(catalogue(tmp_path, f"format: 1\n{text}"))
-    assert [len(part) for part in (found_catalogue.train, found_catalogue.dev)] == [1, 1]
-    assert found_catalogue.test == ()
+    text += "eval:\n- {name: a, dir: a}\n- {name: b, path: b}\n- {name: c, folder: c}\ntest:\n"
+    found = load_catalogue(catalogue(tmp_path, f"format: 1\n{text}"))
+    assert [len(part) for part in (found.train, found.dev, found.test)] == [1, 1, 0]
+    assert [one.folder for one in found.eval] == [tmp_path / name for name in "abc"]
 
 
 @pytest.mark.parametrize(
@@ -122,10 +95,8 @@ def test_catalogues_may_have_empty_lists_equal_names_and_own_prompts(tmp_path: P
         ("train:\n- {name: [a], file: a}", 2, "expected a text"),
         ("train:\n- {name: a, file: a}\n- {name: a, file: b}", 3, "rename one"),
         ("train:\n- {name: a, file: a, only: [b]}", 2, "there is no 'only' here"),
-        ("eval:\n- {name: a, dir: a}", 2, "no 'task'"),
         ("eval:\n- {name: a, task: sts}", 2, "no 'dir'"),
-        ("eval:\n- {name: a, dir: a, task: text}", 2, "single texts cannot be scored"),
-        ("eval:\n- {name: a, dir: a, task: sts, domain: inside}", 2, "elsewhere"),
+        ("eval:\n- {name: a, dir: a, path: b}", 2, "say the same"),
         ("train: [", 1, "not YAML"),
         ("train:\n- name: a\n  file: a\n  tsak: sts", 4, "no 'tsak' here; did you mean 'task'?"),
         ("train:\n- {name: a, file: a, basline: 3}", 2, "'basline' here; did you mean 'baseline'?"),

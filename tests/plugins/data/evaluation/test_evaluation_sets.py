@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -60,6 +61,42 @@ def test_all_sets_are_taken_or_those_that_are_named_and_listed(listed: Path) -> 
         pick_eval_sets(listed, ("a", "aa"))
     listed.write_text("train:\n- {name: a, file: a}\n")
     with pytest.raises(DataError, match="has no evaluation sets"):
+        pick_eval_sets(listed)
+
+
+def test_facts_of_a_set_have_the_defaults_of_its_task(listed: Path) -> None:
+    facts = (
+        "language: no, domain: elsewhere, metric: ndcg, instruction: Find it., score_range: [0, 5]"
+    )
+    listed.write_text(
+        f"eval:\n- {{name: a, dir: sets/a, task: sts, {facts}}}\n"
+        "- {name: b, dir: b, task: sts, prompt: 'q: ', symmetric: false, instruction: I}\n"
+        "- {name: c, dir: c, task: retrieval, instruction: ' '}\n"
+    )
+    first, second, third = pick_eval_sets(listed)
+    assert first.where.endswith("datasets.yaml:2")
+    assert replace(first, where="") == EvalSet(
+        **{"name": "a", "folder": listed.parent / "sets/a", "task": "sts", "language": "no"},
+        **{"domain": "elsewhere", "metric": "ndcg", "instruction": "Find it."},
+        prompt="Instruct: Find it.\nQuery: ",
+        score_range=(0.0, 5.0),
+    )
+    assert (second.prompt, second.symmetric) == ("q: ", False)
+    assert (third.prompt, third.symmetric) == ("", False)
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ("x-mine: 1", "needs the option 'task'"),
+        ("task: text", "single texts cannot be scored"),
+        ("task: sts, domain: inside", "elsewhere"),
+        ("task: sts, score_range: [5, 0]", "lowest, highest"),
+    ],
+)
+def test_bad_facts_of_a_set_have_their_line(listed: Path, facts: str, words: str) -> None:
+    listed.write_text(f"eval:\n- {{name: a, dir: a, {facts}}}\n")
+    with pytest.raises(DataError, match=rf"datasets\.yaml:2: .*{words}"):
         pick_eval_sets(listed)
 
 
