@@ -23,9 +23,7 @@ def test_a_machine_has_what_is_there_or_given() -> None:
     ("flags", "dtype"),
     [
         ("fpu avx2 avx512_bf16 avx512f", "bfloat16"),
-        ("fpu amx_bf16", "bfloat16"),
         ("fpu avx2 avx512f avx512_bf16x", "float32"),
-        ("", "float32"),
     ],
 )
 def test_a_cpu_computes_in_bfloat16_on_request_if_it_multiplies_it(

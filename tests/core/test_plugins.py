@@ -87,24 +87,11 @@ def test_a_component_knows_where_it_comes_from_and_is_found_by_its_names() -> No
         plugins.component_of(Middle)
 
 
-def test_transforms_and_strategies_are_found_together() -> None:
-    plugins = registered(adding("register_merge_transforms", halve=Halve))
-    plugins.register(
-        adding("register_merge_strategies", middle=chain(Halve, Middle, doc="Both.")), "other"
-    )
-    stages = ("merge transform", "merge strategy")
-    assert plugins.find("halve", *stages).type is Halve
-    assert plugins.find("middle", *stages).summary == "Both."
-    with pytest.raises(PluginError, match="there is no merge strategy 'halve'; known: middle"):
-        plugins.find("halve", "merge strategy")
-
-
 @pytest.mark.parametrize(
     ("name", "said"),
     [
         ("bgas", "there is no sampler 'bgas'; did you mean 'bags'?"),
         ("mine:bgas", "there is no sampler 'mine:bgas'; did you mean 'mine:bags'?"),
-        ("xyz", "there is no sampler 'xyz'; known: bags"),
     ],
 )
 def test_a_name_that_is_not_there_is_suggested(name: str, said: str) -> None:
@@ -167,12 +154,9 @@ class Silent(Sampler):
     ("name", "component", "said"),
     [
         ("bags", Melting, "sampler 'bags' of plugin 'mine' must be a subclass of Sampler"),
-        ("bags", Bags(), "must be a subclass of Sampler"),
-        ("bags", Middle, "must be a subclass of Sampler"),
         ("bags", Loose, "must be a @dataclass(frozen=True, kw_only=True)"),
         ("bags", Silent, "needs a docstring: `emberge show` is made of it"),
         ("my-bags", Bags, "a name is letters, digits and underscores"),
-        (3, Bags, "a name is letters, digits and underscores"),
         ("bags", chain(Middle, doc="x"), "only a merge strategy may be a chain"),
     ],
 )
@@ -306,15 +290,6 @@ def test_plugins_are_found_by_their_entry_points(install: Callable[..., None]) -
     assert {component.kind for component in plugins.components} <= set(KINDS)
 
 
-def test_two_distributions_with_one_plugin_name_are_named(install: Callable[..., None]) -> None:
-    install("one-plugin", PLUGIN, "same = one_plugin")
-    install("two-plugin", PLUGIN, "same = two_plugin")
-    with pytest.raises(
-        PluginError, match=r"two plugins are named 'same' \(the second from two-plugin"
-    ):
-        load_plugins()
-
-
 def test_a_plugin_that_cannot_be_imported_is_named_with_its_distribution(
     install: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -330,12 +305,6 @@ def test_a_plugin_that_cannot_be_imported_is_named_with_its_distribution(
     plugins = load_plugins()
     assert plugins.blocked == ("other", "broken")
     assert "merge" in {component.plugin for component in plugins.components}
-
-
-def test_an_entry_point_that_leads_nowhere_is_named(install: Callable[..., None]) -> None:
-    install("lost-plugin", PLUGIN, "lost = lost_plugin:nothing")
-    with pytest.raises(PluginError, match=r"plugin 'lost' of lost-plugin 2\.0 cannot be imported"):
-        load_plugins()
 
 
 def test_a_blocked_plugin_is_not_even_imported_and_a_star_blocks_all(
@@ -364,7 +333,6 @@ def test_a_bare_file_is_a_plugin_and_stands_in_for_no_module(tmp_path: Path) -> 
     ("name", "body", "said"),
     [
         ("gone.py", None, "gone.py: there is no such plugin file"),
-        ("bad.py", "1 +", "bad.py: the plugin cannot be imported: SyntaxError"),
         ("fails.py", "raise KeyError('x')", "fails.py: the plugin cannot be imported: KeyError"),
         ("notes.txt", "text", "notes.txt: a plugin is a Python file, and its name ends with .py"),
         ("leaves.py", "import sys\nsys.exit(0)\n", "leaves.py"),

@@ -66,13 +66,6 @@ def test_a_plugins_verb_runs_with_its_options_and_mistakes_are_named(
     assert "'--loud'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["--help"], ["say-word", "--help"]])
-def test_the_help_has_it(plugin: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["--plugin", plugin, *words])
-    assert "rint a word" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("name", "added", "place"),
     [

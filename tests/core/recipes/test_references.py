@@ -83,18 +83,6 @@ def test_a_plugin_finds_models_of_its_own(model: Path, tmp_path: Path) -> None:
     assert locate_model(ModelRef("mine:model@v2"), plugins).folder == tmp_path / "v2"
 
 
-def test_an_adapters_folder_leads_to_its_base_in_its_revision(model: Path, tmp_path: Path) -> None:
-    """Weights of a Dense beside the adapter, or a config, make it no whole model."""
-    plugins = Plugins()
-    plugins.register(Finder(tmp_path), "finder")
-    shutil.copytree(model, tmp_path / "v2")
-    (model / "model.safetensors").rename(model / "1_Pooling" / "model.safetensors")
-    settings = {"base_model_name_or_path": "mine:model", "revision": "v2"}
-    (model / "adapter_config.json").write_text(json.dumps(settings))
-    found = locate_model(ModelRef("./model", tmp_path), plugins)
-    assert (found.folder, found.adapter) == (tmp_path / "v2", model)
-
-
 def test_a_model_that_is_not_there_says_where_and_what_to_do(tmp_path: Path, model: Path) -> None:
     with pytest.raises(CheckpointError, match="no plugin that looks for models is loaded"):
         locate_model(ModelRef("me/model", tmp_path), Plugins())
@@ -145,36 +133,6 @@ def test_checkpoints_are_ordered_by_number(tmp_path: Path) -> None:
         (tmp_path / "checkpoints" / name).mkdir(parents=True)
     assert [p.name for p in list_kept_checkpoints(tmp_path)] == ["step-9", "step-20", "step-100"]
     assert list_kept_checkpoints(tmp_path / "none") == []
-
-
-def test_a_fingerprint_is_of_the_model_wherever_it_lies(model: Path, tmp_path: Path) -> None:
-    shutil.copytree(model, tmp_path / "copy")
-    before = model_fingerprint(model)
-    assert model_fingerprint(tmp_path / "copy") == before
-    for name in ("checkpoints/step-1/config.json", "onnx/m.onnx"):
-        (model / name).parent.mkdir(parents=True, exist_ok=True)
-        (model / name).write_text("beside")
-    assert model_fingerprint(model) == before
-    (model / "1_Pooling" / "config.json").write_text('{"changed": 1}')
-    assert model_fingerprint(model) != before
-    with pytest.raises(CheckpointError, match="has no model"):
-        model_fingerprint(tmp_path)
-
-
-def test_parts_and_their_documents_decide(tmp_path: Path) -> None:
-    for name in ("one", "held", "more"):
-        (tmp_path / f"{name}.jsonl").write_text('{"anchor": "a", "positive": "b"}\n')
-    (tmp_path / "datasets.yaml").write_text(
-        "train: [{name: one, file: one.jsonl, task: retrieval}]\n"
-        "test: [{name: one, file: held.jsonl, task: retrieval, documents: more.jsonl}]\n"
-    )
-    results = Targets(Plugins(), HashCache())
-    path = DataRef("datasets.yaml", tmp_path)
-    found = [results.describe(path)]
-    for name in ("held", "more"):
-        (tmp_path / f"{name}.jsonl").write_text("other")
-        found.append(results.describe(path))
-    assert found[0] != found[1] != found[2]
 
 
 def test_only_the_named_sets_of_a_catalogue_decide(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from emberge import DataError, ModelRef, run_recipe
+from emberge import ModelRef, run_recipe
 from emberge.cli.main import main
 from emberge.errors import EmbergeError
 from emberge.files import OutInUseError, lock_folder
@@ -88,14 +88,6 @@ def test_results_that_no_link_leads_to_are_removed_and_all_else_stays(out: Path)
     assert listed(out) == {}
 
 
-def test_a_removed_result_is_made_again_and_the_others_are_not(out: Path) -> None:
-    changed(out)
-    remove_all(out)
-    RAN.clear()
-    run(out, a=Write(word="first"), b=Write(word="b", of=(ModelRef("$a"),)))
-    assert RAN == ["a"], "b is as it was made of the first a"
-
-
 def test_work_from_which_the_last_run_goes_on_is_kept_and_older_work_is_not(tmp_path: Path) -> None:
     place = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
@@ -108,32 +100,6 @@ def test_work_from_which_the_last_run_goes_on_is_kept_and_older_work_is_not(tmp_
     run(place, a=Write(word="two", stop_at=2))
     rows = (place / "a" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(row)["at"] for row in rows] == [0, 1, 2], "it went on where it had stopped"
-
-
-def test_work_of_a_step_that_the_last_run_did_not_reach_is_kept(tmp_path: Path) -> None:
-    place = tmp_path / "out"
-    steps = {"a": Write(word="a"), "b": Write(word="b", stop_at=2)}
-    with pytest.raises(KeyboardInterrupt):
-        run(place, **steps)
-    with pytest.raises(DataError):
-        run(
-            place,
-            a=Write(word="a", fail="data"),
-            b=Write(word="b", stop_at=2, of=(ModelRef("$a"),)),
-        )
-    assert [s["state"] for s in json.loads((place / ".status.json").read_text())["steps"]] == [
-        "failed",
-        "blocked",
-    ]
-    assert listed(place) == {}
-
-
-def test_all_work_is_kept_where_the_last_run_cannot_be_read(tmp_path: Path) -> None:
-    place = tmp_path / "out"
-    with pytest.raises(KeyboardInterrupt):
-        run(place, a=Write(stop_at=2))
-    (place / ".status.json").write_text("{")
-    assert listed(place) == {}
 
 
 def test_while_a_run_works_there_nothing_is_removed(out: Path) -> None:
@@ -196,7 +162,7 @@ def test_it_shows_sizes_in_a_narrow_table(out: Path, capsys: Capture) -> None:
     assert max(map(len, lines)) < 80
 
 
-@pytest.mark.parametrize(("answer", "goes"), [(b"y\n", True), (b"n\n", False), (b"\n", False)])
+@pytest.mark.parametrize(("answer", "goes"), [(b"y\n", True), (b"\n", False)])
 def test_it_asks_at_a_terminal(
     out: Path, answer: bytes, goes: bool, monkeypatch: Patch, capsys: Capture
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import signal
 import subprocess
@@ -184,12 +183,6 @@ def test_finished_steps_are_skipped_whoever_made_them(tmp_path: Path) -> None:
             ("skipped", "b"),
             ("run_finished", ""),
         ]
-
-
-def test_every_step_sums_on_as_many_threads_as_the_launcher_says(tmp_path: Path) -> None:
-    results = launched("steps: {a: {wait: {ticks: 1, every: 0}}}", tmp_path, Local(threads=3))
-    made = json.loads((results["a"] / "artifact.json").read_text())
-    assert made["details"]["threads"] == "3"
 
 
 @dataclass(frozen=True, kw_only=True)

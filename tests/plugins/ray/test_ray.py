@@ -168,14 +168,6 @@ def test_a_machine_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
     assert ended.last_lines.endswith("on a disk that they share")
 
 
-@pytest.mark.parametrize(
-    ("gpus", "devices"), [(0, ("cpu",)), (0.5, ("cuda:0",)), (2, ("cuda:0", "cuda:1"))]
-)
-def test_a_step_sees_what_it_asked_for(gpus: float, devices: tuple[str, ...]) -> None:
-    asked = cluster.Resources(gpus=gpus, memory=10**9, threads=3)
-    assert asked.machine() == Machine(devices=devices, workers=3, memory=10**9)
-
-
 def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plugins = load_plugins([PLUGIN])
     made = parse_recipe("steps: {a: {wait: {}}}", plugins)

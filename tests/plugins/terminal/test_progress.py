@@ -13,7 +13,6 @@ from emberge import (
 )
 from emberge.contracts import (
     MetricLogged,
-    RunFinished,
     StepFinished,
     StepStarted,
 )
@@ -65,15 +64,6 @@ def test_plain_progress_is_a_line_a_tenth_of_each_step_with_the_time_left() -> N
     assert lines[-1].startswith("b: 100%")
 
 
-def test_a_phase_of_unknown_length_is_a_line_at_once() -> None:
-    stream = io.StringIO()
-    view = RunView(stream)
-    for total, note in ((0, "loading rows"), (10, "steps"), (0, "scoring"), (10, "steps")):
-        view.progress("a", total / 10, total, note)
-    lines = [line.partition(",")[0] for line in stream.getvalue().splitlines()]
-    assert lines == ["a: loading rows", "a: 10%", "a: scoring", "a: 10%"]
-
-
 def test_quiet_prints_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_recipe(recipe(a=Write(warn="few rows")), tmp_path, toy(progress), quiet=True)
     assert capsys.readouterr().out == ""
@@ -86,17 +76,6 @@ def test_a_failure_is_told_and_nothing_is_left_of_the_run(
     with pytest.raises(ValueError, match="a bug"):
         run_recipe(made, tmp_path, toy(progress))
     assert "a: failed: a bug" in capsys.readouterr().out
-    assert progress._runs == {}
-
-
-def test_runs_side_by_side_do_not_mix(tmp_path: Path) -> None:
-    streams = {tmp_path / name: io.StringIO() for name in ("one", "two")}
-    for out, stream in streams.items():
-        progress._runs[out] = RunView(stream)
-    for out in streams:
-        progress.hear_event(StepStarted(out, "a", "toy:write", "0123"))
-        progress.hear_event(RunFinished(out, None, {}, {}, ()))
-    assert [stream.getvalue() for stream in streams.values()] == ["a: started\n"] * 2
     assert progress._runs == {}
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from emberge import ModelRef, check_recipe, load_plugins, parse_recipe
-from emberge.cli.main import main
 from emberge.recipes import CheckReport
 
 from tests.support.steps import Write, recipe, toy
@@ -89,35 +88,3 @@ def test_weights_of_another_kind_are_said_to_be_that(place: Path, file: str, fix
     (error,) = errors(check("m: {merge: {models: [./a, ./empty], strategy: linear}}"))
     assert file in error[1]
     assert fix in error[1]
-
-
-def test_no_plan_is_shown_of_a_merge_that_cannot_be(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    missing = "m: {merge: {models: [./a, ./nobody], strategy: linear}}"
-    whole = "n: {merge: {models: [./a, ./b], strategy: linear}}"
-    report = check(missing, whole)
-    (error,) = errors(report)
-    assert error[0] == "r.yaml:2"
-    assert "'./nobody'" in error[1]
-    assert [note.step for note in report.notes] == ["n"]
-    Path("r.yaml").write_text(f"steps:\n  {missing}\n")
-    assert main(["check", "r.yaml", "--long"]) == 2
-    assert capsys.readouterr().out == ""
-
-
-def test_no_plan_is_shown_without_any_other_model_that_it_names(place: Path) -> None:
-    merges = (("base", "ties"), ("template", "linear"), ("tokenizer", "linear"))
-    text = "models: [./a, ./b], {option}: ./nobody, strategy: {strategy}"
-    report = check(*(f"{o}: {{merge: {{{text.format(option=o, strategy=s)}}}}}" for o, s in merges))
-    assert [where for where, _ in errors(report)] == ["r.yaml:2", "r.yaml:3", "r.yaml:4"]
-    assert report.notes == ()
-
-
-def test_a_plan_is_shown_where_a_step_is_yet_to_make_a_model(place: Path) -> None:
-    report = check(
-        "first: {merge: {models: [./a, ./b], strategy: linear}}",
-        "second: {merge: {models: [./a, $first], strategy: linear}}",
-    )
-    assert errors(report) == []
-    assert [note.step for note in report.notes] == ["first", "second"]

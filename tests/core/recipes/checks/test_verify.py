@@ -91,15 +91,6 @@ def flip_a_byte(folder: Path) -> None:
         file.write(bytes([byte ^ 1]))
 
 
-def cut_the_end(folder: Path) -> None:
-    path = folder / WEIGHTS
-    path.write_bytes(path.read_bytes()[:-8])
-
-
-def lose_the_tokenizer(folder: Path) -> None:
-    (folder / "tokenizer.json").unlink()
-
-
 def pool_otherwise(folder: Path) -> None:
     path = folder / "1_Pooling" / "config.json"
     path.write_text(path.read_text() + "\n")
@@ -124,8 +115,6 @@ def add_a_vocabulary(folder: Path) -> None:
 AGAIN = "get it again from where the folder came from, or run the recipe again"
 DIFFERENCES: dict[Callable[[Path], None], str] = {
     flip_a_byte: f"{WEIGHTS} was changed; {AGAIN}",
-    cut_the_end: f"{WEIGHTS} was changed; {AGAIN}",
-    lose_the_tokenizer: f"tokenizer.json is missing; {AGAIN}",
     pool_otherwise: "1_Pooling/config.json was changed",
     save_again: f"{WEIGHTS} was changed",
     drop_a_tensor: f"{WEIGHTS} was changed",
@@ -182,7 +171,7 @@ def test_the_unverifiable_says_why(made: Path, bert: Path, tmp_path: Path, capsy
     assert (code, err) == (2, f"error: {tmp_path / 'none'}: there is no such folder\n")
 
 
-@pytest.mark.parametrize("record", ["{", "[]", "{}"])
+@pytest.mark.parametrize("record", ["{", "{}"])
 def test_a_broken_record_differs(record: str, copied: Path, capsys: Capture) -> None:
     (copied / "artifact.json").write_text(record)
     code, _, err = call(capsys, copied)
@@ -220,14 +209,3 @@ def test_hashes_are_those_of_the_bytes_and_of_the_text_beside(made: Path) -> Non
     raw = path.read_bytes()
     assert (found.size, found.hash) == (len(raw), xxhash.xxh3_128(raw).hexdigest())
     assert found.hash == HashCache().of(path)
-
-
-def test_a_known_hash_is_not_taken_again(tmp_path: Path, monkeypatch: Patch) -> None:
-    file = tmp_path / "file"
-    file.write_text("content")
-    monkeypatch.setattr("emberge.hashes._FRESH_NANOSECONDS", -1)
-    cache = HashCache()
-    cache.learn({file: "as somebody said"})
-    assert cache.of(file) == "as somebody said"
-    file.write_text("other content")
-    assert cache.of(file) == xxhash.xxh3_128(b"other content").hexdigest()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 from emberge import ModelRef
-from emberge.recipes.parse.foreach import rows_of
-from emberge.yaml_nodes import node_of
 
 from tests.support import acme
-from tests.support.reading import FILE, faults, read
+from tests.support.reading import faults, read
 
 MEMBERS = "  m:\n    foreach: {n: [1, 2, 3]}\n    fit: {model: ./m, data: d, seed: $n}\n"
 
@@ -30,11 +28,6 @@ def test_a_mapping_is_a_product_and_a_list_is_its_rows() -> None:
         "steps: {a: {foreach: [{x: 1, y: p}, {x: 2, y: q}], fit: {model: $y, data: d, seed: $x}}}"
     )
     assert ids(text) == ["a.x=1,y=p", "a.x=2,y=q"]
-
-
-def test_the_most_rows_are_taken() -> None:
-    most = node_of({"n": [*range(20)], "m": [*range(100)]}, str(FILE))
-    assert len(rows_of(most, [])) == 2000
 
 
 def test_numbers_stay_numbers_and_mappings_stay_mappings() -> None:
@@ -68,9 +61,7 @@ steps:
     ("variables", "text", "expected"),
     [
         ("{lang: [en]}", "$lang-dev", "en-dev"),
-        ("{a: [en]}", "x/$a-b-c", "x/en-b-c"),
         ("{a-b: [en]}", "$a-b-c", "en-c"),
-        ("{a-b-c: [en]}", "$a-b-c", "en"),
         ("[{a: x, a-b: en}]", "$a-b-c$a-c", "en-cx-c"),
     ],
 )
@@ -83,14 +74,11 @@ def test_the_longest_name_up_to_a_dash_counts(variables: str, text: str, expecte
     ("values", "expected"),
     [
         ("[0.2, 1e-5, -1, true, null]", ["0.2", "1e-5", "-1", "true", "null"]),
-        ("[1e+5]", ["1e5"]),
         ("[BAAI/bge-base@v2, ./ft/legal, '../x y']", ["BAAI-bge-base-v2", "ft-legal", "x-y"]),
         ("[a, A, b]", ["0", "1", "b"]),
-        ("[a/b, a b]", ["0", "1"]),
         ("[{a: 1}, [2], x]", ["0", "1", "x"]),
         (f"[{'x' * 41}, {'y' * 40}]", ["0", "y" * 40]),
         ("[-0.5, -1e3, '-x-']", ["-0.5", "-1e3", "x"]),
-        ("[..., '', x.checkpoints]", ["0", "1", "2"]),
         ("[日本, ok]", ["0", "ok"]),
     ],
 )
@@ -114,19 +102,13 @@ def test_ids_that_would_be_alike_or_too_long_are_counted() -> None:
     [
         ("3", "foreach takes `{name: [values]}` or a list of `{name: value}`, not the number 3"),
         ("[]", "not an empty list"),
-        ("{}", "not an empty mapping"),
         ("{n: 1}", "foreach: 'n' needs a list of values, not the number 1"),
-        ("{n: []}", "foreach: 'n' needs a list of values, not an empty list"),
-        ("{n: {linspace: [1, 2, 3]}}", "foreach: 'n' needs a list of values, not a mapping"),
         ("{'a b': [1]}", "foreach: 'a b' is no name for a variable"),
-        ("[1]", "foreach: a row is `{name: value}`, not the number 1"),
         ("[{n: 1}, {k: 2}]", "foreach: this row has k, the first has n"),
         ("{n: [1, 1]}", "2: 'c.0' and 'c.1' are the same run; vary `seed`"),
-        ("{n: [1, 1.0]}", "'c.n=1' and 'c.n=1.0' are the same run"),
         ("{n: [1], c: [2]}", "'c' is a step; name the variable differently"),
         ("{n: [1], k: [2]}", "the variable 'k' is never used; write $k where it belongs"),
         ("{n: [$q]}", "$q is neither an earlier step nor a variable of `foreach`"),
-        ("[{}]", "foreach: a row is `{name: value}`, not an empty mapping"),
         (f"{{n: {list(range(23))}, m: {list(range(87))}}}", "2,001 combinations are more than"),
     ],
 )
@@ -232,22 +214,17 @@ steps:
     ("step", "said"),
     [
         ("blend: {models: $c, strategy: mean}", "$c makes data, and option 'model' of an entry of"),
-        ("blend: {models: $c.checkpoints, strategy: mean}", "$c.checkpoints makes data, and"),
         (
             "fit: {model: m, data: $e}",
             "a model, and option 'path' of an entry of 'data' takes data",
         ),
         ("fit: {model: x/$e, data: d}", "'x/$e': a step's output is written alone, as $e or"),
-        ("fit: {model: $e.best, data: d}", "'$e.best': a step's output is written alone, as $e or"),
-        ("fit: {model: $e-x-y, data: d}", "'$e-x-y': a step's output is written alone, as $e or"),
         ("fit: {model: $g-h-i, data: d}", "'$g-h-i': a step's output is written alone, as $g-h or"),
-        ("fit: {model: m, data: d, notes: $e}", "'notes' of step 'fit' needs any plain value, not"),
         (
             "fit: {model: m, data: d, seed: $e}",
             "of step 'fit' needs a whole number, not the step $e",
         ),
         ("tell: {of: ./x}", "of step 'tell' needs a step, not the text './x'; earlier steps: $c"),
-        ("tell: {of: $f}", "step 'f' needs its own output"),
     ],
 )
 def test_a_step_where_something_else_belongs_is_refused(step: str, said: str) -> None:
@@ -288,9 +265,3 @@ steps:
   d: {blend: {models: $c, strategy: mean}}
 """
     assert faults(text) == ["2: the steps a -> b -> c -> a need one another"]
-
-
-def test_what_yaml_cannot_say_is_no_node() -> None:
-    assert node_of(object(), str(FILE)) is None
-    assert node_of([1, object()], str(FILE)) is None
-    assert node_of({"a": object()}, str(FILE)) is None

@@ -22,7 +22,6 @@ from emberge import (
     DataRef,
     EmbergeError,
     FileRef,
-    Machine,
     ModelRef,
     Plugins,
     RecipeError,
@@ -34,10 +33,6 @@ from emberge import (
     load_plugins,
     parse_recipe,
     run_recipe,
-)
-from emberge.contracts import (
-    Event,
-    StepProgressed,
 )
 from emberge.files import OutInUseError, lock_folder
 from emberge.recipes import Recipe, StepsFailedError
@@ -123,29 +118,6 @@ def test_changed_options_run_a_step_and_its_users(
     run_recipe(recipe(**steps), tmp_path, toy())
     assert RAN == []  # the first results still stand
     assert (tmp_path / "a").resolve() == old
-
-
-def test_a_change_of_one_step_leaves_its_neighbour_alone(tmp_path: Path) -> None:
-    run_recipe(recipe(a=Write(), b=Write(word="b")), tmp_path, toy())
-    RAN.clear()
-    run_recipe(recipe(a=Write(), b=Write(word="c")), tmp_path, toy())
-    assert RAN == ["b"]
-
-
-def test_authors_can_have_a_step_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = recipe(s=Scores())
-    run_recipe(made, tmp_path, toy())
-    monkeypatch.setattr(Scores, "revision", 2)
-    RAN.clear()
-    run_recipe(made, tmp_path, toy())
-    assert RAN == ["s"]
-
-
-def test_machine_settings_do_not_matter(tmp_path: Path) -> None:
-    made = recipe(a=Write())
-    run_recipe(made, tmp_path, toy(), machine=Machine(workers=1))
-    run_recipe(made, tmp_path, toy(), machine=Machine(workers=7, memory=10**9))
-    assert RAN == ["a"]
 
 
 def test_the_content_of_inputs_decides_and_not_their_place(tmp_path: Path) -> None:
@@ -250,43 +222,6 @@ def test_warnings_are_told_and_kept_with_the_artifact(tmp_path: Path) -> None:
     assert listener.events.count(("warned", "few rows")) == 2  # once a run
 
 
-def test_progress_is_told_at_most_five_times_a_second(tmp_path: Path) -> None:
-    listener = Listener()
-    began = time.monotonic()
-    run_recipe(recipe(a=Write(ticks=200)), tmp_path, toy(listener))
-    told = listener.events.count(("progressed", "a"))
-    assert 1 <= told <= 2 + 5 * (time.monotonic() - began)
-
-
-def test_each_phase_of_unknown_length_is_told(tmp_path: Path) -> None:
-    @dataclass(frozen=True, kw_only=True)
-    class Phases(Write):
-        """Tell three phases at once."""
-
-        def run(self, workspace: Workspace) -> Artifact:
-            for name in ("reading", "sorting", "writing"):
-                workspace.progress(0, 0, note=name)
-            return super().run(workspace)
-
-    class Notes:
-        def __init__(self) -> None:
-            self.notes: list[str] = []
-
-        @hookimpl
-        def hear_event(self, event: Event) -> None:
-            if isinstance(event, StepProgressed) and not event.total:
-                self.notes.append(event.note)
-
-    class Plugin:
-        @hookimpl
-        def register_steps(self) -> Mapping[str, type[Step]]:
-            return {"phases": Phases}
-
-    notes = Notes()
-    run_recipe(recipe(a=Phases()), tmp_path, toy(notes, Plugin()))
-    assert notes.notes == ["reading", "sorting", "writing"]
-
-
 def test_a_reference_to_what_is_no_model_or_no_step_is_named(tmp_path: Path) -> None:
     made = recipe(
         a=Write(checkpoints=(100, 20, 3)), b=Write(word="b", of=(ModelRef("$a.checkpoints"),))
@@ -314,14 +249,6 @@ def test_something_in_the_place_of_a_link_or_out_is_named_and_stays(tmp_path: Pa
     (tmp_path / "out").write_text("")
     with pytest.raises(EmbergeError, match="choose another --out"):
         run_recipe(recipe(a=Write()), tmp_path / "out", toy())
-
-
-def test_the_recipe_is_kept_with_its_overrides(tmp_path: Path) -> None:
-    import dataclasses
-
-    made = dataclasses.replace(recipe(text="seed: 0\n", a=Write()), overrides=("a.write.word=z",))
-    run_recipe(made, tmp_path, toy())
-    assert (tmp_path / "recipe.yaml").read_text() == ("# run with --set a.write.word=z\nseed: 0\n")
 
 
 def test_a_second_run_on_one_out_is_told_who_holds_it(tmp_path: Path) -> None:
@@ -463,16 +390,6 @@ def test_the_gathering_step_has_the_id_and_all_that_the_parts_made(tmp_path: Pat
         assert '"sum": 14' in (tmp_path / "out" / step / "artifact.json").read_text()
 
 
-def test_one_more_part_leaves_the_others_as_they_are(tmp_path: Path) -> None:
-    first = folders(run_recipe(read(TEXT), tmp_path / "out", plugins(), quiet=True))
-    before = {name: folder.resolve() for name, folder in first.items()}
-    more = read(TEXT.replace("[1, 2, 3]", "[1, 2, 3, 5]"))
-    again = folders(run_recipe(more, tmp_path / "out", plugins(), quiet=True))
-    same = {name for name in before if again[name].resolve() == before[name]}
-    assert same == {"all.of=1", "all.of=2", "all.of=3"}
-    assert '"sum": 39' in (tmp_path / "out" / "then" / "artifact.json").read_text()
-
-
 def test_a_step_of_one_part_gathers_nothing_and_parts_are_no_option() -> None:
     assert [step.id for step in read("steps: {all: {sum_of_squares: {numbers: []}}}").steps] == [
         "all"
@@ -568,16 +485,6 @@ def test_a_step_is_done_again_if_the_file_of_its_loss_was_edited(
     after = run_both(tmp_path)
     assert (before["with_loss"][0], after["with_loss"][0]) == ("1", "2")
     assert after["without"] == before["without"]  # it uses nothing of the edited file
-
-
-def test_a_step_is_done_again_if_its_own_file_was_edited(tmp_path: Path) -> None:
-    (tmp_path / "number.py").write_text(STEPS)
-    (tmp_path / "margin.py").write_text(PLUGIN)
-    before = run_both(tmp_path)
-    (tmp_path / "number.py").write_text(STEPS.replace("5 if", "6 if"))
-    after = run_both(tmp_path)
-    assert (before["without"][0], after["without"][0]) == ("5", "6")
-    assert after["with_loss"] != before["with_loss"]
 
 
 def test_a_result_names_the_content_of_the_files_behind_it(tmp_path: Path) -> None:
