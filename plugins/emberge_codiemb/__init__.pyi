@@ -1,8 +1,8 @@
 """Public names of emberge_codiemb, each with the module that defines it."""
 
 from .layer_softmax import LayerSoftmax as LayerSoftmax
-from .losses.mid_nce import MidNCE as MidNCE
-from .losses.pearson import Pearson as Pearson
-from .losses.pro import PRO as PRO
-from .losses.rank_kl import RankKL as RankKL
+from .mid_nce import MidNCE as MidNCE
 from .mixed import Mixed as Mixed
+from .pair_losses import PRO as PRO
+from .pair_losses import Pearson as Pearson
+from .pair_losses import RankKL as RankKL

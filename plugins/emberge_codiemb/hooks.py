@@ -15,10 +15,10 @@ def register_samplers() -> Mapping[str, str]:
 @hookimpl
 def register_losses() -> Mapping[str, str]:
     return {
-        "mid_nce": "emberge_codiemb.losses.mid_nce:MidNCE",
-        "pearson": "emberge_codiemb.losses.pearson:Pearson",
-        "pro": "emberge_codiemb.losses.pro:PRO",
-        "rank_kl": "emberge_codiemb.losses.rank_kl:RankKL",
+        "mid_nce": "emberge_codiemb.mid_nce:MidNCE",
+        "pearson": "emberge_codiemb.pair_losses:Pearson",
+        "pro": "emberge_codiemb.pair_losses:PRO",
+        "rank_kl": "emberge_codiemb.pair_losses:RankKL",
     }
 
 

@@ -2,7 +2,7 @@
 
 import emberge.ranks.ranks
 import emberge.training.loop.fit
-import emberge_codiemb.losses.pearson
+import emberge_codiemb.pair_losses
 import emberge_encoder.text_model
 import safetensors.torch
 import torch

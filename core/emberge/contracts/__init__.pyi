@@ -61,7 +61,6 @@ from .loss import embedding_problems as embedding_problems
 from .loss import kind_problems as kind_problems
 from .loss import loss_problems as loss_problems
 from .loss import prediction_problems as prediction_problems
-from .loss import score_problems as score_problems
 from .media import MEDIA_KINDS as MEDIA_KINDS
 from .media import Media as Media
 from .media import MediaFacts as MediaFacts

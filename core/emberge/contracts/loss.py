@@ -177,13 +177,6 @@ class Loss:
         """Return reasons why the loss cannot be used on embeddings of `dimension` numbers."""
         return ()
 
-    def check_scores(self, lowest: float, highest: float) -> Sequence[str]:
-        """Return reasons why the loss cannot learn from scores that range from `lowest` to `highest`.
-
-        The scores are a dataset's, scaled to 0 to 1. A dataset without scores is refused by `needs`.
-        """
-        return ()
-
     def parameters(self) -> Mapping[str, Tensor]:
         """Return initial values of the loss's learned numbers (a temperature), which each call receives."""
         return {}
@@ -247,11 +240,6 @@ class OuterLoss(Loss):
 
     def check(self, dimension: int) -> Sequence[str]:
         return [fault for inner_loss in self.loss for fault in inner_loss.check(dimension)]
-
-    def check_scores(self, lowest: float, highest: float) -> Sequence[str]:
-        return [
-            fault for inner_loss in self.loss for fault in inner_loss.check_scores(lowest, highest)
-        ]
 
     def parameters(self) -> Mapping[str, Tensor]:
         return {
@@ -395,7 +383,6 @@ def loss_problems(
                 f"loss {type(loss).__name__} needs scores, which dataset '{info.name}' ({info.task}) does "
                 "not have; choose another under by_task"
             )
-    yield from score_problems(losses_of_dataset or (), info)
 
 
 def prediction_problems(
@@ -418,15 +405,6 @@ def prediction_problems(
         yield from prediction.hidden
     if any(loss.causal for loss in over_tokens):
         yield from prediction.causal
-
-
-def score_problems(losses: Sequence[AnyLoss], info: DatasetInfo) -> Iterator[str]:
-    """Yield reasons why losses cannot learn from a dataset's scores; none if the scores are unknown."""
-    if info.scores is None:
-        return
-    for loss in (any_loss for any_loss in losses if isinstance(any_loss, Loss)):
-        for text in loss.check_scores(*info.scores):
-            yield f"loss {type(loss).__name__}, dataset '{info.name}' ({info.task}): {text}"
 
 
 def embedding_problems(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -45,14 +45,6 @@ class CoSENT(Loss):
     @property
     def kinds(self) -> frozenset[EmbeddingKind]:
         return ALL_KINDS
-
-    def check_scores(self, lowest: float, highest: float) -> Sequence[str]:
-        if lowest < highest or self.unscored:
-            return ()
-        return (
-            f"all scores are {highest:g}, and it learns from their order alone; give scores that differ, or "
-            "choose another loss under by_dataset",
-        )
 
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
         score = self._fill_scores(embeddings)

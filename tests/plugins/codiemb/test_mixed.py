@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Iterable
 
@@ -63,16 +62,6 @@ def test_another_seed_draws_other_steps_of_other_rows() -> None:
         assert not first & second
 
 
-def test_each_draw_puts_each_sets_rows_together_by_itself() -> None:
-    """In 16 steps of two draws, each draw sees about half of every set's 16 small batches."""
-    pool = {DatasetInfo(name, "sts", 64): range(64) for name in "ab"}
-    steps = list(mixed(8, draws=2).batches(pool, 0))
-    found = [companies(steps, name, draw) for name in "ab" for draw in (0, 1)]
-    assert all(len(one) > 3 for one in found)
-    for number, one in enumerate(found):
-        assert not any(one & other for other in found[number + 1 :])
-
-
 def test_data_for_less_than_a_step_makes_one() -> None:
     """Two draws of one small batch each: one step has them both."""
     pool = {DatasetInfo("only", "sts", 4): range(4)}
@@ -97,14 +86,6 @@ def test_each_small_batch_has_negatives_of_its_own_kind() -> None:
     assert set(plan.groups()) == {("find", True), ("alike", False)}
     assert plan.fingerprint == BatchPlan(POOL, (mixed(),), seed=1).fingerprint
     assert plan.fingerprint != BatchPlan(POOL, (mixed(),), seed=2).fingerprint
-
-
-def test_sets_that_are_too_small_are_named_once() -> None:
-    pool = {**POOL, DatasetInfo("tiny", "sts", 3): range(3)}
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        mixed().batches(pool, 0)
-    assert ["'tiny' (3 rows, batches of 8)" in str(word.message) for word in said] == [True]
 
 
 @pytest.mark.parametrize(

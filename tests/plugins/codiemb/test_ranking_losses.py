@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 import torch
 from emberge import Embeddings, Guide, Loss, ModelRef
-from emberge_codiemb.losses.mid_nce import MidNCE
-from emberge_codiemb.losses.pearson import Pearson
-from emberge_codiemb.losses.pro import PRO
-from emberge_codiemb.losses.rank_kl import RankKL
+from emberge_codiemb.mid_nce import MidNCE
+from emberge_codiemb.pair_losses import PRO, Pearson, RankKL
 from emberge_train import InfoNCE, Matryoshka, SimilarityDistillation
 from torch import Tensor
 
@@ -167,22 +165,6 @@ def test_a_batch_without_a_scored_pair_gives_nothing(name: str) -> None:
     assert not gradient.any()
 
 
-def test_a_tie_is_no_negative() -> None:
-    """Of two pairs with equal scores and one below them, each has that one against it alone."""
-    value = PRO(temperature=1)(_pairs(([0.9, 0.1, 0.5], [1, 1, 0])), {})
-    expected = [math.log(1 + math.exp(0.5 - cosine)) for cosine in (0.9, 0.1)]
-    assert float(value) == pytest.approx(sum(expected) / 2, rel=1e-12)
-
-
-def test_ranks_do_not_depend_on_the_scale_of_scores() -> None:
-    cosines = [0.3, 0.1, 0.8, 0.4]
-    one, other = (
-        float(RankKL()(_pairs((cosines, scores)), {}))
-        for scores in ([0.0, 0.1, 0.1, 0.2], [0.0, 0.9, 0.9, 1.0])
-    )
-    assert one == pytest.approx(other, rel=1e-12)
-
-
 def test_blocks_are_the_whole_table(monkeypatch: pytest.MonkeyPatch) -> None:
     import emberge.numerics.score_tables as vectors
 
@@ -197,22 +179,6 @@ def test_blocks_are_the_whole_table(monkeypatch: pytest.MonkeyPatch) -> None:
     in_blocks, other = found()
     assert in_blocks == pytest.approx(whole, rel=1e-12)
     assert torch.allclose(gradient, other, rtol=1e-9)
-
-
-def test_pearson_is_scipy_s() -> None:
-    from scipy.stats import pearsonr
-
-    batch = random_batch(40, negatives=2)
-    cosines = torch.cosine_similarity(batch.anchor[:, None], batch.candidates, dim=-1)
-    expected = 1 - pearsonr(cosines.flatten().numpy(), batch.scores.flatten().numpy()).statistic
-    assert float(Pearson()(batch, {})) == pytest.approx(expected, rel=1e-9)
-
-
-def test_pearson_has_its_best_on_a_line() -> None:
-    line = ([0.1, 0.3, 0.7], [0.2, 0.4, 0.8])
-    assert float(Pearson()(_pairs(line), {})) == pytest.approx(0, abs=1e-12)
-    turned = ([0.7, 0.3, 0.1], [0.0, 2 / 3, 1.0])
-    assert float(Pearson()(_pairs(turned), {})) == pytest.approx(2, abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -244,14 +210,6 @@ def test_rounding_is_no_spread() -> None:
     assert value.item() == 0
     assert positive.grad is not None
     assert not positive.grad.any()
-
-
-@pytest.mark.parametrize("loss", [Pearson(), PRO(), RankKL()])
-def test_a_set_of_one_score_has_no_order(loss: Loss) -> None:
-    assert not loss.check_scores(0.2, 0.4)
-    (problem,) = loss.check_scores(0.4, 0.4)
-    assert "0.4" in problem
-    assert "by_dataset" in problem
 
 
 # ── true matches of a layer ─────────────────────────────────────────────────────────────────────
@@ -331,26 +289,6 @@ def test_a_batch_without_a_match_gives_nothing_by_any_inner_loss() -> None:
     assert [float(v.grad) for v in learned.values() if v.grad is not None] == [0]
 
 
-def test_several_inner_losses_are_a_weighted_sum() -> None:
-    batch = _matching(9)
-    parts = (
-        InfoNCE(temperature=0.1, weight=2),
-        InfoNCE(temperature=0.5, symmetric=True, weight=0.3),
-    )
-    alone = [float(MidNCE(loss=(one,), layer=None)(batch, {})) for one in parts]
-    both = MidNCE(loss=parts, layer=None)(batch, {})
-    assert float(both) == exactly(sum(alone))
-
-
-def test_a_sum_over_positives_is_averaged_over_the_rows_that_match() -> None:
-    batch = _matching(9)
-    values = [
-        float(MidNCE(loss=(InfoNCE(slot_reduction=how),), layer=None)(batch, {}))  # type: ignore[arg-type]
-        for how in ("mean", "sum")
-    ]
-    assert values[0] == exactly(values[1])  # a row has one text
-
-
 def test_an_inner_loss_may_cut_embeddings() -> None:
     batch = _matching(9)
     cut = Matryoshka(loss=(InfoNCE(),), dims=(8,))
@@ -385,16 +323,6 @@ def test_a_score_that_single_precision_rounds_down_is_enough(dtype: torch.dtype)
         for least in (0.7, 0.65, 0.71)
     ]
     assert values[0] == values[1] > values[2] == 0
-
-
-def test_scores_below_the_least_teach_nothing() -> None:
-    loss = MidNCE(loss=(InfoNCE(),), least_score=0.9)
-    assert not loss.check_scores(0.0, 0.9)
-    (problem,) = loss.check_scores(0.0, 0.85)
-    assert "0.85" in problem
-    assert "least_score 0.9" in problem
-    inside = Matryoshka(loss=(loss,), dims=(8,))
-    assert inside.check_scores(0.0, 0.85) == [problem]
 
 
 def test_what_its_losses_refuse_of_a_size_it_refuses_of_the_embedding_alone() -> None:

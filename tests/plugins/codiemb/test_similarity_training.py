@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from emberge import (
-    DataError,
     Loss,
     Machine,
     PerDataset,
@@ -20,11 +19,9 @@ from emberge import (
     run_recipe,
 )
 from emberge.training import FitOptions
-from emberge_codiemb.losses.mid_nce import MidNCE
-from emberge_codiemb.losses.pearson import Pearson
-from emberge_codiemb.losses.pro import PRO
-from emberge_codiemb.losses.rank_kl import RankKL
+from emberge_codiemb.mid_nce import MidNCE
 from emberge_codiemb.mixed import Mixed
+from emberge_codiemb.pair_losses import PRO, Pearson, RankKL
 from emberge_train import InfoNCE
 from safetensors.torch import load_file
 
@@ -131,37 +128,6 @@ def test_a_set_without_scores_is_named(place: Path) -> None:
     assert problem.where.endswith(f"recipe.yaml:{LINE}")
     assert "'find'" in problem.message
     assert "scores" in problem.message
-
-
-def test_a_set_whose_scores_are_all_equal_is_named_with_its_score(place: Path) -> None:
-    write_scores(place, lambda _: 4)
-    ((where, message),) = faults(place, "rank_kl").items()
-    assert where == f"recipe.yaml:{LINE}"
-    assert "'alike'" in message
-    assert "0.8" in message
-
-
-def test_a_least_score_above_all_of_a_set_is_named_with_its_highest(place: Path) -> None:
-    """The highest score comes after the rows that a check shows, and on the file's scale of 0 to 5."""
-    write_scores(place, lambda i: 4.5 if i == 119 else i % 3, count=120)
-    ((where, message),) = faults(place, "mid_nce").items()
-    assert where == f"recipe.yaml:{LINE}"
-    assert "'alike'" in message
-    assert "0.9" in message
-    assert "least_score" in message
-    assert faults(place, "{mid_nce: {least_score: 0.9}}") == {}
-
-
-def test_what_a_check_could_not_count_is_refused_before_the_first_step(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import emberge.training.plan.preview as preview
-
-    write_scores(place, lambda i: i % 3)
-    monkeypatch.setattr(preview, "COUNTED_BYTES", 0)
-    assert faults(place, "[mid_nce, pearson]") == {}
-    with pytest.raises(DataError, match=r"'alike'.* 0\.4"):
-        run_recipe(recipe(place, "[mid_nce, pearson]"), place / "out", PLUGINS, quiet=True)
 
 
 # ── trained ─────────────────────────────────────────────────────────────────────────────────────

@@ -19,7 +19,6 @@ from emberge.contracts import (
     TokenPredictor,
     cuts_windows,
     prediction_problems,
-    score_problems,
 )
 from emberge.devices import limit_torch_threads
 from emberge.encoding import (
@@ -290,10 +289,7 @@ def _plan_batches(job: FitJob, pool: Pool, warn: Callable[[str], None] | None) -
 def _require_rows(
     plan: BatchPlan, tables: Mapping[str, ExampleTable], objective: Objective
 ) -> None:
-    """Refuse rows without a column that losses read, and scores from which losses learn nothing."""
-    problems = [p for info in plan.pool for p in score_problems(objective.of(info.name), info)]
-    if problems:
-        raise DataError("\n".join(problems))
+    """Refuse rows without a column that losses read."""
     rows = {info.name: rows for info, rows in plan.pool.items()}
     for name, in_batch in plan.groups():
         for loss in objective.of(name):

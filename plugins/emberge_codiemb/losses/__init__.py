@@ -1,1 +1,0 @@
-"""Losses of ranking, each in a file of its own."""
