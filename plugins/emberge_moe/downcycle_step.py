@@ -25,11 +25,9 @@ from emberge.tensor_files import TensorSpec
 
 from emberge_moe.upcycle.dense_model import is_routed
 from emberge_moe.upcycle.expert_tensors import Averaged
-from emberge_moe.upcycle.native import NATIVE
-from emberge_moe.upcycle.routed_format import ROUTED
-from emberge_moe.upcycle.routing import RestoredTensors, RoutedTarget
+from emberge_moe.upcycle.formats import QWEN3_MOE, ROUTED, RestoredTensors, RoutedTarget
 
-_TARGETS: Mapping[str, RoutedTarget] = {**NATIVE, ROUTED.name: ROUTED}
+_TARGETS: Mapping[str, RoutedTarget] = {one.name: one for one in (QWEN3_MOE, ROUTED)}
 
 
 @dataclass(frozen=True)
@@ -111,11 +109,7 @@ class Downcycle(Step):
         if folder is None:
             return
         try:
-            routed = RoutedModel(Checkpoint(folder))
-            kind = routed.dense_config["model_type"]
-            if routed.checkpoint.has_weights:
-                count = sum(spec.elements for spec in routed.averaged())
-                context.note("downcycling", [f"{kind} with {count:,} parameters"])
+            _ = RoutedModel(Checkpoint(folder)).target
         except EmbergeError as error:
             yield context.problem(str(error), "model")
 

@@ -60,7 +60,6 @@ FEED_FORWARD = {
     "xlm-roberta": _BERT,
     "jina_embeddings_v3": _MLP,
     "modernbert": _MLP,
-    "nomic_bert": _MLP,
     "gemma3_text": _MLP,
     "qwen3": _MLP,
     "llama": _MLP,

@@ -32,8 +32,8 @@ class Routed(Backbone):
     tokens of the summed probability of a token's experts. The report shows the loads over the steps as a
     figure. A warning names a router that has collapsed.
 
-    The backbone loads models of Qwen3-MoE, Qwen2-MoE, Mixtral and Granite-MoE, and models upcycled from other
-    encoders. Losses over tokens, such as mlm, can train it too; the loss of routers is added to them as well.
+    The backbone loads models of Qwen3-MoE and Mixtral, and models upcycled from other encoders. Losses over
+    tokens, such as mlm, can train it too; the loss of routers is added to them as well.
 
     Example:
         trained:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from emberge import Auxiliary, Encoder, Similarity, TokenisedText
-from emberge.contracts import Embedded, LocatedText
+from emberge.contracts import Embedded, LocatedText, TokenPredictor
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -20,57 +20,47 @@ class RoutedEncoder:
     """An encoder (see `Encoder`) that gives the training `balance` times the balance loss of its routers."""
 
     def __init__(self, inner: Encoder, taps: RouterTaps, balance: float) -> None:
-        self._inner: Any = inner
+        self._inner = cast(TokenPredictor, inner)
         self._taps, self._balance = taps, balance
 
     @property
     def module(self) -> nn.Module:
-        module: nn.Module = self._inner.module
-        return module
+        return self._inner.module
 
     @property
     def dimension(self) -> int:
-        return int(self._inner.dimension)
+        return self._inner.dimension
 
     @property
     def similarity(self) -> Similarity:
-        similarity: Similarity = self._inner.similarity
-        return similarity
+        return self._inner.similarity
 
     @property
     def tokenizer_fingerprint(self) -> str:
-        return str(self._inner.tokenizer_fingerprint)
+        return self._inner.tokenizer_fingerprint
 
     @property
     def prompts(self) -> Mapping[str, str]:
-        prompts: Mapping[str, str] = self._inner.prompts
-        return prompts
+        return self._inner.prompts
 
     def tokenise(
         self, texts: Sequence[str], *, prompt: str, max_length: int | None
     ) -> list[TokenisedText]:
-        tokenised: list[TokenisedText] = self._inner.tokenise(
-            texts, prompt=prompt, max_length=max_length
-        )
-        return tokenised
+        return self._inner.tokenise(texts, prompt=prompt, max_length=max_length)
 
     def collate(self, texts: Sequence[TokenisedText]) -> Mapping[str, Tensor]:
-        features: Mapping[str, Tensor] = self._inner.collate(texts)
-        return features
+        return self._inner.collate(texts)
 
     def locate(
         self, texts: Sequence[str], seconds: Sequence[str] | None = None, **more: Any
     ) -> list[LocatedText]:
-        located: list[LocatedText] = self._inner.locate(texts, seconds, **more)
-        return located
+        return self._inner.locate(texts, seconds, **more)
 
     def states(self, features: Mapping[str, Tensor]) -> Tensor:
-        states: Tensor = self._inner.states(features)
-        return states
+        return self._inner.states(features)
 
     def stored_names(self) -> Mapping[str, str]:
-        names: Mapping[str, str] = self._inner.stored_names()
-        return names
+        return self._inner.stored_names()
 
     def save(self, folder: Path) -> None:
         self._inner.save(folder)
@@ -79,12 +69,12 @@ class RoutedEncoder:
         self, features: Mapping[str, Tensor]
     ) -> tuple[Tensor, Auxiliary | None]:
         with self._taps as taps:
-            states: Tensor = self._inner.states(features)
+            states = self._inner.states(features)
             return states, self._make_auxiliary(taps.routings, features)
 
     def __call__(self, features: Mapping[str, Tensor], layers: Sequence[float] = ()) -> Embedded:
         with self._taps as taps:
-            embedded: Embedded = self._inner(features, layers)
+            embedded = self._inner(features, layers)
             return Embedded(
                 embedded.embeddings, embedded.layers, self._make_auxiliary(taps.routings, features)
             )
@@ -112,27 +102,22 @@ class PredictingRoutedEncoder(RoutedEncoder):
 
     @property
     def mask_id(self) -> int | None:
-        token: int | None = self._inner.mask_id
-        return token
+        return self._inner.mask_id
 
     @property
     def vocabulary(self) -> int:
-        return int(self._inner.vocabulary)
+        return self._inner.vocabulary
 
     @property
     def max_length(self) -> int | None:
-        length: int | None = self._inner.max_length
-        return length
+        return self._inner.max_length
 
     def pack(self, rows: Sequence[Sequence[TokenisedText]]) -> Mapping[str, Tensor]:
-        features: Mapping[str, Tensor] = self._inner.pack(rows)
-        return features
+        return self._inner.pack(rows)
 
     def special(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-        mask: NDArray[np.bool_] = self._inner.special(ids)
-        return mask
+        return self._inner.special(ids)
 
     @property
     def logits(self) -> Callable[[Tensor], Tensor]:
-        head: Callable[[Tensor], Tensor] = self._inner.logits
-        return head
+        return self._inner.logits

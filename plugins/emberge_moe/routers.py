@@ -9,9 +9,7 @@ from torch import Tensor, nn
 
 ROUTERS = {
     "qwen3_moe": "mlp.gate",
-    "qwen2_moe": "mlp.gate",
     "mixtral": "mlp.gate",
-    "granitemoe": "block_sparse_moe.router",
     "emberge_routed": "router",
 }
 """Path of the router at the end of its module's name, by the model's type.

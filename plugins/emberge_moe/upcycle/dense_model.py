@@ -1,4 +1,4 @@
-"""A dense model's feed-forward blocks, found in a checkpoint by the names of its tensors."""
+"""A dense model's feed-forward blocks, and which of its layers are to be routed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
+from emberge import WholeNumber
 from emberge.model_folder import Checkpoint, expert_count
 from emberge.tensor_files import TensorSpec
 from emberge.tensor_names import prefix_of
@@ -15,13 +16,14 @@ from emberge.tensor_names import prefix_of
 _MLP = r"((?:encoder\.)?layers\.(\d+)\.mlp\.)((?:gate_proj|up_proj|down_proj)\.\w+)"
 _BERT = r"(encoder\.layer\.(\d+)\.)((?:intermediate|output)\.dense\.\w+)"
 
+Layers = Literal["alternate", "all"] | tuple[WholeNumber, ...]
+
 # Tensors of feed-forward blocks by model type: (block, number of the layer, name below the block), in the
 # names that checkpoints have on disk, without the prefix that a head's class gives the backbone.
 BLOCKS = {
     **dict.fromkeys(("bert", "roberta", "xlm-roberta"), _BERT),
     **dict.fromkeys(("qwen3", "llama", "mistral", "eurobert", "granite", "gemma3_text"), _MLP),
     "jina_embeddings_v3": r"((?:encoder\.)?layers\.(\d+)\.mlp\.)((?:fc1|fc2)\.\w+)",
-    "nomic_bert": r"((?:encoder\.)?layers\.(\d+)\.mlp\.)((?:fc11|fc12|fc2|gate_proj|up_proj|down_proj)\.\w+)",
     "modernbert": r"(layers\.(\d+)\.mlp\.)((?:Wi|Wo)\.\w+)",
 }
 
@@ -77,3 +79,41 @@ class DenseModel:
                 layer, path, name_below = block
                 by_layer.setdefault(layer, (path, {}))[1][name_below] = spec
         return by_layer
+
+
+@dataclass(frozen=True)
+class LayerRouting:
+    """Routed layers of a model with `depth` layers, and the options of their routing."""
+
+    depth: int
+    layers: tuple[int, ...]
+    experts: int
+    top_k: int
+    normalize_gates: bool = True
+
+    @property
+    def dense_layers(self) -> list[int]:
+        """The layers that keep their feed-forward block."""
+        return [layer for layer in range(self.depth) if layer not in self.layers]
+
+
+def choose_layers(layers: Layers, depth: int) -> tuple[int, ...]:
+    """Return the indices of the layers that an option names, in order.
+
+    Raises:
+        ValueError: if a model of this depth lacks a layer, or no layer is named.
+    """
+    if layers == "alternate":
+        numbers = tuple(range(1, depth, 2))
+    elif layers == "all":
+        numbers = tuple(range(depth))
+    else:
+        numbers = tuple(sorted(set(layers)))
+    invalid_layers = [layer for layer in numbers if not 0 <= layer < depth]
+    if invalid_layers:
+        raise ValueError(
+            f"layer {invalid_layers[0]} does not exist: the model has layers 0 to {depth - 1}"
+        )
+    if not numbers:
+        raise ValueError(f"none of the model's layers, {depth} in number, would be routed")
+    return numbers

@@ -15,23 +15,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-_PIECE = 1 << 20  # elements that are read at once
-
-
 def part_of(spec: TensorSpec, name: str, shape: tuple[int, ...], start: int) -> TensorSpec:
     """Return a tensor of `shape` that reads another tensor's elements from `start` on, in the same file."""
     assert not isinstance(spec, DerivedTensor)
     return TensorSpec(name, shape, spec.dtype, spec.file, spec.offset + start * spec.itemsize)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilledTensor(DerivedTensor):
-    """A tensor whose elements all have one value."""
-
-    value: float = 0.0
-
-    def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
-        into.fill_(self.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,22 +53,6 @@ class Joined(DerivedTensor):
             if first < last:
                 reader.read(part, first - begins, flat[first - start : last - start])
             begins += part.elements
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transposed(DerivedTensor):
-    """The transpose of a matrix."""
-
-    origin: TensorSpec
-
-    def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
-        height, width = self.origin.shape
-        step = max(1, _PIECE // width)
-        for top in range(0, height, step):
-            bottom = min(height, top + step)
-            piece = into.new_empty((bottom - top, width))
-            reader.read(self.origin, top * width, piece.view(-1))
-            into[:, top:bottom].copy_(piece[:, rows.start : rows.stop].T)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,15 +11,17 @@ from emberge import CheckpointError, Workspace, stable_seed
 from emberge.tensor_files import TensorSpec
 from emberge.wording import count_noun
 
-from emberge_moe.upcycle.dense_model import BLOCKS, DenseModel, is_routed
+from emberge_moe.upcycle.dense_model import BLOCKS, DenseModel, LayerRouting, is_routed
 from emberge_moe.upcycle.expert_tensors import Normal
-from emberge_moe.upcycle.native import NATIVE
-from emberge_moe.upcycle.nomic_v2 import NOMIC_V2
-from emberge_moe.upcycle.routed_format import ROUTED
-from emberge_moe.upcycle.routing import LayerRouting, RoutedBlock, RoutedTarget
+from emberge_moe.upcycle.formats import (
+    QWEN3_MOE,
+    ROUTED,
+    RoutedBlock,
+    RoutedTarget,
+    can_be_native,
+)
 
-# Tensors of which each expert has its own, or an equal part.
-_EXPERTS = re.compile(r"\.experts\.(?:\d+\.|mlp\.)|\.(?:input|output)_linear\.")
+_EXPERTS = re.compile(r"\.experts\.\d+\.")  # in the names of experts' tensors
 _DEVIATION = 0.02  # of the weights of random routers
 
 
@@ -42,21 +44,9 @@ def refuse_dense(dense: DenseModel) -> None:
         )
 
 
-def choose_target(
-    dense: DenseModel, routing: LayerRouting, export: str | None = None
-) -> RoutedTarget:
-    """Return the format to export, else the first native class that keeps outputs, else emberge_routed.
-
-    Raises:
-        ValueError: if the format to export would change the model; the message has the reasons.
-    """
-    if export is None:
-        fitting = (t for t in NATIVE.values() if not any(t.refusals(dense, routing)))
-        return next(fitting, ROUTED)
-    reasons = [*NOMIC_V2.refusals(dense, routing)]
-    if reasons:
-        raise ValueError("; ".join(reasons))
-    return NOMIC_V2
+def choose_target(dense: DenseModel) -> RoutedTarget:
+    """Return the class of transformers if it keeps the model's outputs, else emberge_routed."""
+    return QWEN3_MOE if can_be_native(dense) else ROUTED
 
 
 def routed_tensors(
@@ -170,7 +160,7 @@ def describe_result(plan: Plan, tensors: Sequence[TensorSpec]) -> dict[str, Any]
     return {
         "from": plan.dense.kind,
         "format": plan.target.name,
-        "loads_with": plan.target.loading or "transformers",
+        "loads_with": _describe_loading(plan.target) or "transformers",
         "layers": list(routing.layers),
         "experts": routing.experts,
         "top_k": routing.top_k,
@@ -185,15 +175,19 @@ def summary(
     """Return the preview of the result as lines for the terminal."""
     total_count, active_count = _count_parameters(tensors, routing)
     dense_count = sum(spec.elements for spec in dense.checkpoint.specs.values())
-    needs = (
-        f"needs trust_remote_code=True: {target.loading}" if target.loading else "transformers has"
-    )
+    loading = _describe_loading(target)
+    needs = f"needs trust_remote_code=True: {loading}" if loading else "transformers has"
     return [
         f"{dense.kind} becomes {target.name}, which {needs}",
         f"layers {', '.join(map(str, routing.layers))}: {count_noun(routing.experts, 'expert')}, "
         f"{routing.top_k} a token",
         f"parameters {dense_count:,} become {total_count:,}, {active_count:,} of them active for a token",
     ]
+
+
+def _describe_loading(target: RoutedTarget) -> str:
+    """Return a note on the code that users must trust to load the result; "" for a class of transformers."""
+    return "" if target.code is None else f"its class is {target.code.name} in the folder"
 
 
 def _count_parameters(tensors: Sequence[TensorSpec], routing: LayerRouting) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 from emberge import (
     Artifact,
@@ -22,8 +22,7 @@ from emberge import (
 )
 from emberge.model_folder import Checkpoint
 
-from emberge_moe.upcycle.dense_model import DenseModel
-from emberge_moe.upcycle.nomic_v2 import measure_lost_bias
+from emberge_moe.upcycle.dense_model import DenseModel, LayerRouting, Layers, choose_layers
 from emberge_moe.upcycle.plan import (
     Plan,
     build,
@@ -33,7 +32,6 @@ from emberge_moe.upcycle.plan import (
     routed_tensors,
     summary,
 )
-from emberge_moe.upcycle.routing import LayerRouting, Layers, RoutedTarget, choose_layers
 
 _COPIES = 8
 
@@ -52,12 +50,9 @@ class Upcycle(Step):
     which gives all other tensors (Branch-Train-MiX: Sukhbaatar et al., 2024, arXiv:2403.07816). A training
     afterwards teaches the routers.
 
-    Qwen3, and Llama, Mistral and EuroBERT with all layers routed, become mixture-of-experts classes of
-    transformers, if such a class does not change the model; then plain `AutoModel` loads the result. All
-    other models become `emberge_routed`: the folder contains the one code file of this class, and other
-    programs load it with `trust_remote_code=True`. `check` and the card state the class of the result.
-    `export: nomic_v2` writes the format of Nomic Embed v2 from a rotary XLM-R (`jina_embeddings_v3`). This
-    format cannot hold the biases inside experts; they are dropped only with `allow_bias_loss`.
+    Qwen3 becomes the class `qwen3_moe` of transformers, which plain `AutoModel` loads, if that does not
+    change the model. All other models become `emberge_routed`: the folder contains the one code file of this
+    class, and other programs load it with `trust_remote_code=True`. `check` and the card state the class.
 
     Example:
         routed:
@@ -79,10 +74,6 @@ class Upcycle(Step):
     """Experts that each token goes to."""
     normalize_gates: bool = True
     """Scale a token's chosen gates to a sum of 1."""
-    export: Literal["nomic_v2"] | None = None
-    """A format for other programs."""
-    allow_bias_loss: bool = False
-    """Lose the biases that the format of `export` has no place for."""
     seed: WholeNumber | None = None
     """Seed of routers; by default the recipe's."""
 
@@ -120,11 +111,7 @@ class Upcycle(Step):
         except ValueError as error:
             yield context.problem(str(error), "layers")
             return
-        try:
-            target = self._choose_target(dense, routing)
-        except ValueError as error:
-            yield context.problem(str(error), "export")
-            return
+        target = choose_target(dense)
         if all(model.checkpoint.has_weights for model in (dense, *experts)):
             specs = [*routed_tensors(dense, experts or [dense], routing, target)]
             context.note("upcycling", summary(dense, target, routing, specs))
@@ -140,22 +127,6 @@ class Upcycle(Step):
             dense.depth, layers, self.expert_count, self.top_k, self.normalize_gates
         )
 
-    def _choose_target(self, dense: DenseModel, routing: LayerRouting) -> RoutedTarget:
-        """Return the format of the result.
-
-        Raises:
-            ValueError: if the format would change the model, or lose biases without permission.
-        """
-        target = choose_target(dense, routing, self.export)
-        if self.export and not self.allow_bias_loss and dense.checkpoint.has_weights:
-            lost_norm = measure_lost_bias(dense, routing.layers)
-            if lost_norm:
-                raise ValueError(
-                    f"{self.export} has no place for the biases inside experts, of norm {lost_norm:.3g}; set "
-                    "allow_bias_loss: true to lose them, or leave 'export' out"
-                )
-        return target
-
     def run(self, workspace: Workspace) -> Artifact:
         model, *members = [workspace.model(one) for one in (self.model, *self.members)]
         with ExitStack() as opened:
@@ -166,14 +137,12 @@ class Upcycle(Step):
             refuse_dense(dense)
             try:
                 routing = self._plan_routing(dense)
-                target = self._choose_target(dense, routing)
             except ValueError as error:
                 raise CheckpointError(f"{dense.checkpoint.folder}: {error}") from error
             content = [one.fingerprint for one in (model, *members)]
+            target = choose_target(dense)
             plan = Plan(dense, given or [dense], routing, target, workspace.seed, content)
             facts = describe_result(plan, build(plan, workspace))
-            if self.export:
-                facts["lost_bias"] = measure_lost_bias(dense, routing.layers)
         return Artifact(
             kind="model",
             size=model.size,

@@ -20,25 +20,19 @@ from emberge import (
 from emberge.contracts import Reference
 from emberge.model_folder import Checkpoint
 from emberge_encoder import TextEncoder
-from emberge_moe.balance import Loads, RouterHealth
+from emberge_moe.balance import RouterHealth
 from emberge_moe.downcycle_step import Downcycle, RoutedModel, read_load
 from emberge_moe.rope import Rope, rotary_config, rotary_tensors
 from emberge_moe.routed import Routed
 from emberge_moe.routers import ROUTERS, RouterTaps
-from emberge_moe.upcycle.dense_model import DenseModel, is_routed
-from emberge_moe.upcycle.native import NATIVE, ORIGIN
-from emberge_moe.upcycle.nomic_v2 import NOMIC_V2
-from emberge_moe.upcycle.plan import Plan, choose_target, refuse_dense, routed_tensors
-from emberge_moe.upcycle.routed_format import (
-    ROUTED,
-)
-from emberge_moe.upcycle.routing import LayerRouting, choose_layers
+from emberge_moe.upcycle.dense_model import DenseModel, LayerRouting, choose_layers, is_routed
+from emberge_moe.upcycle.formats import ORIGIN, QWEN3_MOE, ROUTED, can_be_native
+from emberge_moe.upcycle.plan import Plan, refuse_dense
 from emberge_moe.upcycle.upcycle_step import Upcycle
 from safetensors.torch import load_file
 
 from tests.support import tiny
 from tests.support.bench import Bench
-from tests.support.glance import Glance
 from tests.support.routable import dense
 from tests.support.watched import SIZE, assert_built_as_promised
 
@@ -212,35 +206,13 @@ def test_a_training_without_loads_is_refused(models: Path, tmp_path: Path) -> No
         read_load(tmp_path, RoutedModel(Checkpoint(models / "routed")))
 
 
-def test_checks_count_parameters(models: Path, tmp_path: Path) -> None:
-    context = Glance()
-    list(Downcycle(model=ModelRef(str(models / "routed"))).check(context))
-    size = size_of(models / "bert")
-    notes = {"downcycling": [f"bert with {size:,} parameters"]}
-    assert context.notes == notes
-    step = Upcycle(model=ModelRef(str(models / "bert")), experts=4)
-    context = Glance()
-    assert list(step.check(context)) == []
-    after = load_file(models / "routed" / "model.safetensors")
-    experts = sum(tensor.numel() for name, tensor in after.items() if ".experts." in name)
-    every = sum(tensor.numel() for tensor in after.values())
-    assert context.notes == {
-        "upcycling": [
-            "bert becomes emberge_routed, which needs trust_remote_code=True: "
-            "its class is modeling_emberge_routed.py in the folder",
-            "layers 1: 4 experts, 2 a token",
-            f"parameters {size:,} become {every:,}, {every - experts // 2:,} of them active for a token",
-        ]
-    }
-
-
 def test_the_key_changes_with_all_that_decides_the_bytes(models: Path) -> None:
     one = of(models / "bert")
     routing = LayerRouting(3, (1,), 4, 2)
     plans = [
         Plan(one, [one], routing, ROUTED, 0, ("a",)),
         Plan(one, [one], routing, ROUTED, 0, ("b",)),
-        Plan(one, [one], routing, NOMIC_V2, 0, ("a",)),
+        Plan(one, [one], routing, QWEN3_MOE, 0, ("a",)),
         Plan(one, [one], LayerRouting(3, (1,), 4, 1), ROUTED, 0, ("a",)),
         Plan(one, [one], routing, ROUTED, 1, ("a",)),
     ]
@@ -253,7 +225,7 @@ def test_the_key_changes_with_all_that_decides_the_bytes(models: Path) -> None:
 def test_a_native_config_is_the_dense_one_and_its_routing(models: Path) -> None:
     one = of(models / "qwen3")
     own = dict(one.config)
-    found = NATIVE["qwen3_moe"].config(one, LayerRouting(3, (1,), 4, 2))
+    found = QWEN3_MOE.config(one, LayerRouting(3, (1,), 4, 2))
     common = {
         **own,
         **{"model_type": "qwen3_moe", "architectures": ["Qwen3MoeModel"], "num_experts_per_tok": 2},
@@ -261,74 +233,33 @@ def test_a_native_config_is_the_dense_one_and_its_routing(models: Path) -> None:
         **{"norm_topk_prob": True, "use_sliding_window": False, ORIGIN: own},
     }
     assert found == {**common, "decoder_sparse_step": 2, "mlp_only_layers": []}
-    found = NATIVE["qwen3_moe"].config(one, LayerRouting(3, (0, 1), 4, 2, normalize_gates=False))
+    found = QWEN3_MOE.config(one, LayerRouting(3, (0, 1), 4, 2, normalize_gates=False))
     other = {"norm_topk_prob": False, "decoder_sparse_step": 1, "mlp_only_layers": [2]}
     assert found == {**common, **other}
 
 
-def _refusals(
-    name: str, routing: LayerRouting, folder: Path, kind: str, **config: Any
-) -> list[str]:
-    folder.mkdir(exist_ok=True)
-    base = {"model_type": kind, "num_hidden_layers": routing.depth, "hidden_size": 8}
-    (folder / "config.json").write_text(json.dumps({**base, **config}))
-    target = {**NATIVE, NOMIC_V2.name: NOMIC_V2}[name]
-    return [*target.refusals(of(folder), routing)]
-
-
-SOME, EVERY = LayerRouting(4, (1, 3), 4, 2), LayerRouting(4, (0, 1, 2, 3), 4, 2)
 WINDOWS = {"use_sliding_window": True, "layer_types": ["full_attention", "sliding_attention"]}
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "routing", "config", "reasons"),
+    ("config", "is_native"),
     [
-        ("qwen3_moe", "qwen3", SOME, {}, []),
-        ("qwen3_moe", "bert", SOME, {}, ["continues qwen3, not bert"]),
-        ("qwen3_moe", "qwen3", SOME, {"mlp_bias": True}, ["no biases in its experts"]),
-        ("qwen3_moe", "qwen3", SOME, WINDOWS, ["one window for all layers"]),
-        ("qwen3_moe", "qwen3", SOME, {**WINDOWS, "use_sliding_window": False}, []),
-        (
-            "qwen3_moe",
-            "qwen3",
-            SOME,
-            {"use_sliding_window": True, "max_window_layers": 2},
-            ["window"],
-        ),
-        ("qwen3_moe", "qwen3", SOME, {"use_sliding_window": True, "max_window_layers": 0}, []),
-        ("qwen3_moe", "qwen3", SOME, {"use_sliding_window": True}, []),
-        ("mixtral", "qwen3", EVERY, {}, ["continues llama or mistral or eurobert, not qwen3"]),
-        ("mixtral", "mistral", EVERY, {"sliding_window": 4}, []),
-        ("mixtral", "llama", SOME, {}, ["layers: all"]),
-        ("mixtral", "llama", EVERY, {"attention_bias": True}, ["no biases in its attention"]),
-        ("mixtral", "llama", LayerRouting(1, (0,), 4, 2, False), {}, ["to a sum of 1"]),
-        ("nomic_v2", "bert", SOME, {}, ["with the step rope"]),
-        ("nomic_v2", "jina_embeddings_v3", SOME, {}, []),
-        ("nomic_v2", "jina_embeddings_v3", EVERY, {}, ["layers: alternate"]),
-        ("nomic_v2", "jina_embeddings_v3", SOME, {"hidden_act": "relu"}, ["this model relu"]),
+        ({"model_type": "qwen3"}, True),
+        ({"model_type": "bert"}, False),
+        ({"mlp_bias": True}, False),
+        (WINDOWS, False),
+        ({**WINDOWS, "use_sliding_window": False}, True),
+        ({"use_sliding_window": True, "max_window_layers": 2}, False),
+        ({"use_sliding_window": True, "max_window_layers": 0}, True),
+        ({"use_sliding_window": True}, True),
     ],
 )
-def test_a_format_names_what_it_cannot_express(
-    name: str,
-    kind: str,
-    routing: LayerRouting,
-    config: dict[str, Any],
-    reasons: list[str],
-    tmp_path: Path,
+def test_a_class_that_would_change_the_model_is_not_chosen(
+    config: dict[str, Any], is_native: bool, tmp_path: Path
 ) -> None:
-    found = _refusals(name, routing, tmp_path, kind, **config)
-    assert len(found) == len(reasons)
-    for message, words in zip(found, reasons, strict=True):
-        assert message.startswith(name)
-        assert words in message
-
-
-def test_a_class_that_would_change_the_model_is_not_chosen(models: Path) -> None:
-    routing = LayerRouting(3, (1,), 4, 2)
-    assert choose_target(of(models / "qwen3"), routing) is NATIVE["qwen3_moe"]
-    assert choose_target(of(models / "bert"), routing) is ROUTED
-    with pytest.raises(ValueError, match="with the step rope"):
-        choose_target(of(models / "bert"), routing, "nomic_v2")
+    base = {"model_type": "qwen3", "num_hidden_layers": 4, "hidden_size": 8}
+    (tmp_path / "config.json").write_text(json.dumps({**base, **config}))
+    assert can_be_native(of(tmp_path)) == is_native
 
 
 def test_an_unknown_type_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
@@ -339,23 +270,6 @@ def test_an_unknown_type_is_refused_with_those_that_are_known(tmp_path: Path) ->
     assert is_routed(of(tmp_path).config)
     with pytest.raises(CheckpointError, match=r"routed already \(emberge_routed\)"):
         refuse_dense(of(tmp_path))
-
-
-def test_a_dense_model_knows_its_blocks(models: Path) -> None:
-    one = of(models / "bert")
-    assert (one.kind, one.depth, one.width, one.prefix) == ("bert", 3, 32, "")
-    assert sorted(one.blocks) == [0, 1, 2]
-    path, tensors = one.blocks[2]
-    assert path == "encoder.layer.2."
-    assert {*tensors} == {
-        f"{name}.dense.{part}" for name in ("intermediate", "output") for part in ("weight", "bias")
-    }
-    assert one.block_of("embeddings.LayerNorm.weight") is None
-    layers = LayerRouting(3, (1,), 4, 2)
-    names = [spec.name for spec in routed_tensors(one, [one], layers, ROUTED)]
-    assert names.count("encoder.layer.1.router.weight") == 1
-    assert sum(".experts." in name for name in names) == 16
-    assert len(names) == len(set(names)) == len(one.checkpoint.specs) - 4 + 17
 
 
 # ── options ─────────────────────────────────────────────────────────────────────────────────────
@@ -395,23 +309,10 @@ def test_layers_are_read_from_options() -> None:
             choose_layers(layers, 4)
     with pytest.raises(ValueError, match="none of the model's layers, 1 in number"):
         choose_layers("alternate", 1)
-    routing = LayerRouting(4, (1, 3), 8, 2)
-    assert (routing.complete, routing.dense_layers) == (False, [0, 2])
-    assert LayerRouting(1, (0,), 8, 2).complete
+    assert LayerRouting(4, (1, 3), 8, 2).dense_layers == [0, 2]
 
 
 # ── routers in a training ───────────────────────────────────────────────────────────────────────
-
-
-def test_counts_survive_one_row() -> None:
-    experts = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
-    loads = Loads(experts, torch.tensor([7.0, 8.0]), torch.tensor(9.0))
-    assert loads.flat().tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9]
-    again = Loads.of(loads.flat(), 2)
-    assert again.experts.equal(experts)
-    assert again.gates.tolist() == [7, 8]
-    assert again.tokens == 9
-    assert again.shares.equal(experts / 9)
 
 
 def test_health_is_a_whole_table() -> None:
@@ -493,8 +394,7 @@ def test_taps_keep_what_routers_give_while_they_are_open() -> None:
 
 def test_routers_have_one_place_by_type() -> None:
     assert {
-        **dict.fromkeys(("qwen3_moe", "qwen2_moe", "mixtral"), "mlp.gate"),
-        "granitemoe": "block_sparse_moe.router",
+        **dict.fromkeys(("qwen3_moe", "mixtral"), "mlp.gate"),
         "emberge_routed": "router",
     } == ROUTERS
 
@@ -505,47 +405,3 @@ def test_the_backbone_refuses_a_model_without_routers(models: Path, tmp_path: Pa
     assert ", ".join(ROUTERS) in problem
     assert "upcycle" in problem
     assert Routed(inner=TextEncoder()).describe(models / "routed").problems == ()
-
-
-NOMIC_DEFAULTS = {
-    **{"model_type": "nomic_bert", "architectures": ["NomicBertModel"]},
-    **{"activation_function": "gelu", "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0},
-    **{"expert_choice_router": False, "initializer_range": 0.02, "layer_norm_epsilon": 1e-5},
-    **{"max_trained_positions": 2048, "mlp_fc1_bias": True, "mlp_fc2_bias": True},
-    **{"moe_every_n_layers": 2, "moe_normalize_expert_weights": 1, "moe_top_k": 2},
-    **{"n_embd": 8, "n_head": 2, "n_inner": 16, "n_layer": 4, "n_positions": 2048},
-    **{"num_experts": 4, "num_shared_experts": 0, "pad_token_id": 1},
-    **{"pad_vocab_size_multiple": 64, "prenorm": False, "qkv_proj_bias": True},
-    **{"rotary_emb_base": 10_000.0, "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False},
-    **{"type_vocab_size": 1, "use_rms_norm": False, "vocab_size": 128},
-}
-
-
-def test_nomics_config_has_the_rotary_models_numbers(tmp_path: Path) -> None:
-    needed = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16}
-    needed |= {"vocab_size": 65, "num_hidden_layers": 4}
-    (tmp_path / "config.json").write_text(json.dumps(needed))
-    found = NOMIC_V2.config(of(tmp_path), SOME)
-    remote = "nomic-ai/nomic-bert-2048"
-    assert found.pop("auto_map") == {
-        "AutoConfig": f"{remote}--configuration_hf_nomic_bert.NomicBertConfig",
-        "AutoModel": f"{remote}--modeling_hf_nomic_bert.NomicBertModel",
-    }
-    assert found == NOMIC_DEFAULTS
-    other = {
-        **{"attention_probs_dropout_prob": 0.1, "hidden_dropout_prob": 0.2},
-        **{"initializer_range": 0.5, "layer_norm_eps": 0.25, "max_position_embeddings": 99},
-        **{"pad_token_id": 3, "type_vocab_size": 2, "rope_parameters": {"rope_theta": 7.0}},
-    }
-    (tmp_path / "config.json").write_text(json.dumps({**needed, **other, "vocab_size": 64}))
-    found = NOMIC_V2.config(of(tmp_path), LayerRouting(4, (1, 3), 4, 2, normalize_gates=False))
-    del found["auto_map"]
-    assert found == {
-        **NOMIC_DEFAULTS,
-        **{"attn_pdrop": 0.1, "embd_pdrop": 0.2, "resid_pdrop": 0.2, "initializer_range": 0.5},
-        **{"layer_norm_epsilon": 0.25, "max_trained_positions": 99, "n_positions": 99},
-        **{"pad_token_id": 3, "type_vocab_size": 2, "rotary_emb_base": 7.0, "vocab_size": 64},
-        "moe_normalize_expert_weights": False,
-    }
-    assert NOMIC_V2.loading == f"its class is code of {remote}"
-    assert (NATIVE["mixtral"].loading, NATIVE["mixtral"].code) == ("", None)

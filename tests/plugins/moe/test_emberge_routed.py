@@ -1,26 +1,20 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from emberge_encoder import TextEncoder
-from emberge_moe import modeling_emberge_routed
 from emberge_moe.modeling_emberge_routed import (
     AUTO_MAP,
     EmbergeRoutedConfig,
     EmbergeRoutedModel,
     Router,
 )
-from emberge_moe.routed import Routed
 from safetensors import safe_open
-from torch import nn
 from transformers import AutoModel
 
 from tests.support.places import ROOT
@@ -106,7 +100,7 @@ def test_names_with_the_dense_models_prefix_load_too(tmp_path: Path) -> None:
 
 def test_a_token_gets_its_experts_by_hand() -> None:
     """Every token through its two experts one by one, and gates of both kinds."""
-    dense = dense_model("nomic_bert").double()
+    dense = dense_model("jina_embeddings_v3").double()
     model = _copied(dense)
     block: Any = model.get_submodule("layers.1.mlp")
     for expert in block.experts:
@@ -155,10 +149,9 @@ def test_gates_are_the_worked_numbers() -> None:
     torch.testing.assert_close(gates, best / best.sum(-1, keepdim=True), rtol=1e-6, atol=0)
 
 
-@pytest.mark.parametrize("kind", ["bert", "nomic_bert"])
-def test_gradients_are_those_of_numbers(kind: str) -> None:
+def test_gradients_are_those_of_numbers() -> None:
     """Gradients of experts, router and inputs against differences, and with blocks computed again."""
-    model = _copied(dense_model(kind).double(), normalize_gates=False)
+    model = _copied(dense_model("bert").double(), normalize_gates=False)
     batch = _batch()
 
     def gradients() -> dict[str, torch.Tensor]:
@@ -224,35 +217,6 @@ def test_a_config_that_fits_no_model_is_refused(
     assert all(word in str(caught.value) for word in words)
 
 
-ALONE = """
-import sys
-for name in ("emberge", "emberge_moe", "sentence_transformers"):
-    sys.modules[name] = None
-import torch
-from transformers import AutoModel
-model, report = AutoModel.from_pretrained(sys.argv[1], trust_remote_code=True, output_loading_info=True)
-assert not any(report.values()), report
-with torch.no_grad():
-    states = model.eval()(input_ids=torch.arange(5, 15)[None])[0]
-torch.save(states, sys.argv[2])
-"""
-
-
-@pytest.mark.slow
-def test_others_load_a_folder_that_they_trust(tmp_path: Path) -> None:
-    folder = routed(tmp_path / "model", "jina_embeddings_v3")
-    with torch.no_grad():
-        want = AutoModel.from_pretrained(folder).eval()(input_ids=torch.arange(5, 15)[None])[0]
-    shutil.copy(str(modeling_emberge_routed.__file__), folder)
-    path = folder / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "auto_map": AUTO_MAP}))
-    command = [sys.executable, "-c", ALONE, str(folder), str(tmp_path / "states.pt")]
-    environment = {"HF_HOME": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert torch.equal(torch.load(tmp_path / "states.pt"), want)
-
-
 def test_code_in_a_folder_is_not_run(tmp_path: Path) -> None:
     folder = routed(tmp_path / "model")
     (folder / "modeling_emberge_routed.py").write_text("raise SystemExit('run')")
@@ -295,16 +259,3 @@ def test_the_file_needs_torch_and_transformers_alone() -> None:
         )
     }
     assert named - set(sys.stdlib_module_names) == {"torch", "transformers"}
-
-
-def test_sentence_transformers_opens_one(tmp_path: Path) -> None:
-    from sentence_transformers import SentenceTransformer
-
-    folder = routed(tmp_path / "model")
-    encoder = Routed(inner=TextEncoder()).load(folder, device="cpu", dtype="float32")
-    tokens = encoder.tokenise(["sort a list", "music"], prompt="", max_length=None)
-    with torch.no_grad(), warnings.catch_warnings():
-        ours = encoder(encoder.collate(tokens)).embeddings
-        theirs = SentenceTransformer(str(folder), device="cpu").encode(["sort a list", "music"])
-    torch.testing.assert_close(ours, torch.tensor(theirs), rtol=0, atol=1e-6)
-    assert isinstance(encoder.module, nn.Module)

@@ -12,7 +12,6 @@ from emberge import check_recipe, load_plugins, parse_recipe, run_recipe
 from safetensors.torch import load_file, save_file
 
 from tests.support.routable import dense
-from tests.support.whole import STATES, state_prompts
 
 UPCYCLED = """
 steps:
@@ -28,7 +27,6 @@ steps:
 """
 FORMATS = [
     ("qwen3", "all"),
-    ("llama", "all"),  # mixtral
     ("bert", "all"),
 ]
 
@@ -90,30 +88,3 @@ def test_siblings_are_known_by_their_upcycling_wherever_their_routers_went(
     assert config.pop("upcycling") == json.loads((out / "one/config.json").read_text())["upcycling"]
     (out / "second" / "config.json").write_text(json.dumps(config))
     assert len(problems(tmp_path, "second", merged)) == 1
-
-
-MIXED = """
-steps:
-  mixed: {upcycle: {model: $merged, members: [./one, ./two], layers: alternate, top_k: 1}}
-  routed: {upcycle: {model: $merged, experts: 2, layers: alternate, top_k: 1}}
-  merged: {merge: {models: [./one, ./two]MORE}}
-"""
-
-
-@pytest.mark.parametrize("state", STATES)
-def test_prompts_of_the_dense_models_reach_the_experts(state: str, tmp_path: Path) -> None:
-    one, two = (dense(tmp_path / name, "bert", seed=n) for n, name in enumerate(("one", "two")))
-    state_prompts(state, one, two)
-    if state == "differ":
-        found = problems(tmp_path, "", MIXED.replace("MORE", ""))
-        assert len(found) == 1
-        assert all("choose one with 'template'" in one for one in found)
-    more = ", template: ./one" if state == "differ" else ""
-    plugins, text = load_plugins(), MIXED.replace("MORE", more)
-    recipe = parse_recipe(text, path=tmp_path / "m.yaml", plugins=plugins)
-    run_recipe(recipe, tmp_path / "out", plugins=plugins)
-    for step in ("mixed", "routed"):
-        stated = json.loads(
-            (tmp_path / "out" / step / "config_sentence_transformers.json").read_text()
-        )
-        assert stated["prompts"] == {"query": "find: "}
