@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 from emberge import (
     Artifact,
+    CheckpointError,
     EmbergeError,
     Expected,
     ModelRef,
@@ -16,9 +21,22 @@ from emberge import (
     WholeNumber,
     Workspace,
 )
-from emberge.model_folder import Checkpoint
+from emberge.model_folder import (
+    LAYER_COUNTS,
+    Checkpoint,
+    count_layers,
+    trunk_config,
+    with_trunk_config,
+)
+from emberge.tensor_files import TensorSpec
+from emberge.tensor_names import layer_number, shift_layer
+from emberge.wording import count_noun, join_some
+from emberge_encoder import load_text_config
 
-from emberge_smaller.layers import LayerStack, cut_layers
+# Keys of lists in configs with one entry a layer, and of one with the numbers of layers.
+_LAYER_LISTS = ("layer_types", "mlp_layer_types", "layers_block_type", "no_rope_layers")
+_LAYER_NUMBERS = "mlp_only_layers"
+_Layout = frozenset[tuple[str, tuple[int, ...]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,18 +64,15 @@ class CutLayers(Step):
     with the last."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
+        context.expect(Expected(Artifact(kind="model", parents=(self.model.text,))))
         folder = context.whole_model(self.model)
         if folder is None:
-            context.expect(Expected(Artifact(kind="model", parents=(self.model.text,))))
             return
         try:
             stack = LayerStack(Checkpoint(folder))
-            stack.choose(self.layers)
+            context.note("cutting", [f"layers {list(stack.choose(self.layers))} of {stack.count}"])
         except EmbergeError as error:
             yield context.problem(str(error), "layers")
-            return
-        context.expect(Expected(Artifact(kind="model", parents=(self.model.text,))))
-        context.note("cutting", [stack.describe_choice(self.layers)])
 
     def run(self, workspace: Workspace) -> Artifact:
         model = workspace.model(self.model)
@@ -76,3 +91,210 @@ class CutLayers(Step):
                 "layers_before": stack.count,
             },
         )
+
+
+@dataclass(frozen=True)
+class LayerStack:
+    """The layers of a checkpoint's text trunk, of which some are kept in their order."""
+
+    checkpoint: Checkpoint
+
+    @property
+    def kind(self) -> str:
+        """The model type."""
+        return str(self.checkpoint.config.get("model_type"))
+
+    @cached_property
+    def count(self) -> int:
+        """The number of layers, which are numbered from 0.
+
+        Raises:
+            CheckpointError: if the model has no stack of layers that is known: it has no number of layers in
+                its config, its layers share weights, it is an encoder-decoder, or its weights have other
+                layers than its config.
+        """
+        folder, config = self.checkpoint.folder, self.checkpoint.config
+        count = count_layers(config)
+        if not count:
+            raise CheckpointError(
+                f"{folder}: has no stack of layers that is known (model type '{self.kind}'), so none can be "
+                "cut; take a transformer whose config has num_hidden_layers"
+            )
+        if config.get("is_encoder_decoder"):
+            raise CheckpointError(
+                f"{folder}: '{self.kind}' has an encoder and a decoder, and layers are cut from a single "
+                "stack; take an encoder"
+            )
+        layers = self._layouts if self.checkpoint.has_weights else ()
+        # The count may be absurdly large, so no range of it is made.
+        if layers and (len(layers) != count or max(layers) != count - 1):
+            raise CheckpointError(
+                f"{folder}: its config has {count_noun(count, 'layer')} and its weights have "
+                f"{count_noun(len(self._layouts), 'layer')}, as in models whose layers share weights; take a "
+                "model whose layers have weights of their own"
+            )
+        return count
+
+    @cached_property
+    def _layouts(self) -> Mapping[int, _Layout]:
+        """Names and shapes of each layer's tensors, by the layer's number."""
+        layouts: dict[int, set[tuple[str, tuple[int, ...]]]] = defaultdict(set)
+        for name, spec in self.checkpoint.names.specs.items():
+            number = layer_number(name)
+            if number is not None:
+                layouts[number].add((shift_layer(name, -number), tuple(spec.shape)))
+        return {number: frozenset(layout) for number, layout in sorted(layouts.items())}
+
+    @cached_property
+    def begins_with_first(self) -> bool:
+        """True if only layer 0 has its tensors, so that no other layer can take its place.
+
+        The first layer of ModernBERT has no norm before its attention, and that of T5 has the positions.
+        """
+        if not self.checkpoint.has_weights or self.count < 2:
+            return False
+        return self._layouts[0] not in [self._layouts[n] for n in range(1, self.count)]
+
+    def choose(self, layers: int | Sequence[int]) -> tuple[int, ...]:
+        """Return the numbers of the layers to keep; `layers` are these numbers, or how many to keep.
+
+        Raises:
+            CheckpointError: if the model has fewer layers, or these cannot make a model.
+        """
+        numbers = self.choose_even_with_last(layers) if isinstance(layers, int) else tuple(layers)
+        self._require_layers(numbers)
+        return numbers
+
+    def choose_even_with_last(self, number: int) -> tuple[int, ...]:
+        """Return the numbers of layers that are spread evenly and end in the last one: 1, 3 and 5 of six.
+
+        A model whose layer 0 is unlike the others (`begins_with_first`) keeps it too.
+
+        Raises:
+            CheckpointError: if the model has fewer layers, or no layer stack that is known.
+        """
+        least = 1 + self.begins_with_first
+        if not least <= number <= self.count:
+            raise CheckpointError(
+                f"{self.checkpoint.folder}: {count_noun(number, 'layer')} cannot be kept: it has "
+                f"{self.count}, of which from {least} to {self.count} can be kept"
+            )
+        if least == 1:
+            return _spread_with_last(self.count, number)
+        later_layers = _spread_with_last(self.count - 1, number - 1)
+        return (0, *(layer + 1 for layer in later_layers))
+
+    def _require_layers(self, numbers: Sequence[int]) -> None:
+        """Require layers that exist, each once and in ascending order, of which a model can be written."""
+        folder, count = self.checkpoint.folder, self.count
+        if not numbers:
+            raise CheckpointError(f"{folder}: no layers are named; it has {count}, from 0 on")
+        sound = sorted({n for n in numbers if 0 <= n < count})
+        if list(numbers) != sound:
+            remedy = f"; write {sound}" if sound else ""
+            raise CheckpointError(
+                f"{folder}: the layers {join_some(map(str, numbers), 12)} are not some of its "
+                f"{count_noun(count, 'layer')}, 0 to {count - 1}, each once and in their order{remedy}"
+            )
+        if self.checkpoint.has_weights:
+            self._require_places(numbers)
+
+    def _require_places(self, numbers: Sequence[int]) -> None:
+        """Require that each layer has the tensors that the model class will look for in its new place."""
+        if self.begins_with_first and numbers[0] != 0:
+            raise CheckpointError(
+                f"{self.checkpoint.folder}: layer 0 of '{self.kind}' has other tensors than all others, "
+                f"so none can take its place; write {[0, *numbers]}"
+            )
+        kinds = _list_layer_kinds(self.checkpoint.config)
+        layout_by_kind: dict[str, _Layout] = {}
+        for number in range(1 if self.begins_with_first else 0, self.count):
+            kind = str([listed[number] for listed in kinds.values()])
+            if layout_by_kind.setdefault(kind, self._layouts[number]) != self._layouts[number]:
+                raise CheckpointError(
+                    f"{self.checkpoint.folder}: the layers of '{self.kind}' differ in their tensors by their "
+                    f"place (layer {number}), and no list in the config says how, so they cannot be "
+                    "renumbered; take a model whose layers are alike"
+                )
+
+    def config(self, numbers: Sequence[int]) -> dict[str, Any]:
+        """Return the transformer's config of a model of these layers."""
+        config = self.checkpoint.config
+        return with_trunk_config(config, dict(_describe_layers(config, numbers)))
+
+    def tensors(self, numbers: Sequence[int]) -> Iterator[TensorSpec]:
+        """Yield the tensors of a model of these layers, renumbered from 0; all other tensors stay."""
+        names = self.checkpoint.names
+        for name, spec in names.specs.items():
+            number, stored_name = layer_number(name), names.out_name(spec)
+            if number is None:
+                yield spec.renamed(stored_name)
+            elif number in numbers:
+                yield spec.renamed(shift_layer(stored_name, numbers.index(number) - number))
+
+
+def _list_layer_kinds(config: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the lists of a config that have one entry for each layer, by their keys.
+
+    Older files state every how many layers attention is global; then the list is the one that the class makes
+    of it.
+    """
+    trunk, loaded_config = trunk_config(config), load_text_config(config)
+    lists = {key: trunk.get(key) or getattr(loaded_config, key, None) for key in _LAYER_LISTS}
+    return {
+        key: value
+        for key, value in lists.items()
+        if isinstance(value, list) and len(value) == count_layers(config)
+    }
+
+
+def _describe_layers(
+    config: Mapping[str, Any], numbers: Sequence[int]
+) -> Iterator[tuple[str, Any]]:
+    """Yield the changed keys of the text trunk's config, with their values, for these layers alone."""
+    trunk = trunk_config(config)
+    yield next((key for key in LAYER_COUNTS if key in trunk), LAYER_COUNTS[0]), len(numbers)
+    for key, kinds in _list_layer_kinds(config).items():
+        # A list of equal entries, which the class makes of the number of layers, stays unsaid.
+        if trunk.get(key) is not None or len(set(kinds)) > 1:
+            yield key, [kinds[number] for number in numbers]
+    listed = trunk.get(_LAYER_NUMBERS)
+    if isinstance(listed, list):
+        yield _LAYER_NUMBERS, [place for place, number in enumerate(numbers) if number in listed]
+
+
+def _spread_with_last(count: int, number: int) -> tuple[int, ...]:
+    return tuple((place + 1) * count // number - 1 for place in range(number))
+
+
+def _spread_with_last(count: int, number: int) -> tuple[int, ...]:
+    return tuple((place + 1) * count // number - 1 for place in range(number))
+
+
+def cut_layers(
+    stack: LayerStack,
+    numbers: Sequence[int],
+    workspace: Workspace,
+    *,
+    content: str,
+    out: Path | None = None,
+) -> None:
+    """Write a model of some layers of another one, renumbered from 0, with all its other files.
+
+    `numbers` are those that `LayerStack.choose` returned, and `content` is the fingerprint of the model.
+    `out` is the folder to write, by default the step's result.
+
+    Raises:
+        CheckpointError: if the weights cannot be read or written.
+    """
+    from emberge.merging import build_result
+
+    checkpoint = stack.checkpoint
+    build_result(
+        workspace,
+        stack.tensors(numbers),
+        template=checkpoint,
+        key=[content, list(numbers)],
+        files={checkpoint.in_trunk("config.json"): stack.config(numbers)},
+        out=out,
+    )

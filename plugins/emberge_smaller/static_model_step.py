@@ -11,7 +11,6 @@ from emberge import (
     Artifact,
     Backbone,
     DataEntry,
-    EmbergeError,
     Expected,
     ModelRef,
     Preflight,
@@ -59,30 +58,10 @@ class StaticModel(Step):
         folder = context.whole_model(self.teacher)
         if self.data:
             yield from check_datasets(context, self.data, show=False).problems
-        expected = Artifact(kind="model", parents=(self.teacher.text,))
-        if folder is None:
-            context.expect(Expected(expected))
-            return
-        facts = self.backbone.describe(folder)
-        for message in facts.problems:
-            yield context.problem(message, "teacher")
-        if facts.problems:
-            return
-        size = self._count_vocabulary(folder)
-        if size is None or facts.dimension is None:
-            context.expect(Expected(expected))
-            return
-        total = size * facts.dimension
-        context.expect(Expected(expected))
-        context.note("static model", [f"{size:,} tokens, {total:,} numbers"])
-
-    def _count_vocabulary(self, folder: Path) -> int | None:
-        from emberge_smaller.token_vectors import count_rows, read_tokenizer
-
-        try:
-            return count_rows(read_tokenizer(folder))
-        except EmbergeError:
-            return None  # the backbone's facts report the tokenizer
+        context.expect(Expected(Artifact(kind="model", parents=(self.teacher.text,))))
+        if folder is not None:
+            for message in self.backbone.describe(folder).problems:
+                yield context.problem(message, "teacher")
 
     def run(self, workspace: Workspace) -> Artifact:
         model = workspace.model(self.teacher)

@@ -1,94 +1,66 @@
-"""The tokens of a corpus as an encoder reads it: counted, kept on disk, compared with another encoder's."""
+"""The tokens of a corpus as a model reads it: counted, and compared between a tokenizer and its cut form."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from emberge import CheckpointError
-from emberge.encoding import TEXTS_AT_ONCE, Ragged, RaggedWriter
+from emberge.encoding import TEXTS_AT_ONCE
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from emberge.contracts import Encoder
-
-# Tokens of a text that count, also those beyond the model's length; a longer text's others do not.
-_ALL_TOKENS = 1_000_000
+from emberge_smaller.token_vectors import count_tokens
 
 
-@dataclass(frozen=True, eq=False)
-class CorpusTokens:
-    """The token ids of every text of a corpus, by the prompt before it; "" is none."""
-
-    texts: Sequence[str]
-    by_prompt: Mapping[str, Ragged]
-
-    @classmethod
-    def write(cls, encoder: Encoder, texts: Sequence[str], folder: Path) -> CorpusTokens:
-        """Tokenise all texts alone and after each of the model's prompts, into files in `folder`."""
-        by_prompt: dict[str, Ragged] = {}
-        for number, prompt in enumerate(dict.fromkeys(("", *encoder.prompts.values()))):
-            place = folder / str(number)
-            place.mkdir(parents=True, exist_ok=True)
-            with RaggedWriter(place) as writer:
-                for start in range(0, len(texts), TEXTS_AT_ONCE):
-                    part = texts[start : start + TEXTS_AT_ONCE]
-                    writer.add(encoder.tokenise(part, prompt=prompt, max_length=_ALL_TOKENS))
-            by_prompt[prompt] = Ragged.load(place)
-        return cls(texts, by_prompt)
-
-    def count(self, size: int) -> NDArray[np.int64]:
-        """Return how often each token occurs, int64 [size]; ids are below `size`."""
-        counts = np.zeros(size, np.int64)
-        for tokens in self.by_prompt.values():
-            for _, ids in _batches(tokens):
-                counts += np.bincount(ids, minlength=size)
-        return counts
-
-    def mark_covered(self, rows: Sequence[int], size: int) -> NDArray[np.bool_]:
-        """Return a mask of the texts [n] whose tokens are all among `rows`, with every prompt."""
-        is_kept = np.zeros(size, bool)
-        is_kept[np.asarray(rows)] = True
-        covered = np.ones(len(self.texts), bool)
-        for tokens in self.by_prompt.values():
-            for start, ids in _batches(tokens):
-                offsets = tokens.offsets[start : start + TEXTS_AT_ONCE + 1]
-                dropped = np.concatenate([[0], np.cumsum(~is_kept[ids])])
-                covered[start : start + len(offsets) - 1] &= (
-                    np.diff(dropped[offsets - offsets[0]]) == 0
-                )
-        return covered
-
-    def require_equal(
-        self, encoder: Encoder, new_ids: NDArray[np.int64], covered: NDArray[np.bool_]
-    ) -> None:
-        """Require that another encoder gives the covered texts the same tokens under their new ids.
-
-        `new_ids` has the new id of each old one.
-
-        Raises:
-            CheckpointError: if it does not; names the first such text.
-        """
-        for prompt, tokens in self.by_prompt.items():
-            for start, _ in _batches(tokens):
-                stop = min(start + TEXTS_AT_ONCE, len(tokens))
-                part = [i for i in range(start, stop) if covered[i]]
-                cut = encoder.tokenise(
-                    [self.texts[i] for i in part], prompt=prompt, max_length=_ALL_TOKENS
-                )
-                for place, text in zip(part, cut, strict=True):
-                    if not np.array_equal(new_ids[np.asarray(tokens[place].ids)], text.ids):
-                        raise CheckpointError(
-                            f"the cut tokenizer reads {self.texts[place][:200]!r} in another way, so its "
-                            "kind cannot be cut; report this tokenizer"
-                        )
+def count_with_prompts(
+    tokenizer: Any, texts: Sequence[str], prompts: Iterable[str], size: int
+) -> NDArray[np.int64]:
+    """Return how often each token occurs in the texts, int64 [size], with each prompt before them."""
+    counts = np.zeros(size, np.int64)
+    for prompt in prompts:
+        counts += count_tokens(tokenizer, (prompt + text for text in texts), size)[0]
+    return counts
 
 
-def _batches(tokens: Ragged) -> Iterator[tuple[int, NDArray[np.int32]]]:
-    """Yield the number of the first of some texts, and the ids of all of them one after the other."""
-    for start in range(0, len(tokens), TEXTS_AT_ONCE):
-        stop = min(start + TEXTS_AT_ONCE, len(tokens))
-        yield start, tokens.ids[tokens.offsets[start] : tokens.offsets[stop]]
+def count_covered(
+    tokenizer: Any, texts: Sequence[str], prompts: Sequence[str], rows: Sequence[int]
+) -> int:
+    """Return the number of texts whose tokens are all among `rows`, with each prompt before them."""
+    kept = frozenset(rows)
+    return sum(
+        all(kept.issuperset(ids) for ids in by_prompt)
+        for by_prompt in _tokenise(tokenizer, texts, prompts)
+    )
+
+
+def _tokenise(
+    tokenizer: Any, texts: Sequence[str], prompts: Sequence[str]
+) -> Iterator[tuple[list[int], ...]]:
+    """Yield for each text its token ids after each prompt."""
+    remaining = iter(texts)
+    while batch := list(itertools.islice(remaining, TEXTS_AT_ONCE)):
+        encodings = [
+            tokenizer.encode_batch([prompt + text for text in batch], add_special_tokens=False)
+            for prompt in prompts
+        ]
+        for by_prompt in zip(*encodings, strict=True):
+            yield tuple(encoding.ids for encoding in by_prompt)
+
+
+def require_equal_tokens(
+    tokenizer: Any, cut: Any, new_ids: Mapping[int, int], texts: Sequence[str]
+) -> None:
+    """Require that a cut tokenizer gives texts of kept tokens the same tokens under their new ids.
+
+    Raises:
+        CheckpointError: if it does not; names the first such text.
+    """
+    pairs = zip(tokenizer.encode_batch(texts), cut.encode_batch(texts), strict=True)
+    for text, (before, after) in zip(texts, pairs, strict=True):
+        if [new_ids.get(token_id) for token_id in before.ids] != after.ids:
+            raise CheckpointError(
+                f"the cut tokenizer reads {text[:200]!r} in another way, so its kind cannot be cut; report "
+                "this tokenizer"
+            )

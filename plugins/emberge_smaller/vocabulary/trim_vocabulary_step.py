@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from emberge import (
     Artifact,
-    Backbone,
-    CheckpointError,
     DataEntry,
     DataError,
     EmbergeError,
@@ -19,7 +17,6 @@ from emberge import (
     Problem,
     Step,
     Workspace,
-    component,
 )
 from emberge.model_folder import Checkpoint
 from emberge.wording import count_noun
@@ -31,17 +28,14 @@ from emberge_smaller.vocabulary.trimmed_model import TrimmedModel, list_named_to
 
 if TYPE_CHECKING:
     import numpy as np
-    from emberge.contracts import Encoder
     from emberge_data import DistinctTexts
     from numpy.typing import NDArray
-
-    from emberge_smaller.vocabulary.corpus_tokens import CorpusTokens
 
 LEAST_TOKENS = 500
 """Distinct tokens that a corpus must need: from fewer texts nothing follows about texts to come."""
 MOST_UNKNOWN = 0.1
 """Largest share of unknown tokens in a corpus that the tokenizer knows."""
-_COMPARED_TEXTS = 256
+_COMPARED_TEXTS = 1000  # whose tokens before and after are compared, at most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +50,8 @@ class TrimVocabulary(Step):
     other files of the same vocabulary, such as vocab.txt or SentencePiece's, are left out.
 
     A text whose tokens are all kept has the same tokens and the same bytes of its embedding as before. The
-    step proves it: for the tokens on all texts of `data` and for the embeddings on a sample of them. The
-    artifact has the size before and after, and the share of texts of `held_out` that are covered so. Other
-    texts are spelled with shorter tokens.
+    artifact has the size before and after, and the share of texts of `held_out` whose tokens are all kept.
+    Other texts are spelled with shorter tokens.
 
     Models trimmed by one corpus merge like their originals. An untrimmed base merges into them by tokens
     (`vocabulary: union`).
@@ -77,8 +70,6 @@ class TrimVocabulary(Step):
     """Texts that stay as they are: all texts of these data sets."""
     held_out: tuple[DataEntry, ...] = ()
     """Texts that do not choose tokens; the share of them that is covered is in the artifact."""
-    backbone: Backbone = component("text_encoder")
-    """Backbone that reads the texts before and after, for the proof."""
 
     def __post_init__(self) -> None:
         if not self.data:
@@ -93,8 +84,6 @@ class TrimVocabulary(Step):
         folder = context.whole_model(self.model)
         if folder is None:
             return
-        for message in self.backbone.describe(folder).problems:
-            yield context.problem(message, "backbone")
         try:
             checkpoint = Checkpoint(folder)
             vocabulary = SubwordVocabulary.read(checkpoint)
@@ -102,127 +91,57 @@ class TrimVocabulary(Step):
                 require_table(checkpoint, vocabulary)
         except EmbergeError as error:
             yield context.problem(str(error), "model")
-            return
-        context.note("trimming", [f"{vocabulary.kind} of {len(vocabulary.ids):,} tokens"])
 
     def run(self, workspace: Workspace) -> Artifact:
+        from emberge.model_folder import read_settings
+
+        from emberge_smaller.token_vectors import read_tokenizer
+        from emberge_smaller.vocabulary.corpus_tokens import (
+            count_covered,
+            count_with_prompts,
+            require_equal_tokens,
+        )
 
         model = workspace.model(self.model)
-        texts = _read_corpus(workspace, self.data, "data")
-        held_out = _read_corpus(workspace, self.held_out, "held_out") if self.held_out else ()
+        texts = _read_texts(workspace, self.data)
+        held_out = _read_texts(workspace, self.held_out) if self.held_out else ()
         with workspace.whole_model(model) as folder:
             checkpoint = Checkpoint(folder)
             vocabulary = SubwordVocabulary.read(checkpoint)
             table = require_table(checkpoint, vocabulary)
-            before = self._read_whole(checkpoint, vocabulary, texts, held_out, workspace)
-            counts = before.tokens.count(vocabulary.size)
+            tokenizer = read_tokenizer(folder)
+            stated: dict[str, str] = read_settings(folder).get("prompts") or {}
+            prompts = list(dict.fromkeys(("", *stated.values())))
+            counts = count_with_prompts(tokenizer, texts, prompts, vocabulary.size)
             unknown = require_known(vocabulary, counts)
-            named = list_named_tokens(checkpoint, vocabulary)
-            kept = choose_tokens(vocabulary, counts, named)
+            kept = choose_tokens(vocabulary, counts, list_named_tokens(checkpoint, vocabulary))
             trimmed = TrimmedModel(checkpoint, CutTokenizer(vocabulary, kept), table)
             trimmed.write(workspace, model.fingerprint)
-            proof = self._prove(trimmed, before, workspace)
-        (rows, left_rows), (size, left_size) = trimmed.tokens, trimmed.megabytes
-        return Artifact(
-            kind="model",
-            size=model.size,
-            parents=(self.model.text,),
-            details={
-                "made_by": "trimming the vocabulary of",
-                **model.as_base(self.model),
-                "vocabulary": {"before": rows, "after": left_rows},
-                "megabytes": {"before": round(size, 3), "after": round(left_size, 3)},
-                "unknown_share": unknown,
-                "left_out": list(trimmed.left_out),
-                **proof,
-            },
-        )
-
-    def _read_whole(
-        self,
-        checkpoint: Checkpoint,
-        vocabulary: SubwordVocabulary,
-        texts: Sequence[str],
-        held_out: Sequence[str],
-        workspace: Workspace,
-    ) -> _Reading:
-        """Return the whole model's reading: all texts' tokens, and the embeddings of a sample."""
-        from emberge_smaller.vocabulary.corpus_tokens import CorpusTokens
-
-        encoder = self._open(checkpoint, workspace)
-        tokens = CorpusTokens.write(encoder, texts, workspace.work / "tokens")
-        others = CorpusTokens.write(encoder, held_out, workspace.work / "held_out")
-        count = min(len(texts), _COMPARED_TEXTS)
-        sample = [texts[place * len(texts) // count] for place in range(count)]
-        return _Reading(tokens, others, sample, _embed(encoder, sample))
-
-    def _open(self, checkpoint: Checkpoint, workspace: Workspace) -> Encoder:
-        return self.backbone.load(
-            checkpoint.folder, device=workspace.machine.device, dtype="float32"
-        )
-
-    def _prove(
-        self, trimmed: TrimmedModel, before: _Reading, workspace: Workspace
-    ) -> dict[str, Any]:
-        """Return the numbers of texts, after the result read all covered ones as the whole model did.
-
-        Raises:
-            CheckpointError: if it reads a covered text in another way, or embeds one otherwise.
-        """
-        import numpy as np
-
-        encoder = self._open(Checkpoint(workspace.folder), workspace)
-        size = trimmed.cut.vocabulary.size
-        new_ids = np.full(size, -1, np.int64)
-        new_ids[np.asarray(trimmed.cut.rows)] = np.arange(len(trimmed.cut.rows))
-        count = len(before.tokens.texts)
-        before.tokens.require_equal(encoder, new_ids, np.ones(count, bool))
-        proof: dict[str, Any] = {"corpus": {"texts": count}}
-        covered = before.held_out.mark_covered(trimmed.cut.rows, size)
-        before.held_out.require_equal(encoder, new_ids, covered)
-        if len(covered):
-            proof["held_out"] = {"texts": len(covered), "covered": float(covered.mean())}
-        embeddings = _embed(encoder, before.sample)
-        differing = int(
-            (embeddings.view(np.uint32) != before.embeddings.view(np.uint32)).any(1).sum()
-        )
-        if differing:
-            raise CheckpointError(
-                f"{count_noun(differing, 'text')} of {len(before.sample):,} have other embeddings after the "
-                "cut, though their tokens are the same; report this model"
-            )
-        return {**proof, "equal_embeddings": len(before.sample)}
+        rows = trimmed.cut.rows
+        sample = texts[:: 1 + len(texts) // _COMPARED_TEXTS]
+        cut_tokenizer = read_tokenizer(workspace.folder)
+        require_equal_tokens(tokenizer, cut_tokenizer, trimmed.cut.new_ids, sample)
+        details: dict[str, Any] = {
+            "made_by": "trimming the vocabulary of",
+            **model.as_base(self.model),
+            "vocabulary": {"before": table.shape[0], "after": len(rows)},
+            "megabytes": trimmed.megabytes,
+            "unknown_share": unknown,
+            "left_out": list(trimmed.left_out),
+            "texts": len(texts),
+        }
+        if held_out:
+            share = count_covered(tokenizer, held_out, prompts, rows) / len(held_out)
+            details["held_out"] = {"texts": len(held_out), "covered": share}
+        return Artifact(kind="model", size=model.size, parents=(self.model.text,), details=details)
 
 
-@dataclass(frozen=True, eq=False)
-class _Reading:
-    """The tokens that a model reads in the corpus and in held-out texts, and a sample's embeddings."""
-
-    tokens: CorpusTokens
-    held_out: CorpusTokens
-    sample: Sequence[str]
-    embeddings: NDArray[np.float32]
-
-
-def _read_corpus(workspace: Workspace, entries: Sequence[DataEntry], option: str) -> DistinctTexts:
-    """Return the distinct texts of data sets: anchors, positives and negatives.
-
-    Raises:
-        DataError: if there are none, or all are blank.
-    """
+def _read_texts(workspace: Workspace, entries: Sequence[DataEntry]) -> DistinctTexts:
+    """Return the distinct texts of data sets: anchors, positives and negatives."""
     from emberge.data import list_texts, step_datasets
     from emberge_data import DistinctTexts
 
-    texts = DistinctTexts(list_texts(step_datasets(workspace, entries)), workspace.work)
-    if not any(texts[i].strip() for i in range(len(texts))):
-        raise DataError(f"{option}: has no text that is not empty; give texts of the users' kind")
-    return texts
-
-
-def _embed(encoder: Encoder, texts: Sequence[str]) -> NDArray[np.float32]:
-    from emberge.encoding import TextEmbedder
-
-    return TextEmbedder(encoder).embed(texts)
+    return DistinctTexts(list_texts(step_datasets(workspace, entries)), workspace.work)
 
 
 def require_known(vocabulary: SubwordVocabulary, counts: NDArray[np.int64]) -> float:

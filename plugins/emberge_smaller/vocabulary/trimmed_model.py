@@ -13,13 +13,14 @@ from emberge.model_folder import Checkpoint, read_object, trunk_config
 from emberge.tensor_files import TensorSpec
 from emberge.wording import count_noun, join_some
 
-from emberge_smaller.vocabulary.cut_tokenizer import CutTokenizer, list_processor_ids
-from emberge_smaller.vocabulary.subword_vocabulary import SubwordVocabulary
-from emberge_smaller.vocabulary.token_ids import (
+from emberge_smaller.vocabulary.cut_tokenizer import (
+    CutTokenizer,
     list_named_ids,
     list_named_texts,
+    list_processor_ids,
     renumber_ids,
 )
+from emberge_smaller.vocabulary.subword_vocabulary import SubwordVocabulary
 
 # Files beside the tokenizer's that name tokens by id or by text.
 _CONFIGS = ("config.json", "generation_config.json", "processor_config.json")
@@ -104,15 +105,11 @@ class TrimmedModel:
         return [spec.renamed(names.out_name(spec)) for spec in moved.specs.values()]
 
     @property
-    def tokens(self) -> tuple[int, int]:
-        """The number of rows of the embedding before and after."""
-        return self.table.shape[0], len(self.cut.rows)
-
-    @property
-    def megabytes(self) -> tuple[float, float]:
-        """The size of the weights before and after, in units of 1,000,000 bytes."""
+    def megabytes(self) -> dict[str, float]:
+        """The size of the weights `before` and `after`, in units of 1,000,000 bytes."""
         before = sum(spec.nbytes for spec in self.checkpoint.specs.values())
-        return before / 1e6, sum(spec.nbytes for spec in self.tensors) / 1e6
+        after = sum(spec.nbytes for spec in self.tensors)
+        return {"before": round(before / 1e6, 3), "after": round(after / 1e6, 3)}
 
     @cached_property
     def files(self) -> Mapping[str, Mapping[str, Any] | str]:
@@ -134,7 +131,7 @@ class TrimmedModel:
     def _stated_size(self) -> int:
         """The vocabulary's size as the config states it, which some classes round up."""
         stated = trunk_config(self.checkpoint.config).get("vocab_size")
-        return stated if isinstance(stated, int) else self.tokens[0]
+        return stated if isinstance(stated, int) else self.table.shape[0]
 
     @cached_property
     def left_out(self) -> Sequence[str]:

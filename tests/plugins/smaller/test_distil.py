@@ -12,13 +12,10 @@ import pytest
 import torch
 from emberge import CheckpointError, Machine, check_recipe, load_plugins, parse_recipe, run_recipe
 from emberge.encoding import TextEmbedder
-from emberge.results import read_artifact
-from emberge_report import ancestry
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 
 from tests.support import tiny
-from tests.support.result_folders import read_results
 from tests.support.training_data import retrieval, texts
 
 STUDENT = """
@@ -245,49 +242,6 @@ def test_losses_of_scores_and_of_prefixes_get_the_teacher(
 ) -> None:
     losses = _losses(_run(place, _student(teacher, data=PAIRS, more=f"loss: {loss}")))
     assert losses[-1] < losses[0]
-
-
-@pytest.mark.slow
-def test_a_student_continues_after_a_kill_with_the_same_bytes(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """States are saved at each second step; the training dies behind the ninth, and is called again."""
-    from emberge.training import Session
-
-    text = _student(more="save_steps: 2")
-    whole = read_results(_run(place, text, "whole").parent)
-    backward, count = Session.backward, [0]
-
-    def dying(self: Session, batch: Any) -> Any:
-        count[0] += 1
-        if count[0] == 9:
-            raise KeyboardInterrupt
-        return backward(self, batch)
-
-    monkeypatch.setattr(Session, "backward", dying)
-    with pytest.raises(KeyboardInterrupt):
-        _run(place, text, "killed")
-    _run(place, text, "killed")
-    monkeypatch.undo()
-    assert count[0] < 9 + 18  # steps before the state are not run again
-    killed = read_results(place / "killed")
-    for name in (name for name in whole if name.endswith(".safetensors")):
-        assert killed[name] == whole[name]
-
-
-def test_a_student_of_another_model_has_that_models_lineage(place: Path) -> None:
-    """Its licence and data are those of the model at which it begins, and of its teacher."""
-    shutil.copytree(place / "b", place / "own")
-    (place / "own" / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n")
-    result = _run(place, _student("./teacher", "{model: ./own}", epochs=1))
-    artifact = read_artifact(result)
-    assert artifact is not None
-    assert artifact.parents == ("own", "./teacher")
-    assert artifact.details["base_reference"] == "./own"
-    assert artifact.details["backbone"] == {}
-    parents = {parent.name: parent for parent in ancestry(artifact, result, place).parents}
-    assert [*parents] == ["own", "teacher"]
-    assert parents["own"].licence == "cc-by-nc-4.0"
 
 
 def test_a_teachers_problem_is_shown_once(place: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from emberge import CheckpointError, Machine, check_recipe, load_plugins, parse_recipe, run_recipe
+from emberge import Machine, check_recipe, load_plugins, parse_recipe, run_recipe
 from emberge.encoding import TextEmbedder
 from emberge_encoder import TextEncoder
 from emberge_smaller.token_vectors import (
@@ -163,14 +163,6 @@ def test_the_most_frequent_words_of_a_vocabulary_count_little() -> None:
     assert weights["embroidery"] > 0.9
 
 
-def test_special_tokens_are_left_out_and_words_that_were_added_are_not() -> None:
-    tokenizer = Tokenizer(models.WordLevel({"the": 0, "list": 7}, unk_token="the"))
-    tokenizer.add_tokens(["emberge"])
-    tokenizer.add_special_tokens(["[CLS]"])
-    added = tokenizer.token_to_id("emberge")
-    assert list_tokens_of_texts(tokenizer) == {0: "the", added: "emberge", 7: "list"}
-
-
 def test_a_table_has_a_row_for_the_largest_id() -> None:
     """Of ids with gaps too: 0 and 7 take eight rows."""
     assert count_rows(Tokenizer(models.WordLevel({"the": 0, "list": 7}, unk_token="the"))) == 8
@@ -191,16 +183,3 @@ def test_unused_tokens_have_no_vector(place: Path, bert: Path) -> None:
     table = load_file(folder["tokens"].path / "model.safetensors")["embedding.weight"]
     assert not table[number].any()
     assert table.any(1).sum() == len(list_tokens_of_texts(read_tokenizer(wide)))
-
-
-def test_options_of_transformers_are_refused(place: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(_run(place, TOKENS)["tokens"].path, tmp_path / "tokens")
-    (problem,) = TextEncoder(pooling="cls").describe(folder).problems
-    assert "no pooling" in problem
-    with pytest.raises(CheckpointError, match="no pooling"):
-        TextEncoder(pooling="cls").load(folder, device="cpu", dtype="float32")
-    (problem,) = TextEncoder(dtype="bfloat16").describe(folder).problems
-    assert "no dtype" in problem
-    assert not TextEncoder(dtype="float32", max_length=8).describe(folder).problems
-    (folder / "tokenizer.json").unlink()
-    assert "tokenizer.json" in TextEncoder().describe(folder).problems[0]

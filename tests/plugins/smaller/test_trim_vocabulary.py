@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from emberge import CheckpointError, DataEntry, DataError, DataRef, ModelRef, run_recipe
+from emberge import CheckpointError, DataEntry, DataError, DataRef, ModelRef
 from emberge.encoding import TextEmbedder
 from emberge.merging import MergeInput, VocabularyPolicy
 from emberge.model_folder import Checkpoint
-from emberge_encoder import TextEncoder
 from emberge_merge import Linear, TaskArithmetic
 from emberge_smaller import CutTokenizer, SubwordVocabulary, TrimVocabulary, choose_tokens
-from emberge_smaller.vocabulary.corpus_tokens import CorpusTokens
-from emberge_smaller.vocabulary.token_ids import renumber_ids
+from emberge_smaller.token_vectors import read_tokenizer
+from emberge_smaller.vocabulary.corpus_tokens import count_covered, require_equal_tokens
+from emberge_smaller.vocabulary.cut_tokenizer import renumber_ids
 from emberge_smaller.vocabulary.trim_vocabulary_step import require_known
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer, models, processors
 from torch import Tensor
@@ -63,9 +63,7 @@ def trim(
     folder: Path, data: Path, root: Path, **options: Any
 ) -> tuple[Path, dict[str, Any], Bench]:
     bench = Bench(root)
-    step = TrimVocabulary(
-        model=ModelRef(str(folder)), data=entries(data), **{"backbone": BACKBONE, **options}
-    )
+    step = TrimVocabulary(model=ModelRef(str(folder)), data=entries(data), **options)
     artifact = step.run(bench)
     return bench.folder, dict(artifact.details), bench
 
@@ -122,7 +120,7 @@ def test_ten_thousand_covered_texts_keep_their_tokens_and_the_bytes_of_their_emb
     before, after = embeddings(wholes[kind], texts), embeddings(folder, texts)
     assert len(before) == COVERED
     assert before.tobytes() == after.tobytes()
-    assert details["corpus"] == {"texts": COVERED}
+    assert details["texts"] == COVERED
     assert details["vocabulary"]["after"] < details["vocabulary"]["before"]
     assert details["megabytes"]["after"] < details["megabytes"]["before"]
     # Of other texts those count that have no dropped token, and these read as before.
@@ -159,40 +157,13 @@ def test_plain_libraries_open_the_result(
     assert expected.tobytes() == found.tobytes()
 
 
-@pytest.mark.slow
-def test_an_exported_file_reads_the_new_ids(
-    wholes: dict[str, Path], cut: Callable[[str], Trimmed], tmp_path: Path
-) -> None:
-    """With onnxruntime and the cut tokenizer alone."""
-    onnxruntime = pytest.importorskip("onnxruntime")
-    folder, _, _ = cut("WordPiece")
-    recipe = {"steps": {"served": {"export": {"model": str(folder), "formats": ["float32"]}}}}
-    run_recipe(recipe, tmp_path / "out")
-    session = onnxruntime.InferenceSession(str(tmp_path / "out" / "served" / "onnx" / "model.onnx"))
-    names = {one.name for one in session.get_inputs()}
-    states = []
-    for place in (wholes["WordPiece"], folder):
-        tokenizer = transformers.AutoTokenizer.from_pretrained(place)
-        states.append(tokenizer(list(library_texts(3)), padding=True, return_tensors="pt"))
-    whole = transformers.AutoModel.from_pretrained(wholes["WordPiece"]).eval()
-    with torch.no_grad():
-        expected = whole(**states[0]).last_hidden_state
-    given = {name: value.numpy() for name, value in states[1].items() if name in names}
-    (found,) = session.run(["last_hidden_state"], given)
-    attended = states[0]["attention_mask"].bool()
-    torch.testing.assert_close(
-        torch.from_numpy(found)[attended], expected[attended], rtol=1e-3, atol=1e-4
-    )
-
-
 @pytest.mark.parametrize(
     "kind", ["WordPiece", "BPE", pytest.param("Unigram", marks=pytest.mark.slow)]
 )
 def test_heads_are_cut_with_the_embedding(kind: str, corpus: Path, tmp_path: Path) -> None:
     tied = kind != "BPE"
     whole = trimmable(tmp_path / "whole", kind, head=True, tie_word_embeddings=tied)
-    pooled = TextEncoder(pooling="mean" if tied else "last")
-    folder, _, _ = trim(whole, corpus, tmp_path / "run", backbone=pooled)
+    folder, _, _ = trim(whole, corpus, tmp_path / "run")
     loader = getattr(transformers, "AutoModelForMaskedLM" if tied else "AutoModelForCausalLM")
     before = loader.from_pretrained(whole).eval()
     after, report = loader.from_pretrained(folder, output_loading_info=True)
@@ -209,17 +180,6 @@ def test_heads_are_cut_with_the_embedding(kind: str, corpus: Path, tmp_path: Pat
     if not tied:
         head = load_file(folder / "model.safetensors")["lm_head.weight"]
         assert torch.equal(head, load_file(whole / "model.safetensors")["lm_head.weight"][rows])
-
-
-def test_copies_of_a_bias_on_disk_are_cut_with_it(corpus: Path, tmp_path: Path) -> None:
-    whole = trimmable(tmp_path / "whole", "WordPiece", head=True)
-    stored = tensors(whole)
-    stored["cls.predictions.decoder.bias"] = stored["cls.predictions.bias"].clone()
-    save_file(stored, whole / "model.safetensors", {"format": "pt"})
-    folder, details, _ = trim(whole, corpus, tmp_path / "run", backbone=TextEncoder(pooling="mean"))
-    cut = tensors(folder)
-    assert len(cut["cls.predictions.bias"]) == details["vocabulary"]["after"]
-    assert torch.equal(cut["cls.predictions.decoder.bias"], cut["cls.predictions.bias"])
 
 
 def vocabulary_of(folder: Path, tokenizer: Tokenizer | dict[str, Any]) -> SubwordVocabulary:
@@ -287,19 +247,6 @@ def test_the_unknown_piece_of_unigram_gets_its_new_id(tmp_path: Path) -> None:
     assert Tokenizer.from_str(cut.text).encode("aж").ids == [0, 1]
 
 
-def test_other_files_of_the_vocabulary_are_left_out(
-    wholes: dict[str, Path], corpus: Path, tmp_path: Path
-) -> None:
-    whole = shutil.copytree(wholes["BPE"], tmp_path / "whole")
-    for name in ("vocab.json", "merges.txt", "added_tokens.json"):
-        (whole / name).write_text("{}")
-    folder, details, _ = trim(whole, corpus, tmp_path / "run")
-    assert not {"vocab.json", "merges.txt", "added_tokens.json"} & {
-        p.name for p in folder.iterdir()
-    }
-    assert sorted(details["left_out"])[:2] == ["added_tokens.json", "merges.txt"]
-
-
 def test_ids_that_mean_no_token_stay_and_a_size_is_no_longer_rounded_up() -> None:
     config = {"pad_token_id": -1, "text": {"eos_token_id": 7}, "pad_vocab_size_multiple": 64}
     changed = renumber_ids(config, {7: 3}.get, (100, 40))
@@ -330,11 +277,6 @@ def test_the_share_of_unknown_tokens_is_of_all_but_the_special_ones(
     counts[vocabulary.ids["[UNK]"]] = 110
     with pytest.raises(DataError, match="11% of its tokens are unknown"):
         require_known(vocabulary, counts)
-
-
-def test_the_word_none_is_no_unknown_token(tmp_path: Path) -> None:
-    model = models.BPE({"None": 0, "a": 1}, [])
-    assert vocabulary_of(tmp_path, Tokenizer(model)).unknown_token is None
 
 
 def test_marks_that_combine_with_letters_of_any_script_are_kept(tmp_path: Path) -> None:
@@ -381,15 +323,6 @@ def test_added_tokens_have_their_new_ids_and_those_that_a_tokenizer_lacks_are_le
     content["post_processor"]["special_tokens"]["[SEP]"]["ids"] = [99_999]
     (whole / "tokenizer.json").write_text(json.dumps(content))
     refused(whole, corpus, tmp_path / "again", "tokenizer.json.*99999.* get the tokenizer again")
-
-
-def test_kept_tokens_stay_in_their_order(
-    wholes: dict[str, Path], cut: Callable[[str], Trimmed]
-) -> None:
-    folder, _, _ = cut("WordPiece")
-    old, new = tokens_of(wholes["WordPiece"]), tokens_of(folder)
-    order = sorted(new, key=lambda token: new[token])
-    assert order == sorted(new, key=lambda token: old[token])
 
 
 def test_scores_of_unigram_keep_all_their_digits(
@@ -463,30 +396,27 @@ def test_prompts_of_the_model_are_covered_with_each_text(
     assert token_texts(cut("BPE")[0], texts) != token_texts(prompted, texts)
 
 
-def test_tokens_beyond_the_models_length_are_kept_too(
-    wholes: dict[str, Path], cut: Callable[[str], Trimmed], tmp_path: Path
-) -> None:
-    """A model of a larger length may read the same texts."""
-    long = " ".join([*["list"] * 80, "manhattan"])
-    texts = write_texts(tmp_path / "long.jsonl", [*library_texts(600), long])
-    folder, _, _ = trim(wholes["WordPiece"], texts, tmp_path / "run")
-    assert token_texts(folder, [long]) == token_texts(wholes["WordPiece"], [long])
-    assert token_texts(cut("WordPiece")[0], [long]) != token_texts(wholes["WordPiece"], [long])
-
-
 def test_a_text_is_covered_if_it_is_so_alone_and_after_each_prompt(
-    wholes: dict[str, Path], tmp_path: Path
+    wholes: dict[str, Path],
 ) -> None:
     """After a prompt a byte-level word begins with a space, and is another token."""
-    prompted = shutil.copytree(wholes["BPE"], tmp_path / "prompted")
-    edit(prompted, prompts={"query": "find: "})
-    encoder = BACKBONE.load(prompted, device="cpu", dtype="float32")
-    vocabulary = SubwordVocabulary.read(Checkpoint(prompted))
-    tokens = CorpusTokens.write(encoder, ["a list"], tmp_path / "tokens")
+    vocabulary = SubwordVocabulary.read(Checkpoint(wholes["BPE"]))
+    tokenizer = read_tokenizer(wholes["BPE"])
     alone, after = vocabulary.ids["a"], vocabulary.ids["Ġa"]
-    for dropped, covered in ((alone, False), (after, False), (vocabulary.ids["z"], True)):
+    for dropped, covered in ((alone, 0), (after, 0), (vocabulary.ids["z"], 1)):
         rows = [number for number in sorted(vocabulary.texts) if number != dropped]
-        assert tokens.mark_covered(rows, vocabulary.size).tolist() == [covered]
+        assert count_covered(tokenizer, ["a list"], ["", "find: "], rows) == covered
+
+
+def test_a_cut_tokenizer_that_reads_a_text_in_another_way_is_refused(
+    wholes: dict[str, Path],
+) -> None:
+    tokenizer = read_tokenizer(wholes["BPE"])
+    same = {number: number for number in tokenizer.get_vocab().values()}
+    require_equal_tokens(tokenizer, tokenizer, same, ["a list", "more"])
+    other = {**same, tokenizer.encode("more").ids[0]: 0}
+    with pytest.raises(CheckpointError, match="reads 'more' in another way"):
+        require_equal_tokens(tokenizer, tokenizer, other, ["a list", "more"])
 
 
 def test_files_of_the_old_vocabulary_in_other_formats_are_left_out_and_said(
@@ -574,23 +504,12 @@ FEW = ["the list of files", "the first list"]
     [
         ("WordPiece", FEW, "needs 5 tokens of 30,522, .* at least 500"),
         *((kind, THAI, r"\d\d?% of its tokens are unknown") for kind in KINDS),
-        ("WordPiece", [" ", "  "], "text"),
     ],
 )
 def test_a_corpus_that_makes_no_vocabulary_is_refused(
     kind: str, texts: Sequence[str], fix: str, wholes: dict[str, Path], tmp_path: Path
 ) -> None:
     refused(wholes[kind], write_texts(tmp_path / "texts.jsonl", texts), tmp_path / "run", fix)
-
-
-def test_a_model_with_embeddings_that_are_no_numbers_is_refused(
-    wholes: dict[str, Path], corpus: Path, tmp_path: Path
-) -> None:
-    broken = shutil.copytree(wholes["WordPiece"], tmp_path / "broken")
-    weights = tensors(broken)
-    weights["embeddings.word_embeddings.weight"][1996] = float("nan")
-    save_file(weights, broken / "model.safetensors", {"format": "pt"})
-    refused(broken, corpus, tmp_path / "run", "not finite|NaN")
 
 
 def test_a_tokenizer_that_cannot_be_cut_is_refused_by_its_kind(tmp_path: Path) -> None:
@@ -600,7 +519,7 @@ def test_a_tokenizer_that_cannot_be_cut_is_refused_by_its_kind(tmp_path: Path) -
     problems = [
         problem
         for problem in TrimVocabulary(
-            model=ModelRef(str(folder)), data=entries(tmp_path / "x.jsonl"), backbone=BACKBONE
+            model=ModelRef(str(folder)), data=entries(tmp_path / "x.jsonl")
         ).check(Glance())
         if problem.where == "model"
     ]
