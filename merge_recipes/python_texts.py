@@ -13,7 +13,7 @@ from pathlib import Path
 
 from emberge import Artifact, DataError, Preflight, Problem, Step, Workspace, even_place, hookimpl
 from emberge_data import parse_source, write_entries, write_json_rows
-from emberge_demo.corpus import (
+from emberge_demo.stdlib_corpus import (
     STDLIB,
     definitions,
     locate,

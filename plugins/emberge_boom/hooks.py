@@ -11,8 +11,8 @@ from emberge import hookimpl
 def register_samplers() -> Mapping[str, str]:
     return {
         "bagging": "emberge_boom.samplers.bagging:Bagging",
-        "cluster": "emberge_boom.samplers.cluster:Cluster",
-        "conflict": "emberge_boom.samplers.conflict:Conflict",
+        "cluster": "emberge_boom.samplers.by_study:Cluster",
+        "conflict": "emberge_boom.samplers.by_study:Conflict",
         "core_subset": "emberge_boom.samplers.core_subset:CoreSubset",
         "keep": "emberge_boom.samplers.keep:Keep",
     }

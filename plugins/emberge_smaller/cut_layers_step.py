@@ -267,10 +267,6 @@ def _spread_with_last(count: int, number: int) -> tuple[int, ...]:
     return tuple((place + 1) * count // number - 1 for place in range(number))
 
 
-def _spread_with_last(count: int, number: int) -> tuple[int, ...]:
-    return tuple((place + 1) * count // number - 1 for place in range(number))
-
-
 def cut_layers(
     stack: LayerStack,
     numbers: Sequence[int],

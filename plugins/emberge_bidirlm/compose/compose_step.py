@@ -17,7 +17,6 @@ from emberge import (
     Workspace,
 )
 from emberge.model_folder import Checkpoint
-from emberge.wording import count_by_first_word, count_noun
 
 from emberge_bidirlm.compose.composition import Composition, RopeFrom
 from emberge_bidirlm.compose.processors import processor_config
@@ -37,7 +36,7 @@ class Compose(Step):
     The step follows BidirLM's omnimodal model (arXiv:2604.02045). `text` is an encoder; in the paper it is
     the merge of a text model's trunk with the trunks of `vision` (a Qwen3-VL) and `audio` (a Qwen3-ASR),
     which a step `merge` with `part: text` makes. Towers and projectors are copied byte for byte.
-    Trunks and heads of specialists are not copied; the artifact names them.
+    Trunks and heads of specialists are not copied.
 
     With both specialists the result is a dense `qwen3_omni_moe_thinker`; with a single one it has the class
     of that specialist. Plain `AutoModel` loads the result, and SentenceTransformers 6 opens it as one encoder
@@ -94,20 +93,16 @@ class Compose(Step):
         """True if a step makes one of the models, so that `check` cannot compare them."""
         return any(reference.step for reference in self.models.values())
 
-    # ── before work ─────────────────────────────────────────────────────────────────────────────
-
     def check(self, context: Preflight) -> Iterator[Problem]:
         if self.vision is not None:
             context.note("opening the result", [_OPENS])
         specialists: dict[Kind, Specialist] = {}
         for kind, reference in self.specialists.items():
             folder = context.whole_model(reference)
+            if folder is None:
+                continue
             try:
-                specialists |= (
-                    {kind: _check_specialist(Specialist(kind, Checkpoint(folder)))}
-                    if folder
-                    else {}
-                )
+                specialists[kind] = _check_specialist(Specialist(kind, Checkpoint(folder)))
             except EmbergeError as error:
                 yield context.problem(str(error), kind)
         text = context.whole_model(self.text)
@@ -123,12 +118,8 @@ class Compose(Step):
             yield context.problem(str(error), "text")
             return
         yield from (context.warning(warning, "text") for warning in plan.warnings)
-        if all(checkpoint.has_weights for checkpoint in plan.checkpoints.values()):
-            context.note("composition", _summarise(plan))
-        elif plan.tokens.lines:
+        if plan.tokens.lines:
             context.note("tokenizers", plan.tokens.lines)
-
-    # ── work ────────────────────────────────────────────────────────────────────────────────────
 
     def run(self, workspace: Workspace) -> Artifact:
         models = {option: workspace.model(model) for option, model in self.models.items()}
@@ -173,7 +164,7 @@ def _build(plan: Composition, content: list[str], workspace: Workspace) -> None:
 
 
 def _describe_result(plan: Composition) -> dict[str, Any]:
-    """Return the artifact's details: class, positions, towers, and what is left out."""
+    """Return the artifact's details: class, positions, towers, size and new tokens."""
     towers = {
         kind: {
             "of": plan.names[kind],
@@ -186,9 +177,6 @@ def _describe_result(plan: Composition) -> dict[str, Any]:
         "class": plan.target.architecture,
         "rope_theta": plan.rope["rope_theta"],
         "towers": towers,
-        "left_out": {
-            name: count_by_first_word(omitted_names) for name, omitted_names in plan.dropped.items()
-        },
         "parameters": sum(part.spec.elements for part in plan.parts),
     }
     if plan.rope.get("mrope_section"):
@@ -196,16 +184,3 @@ def _describe_result(plan: Composition) -> dict[str, Any]:
     if plan.tokens.new_tokens:
         facts["new_tokens"] = {entry.text: entry.id for entry in plan.tokens.new_tokens}
     return facts
-
-
-def _summarise(plan: Composition) -> list[str]:
-    """Return a preview of the composed model as lines for the terminal."""
-    lines = [f"{plan.target.architecture}, positions by a base of {plan.rope['rope_theta']:g}"]
-    counts: Mapping[str, int] = {
-        name: sum(part.source == name for part in plan.parts) for name in plan.names.values()
-    }
-    for name, count in counts.items():
-        omitted_names = plan.dropped.get(name)
-        omissions = f"; left out: {count_by_first_word(omitted_names)}" if omitted_names else ""
-        lines.append(f"'{name}': {count_noun(count, 'tensor')} copied{omissions}")
-    return [*lines, *plan.tokens.lines]

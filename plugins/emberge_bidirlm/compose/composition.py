@@ -25,7 +25,7 @@ from emberge.tensor_files import DerivedTensor, RowReader, TensorSpec
 from emberge.tensor_names import Names, is_vocabulary
 from emberge_encoder import is_causal
 
-from emberge_bidirlm.as_encoder import encoder_layout
+from emberge_bidirlm.as_encoder import encoder_layout, text_config
 from emberge_bidirlm.compose.processors import (
     REPLACED,
     chat_template,
@@ -35,7 +35,6 @@ from emberge_bidirlm.compose.processors import (
 )
 from emberge_bidirlm.compose.specialist import Kind, Specialist
 from emberge_bidirlm.compose.target import TRUNK, ComposedClass, choose_target
-from emberge_bidirlm.mask_token import text_config
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -187,16 +186,6 @@ class Composition:
         for kind, specialist in self.specialists.items():
             for name, spec in specialist.tower.items():
                 yield ComposedTensor(self.target.name(name), spec, self.names[kind])
-
-    @property
-    def dropped(self) -> dict[str, list[str]]:
-        """The tensors that are not part of the result, by model."""
-        module_names = {part.name for part in self._yield_modules()}
-        heads = [name for name in self.trunk.left if name not in module_names]
-        dropped_names = {self.names["text"]: heads} if heads else {}
-        return dropped_names | {
-            self.names[kind]: specialist.dropped for kind, specialist in self.specialists.items()
-        }
 
     # ── files ───────────────────────────────────────────────────────────────────────────────────
 

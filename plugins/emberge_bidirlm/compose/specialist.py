@@ -14,7 +14,7 @@ from emberge.model_folder import Checkpoint, read_object
 from emberge.tensor_files import TensorSpec
 from emberge.tensor_names import Names
 
-from emberge_bidirlm.mask_token import class_config
+from emberge_bidirlm.as_encoder import class_config
 
 Kind = Literal["vision", "audio"]
 
@@ -115,11 +115,6 @@ class Specialist:
         starts = _FAMILIES[self.kind].tower
         missing_names = sorted(name for name in self.trunk.left if name.startswith(starts))
         return {name: self.names.specs[name] for name in missing_names}
-
-    @property
-    def dropped(self) -> list[str]:
-        """The tensors that are not part of the result: the text trunk and heads."""
-        return [name for name in self.names.specs if name not in self.tower]
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:

@@ -10,8 +10,8 @@ from typing import Any
 from emberge import CheckpointError
 from emberge.model_folder import Checkpoint
 
+from emberge_bidirlm.as_encoder import text_config
 from emberge_bidirlm.compose.specialist import Kind, Specialist
-from emberge_bidirlm.mask_token import text_config
 
 TRUNK = "language_model."
 _KEPT = (

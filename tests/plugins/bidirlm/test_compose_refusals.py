@@ -22,7 +22,6 @@ from safetensors.torch import load_file, save_file
 from tests.support.specialists import (
     AUDIO_TOKENS,
     VISION_TOKENS,
-    asr,
     change_config,
     text_model,
     vision_model,
@@ -63,14 +62,6 @@ def no_vision(place: Path) -> None:
     _rewritten(place / "vision", text_model)
 
 
-def sound_for_vision(place: Path) -> None:
-    _rewritten(place / "vision", asr)
-
-
-def no_audio(place: Path) -> None:
-    _rewritten(place / "audio", vision_model)
-
-
 def no_tower(place: Path) -> None:
     path = place / "vision" / "model.safetensors"
     kept = {n: t for n, t in load_file(path).items() if ".visual." not in n}
@@ -79,10 +70,6 @@ def no_tower(place: Path) -> None:
 
 def other_size(place: Path) -> None:
     _rewritten(place / "vision", vision_model, intermediate_size=40)
-
-
-def other_depth(place: Path) -> None:
-    _rewritten(place / "audio", asr, num_hidden_layers=2)
 
 
 def other_width(place: Path) -> None:
@@ -137,10 +124,6 @@ def no_image_processor(place: Path) -> None:
     (place / "vision" / "preprocessor_config.json").unlink()
 
 
-def no_video_processor(place: Path) -> None:
-    (place / "vision" / "video_preprocessor_config.json").unlink()
-
-
 def no_extractor(place: Path) -> None:
     (place / "audio" / "processor_config.json").unlink()
 
@@ -162,11 +145,8 @@ def other_windows_of_sound(place: Path) -> None:
     ("change", "line", "words"),
     [
         (no_vision, 6, ["vision", "qwen3", "tower", "Qwen3-VL"]),
-        (sound_for_vision, 6, ["vision", "qwen3_asr", "tower", "Qwen3-VL"]),
-        (no_audio, 7, ["audio", "qwen3_vl", "tower", "Qwen3-ASR"]),
         (no_tower, 6, ["vision", "visual."]),
         (other_size, 5, ["./text", "./vision", "intermediate_size", "48", "40", CLOSER]),
-        (other_depth, 5, ["./text", "./audio", "num_hidden_layers", "3", "2", CLOSER]),
         (other_width, 5, ["./text", "./audio", "24", "32"]),
         (other_base, 5, ["./text", "./vision", "1000000.0", "5000000.0", "rope_from"]),
         (no_base, 5, ["text", "rope_theta"]),
@@ -177,7 +157,6 @@ def other_windows_of_sound(place: Path) -> None:
         (unknown_token, 6, ["vision", "310", "image_token_id"]),
         (no_marks, 7, ["audio", "<|audio_start|>"]),
         (no_image_processor, 6, ["vision", "image_processor", "preprocessor_config.json"]),
-        (no_video_processor, 6, ["vision", "video_preprocessor_config.json"]),
         (no_extractor, 7, ["audio", "feature_extractor", "processor_config.json"]),
         (causal, 5, ["text", "as_encoder"]),
         (windows, 5, ["text", "use_sliding_window"]),
@@ -202,20 +181,6 @@ def test_options_that_mean_nothing_are_refused(
     options: str, word: str, place: Path, plugins: Plugins
 ) -> None:
     assert word in refused(place, plugins, f"steps: {{both: {{compose: {options}}}}}\n")
-
-
-@pytest.mark.parametrize(("whose", "base"), [("text", 1e6), ("vision", 5e6)])
-def test_positions_are_turned_by_the_base_that_is_chosen(
-    whose: str, base: float, place: Path, plugins: Plugins
-) -> None:
-    other_base(place)
-    (place / "recipe.yaml").write_text(RECIPE + f"      rope_from: {whose}\n")
-    recipe = load_recipe(place / "recipe.yaml", plugins)
-    check_recipe(recipe, plugins).raise_errors()
-    result = run_recipe(recipe, place / "out", plugins, quiet=True)["both"].path
-    rope = json.loads((result / "config.json").read_text())["text_config"]["rope_parameters"]
-    assert rope["rope_theta"] == base
-    assert rope["mrope_section"] == [2, 1, 1]
 
 
 def test_a_trunk_that_a_step_makes_is_compared_before_anything_is_written(

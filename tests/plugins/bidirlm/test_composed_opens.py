@@ -14,7 +14,7 @@ from emberge.media import MediaFolder
 from emberge_encoder import TextEncoder
 from sentence_transformers import SentenceTransformer
 
-from tests.support.embed_media import ORDER, PROMPT, TEXTS, clips, images, run_with_torchvision
+from tests.support.embed_media import ORDER, TEXTS, clips, images, run_with_torchvision
 from tests.support.tolerance import assert_same_pass
 
 READS = {
@@ -37,13 +37,6 @@ def embedded(
     request: pytest.FixtureRequest, everything: dict[str, dict[str, Any]]
 ) -> tuple[str, dict[str, Any]]:
     return request.param, everything[request.param]
-
-
-@pytest.mark.slow
-def test_it_has_the_modalities_of_its_parts(embedded: tuple[str, dict[str, Any]]) -> None:
-    name, found = embedded
-    kinds = [kind for kind in READS[name] if kind in ("text", "image", "audio")]
-    assert found["modalities"] == [*kinds, "message"]
 
 
 @pytest.mark.slow
@@ -74,18 +67,6 @@ def test_embeddings_are_those_of_emberges_encoder(
             }
             inputs.append(join_parts([parts[part] for part in ORDER[kind]]))
         assert np.abs(embedder.embed(inputs) - np.array(found["stock"][kind])).max() <= 1e-5, kind
-
-
-@pytest.mark.slow
-def test_text_is_the_trunks_and_prompts_come_first(
-    embedded: tuple[str, dict[str, Any]], made: dict[str, Path]
-) -> None:
-    """Texts of two lengths, so that one is padded."""
-    _, found = embedded
-    trunk = SentenceTransformer(str(made["merged"]), device="cpu")
-    assert_same_pass(found["batch"], trunk.encode(TEXTS), made["merged"])
-    assert_same_pass(found["prompted"], trunk.encode(TEXTS, prompt=PROMPT), made["merged"])
-    assert_same_pass(found["prompted"], found["written"], made["merged"])
 
 
 def test_sound_and_text_need_no_torchvision(made: dict[str, Path]) -> None:

@@ -11,13 +11,11 @@ from typing import Any
 import pytest
 from emberge import CheckpointError, ModelRef
 from emberge.model_folder import Checkpoint
-from emberge_bidirlm.as_encoder import AsEncoder
 from emberge_bidirlm.compose.compose_step import Compose
 from emberge_bidirlm.compose.composition import Composition, RopeFrom
 from emberge_bidirlm.compose.processors import REPLACED
 from emberge_bidirlm.compose.specialist import Kind, Specialist
 from emberge_bidirlm.compose.target import ComposedClass
-from emberge_encoder import TextEncoder
 from safetensors.torch import load_file
 
 from tests.support.bench import Bench
@@ -29,9 +27,7 @@ from tests.support.specialists import (
     SEEN_ROPE,
     SPECTRA,
     VISION_IDS,
-    change_config,
 )
-from tests.support.watched import assert_built_as_promised
 from tests.support.whole import STATES, state_prompts
 
 BOTH: tuple[Kind, ...] = ("vision", "audio")
@@ -175,13 +171,11 @@ def test_a_specialist_without_a_tokenizer_is_refused(place: Path) -> None:
         _ = Specialist("vision", Checkpoint(place / "vision")).tokens
 
 
-def test_a_specialist_names_what_it_leaves_behind(models: Path) -> None:
+def test_a_specialists_tower_has_its_projector(models: Path) -> None:
     one = Specialist("audio", Checkpoint(models / "audio"))
     assert one.width == 32
     starts = {name.partition(".")[0] for name in one.tower}
     assert starts == {"audio_tower", "multi_modal_projector"}
-    assert {*one.tower, *one.dropped} == set(one.names.specs)
-    assert not {*one.tower} & {*one.dropped}
     assert list(one.tower) == sorted(one.tower)
 
 
@@ -207,16 +201,6 @@ def test_a_thinker_has_names_of_its_own_for_projectors(own: str, both: str, mode
     assert composition(models, ["vision"]).target.name(own) == own
 
 
-def test_the_key_changes_with_files_tokens_and_parts(models: Path, place: Path) -> None:
-    keys = [composition(models, kinds).key for kinds in (BOTH, BOTH[:1], BOTH[1:])]
-    change_config(place / "text", rms_norm_eps=1e-5)
-    for kind in BOTH:
-        change_config(place / kind, "text_config", rms_norm_eps=1e-5)
-    keys.append(composition(place).key)
-    assert len(set(keys)) == 4
-    assert keys[0] == composition(models).key
-
-
 def test_a_composed_folder_has_no_file_of_a_text_models_own_processor(place: Path) -> None:
     for name in REPLACED:
         (place / "text" / name).write_text("{}")
@@ -238,7 +222,6 @@ def test_a_composed_folder_has_no_file_of_a_text_models_own_processor(place: Pat
     assert settings == json.dumps(json.loads(settings), indent=2)
     reads = json.loads((bench.folder / "sentence_bert_config.json").read_text())
     assert {"text", "image", "audio"} <= {*reads["modality_config"]}
-    left_out = "embed_tokens (1 tensor), layers (33 tensors), norm (1 tensor)"
     towers = {kind: Specialist(kind, Checkpoint(place / kind)).tower for kind in BOTH}
     weights = load_file(bench.folder / "model.safetensors")
     assert artifact.parents == tuple(one.text for one in refs.values())
@@ -255,7 +238,6 @@ def test_a_composed_folder_has_no_file_of_a_text_models_own_processor(place: Pat
                 }
                 for kind, tower in towers.items()
             },
-            "left_out": {refs[kind].text: left_out for kind in BOTH},
             "parameters": sum(tensor.numel() for tensor in weights.values()),
             "mrope_section": [2, 1, 1],
             "new_tokens": {
@@ -267,60 +249,7 @@ def test_a_composed_folder_has_no_file_of_a_text_models_own_processor(place: Pat
     }
 
 
-def test_a_check_counts_what_is_copied_and_what_is_left_out(models: Path) -> None:
-    refs: dict[str, Any] = {kind: ModelRef(str(models / kind)) for kind in ("text", *BOTH)}
-    context = Glance()
-    assert list(Compose(**refs).check(context)) == []
-    first, *lines = context.notes["composition"]
-    assert first == "Qwen3OmniMoeThinkerModel, positions by a base of 1e+06"
-    left = "left out: embed_tokens (1 tensor), layers (33 tensors), norm (1 tensor)"
-    assert lines[:3] == [
-        f"'{refs['text'].text}': 35 tensors copied",
-        f"'{refs['vision'].text}': 57 tensors copied; {left}",
-        f"'{refs['audio'].text}': 45 tensors copied; {left}",
-    ]
-    only = {"vision": "4 tokens are only", "audio": "7 tokens are only"}
-    for kind, words in only.items():
-        assert any(refs[kind].text in line and words in line for line in lines[3:])
-
-
-def test_a_check_without_weights_counts_tokens_alone(place: Path) -> None:
-    for kind in ("text", *BOTH):
-        (place / kind / "model.safetensors").unlink()
-    refs: dict[str, Any] = {kind: ModelRef(str(place / kind)) for kind in ("text", *BOTH)}
-    context = Glance()
-    list(Compose(**refs).check(context))
-    assert "composition" not in context.notes
-    only = "4 tokens are only in the second"
-    assert any(
-        str(place / "vision") in line and only in line for line in context.notes["tokenizers"]
-    )
-
-
 # ── every step that builds a checkpoint ─────────────────────────────────────────────────────────
-
-
-def test_a_composition_is_built_as_every_checkpoint(models: Path, tmp_path: Path) -> None:
-    refs: dict[str, Any] = {kind: ModelRef(str(models / kind)) for kind in ("text", "audio")}
-    assert_built_as_promised(Compose(**refs), tmp_path, models / "text", "composed")
-
-
-def test_an_encoder_is_built_as_every_checkpoint(place: Path, tmp_path: Path) -> None:
-    change_config(place / "text", is_causal=None)
-    folder = place / "text"
-    step = AsEncoder(
-        model=ModelRef(str(folder)), mask_token="<|repo_name|>", backbone=TextEncoder()
-    )
-    artifact = assert_built_as_promised(step, tmp_path / "run", folder, "encoder")
-    assert artifact.parents == (str(folder),)
-    assert artifact.details == {
-        "made_by": "switching the attention of",
-        "base": "the model",
-        "base_reference": str(folder),
-        "base_fingerprint": "its content",
-        **{"attention": "bidirectional", "pooling": "mean"},
-        **{"mask_token": "<|repo_name|>", "mask_id": 259},
-    }
 
 
 @pytest.mark.parametrize("state", STATES)

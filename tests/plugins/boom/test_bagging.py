@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from emberge import DatasetInfo, PerDataset, Pool, TaskKind
 from emberge.testing import check_sampler
@@ -70,31 +69,3 @@ def test_a_bag_of_a_selection_stays_inside_it() -> None:
 def test_laws() -> None:
     check_sampler(Bagging(ratio=0.6))
     check_sampler(Bagging(ratio=0.3, part="rest"))
-
-
-LARGE = 200_003
-
-
-def test_bags_of_large_sets_are_drawn_as_they_are_read() -> None:
-    bag = np.array(_bag(Bagging(ratio=0.4), LARGE))
-    assert len(set(bag.tolist())) == len(bag) == round(0.4 * LARGE)
-    assert bag.min() >= 0
-    assert bag.max() < LARGE
-    # Evenly from the whole: counts of ten tenths are hypergeometric, standard deviation about 66.
-    counts = np.bincount(bag * 10 // LARGE, minlength=10)
-    assert np.abs(counts - len(bag) / 10).max() < 400
-    other = set(_bag(Bagging(ratio=0.4, draw=1), LARGE))
-    assert len(other & set(bag.tolist())) / LARGE == pytest.approx(0.16, abs=0.005)
-
-
-def test_parts_of_large_sets_hold_too() -> None:
-    first = set(_bag(Bagging(ratio=0.3, part="first"), LARGE))
-    rest = set(_bag(Bagging(ratio=0.3, part="rest"), LARGE))
-    assert not first & rest
-    assert len(first) + len(rest) == LARGE
-
-
-def test_a_bag_is_shown_as_a_recipe_says_it() -> None:
-    assert repr(Bagging(ratio=0.6)).startswith("Bagging(ratio=0.6, draw=0,")  # type: ignore[arg-type]
-    some = Bagging(ratio=PerDataset(by_dataset={"b": 0.6}))
-    assert repr(some).startswith("Bagging(ratio={'by_dataset': {'b': 0.6}}, draw=0,")

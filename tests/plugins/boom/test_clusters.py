@@ -19,7 +19,6 @@ from emberge import (
     Pool,
     RecipeError,
     check_recipe,
-    hookimpl,
     load_plugins,
     parse_recipe,
     run_recipe,
@@ -29,11 +28,8 @@ from emberge.contracts import (
     StepStarted,
 )
 from emberge.recipes import Recipe
-from emberge.testing import check_sampler
-from emberge_boom.samplers.cluster import Cluster
-from emberge_boom.samplers.conflict import Conflict
+from emberge_boom.samplers.by_study import Cluster, Conflict
 from emberge_boom.samplers.keep import Keep
-from emberge_boom.samplers.study_sampler import Members
 from emberge_boom.study.study import FILE, Study, read_study, write_study
 
 from tests.plugins.boom.studied import RECIPE, study_data, worked
@@ -71,10 +67,6 @@ def test_a_cluster_keeps_its_datasets(
     options: dict[str, Any], datasets: list[str], place: Path
 ) -> None:
     assert kept(Cluster(of=OF, **options), place) == datasets
-
-
-def test_the_file_itself_may_be_named(place: Path) -> None:
-    assert kept(Cluster(of=OF, threshold=0.2), place / "interactions.json") == ["a", "b", "d"]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +122,7 @@ def test_unions_at_one_distance_leave_fewer_clusters_than_asked_for() -> None:
 def test_datasets_that_the_study_or_the_training_does_not_know_are_refused(place: Path) -> None:
     with pytest.raises(DataError, match="'e' of this training was not in the study"):
         kept(Cluster(of=OF, threshold=0.2), place, "abcde")
-    with pytest.raises(DataError, match="cluster 2 of 2 holds 'c', which is no dataset"):
+    with pytest.raises(DataError, match="cluster 2 of 2 has 'c', which is no dataset"):
         kept(Cluster(of=OF, threshold=0.2, number=2), place, "abd")
 
 
@@ -261,20 +253,6 @@ def test_each_member_is_trained_on_its_cluster_and_they_are_merged(
     assert [w / sum(found) for w in found] == pytest.approx([s / sum(sizes) for s in sizes])
 
 
-def test_a_members_card_names_only_what_it_was_trained_on(finished: Mapping[str, Path]) -> None:
-    study = read_study(finished["study"])
-    names = study.clusters(count=2)[1]
-    card = (finished["members.cluster=2"] / "README.md").read_text()
-    listed = {name for name in study.names if f"| {name} | {study.tasks[name]} |" in card}
-    assert listed == set(names)
-
-
-def test_what_a_member_says_of_itself_names_no_place(finished: Mapping[str, Path]) -> None:
-    told = details(finished["members.cluster=1"])["sampler"]
-    assert told[0].startswith("Members(names=")
-    assert not re.search(r"Path|/", " ".join(told))
-
-
 def test_the_page_shows_the_study(finished: Mapping[str, Path]) -> None:
     page = (finished["page"] / "report.html").read_text()
     assert "What study found" in page
@@ -290,46 +268,6 @@ def test_a_study_outside_the_recipe_is_held_to(finished: Mapping[str, Path], dat
         "clusters: 2, number", "threshold: 5, number"
     ).replace("[$study, ", "[")
     with pytest.raises(RecipeError, match="asks for cluster 2 of any number, and the study has 1"):
-        checked(text, data).raise_errors()
-
-
-@pytest.mark.slow
-def test_other_clusters_are_another_training(finished: Mapping[str, Path], data: Path) -> None:
-    first = finished["members.cluster=1"]
-    again = run(CLUSTERED.replace("$cluster}", "$cluster, count: 2}"), data)
-    assert again["study"].resolve() == finished["study"]
-    assert again["members.cluster=1"].resolve() != first
-    assert details(first)["loss_curve"] == details(again["members.cluster=1"])["loss_curve"]
-
-
-def test_a_wrong_number_stops_the_training_that_asks_for_it_and_no_other(data: Path) -> None:
-    text = CLUSTERED.replace("clusters: 2, number", "threshold: 5, number").partition("  merged:")[
-        0
-    ]
-    with pytest.raises(DataError, match="asks for cluster 2 of any number, and the study has 1"):
-        run(text, data)
-    assert (data / "out" / "members.cluster=1" / "artifact.json").is_file()
-
-
-def test_laws() -> None:
-    names = ("one", "two", "three")
-    check_sampler(Keep(tasks=("retrieval",)))
-    assert Members(names=names[:1], known=names).select(pool(*names), 0)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ("", "either threshold or clusters"),
-        ("threshold: -0.1, ", "threshold"),
-        ("threshold: .inf, ", "threshold"),
-        ("clusters: 0, ", "clusters"),
-    ],
-)
-def test_check_refuses_a_cut_that_no_tree_has(options: str, said: str, data: Path) -> None:
-    text = CLUSTERED.replace("clusters: 2, ", options)
-    assert text != CLUSTERED
-    with pytest.raises(RecipeError, match=said):
         checked(text, data).raise_errors()
 
 
@@ -358,13 +296,6 @@ def test_samples_are_as_large_as_the_smallest_dataset(finished: Mapping[str, Pat
     assert alone["steps"] == 4
 
 
-def test_the_study_tells_its_clusters_at_the_end(finished: Mapping[str, Path]) -> None:
-    study = read_study(finished["study"])
-    rows = details(finished["study"])["figures"][1]["table"]["rows"]
-    numbered = "; ".join(f"{i}: {', '.join(c)}" for i, c in enumerate(study.clusters(count=2), 1))
-    assert ["2", numbered] in [row[1:] for row in rows]
-
-
 def test_the_study_is_made_of_the_mean_losses_of_its_trainings(
     finished: Mapping[str, Path],
 ) -> None:
@@ -378,28 +309,6 @@ def test_the_study_is_made_of_the_mean_losses_of_its_trainings(
     assert (one.joint, one.apart) == (both, (like + name) / 2)
 
 
-def test_a_training_s_loss_is_the_mean_of_its_steps(
-    finished: Mapping[str, Path], data: Path
-) -> None:
-    """The same rows, batches and loss as a step `train` that logs every step."""
-    text = """
-seed: 3
-steps:
-  plain:
-    train:
-      model: ./model
-      data: {path: data/datasets.yaml, only: [name]}
-      loss: infonce
-      sampler: {batch_shuffle: {batch_size: 4}}
-      learning_rate: 1e-3
-      logging_steps: 1
-"""
-    losses = [loss for _, loss in details(run(text, data, "plain")["plain"])["loss_curve"]]
-    assert len(losses) == 4
-    found = details(finished["study.alone=name"])["mean_loss"]
-    assert found == pytest.approx(sum(losses) / 4, rel=1e-6)
-
-
 SOME = (RECIPE + "      rows: 12\n").replace("[find, seek, like, name]", "[find, like]")
 
 
@@ -409,35 +318,6 @@ def test_the_order_of_datasets_plays_no_part(data: Path) -> None:
     one, other = run(SOME, data, "grown"), run(turned, data, "turned")
     assert [*one] == [*other]
     assert (one["study"] / FILE).read_bytes() == (other["study"] / FILE).read_bytes()
-
-
-@pytest.mark.slow
-def test_a_study_that_was_stopped_ends_as_one_that_was_not(
-    finished: Mapping[str, Path], data: Path
-) -> None:
-    class Stop:
-        @hookimpl
-        def hear_event(self, event: Event) -> None:
-            if isinstance(event, StepStarted) and event.step == "study.pair=find,name":
-                raise KeyboardInterrupt
-
-    plugins = load_plugins()
-    plugins.manager.register(Stop())
-    with pytest.raises(KeyboardInterrupt):
-        run_recipe(recipe(RECIPE, data), data / "torn", plugins, quiet=True)
-    done = [name for name in STUDY if (data / "torn" / name / "artifact.json").is_file()]
-    assert done == STUDY[:5]
-    again = run(RECIPE, data, "torn")["study"]
-    assert (again / FILE).read_bytes() == (finished["study"] / FILE).read_bytes()
-
-
-def test_with_given_rows_a_further_dataset_costs_only_its_own_trainings(data: Path) -> None:
-    first = run(SOME, data, "grown")
-    made = {name: (folder / "artifact.json").stat().st_mtime_ns for name, folder in first.items()}
-    more = run(SOME.replace("like]", "like, name]"), data, "grown")
-    kept = [n for n in first if (more[n] / "artifact.json").stat().st_mtime_ns == made[n]]
-    assert sorted(kept) == sorted(name for name in first if name != "study")
-    assert read_study(more["study"]).rows == 12
 
 
 def test_options_by_dataset_hold_for_the_trainings_that_have_it(data: Path) -> None:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 from emberge import DataError, DatasetInfo, Pool
-from emberge_boom.samplers.bagging import Bagging
 from emberge_boom.samplers.core_subset import CoreSubset
 
 OLD = {"a": 1000, "b": 7, "c": 300}
@@ -39,14 +38,6 @@ def test_a_core_depends_on_the_seed_alone() -> None:
     # What is new changes nothing of the core.
     other = kept(CoreSubset(new=("e", "f")), **OLD, e=4, f=9)
     assert other["a"] == kept(CoreSubset(new=("d",)))["a"]
-
-
-def test_a_core_is_drawn_of_what_was_selected_before() -> None:
-    half = Bagging(ratio=0.5).select(pool(**OLD, **NEW), 0)  # type: ignore[arg-type]
-    found = CoreSubset(new=("d",)).select(half, 0)
-    for info, rows in found.items():
-        assert set(map(int, rows)) <= set(map(int, half[info]))
-    assert sum(map(len, found.values())) == 200 + 2 + 60 + 25
 
 
 def test_a_share_of_all_is_all() -> None:

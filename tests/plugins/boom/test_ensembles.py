@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
-import torch
 from emberge import Plugins, load_plugins
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from tests.plugins.boom.recipes import details, run, write_data
-from tests.support.tolerance import assert_combined, gamma
+from tests.support.tolerance import assert_combined
 
 
 @pytest.fixture(scope="module")
@@ -107,111 +105,3 @@ def test_nested_increments_are_the_joint_merge_where_that_is_linear(
     for name in ("nested", "joint"):
         assert set(details(made[name])["trained"]) == {"old", "second", "third"}
         assert details(made[name])["training_cost"]["times"] == pytest.approx(172 / 114, abs=1e-6)
-
-
-LORA = """
-  members:
-    foreach: {ratio: [0.4, 0.8]}
-    train:
-      <<: *training
-      backbone: {text_encoder: {lora: {rank: 2}}}
-      learning_rate: 1e-2
-      sampler: [bagging: $ratio, *batches]
-  exact:
-    merge: {models: $members, weights: size, strategy: multi_slerp}
-  mean:
-    merge: {models: $members, weights: size, strategy: linear}
-  beside:
-    merge_adapters: {models: $members, weights: size}
-  cut:
-    merge_adapters: {models: $members, weights: size, strategy: multi_slerp, rank: 2}
-  full:
-    merge_adapters: {models: $members, weights: size, strategy: multi_slerp, rank: 4}
-  report:
-    report: {of: [$members, $exact, $mean, $beside, $cut, $full], base: $exact}
-"""
-
-
-@pytest.fixture(scope="module")
-def adapted(
-    bert: Path, plugins: Plugins, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("lora")
-    shutil.copytree(bert, folder / "bert")
-    weights = folder / "bert" / "model.safetensors"
-    # As older checkpoints have it: a buffer of integers, which no merge touches.
-    positions = {"embeddings.position_ids": torch.arange(5)[None]}
-    save_file({**load_file(weights), **positions}, weights, {"format": "pt"})
-    write_data(folder, find=60, alike=24)
-    return dict(run(folder, LORA, plugins))
-
-
-def weights_of(folder: Path, base: Path) -> dict[str, torch.Tensor]:
-    """A model's tensors; an adapter's on its base."""
-    if (folder / "model.safetensors").is_file():
-        return load_file(folder / "model.safetensors")
-    found = load_file(base / "model.safetensors")
-    factors = load_file(folder / "adapter_model.safetensors")
-    for name in [n for n in factors if n.endswith("lora_A.weight")]:
-        module = name.removesuffix(".lora_A.weight").removeprefix("base_model.model.")
-        product = factors[name.replace("lora_A", "lora_B")] @ factors[name]
-        found[f"{module}.weight"] = found[f"{module}.weight"] + product
-    return found
-
-
-def apart(one: Path, other: Path, base: Path) -> float:
-    """The distance of two results by that of the second from the base."""
-    first, second, origin = (weights_of(f, base) for f in (one, other, base))
-    off = sum(float((first[n] - second[n]).double().square().sum()) for n in origin)
-    moved = sum(float((origin[n] - second[n]).double().square().sum()) for n in origin)
-    return (off / moved) ** 0.5
-
-
-@pytest.mark.slow
-def test_adapter_members_merge_without_whole_models(adapted: dict[str, Path], bert: Path) -> None:
-    for name in ("members.ratio=0.4", "members.ratio=0.8", "beside", "cut", "full"):
-        assert not (adapted[name] / "model.safetensors").exists()
-        assert (adapted[name] / "adapter_model.safetensors").is_file()
-    shares = {"$members.ratio=0.4": 34 / 101, "$members.ratio=0.8": 67 / 101}
-    for name in ("exact", "mean", "beside", "cut"):
-        assert details(adapted[name])["weights"] == pytest.approx(shares), name
-        assert details(adapted[name])["training_cost"]["times"] == pytest.approx(101 / 84)
-    # Factors side by side are the linear merge; what multi-SLERP adds to it is small beside the change.
-    # Numbers of whole models are rounded, which is more than their changes are.
-    origin, mean = weights_of(bert, bert), weights_of(adapted["mean"], bert)
-    size, moved = (
-        sum(float(numbers.double().square().sum()) for numbers in found) ** 0.5
-        for found in (origin.values(), [mean[n] - origin[n] for n in origin])
-    )
-    assert apart(adapted["beside"], adapted["mean"], bert) < gamma(8) * size / moved
-    assert apart(adapted["full"], adapted["exact"], bert) < apart(
-        adapted["cut"], adapted["exact"], bert
-    )
-    assert apart(adapted["cut"], adapted["exact"], bert) < 1
-
-
-def test_what_a_rank_leaves_out_stands_in_artifact_and_report(
-    adapted: dict[str, Path], bert: Path
-) -> None:
-    cut, full, beside = (details(adapted[n])["adapter"] for n in ("cut", "full", "beside"))
-    assert set(beside["errors"].values()) == {0.0}
-    assert set(cut["ranks"].values()) == {2}
-    assert 0 < cut["worst"]["error"] < 1
-    assert full["worst"]["error"] < cut["worst"]["error"]
-    name, error = cut["worst"]["tensor"], cut["worst"]["error"]
-    exact, found, origin = (
-        weights_of(folder, bert)[name] for folder in (adapted["exact"], adapted["cut"], bert)
-    )
-    stored = gamma(8) * float(origin.norm() / (exact - origin).norm())
-    left_out = float((exact - found).norm() / (exact - origin).norm())
-    assert left_out == pytest.approx(error, rel=0, abs=stored)
-    page = (adapted["report"] / "report.html").read_text("utf-8")
-    section = page.partition("Distance from exact")[2]
-    assert section
-    for one in ("beside", "cut", "full"):
-        assert one in section
-    left_out = page.partition("cut: what its rank leaves out")[2].partition("</table>")[0]
-    first = left_out.partition("<tbody>")[2].partition("</tr>")[0]
-    assert name in first
-    assert f"{error:.3g}" in first
-    assert "which leaves nothing out" in page

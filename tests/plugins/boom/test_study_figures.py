@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
-from emberge_boom.study.study import Study
 from emberge_boom.study.study_figures import figures_of
 from emberge_report import read_figures
 
 from tests.plugins.boom.studied import worked
-
-
-def many(count: int, name: str = "a rather long name of a dataset") -> Study:
-    names = [f"{name} {i}" for i in range(count)]
-    return Study(
-        names=tuple(names),
-        tasks=dict.fromkeys(names, "sts"),
-        sizes=dict.fromkeys(names, 9),
-        rows=3,
-        singles={one: 1.0 + i / 10 for i, one in enumerate(names)},
-        joint={pair: 1.0 + 0.01 * i for i, pair in enumerate(itertools.combinations(names, 2))},
-    )
 
 
 def test_the_heat_map_has_the_change_of_every_pair() -> None:
@@ -54,15 +39,6 @@ def test_the_tree_has_a_union_at_each_height() -> None:
         drawn.tree.label
         == "Tree of 4 datasets, whose clusters unite at the distances 0.04, 0.05, 0.423"
     )
-
-
-def test_branches_do_not_cross() -> None:
-    tree = figures_of(many(12))[1]["tree"]
-    assert len(set(tree["names"])) == 12
-    below = [[number] for number in range(12)]
-    for first, second, _ in tree["unions"]:
-        below.append(sorted(below[first] + below[second]))
-        assert below[-1] == list(range(below[-1][0], below[-1][-1] + 1))
 
 
 def test_the_tables_beside_say_all_pairs_and_all_cuts() -> None:

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from emberge import DatasetInfo, PerDataset, Plugins, load_plugins
+from emberge import Plugins, load_plugins
 from emberge_merge import Linear, ModelStock, MultiSlerp
-from emberge_train import BatchShuffle
 from torch import Tensor
 
 from tests.plugins.boom.recipes import artifact, details, run
@@ -23,17 +22,6 @@ from tests.support.merge_in_memory import merge_state_dicts
 @pytest.fixture(scope="module")
 def plugins() -> Plugins:
     return load_plugins(block=())
-
-
-def test_batches_of_one_dataset_each_drop_their_tails() -> None:
-    sizes = {"a": 10, "b": 7, "c": 3}
-    pool = {DatasetInfo(name, "sts", size): range(size) for name, size in sizes.items()}
-    with pytest.warns(UserWarning, match="c"):
-        batches = list(BatchShuffle(batch_size=PerDataset(default=4)).batches(pool, 0))
-    assert sorted(b.parts[0].dataset for b in batches) == ["a", "a", "b"]
-    assert all(len(batch.parts) == 1 and len(batch.parts[0].rows) == 4 for batch in batches)
-    used = [(p.dataset, int(row)) for batch in batches for p in batch.parts for row in p.rows]
-    assert len(used) == len(set(used)) == 20 - 8
 
 
 def at_cosine(cosine: float, count: int) -> list[Tensor]:

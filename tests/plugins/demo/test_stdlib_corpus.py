@@ -12,8 +12,7 @@ import pytest
 from emberge import Artifact, DataEntry, DataError, DataRef, Problem
 from emberge.data import load_catalogue, load_datasets
 from emberge_data import JsonLines, RetrievalData, load_eval_set
-from emberge_demo import corpus
-from emberge_demo.stdlib_corpus import StdlibCorpus, usable_definitions
+from emberge_demo.stdlib_corpus import Definition, StdlibCorpus, definitions, usable_definitions
 
 from tests.support.bench import Bench
 from tests.support.glance import Glance
@@ -100,8 +99,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         del sys.modules[name]
 
 
-def found(folder: Path, name: str = "acme_code") -> dict[str, corpus.Definition]:
-    return {f"{d.name} {d.query}": d for d in corpus.definitions(name, folder)}
+def found(folder: Path, name: str = "acme_code") -> dict[str, Definition]:
+    return {f"{d.name} {d.query}": d for d in definitions(name, folder)}
 
 
 def test_functions_have_their_first_paragraph_and_their_code_without_it(tmp_path: Path) -> None:
@@ -128,20 +127,6 @@ def test_lines_are_counted_as_python_counts_them(tmp_path: Path) -> None:
     assert definition.document == "def f():\n    return '\x1c\u2028'"
 
 
-def test_every_document_of_real_code_is_code_without_its_docstring() -> None:
-    import ast
-
-    folder = corpus.locate("email")
-    assert folder is not None
-    taken = [d for d in corpus.definitions("email", folder) if d.document]
-    assert len(taken) > 100
-    for definition in taken:
-        (node,) = ast.parse(definition.document).body
-        assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef), definition.id
-        assert node.name == definition.name.rpartition(".")[2]
-        assert not (ast.get_docstring(node) or "").startswith(definition.query)
-
-
 def test_tests_copies_and_files_that_do_not_parse_are_passed_over(tmp_path: Path) -> None:
     good = 'def f():\n    """Do the thing that is asked."""\n    return 1\n'
     modules = {
@@ -154,7 +139,7 @@ def test_tests_copies_and_files_that_do_not_parse_are_passed_over(tmp_path: Path
         "broken": "def f(:",
     }
     folder = package(tmp_path, "acme_code", modules)
-    names = [d.id for d in corpus.definitions("acme_code", folder)]
+    names = [d.id for d in definitions("acme_code", folder)]
     assert names == ["acme_code.good.f", "acme_code.sub.good.f"]
 
 
@@ -215,45 +200,6 @@ def test_the_corpus_is_a_catalogue_with_sets_in_and_out_of_domain(
             assert query not in data.corpus
 
 
-def test_no_module_stands_on_both_sides_of_the_split(two: Path, tmp_path: Path) -> None:
-    run(ALPHA, tmp_path)
-    train, inside, _ = texts(tmp_path / "out")
-    half = load_catalogue(tmp_path / "out").eval[0]
-    dev = load_eval_set(half, readers=[JsonLines()], split="dev")
-    assert isinstance(dev, RetrievalData)
-
-    def modules(queries: set[str]) -> set[str]:
-        return {query.partition(" of ")[2] for query in queries}
-
-    sides = [modules(train), modules(inside), modules(set(dev.queries.values()))]
-    assert all(sides)
-    assert sum(len(side) for side in sides) == len(set.union(*sides)) == 40
-    assert 20 <= len(sides[0]) <= 35
-    assert len(dev.corpus) == 6 * (len(sides[1]) + len(sides[2]))
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-
-
-def test_the_bytes_are_the_same_every_time(two: Path, tmp_path: Path) -> None:
-    run(ALPHA, tmp_path / "a")
-    run(ALPHA, tmp_path / "b")
-    first = files(tmp_path / "a/out")
-    assert first == files(tmp_path / "b/out")
-    assert sorted(first) == [
-        "datasets.yaml",
-        "eval/acme_alpha/corpus.jsonl.gz",
-        "eval/acme_alpha/qrels.tsv",
-        "eval/acme_alpha/qrels_dev.tsv",
-        "eval/acme_alpha/queries.jsonl.gz",
-        "eval/acme_beta/corpus.jsonl.gz",
-        "eval/acme_beta/qrels.tsv",
-        "eval/acme_beta/queries.jsonl.gz",
-        "train/acme_alpha.jsonl.gz",
-    ]
-
-
 def test_a_smaller_limit_is_a_part_of_a_larger_one(two: Path, tmp_path: Path) -> None:
     from dataclasses import replace
 
@@ -270,7 +216,7 @@ def filtered(installed: Path, functions: Sequence[tuple[str, str]]) -> list[str]
         for i, (query, body) in enumerate(functions)
     )
     folder = package(installed, "acme_filter", {"code": text})
-    taken = corpus.definitions("acme_filter", folder)
+    taken = definitions("acme_filter", folder)
     return [d.name for d in usable_definitions(taken, set())]
 
 
@@ -287,21 +233,12 @@ def test_queries_that_tell_nothing_and_what_was_met_before_are_left_out(installe
     assert filtered(installed, functions) == ["f0", "f6"]
 
 
-def test_equal_documents_are_left_out_across_packages(installed: Path, tmp_path: Path) -> None:
-    shared = 'def f():\n    """Compute what both packages compute."""\n    return 1\n'
-    for name in ("acme_alpha", "acme_beta"):
-        modules = {f"m{n}": module(name, n) for n in range(20)}
-        package(installed, name, {**modules, "shared": shared})
-    run(ALPHA, tmp_path)
-    assert not any("both packages" in query for query in texts(tmp_path / "out")[2])
-
-
 def test_long_documents_are_cut_at_the_end_of_a_line(installed: Path) -> None:
     body = "\n    ".join(f"x{i} = {i}" for i in range(1000))
     folder = package(
         installed, "acme_long", {"code": f'def f():\n    """Set very many names."""\n    {body}\n'}
     )
-    (taken,) = usable_definitions(corpus.definitions("acme_long", folder), set())
+    (taken,) = usable_definitions(definitions("acme_long", folder), set())
     assert len(taken.document) <= 2000
     assert taken.document.splitlines()[-1] == "    x146 = 146"
 
@@ -326,12 +263,6 @@ def test_a_package_that_is_not_installed_is_refused(tmp_path: Path) -> None:
 def test_options_that_make_no_corpus_are_refused(options: dict[str, Any], said: str) -> None:
     found = problems(**{"out_of_domain": (), **options})
     assert [said in problem.message for problem in found] == [True]
-
-
-def test_a_package_without_documented_functions_is_refused(installed: Path, tmp_path: Path) -> None:
-    package(installed, "acme_bare", {"code": "x = 1\n"})
-    with pytest.raises(DataError, match="'acme_bare' has no documented functions"):
-        run(StdlibCorpus(packages=("acme_bare",), out_of_domain=()), tmp_path)
 
 
 def test_the_result_depends_on_the_versions_of_python_and_the_packages() -> None:

@@ -127,34 +127,6 @@ def test_a_classification_is_that_of_a_plain_loop(euro: Path, folder: Path, tmp_
     assert mine.units.values == found
 
 
-def test_a_regression_is_that_of_a_plain_loop(euro: Path, folder: Path, tmp_path: Path) -> None:
-    from scipy.stats import spearmanr
-    from transformers import EuroBertForSequenceClassification
-
-    plain = EuroBertForSequenceClassification.from_pretrained(
-        euro, num_labels=1, classifier_pooling="mean"
-    )
-    load_head(plain, 1)
-
-    def tokenise(chosen: Sequence[Any]) -> Any:
-        gold = torch.tensor([[row["grade"]] for row in chosen])
-        return {
-            **padded(euro, [r["text"] for r in chosen], [r["other"] for r in chosen]),
-            "labels": gold,
-        }
-
-    plain_loop(plain, tokenise, folder)
-    test = read(folder, "test")
-    pairs = [row["text"] for row in test], [row["other"] for row in test]
-    with torch.no_grad():
-        found = plain(**padded(euro, *pairs)).logits[:, 0].tolist()
-    entry = task(folder, head="regression", label=("grade",), second="other")
-    (mine,) = scored(tuner(entry, eval_steps=STEPS), euro, tmp_path)
-    # Float32 sums of other padding, through the steps of a training.
-    assert mine.units.values == pytest.approx(found, abs=1e-4)
-    assert mine.score == pytest.approx(spearmanr(found, mine.units.gold).statistic, abs=1e-6)
-
-
 def test_labels_of_words_are_those_of_a_plain_loop(
     euro: Path, folder: Path, tmp_path: Path
 ) -> None:
