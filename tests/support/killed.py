@@ -1,4 +1,4 @@
-"""Deaths: work that is killed in a process of its own, and recipes on disks that deaths left."""
+"""Work that is killed in a process of its own."""
 
 from __future__ import annotations
 
@@ -7,11 +7,6 @@ import time
 from collections.abc import Callable
 from multiprocessing import get_context
 from pathlib import Path
-
-from emberge.cli.main import main
-
-from tests.support.disk_recorder import DiskRecorder, syncs_skipped
-from tests.support.result_folders import read_results
 
 _FORKS = get_context("forkserver")
 _FORKS.set_forkserver_preload(["tests.support.ranked_fit", "tests.support.ranked_imports"])
@@ -32,16 +27,3 @@ def killed_when(dies: Callable[[], bool], work: Callable[..., object], *argument
 def run_command(recipe: Path, out: Path) -> list[str]:
     """Return the words of the command that runs a recipe on one thread."""
     return ["run", str(recipe), "--out", str(out), "--workers", "1", "--quiet"]
-
-
-def assert_deaths_change_nothing(recipe: Path, disk: Path, deaths: int) -> None:
-    """Run a recipe again on disks that deaths of its run left; require the same results each time."""
-    line, out = run_command(recipe, disk / "out"), disk / "out"
-    disk.mkdir()
-    with syncs_skipped(), DiskRecorder(disk) as recorder:
-        assert main(line) == 0
-    expected = read_results(out)
-    for cut in recorder.log.cuts(draws=1, most=deaths):
-        cut.restore(disk)
-        assert main(line) == 0, cut
-        assert read_results(out) == expected, cut

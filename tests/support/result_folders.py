@@ -34,6 +34,18 @@ def read_results(out: Path) -> dict[str, bytes]:
     return found
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return the bytes of every file below a folder by its path; of other entries what they are."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink():
+            found[name] = b"-> " + os.readlink(path).encode()
+        else:
+            found[name] = path.read_bytes() if path.is_file() else b"folder"
+    return found
+
+
 def _drop_times(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _drop_times(one) for key, one in value.items() if key not in _TIMES}

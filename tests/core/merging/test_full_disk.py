@@ -28,7 +28,7 @@ from emberge_merge import Linear
 from safetensors.torch import save_file
 
 from tests.support.merges import merge_models
-from tests.support.power_cuts import contents
+from tests.support.result_folders import contents
 
 MEGABYTE = 1 << 20
 
@@ -138,7 +138,7 @@ import resource, sys
 from pathlib import Path
 from emberge.merging import MergeInput
 from tests.support.merges import merge_models
-from tests.support.power_cuts import contents
+from tests.support.result_folders import contents
 from emberge_merge.methods.averages.linear import Linear
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
 models = [MergeInput(Path(p).name, Path(p)) for p in sys.argv[3:]]

@@ -1,4 +1,4 @@
-"""A merge that is killed or stopped goes on where it was; `test_power_loss_merge` has all other deaths."""
+"""A merge that is killed or stopped goes on where it was."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support import tiny
 from tests.support.commands import environment
 from tests.support.killed import killed_when
 from tests.support.merges import merge_models
-from tests.support.power_cuts import contents
+from tests.support.result_folders import contents
 
 LIMIT = 240  # seconds until a process is taken to hang
 

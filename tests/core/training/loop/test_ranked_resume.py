@@ -19,7 +19,7 @@ from tests.support.ranked_fit import Death, Training
 from tests.support.tolerance import exactly
 from tests.support.training_data import retrieval, similarity
 
-# While states and models are saved; what each moment leaves of them is in `test_power_loss_training`.
+# While states and models are saved.
 WHILE_SAVING = tuple(Death(0, "flush", number) for number in range(1, 11))
 
 

@@ -1,0 +1,140 @@
+"""A power cut leaves whole results: what is kept is synced, then renamed, then its name is synced."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+import torch
+from emberge import (
+    DataEntry,
+    DataRef,
+    EmbergeError,
+    Launch,
+    Launcher,
+    Machine,
+    Model,
+    ModelRef,
+    TaskInfo,
+    TaskScore,
+    run_recipe,
+)
+from emberge.data import load_datasets
+from emberge.evaluating.scoring import ScoreStore
+from emberge.files import atomic
+from emberge.merging import MergeInput, Statistics
+from emberge.tensor_files import convert_pickles
+from emberge.training import save_state
+from emberge_data import JsonLines
+from emberge_merge import Linear
+from safetensors.torch import save_file
+
+from tests.support.merges import merge_models
+from tests.support.steps import Write, recipe, toy
+from tests.support.synced_renames import renames_watched
+
+
+def run(disk: Path) -> None:
+    steps = {"a": Write(word="A"), "b": Write(word="B", of=(ModelRef("$a"),))}
+    run_recipe(recipe(**steps), disk / "out", toy(), machine=Machine(workers=1), quiet=True)
+
+
+def merge(disk: Path) -> None:
+    for i in (0, 1):
+        (disk / f"m{i}").mkdir()
+        save_file({"w": torch.ones(64, 64)}, disk / f"m{i}" / "model.safetensors")
+        (disk / f"m{i}" / "config.json").write_text('{"model_type": "layers"}')
+    models = [MergeInput(f"m{i}", disk / f"m{i}") for i in (0, 1)]
+    merge_models(models, strategy=[Linear()], out=disk / "out")
+
+
+def keep_state(disk: Path) -> None:
+    for step in (1, 2, 3):
+        save_state(disk / "states", step, {"w": torch.ones(9)}, {"losses": [0.5]})
+
+
+def keep_rows(disk: Path) -> None:
+    (disk / "rows.jsonl").write_text('{"query": "a", "pos": ["b"]}\n')
+    load_datasets(
+        [DataEntry(path=DataRef("rows.jsonl"))],
+        readers=[JsonLines()],
+        resolve=lambda reference: disk / reference.text,
+        store=disk / "store",
+    )
+
+
+def keep_statistics(disk: Path) -> None:
+    Statistics({"layer": {"m": torch.arange(5.0)}}, measure="fisher").write(disk)
+
+
+def keep_score(disk: Path) -> None:
+    task = TaskInfo("task", "retrieval", "ndcg", fingerprint="t")
+    ScoreStore(disk / "scores").write(Model("m", disk, "f"), TaskScore(task, 0.5, None, {}))
+
+
+def convert(disk: Path) -> None:
+    for i in (1, 2):
+        torch.save({f"w{i}": torch.ones(3)}, disk / f"pytorch_model-0000{i}-of-00002.bin")
+    files = {f"w{i}": f"pytorch_model-0000{i}-of-00002.bin" for i in (1, 2)}
+    (disk / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": files}))
+    convert_pickles(disk)
+
+
+@pytest.mark.parametrize(
+    ("work", "costs_time"),
+    [
+        (run, {".status.json", "progress.json", "hashes.json"}),
+        (merge, set()),
+        (keep_state, set()),
+        (keep_rows, {"summary.json"}),
+        (keep_statistics, set()),
+        (keep_score, set()),
+        (convert, set()),
+    ],
+)
+def test_what_is_renamed_is_on_the_disk_before_and_its_name_after(
+    work: Callable[[Path], None], costs_time: set[str], tmp_path: Path
+) -> None:
+    """`costs_time`: what the loss of costs time only, or is published with its folder."""
+    with renames_watched() as renames:
+        work(tmp_path)
+    assert renames.synced
+    assert renames.unsynced <= costs_time
+    assert {path.name for path in renames.unnamed} <= costs_time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overloaded(Launcher):
+    """A launcher that takes no step, once it has looked at the folder of its work."""
+
+    synced: list[Path]
+    has_room = True
+
+    @contextmanager
+    def open(self, machine: Machine) -> Iterator[Overloaded]:
+        yield self
+
+    def launch(self, launch: Launch) -> NoReturn:
+        assert launch.work.parent in self.synced
+        raise EmbergeError("all machines are taken; try later")
+
+
+def test_the_folder_of_a_launched_step_is_on_the_disk_before_its_process_works_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(atomic, "sync", synced.append)
+    with pytest.raises(EmbergeError, match="taken"):
+        run_recipe(
+            recipe(text="a: A\n", a=Write(word="A")),
+            tmp_path / "out",
+            toy(),
+            machine=Machine(workers=1),
+            quiet=True,
+            launcher=Overloaded(synced=synced),
+        )
