@@ -51,28 +51,19 @@ def _pickle(folder: Path) -> None:
     torch.save({**state, "evil": trace}, folder / "pytorch_model.bin")
 
 
-def test_a_sound_one_loads(static: Path) -> None:
-    assert TextEncoder().describe(static).dimension == 4
-    assert TextEncoder().load(static, device="cpu", dtype="float32").dimension == 4
-
-
 @pytest.mark.parametrize("place", ["", "2_Dense"])
-@pytest.mark.parametrize("beside", [(), ("other.safetensors",)])
-def test_pickles_are_not_opened(
-    static: Path, place: str, beside: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pickles_are_not_opened(static: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert TextEncoder().load(static, device="cpu", dtype="float32").dimension == 4
     _pickle(static / place)
-    for name in beside:  # weights under a name that the library does not look for
-        (static / place / name).write_bytes((8).to_bytes(8, "little") + b"{}      ")
+    # Weights under a name that the library does not look for.
+    (static / place / "other.safetensors").write_bytes((8).to_bytes(8, "little") + b"{}      ")
     monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("a pickle was opened"))
     with pytest.raises(CheckpointError, match=r"pickle|has no model\.safetensors"):
         TextEncoder().load(static, device="cpu", dtype="float32")
     assert not (static / place / "trace").exists()
 
 
-@pytest.mark.parametrize(
-    "content", [None, "{}", '{"out_features": "4"}', '{"out_features": 0}', "[4]", "{"]
-)
+@pytest.mark.parametrize("content", [None, '{"out_features": 0}', "{"])
 def test_a_dense_without_a_size_is_a_problem(static: Path, content: str | None) -> None:
     path = static / "2_Dense" / "config.json"
     path.unlink() if content is None else path.write_text(content)

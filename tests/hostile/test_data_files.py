@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,10 @@ import pyarrow as pa
 import pytest
 from emberge import BadRow, DataEntry, DataError, DataRef
 from emberge.data import check_entries, load_datasets
-from emberge_data import Delimited, EvalSet, JsonLines, Parquet, load_eval_set, open_data_file
+from emberge_data import Delimited, EvalSet, JsonLines, Parquet, load_eval_set
 from pyarrow import parquet as arrow
 
 READERS = [JsonLines(), Parquet(), Delimited()]
-MILLION = 1 << 20
 
 
 def entry(path: Path, **options: Any) -> DataEntry:
@@ -52,28 +51,22 @@ def faults(reader: Any, path: Path) -> list[tuple[int, str]]:
 # What is read at all.
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.tsv.gz", "a.parquet"])
-@pytest.mark.parametrize("kind", ["fifo", "folder", "device"])
-def test_readers_take_regular_files_alone(tmp_path: Path, name: str, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("a.jsonl", os.mkfifo),
+        ("a.tsv.gz", Path.mkdir),
+        ("a.parquet", lambda path: path.symlink_to("/dev/zero")),
+    ],
+)
+def test_readers_take_regular_files_alone(
+    tmp_path: Path, name: str, make: Callable[[Path], None]
+) -> None:
     path = tmp_path / name
-    if kind == "fifo":
-        os.mkfifo(path)
-    elif kind == "folder":
-        path.mkdir()
-    else:
-        path.symlink_to("/dev/zero")
+    make(path)
     reader = next(reader for reader in READERS if path.name.endswith(reader.suffixes))
     with pytest.raises(DataError, match=f"{name}: not a regular file; give a file"):
         list(reader.rows(path))
-    if kind != "folder":
-        assert "not a regular file" in refusal(path)
-
-
-def test_a_path_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot be opened"):
-        open_data_file(tmp_path / "a\0b")
-    with pytest.raises(DataError, match="cannot be opened"):
-        open_data_file(tmp_path / ("a" * 300))
 
 
 def test_a_quote_that_is_not_closed_is_named(tmp_path: Path) -> None:
@@ -103,24 +96,19 @@ def test_a_value_of_parquet_that_cannot_be_read_is_a_row_of_its_own(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("value", "words"),
+    ("column", "value", "words"),
     [
-        (None, "nothing"),
-        (True, "true or false"),
-        (5, "a number"),
-        (float("nan"), "a number"),
-        ([], "a list"),
-        (["a"], "a list"),
-        ({}, "not an object"),
-        ("", "empty"),
-        (" \n\t", "empty"),
+        ("text", None, "nothing"),
+        ("text", " \n\t", "empty"),
+        ("query", True, "true or false"),
+        ("query", ["a"], "a list"),
+        ("pos", ["b", 5], "a number"),
+        ("neg", ["b", {}], "not an object"),
     ],
 )
-@pytest.mark.parametrize("column", ["text", "query", "pos", "neg"])
 def test_a_text_is_text(tmp_path: Path, value: Any, words: str, column: str) -> None:
     good = {"text": "a"} if column == "text" else {"query": "a", "pos": ["b"], "neg": ["c"]}
-    inside = column in ("pos", "neg")
-    path = json_file(tmp_path, good, {**good, column: ["b", value] if inside else value})
+    path = json_file(tmp_path, good, {**good, column: value})
     message = refusal(path)
     assert "rows.jsonl:2: " in message
     assert words in message
@@ -136,29 +124,16 @@ def test_missing_values_of_pandas_are_no_text(tmp_path: Path) -> None:
     frame.to_parquet(tmp_path / "a.parquet")
     assert "a.csv:3: 'pos' holds no positive" in refusal(tmp_path / "a.csv")
     assert "a.parquet:2: 'pos' holds no positive" in refusal(tmp_path / "a.parquet")
-    empty = pd.DataFrame({"text": [float("nan")] * 2})
-    empty.to_parquet(tmp_path / "b.parquet")
-    assert "b.parquet:1: 'text' must be text, not " in refusal(tmp_path / "b.parquet")
-    empty.assign(label="a").to_csv(tmp_path / "b.csv", index=False)
-    assert "b.csv:2: 'text' must be text, not nothing" in refusal(tmp_path / "b.csv")
 
 
-@pytest.mark.parametrize(
-    "score",
-    ["NaN", "Infinity", "-Infinity", "1e999", "1" * 400, '"nan"', '"1e999"', "true", "null]", "[]"],
-)
+@pytest.mark.parametrize("score", ["NaN", "-Infinity", "1e999", '"nan"', "true", "[]"])
 def test_scores_are_finite_numbers(tmp_path: Path, score: str) -> None:
     rows = [f'{{"query": "a", "pos": ["b"], "pos_scores": [{one}]}}' for one in ("0.5", score)]
     path = json_file(tmp_path, *(row.encode() for row in rows))
     assert "rows.jsonl:2: " in refusal(path)
 
 
-def test_a_number_of_thousands_of_digits_is_a_bad_line(tmp_path: Path) -> None:
-    path = json_file(tmp_path, {"text": "a"}, b'{"text": "a", "n": ' + b"1" * 5000 + b"}")
-    assert "rows.jsonl:2: the line is no row (Exceeds the limit" in refusal(path)
-
-
-@pytest.mark.parametrize("half", ["\\ud800", "\\uDFFF", "\\udc00\\ud800"])
+@pytest.mark.parametrize("half", ["\\ud800", "\\udc00\\ud800"])
 def test_half_a_surrogate_pair_is_no_text(tmp_path: Path, half: str) -> None:
     path = json_file(tmp_path, {"text": "a"}, b'{"text": "a' + half.encode() + b'b"}')
     assert "rows.jsonl:2: the line has '\\ud" in (message := refusal(path))
@@ -166,11 +141,10 @@ def test_half_a_surrogate_pair_is_no_text(tmp_path: Path, half: str) -> None:
     assert load(json_file(tmp_path, {"text": "🦆"}))[0].anchor == "🦆"
 
 
-@pytest.mark.parametrize("text", [None, 5, True, ["a"], {"a": "b"}])
-@pytest.mark.parametrize("column", ["query", "pos"])
-def test_the_text_beside_a_medium_is_text(tmp_path: Path, text: Any, column: str) -> None:
+@pytest.mark.parametrize("text", [None, 5, ["a"]])
+def test_the_text_beside_a_medium_is_text(tmp_path: Path, text: Any) -> None:
     (tmp_path / "a.png").write_bytes(b"")
-    row = {"query": "a", "pos": "b", column: {"parts": [{"text": text, "image": "a.png"}, "c"]}}
+    row = {"query": "a", "pos": {"parts": [{"text": text, "image": "a.png"}, "c"]}}
     message = refusal(json_file(tmp_path, row))
     assert "rows.jsonl:1: " in message
     assert ("as text of a part" in message) == (text is not None)
@@ -184,7 +158,7 @@ def test_parts_within_parts_are_refused(tmp_path: Path) -> None:
     assert "rows.jsonl:1: 'query' has parts within parts" in message
 
 
-@pytest.mark.parametrize("label", [float("nan"), 1.5, ["a"], {"a": 1}, "", " "])
+@pytest.mark.parametrize("label", [float("nan"), 1.5, ["a"], " "])
 def test_labels_are_words_or_whole_numbers(tmp_path: Path, label: Any) -> None:
     path = json_file(tmp_path, {"text": "a", "label": "b"}, {"text": "a", "label": label})
     assert "rows.jsonl:2: 'label'" in refusal(path)
@@ -206,20 +180,10 @@ def retrieval(
     return load_eval_set(one, readers=READERS)
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("q1\td1\tnan", "whole number"),
-        ("q1\td1\t0.5", "whole number"),
-        ("q1\td1\t--3", "whole number"),
-        ("q1\td1\t" + "1" * 5000, "whole number"),
-        ("q1\td1\t²", "whole number"),
-    ],
-)
-def test_judgements_are_named_by_their_line(tmp_path: Path, line: str, words: str) -> None:
-    with pytest.raises(DataError, match=r"qrels\.tsv:3: ") as caught:
-        retrieval(tmp_path, f"query\tdoc\tscore\nq1\td1\t1\n{line}\n")
-    assert words in str(caught.value)
+@pytest.mark.parametrize("score", ["nan", "0.5", "1" * 5000, "²"])
+def test_judgements_are_named_by_their_line(tmp_path: Path, score: str) -> None:
+    with pytest.raises(DataError, match=r"qrels\.tsv:3: .*whole number"):
+        retrieval(tmp_path, f"query\tdoc\tscore\nq1\td1\t1\nq1\td1\t{score}\n")
 
 
 def test_a_damaged_file_of_judgements_is_named(tmp_path: Path) -> None:
@@ -227,9 +191,7 @@ def test_a_damaged_file_of_judgements_is_named(tmp_path: Path) -> None:
         retrieval(tmp_path, b"q1\td1\t1\n\xff\n")
 
 
-@pytest.mark.parametrize("name", [None, True, 1.5, float("nan"), ["a"], {"a": 1}])
-@pytest.mark.parametrize("side", ["queries", "corpus"])
-def test_ids_are_words_or_whole_numbers(tmp_path: Path, name: Any, side: str) -> None:
-    other = {"_id": "q1" if side == "queries" else "d1", "text": "a"}
-    with pytest.raises(DataError, match=rf"{side}\.jsonl:2: .*_id"):
-        retrieval(tmp_path, **{side: [other, {"_id": name, "text": "b"}]})  # type: ignore[arg-type]
+@pytest.mark.parametrize("name", [None, True, 1.5, ["a"]])
+def test_ids_are_words_or_whole_numbers(tmp_path: Path, name: Any) -> None:
+    with pytest.raises(DataError, match=r"corpus\.jsonl:2: .*_id"):
+        retrieval(tmp_path, corpus=[{"_id": "d1", "text": "a"}, {"_id": name, "text": "b"}])

@@ -26,29 +26,12 @@ def test_a_step_that_exits_fails_and_the_others_still_run(tmp_path: Path) -> Non
     assert '"failed"' in (tmp_path / "out" / ".status.json").read_text()
 
 
-EXITING = """
-import argparse, sys
-from emberge import (hookimpl)
-from emberge.plugin_verbs import (Verb)
-{at_import}
-def run(options, plugins):
-    sys.exit(0)
-@hookimpl
-def register_verbs():
-    return {{"leave": Verb(summary="leave", examples="emberge leave",
-                           add_options=lambda parser: None, run=__name__ + ":run")}}
-"""
-
-
-@pytest.mark.parametrize("at_import", ["", "sys.exit(0)"])
 def test_a_plugin_that_exits_is_an_error_of_the_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], at_import: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "leaving.py"
-    file.write_text(EXITING.format(at_import=at_import))
-    assert main(["--plugin", str(file), "leave"]) == 2
-    said = capsys.readouterr().err
-    assert "sys.exit(0)" in said or "SystemExit(0)" in said
+    (tmp_path / "leaving.py").write_text("import sys\nsys.exit(0)\n")
+    assert main(["--plugin", str(tmp_path / "leaving.py"), "list"]) == 2
+    assert "exit" in capsys.readouterr().err
 
 
 def test_a_listener_that_exits_is_dropped(tmp_path: Path) -> None:

@@ -22,14 +22,7 @@ def weights(folder: Path, header: str, name: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    "shard",
-    [
-        "../x.safetensors",
-        "/tmp/x.safetensors",
-        "a/../../x.safetensors",
-        "a\\..\\x.safetensors",
-        "..",
-    ],
+    "shard", ["../x.safetensors", "/tmp/x.safetensors", "a\\..\\x.safetensors"]
 )
 def test_an_index_names_files_of_its_folder_alone(tmp_path: Path, shard: str) -> None:
     inside = tmp_path / "model"

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge import RecipeError, load_plugins, parse_recipe, run_recipe
 from emberge.cli.main import main
 from emberge.tensor_files import FileContent
 from emberge_publish import Publication
@@ -61,14 +60,6 @@ def test_a_run_that_uploads_is_refused_before_any_work_without_the_flag(
     assert not hub.asked
 
 
-def test_the_python_call_asks_for_leave_too(hub: Hub, uploading: Path) -> None:
-    plugins = load_plugins()
-    recipe = parse_recipe(RECIPE, plugins, path=uploading)
-    with pytest.raises(RecipeError, match=r"me/soup.*--allow-upload"):
-        run_recipe(recipe, Path("out"), plugins, quiet=True)
-    assert not Path("out").exists()
-
-
 # ── what lies in a result's folder ──────────────────────────────────────────────────────────────────
 
 
@@ -82,50 +73,37 @@ def publish(*more: str) -> int:
     return main(["publish", "soup", "me/soup", "--yes", *more])
 
 
-def rewritten(folder: Path, name: str, content: str | bytes) -> None:
-    """Put a file into a result as if its step had left it."""
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    record = json.loads((folder / "artifact.json").read_text())
-    record["files"][name] = FileContent.of_file(path).plain()
-    (folder / "artifact.json").write_text(json.dumps(record))
-
-
 def test_what_no_record_names_stays_and_is_named(
     hub: Hub, merged: Merged, capsys: Capture, tmp_path: Path
 ) -> None:
     folder = merged("license: mit", "license: mit")
     before = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
     (folder / "notes").mkdir()
-    strays = ("id_rsa", "secrets.txt", "debug.log", "notes/todo.md", ".env")
+    strays = ("id_rsa", "notes/todo.md", ".env")
     for name in strays:
         (folder / name).write_text("mine")
     (tmp_path / "private").mkdir()
     (tmp_path / "private" / "diary.txt").write_text("dear")
     (folder / "more").symlink_to(tmp_path / "private")
-    (folder / "diary.txt").symlink_to(tmp_path / "private" / "diary.txt")
     capsys.readouterr()
     assert publish() == 0
     shown = capsys.readouterr().out
     assert there(hub) == before
     note = next(line for line in shown.splitlines() if "does not name" in line)
-    for name in ("debug.log", "diary.txt", "id_rsa", "more", "notes/todo.md", "secrets.txt"):
+    for name in ("id_rsa", "more", "notes/todo.md"):
         assert name in note
-    assert "diary" not in shown.replace(note, "")
+    assert "diary" not in shown
 
 
-@pytest.mark.parametrize("name", ["README.md", "config.json", "1_Pooling"])
 def test_a_link_in_the_place_of_a_file_is_refused(
-    hub: Hub, merged: Merged, capsys: Capture, tmp_path: Path, name: str
+    hub: Hub, merged: Merged, capsys: Capture, tmp_path: Path
 ) -> None:
     folder = merged("license: mit", "license: mit")
-    os.rename(folder / name, tmp_path / "aside")
-    (folder / name).symlink_to(tmp_path / "aside")
+    os.rename(folder / "config.json", tmp_path / "aside")
+    (folder / "config.json").symlink_to(tmp_path / "aside")
     capsys.readouterr()
     assert publish() == 2
-    said = capsys.readouterr().err
-    assert name in said
+    assert "config.json" in capsys.readouterr().err
     assert not hub.asked
 
 
@@ -152,7 +130,10 @@ def test_a_commit_of_somebody_else_between_looking_and_sending_is_not_overwritte
 ) -> None:
     folder = merged("license: mit", "license: mit")
     assert publish() == 0
-    rewritten(folder, "notes.json", "{}")
+    (folder / "notes.json").write_text("{}")
+    record = json.loads((folder / "artifact.json").read_text())
+    record["files"]["notes.json"] = FileContent.of_file(folder / "notes.json").plain()
+    (folder / "artifact.json").write_text(json.dumps(record))
     ask = Publication.require_free
 
     def meanwhile(self: Publication, remote: Any) -> None:

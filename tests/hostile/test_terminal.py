@@ -23,7 +23,7 @@ from emberge.contracts import (
     StepWarned,
 )
 from emberge.recipes.checks.status import read_result_table
-from emberge_terminal import RunView, progress
+from emberge_terminal import progress
 
 from tests.support.places import SUPPORT
 from tests.support.steps import Write, recipe, toy
@@ -80,7 +80,7 @@ def test_progress_and_the_log_of_a_run_steer_no_terminal(tmp_path: Path, capsys:
         assert forged not in text.splitlines()
 
 
-@pytest.mark.parametrize("named", ["../secret.md", "{place}/secret.md", "link.md", 7, None])
+@pytest.mark.parametrize("named", ["../secret.md", "{place}/secret.md", "link.md", 7])
 def test_a_record_shows_no_table_of_elsewhere(tmp_path: Path, named: object) -> None:
     (tmp_path / "secret.md").write_text("secret")
     result = tmp_path / "result"
@@ -122,9 +122,3 @@ def test_the_live_table_has_our_colours_and_no_escapes_of_a_step(
     assert "\x1b]0;" not in shown
     assert "\u202e" not in shown
     assert "[red]warned[/red]" in shown
-
-
-def test_plain_lines_show_a_step_in_one_line() -> None:
-    stream = io.StringIO()
-    RunView(stream).show(StepStarted(Path("out"), "a\nb: done in 1 s", "toy:write", "0123"))
-    assert stream.getvalue().splitlines() == ["a\\nb: done in 1 s: started"]

@@ -145,13 +145,6 @@ def test_every_misspelt_hook_is_refused_by_name() -> None:
             Plugins().register(plugin("sloppy", **{f"{name}s": function}), "sloppy")
 
 
-def test_a_token_loss_is_a_loss_to_the_hook() -> None:
-    plugins = Plugins()
-    added = hookimpl(lambda: {"mlm": component(emberge.TokenLoss)})
-    plugins.register(plugin("tokens", register_losses=added), "tokens")
-    assert plugins.find("tokens:mlm", "loss").name == "mlm"
-
-
 # Events of a run.
 
 

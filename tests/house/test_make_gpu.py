@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -58,24 +57,6 @@ def test_the_target_installs_nothing() -> None:
 
 
 @pytest.mark.slow
-def test_plugins_are_found_without_an_installation(bare: Path, tmp_path: Path) -> None:
-    from tests.gpu.without_install import environment
-
-    listed = [bare, "-m", "emberge", "list", "--json"]
-    alone = {**os.environ, "PYTHONPATH": ""}
-    assert subprocess.run(listed, env=alone, capture_output=True, check=False).returncode != 0
-    found = environment(tmp_path / "site")
-    names = {}
-    for python, where in ((bare, found), (Path(sys.executable), dict(os.environ))):
-        done = subprocess.run(
-            [python, *listed[1:]], env=where, capture_output=True, text=True, check=True
-        )
-        names[python] = [row["full_name"] for row in json.loads(done.stdout)]
-    assert names[bare] == names[Path(sys.executable)]
-    assert names[bare]
-
-
-@pytest.mark.slow
 def test_everything_runs_on_the_cpu(bare: Path, tmp_path: Path) -> None:
     from tests.gpu.merged_bytes import METHODS
     from tests.gpu.training_speed import VARIANTS
@@ -93,13 +74,10 @@ def test_everything_runs_on_the_cpu(bare: Path, tmp_path: Path) -> None:
             assert flash or "tokens/s" in row[3]
         assert found["train", f"{architecture}, sentence-transformers"][2] == "passed"
     assert found["demo", "boom/demo"][2] == "passed"
-    merges = [method.strategy for method in METHODS if method.in_small]
-    for strategy in merges:
+    for strategy in [method.strategy for method in METHODS if method.in_small]:
         row = found["merge", strategy]
-        assert row[2] == "passed"
-        assert row[3].startswith("the same bytes")
+        assert (row[2], row[3][:14]) == ("passed", "the same bytes")
         assert f"merge: {strategy}: passed: {row[3]}" in err, "figures as they come"
-    assert len(found) == 1 + len(merges) + 2 * (len(VARIANTS) + 1) + 1
     assert (tmp_path / "out" / "table.md").read_text("utf-8").strip() in said
 
 
@@ -135,12 +113,10 @@ def test_a_part_that_lacks_packages_is_skipped_and_says_which(
     monkeypatch.setattr(run_all, "find_spec", lambda n: None if n in lacking else find_spec(n))
     words = ["--devices", "cpu", "--small", "--out", str(tmp_path), "--only", "train", "demo"]
     assert run_all.main(words) == 2, "nothing was left to run"
-    found = rows(capsys.readouterr().out)
-    assert [row[0] for row in found] == ["train", "demo"]
-    assert {row[2] for row in found} == {"skipped"}
-    assert "peft" in found[0][3]
-    assert "mteb" not in found[0][3]
-    assert "peft, mteb" in found[1][3]
+    train, demo = rows(capsys.readouterr().out)
+    assert (train[0], train[2], demo[2]) == ("train", "skipped", "skipped")
+    assert "mteb" not in train[3]
+    assert "peft, mteb" in demo[3]
 
 
 def test_a_part_that_breaks_fails_alone(
@@ -161,21 +137,6 @@ def test_a_part_that_breaks_fails_alone(
     found = rows(capsys.readouterr().out)
     assert [row[2] for row in found] == ["failed", "passed"]
     assert "no kernel image" in found[0][3]
-
-
-def test_methods_called_elementwise_measure_nothing() -> None:
-    from tests.gpu.merged_bytes import METHODS
-    from tests.support.chains import chain
-    from tests.support.registered import needs_whole
-
-    for method in METHODS:
-        given = dict(option.split("=") for option in method.options)
-        options = {k: v if k.endswith("mode") else float(v) for k, v in given.items()}
-        links = chain(method.strategy, **options)
-        measures = any(link.passes for link in links)
-        assert method.elementwise == (not measures and not needs_whole(links))
-        assert method.base == any(link.base_policy == "required" for link in links)
-        assert method.models in links[0].arity
 
 
 def test_other_bytes_fail_an_elementwise_method_and_few_others_no_other(tmp_path: Path) -> None:
@@ -199,10 +160,3 @@ def test_other_bytes_fail_an_elementwise_method_and_few_others_no_other(tmp_path
         assert got == wanted
     save_file({"w": plain["w"] + 0.01}, tmp_path / "one" / "model.safetensors")
     assert not compare(tmp_path / "same", tmp_path / "one", elementwise=False)[0]
-
-
-def test_the_table_is_one_line_a_row() -> None:
-    from tests.gpu.bench_table import Row, table
-
-    text = table([Row("merge", "linear", "failed", "two\nlines | a bar")])
-    assert rows(text) == [["merge", "linear", "failed", "two lines / a bar"]]

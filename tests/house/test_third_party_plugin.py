@@ -132,16 +132,3 @@ def test_it_type_checks_strictly_against_the_installed_emberge(acme: Path, insta
     interpreter = ("--python-executable", str(installed / "python"))
     done = python("-m", "mypy", "--strict", *cache, *interpreter, "emberge_acme", cwd=acme)
     assert "Success" in done.stdout
-
-
-@pytest.mark.slow
-def test_a_type_fault_against_emberge_is_found(installed: Path, tmp_path: Path) -> None:
-    (tmp_path / "wrong.py").write_text(
-        "from emberge import PerTensor\nvalue: int = PerTensor(0.5)\n"
-    )
-    cache = ("--cache-dir", str(tmp_path / ".mypy_cache"))
-    interpreter = ("--python-executable", str(installed / "python"))
-    done = python(
-        "-m", "mypy", "--strict", *cache, *interpreter, "wrong.py", cwd=tmp_path, fails=True
-    )
-    assert 'expression has type "PerTensor"' in done.stdout
