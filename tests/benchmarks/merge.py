@@ -29,7 +29,6 @@ import yaml
 from emberge.devices import count_usable_cores
 
 from tests.benchmarks.measure import Cost, chill, machine_lines, median, run, warm
-from tests.benchmarks.merge_fusion import MODELS, compare_fusion
 
 PYTHON = sys.executable
 BIN = Path(PYTHON).parent
@@ -118,7 +117,6 @@ METHODS = {
         model_parameters={"density": 0.5, "gamma": 0.01},
     ),
 }
-FUSION = "layer_softmax"
 # Qwen3's sizes: (vocabulary, width, width inside, layers, heads).
 SMALL = (8192, 1024, 3072, 8, 16)
 FULL = (151936, 1024, 3072, 28, 16)
@@ -132,8 +130,8 @@ PACKAGES = ("emberge", "torch", "numpy", "mergekit", "sentence-transformers")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--size", choices=SIZES, default="0.6b")
-    known = [*METHODS, FUSION]
-    parser.add_argument("--only", nargs="*", default=known, choices=known, metavar="METHOD")
+    methods = [*METHODS]
+    parser.add_argument("--only", nargs="*", default=methods, choices=methods, metavar="METHOD")
     parser.add_argument("--models", type=int, default=4, help="merge at most so many")
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--peers", nargs="*", default=PEERS, choices=PEERS, metavar="PEER")
@@ -145,7 +143,7 @@ def main() -> None:
     print("\n".join(machine_lines(PACKAGES)), flush=True)
     try:
         if arguments.growth:
-            grow(folder, [name for name in arguments.only if name != FUSION])
+            grow(folder, arguments.only)
         else:
             compare_all(folder, arguments)
     finally:
@@ -155,17 +153,13 @@ def main() -> None:
 
 def compare_all(folder: Path, arguments: argparse.Namespace) -> None:
     """Build the checkpoints, run every method by every peer, and print the table."""
-    count = MODELS if FUSION in arguments.only else arguments.models
-    checkpoints = build(folder / arguments.size, SIZES[arguments.size], count)
+    checkpoints = build(folder / arguments.size, SIZES[arguments.size], arguments.models)
     inputs = "cold" if arguments.cold else "warm"
     print(f"{arguments.size}, {inputs} inputs, medians of {arguments.repeat}")
     columns = f"{'wall s':>8}{'CPU s':>8}{'anon MB':>9}{'x ours':>8}{'x floor':>8}"
     print(f"{'method':<20}{'peer':<18}{columns}  agreement", flush=True)
     for name in arguments.only:
-        if name == FUSION:
-            compare_fusion(BIN / "emberge", checkpoints, folder / "fusion", arguments.repeat)
-        else:
-            compare(name, checkpoints[: arguments.models + 1], folder / "out", arguments)
+        compare(name, checkpoints, folder / "out", arguments)
 
 
 def grow(folder: Path, methods: list[str]) -> None:
