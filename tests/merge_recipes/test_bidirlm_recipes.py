@@ -1,27 +1,24 @@
-"""BidirLM's recipes say how they are run, and their merges fit the tensors of the models they name."""
+"""BidirLM's recipes: tables and arms, a composition of real shapes, and a tiny model on the whole way."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Mapping
-from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import mteb
 import pytest
-from emberge import ModelRef, load_plugins, load_recipe
+import torch
+from emberge import ModelRef
 from emberge.data import load_catalogue
 from emberge.merging import plan_merge
 from emberge.model_folder import Checkpoint, Layout
 from emberge.recipes import shipped_recipes
 from emberge_bidirlm import (
-    Compose,
     Composition,
     Specialist,
     encoder_config,
@@ -32,54 +29,14 @@ from emberge_merge import FoundModel
 from emberge_mteb.hub_tasks import hub_tasks
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from transformers import AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoTokenizer
 
-from tests.support.model_headers import MODELS, build, kept, tensors_of, write_model
+from tests.support.model_headers import write_model
+from tests.support.printed import group, hub_model, steps_of
 
-RECIPES = {
-    name.partition("/")[2]: shipped
-    for name, shipped in shipped_recipes().items()
-    if name.startswith("bidirlm/")
-}
-GEMMA, GEMMA_LARGE = "google/gemma-3-270m", "google/gemma-3-1b-it"
-QWEN, QWEN_LARGE = "Qwen/Qwen3-0.6B", "Qwen/Qwen3-1.7B"
-
-
-@cache
-def steps(name: str) -> Mapping[str, Any]:
-    """The concrete steps of a shipped recipe by id."""
-    folder = RECIPES[name].path.parent.parent
-    recipe = load_recipe(RECIPES[name].path, plugins=load_plugins([*folder.rglob("*.py")]))
-    return {one.id: one.step for one in recipe.steps}
-
-
-def group(name: str, found: Mapping[str, Any]) -> list[Any]:
-    return [step for id_, step in found.items() if id_.partition(".")[0] == name]
-
-
-def weights_of(merge: Any) -> list[float]:
-    """The weights of a merge's models."""
-    return [entry.weight.at("norm.weight", 0.0) for entry in merge.models]
-
-
-def origin(reference: ModelRef, found: Mapping[str, Any]) -> str:
-    """The model of the hub that a reference comes from."""
-    while reference.step is not None:
-        step = found[reference.step]
-        reference = step.models[0].model if hasattr(step, "models") else step.model
-    return reference.text
-
-
-@pytest.mark.parametrize("name", sorted(RECIPES))
-def test_a_recipe_says_how_it_is_run_and_what_came_out(name: str) -> None:
-    assert steps(name)
-    header = RECIPES[name].description
-    assert f"emberge run bidirlm/{name} --out" in header
-    for word in ("What it makes", "Command", "Time", "Result"):
-        assert re.search(rf"^{word}\b", header, re.MULTILINE), word
-
-
-# ── numbers ─────────────────────────────────────────────────────────────────────────────────────
+TINY = shipped_recipes()["bidirlm/tiny"].path
+OMNI = "bidirlm/omni"
+TRUNK, VISION, AUDIO = "Qwen/Qwen3-1.7B", "Qwen/Qwen3-VL-2B-Instruct", "Qwen/Qwen3-ASR-1.7B-hf"
 
 
 # By table: the number of tasks, and of kinds of task.
@@ -94,7 +51,7 @@ TABLES = {
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "table"), TABLES)
 def test_tables_are_pinned_to_tasks_that_mteb_has(name: str, table: str) -> None:
-    (evaluator,) = steps(name)[table].evaluators
+    (evaluator,) = steps_of(f"bidirlm/{name}")[table].evaluators
     tasks = hub_tasks((), evaluator.benchmark, (), evaluator.only)
     assert [task.metadata.name for task in tasks] == list(evaluator.only)
     whole = {t.metadata.name: t for t in mteb.get_benchmark(evaluator.benchmark).tasks}
@@ -108,7 +65,7 @@ def test_tables_are_pinned_to_tasks_that_mteb_has(name: str, table: str) -> None
 
 
 def test_no_text_is_trained_on_and_scored() -> None:
-    folder = RECIPES["adapt"].path.parent / "corpora"
+    folder = shipped_recipes()["bidirlm/adapt"].path.parent / "corpora"
     halves = [
         {(one.hub, one.subset, one.split) for one in load_catalogue(folder / name).train}
         for name in ("adaptation", "domains")
@@ -117,41 +74,21 @@ def test_no_text_is_trained_on_and_scored() -> None:
 
 
 def test_variants_differ_in_attention_masking_and_pairs_alone() -> None:
-    found = steps("variants")
-    scorings = [*group("embedding", found), *group("tuned", found)]
+    recipe = "bidirlm/variants"
+    scorings = [*group(recipe, "embedding"), *group(recipe, "tuned")]
     for scored in (one for one in scorings if hasattr(one, "models")):
         names = [str(entry.model).partition(".")[0] for entry in scored.models]
         assert names[1:] == ["$bi", "$bi_mntp", "$bi_pairs", "$bi_mntp_pairs"]
         model = names[0] + str(scored.models[0].model)[len(names[0]) :]
         for entry in scored.models[1:]:
-            assert origin(entry.model, found) == model
+            assert hub_model(recipe, entry.model) == model
     for before, after in (("bi", "bi_pairs"), ("bi_mntp", "bi_mntp_pairs")):
-        assert all(one.model.step.startswith(f"{before}.") for one in group(after, found))
+        assert all(one.model.step.startswith(f"{before}.") for one in group(recipe, after))
     plain, adapted = (
-        [dataclasses.replace(one, model=ModelRef("x")) for one in group(name, found)]
+        [dataclasses.replace(one, model=ModelRef("x")) for one in group(recipe, name)]
         for name in ("bi_pairs", "bi_mntp_pairs")
     )
     assert plain == adapted
-
-
-@pytest.mark.parametrize(
-    ("name", "merges"),
-    [("merge_sweep", ["merged"]), ("specialists", ["guarded", "seen", "heard"])],
-)
-def test_ratios_go_from_none_to_all(name: str, merges: list[str]) -> None:
-    for merge in merges:
-        weights = [weights_of(one) for one in group(merge, steps(name))]
-        assert (weights[0], weights[-1]) == ([1, 0], [0, 1])
-        assert all(sum(pair) == pytest.approx(1) for pair in weights)
-        assert all(before[1] < after[1] for before, after in pairwise(weights))
-
-
-# ── headers ─────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("model", sorted(MODELS))
-def test_a_kept_header_is_what_the_class_has(model: str) -> None:
-    assert json.loads(json.dumps(build(model))) == kept(model)
 
 
 class Folders:
@@ -164,7 +101,7 @@ class Folders:
         return [FoundModel(reference.text, self.folder(reference))]
 
     def folder(self, reference: ModelRef) -> Path:
-        model = origin(reference, self.found)
+        model = hub_model(OMNI, reference)
         step = reference.step
         while step is not None and (model_of := self.found[step]).model.step is not None:
             step = model_of.model.step
@@ -188,71 +125,9 @@ class Folders:
         Layout(encoder_layout(checkpoint), folder, 1024)
 
 
-def merges(name: str) -> list[tuple[str, str]]:
-    return [(name, id_) for id_, one in steps(name).items() if hasattr(one, "strategy")]
-
-
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("models")
-
-
-@pytest.mark.parametrize(
-    ("name", "merge"), [*merges("adapt"), *merges("specialists"), *merges("omni")]
-)
-def test_every_tensor_is_merged_copied_or_named_as_left_out(
-    name: str, merge: str, root: Path
-) -> None:
-    found = steps(name)
-    step = found[merge]
-    folders = Folders(root, found)
-    plan = plan_merge(step._build_request(folders))
-    assert not plan.problems
-    assert not plan.future_models
-    assert not plan.dropped
-    for entry in step.models:
-        own = tensors_of(origin(entry.model, found))
-        left = plan.omitted.get(entry.model.text, ())
-        assert bool(left) == ("VL" in entry.model.text or "ASR" in entry.model.text)
-        assert len(own) == len(plan.merged) + len(plan.copied) + len(left)
-        assert {one.partition(".")[0] for one in left} <= {
-            *("visual", "audio_tower", "multi_modal_projector", "lm_head"),
-        }
-    text = json.loads((folders.folder(step.models[0].model) / "config.json").read_text())
-    assert text.get("is_causal") is False or text["use_bidirectional_attention"]
-
-
-def test_without_a_template_two_bases_of_rope_are_refused_with_both_numbers(root: Path) -> None:
-    found = steps("specialists")
-    step = dataclasses.replace(found["seen.specialist=0.5,rest=0.5"], template=None)
-    (problem,) = plan_merge(step._build_request(Folders(root, found))).problems
-    for word in ("rope_theta", "1000000.0", "5000000.0", "Qwen3-VL-2B-Instruct", "template"):
-        assert word in str(problem)
-
-
-def test_a_guard_with_another_head_leaves_it_out(root: Path) -> None:
-    found = steps("specialists")
-    step = found["guarded.specialist=0.5,rest=0.5"]
-    guard = root / "guard"
-    if not guard.is_dir():
-        write_model(guard, "guard/classifier-0.6B")
-    folders = Folders(root, found)
-
-    def find(reference: ModelRef) -> list[FoundModel]:
-        return (
-            [FoundModel("guard", guard)]
-            if reference == step.models[1].model
-            else folders(reference)
-        )
-
-    plan = plan_merge(step._build_request(find))
-    assert not plan.problems
-    assert plan.omitted == {"guard": ("score.weight",)}
-
-
-# ── text, images and sound ──────────────────────────────────────────────────────────────────────
-
-TRUNK, VISION, AUDIO = QWEN_LARGE, "Qwen/Qwen3-VL-2B-Instruct", "Qwen/Qwen3-ASR-1.7B-hf"
 
 
 def composition(step: Any, root: Path, found: Mapping[str, Any]) -> Composition:
@@ -272,58 +147,45 @@ def composition(step: Any, root: Path, found: Mapping[str, Any]) -> Composition:
     )
 
 
-def composing() -> list[str]:
-    return [id_ for id_, one in steps("omni").items() if isinstance(one, Compose)]
-
-
 def test_the_omnimodal_model_and_its_control_differ_in_their_trunk_alone() -> None:
-    found = steps("omni")
-    (merged,) = group("merged", found)
-    assert [origin(entry.model, found) for entry in merged.models] == [TRUNK, VISION, AUDIO]
+    (merged,) = group(OMNI, "merged")
+    assert [hub_model(OMNI, entry.model) for entry in merged.models] == [TRUNK, VISION, AUDIO]
     for name, trunk in (("composed", "merged"), ("unmerged", "adapted")):
-        own = group(name, found)
+        own = group(OMNI, name)
         assert [one.rope_from for one in own] == ["text", "vision"]
         assert {(str(one.text), str(one.vision), str(one.audio)) for one in own} == {
             (f"${trunk}", VISION, AUDIO)
         }
     for name, begun in (("trained", "composed"), ("trained_unmerged", "unmerged")):
-        for one in group(name, found):
+        for one in group(OMNI, name):
             assert one.model.step.startswith(f"{begun}.")
             assert one.keep_last * one.save_steps >= one.max_steps - one.save_steps
     plain = [
-        [dataclasses.replace(one, model=ModelRef("x")) for one in group(name, found)]
+        [dataclasses.replace(one, model=ModelRef("x")) for one in group(OMNI, name)]
         for name in ("trained", "trained_unmerged")
     ]
     assert plain[0] == plain[1], "the control differs in its trunk alone"
 
 
-@pytest.mark.parametrize("name", composing())
-def test_every_tensor_of_a_specialist_is_merged_copied_or_dropped_by_name(
-    name: str, root: Path
-) -> None:
-    found = steps("omni")
-    plan = composition(found[name], root, found)
-    (merged,) = group("merged", found)
+def test_every_tensor_of_a_specialist_is_merged_or_copied(root: Path) -> None:
+    found = steps_of(OMNI)
+    plan = composition(found["composed.base=text"], root, found)
+    (merged,) = group(OMNI, "merged")
     merging = plan_merge(merged._build_request(Folders(root, found)))
     assert not merging.problems
+    assert not merging.future_models
     named = {part.name for part in plan.parts}
     assert len(named) == len(plan.parts)
     for kind, model in (("vision", VISION), ("audio", AUDIO)):
         tower = set(plan.specialists[kind].tower)  # type: ignore[index]
         assert {plan.target.name(one) for one in tower} <= named
-        # What the merge leaves out is what is copied, and what is merged is what is dropped here.
-        assert tower == set(merging.omitted[model])
-        assert set(plan.dropped[model]) == {one.name for one in merging.tensors}
-        assert len(tower) + len(plan.dropped[model]) == len(tensors_of(model))
+        assert tower == set(merging.omitted[model]), "what the merge leaves out is copied"
 
 
-@pytest.mark.parametrize("name", composing())
-def test_the_composed_tensors_are_those_of_the_class(name: str, root: Path) -> None:
-    import torch
-    from transformers import AutoConfig, AutoModel
-
-    found = steps("omni")
-    plan = composition(found[name], root, found)
+@pytest.mark.parametrize("base", ["text", "vision"])
+def test_the_composed_tensors_are_those_of_the_class(base: str, root: Path) -> None:
+    found = steps_of(OMNI)
+    plan = composition(found[f"composed.base={base}"], root, found)
     config = AutoConfig.for_model(**plan.files["config.json"])
     with torch.device("meta"):
         model = AutoModel.from_config(config)
@@ -336,7 +198,7 @@ def test_the_composed_tensors_are_those_of_the_class(name: str, root: Path) -> N
 
 @pytest.mark.parametrize(("base", "theta"), [("text", 1e6), ("vision", 5e6)])
 def test_ids_and_positions_are_the_real_models(base: str, theta: float, root: Path) -> None:
-    found = steps("omni")
+    found = steps_of(OMNI)
     plan = composition(found[f"composed.base={base}"], root, found)
     config = plan.files["config.json"]
     ids = {key: place for key, place in config.items() if key.endswith("_token_id")}
@@ -379,9 +241,9 @@ def assert_media_are_found(out: Path) -> None:
 @pytest.mark.slow
 def test_a_tiny_model_goes_the_whole_way(tmp_path: Path) -> None:
     """With one of the recipe's three seeds."""
-    folder = RECIPES["tiny"].path.parent
+    folder = TINY.parent
     recipe = tmp_path / "tiny.yaml"
-    text = RECIPES["tiny"].path.read_text("utf-8")
+    text = TINY.read_text("utf-8")
     for old, new in {
         "{seed: [0, 1, 2]}": "{seed: [0]}",
         "[../python_texts.py, media.py]": f"[{folder.parent}/python_texts.py, {folder}/media.py]",

@@ -1,11 +1,10 @@
-"""BOOM's recipes check by configs alone, and their bags, corpora, domains and costs are as they say.
+"""The bags, corpora, domains and costs of BOOM's recipes are as they say.
 
 The settings of the paper are in tests/recipes_printed/test_boom.py.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,13 +12,11 @@ from typing import Any
 
 import mteb
 import pytest
-from emberge import DataEntry, DataRef, Example, Step
-from emberge.data import load_catalogue, load_datasets
+from emberge import DataEntry, DataRef, Step
+from emberge.data import load_catalogue
 from emberge.recipes import shipped_recipes
 from emberge_mteb import in_domain_tasks
 
-from tests.support.hub_models import check, write_hub
-from tests.support.loopback_hub import serving
 from tests.support.printed import steps_of
 
 BOOM = {
@@ -28,7 +25,6 @@ BOOM = {
     if name.startswith("boom/")
 }
 CORPORA = BOOM["paper"].path.parent / "corpora"
-PAPER = ("paper", "paper_4b", "paper_clusters", "paper_incremental")
 
 
 def steps(name: str) -> Mapping[str, Any]:
@@ -56,39 +52,6 @@ def merged(name: str) -> dict[str, list[str]]:
         for step, one in steps(name).items()
         if hasattr(one, "strategy")
     }
-
-
-# ── every recipe ────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("name", sorted(BOOM))
-def test_a_recipe_is_understood_and_says_how_it_is_run(name: str) -> None:
-    assert steps(name)
-    header = BOOM[name].description
-    assert f"emberge run boom/{name} --out" in header
-    for word in ("What it makes", "Command", "Time", "Result"):
-        assert re.search(rf"^{word}\b", header, re.MULTILINE), word
-
-
-@pytest.fixture(scope="module")
-def checked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str]]:
-    """What `check` says of the paper's recipes, given the hub's configs alone."""
-    root = tmp_path_factory.mktemp("hub")
-    write_hub(root, tmp_path_factory.mktemp("built"))
-    with serving(root) as hub:
-        return check([f"boom/{name}" for name in PAPER], tmp_path_factory.mktemp("cache"), hub.url)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PAPER)
-def test_check_tells_domains_by_configs_alone(
-    name: str, checked: dict[str, tuple[int, str]]
-) -> None:
-    code, said = checked[f"boom/{name}"]
-    assert code == 0, said
-    assert "could not be seen" not in said
-    assert "24 of 41 tasks are in domain: " in said
-    assert said.count("dataset cfli/bge-full-data[") == 31
 
 
 # ── the paper's scale ───────────────────────────────────────────────────────────────────────────
@@ -227,73 +190,3 @@ def test_headers_tell_what_all_trainings_cost() -> None:
         cost = sum(bag[0] for bag in bags(name).values() if bag[3] in seeds)
         assert float(told[1]) == pytest.approx(cost)
     assert isinstance(steps("ratios")["scores"], Step)
-
-
-# ── rows as the hub has them ────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture
-def hub_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder laid out as cfli/bge-full-data: a split a dataset, with scores of a teacher in some."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    folder = tmp_path / "bge-full-data"
-    (folder / "data").mkdir(parents=True)
-    texts = pa.list_(pa.string())
-    schema = pa.schema(
-        {
-            "query": pa.string(),
-            "pos": texts,
-            "neg": texts,
-            "pos_scores": pa.list_(pa.float64()),
-            "neg_scores": pa.list_(pa.float64()),
-            "prompt": pa.string(),
-            "type": pa.string(),
-        }
-    )
-    for one in load_catalogue(CORPORA / "english").train:
-        rows = [
-            {
-                "query": f"{one.name} {i}",
-                "pos": [f"p{i}"],
-                "neg": [f"n{i}", f"m{i}"],
-                "pos_scores": [9.5] if one.task == "retrieval" else None,
-                "neg_scores": [-3.0, -4.5] if one.task == "retrieval" else None,
-                "prompt": "another prompt",
-                "type": "symmetric_sts" if one.task == "sts" else "normal",
-            }
-            for i in range(3)
-        ]
-        table = pa.Table.from_pylist(rows, schema=schema)
-        pq.write_table(table, folder / "data" / f"{one.split}-00000-of-00001.parquet")
-    return folder
-
-
-def _nowhere(reference: DataRef) -> Path:
-    raise AssertionError(f"{reference}: all of this data is on the hub")
-
-
-@pytest.mark.slow
-def test_every_english_dataset_is_read_as_the_hub_lays_it_out(
-    hub_copy: Path, tmp_path: Path
-) -> None:
-    prompt = steps("paper")["bls"].data[0].prompt
-    sets = load_catalogue(CORPORA / "english").train
-    entries = [
-        dataclasses.replace(
-            one,
-            hub=str(hub_copy),
-            revision=None,
-            prompt=prompt.replace("{instruction}", one.instruction),
-        )
-        for one in sets
-    ]
-    found = load_datasets(entries, readers=(), resolve=_nowhere, store=tmp_path / "store")
-    assert [dataset.info.name for dataset in found] == [one.name for one in sets]
-    for dataset, one in zip(found, sets, strict=True):
-        assert (dataset.info.task, dataset.info.negatives) == (one.task, one.negatives)
-        assert dataset.prompt == f"Instruct: {one.instruction}\nQuery: "
-        assert (len(dataset), dataset.symmetric) == (3, one.symmetric)
-        assert dataset[1] == Example(f"{one.name} 1", ("p1",), ("n1", "m1"))

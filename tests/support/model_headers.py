@@ -1,23 +1,18 @@
-"""Real models' configs and tensor headers, kept as small JSON files: names and shapes, and no weights.
+"""Folders of real models without their weights: configs, tokenizers and holes of the right sizes.
 
-They are made of transformers' own classes and the sizes that the models' papers and cards print, with
-`python -m tests.support.model_headers`; nothing of them was downloaded. A test compares them with the
-classes.
+They are made of transformers' own classes and the sizes that the models' papers and cards print.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.support.specialists import HEARD
 from tests.support.tiny import WORDS
 
-HEADERS = Path(__file__).parent / "headers"
-_INDEX = re.compile(r"(?<=\.)\d+(?=\.)")
 _QWEN3 = {
     **{"num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8},
     **{"head_dim": 128, "vocab_size": 151936, "tie_word_embeddings": True},
@@ -68,11 +63,6 @@ MODELS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "Qwen/Qwen3Guard-Gen-0.6B": (
         *(_CAUSAL, "qwen3"),
         {**_QWEN3, **_SMALL, **_ROPE, "max_position_embeddings": 32768, "eos_token_id": 151645},
-    ),
-    # No model of the hub: a guard whose head classifies, as fine-tuning makes one of Qwen3.
-    "guard/classifier-0.6B": (
-        *("AutoModelForSequenceClassification", "qwen3"),
-        {**_QWEN3, **_SMALL, **_ROPE, "max_position_embeddings": 32768, "num_labels": 2},
     ),
     "Qwen/Qwen3-VL-2B-Instruct": (
         *("AutoModelForImageTextToText", "qwen3_vl"),
@@ -140,32 +130,6 @@ _PROCESSORS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 _ASR_TOKENS = {"<|audio_start|>": 151669, "<|audio_end|>": 151670, "<|audio_pad|>": 151676}
 
 
-# ── making ──────────────────────────────────────────────────────────────────────────────────────
-
-
-def build(model: str) -> dict[str, Any]:
-    """Return what is kept of a model: config, tokens with a meaning, processors, tensors by pattern."""
-    import torch
-    import transformers
-
-    loader, kind, options = MODELS[model]
-    config = transformers.CONFIG_MAPPING[kind](**options)
-    with torch.device("meta"):
-        made = getattr(transformers, loader).from_config(config, dtype=torch.bfloat16)
-    tied = made.all_tied_weights_keys
-    shapes = {n: list(t.shape) for n, t in made.state_dict().items() if n not in tied}
-    written = json.loads(made.config.to_json_string())
-    written.pop("transformers_version", None)
-    return {
-        "model": model,
-        "made of": "transformers' class, and sizes as printed in the paper or on the card",
-        "config": {**written, "architectures": [type(made).__name__]},
-        "tokens": _tokens(kind),
-        **({"processors": _PROCESSORS[kind]} if kind in _PROCESSORS else {}),
-        "tensors": dict(sorted(_patterns(shapes))),
-    }
-
-
 def _tokens(kind: str) -> dict[str, int]:
     if kind.startswith("gemma"):
         return {token: i for i, token in enumerate(_GEMMA_TOKENS)}
@@ -173,53 +137,26 @@ def _tokens(kind: str) -> dict[str, int]:
     return {**own, **_ASR_TOKENS} if kind == "qwen3_asr" else own
 
 
-def _patterns(shapes: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, list[int]]]:
-    """Yield tensors of equal shape that are numbered from 0 as one: `layers.{28}.mlp.up_proj.weight`."""
-    groups: dict[tuple[str, tuple[int, ...]], list[str]] = {}
-    for name, shape in shapes.items():
-        groups.setdefault((_INDEX.sub("{}", name), tuple(shape)), []).append(name)
-    for (pattern, shape), names in groups.items():
-        several = pattern.replace("{}", f"{{{len(names)}}}")
-        if pattern.count("{}") == 1 and list(_spread(several)) == names:
-            yield several, list(shape)
-        else:
-            yield from ((name, list(shape)) for name in names)
-
-
-def _spread(pattern: str) -> Iterator[str]:
-    before, brace, rest = pattern.partition("{")
-    count, _, after = rest.partition("}")
-    if not brace:
-        yield pattern
-    for i in range(int(count or 0)):
-        yield f"{before}{i}{after}"
-
-
-# ── using ───────────────────────────────────────────────────────────────────────────────────────
-
-
-def kept(model: str) -> dict[str, Any]:
-    """Return what the JSON file of a model has."""
-    found: dict[str, Any] = json.loads(_path(model).read_text("utf-8"))
-    return found
-
-
-def tensors_of(model: str) -> dict[str, list[int]]:
-    """Return the shapes of a model's tensors by name."""
-    tensors: Mapping[str, list[int]] = kept(model)["tensors"]
-    return {name: shape for pattern, shape in tensors.items() for name in _spread(pattern)}
-
-
 def write_model(folder: Path, model: str, *, weights: bool = True) -> Path:
     """Write a model's folder: configs, a small tokenizer, and a file of weights that is all hole."""
+    import torch
+    import transformers
+
     folder.mkdir(parents=True)
-    found = kept(model)
-    (folder / "config.json").write_text(json.dumps(found["config"]), encoding="utf-8")
-    _write_tokenizer(folder, found["tokens"])
-    for name, content in found.get("processors", {}).items():
+    loader, kind, options = MODELS[model]
+    config = transformers.CONFIG_MAPPING[kind](**options)
+    with torch.device("meta"):
+        made = getattr(transformers, loader).from_config(config, dtype=torch.bfloat16)
+    written = {**json.loads(made.config.to_json_string()), "architectures": [type(made).__name__]}
+    written.pop("transformers_version", None)
+    (folder / "config.json").write_text(json.dumps(written), encoding="utf-8")
+    _write_tokenizer(folder, _tokens(kind))
+    for name, content in _PROCESSORS.get(kind, {}).items():
         (folder / name).write_text(json.dumps(content), encoding="utf-8")
     if weights:
-        write_hole(folder / "model.safetensors", tensors_of(model))
+        tied = made.all_tied_weights_keys
+        shapes = {n: [*t.shape] for n, t in made.state_dict().items() if n not in tied}
+        write_hole(folder / "model.safetensors", shapes)
     return folder
 
 
@@ -249,22 +186,3 @@ def _write_tokenizer(folder: Path, tokens: Mapping[str, int]) -> None:
     PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token=pad, eos_token=named[1], model_max_length=32768, **own
     ).save_pretrained(folder)
-
-
-def _path(model: str) -> Path:
-    return HEADERS / f"{model.replace('/', '--')}.json"
-
-
-def _text(found: Mapping[str, Any]) -> str:
-    """Return the file's text: one line a tensor pattern, the rest in short."""
-    lines = [f"{json.dumps(n)}: {json.dumps(shape)}" for n, shape in found["tensors"].items()]
-    rest = {name: value for name, value in found.items() if name != "tensors"}
-    head = ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in rest.items())
-    tensors = ",\n  ".join(lines)
-    return f'{{\n{head},\n"tensors": {{\n  {tensors}\n}}\n}}\n'
-
-
-if __name__ == "__main__":
-    HEADERS.mkdir(exist_ok=True)
-    for name in MODELS:
-        _path(name).write_text(_text(build(name)), encoding="utf-8")

@@ -30,7 +30,6 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "roberta": _STILL,
     "jina_embeddings_v3": _STILL,
     "modernbert": {"cls_token_id": 2, "sep_token_id": 3, "local_attention": 8},
-    "nomic_bert": {},
     "gemma3_text": {**_DECODER, "head_dim": 8, "sliding_window": 8},
 }
 CAUSAL = ("qwen3", "llama", "mistral", "granite", "gemma3_text")

@@ -38,17 +38,14 @@ _COMMON = {
 _STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 _GROUPED = {"num_key_value_heads": 1, "head_dim": 8}
 DENSE: Mapping[str, Mapping[str, Any]] = {
-    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "jina_embeddings_v3"), _STILL),
+    **dict.fromkeys(("bert", "xlm-roberta", "jina_embeddings_v3"), _STILL),
     "modernbert": {"cls_token_id": 2, "sep_token_id": 3, "local_attention": 8},
-    "nomic_bert": {},
     "gemma3_text": {**_GROUPED, "sliding_window": 8, "use_bidirectional_attention": True},
 }
 _SPARSE = {"moe_intermediate_size": 24, "num_experts": 4, "num_experts_per_tok": 2}
 NATIVE: Mapping[str, Mapping[str, Any]] = {
     "qwen3_moe": {**_GROUPED, **_SPARSE, "decoder_sparse_step": 2, "norm_topk_prob": True},
-    "qwen2_moe": {**_SPARSE, "num_key_value_heads": 1, "shared_expert_intermediate_size": 8},
     "mixtral": {**_GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2},
-    "granitemoe": {"num_key_value_heads": 1, "num_local_experts": 4, "num_experts_per_tok": 2},
 }
 
 
