@@ -57,14 +57,18 @@ def test_the_process_of_a_step_imports_nothing_from_the_folder_it_works_in(plant
     process = StepProcess(Launch("a", planted, log, planted, {}), Machine(), threads=1)
     ended = process.wait()
     assert ended.code == 1
+<<<<<<< HEAD
     assert "KeyError: 'events'" in ended.last_lines, "it came as far as reading its call"
+=======
+    assert "KeyError: " in ended.last_lines, "it came as far as reading its call"
+>>>>>>> a8a4783d (Tests of children and media follow what a step is told and how clips are made)
 
 
 def test_ranks_import_nothing_from_the_current_folder(planted: Path) -> None:
     code = "from emberge.processes import run_ranks; raise SystemExit(run_ranks(['run'], 2))"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, check=False)
-    assert done.returncode in (1, 2)
-    assert b"arguments are required: RECIPE" in done.stderr, "it came as far as its command"
+    reached = (b"arguments are required: RECIPE", b"rank 1 has ended (exit code 2)")
+    assert any(words in done.stderr for words in reached), "it came as far as its command"
 
 
 @pytest.mark.slow

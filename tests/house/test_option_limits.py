@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from emberge import PerModel, RecipeError, load_plugins, parse_recipe
 from emberge.cli.main import main
-from emberge.contracts import limits_of
 from emberge.options import forms, options_of
 
 TRAIN = "train: {{model: ./m, data: [a.jsonl], {}}}"
@@ -77,13 +76,13 @@ def test_every_number_of_every_component_declares_its_limits() -> None:
     assert len(found) > 150
     # No limit can be declared for another tool's own options, by its own names.
     missing = {name for name, form in found.items() if not states_limits(form)}
-    assert missing == {"ChatServer.request", "RandomModel.config"}
+    assert missing == {"RandomModel.config"}
 
 
 def states_limits(form: Any) -> bool:
     """Whether a form has limits, be they those of any finite number; a schedule has its own."""
     return isinstance(form, forms.Schedule) or (
-        isinstance(form, forms.Value) and limits_of(form.type) is not None
+        isinstance(form, forms.Value) and form.limits is not None
     )
 
 

@@ -23,10 +23,6 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.contracts import (
-    Event,
-    StepStarted,
-)
 from emberge.recipes import Recipe
 from emberge_boom.samplers.by_study import Cluster, Conflict
 from emberge_boom.samplers.keep import Keep
