@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 import torch
 from emberge import (
     DataEntry,
     DataRef,
-    EmbergeError,
-    Launch,
-    Launcher,
     Machine,
     Model,
     ModelRef,
@@ -26,11 +20,10 @@ from emberge import (
 )
 from emberge.data import load_datasets
 from emberge.evaluating.scoring import ScoreStore
-from emberge.files import atomic
 from emberge.merging import MergeInput, Statistics
-from emberge.tensor_files import convert_pickles
 from emberge.training import save_state
 from emberge_data import JsonLines
+from emberge_hub import convert_pickles
 from emberge_merge import Linear
 from safetensors.torch import save_file
 
@@ -106,35 +99,3 @@ def test_what_is_renamed_is_on_the_disk_before_and_its_name_after(
     assert renames.synced
     assert renames.unsynced <= costs_time
     assert {path.name for path in renames.unnamed} <= costs_time
-
-
-@dataclass(frozen=True, kw_only=True)
-class Overloaded(Launcher):
-    """A launcher that takes no step, once it has looked at the folder of its work."""
-
-    synced: list[Path]
-    has_room = True
-
-    @contextmanager
-    def open(self, machine: Machine) -> Iterator[Overloaded]:
-        yield self
-
-    def launch(self, launch: Launch) -> NoReturn:
-        assert launch.work.parent in self.synced
-        raise EmbergeError("all machines are taken; try later")
-
-
-def test_the_folder_of_a_launched_step_is_on_the_disk_before_its_process_works_in_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced: list[Path] = []
-    monkeypatch.setattr(atomic, "sync", synced.append)
-    with pytest.raises(EmbergeError, match="taken"):
-        run_recipe(
-            recipe(text="a: A\n", a=Write(word="A")),
-            tmp_path / "out",
-            toy(),
-            machine=Machine(workers=1),
-            quiet=True,
-            launcher=Overloaded(synced=synced),
-        )
