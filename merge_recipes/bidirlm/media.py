@@ -23,8 +23,9 @@ from emberge import (
     shuffled,
     stable_seed,
 )
-from emberge.model_folder import Checkpoint, copy_model, load_tokenizer
+from emberge.model_folder import Checkpoint, copy_model
 from emberge_data import write_entries, write_json_rows
+from emberge_encoder import load_tokenizer
 
 if TYPE_CHECKING:
     import numpy as np

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from emberge.contracts import ChainSpec, MergeStrategy, Sampler
@@ -19,7 +18,6 @@ from emberge.options import (
 from emberge.options.builder import BROKEN, Builder, OptionPath, builds
 from emberge.options.forms import CONTRACTS, Option, first_option, kinds_of, options_of
 from emberge.plugins import Component, Plugins
-from emberge.wording import plural
 from emberge.yaml_nodes import (
     Fields,
     Items,
@@ -33,7 +31,6 @@ from emberge.yaml_nodes import (
 )
 
 Built = TypeVar("Built")
-_NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class _Given(NamedTuple):
@@ -61,7 +58,7 @@ def _build_owners(
     owners: Sequence[type],
     given: _Given,
     at: OptionPath,
-    defaults: Mapping[str, Any] = _NONE,
+    defaults: Mapping[str, Node] | None = None,
 ) -> list[Any]:
     """Build the dataclasses that share the given options: one, or the links of a chain with its `defaults`.
 
@@ -76,18 +73,16 @@ def _build_owners(
         hint = suggest(name, known) or (f"; it has {', '.join(known)}" if known else "")
         has = f"has no option '{name}'{hint}" if known else "has no options"
         build.refuse(f"{given.label} {has}", fields.line(name))
-    given_values = [
-        _build_options(build, owner, given, fields, _shift_place(at, index), defaults)
+    if defaults:
+        fields = Fields({**defaults, **fields.entries}, fields.where, fields.lines)
+    built = [
+        _build_owner(build, owner, given, fields, _shift_place(at, index))
         for index, owner in enumerate(owners)
     ]
-    if unknown or any(option_values is None for option_values in given_values):
-        return [BROKEN] * len(owners)
-    pairs = zip(owners, given_values, strict=True)
-    built = [_call_class(build, owner, v, given, fields) for owner, v in pairs if v is not None]
-    return built if BROKEN not in built else [BROKEN] * len(owners)
+    return [BROKEN] * len(owners) if unknown or BROKEN in built else built
 
 
-def _read_fields(build: Builder, owners: Iterable[type], given: _Given) -> Fields | None:
+def _read_fields(build: Builder, owners: Sequence[type], given: _Given) -> Fields | None:
     """Return the options as a mapping; in `name: value`, the value is the class's own first option."""
     node = given.options
     if node is None or isinstance(node, Fields):
@@ -99,49 +94,36 @@ def _read_fields(build: Builder, owners: Iterable[type], given: _Given) -> Field
     return Fields({first.name: node}, node.where)
 
 
-def _build_options(
-    build: Builder,
-    owner: type,
-    given: _Given,
-    fields: Fields,
-    at: OptionPath,
-    defaults: Mapping[str, Any],
-) -> dict[str, Any] | None:
-    """Return the values of a dataclass's options; None if a problem was noted."""
+def _build_owner(build: Builder, owner: type, given: _Given, fields: Fields, at: OptionPath) -> Any:
+    """Build one dataclass of those of its options that are among `fields`."""
     options = options_of(owner)
-    nodes = {name: node for name, node in fields.entries.items() if name in options}
-    ready: dict[str, Any] = {}  # what a chain sets and YAML cannot express
-    for name, default in defaults.items():
-        node = node_of(default, given.where)
-        if node is None:
-            ready |= {name: default} if name in options and name not in nodes else {}
-        elif name in options:
-            nodes.setdefault(name, node)
-    built = dict(ready)
+    built: dict[str, Any] = {}
     for option in options.values():
         inner = at.under(option.name, label=f"option '{option.name}' of {given.label}")
-        if option.name in nodes:
+        if option.name in fields.entries:
             build.lines.setdefault(inner.path, fields.line(option.name))
-            built[option.name] = build.build(option.form, nodes[option.name], inner)
-        elif option.component is not None and option.name not in ready:
+            built[option.name] = build.build(option.form, fields.entries[option.name], inner)
+        elif option.component is not None:
             built[option.name] = _build_default(build, option, given.where, inner)
-    lacks = _refuse_missing(build, options, {*built}, given, fields)
-    if lacks or any(value is BROKEN for value in built.values()):
-        return None
-    return built
-
-
-def _refuse_missing(
-    build: Builder, options: Mapping[str, Option], built: set[str], given: _Given, fields: Fields
-) -> bool:
-    """Return whether a required option is missing; an option that is only misspelt is not noted again."""
-    missing = [o.name for o in options.values() if o.required and o.name not in built]
+    missing = [option.name for option in options.values() if option.required]
+    missing = [name for name in missing if name not in built]
+    # An option that is only misspelt is not noted again.
     misspelt = {closest_word(name, options) for name in fields.entries if name not in options}
     names = [f"'{name}'" for name in missing if name not in misspelt]
     if names:
-        noun = "option" if len(names) == 1 else plural("option")
+        noun = "option" if len(names) == 1 else "options"
         build.refuse(f"{given.label} needs the {noun} {' and '.join(names)}", given.where)
-    return bool(missing)
+    if missing or any(value is BROKEN for value in built.values()):
+        return BROKEN
+    try:
+        return owner(**built)
+    except (ValueError, EmbergeError) as error:
+        spoken = re.findall(r"\w+", str(error))
+        named = [name for name in fields.entries if name in spoken]
+        where = fields.line(named[0]) if len(named) == 1 else given.where
+        return build.refuse(f"{given.label}: {error}", where)
+    except Exception as error:
+        raise PluginError(f"{given.where}: {given.label} cannot be made: {error!r}") from error
 
 
 def _build_default(build: Builder, option: Option, where: str, at: OptionPath) -> Any:
@@ -154,20 +136,6 @@ def _build_default(build: Builder, option: Option, where: str, at: OptionPath) -
         message = f"{at.label} would be '{name}', which no plugin gives; name another"
         return build.refuse(message + build.plugins.blocked_hint, where)
     return build.build(option.form, node, at)
-
-
-def _call_class(
-    build: Builder, owner: type, built: dict[str, Any], given: _Given, fields: Fields
-) -> Any:
-    try:
-        return owner(**built)
-    except (ValueError, EmbergeError) as error:
-        spoken = re.findall(r"\w+", str(error))
-        named = [name for name in fields.entries if name in spoken]
-        where = fields.line(named[0]) if len(named) == 1 else given.where
-        return build.refuse(f"{given.label}: {error}", where)
-    except Exception as error:
-        raise PluginError(f"{given.where}: {given.label} cannot be made: {error!r}") from error
 
 
 def _shift_place(at: OptionPath, by: int) -> OptionPath:
@@ -198,7 +166,8 @@ def build_component(
     label = _label_component(component)
     if not issubclass(MergeStrategy if spec else component.type, contracts):
         contract_names = " or a ".join(contract.__name__ for contract in contracts)
-        kind = "chain" if spec else _name_contract(component.type)
+        bases = () if spec else component.type.__mro__
+        kind = next((class_.__name__ for class_ in bases if class_ in CONTRACTS), "chain")
         build.refuse(f"{label} is a {kind}, and {at.label} takes a {contract_names}", named.where)
         return None
     build.lines.setdefault(at.path, named.where)
@@ -207,10 +176,13 @@ def build_component(
     if spec is None:
         (value,) = _build_owners(build, (component.type,), given, inner)
         return component, value
-    links = _build_owners(build, spec.links, given, inner, spec.defaults)
-    if BROKEN in links:
-        return component, BROKEN
-    return component, tuple(link.as_link_of(component.name) for link in links)
+    nodes = {name: node_of(default, given.where) for name, default in spec.defaults.items()}
+    defaults = {name: node for name, node in nodes.items() if node is not None}
+    links = _build_owners(build, spec.links, given, inner, defaults)
+    is_sound = BROKEN not in links
+    return component, tuple(
+        link.as_link_of(component.name) for link in links
+    ) if is_sound else BROKEN
 
 
 def _read_name(build: Builder, node: Node, at: OptionPath) -> _Given | None:
@@ -227,10 +199,6 @@ def _read_name(build: Builder, node: Node, at: OptionPath) -> _Given | None:
         message = f"{at.label} takes one component, `name` or `name: {{options}}`, not {described}"
         build.refuse(message, node.where)
     return None
-
-
-def _name_contract(owner: type) -> str:
-    return next(class_.__name__ for class_ in owner.__mro__ if class_ in CONTRACTS)
 
 
 def _label_component(component: Component) -> str:
@@ -278,9 +246,13 @@ def _build_parts(build: Builder, form: forms.Parts, node: Node, at: OptionPath) 
         component, value = built
         parts = value if isinstance(component.type, ChainSpec) else (value,)
         links += [_Link(part, _label_component(component), item.where) for part in parts]
-    if not all_built or not _check_order(build, form, links):
-        return BROKEN
-    return tuple(link.value for link in links)
+    before = len(build.problems)
+    if all_built and form.chain:
+        _check_stages(build, links)
+    elif all_built and Sampler in form.contracts:
+        _check_samplers(build, links)
+    is_sound = all_built and len(build.problems) == before
+    return tuple(link.value for link in links) if is_sound else BROKEN
 
 
 def _list_nodes(form: forms.Parts, node: Node) -> tuple[Node, ...]:
@@ -295,17 +267,8 @@ def _list_nodes(form: forms.Parts, node: Node) -> tuple[Node, ...]:
     return (node,)
 
 
-def _check_order(build: Builder, form: forms.Parts, links: list[_Link]) -> bool:
-    """Return whether only the last link merges or makes batches; note each link that is out of order."""
-    before = len(build.problems)
-    if form.chain:
-        _check_stages(build, links)
-    elif Sampler in form.contracts:
-        _check_samplers(build, links)
-    return len(build.problems) == before
-
-
 def _check_stages(build: Builder, links: list[_Link]) -> None:
+    """Note each link of a merge that is out of order: only the last link merges."""
     *before, last = links
     for link in before:
         if isinstance(link.value, MergeStrategy):
@@ -315,17 +278,21 @@ def _check_stages(build: Builder, links: list[_Link]) -> None:
 
 
 def _check_samplers(build: Builder, links: list[_Link]) -> None:
+    """Note each sampler that is out of order: only the last makes batches."""
     *before, last = links
     for link in before:
-        if _overrides_batches(link.value) and type(link.value).select is Sampler.select:
+        if _makes_batches(link.value) and type(link.value).select is Sampler.select:
             build.refuse(f"{link.label} makes batches and can only stand last", link.where)
-    if not _overrides_batches(last.value):
+    if not _makes_batches(last.value):
         message = f"{last.label} only selects; end the chain with a sampler that makes batches"
         build.refuse(message, last.where)
 
 
-def _overrides_batches(sampler: Sampler) -> bool:
+def _makes_batches(sampler: Sampler) -> bool:
     return type(sampler).batches is not Sampler.batches
+
+
+# ── components and records outside a recipe ─────────────────────────────────────────────────────
 
 
 def read_record(owner: type[Built], node: Node, label: str, folder: Path) -> Built:
@@ -349,9 +316,9 @@ def read_component(text: str, contract: type[Built], plugins: Plugins, place: st
         RecipeError: if the text names no component, or an option is wrong; the message names `place`.
     """
     problems: list[Problem] = []
-    node = read_yaml(text, lambda _: place, problems, what=f"the {kinds_of((contract,))[0]}")
+    kind = kinds_of((contract,))[0]
+    node = read_yaml(text, lambda _: place, problems, what=f"the {kind}")
     if node is None or problems:
-        kind = kinds_of((contract,))[0]
         raise RecipeError(problems or f"{place} needs a name; `emberge list --kind {kind}`")
     build = Builder(plugins, Path())
     built = build_component(build, (contract,), node, OptionPath(f"option '{place}'"))

@@ -24,7 +24,6 @@ from emberge import (
     Stage,
     Step,
     TokenLoss,
-    chain,
     hookimpl,
     parse_recipe,
 )
@@ -223,33 +222,6 @@ def test_a_component_of_another_contract_is_refused() -> None:
         parse_recipe("steps: {a: {embed: {loss: masked}}}", plugins)
     said = "recipe:1: loss 'masked' is a TokenLoss, and option 'loss' of step 'embed' takes a Loss"
     assert str(caught.value) == said
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scaled(MergeStrategy):
-    """Scales by a point."""
-
-    by: Any = None
-    size: float = 1.0
-
-
-def test_a_chain_may_set_what_yaml_cannot_say() -> None:
-    @dataclass(frozen=True, kw_only=True)
-    class Merge(Step):
-        """Merges."""
-
-        strategy: tuple[Stage, ...]
-
-    hooks = {
-        "register_merge_strategies": staticmethod(
-            hookimpl(lambda: {"pointed": chain(Scaled, doc="Points.", by=Point(1.0), size=2.0)})
-        ),
-        "register_steps": staticmethod(hookimpl(lambda: {"merge": Merge})),
-    }
-    plugins = Plugins()
-    plugins.register(type("hooks", (), hooks), "mine")
-    (one,) = parse_recipe("steps: {a: {merge: {strategy: {pointed: {size: 3}}}}}", plugins).steps
-    assert one.step == Merge(strategy=(Scaled(by=Point(1.0), size=3.0),))
 
 
 @dataclass(frozen=True)
