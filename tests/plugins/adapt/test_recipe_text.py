@@ -124,7 +124,6 @@ def test_documents_get_queries_of_their_own_structure() -> None:
     steps = steps_of(replace(PLAN, data={"path": "handbook"}, data_kind="documents"))
     assert steps["generated"]["generate_queries"] == {
         "documents": "handbook",
-        "by": "structure",
         "dev": 0.1,
         "test": 0.15,
     }

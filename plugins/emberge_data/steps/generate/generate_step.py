@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from emberge import (
     Artifact,
@@ -19,16 +19,13 @@ from emberge import (
     Step,
     WholeNumber,
     Workspace,
-    suggest,
 )
 from emberge.contracts import DataOrigin, Expected, Split
 from emberge.wording import count_noun, join_some
 
 from emberge_data.documents.cutting import TextPassage, cut_document
 from emberge_data.documents.document_files import read_documents
-from emberge_data.steps.generate.chat_server import ChatServer, ServiceError
-from emberge_data.steps.generate.prompts import MODEL_KINDS
-from emberge_data.steps.generate.structure_queries import STRUCTURE_KINDS
+from emberge_data.steps.generate.structure_queries import STRUCTURE_KINDS, StructureKind
 from emberge_data.steps.outcome import Outcome, SetChanges, write_changes
 
 if TYPE_CHECKING:
@@ -38,12 +35,9 @@ if TYPE_CHECKING:
 
 
 DOCUMENTS = "documents.jsonl"
-# Documents that a check reads.
-_CHECKED = 30
-_SHOWN = 3
+# Documents that a check reads, and passages that it shows.
+_CHECKED, _SHOWN = 30, 3
 _PartShare = Annotated[float, NumberRange(least=0, below=1)]
-
-
 # Similarity to an earlier document at which a document is left out.
 _NEAR_COPY = 0.6
 
@@ -56,19 +50,13 @@ class GenerateQueries(Step):
     such file, or a file of rows with `text` (and `title`, `id`), as BEIR's corpora. The documents are cut
     into passages at headings and between sentences; a passage is at most 200 words long.
 
-    With `by: structure` no model is needed: queries are titles, headings, first paragraphs of
-    docstrings, and first sentences. A query's text is then taken out of the
-    passages of its document, also out of the titles and headings, so that no passage contains its query.
-
-    With `by: {endpoint: …, model: …}` a server with OpenAI's interface writes the queries; it may run on this
-    machine. Every reply is kept in OUT by the content of its request, so a run that was killed, or that is
-    run again with other options, asks for no reply twice. A reply is no query if it is empty, too long, or
-    quotes its passage.
+    Queries are titles, headings, first paragraphs of docstrings, and first sentences. A query's text is then
+    taken out of the passages of its document, also out of the titles and headings, so that no passage
+    contains its query. A query that stands for several passages is dropped.
 
     Of documents that are nearly copies, such as versions of one page, only the first is used. Documents are
     divided into the parts train, dev and test before any query is written, so no part asks for a document of
-    another part; with fewer than 20 documents runs of passages are divided. A query that is written for
-    several passages is dropped.
+    another part; with fewer than 20 documents runs of passages are divided.
 
     The result names the training part, `data: $generated`; the other parts are `{path: $generated, split:
     dev}` and `{path: $generated, split: test}`. It also has all passages in `documents.jsonl` (`id`, `title`,
@@ -78,23 +66,16 @@ class GenerateQueries(Step):
         generated:
           generate_queries:
             documents: ./handbook
-            by:
-              endpoint: https://api.openai.com/v1
-              model: gpt-4o-mini
-              key: OPENAI_API_KEY
     """
 
     produces: ClassVar[ArtifactKind] = "data"
 
     documents: DataRef
     """Folder of documents, one document, or a file of rows with the column `text`."""
-    by: Literal["structure"] | ChatServer = "structure"
-    """Author of the queries: the documents' structure, or a server."""
     per_document: Count = 2
     """Largest number of queries for a passage."""
-    kinds: tuple[str, ...] = ()
-    """Kinds of query, by default all: of the structure title, heading, docstring, sentence, in order of
-    preference; of a model question, keywords, claim, in turns."""
+    kinds: tuple[StructureKind, ...] = STRUCTURE_KINDS
+    """Kinds of query, in order of preference."""
     limit: Count | None = None
     """Largest number of passages that get queries, an even sample; by default all."""
     dev: _PartShare = 0.1
@@ -104,25 +85,12 @@ class GenerateQueries(Step):
     seed: WholeNumber | None = None
     """Seed of the parts; by default the recipe's."""
     source: DataOrigin = field(default_factory=DataOrigin)
-    """Origin of the documents, which the result's sets name beside the model that wrote their queries."""
-
-    def uploads_to(self) -> Sequence[str]:
-        server = self.by
-        if not isinstance(server, ChatServer) or any(server.list_faults()):
-            return ()
-        return (server.url,) if server.leaves_machine else ()
+    """Origin of the documents, which the result's sets name."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         shares: Mapping[Split, float] = {"dev": self.dev, "test": self.test}
         halves = tuple(part for part, share in shares.items() if share)
         context.expect(Expected(Artifact(kind="data"), halves=halves))
-        known: Sequence[str] = STRUCTURE_KINDS if self.by == "structure" else MODEL_KINDS
-        for kind in self.kinds:
-            if kind not in known:
-                hint = suggest(kind, known) or f"; known: {', '.join(known)}"
-                yield context.problem(f"there is no kind '{kind}' of query{hint}", "kinds")
-        if isinstance(self.by, ChatServer):
-            yield from _check_server(self.by, context)
         if self.dev + self.test >= 1:
             yield context.problem("dev and test together leave nothing to train on", "test")
         path = context.data(self.documents)
@@ -142,6 +110,7 @@ class GenerateQueries(Step):
 
     def run(self, workspace: Workspace) -> Artifact:
         from emberge_data.steps.generate.divided_documents import FEW, divide_passages
+        from emberge_data.steps.generate.structure_queries import write_from_structure
 
         documents = self._read(workspace)
         groups = [cut_document(document) for document in documents]
@@ -151,33 +120,10 @@ class GenerateQueries(Step):
                 f"there are fewer than {FEW} documents, so the parts are divided by runs of passages: "
                 "queries of the test ask for passages of documents that the training has seen in part"
             )
-        passages, queries = self._generate(workspace, documents, groups)
-        return self._write(workspace, passages, queries, parts)
-
-    def _generate(
-        self,
-        workspace: Workspace,
-        documents: Sequence[SourceDocument],
-        groups: Sequence[Sequence[TextPassage]],
-    ) -> tuple[Sequence[TextPassage], Sequence[WrittenQuery]]:
-        """Return all passages, and their queries, kept or with a fault."""
-        from emberge_data.steps.generate.model_queries import write_by_model
-        from emberge_data.steps.generate.structure_queries import write_from_structure
-        from emberge_data.steps.generate.written_query import places_to_ask, sample_places
-
-        passages: Sequence[TextPassage] = [passage for group in groups for passage in group]
-        if self.by == "structure":
-            kinds = self.kinds or STRUCTURE_KINDS
-            return write_from_structure(documents, groups, kinds, self.per_document, self.limit)
-        queries = write_by_model(
-            self.by,
-            passages,
-            sample_places(places_to_ask(passages), passages, self.limit),
-            kinds=[kind for kind in MODEL_KINDS if kind in self.kinds] or MODEL_KINDS,
-            most=self.per_document,
-            workspace=workspace,
+        passages, queries = write_from_structure(
+            documents, groups, self.kinds, self.per_document, self.limit
         )
-        return passages, queries
+        return self._write(workspace, passages, queries, parts)
 
     def _read(self, workspace: Workspace) -> Sequence[SourceDocument]:
         """Return the documents that are no near copies of earlier ones, and warn of those left out."""
@@ -227,13 +173,11 @@ class GenerateQueries(Step):
                 for number, query in enumerate(queries)
                 if parts[query.place] == part
             )
-            written = write_json_rows(
-                folder / f"{part}.jsonl",
-                (
-                    {"query": one.anchor, "pos": list(one.positives), "neg": []}
-                    for one in changes[-1].watch(outcomes)
-                ),
+            pairs = (
+                {"query": one.anchor, "pos": list(one.positives), "neg": []}
+                for one in changes[-1].watch(outcomes)
             )
+            written = write_json_rows(folder / f"{part}.jsonl", pairs)
             if written:
                 entries[part] = [self._describe_part(workspace.id, part, written)]
                 continue
@@ -249,25 +193,11 @@ class GenerateQueries(Step):
         )
 
     def _describe_part(self, name: str, part: DataPart, row_count: int) -> dict[str, Any]:
-        """Return a part's entry of the catalogue, with the origin of its documents and queries."""
-        source = self.source
-        if isinstance(self.by, ChatServer):
-            source = replace(source, written_by=(*source.written_by, self.by.model))
+        """Return a part's entry of the catalogue, with the origin of its documents."""
         entry: dict[str, Any] = {"name": name, "file": f"{part}.jsonl", "rows": row_count}
         entry |= {"task": "retrieval", "symmetric": False}
-        entry |= {"source": facts} if (facts := source.plain()) else {}
+        entry |= {"source": facts} if (facts := self.source.plain()) else {}
         return entry if part == "train" else {**entry, "documents": DOCUMENTS}
-
-
-def _check_server(server: ChatServer, context: Preflight) -> Iterator[Problem]:
-    faults = list(server.list_faults())
-    for name, fault in faults:
-        yield context.problem(fault, f"by.{name}")
-    if not faults:
-        try:
-            server.read_key()
-        except ServiceError as error:
-            yield context.warning(str(error), "by.key")
 
 
 def _build_outcome(number: int, query: WrittenQuery, passage: TextPassage) -> Outcome:
@@ -279,6 +209,6 @@ def _build_outcome(number: int, query: WrittenQuery, passage: TextPassage) -> Ou
 
 def _explain_nothing(changes: SetChanges) -> str:
     if not changes.notes:
-        return "the documents offer no query; name other kinds, or a model to write them, as `by`"
+        return "the documents offer no query; name other kinds, or add documents"
     seen = "; ".join(f"{note} ({count:,})" for note, count in changes.notes.most_common(5))
     return f"no query of the training part is kept: {seen}"

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from emberge_data.documents.cutting import TextPassage, count_words, split_sentences
 from emberge_data.documents.source_document import SourceDocument
@@ -20,7 +21,8 @@ from emberge_data.steps.generate.written_query import (
     sample_places,
 )
 
-STRUCTURE_KINDS = ("title", "heading", "docstring", "sentence")
+StructureKind = Literal["title", "heading", "docstring", "sentence"]
+STRUCTURE_KINDS: tuple[StructureKind, ...] = ("title", "heading", "docstring", "sentence")
 
 # Words of a first sentence that is a query.
 _SENTENCE_WORDS = range(4, 41)
