@@ -24,7 +24,7 @@ def register_steps() -> Mapping[str, str]:
         "decontaminate": "emberge_data.steps.decontaminate_step:Decontaminate",
         "deduplicate": "emberge_data.steps.deduplicate_step:Deduplicate",
         "filter_negatives": "emberge_data.steps.filter_negatives:FilterNegatives",
-        "generate_queries": "emberge_data.steps.generate.generate_step:GenerateQueries",
+        "generate_queries": "emberge_data.steps.generate_step:GenerateQueries",
         "mine_hard_negatives": "emberge_data.steps.mine_hard_negatives:MineHardNegatives",
         "score_pairs": "emberge_data.steps.score_pairs:ScorePairs",
         "split": "emberge_data.steps.split_step:Split",

@@ -11,8 +11,8 @@ import pytest
 from emberge import DataEntry, DataError, DataRef
 from emberge.data import load_datasets
 from emberge_data import RetrievalData, load_eval_set, pick_eval_sets
-from emberge_data.steps.generate.generate_step import GenerateQueries
-from emberge_data.steps.generate.written_query import is_within
+from emberge_data.steps.generate_step import GenerateQueries
+from emberge_data.steps.structure_queries import is_within
 
 from tests.support.bench import Bench
 from tests.support.glance import Glance
@@ -96,7 +96,7 @@ def test_docstrings_lead_to_their_code_without_them(tmp_path: Path) -> None:
 def test_a_query_of_several_passages_is_dropped_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("emberge_data.steps.generate.generate_step._NEAR_COPY", 1.0)
+    monkeypatch.setattr("emberge_data.steps.generate_step._NEAR_COPY", 1.0)
     files = {
         f"{n}.md": f"# Title of page {n}\n\nWords {n}. {BODY}\n\n## What to do next\n\n{n} {BODY[::-1]}\n"
         for n in range(3)
@@ -153,7 +153,7 @@ def test_versions_of_a_document_count_once(tmp_path: Path, monkeypatch: pytest.M
     assert {row["id"].partition("/")[0] for row in rows(bench, "documents")} == {"v1"}
     (warning,) = bench.warnings
     assert warning.startswith("24 documents left out")
-    monkeypatch.setattr("emberge_data.steps.generate.generate_step._NEAR_COPY", 1.0)
+    monkeypatch.setattr("emberge_data.steps.generate_step._NEAR_COPY", 1.0)
     with pytest.raises(DataError, match="stands for several passages"):
         run(tmp_path / "b", docs, kinds=("sentence",))
 

@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from emberge_data.documents.cutting import TextPassage, count_words, split_sentences
 from emberge_data.documents.source_document import SourceDocument
-from emberge_data.steps.generate.written_query import (
-    MIN_WORDS,
-    WrittenQuery,
-    drop_repeated,
-    is_specific,
-    is_within,
-    join_words,
-    places_to_ask,
-    sample_places,
-)
+from emberge_data.steps.text_similarity import normalise, words
 
 StructureKind = Literal["title", "heading", "docstring", "sentence"]
 STRUCTURE_KINDS: tuple[StructureKind, ...] = ("title", "heading", "docstring", "sentence")
 
+MIN_WORDS = 8
+"""Words of a passage from which it gets queries; of a shorter one, other passages say the same."""
 # Words of a first sentence that is a query.
 _SENTENCE_WORDS = range(4, 41)
 _HEADING_WORDS = 3  # a heading with fewer is put behind the document's title
 _EMPTY_DOCSTRING = re.compile(r"[ \t]*[rRuU]?(\"\"\"|''')\s*\1[ \t]*\n?")
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenQuery:
+    """A query, the index of its passage, and its kind; `fault` is why it is dropped, "" if it is kept.
+
+    `heading` is the heading that is taken out of passages with it, "" if that is the query itself or none.
+    """
+
+    text: str
+    place: int
+    kind: str
+    fault: str = ""
+    heading: str = ""
 
 
 def write_from_structure(
@@ -35,27 +42,23 @@ def write_from_structure(
     passages: Sequence[Sequence[TextPassage]],
     kinds: Sequence[str],
     most: int,
-    limit: int | None = None,
 ) -> tuple[list[TextPassage], list[WrittenQuery]]:
     """Return all passages of the documents without the texts of queries, and the queries.
 
-    `passages` has those of each document. A passage gets at most `most` queries, in the order of `kinds`, and
-    at most `limit` passages get any. A query's text is taken out of all passages of its document: as title,
-    as heading and within the text. A query that another passage has too, or whose text is still in its
-    passage, has a fault.
+    `passages` has those of each document. A passage gets at most `most` queries, in the order of `kinds`. A
+    query's text is taken out of all passages of its document: as title, as heading and within the text. A
+    query that another passage has too, or whose text is still in its passage, has a fault.
     """
     flat = [passage for group in passages for passage in group]
     starts = [sum(map(len, passages[:number])) for number in range(len(documents))]
-    askable = set(places_to_ask(flat))
+    askable = _find_askable(flat)
     offered = [
         query
         for number, document in enumerate(documents)
         for query in _list_queries(document, passages[number], starts[number])
         if query.kind in kinds and query.place in askable
     ]
-    sampled = set(sample_places(sorted({query.place for query in offered}), flat, limit))
-    queries = drop_repeated(query for query in offered if query.place in sampled)
-    chosen = _choose(queries, kinds, most)
+    chosen = _choose(_drop_repeated(offered), kinds, most)
     taken = _take_out(passages, [query for query in chosen if not query.fault])
     return taken, [
         query if query.fault else replace(query, fault=_find_fault(query, taken[query.place]))
@@ -77,7 +80,7 @@ def _choose(queries: Sequence[WrittenQuery], kinds: Sequence[str], most: int) ->
 def _find_fault(query: WrittenQuery, passage: TextPassage) -> str:
     if is_within(query.text, passage.full_text):
         return "is still in its passage"
-    if count_words([passage.text]) < MIN_WORDS and not is_specific(passage.text):
+    if count_words([passage.text]) < MIN_WORDS and not _is_specific(passage.text):
         return "leaves too little of its passage"
     return ""
 
@@ -102,7 +105,7 @@ def _list_queries(
         if not is_code:
             offers += [("sentence", text, "") for text in _find_first_sentence(passage.text)]
         for kind, text, heading in offers:
-            if is_specific(text):
+            if _is_specific(text):
                 yield WrittenQuery(" ".join(text.split()), place, kind, heading=heading)
 
 
@@ -141,14 +144,14 @@ def _take_out(
         queries = [query for place in places for query in by_place[place]]
         headings = {query.heading or query.text for query in queries}
         # A search for plain text is far faster than one for a pattern, and most passages have no query.
-        joined = {query.text: join_words(query.text) for query in queries}
+        joined = {query.text: _join_words(query.text) for query in queries}
         title = group[0].title if group else ""
         title = "" if any(is_within(heading, title) for heading in headings) else title
         for passage in group:
-            text, joined_text = passage.text, join_words(passage.text)
-            for words, query_words in joined.items():
+            text, joined_text = passage.text, _join_words(passage.text)
+            for query_text, query_words in joined.items():
                 if query_words in joined_text:
-                    text = _remove_text(text, words)
+                    text = _remove_text(text, query_text)
             left = tuple(heading for heading in passage.headings if heading not in headings)
             taken.append(replace(passage, title=title, headings=left, text=text))
     return taken
@@ -164,3 +167,50 @@ def _remove_text(text: str, query: str) -> str:
     if not count:
         return text
     return _EMPTY_DOCSTRING.sub("", shorter).strip("\n").rstrip()
+
+
+# ── checks of all queries ───────────────────────────────────────────────────────────────────────
+
+
+def _find_askable(passages: Sequence[TextPassage]) -> set[int]:
+    """Return the indices of passages that may get queries: long enough, and with text that no other has."""
+    texts = [normalise(passage.text) for passage in passages]
+    counts = Counter(texts)
+    return {
+        place
+        for place, text in enumerate(texts)
+        if counts[text] == 1 and len(words(text)) >= MIN_WORDS
+    }
+
+
+def _is_specific(text: str) -> bool:
+    """Return whether a query has at least two words, or four characters of a script without spaces."""
+    return count_words([text]) >= 2 or len(words(normalise(text))) >= 4
+
+
+def _drop_repeated(queries: Sequence[WrittenQuery]) -> list[WrittenQuery]:
+    """Return all queries; one that several passages have, or a passage twice, is no longer kept."""
+    places: dict[str, set[int]] = defaultdict(set)
+    for query in queries:
+        places[normalise(query.text)].add(query.place)
+    seen: set[str] = set()
+    checked = []
+    for query in queries:
+        key = normalise(query.text)
+        if len(places[key]) > 1:
+            query = replace(query, fault="stands for several passages")
+        elif key in seen:
+            query = replace(query, fault="written twice for one passage")
+        seen.add(key)
+        checked.append(query)
+    return checked
+
+
+def is_within(query: str, text: str) -> bool:
+    """Return whether a query's words stand in a text in this order, whatever case and punctuation."""
+    return _join_words(query) in _join_words(text)
+
+
+def _join_words(text: str) -> str:
+    """Return the words of a text with spaces around them, without case and punctuation."""
+    return f" {' '.join(words(normalise(text)))} "

@@ -25,13 +25,13 @@ from emberge.wording import count_noun, join_some
 
 from emberge_data.documents.cutting import TextPassage, cut_document
 from emberge_data.documents.document_files import read_documents
-from emberge_data.steps.generate.structure_queries import STRUCTURE_KINDS, StructureKind
 from emberge_data.steps.outcome import Outcome, SetChanges, write_changes
+from emberge_data.steps.structure_queries import STRUCTURE_KINDS, StructureKind
 
 if TYPE_CHECKING:
     from emberge_data.documents.source_document import SourceDocument
-    from emberge_data.steps.generate.divided_documents import DataPart
-    from emberge_data.steps.generate.written_query import WrittenQuery
+    from emberge_data.steps.divided_documents import DataPart
+    from emberge_data.steps.structure_queries import WrittenQuery
 
 
 DOCUMENTS = "documents.jsonl"
@@ -76,8 +76,6 @@ class GenerateQueries(Step):
     """Largest number of queries for a passage."""
     kinds: tuple[StructureKind, ...] = STRUCTURE_KINDS
     """Kinds of query, in order of preference."""
-    limit: Count | None = None
-    """Largest number of passages that get queries, an even sample; by default all."""
     dev: _PartShare = 0.1
     """Share of the documents whose queries are for development."""
     test: _PartShare = 0.1
@@ -109,8 +107,8 @@ class GenerateQueries(Step):
         context.note("documents", [f"{noun} read here, with {len(passages):,} passages:", *lines])
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge_data.steps.generate.divided_documents import FEW, divide_passages
-        from emberge_data.steps.generate.structure_queries import write_from_structure
+        from emberge_data.steps.divided_documents import FEW, divide_passages
+        from emberge_data.steps.structure_queries import write_from_structure
 
         documents = self._read(workspace)
         groups = [cut_document(document) for document in documents]
@@ -120,14 +118,12 @@ class GenerateQueries(Step):
                 f"there are fewer than {FEW} documents, so the parts are divided by runs of passages: "
                 "queries of the test ask for passages of documents that the training has seen in part"
             )
-        passages, queries = write_from_structure(
-            documents, groups, self.kinds, self.per_document, self.limit
-        )
+        passages, queries = write_from_structure(documents, groups, self.kinds, self.per_document)
         return self._write(workspace, passages, queries, parts)
 
     def _read(self, workspace: Workspace) -> Sequence[SourceDocument]:
         """Return the documents that are no near copies of earlier ones, and warn of those left out."""
-        from emberge_data.steps.generate.divided_documents import find_copies
+        from emberge_data.steps.divided_documents import find_copies
 
         reading = read_documents(
             workspace.data(self.documents),
