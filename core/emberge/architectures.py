@@ -8,7 +8,6 @@ fills its own.
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 import re
 import threading
@@ -21,8 +20,6 @@ from typing import Any
 from emberge.errors import PluginError
 
 _CLASS_PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-_AUTO_FILES = ("auto_mappings.py", "configuration_auto.py")
-_TYPE_ENTRY = re.compile(r'"([\w.-]+)"[,:] "\w+Config"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +53,8 @@ def add_architecture(plugin: str, model_type: str, architecture: Architecture) -
     """Record a plugin's architecture under its model type, without importing its classes.
 
     Raises:
-        PluginError: if transformers or another plugin has the model type, if a place is not written as
-            "module:Class", or if the classes change after they were registered with transformers.
+        PluginError: if another plugin has the model type, if a place is not written as "module:Class", or if
+            the classes change after they were registered with transformers.
     """
     label = f"architecture '{model_type}' of plugin '{plugin}'"
     if not isinstance(architecture, Architecture):
@@ -65,11 +62,6 @@ def add_architecture(plugin: str, model_type: str, architecture: Architecture) -
     for place in (architecture.config, *architecture.classes.values()):
         if not _CLASS_PLACE.fullmatch(place):
             raise PluginError(f"{label}: '{place}' must be written as 'module:Class'")
-    if model_type in _read_stock_types():
-        raise PluginError(
-            f"{label}: transformers has the model type '{model_type}' itself; its author must choose "
-            f"another name, and EMBERGE_BLOCK={plugin} leaves the plugin out"
-        )
     with _LOCK:
         owner, earlier = _ADDED.get(model_type, (plugin, architecture))
         if owner != plugin:
@@ -130,18 +122,6 @@ def _register(model_type: str, architecture: Architecture) -> None:
 def _import_class(place: str) -> Any:
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(module), name)
-
-
-@functools.cache
-def _read_stock_types() -> frozenset[str]:
-    """Return transformers' own model types, read from its source: importing it takes a second."""
-    spec = find_spec("transformers")
-    places = spec.submodule_search_locations if spec is not None else None
-    tables = (
-        Path(folder, "models", "auto", name) for folder in places or () for name in _AUTO_FILES
-    )
-    texts = (table.read_text("utf-8") for table in tables if table.is_file())
-    return frozenset(model_type for text in texts for model_type in _TYPE_ENTRY.findall(text))
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from .adapt_data import AdaptData as AdaptData
 from .adapt_data import read_columns as read_columns
 from .adapt_data import recognise_data as recognise_data
-from .adapt_function import AdaptResult as AdaptResult
 from .adapt_function import adapt as adapt
 from .adapt_outcome import AdaptOutcome as AdaptOutcome
 from .adapt_plan import AdaptPlan as AdaptPlan

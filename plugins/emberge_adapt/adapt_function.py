@@ -1,81 +1,30 @@
-"""The function `adapt`, for scripts and notebooks: an adaptation as one call."""
+"""The function `adapt`, for scripts and notebooks, and the verb: an adaptation as one call."""
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from emberge import StepResult, load_plugins
+from emberge import RecipeError, RequirementError, load_plugins
 from emberge.devices import find_machine
 
 from emberge_adapt.adapt_data import read_columns
 from emberge_adapt.adapt_outcome import AdaptOutcome
 from emberge_adapt.adapt_plan import DEFAULT_MODEL, require_effort
-from emberge_adapt.adapt_run import RECIPE_FILE, AdaptRequest, prepare, run_adaptation
-from emberge_adapt.recipe_text import MODEL, REPORT, SCORES
+from emberge_adapt.adapt_run import AdaptRequest, prepare, run_adaptation
 
 if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
-
-
-@dataclass(frozen=True)
-class AdaptResult(os.PathLike[str]):
-    """Result of `adapt`: the model, its scores, the report, and the recipe that was run.
-
-    It may stand for the model's folder. As text it is the screen that the command ends with.
-    """
-
-    outcome: AdaptOutcome
-
-    def __fspath__(self) -> str:
-        """Return the path of the model's folder as text."""
-        return str(self.outcome.model_folder)
-
-    def __str__(self) -> str:
-        """Return the gain, what was forgotten, size and weights, as lines."""
-        return "\n".join(self.outcome.lines()).strip()
-
-    @property
-    def model(self) -> str:
-        """The folder of the model as text, as recipes and `SentenceTransformer` take it."""
-        return self._get_step(MODEL).model
-
-    @property
-    def scores(self) -> Any:
-        """The scores of base, model and trainings: a pandas `DataFrame`, or a list without pandas."""
-        return self._get_step(SCORES).scores
-
-    @property
-    def report(self) -> Path:
-        """The HTML page of the report."""
-        return self._get_step(REPORT).report
-
-    @property
-    def recipe(self) -> Path:
-        """The file of the recipe that was run, to keep and edit."""
-        return self.outcome.out / RECIPE_FILE
-
-    @property
-    def has_gain(self) -> bool:
-        """True if the model is better than the base on the test by more than chance."""
-        return self.outcome.has_gain
-
-    def load(self, **options: Any) -> SentenceTransformer:
-        """Load the model without network and remote code; `options` are others of `SentenceTransformer`."""
-        return self._get_step(MODEL).load(**options)
-
-    def _get_step(self, name: str) -> StepResult:
-        return StepResult(name, self.outcome.out / name)
+    from emberge import Plugins
 
 
 def adapt(
     data: str | os.PathLike[str],
     *,
     out: str | os.PathLike[str],
-    model: str | None = None,
+    model: str = DEFAULT_MODEL,
     effort: str = "normal",
     columns: Mapping[str, str] | None = None,
     documents: str | os.PathLike[str] | None = None,
@@ -85,12 +34,12 @@ def adapt(
     workers: int | None = None,
     memory: str | int | None = None,
     quiet: bool = False,
-) -> AdaptResult:
-    """Adapt a model to data: train, merge with the base, test, report; return the result.
+) -> AdaptOutcome:
+    """Adapt a model to data: train, merge with the base, test, report; return the outcome.
 
     The arguments are the options of `emberge adapt`; `columns` is `{"query": "question", "document":
     "answer"}`. A call that was interrupted goes on when it is repeated. Without a gain beyond chance the
-    result has `has_gain` False, and says what would help.
+    outcome has `has_gain` False, and says what would help.
 
     Raises:
         DataError: before any work, if the data cannot be used.
@@ -100,18 +49,40 @@ def adapt(
     plugins = load_plugins()
     request = AdaptRequest(
         data=os.fspath(data),
-        model=model or DEFAULT_MODEL,
+        model=model,
         effort=require_effort(effort),
         columns=read_columns(f"{part}={column}" for part, column in (columns or {}).items()),
         documents=None if documents is None else os.fspath(documents),
         test=None if test is None else os.fspath(test),
         seed=seed,
     )
-    outcome = run_adaptation(
-        prepare(request, plugins),
-        Path(out),
-        plugins,
-        machine=find_machine(devices, workers, memory),
-        quiet=quiet,
+    machine = find_machine(devices, workers, memory)
+    adaptation = prepare(request, plugins)
+    return run_adaptation(adaptation, Path(out), plugins, machine=machine, quiet=quiet)
+
+
+def run(options: argparse.Namespace, plugins: Plugins) -> int:
+    """Print the recipe, or run it and print the outcome; return the exit code.
+
+    Raises:
+        RecipeError: if --out is missing or belongs to another run.
+    """
+    request = AdaptRequest(
+        data=options.data,
+        model=options.model or DEFAULT_MODEL,
+        effort=require_effort(options.effort),
+        columns=read_columns(options.columns),
+        documents=options.documents,
+        test=options.test,
+        seed=options.seed,
     )
-    return AdaptResult(outcome)
+    adaptation = prepare(request, plugins)
+    if options.print:
+        print(adaptation.recipe_text, end="")
+        return 0
+    if options.out is None:
+        raise RecipeError("name the folder of the results by --out DIR, or only --print the recipe")
+    machine = find_machine(options.devices, options.workers, options.memory)
+    outcome = run_adaptation(adaptation, options.out, plugins, machine=machine, quiet=options.quiet)
+    print("\n".join(outcome.lines()))
+    return RequirementError.exit_code if outcome.unmet else 0

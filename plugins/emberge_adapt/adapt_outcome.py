@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from emberge import StepResult
 from emberge.wording import count_noun
 
 from emberge_adapt.adapt_plan import FEWEST_TEST_QUERIES, AdaptPlan
@@ -14,45 +16,58 @@ from emberge_adapt.recipe_text import MODEL, REPORT, SCORES
 
 if TYPE_CHECKING:
     from emberge.evaluating import Comparison, Scores
+    from sentence_transformers import SentenceTransformer
 
-IN_DOMAIN = "in"
+RECIPE_FILE = "recipe.yaml"
+_IN_DOMAIN = "in"
 # Fewer pairs than this are few to train on.
 _FEW_PAIRS = 1000
-_WIDTH = 12
+_TITLE_WIDTH = 12
 
 
 @dataclass(frozen=True)
-class AdaptOutcome:
-    """Scores of base, model and members on the test and elsewhere; the base is first, the model second."""
+class AdaptOutcome(os.PathLike[str]):
+    """The model in `out`, and the scores of base, model and members (in this order) on test and elsewhere.
+
+    It may stand for the model's folder. As text it is the screen that the command ends with.
+    """
 
     out: Path
-    scores: Scores
+    judged: Scores
     plan: AdaptPlan
 
-    @property
-    def base(self) -> str:
-        """Name of the base in the scores."""
-        return self.scores.models[0]
+    def __fspath__(self) -> str:
+        """Return the path of the model's folder as text."""
+        return self.model
+
+    def __str__(self) -> str:
+        """Return the gain, what was forgotten, size and weights, as lines."""
+        return "\n".join(self.lines()).strip()
 
     @property
     def model(self) -> str:
-        """Name of the merged model in the scores."""
-        return self.scores.models[1]
+        """The folder of the model as text, as recipes and `SentenceTransformer` take it."""
+        return str(self.out / MODEL)
 
     @property
-    def members(self) -> tuple[str, ...]:
-        """Names of the trainings that were merged."""
-        return self.scores.models[2:]
+    def scores(self) -> Any:
+        """The scores of base, model and trainings: a pandas `DataFrame`, or a list without pandas."""
+        return StepResult(SCORES, self.out / SCORES).scores
 
     @property
-    def model_folder(self) -> Path:
-        """The folder of the merged model."""
-        return self.out / MODEL
+    def report(self) -> Path:
+        """The HTML page of the report."""
+        return self.out / REPORT / "report.html"
+
+    @property
+    def recipe(self) -> Path:
+        """The file of the recipe that was run, to keep and edit."""
+        return self.out / RECIPE_FILE
 
     @property
     def gain(self) -> Comparison | None:
         """Comparison of the model with the base on the test."""
-        return self.scores.difference(self.model, IN_DOMAIN)
+        return self.judged.difference(self.judged.models[1], _IN_DOMAIN)
 
     @property
     def has_gain(self) -> bool:
@@ -62,41 +77,40 @@ class AdaptOutcome:
     @property
     def unmet(self) -> tuple[str, ...]:
         """Requirements on gain and forgetting that are not met, in words."""
-        return tuple(verdict.text for verdict in self.scores.requirements if not verdict.met)
+        return tuple(verdict.text for verdict in self.judged.requirements if not verdict.met)
+
+    def load(self, **options: Any) -> SentenceTransformer:
+        """Load the model without network and remote code; `options` are others of `SentenceTransformer`."""
+        return StepResult(MODEL, self.out / MODEL).load(**options)
 
     def lines(self) -> Iterator[str]:
         """Yield the outcome as lines for the terminal."""
         yield ""
         for title, text in self._list_rows():
-            yield f"{title:<{_WIDTH}}{text}".rstrip()
+            yield f"{title:<{_TITLE_WIDTH}}{text}".rstrip()
 
     def _list_rows(self) -> Iterator[tuple[str, str]]:
         yield "gain", self._describe_gain()
         yield "single", self._describe_best_member()
         yield "elsewhere", self._describe_forgetting()
-        yield "model", str(self.model_folder)
+        yield "model", self.model
         yield "tables", str(self.out / SCORES / "scores.md")
-        yield "report", str(self.out / REPORT / "report.html")
+        yield "report", str(self.report)
         yield from self._advise()
 
     def _advise(self) -> Iterator[tuple[str, str]]:
         """Yield what to do next, and what would help if a requirement is not met."""
-        demands = {one.demand for one in self.scores.requirements if not one.met}
-        if "forgetting" in demands:
-            yield (
-                "forgotten",
-                "in the recipe of --print merge with `keep: 0.7`, or train fewer epochs",
-            )
+        if any(one.demand == "forgetting" for one in self.judged.requirements if not one.met):
+            remedy = "in the recipe of --print merge with `keep: 0.7`, or train fewer epochs"
+            yield "forgotten", remedy
         if self.has_gain:
-            yield "next", f"emberge publish --dry-run {self.model_folder} OWNER/NAME"
+            yield "next", f"emberge publish --dry-run {self.model} OWNER/NAME"
             return
         yield "no gain", "the model is not better than the base by more than chance; what may help:"
         units, noun = self._count_test_units()
         if units < 2 * FEWEST_TEST_QUERIES:
-            yield (
-                "",
-                f"more test queries: {count_noun(units, noun)} tell only large gains from chance",
-            )
+            shown = count_noun(units, noun)
+            yield "", f"more test queries: {shown} tell only large gains from chance"
         if self.plan.train_rows < _FEW_PAIRS:
             yield "", f"more pairs: {self.plan.train_rows:,} are few to train on"
         if self.plan.effort != "thorough":
@@ -105,12 +119,12 @@ class AdaptOutcome:
 
     def _count_test_units(self) -> tuple[int, str]:
         """Return (number, noun) of the test units in domain."""
-        tasks = [task for task in self.scores.tasks if task.domain == IN_DOMAIN]
+        tasks = [task for task in self.judged.tasks if task.domain == _IN_DOMAIN]
         nouns = {task.unit for task in tasks if task.unit} or {"example"}
         return sum(task.units or 0 for task in tasks), min(nouns)
 
     def _describe_gain(self) -> str:
-        base, model = (self.scores.value(name, IN_DOMAIN) for name in (self.base, self.model))
+        base, model = (self.judged.value(name, _IN_DOMAIN) for name in self.judged.models[:2])
         if self.gain is None or base is None or model is None:
             return "unknown: the test has no score"
         return (
@@ -119,19 +133,20 @@ class AdaptOutcome:
         )
 
     def _describe_best_member(self) -> str:
-        known = {name: self.scores.value(name, IN_DOMAIN) for name in self.members}
+        _, model, *members = self.judged.models
+        known = {name: self.judged.value(name, _IN_DOMAIN) for name in members}
         values = {name: value for name, value in known.items() if value is not None}
         if not values:
             return "unknown"
         best = max(values, key=lambda name: values[name])
-        comparison = self.scores.difference(self.model, IN_DOMAIN, best)
+        comparison = self.judged.difference(model, _IN_DOMAIN, best)
         difference = f", the model {format_difference(comparison)}" if comparison else ""
         return f"{best} alone {100 * values[best]:.1f}{difference}"
 
     def _describe_forgetting(self) -> str:
-        for one in self.scores.forgetting:
-            if one.reference == self.model:
-                sets = sum(task.domain == "elsewhere" for task in self.scores.tasks)
+        for one in self.judged.forgetting:
+            if one.reference == self.judged.models[1]:
+                sets = sum(task.domain == "elsewhere" for task in self.judged.tasks)
                 gain = format_difference(one, sign=-1)
                 return f"{gain} points on {count_noun(sets, 'set')} of other domains"
         return "what the model forgot is unknown: no set of another domain was scored"

@@ -40,8 +40,6 @@ from emberge_adapt.recipe_text import SCORES, write_recipe
 if TYPE_CHECKING:
     from emberge import Machine, Plugins
 
-RECIPE_FILE = "recipe.yaml"
-
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptRequest:

@@ -63,24 +63,20 @@ class DataFacts:
         if self.columns:
             yield f"columns: {self.columns}"
         for number, example in enumerate(self.examples, 1):
-            yield from _describe_example(number, example)
+            yield _describe_example(number, example)
         yield from (f"note: {note}" for note in self.notes)
 
 
-def _describe_example(number: int, example: Example) -> Iterator[str]:
-    yield f"{number}. {_cut_text(example.anchor)}"
+def _describe_example(number: int, example: Example) -> str:
+    """Return a row as one line: its anchor, and its positive with its score or its label."""
+    answer = example.positives[0] if example.positives else example.label or ""
+    anchor, answer = (
+        shorten(readable(text), SHOWN_CHARACTERS) for text in (example.anchor, answer)
+    )
     scores = example.positive_scores
-    for place, text in enumerate(example.positives[:1]):
-        score = f" (score {scores[place]:.3g})" if scores is not None else ""
-        yield f"   → {_cut_text(text)}{score}"
-    if example.label is not None:
-        yield f"   label: {_cut_text(example.label)}"
-    for text in example.negatives[:1]:
-        yield f"   ✗ {_cut_text(text)}"
-
-
-def _cut_text(text: str) -> str:
-    return shorten(readable(text), SHOWN_CHARACTERS)
+    return f"{number}. {anchor} → {answer}" + (
+        "" if scores is None else f" (score {scores[0]:.3g})"
+    )
 
 
 def read_facts(data: AdaptData, model_folder: Path, plugins: Plugins) -> DataFacts:

@@ -26,7 +26,7 @@ def register_verbs() -> Mapping[str, Verb]:
             "emberge adapt hub:sentence-transformers/natural-questions --effort quick --out out/nq\n"
             "emberge adapt pairs.csv --print > adapt.yaml",
             add_options=_add_options,
-            run="emberge_adapt.adapt_verb:run",
+            run="emberge_adapt.adapt_function:run",
             machine=True,
             resumes=True,
         ),

@@ -11,6 +11,7 @@ from .cross_encoder_facts import CrossEncoderFacts as CrossEncoderFacts
 from .kinds.cross_encoder import CrossEncoder as CrossEncoder
 from .kinds.multi_vector import MultiVector as MultiVector
 from .kinds.splade import Splade as Splade
+from .kinds.stock_loading import read_routes as read_routes
 from .lora import Lora as Lora
 from .text_encoder import TextEncoder as TextEncoder
 from .text_model import TextModel as TextModel

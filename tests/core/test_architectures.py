@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 from emberge import PluginError, Plugins, hookimpl
-from emberge.architectures import Architecture, add_architecture, find_config_class
+from emberge.architectures import Architecture, find_config_class
 from emberge.cli.main import main
 from emberge.encoding import TextEmbedder
 from emberge_encoder import TextEncoder
-from safetensors.torch import load_file
 
 from tests.support import architecture_plugin, pair_evaluator, tiny
 from tests.support.commands import environment, python
@@ -86,22 +85,6 @@ def emberge(*words: str | Path, plugin: bool = True, fails: bool = False) -> str
     return done.stdout + done.stderr
 
 
-# With a process for each step the run takes over a minute, most of it imports.
-LAUNCHED = pytest.param(("--launcher", "local: {workers: 1}"), marks=pytest.mark.slow)
-
-
-@pytest.fixture(scope="module", params=[(), LAUNCHED], ids=["alone", "launched"])
-def out(recipe: Path, request: pytest.FixtureRequest) -> Path:
-    """The results of a run, in this process or with a process for each step."""
-    out = recipe.with_name(f"out{len(request.param)}")
-    words = ("run", recipe, "--out", out, *request.param)
-    if request.param:
-        emberge(*words)
-    else:
-        assert main(with_plugins(*words)) == 0
-    return out
-
-
 def test_check_takes_the_model_and_without_the_plugin_names_its_type(
     recipe: Path, capsys: pytest.CaptureFixture[str], mixer: Path
 ) -> None:
@@ -111,19 +94,6 @@ def test_check_takes_the_model_and_without_the_plugin_names_its_type(
     said = emberge("check", recipe, plugin=False, fails=True)
     assert f"{mixer}/config.json" in said
     assert "'acme_mixer', and no plugin" in said
-
-
-@pytest.mark.slow
-def test_it_is_trained_merged_and_scored(out: Path, mixer: Path) -> None:
-    member = load_file(out / "members.draw=1" / "model.safetensors")
-    merged = load_file(out / "merged" / "model.safetensors")
-    base = load_file(mixer / "model.safetensors")
-    assert merged.keys() == base.keys()
-    for name, tensor in merged.items():
-        assert not torch.equal(member[name], base[name])
-        assert torch.equal(tensor, (member[name] + base[name]) / 2)
-    scores = json.loads((out / "scored" / "scores.json").read_text())
-    assert [*scores["fingerprints"]][-1] == "merged"
 
 
 def test_what_is_saved_embeds_like_the_model_itself_and_its_head_loads(mixer: Path) -> None:
@@ -196,25 +166,6 @@ def register(plugin: str, **added: object) -> None:
             return added
 
     Plugins().register(Module, plugin)
-
-
-def test_a_type_of_transformers_is_refused_by_name_without_importing_it() -> None:
-    with pytest.raises(PluginError, match=r"'mine'.*transformers has .*'xlm-roberta'"):
-        add_architecture("mine", "xlm-roberta", ONE)
-    code = (
-        "import sys\nfrom emberge.architectures import Architecture, add_architecture\n"
-        "try: add_architecture('mine', 'bert', Architecture(config='a:B', model='a:C'))\n"
-        "except Exception as error: print(error)\n"
-        "assert 'transformers' not in sys.modules"
-    )
-    assert "'bert'" in python("-c", code).stdout
-    from transformers import CONFIG_MAPPING
-
-    # The table also has what plugins, also those of other tests, have registered in this process.
-    own = {name for name in CONFIG_MAPPING if name.startswith(("acme_", "emberge_"))}
-    for model_type in set(CONFIG_MAPPING) - own:
-        with pytest.raises(PluginError, match="transformers has"):
-            add_architecture("mine", model_type, ONE)
 
 
 def test_a_type_of_another_plugin_is_refused_with_both_names() -> None:

@@ -117,7 +117,7 @@ def test_small_files_or_if_off_any_are_not_kept(
     assert reads(file)[1] == 1
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "null", '{"1:2:3": 4}', "\udcff", ""])
+@pytest.mark.parametrize("content", ["{", "[]", "\udcff"])
 def test_a_broken_table_is_made_anew(cache: Path, file: Path, content: str) -> None:
     (cache / "emberge").mkdir(parents=True)
     (cache / "emberge" / "hashes.json").write_bytes(content.encode("utf-8", "surrogateescape"))

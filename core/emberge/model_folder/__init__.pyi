@@ -25,10 +25,12 @@ from .model_files import origin_line as origin_line
 from .model_files import published_files as published_files
 from .model_files import remarks as remarks
 from .st_layout import POOLING as POOLING
+from .st_layout import ROUTERS as ROUTERS
 from .st_layout import Layout as Layout
 from .st_layout import ModuleFolder as ModuleFolder
+from .st_layout import read_chain as read_chain
 from .st_layout import read_modules as read_modules
-from .st_layout import read_routes as read_routes
+from .st_layout import read_router_config as read_router_config
 from .st_layout import read_settings as read_settings
 from .st_layout import read_trunk_settings as read_trunk_settings
 from .st_layout import require_stock_modules as require_stock_modules

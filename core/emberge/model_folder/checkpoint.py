@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from emberge.architectures import find_config_class, quiet_transformers
 from emberge.errors import CheckpointError
@@ -34,6 +34,9 @@ from emberge.tensor_files import (
     read_header,
 )
 from emberge.tensor_names import POOLER, TIED, Names, head_of, is_buffer
+
+if TYPE_CHECKING:
+    from emberge.tensor_files import TensorReader
 
 _PICKLE_PATTERNS = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 # States of a training are beside weights and are none.
@@ -236,6 +239,12 @@ class Checkpoint:
         """The metadata in the header of the trunk's first weight file."""
         files = _list_weight_files(self.trunk)
         return read_header(files[0])[1] if files else {}
+
+    def reader(self) -> TensorReader:
+        """Open the weights for reading by rows; loads torch."""
+        from emberge.tensor_files import TensorReader
+
+        return TensorReader()
 
     def _read_specs(self, folder: Path) -> dict[str, TensorSpec]:
         files = _list_weight_files(folder)

@@ -176,37 +176,6 @@ def read_chain(folder: Path) -> tuple[ModuleFolder, ...]:
     return tuple(chain)
 
 
-def read_routes(folder: Path) -> Mapping[str, tuple[ModuleFolder, ...]] | None:
-    """Return the modules of each route of a folder that begins with a router; None for one encoder.
-
-    Raises:
-        CheckpointError: if the router's config has no routes of its modules, or routes by more than the task,
-            such as by modality.
-    """
-    router = next(iter(read_modules(folder)), None)
-    if router is None or router.kind not in ROUTERS:
-        return None
-    module_by_path = {module.path: module for module in _read_routes(folder, router)}
-    path, content = read_router_config(folder, router)
-    structure, parameters = content.get("structure"), content.get("parameters") or {}
-    if not isinstance(structure, dict) or not structure or not isinstance(parameters, dict):
-        raise CheckpointError(f"{path}: has no structure of routes; get the file again")
-    if parameters.get("route_mappings"):
-        raise CheckpointError(
-            f"{path}: routes by more than the task (route_mappings), which is not supported; use the folder "
-            "of one of its encoders"
-        )
-    modules = {}
-    for name, listed in structure.items():
-        paths = [_join(router.path, part) for part in listed] if isinstance(listed, list) else []
-        if not paths or not all(inside in module_by_path for inside in paths):
-            raise CheckpointError(
-                f"{path}: route '{name}' is no list of modules; get the file again"
-            )
-        modules[str(name)] = tuple(module_by_path[inside] for inside in paths)
-    return modules
-
-
 def read_settings(folder: Path) -> dict[str, Any]:
     """Return config_sentence_transformers.json: prompts, similarity, versions; empty without one.
 

@@ -20,7 +20,6 @@ from emberge import (
 from emberge.architectures import quiet_transformers
 from emberge.model_folder import (
     TextLimit,
-    read_routes,
     read_settings,
     read_trunk_settings,
 )
@@ -30,6 +29,7 @@ from emberge_encoder.kinds.stock_loading import (
     find_trunk,
     load_stock_model,
     read_document_modules,
+    read_routes,
     read_trunk_config,
 )
 

@@ -9,12 +9,14 @@ from typing import Any
 from emberge import CheckpointError
 from emberge.architectures import quiet_transformers
 from emberge.model_folder import (
+    ROUTERS,
     Checkpoint,
     ModuleFolder,
     TextLimit,
+    read_chain,
     read_modules,
     read_object,
-    read_routes,
+    read_router_config,
     require_stock_modules,
 )
 
@@ -46,6 +48,38 @@ def read_document_modules(checkpoint: Path) -> Sequence[ModuleFolder]:
     if "document" not in routes:
         raise CheckpointError(f"{checkpoint}: has no route 'document', so no encoder of documents")
     return (*routes["document"], *modules[1:])
+
+
+def read_routes(folder: Path) -> Mapping[str, tuple[ModuleFolder, ...]] | None:
+    """Return the modules of each route of a folder that begins with a router; None for one encoder.
+
+    Raises:
+        CheckpointError: if the router's config has no routes of its modules, or routes by more than the task,
+            such as by modality.
+    """
+    router = next(iter(read_modules(folder)), None)
+    if router is None or router.kind not in ROUTERS:
+        return None
+    path, content = read_router_config(folder, router)
+    if (content.get("parameters") or {}).get("route_mappings"):
+        raise CheckpointError(
+            f"{path}: routes by more than the task (route_mappings), which is not supported; use the folder "
+            "of one of its encoders"
+        )
+    module_by_path = {module.path: module for module in read_chain(folder)}
+    structure = content.get("structure")
+    try:
+        routes = {
+            str(name): tuple(module_by_path[f"{router.path}/{p}".removeprefix("/")] for p in paths)
+            for name, paths in structure.items()
+        }
+    except (AttributeError, KeyError, TypeError):
+        routes = {}
+    if not routes or not all(routes.values()):
+        raise CheckpointError(
+            f"{path}: has no structure of routes to its modules; get the file again"
+        )
+    return routes
 
 
 def read_trunk_config(trunk: Path) -> Mapping[str, Any]:

@@ -90,19 +90,6 @@ def test_other_meanings_of_a_score_need_a_choice(tmp_path: Path) -> None:
     assert "activation_fn is 'Sigmoid' in one and 'Identity' in the other" in problems(one, two)
 
 
-def test_lengths_and_marks_of_colbert_must_agree(tmp_path: Path) -> None:
-    one, two = (
-        tiny.stanford_colbert(tmp_path / "one"),
-        tiny.stanford_colbert(tmp_path / "two", seed=1),
-    )
-    assert not problems(one, two)
-    edit(two, "artifact.metadata", doc_maxlen=300)
-    assert "doc_maxlen is 48 in one and 300 in the other" in problems(one, two)
-    three, four = tiny.pylate(tmp_path / "three"), tiny.pylate(tmp_path / "four", seed=1)
-    edit(four, "config_sentence_transformers.json", query_prefix="[X] ")
-    assert "query_prefix is '[Q] ' in one and '[X] ' in the other" in problems(three, four)
-
-
 def test_words_of_all_releases_for_modules_are_alike(tmp_path: Path) -> None:
     new = tiny.projected(tmp_path / "new")
     old = Path(shutil.copytree(new, tmp_path / "old"))
@@ -124,15 +111,6 @@ def test_words_of_all_releases_for_modules_are_alike(tmp_path: Path) -> None:
         assert (out / "modules.json").read_bytes() == (one / "modules.json").read_bytes()
     edit(new, "4_Dense/config.json", use_residual=True)
     assert "Dense's use_residual True" in "".join(plan(old, new).warnings)
-
-
-def test_arguments_of_a_module_are_kept(bert: Path, tmp_path: Path) -> None:
-    one = tiny.projected(tmp_path / "one")
-    listed = json.loads((one / "modules.json").read_text())
-    listed[0]["kwargs"] = ["task"]
-    (one / "modules.json").write_text(json.dumps(listed))
-    out = merge(tmp_path / "out", one, shutil.copytree(one, tmp_path / "two"))
-    assert json.loads((out / "modules.json").read_text())[0]["kwargs"] == ["task"]
 
 
 def test_what_is_no_model_stays_behind_and_is_named(bert: Path, tmp_path: Path) -> None:
@@ -165,15 +143,6 @@ def test_what_is_no_model_stays_behind_and_is_named(bert: Path, tmp_path: Path) 
     assert (out / "LICENSE").read_text() == "mine"
 
 
-def test_a_missing_tokenizer_is_said(tmp_path: Path) -> None:
-    one, two = (tiny.transformer(tmp_path / n, seed=i) for i, n in enumerate(("one", "two")))
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (one / name).unlink()
-    said = "'one' has no tokenizer, and so the result will have none"
-    assert said in "\n".join(plan(one, two).warnings)
-    assert (merge(tmp_path / "out", one, two, tokenizer=two) / "tokenizer.json").is_file()
-
-
 def test_a_trunk_in_its_own_folder_gets_the_chosen_tokenizer(bert: Path, tmp_path: Path) -> None:
     old = shutil.copytree(bert, tmp_path / "old")
     (old / "0_Transformer").mkdir()
@@ -203,20 +172,6 @@ def _router(folder: Path, seed: int) -> Path:
     return folder
 
 
-def _autoencoder(folder: Path, seed: int) -> Path:
-    from sentence_transformers import SparseEncoder
-    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-    from sentence_transformers.sparse_encoder.modules import SparseAutoEncoder
-
-    plain = tiny.transformer(folder.with_name(f".{folder.name}"), seed=seed)
-    torch.manual_seed(seed)
-    coder = SparseAutoEncoder(32, hidden_dim=64, k=8, k_aux=4)
-    coder.stats_last_nonzero += seed  # a counter of its training, which no two models share
-    chain = [Transformer(str(plain)), Pooling(32), coder]
-    SparseEncoder(modules=chain, device="cpu").save_pretrained(str(folder))
-    return folder
-
-
 def _static(folder: Path, seed: int) -> Path:
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding
@@ -240,7 +195,6 @@ def _sparse(folder: Path) -> torch.Tensor:
     ("make", "score"),
     [
         (_router, _sparse),
-        (_autoencoder, _sparse),
         (_static, embed),
     ],
 )

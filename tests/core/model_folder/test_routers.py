@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from emberge import CheckpointError, load_plugins, parse_recipe, run_recipe
 from emberge.files import UnsoundFileError
-from emberge.model_folder import Checkpoint, count_parameters, read_modules, read_routes
-from emberge_encoder import TextEncoder
+from emberge.model_folder import Checkpoint, count_parameters, read_modules
+from emberge_encoder import TextEncoder, read_routes
 from safetensors.numpy import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Router
@@ -68,8 +68,8 @@ def test_a_broken_router_is_refused(bert: Path, tmp_path: Path) -> None:
     whole = json.loads(path.read_text())
     mapped = {"route_mappings": {"(None, 'image')": "query"}}
     for change, place in (
-        ({"structure": {"query": ["../a"]}}, "query"),
-        ({"structure": {"query": []}}, "query"),
+        ({"structure": {"query": ["../a"]}}, "structure"),
+        ({"structure": {"query": []}}, "structure"),
         ({"structure": []}, "structure"),
         ({"structure": {}}, "structure"),
         ({"parameters": mapped}, "route_mappings"),

@@ -113,38 +113,7 @@ def test_an_unknown_name_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> 
         ServerFile.look_up("https://nowhere.example/m")
 
 
-def test_a_server_that_does_not_prove_its_name_is_refused_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(server_file, "_WAITS", (60.0,))
-
-    def speak_plainly() -> None:
-        for _ in range(2):  # it is asked for the headers, then for the file
-            connection, _ = listening.accept()
-            with connection:
-                connection.recv(1)
-                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-                connection.recv(4096)
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=speak_plainly)
-        thread.start()
-        with pytest.raises(UnreachableError, match=r"no connection .*SSL"):
-            ServerFile.look_up(f"https://127.0.0.1:{listening.getsockname()[1]}/m")
-        thread.join(10)
-
-
 # ── what is kept of a server ────────────────────────────────────────────────────────────────────
-
-
-def test_a_header_of_zeros_is_not_kept() -> None:
-    with (
-        hostile(
-            lambda request: iter([ranged(request, bytes(request.range[1] - request.range[0]))])
-        ) as server,
-        pytest.raises(CheckpointError, match=r"model\.safetensors: .*no safetensors file"),
-    ):
-        at(server.url).build_note()
 
 
 # ── hubs and buckets ─────────────────────────────────────────────────────────────────────────────────────

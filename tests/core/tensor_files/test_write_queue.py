@@ -153,16 +153,6 @@ def test_a_file_system_that_refuses_a_direct_write_gets_the_rest_through_the_cac
     assert len(watched.direct) == at, "it is not tried again"
 
 
-def test_a_write_that_is_cut_short_is_taken_up_again(
-    file: DirectFile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda handle, data, place: real(handle, data[:PAGE], place))
-    data = aligned(SIZE - 9, 9)
-    file.write_direct(data, 9)
-    assert content(file) == bytes(9) + bytes(data)
-
-
 def test_any_other_error_is_raised(file: DirectFile, monkeypatch: pytest.MonkeyPatch) -> None:
     needs_direct(file)
 
@@ -209,17 +199,6 @@ def test_a_piece_larger_than_all_buffers_is_cut(disk: Disk) -> None:
     assert disk.content[77 : 77 + len(data)] == data
     assert max(disk.sizes) <= 2 * PAGE
     assert all(place % PAGE == 0 for place in disk.log[1:]), "cut between pages"  # type: ignore[operator]
-
-
-def test_the_caller_may_use_its_memory_again(disk: Disk) -> None:
-    disk.gate.clear()
-    data = bytearray(b"first")
-    disk.queue.put(memoryview(data), 0, disk.write)
-    data[:] = b"other"
-    disk.queue.put(memoryview(data), 5, disk.write)
-    disk.gate.set()
-    disk.queue.drain()
-    assert disk.content[:10] == b"firstother"
 
 
 def test_work_is_done_after_the_writes_before_it_and_before_those_after_it(disk: Disk) -> None:

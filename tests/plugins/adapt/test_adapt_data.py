@@ -101,8 +101,8 @@ def test_the_preview_shows_counts_columns_and_three_rows(
     assert (facts.rows, facts.queries, facts.documents) == (60, 60, 50)
     assert "60 rows for retrieval: 60 queries, 50 documents" in first
     assert columns == "columns: anchor = question, positive = answer"
-    assert examples[:2] == ["1. file 0", "   → path of name 0"]
-    assert len(examples) == 6
+    assert examples[0] == "1. file 0 → path of name 0"
+    assert len(examples) == 3
     assert not facts.has_negatives
     rows = [{"query": f"a {i}", "pos": [f"b {i}"], "neg": [f"c {i}"]} for i in range(60)]  # type: ignore[dict-item]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
@@ -168,4 +168,4 @@ def test_documents_are_counted_by_their_passages(
     assert facts.rows == 60
     assert facts.sets == ("60 documents",)
     assert "60 passages" in first
-    assert shown == "1. Guide 0"
+    assert shown.startswith("1. Guide 0 → ")

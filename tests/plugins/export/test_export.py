@@ -73,31 +73,6 @@ def test_every_file_gives_torchs_embeddings_in_its_runtime(place: Path, plugins:
 
 @pytest.mark.slow
 @needs_onnx
-def test_a_stranger_to_emberge_loads_the_file(place: Path, plugins: Plugins) -> None:
-    """With onnxruntime and a tokenizer alone, texts of other lengths and numbers than it was traced with."""
-    import onnxruntime
-    from transformers import AutoModel, AutoTokenizer
-
-    result = run(place, "float32", plugins)
-    tokenizer = AutoTokenizer.from_pretrained(result)
-    model = AutoModel.from_pretrained(result).eval()
-    session = onnxruntime.InferenceSession(str(result / "onnx" / "model.onnx"))
-    for texts in (["a"], ["a new value", "sort the list of values", "music", "travel", "b"]):
-        given = tokenizer(texts, padding=True, return_tensors="pt")
-        names = {one.name for one in session.get_inputs()}
-        found = session.run(
-            ["last_hidden_state"], {k: v.numpy() for k, v in given.items() if k in names}
-        )
-        with torch.inference_mode():
-            expected = model(**given).last_hidden_state
-        attended = given["attention_mask"].bool()
-        found_states = torch.from_numpy(found[0])[attended]
-        # Both are float32: sums of at most 64 products, through two layers.
-        torch.testing.assert_close(found_states, expected[attended], rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.slow
-@needs_onnx
 def test_an_operator_that_cannot_be_exported_is_named(
     place: Path, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
 ) -> None:

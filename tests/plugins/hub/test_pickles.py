@@ -107,12 +107,6 @@ def test_a_damaged_pickle_is_named(content: bytes, tmp_path: Path) -> None:
         convert_pickles(tmp_path)
 
 
-def test_what_is_no_mapping_of_tensors_is_refused(tmp_path: Path) -> None:
-    torch.save({"a": {"nested": torch.ones(1)}}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(CheckpointError, match="no mapping of names to tensors"):
-        convert_pickles(tmp_path)
-
-
 def test_a_folder_without_pickles_is_named(bert: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="has no pickled weights"):
         convert_pickles(bert)

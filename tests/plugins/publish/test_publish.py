@@ -313,12 +313,3 @@ def test_a_model_whose_gate_is_not_met_is_not_uploaded(
     text = (there(hub) / "README.md").read_text()
     assert "NOT MET" not in text
     assert "- met: soup is to be at most 100 points worse than legal on all: " in text
-
-
-def test_check_names_what_is_wrong_with_a_publication(
-    hub: Hub, merged: Merged, tmp_path: Path, capsys: Capture
-) -> None:
-    merged(FREE, "license: mit")
-    (tmp_path / "recipe.yaml").write_text(RECIPE.replace("me/soup", "soup"))
-    assert main(["check", "recipe.yaml", "--offline"]) == 2
-    assert re.search(r"recipe\.yaml:7.*owner/name", capsys.readouterr().err)
