@@ -25,17 +25,17 @@ class PlainRows:
     rows: Sequence[tuple[int, Mapping[str, Any]]]
     media: MediaValues = field(default_factory=MediaValues, compare=False, repr=False)
 
-    def at(self, number: int) -> str:
-        """Return the place of a row for messages: `file:line`."""
-        return f"{self.place}:{number}"
-
     def refuse(self, faults: Iterable[tuple[int, str]]) -> None:
         """Require that there is no fault of a row; each is (number of the row, message).
 
         Raises:
             DataError: if there is one; has a line for each fault, with its rows.
         """
-        _refuse(self.place, faults)
+        bad_rows = RowFaults()
+        for number, message in faults:
+            bad_rows.add(number, message)
+        if bad_rows.count:
+            raise DataError("\n".join(map(str, bad_rows.problems(self.place))))
 
 
 def read_plain_rows(
@@ -59,33 +59,24 @@ def read_plain_rows(
     if len(sources) > 1:
         raise DataError(f"{sources[0].place}: one file is wanted here, not a catalogue of several")
     source = sources[0]
-    folder = MediaFolder(store, beside=source.path and source.path.parent)
-    media = MediaValues(folder)
-    rows = list(_read_rows(source, media))
-    bad = ((number, row.message) for number, row in rows if isinstance(row, BadRow))
-    _refuse(source.place, bad)
-    row_numbers = sample_rows(len(rows), entry.limit, source.name)
-    chosen_rows = [rows[row] for row in row_numbers]
-    return PlainRows(source.name, source.place, source.key(), chosen_rows, media)  # type: ignore[arg-type]
+    media = MediaValues(MediaFolder(store, beside=source.path and source.path.parent))
+    faults: list[tuple[int, str]] = []
+    rows = list(_read_rows(source, media, faults))
+    chosen_rows = [rows[row] for row in sample_rows(len(rows), entry.limit, source.name)]
+    plain_rows = PlainRows(source.name, source.place, source.key(), chosen_rows, media)
+    plain_rows.refuse(faults)
+    return plain_rows
 
 
 def _read_rows(
-    source: DataSource, media: MediaValues
-) -> Iterator[tuple[int, Mapping[str, Any] | BadRow]]:
+    source: DataSource, media: MediaValues, faults: list[tuple[int, str]]
+) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield the rows with their numbers; media are files at once, as those of all rows may not fit memory."""
     for number, row in source.rows():
         if isinstance(row, BadRow):
-            yield number, row
+            faults.append((number, row.message))
             continue
         try:
             yield number, media.without_bytes(small_headings(row))
         except DataError as error:
-            yield number, BadRow(str(error))
-
-
-def _refuse(place: str, faults: Iterable[tuple[int, str]]) -> None:
-    bad_rows = RowFaults()
-    for number, message in faults:
-        bad_rows.add(number, message)
-    if bad_rows.count:
-        raise DataError("\n".join(map(str, bad_rows.problems(place))))
+            faults.append((number, str(error)))

@@ -105,7 +105,9 @@ def _list_sets(parts: Fields, part: str) -> Iterator[Fields]:
     names: set[str] = set()
     for item in node.items:
         fields = _read_fields(item)
-        name = _read_text(_require(fields, "name"))
+        if "name" not in fields.entries:
+            raise DataError(f"{fields.where}: the set has no 'name'; add it")
+        name = _read_text(fields.entries["name"])
         if not name.strip() or not name.isprintable():
             message = f"a name is a word without control characters, not {name!r}"
             raise DataError(f"{fields.line('name')}: {message}")
@@ -134,12 +136,6 @@ def _read_text(node: Node) -> str:
     if not isinstance(node, Scalar):
         raise DataError(f"{node.where}: expected a text, not {describe_node(node)}")
     return node.text
-
-
-def _require(fields: Fields, name: str) -> Node:
-    if name not in fields.entries:
-        raise DataError(f"{fields.where}: the set has no '{name}'; add it")
-    return fields.entries[name]
 
 
 def _read_path(fields: Fields, *names: str) -> str | None:

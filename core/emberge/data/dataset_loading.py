@@ -46,26 +46,18 @@ def load_datasets(
     resolve: Callable[[DataRef], Path],
     limit: int | None = None,
     store: Path | None = None,
-    warn: Callable[[str], None] | None = None,
 ) -> list[StoredDataset]:
     """Load the datasets that the entries name, in order, every row read and checked once.
 
     Rows are stored on disk and read from there one by one: in the folder `store`, where a later load of the
     same content finds them, or in a temporary folder if `store` is None. `limit` reduces each dataset, as the
-    entry's `limit` does, to an even sample that depends only on the dataset's name. `warn` is called with
-    each decision that an entry leaves open.
+    entry's `limit` does, to an even sample that depends only on the dataset's name.
 
     Raises:
         DataError: if a file is missing or cannot be understood, or rows are bad; has one line for each
             fault of rows of any dataset (twenty for a file, then a count).
     """
-
-    def load(source: DataSource) -> StoredDataset:
-        dataset = _load_source(source, limit, store)
-        for note in dataset.notes if warn is not None else ():
-            warn(f"{source.name}: {note}")  # type: ignore[misc]
-        return dataset
-
+    load = functools.partial(_load_source, limit=limit, store=store)
     return _read_sources(entries, readers, resolve, load)
 
 
@@ -78,20 +70,20 @@ def step_datasets(
 ) -> list[StoredDataset]:
     """Load a step's entries as datasets, kept in the store that all steps of an OUT share.
 
-    `limit` reduces each dataset to an even sample of at most `limit` rows.
-    With `warn`, decisions that an entry leaves open become warnings of the step.
-
-    Raises:
-        DataError: for the same reasons as `load_datasets`.
+    With `warn`, decisions that an entry leaves open become warnings of the step. See `load_datasets` for
+    `limit` and errors.
     """
-    return load_datasets(
+    datasets = load_datasets(
         entries,
         readers=workspace.readers,
         resolve=workspace.data,
         limit=limit,
         store=workspace.store,
-        warn=workspace.warn if warn else None,
     )
+    for dataset in datasets if warn else ():
+        for note in dataset.notes:
+            workspace.warn(f"{dataset.info.name}: {note}")
+    return datasets
 
 
 def count_datasets(
@@ -105,8 +97,7 @@ def count_datasets(
     An unchanged file is read only once, even if several trainings use different shares of it.
 
     Raises:
-        DataError: if a file is missing or cannot be understood, or rows are bad; has one line for each
-            fault of rows of any dataset (twenty for a file, then a count).
+        DataError: for the same reasons as `load_datasets`.
     """
     return _read_sources(entries, readers, resolve, _count_source)
 

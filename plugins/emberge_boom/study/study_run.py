@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -61,7 +60,7 @@ class StudyRun(StudyOptions, Step):
     beside: tuple[DataEntry, ...] = ()
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.data import load_datasets
+        from emberge.data import step_datasets
         from emberge.training import FitJob, fit
 
         model = workspace.model(self.model)
@@ -69,15 +68,9 @@ class StudyRun(StudyOptions, Step):
             raise CheckpointError(
                 f"{model.name}: a study starts from a whole model, not an adapter"
             )
-        load = functools.partial(
-            load_datasets,
-            readers=workspace.readers,
-            resolve=workspace.data,
-            store=workspace.store,
-            warn=workspace.warn,
-        )
-        sizes = {dataset.info.name: len(dataset) for dataset in load((*self.data, *self.beside))}
-        datasets = load(self.data, limit=sample_size(self.rows, sizes))
+        compared = step_datasets(workspace, (*self.data, *self.beside), warn=False)
+        sizes = {dataset.info.name: len(dataset) for dataset in compared}
+        datasets = step_datasets(workspace, self.data, limit=sample_size(self.rows, sizes))
         names = [dataset.info.name for dataset in datasets]
         narrowed = PerDataset.narrow(self, names)
         job = FitJob(

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TypeAlias
 
 from emberge import DataError, Reader
 from emberge.files import UnsoundFileError, read_regular
@@ -48,10 +47,6 @@ _FIRST_PAGES = 10
 # A word in a file's name, which is a title then, unlike `d103` or `2024-11-02`: three letters, or two of a
 # script whose words are shorter.
 _WORD = re.compile(r"[^\W\d_]{3}|[^\W\d_a-zA-Z]{2}")
-_LINK = "a link, which may lead out of the folder"
-
-Skipped: TypeAlias = defaultdict[str, list[str]]
-"""Names of files that are not read, by the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +79,7 @@ def read_documents(
         return _read_rows(corpus, readers, first)
     if path.is_file() and path.suffix.lower() not in (*_TEXT_KINDS, ".pdf"):
         return _read_rows(path, readers, first)
-    skipped: Skipped = defaultdict(list)
+    skipped: defaultdict[str, list[str]] = defaultdict(list)  # names of files by the reason
     files = [path] if path.is_file() else sorted(_walk_folder(path, skipped))
     root = path.parent if path.is_file() else path
     documents = []
@@ -106,16 +101,13 @@ def read_documents(
     return DocumentReading(tuple(documents), tuple(lines))
 
 
-def _walk_folder(folder: Path, skipped: Skipped) -> Iterator[Path]:
+def _walk_folder(folder: Path, skipped: defaultdict[str, list[str]]) -> Iterator[Path]:
     """Yield the files of known kinds below a folder, without hidden ones; links are not followed."""
     for directory, folders, names in os.walk(folder):
-        place = Path(directory)
-        shown = [name for name in folders if _is_shown(name)]
-        if links := [name for name in shown if (place / name).is_symlink()]:
-            skipped[_LINK] += links
-        folders[:] = shown
-        for name in sorted(filter(_is_shown, names)):
-            file = place / name
+        folders[:] = filter(_is_shown, folders)
+        links = (name for name in folders if Path(directory, name).is_symlink())
+        for name in sorted([*filter(_is_shown, names), *links]):
+            file = Path(directory, name)
             if reason := _find_fault(file):
                 skipped[reason].append(file.relative_to(folder).as_posix())
             else:
@@ -130,7 +122,7 @@ def _find_fault(file: Path) -> str:
     """Return why a file is not read, "" if it is of a kind that is."""
     suffix = file.suffix.lower()
     if file.is_symlink():
-        return _LINK
+        return "a link, which may lead out of the folder"
     if not file.is_file():
         return "no regular file"
     if suffix == ".pdf":

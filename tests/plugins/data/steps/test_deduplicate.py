@@ -98,16 +98,6 @@ def test_no_two_rows_that_stay_are_near_and_the_others_are_near_one(tmp_path: Pa
     assert not any(jaccard(sets[a], sets[b]) >= 0.7 for a in left for b in left if a != b)
 
 
-def test_both_sides_of_a_near_copy_are_near(tmp_path: Path) -> None:
-    question = "How many inhabitants does the city of Paris have today"
-    rows = [
-        pair(f"{question}?", "About two million people live in Paris itself."),
-        pair(f"{question} then?", "About two million people live in Paris itself!"),
-        pair(f"{question} now?", "The Seine is a river that flows through it."),
-    ]
-    assert run(tmp_path, {"a": rows}, jaccard=0.8) == {"a": [f"{question}?", f"{question} now?"]}
-
-
 def test_rows_exactly_at_the_threshold_are_copies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

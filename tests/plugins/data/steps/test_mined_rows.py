@@ -17,7 +17,7 @@ from emberge_data.json_lines import JsonLines
 from emberge_data.steps.compared_set import ComparedSet
 from emberge_data.steps.consistency_filter import ConsistencyFilter
 from emberge_data.steps.filter_negatives import FilterNegatives
-from emberge_data.steps.mine_hard_negatives import MineHardNegatives, _exclude, read_corpora
+from emberge_data.steps.mine_hard_negatives import MineHardNegatives, _exclude
 from emberge_data.steps.similarity import VectorSimilarity
 from emberge_data.steps.teacher import Teacher
 from numpy.typing import NDArray
@@ -232,9 +232,9 @@ def test_where_nothing_passes_the_scores_seen_are_told(tmp_path: Path) -> None:
 
 def test_with_a_corpus_its_texts_and_the_positives_are_passages(tmp_path: Path) -> None:
     found = dataset(tmp_path, *ROWS)
-    write(tmp_path / "more.jsonl", {"text": "new"})
+    write(tmp_path / "more.jsonl", {"_id": 1, "title": "T", "text": "new"}, {"text": " card "})
     more = mine(count=3, corpus=(DataRef("more.jsonl"),)).list_texts(found, workspace(tmp_path))
-    assert list(more.documents) == ["a", "b", "c", "new"]
+    assert list(more.documents) == ["a", "b", "c", "T new", "card"]
 
 
 def test_filtered_rows_lose_negatives_above_the_threshold_with_their_scores(tmp_path: Path) -> None:
@@ -280,15 +280,3 @@ def test_rows_keep_the_positives_that_are_found_again(tmp_path: Path) -> None:
 
 
 # ── parts ───────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_passages_of_corpora_have_their_titles_before_them(tmp_path: Path) -> None:
-    one = write(
-        tmp_path / "one.jsonl",
-        {"_id": 1, "title": "new", "text": "table"},
-        {"id": "b", "text": " card "},
-        {"_id": None, "id": "c", "title": None, "text": "x"},
-    )
-    other = write(tmp_path / "other.jsonl", {"_id": "1", "text": "new table"}, {"text": "x"})
-    found = list(read_corpora([one, other], READERS))
-    assert found == ["new table", "card", "x", "new table", "x"]

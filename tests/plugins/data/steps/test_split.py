@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Sequence
 from itertools import pairwise
@@ -17,8 +16,7 @@ from emberge_data import EvalSource, check_eval_sets
 from emberge_data.json_lines import JsonLines
 from emberge_data.steps.split_parts import choose_rows, group_rows
 from emberge_data.steps.split_step import Split
-from emberge_data.steps.text_copies import join_near_copies
-from emberge_data.steps.text_similarity import ComparedTexts, jaccard, normalise, shingles
+from emberge_data.steps.text_similarity import normalise
 
 from tests.plugins.data.steps.steps import written
 from tests.support.bench import Bench
@@ -200,36 +198,3 @@ def test_near_copies_are_in_one_part(tmp_path: Path) -> None:
         ]
         shared = stems[0] & stems[1] | stems[0] & stems[2] | stems[1] & stems[2]
         assert bool(shared) == is_apart
-
-
-def joined(texts: Sequence[str], numbers: Any, folder: Path, threshold: float) -> list[int]:
-    def texts_of(number: int) -> ComparedTexts:
-        return ComparedTexts("", (texts[number],))
-
-    found = join_near_copies(texts_of, numbers, folder, threshold=threshold, size=4)
-    return list(found.tolist())
-
-
-def group_by_brute_force(texts: Sequence[str], threshold: float) -> list[int]:
-    sets = [shingles(text, 4) for text in texts]
-    first = list(range(len(texts)))
-    for _ in texts:
-        for a, b in itertools.combinations(range(len(texts)), 2):
-            if jaccard(sets[a], sets[b]) >= threshold:
-                first[a] = first[b] = min(first[a], first[b])
-    return first
-
-
-def test_groups_of_near_copies_equal_those_of_all_pairs(tmp_path: Path) -> None:
-    rng = random.Random(1)
-    texts = []
-    for _ in range(4):
-        letters = rng.choices("abcdefgh ", k=60)
-        for _ in range(25):  # each like the one before, and less like those before that
-            for _ in range(2):
-                letters[rng.randrange(60)] = rng.choice("abcdefgh")
-            texts.append("".join(letters))
-    rng.shuffle(texts)
-    found = joined(texts, np.arange(10, len(texts)), tmp_path, 0.8)
-    assert found == [10 + first for first in group_by_brute_force(texts[10:], 0.8)]
-    assert 4 < len(set(found)) < 90
