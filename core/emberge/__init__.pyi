@@ -92,7 +92,6 @@ from .plugins import Plugins as Plugins
 from .plugins import load_plugins as load_plugins
 from .recipes.checked_run import run_recipe as run_recipe
 from .recipes.checks.preflight import check_recipe as check_recipe
-from .recipes.one_merge import merge as merge
 from .recipes.parse.parse import load_recipe as load_recipe
 from .recipes.parse.parse import parse_recipe as parse_recipe
 from .recipes.run.step_result import StepResult as StepResult

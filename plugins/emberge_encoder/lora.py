@@ -108,20 +108,22 @@ class LoraTrunk:
 
     def save(self, folder: Path, checkpoint: Path) -> None:
         """Write the adapter as peft reads it, with the checkpoint that it belongs to in the header."""
-        from emberge.merging import adapter_origin
+        from emberge.merging import describe_base
+        from emberge.model_folder import Checkpoint, name_of_model
+        from emberge.tensor_files import HEADER
         from peft import get_peft_model_state_dict
         from safetensors.torch import save_file
 
-        name, metadata = adapter_origin(checkpoint)
+        origin = describe_base(Checkpoint(checkpoint))
         with _silence_peft():
             state = get_peft_model_state_dict(self._tuner.model, save_embedding_layers=False)
         tensors = {f"{_OUTER}{key}": value.contiguous() for key, value in sorted(state.items())}
         folder.mkdir(parents=True, exist_ok=True)
         # One entry alone, as safetensors writes several in an order of chance.
-        save_file(tensors, folder / "adapter_model.safetensors", metadata)
+        save_file(tensors, folder / "adapter_model.safetensors", {HEADER: json.dumps(origin)})
         config = self._tuner.peft_config["default"].to_dict()
         config |= {
-            "base_model_name_or_path": name,
+            "base_model_name_or_path": name_of_model(checkpoint),
             "inference_mode": True,
             "target_modules": self._targets,
         }

@@ -105,12 +105,10 @@ class Export(Step):
         return [package for package in packages if find_spec(package) is None]
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.merging import require_usable_weights
         from emberge.model_folder import copy_model
 
         model = workspace.model(self.model)
         with workspace.whole_model(model) as folder:
-            require_usable_weights(folder)
             copy_model(folder, workspace.folder)
         figures = self._write_files(workspace)
         _require_same(model.name, figures)

@@ -13,4 +13,7 @@ from .methods.sparse.trim import Trim as Trim
 from .methods.spherical.model_stock import ModelStock as ModelStock
 from .methods.spherical.multi_slerp import MultiSlerp as MultiSlerp
 from .methods.spherical.slerp import Slerp as Slerp
+from .one_merge import merge as merge
+from .one_merge import read_merge_file as read_merge_file
+from .steps.found_weights import FoundWeights as FoundWeights
 from .steps.merge_options import FoundModel as FoundModel

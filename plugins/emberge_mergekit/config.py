@@ -5,10 +5,8 @@ What mergekit would pass over in silence, such as a misspelt key, is a problem h
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +19,10 @@ if TYPE_CHECKING:
     from mergekit.common import ModelReference
     from mergekit.config import MergeConfiguration
 
-SHAPES = ("models", "slices", "modules")
+SHAPES = ("models", "slices")
 _YAML_ONLY = "run the config by `mergekit-yaml`, or leave it out"
 _UNSUPPORTED = {
+    "modules": "name the models under 'models'; a recipe's `rules` give parts of them another strategy",
     "chat_template": "the tokenizer keeps its own",
     "residual_weight": "mergekit does not use it either, so leave it out",
     "override_architecture": "tensors are matched by their names here, so leave it out",
@@ -93,30 +92,18 @@ class MergedSources:
 
 @dataclass(frozen=True)
 class Config:
-    """One document."""
+    """A config: what mergekit reads, and its models."""
 
     content: MergeConfiguration
-    name: str | None
     merged: MergedSources | None
     place: ConfigPlace
 
 
-def read_documents(text: str, path: Path | None, problems: list[Problem]) -> list[ConfigPlace]:
-    """Return the documents of a YAML text that are not empty; report problems of their YAML."""
-    starts = [0, *(match.start() for match in re.finditer(r"^---(?=\s)", text, re.MULTILINE))]
-    documents = []
-    for start, end in pairwise([*starts, len(text)]):
-        document, offset = text[start:end], text.count("\n", 0, start)
-        if not re.search(r"^\s*[^#\s]", document.removeprefix("---"), re.MULTILINE):
-            continue
-
-        def place(line: int, offset: int = offset) -> str:
-            return f"{path or 'config'}:{line + offset}"
-
-        node = read_yaml(document, place, problems, what="the config")
-        if node is not None:
-            documents.append(ConfigPlace(node, node.where))
-    return documents
+def read_document(text: str, path: Path | None, problems: list[Problem]) -> ConfigPlace | None:
+    """Return the document of a YAML text; None after reporting problems of its YAML."""
+    label = path or "config"
+    node = read_yaml(text, lambda line: f"{label}:{line}", problems, what="the config")
+    return None if node is None else ConfigPlace(node, node.where)
 
 
 def is_config(document: ConfigPlace) -> bool:
@@ -134,21 +121,18 @@ def read_config(document: ConfigPlace, problems: list[Problem]) -> Config | None
     if not isinstance(document.node, Fields):
         problems.append(Problem("a config is a mapping", document.where))
         return None
-    data = plain(document.node)
-    name = data.pop("name", None)
     try:
-        content = MergeConfiguration.model_validate(data)
+        content = MergeConfiguration.model_validate(plain(document.node))
     except ValidationError as error:
-        fields = [*MergeConfiguration.model_fields, "name"]
+        fields = [*MergeConfiguration.model_fields]
         problems += _find_unknown_keys(document, fields, "the config")
         problems += _describe_errors(error.errors(), document)
         return None
     except RuntimeError as error:  # of mergekit's own checks
         problems.append(Problem(str(error), document.where))
         return None
-    problems += _find_passed_over(content, document, "the config", ("name",))
-    problems += _find_modules(content, document)
-    return Config(content, name, _read_sources(content, document, problems), document)
+    problems += _find_passed_over(content, document, "the config")
+    return Config(content, _read_sources(content, document, problems), document)
 
 
 def _describe_errors(errors: list[Any], document: ConfigPlace) -> Iterator[Problem]:
@@ -167,13 +151,11 @@ def _describe_errors(errors: list[Any], document: ConfigPlace) -> Iterator[Probl
             yield Problem(message, place.where)
 
 
-def _find_passed_over(
-    value: Any, place: ConfigPlace, label: str, more: tuple[str, ...] = ()
-) -> Iterator[Problem]:
+def _find_passed_over(value: Any, place: ConfigPlace, label: str) -> Iterator[Problem]:
     """Yield a problem for each key, at any depth, that mergekit passes over or that is not supported."""
     inner: Mapping[Any, Any] = {}
     if hasattr(type(value), "model_fields"):
-        fields = [*type(value).model_fields, *more]
+        fields = [*type(value).model_fields]
         yield from _find_unknown_keys(place, fields, label)
         inner = {name: getattr(value, name, None) for name in fields}
     elif isinstance(value, Mapping):
@@ -196,33 +178,19 @@ def _find_unknown_keys(place: ConfigPlace, fields: list[str], label: str) -> Ite
             yield Problem(f"{label} has no '{key}'{hint}", place.at(key).where)
 
 
-def _find_modules(content: MergeConfiguration, place: ConfigPlace) -> Iterator[Problem]:
-    for name in content.modules or {}:
-        if name != "default":
-            message = (
-                f"modules: '{name}' is not supported, as only text models are merged, whose one module is "
-                "'default'; give a part of a model another strategy by a recipe's `rules`"
-            )
-            yield Problem(message, place.at("modules", name).where)
-
-
 def _read_sources(
     content: MergeConfiguration, place: ConfigPlace, problems: list[Problem]
 ) -> MergedSources | None:
     """Return the models of a document; None after reporting that layers are cut or stacked."""
     scopes = [Scope(content.parameters or {}, place.at("parameters"))]
-    owner: Any = content
     if content.modules:
-        if "default" not in content.modules:
-            return None  # `_find_modules` reports the others
-        owner, place = content.modules["default"], place.at("modules", "default")
-        scopes.insert(0, Scope(owner.parameters or {}, place.at("parameters")))
-    if owner.models:
-        sources = _list_sources(owner.models, place.at("models"))
+        return None  # `_find_passed_over` reports them
+    if content.models:
+        sources = _list_sources(content.models, place.at("models"))
         return MergedSources(sources, content.base_model, tuple(scopes), place.at("models"))
-    one, at = owner.slices[0], place.at("slices", 0)
+    one, at = content.slices[0], place.at("slices", 0)
     ranges = {tuple(source.layer_range) for source in one.sources}
-    if len(owner.slices) > 1 or len(ranges) != 1 or min(ranges)[0] != 0:
+    if len(content.slices) > 1 or len(ranges) != 1 or min(ranges)[0] != 0:
         message = (
             "'slices' is taken for one slice with all layers of each model; layers are not cut or stacked: "
             "run the config by `mergekit-yaml`, and merge its result"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from emberge import hookimpl
 from emberge.contracts import TranslatedRecipe
+from emberge.plugin_verbs import Verb
 
-# The first key of an emberge recipe at the start of a line, in a text of one document.
-_STEPS = re.compile(r"\A(?!.*^---).*^steps[ \t]*:", re.MULTILINE | re.DOTALL)
+# The first key of an emberge recipe at the start of a line.
+_STEPS = re.compile(r"^steps[ \t]*:", re.MULTILINE)
 
 
 @hookimpl
@@ -25,3 +27,20 @@ def read_recipe(text: str, path: Path | None) -> TranslatedRecipe | None:
 @hookimpl
 def register_merge_strategies() -> Mapping[str, str]:
     return {"mergekit": "emberge_mergekit.strategy:Mergekit"}
+
+
+@hookimpl
+def register_verbs() -> Mapping[str, Verb]:
+    return {
+        "convert": Verb(
+            summary="print a mergekit YAML as a recipe; save it beside the YAML, as folders are relative "
+            "to it",
+            examples="emberge convert mergekit.yml > recipe.yaml",
+            add_options=_add_convert_options,
+            run="emberge_mergekit.convert_verb:run",
+        )
+    }
+
+
+def _add_convert_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", type=Path, metavar="CONFIG", help="mergekit's YAML")

@@ -1,4 +1,4 @@
-"""Translation of a mergekit YAML, with one or more documents, into a recipe."""
+"""Translation of a mergekit YAML into a recipe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from emberge import Problem, RecipeError, suggest
 from emberge.contracts import TranslatedRecipe
 
-from emberge_mergekit.config import SHAPES, Config, is_config, read_config, read_documents
+from emberge_mergekit.config import SHAPES, Config, is_config, read_config, read_document
 from emberge_mergekit.equivalents import Link
 from emberge_mergekit.library import find_method, method_names
 from emberge_mergekit.planning import PlannedMerge, PlannedModel, plan_sources
@@ -20,7 +20,6 @@ from emberge_mergekit.settings import Entry
 if TYPE_CHECKING:
     from mergekit.common import ModelPath, ModelReference
 
-_LAST = "merged"
 # Words that need no quotes: they are neither numbers nor truth values and open nothing.
 _PLAIN = re.compile(r"(?!(?:true|false|null|yes|no|on|off)\Z)[A-Za-z_./][\w./@:+$-]*(?<!:)", re.I)
 
@@ -34,26 +33,18 @@ def translate(text: str, path: Path | None) -> TranslatedRecipe | None:
     if not any(f"{key}:" in text or f'{key}"' in text for key in ("merge_method", *SHAPES)):
         return None
     problems: list[Problem] = []
-    documents = read_documents(text, path, problems)
-    if not any(map(is_config, documents)) and not re.search(r"^merge_method\s*:", text, re.M):
+    document = read_document(text, path, problems)
+    is_read = document is not None and is_config(document)
+    if not is_read and not re.search(r"^merge_method\s*:", text, re.M):
         return None
-    configs = [read_config(document, problems) for document in documents]
-    known = [config for config in configs if config is not None]
-    planned = [(config, _plan(config, problems)) for config in known]
-    if problems:
-        line = dict.fromkeys(sorted(problems, key=lambda p: int(p.where.rpartition(":")[2])))
-        raise RecipeError(line)
-    ids = {config.name: _id_of(config) for config in known}
-    sheet = _Sheet(ids, path)
-    for config, merge in planned:
-        if merge is not None:
-            sheet.write_merge(config, merge)
+    config = read_config(document, problems) if document is not None else None
+    merge = _plan(config, problems) if config is not None else None
+    if problems or config is None or merge is None:
+        by_line = sorted(problems, key=lambda problem: int(problem.where.rpartition(":")[2]))
+        raise RecipeError(dict.fromkeys(by_line))
+    sheet = _Sheet(path)
+    sheet.write_merge(config, merge)
     return TranslatedRecipe("".join(f"{line}\n" for line in sheet.lines), tuple(sheet.origins))
-
-
-def _id_of(config: Config) -> str:
-    """Return the id of the config's step: its name with invalid characters as `-`, else `merged`."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", config.name or _LAST).strip("-") or _LAST
 
 
 def _plan(config: Config, problems: list[Problem]) -> PlannedMerge | None:
@@ -80,14 +71,13 @@ class _Sheet:
     """Writer of a recipe's `lines`; `origins` has the user's line for each.
 
     mergekit reads a name as a folder if that folder exists in the current folder, and as a hub id otherwise.
-    A recipe's folders are relative to the recipe. `ids` maps the names of configs to step ids.
+    A recipe's folders are relative to the recipe.
     """
 
-    def __init__(self, ids: Mapping[str | None, str], path: Path | None) -> None:
+    def __init__(self, path: Path | None) -> None:
         name = path.name if path is not None else "a config"
         self.lines = [f"# From {name}, a config of mergekit.", "steps:"]
         self.origins = [1, 1]
-        self._ids = ids
         self._folder = path.parent if path is not None else Path()
 
     def _add(self, depth: int, text: str, line: int = 0) -> None:
@@ -96,11 +86,9 @@ class _Sheet:
         self.origins.append(line or self.origins[-1])
 
     def write_merge(self, config: Config, merge: PlannedMerge) -> None:
-        """Write the step of one document."""
-        place, identifier = config.place, self._ids[config.name]
-        if config.name not in (None, identifier):
-            self._add(1, f"# mergekit's config calls it {config.name!r}")
-        self._add(1, f"{identifier}:", place.line)
+        """Write the step of the config."""
+        place = config.place
+        self._add(1, "merged:", place.line)
         self._add(2, "merge:")
         self._add(3, "models:", merge.place.line)
         for model in merge.models:
@@ -170,10 +158,8 @@ class _Sheet:
         return _quote("+".join(map(self._refer_to_path, paths)))
 
     def _refer_to_path(self, model: ModelPath) -> str:
-        """Return `$step`, `./folder` or `owner/name@revision` for mergekit's name of a model."""
+        """Return `./folder` or `owner/name@revision` for mergekit's name of a model."""
         path, revision = model.path, f"@{model.revision}" if model.revision else ""
-        if path in self._ids:
-            return f"${self._ids[path]}{revision}"
         if (self._folder / path).is_dir() and not path.startswith(("/", "./", "../")):
             path = f"./{path}"
         elif Path(path).is_dir() and not (self._folder / path).is_dir():

@@ -329,7 +329,7 @@ def layer_distances(base: Model, model: Model, machine: Machine | None = None) -
     Raises:
         CheckpointError: if a folder has no safetensors, or the models have no tensor in common.
     """
-    from emberge.merging import compare_weights
+    from emberge_statistics import compare_weights
 
     comparison = compare_weights(base, model, machine=machine)
     return Distances(
@@ -346,7 +346,7 @@ def kinship(base: Model, parents: Sequence[Model], machine: Machine | None = Non
     Raises:
         CheckpointError: if a folder has no safetensors, or the models have no tensor in common.
     """
-    from emberge.merging import compare_weights
+    from emberge_statistics import compare_weights
 
     cosines = []
     for first, second in combinations(parents[:_MOST], 2):

@@ -345,7 +345,7 @@ def delta_norms(base: Model, model: Model, machine: Machine | None = None) -> di
     Raises:
         CheckpointError: if one of them lacks a tensor, or a tensor has another shape or NaN.
     """
-    from emberge.merging import compare_weights
+    from emberge_statistics.measure_weights import compare_weights
 
     comparison = compare_weights(base, model, machine=machine)
     if comparison.notes:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from emberge import Artifact, Model, Workspace
-from emberge.merging import FoundWeights
+from emberge_merge import FoundWeights
 
 from emberge_weights.candidates import EQUAL, HeldOut, Search, compare
 from emberge_weights.real_merges import RealMerges

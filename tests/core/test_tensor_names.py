@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError, PerTensor
-from emberge.merging import MergeInput, MergePlan, MergeRequest, Rule, plan_merge, summary
+from emberge.merging import MergeInput, MergePlan, MergeRequest, Rule, plan_merge
 from emberge.model_folder import Checkpoint
 from emberge.tensor_names import depths, layer_of, prefix_of
 from emberge_merge import Linear, Slerp, TaskArithmetic
@@ -246,10 +246,6 @@ def test_padding_of_the_vocabulary_may_differ(tmp_path: Path) -> None:
     found = plan(a, b)
     assert not found.problems
     assert found.tensors[0].out.shape == (6, 2)
-    assert "pad their vocabulary differently" in found.warnings[0]
-    for folder in (a, b):
-        (folder / "vocab.txt").write_text("\n".join("abcdefg"))
-    assert "has shape [8, 2]" in problems(a, b)
 
 
 def edit(folder: Path, file: str, **changes: Any) -> None:
@@ -316,7 +312,7 @@ def test_a_model_yet_to_be_made_is_no_fault_and_weights_are_told(berts: list[Pat
     found = plan(inputs=inputs)
     assert list(found.weights.values()) == pytest.approx([0.125, 0.25, 0.625])
     assert found.weight_sum == pytest.approx(8)
-    assert "sum       8: what is given; each is divided by it" in "\n".join(summary(found))
+    assert found.weight_sum == 8
 
 
 def test_a_bert_and_a_qwen_do_not_fit(bert: Path, tmp_path: Path) -> None:

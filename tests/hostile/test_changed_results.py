@@ -128,7 +128,7 @@ def words(berts: list[Path], tmp_path: Path) -> list[str]:
 def finished(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The hidden folder of that merge, killed after the work and before the model got its name."""
     with monkeypatch.context() as patched:
-        patched.setattr("emberge.recipes.one_merge.publish", _interrupted)
+        patched.setattr("emberge_merge.one_merge.publish", _interrupted)
         assert main(words) == 130
     return tmp_path / ".merged.merging"
 

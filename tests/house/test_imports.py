@@ -196,8 +196,6 @@ TOGETHER = {
     "plugins/codiemb/test_layer_softmax.py": "emberge.merging.statistics_file",
     "plugins/codiemb/test_mixed.py": "emberge.training.plan.batch_plan",
     "plugins/codiemb/test_ranking_losses.py": "emberge.numerics.score_tables",
-    "plugins/merge/test_adapter_outputs.py": "emberge.merging.adapter_output.low_rank",
-    "plugins/merge/test_adapters_on_bases.py": "emberge.merging.statistics_file",
     "plugins/merge/test_trim.py": "emberge.contracts.stage",
     "plugins/merge/test_worked_numbers.py": "emberge.merging.streaming.build_jobs",
     "plugins/statistics/test_measure_statistics.py": "emberge.merging.statistics_file",

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from emberge.merging import CopyJob, build_checkpoint
 from emberge.model_folder import Checkpoint
-from emberge.tensor_files import DerivedTensor, FileSource
+from emberge.tensor_files import DerivedTensor, FileSource, TensorReader
 
 if TYPE_CHECKING:
     from emberge.merging import TensorJob
-    from emberge.tensor_files import RowReader, TensorReader, TensorSpec
+    from emberge.tensor_files import RowReader, TensorSpec
     from torch import Tensor
 
 EXPERTS = 4
@@ -55,7 +55,7 @@ def upcycled(checkpoint: Checkpoint, inner: str, reader: TensorReader) -> Sequen
 def build(dense: Path, out: Path, inner: str, **settings: Any) -> Path:
     """Build the upcycled checkpoint of a dense one at `out`."""
     template = Checkpoint(dense)
-    with template.reader() as reader:
+    with TensorReader() as reader:
         jobs = upcycled(template, inner, reader)
         build_checkpoint(jobs, out, template=template, key="upcycled", **settings)
     return out

@@ -26,9 +26,6 @@ examples:
 
 exit codes: 0 done, 1 the work failed, 2 the recipe or input is wrong, 3 a requirement was not met"""
 
-# Verbs whose work goes on when the same command is given again after a stop.
-RESUMING_VERBS = frozenset({"run", "merge"})
-
 
 class _Parser(argparse.ArgumentParser):
     """The argparse parser, whose errors are one line and suggest the nearest option."""
@@ -77,10 +74,12 @@ def _find_verb(words: Sequence[str]) -> int | None:
     return next(verbs, None)
 
 
-def parse(words: Sequence[str], added: Mapping[str, Verb]) -> argparse.Namespace:
+def parse(
+    words: Sequence[str], added: Mapping[str, Verb], blocked_hint: str = ""
+) -> argparse.Namespace:
     """Parse the options of the verb at the beginning of `words`; the result's `verb` is None without one.
 
-    `added` are the verbs that plugins add.
+    `added` are the verbs that plugins add, `blocked_hint` the end of a message about a missing verb.
 
     Raises:
         RecipeError: if a verb or option does not exist, or a value is missing.
@@ -100,7 +99,7 @@ def parse(words: Sequence[str], added: Mapping[str, Verb]) -> argparse.Namespace
     if name not in (*VERBS, *added):
         _build_overview(added).require_known_options(words[:at])
         hint = suggest(name, [*VERBS, *added]) or f"; verbs: {', '.join([*VERBS, *added])}"
-        raise RecipeError(f"there is no verb '{name}'{hint}")
+        raise RecipeError(f"there is no verb '{name}'{hint}{blocked_hint}")
     options = _build_parser(name, added).parse_in_any_order(others)
     options.verb = name
     return options
@@ -183,47 +182,6 @@ def _add_status(parser: argparse.ArgumentParser) -> None:
 def _add_clean(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", type=Path, metavar="OUT", help="the folder of a run")
     parser.add_argument("--yes", action="store_true", help="do not ask")
-
-
-def _add_merge(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "models",
-        nargs="*",
-        metavar="MODEL",
-        help="./folder, owner/name@revision or pkg:module; or one mergekit YAML",
-    )
-    parser.add_argument("--strategy", metavar="NAME", help="default: that of the step `merge`")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the merged model")
-    parser.add_argument("--base", metavar="MODEL", help="the models' common ancestor")
-    parser.add_argument(
-        "--template", metavar="MODEL", help="gives all but weights; default: the first model"
-    )
-    parser.add_argument(
-        "--weight", action="append", default=[], metavar="W", help="one a model: 0.5,0.3,0.2"
-    )
-    _add_overrides(
-        parser,
-        "option=value",
-        "of the strategy or of the step, which `emberge show merge` lists; may be given several times",
-    )
-    parser.add_argument("--dtype", metavar="NAME", help="of the merged weights")
-    _add_machine(parser)
-
-
-def _add_diff(parser: argparse.ArgumentParser) -> None:
-    for name in ("first", "second"):
-        parser.add_argument(
-            name, metavar="MODEL", help="./folder, owner/name@revision or pkg:module"
-        )
-    parser.add_argument("--base", metavar="MODEL", help="compare their changes from it, too")
-    parser.add_argument(
-        "--json", type=output_file, metavar="FILE", help="write all numbers to this file"
-    )
-    _add_machine(parser)
-
-
-def _add_convert(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", type=Path, metavar="CONFIG", help="the other tool's file")
 
 
 def _add_list(parser: argparse.ArgumentParser) -> None:
@@ -322,26 +280,6 @@ VERBS: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] = {
         "remove old results and work that runs left in an OUT, after showing it and asking",
         "emberge clean out\nemberge clean out --yes",
         _add_clean,
-    ),
-    "merge": (
-        "merge models into one folder, or as a mergekit YAML asks",
-        "emberge merge ./a ./b --strategy linear --out merged\n"
-        "emberge merge ./a ./b --strategy slerp --set t=0.3 --out merged\n"
-        "emberge merge ./a ./b --set missing=average_present --out merged\n"
-        "emberge merge me/legal me/faq --base me/base --strategy ties --set density=0.5 --out merged\n"
-        "emberge merge ./a ./b ./c --strategy linear --weight 0.5,0.3,0.2 --out merged\n"
-        "emberge merge mergekit.yml --out merged",
-        _add_merge,
-    ),
-    "diff": (
-        "compare two models' weights layer by layer: cosine, distance, changes, signs",
-        "emberge diff ./a ./b\nemberge diff ./a ./b --base me/base --json diff.json",
-        _add_diff,
-    ),
-    "convert": (
-        "print a mergekit YAML as a recipe; save it beside the YAML, as folders are relative to it",
-        "emberge convert mergekit.yml > recipe.yaml",
-        _add_convert,
     ),
     "list": (
         "list every component that the installed plugins add, or those that mention a word",

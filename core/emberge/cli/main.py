@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from emberge.cli.arguments import RESUMING_VERBS, list_plugin_files, parse, requires_plugins
+from emberge.cli.arguments import list_plugin_files, parse, requires_plugins
 from emberge.cli.ended_by_signal import Terminated, ended_by_signal
 from emberge.errors import EmbergeError, exits_refused
 from emberge.interpreter import leave_process, set_torch_defaults
@@ -83,19 +83,18 @@ def _run_verb(command: _Command) -> int:
     with exits_refused("a plugin that is being loaded"):
         plugins = _load_plugins(words)
     plugin_verbs = plugins.verbs if plugins is not None else {}
-    options = parse(words, plugin_verbs)
+    options = parse(words, plugin_verbs, plugins.blocked_hint if plugins is not None else "")
     options.words = words
     if options.verb is None:
         return 0
-    command.resumes = options.verb in RESUMING_VERBS or (
-        plugins is not None and plugin_verbs[options.verb].resumes
-    )
+    verb = plugin_verbs.get(options.verb)
+    command.resumes = options.verb == "run" if verb is None else verb.resumes
     with exits_refused("a plugin"):
-        if plugins is not None:
-            return plugin_verbs[options.verb].call(options, plugins)
+        if verb is not None:
+            return verb.call(options, plugins)
         verbs = importlib.import_module("emberge.cli.verbs")
-        verb: Callable[[argparse.Namespace], int] = getattr(verbs, options.verb.replace("-", "_"))
-        return verb(options)
+        run: Callable[[argparse.Namespace], int] = getattr(verbs, options.verb.replace("-", "_"))
+        return run(options)
 
 
 def _load_plugins(words: list[str]) -> Plugins | None:

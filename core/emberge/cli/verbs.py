@@ -178,45 +178,6 @@ def _ask_user(what: str) -> bool:
         return False
 
 
-def merge(options: argparse.Namespace) -> int:
-    """Merge models into one folder, as described by the command line or another tool's file."""
-    from emberge.cli.merge_arguments import read_merge
-    from emberge.recipes import run_one_merge
-
-    plugins, machine = _load_plugins(options), _find_machine(options)
-    run_one_merge(
-        read_merge(options, plugins),
-        options.out,
-        plugins,
-        machine=machine,
-        quiet=options.quiet,
-        show=lambda report: _require_check(report, options.quiet),
-    )
-    print(f"merged: {options.out}")
-    return 0
-
-
-def diff(options: argparse.Namespace) -> int:
-    """Compare the weights of two models layer by layer, and write the requested files."""
-    from emberge.cli.one_diff import run_one_diff
-
-    for line in run_one_diff(options, _load_plugins(options), _find_machine(options)):
-        print(line)
-    return 0
-
-
-def convert(options: argparse.Namespace) -> int:
-    """Print another tool's recipe as one of ours."""
-    from emberge.recipes import read_text, translate
-
-    path = options.config
-    translated = translate(read_text(path), _load_plugins(options), path)
-    if translated is None:
-        raise RecipeError(f"{path} is no recipe of another tool that a plugin here can read")
-    _print_text(translated.text)
-    return 0
-
-
 def list(options: argparse.Namespace) -> int:  # noqa: A001 — the verb's name
     """List components."""
     from emberge.recipes import list_components

@@ -1,25 +1,28 @@
 """Public names of merging, each with the module that defines it."""
 
-from .adapter_config import adapter_origin as adapter_origin
-from .adapter_output.adapter_checks import adapter_problems as adapter_problems
-from .adapter_output.low_rank import Truncation as Truncation
-from .adapter_output.merge_to_adapter import AdapterReport as AdapterReport
-from .adapter_output.merge_to_adapter import merge_to_adapter as merge_to_adapter
+from .adapter_config import describe_base as describe_base
+from .adapter_reader import AdapterNames as AdapterNames
+from .adapter_reader import find_products as find_products
+from .adapter_reader import is_saved_whole as is_saved_whole
+from .adapter_reader import open_model as open_model
+from .adapter_reader import read_adapter as read_adapter
 from .chain import merge_blocks as merge_blocks
-from .found_weights import FoundWeights as FoundWeights
-from .loadable_models import require_usable_weights as require_usable_weights
 from .loadable_models import whole_faults as whole_faults
 from .loadable_models import whole_model as whole_model
 from .merge_plan import MergePlan as MergePlan
+from .merge_plan import TensorPlan as TensorPlan
+from .merge_plan import find_weighing_link as find_weighing_link
+from .merge_planning import plan_merge as plan_merge
 from .merge_to_folder import MergeReport as MergeReport
+from .merge_to_folder import header_of as header_of
 from .merge_to_folder import merge_checkpoints as merge_checkpoints
-from .planning.plan_merge import plan_merge as plan_merge
-from .planning.summary import summary as summary
 from .request import MergeInput as MergeInput
 from .request import MergeRequest as MergeRequest
 from .request import ModelPart as ModelPart
 from .request import Rule as Rule
+from .request import VocabularyPolicy as VocabularyPolicy
 from .statistics_file import Statistics as Statistics
+from .streaming.build_jobs import merge_tensors as merge_tensors
 from .streaming.jobs import CopyJob as CopyJob
 from .streaming.jobs import TensorJob as TensorJob
 from .streaming.stream import build_checkpoint as build_checkpoint
@@ -28,5 +31,3 @@ from .tokens.match_tokens import align_tokens as align_tokens
 from .tokens.token_plan import TokenPlan as TokenPlan
 from .tokens.token_rows import move_rows as move_rows
 from .tokens.tokenizer import Tokenizer as Tokenizer
-from .tokens.vocabulary import VocabularyPolicy as VocabularyPolicy
-from .weight_comparison import compare_weights as compare_weights

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -16,7 +15,7 @@ import xxhash
 
 from emberge.errors import CheckpointError
 from emberge.model_folder import Checkpoint, name_of_model, read_json
-from emberge.tensor_files import HEADER, TensorSpec, read_provenance
+from emberge.tensor_files import DerivedTensor, TensorSpec, read_provenance
 from emberge.tensor_names import Names, is_buffer
 
 CONFIG = "adapter_config.json"
@@ -41,8 +40,7 @@ _OF_TRAINING = frozenset(
 _READ = frozenset(
     {
         *("r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora", "use_dora"),
-        *("fan_in_fan_out", "modules_to_save", "lora_bias", "init_lora_weights"),
-        "trainable_token_indices",
+        *("fan_in_fan_out", "modules_to_save", "init_lora_weights"),
     }
 )
 _FOLD_REMEDY = "fold it into its base with the library that trained it and merge the whole model"
@@ -62,7 +60,6 @@ class AdapterConfig:
     magnitudes: bool = False
     transposed: bool = False
     saved_modules: tuple[str, ...] = ()
-    tokens: tuple[int, ...] | Mapping[str, tuple[int, ...]] = ()
     task: str | None = None
 
     def rank_of(self, module: str) -> int:
@@ -79,15 +76,6 @@ class AdapterConfig:
         words = module.split(".")
         ancestors = [".".join(words[: n + 1]) for n in range(len(words))]
         return any(name.endswith(self.saved_modules) for name in ancestors)
-
-    def trained_rows(self, module: str) -> tuple[int, ...]:
-        """Return the indices of an embedding table's rows that the adapter trained."""
-        if not isinstance(self.tokens, Mapping):
-            return self.tokens
-        rows = [v for name, v in self.tokens.items() if f".{module}".endswith(f".{name}")]
-        # A head that is tied to the table is saved with its rows and not named.
-        tied_rows = self.tokens.values() if module.endswith("lm_head") else ()
-        return next(iter([*rows, *tied_rows]), ())
 
 
 def read_adapter_config(folder: Path) -> AdapterConfig:
@@ -126,7 +114,6 @@ def _refuse_unsupported(path: Path, config: Mapping[str, Any]) -> None:
 
 
 def _build_config(path: Path, config: Mapping[str, Any]) -> AdapterConfig:
-    tokens = config.get("trainable_token_indices") or ()
     base = config.get("base_model_name_or_path")
     return AdapterConfig(
         path,
@@ -143,9 +130,6 @@ def _build_config(path: Path, config: Mapping[str, Any]) -> AdapterConfig:
         magnitudes=config.get("use_dora") is True,
         transposed=config.get("fan_in_fan_out") is True,
         saved_modules=tuple(str(name) for name in config.get("modules_to_save") or ()),
-        tokens={str(k): tuple(map(int, v)) for k, v in tokens.items()}
-        if isinstance(tokens, dict)
-        else tuple(map(int, tokens)),
         task=config.get("task_type"),
     )
 
@@ -192,23 +176,13 @@ def _sample_stretches(size: int) -> Iterator[tuple[int, int]]:
         yield (size - _PAGE) * page // (_PAGES - 1), _PAGE
 
 
-def adapter_origin(base: Path) -> tuple[str, dict[str, str]]:
-    """Return the usual name of a base, and the header metadata for an adapter made on it.
+def describe_base(base: Checkpoint) -> dict[str, Any]:
+    """Return the name and hash of the base that an adapter is made on, for the adapter's provenance.
 
-    With this metadata a merge can refuse a different base with the same name.
-
-    Raises:
-        CheckpointError: if the folder has no checkpoint.
+    With it a merge can refuse a different base with the same name.
     """
-    checkpoint = Checkpoint(base)
-    name = name_of_model(base)
-    provenance = base_provenance(checkpoint.names, checkpoint, name)
-    return name, {HEADER: json.dumps(provenance)}
-
-
-def base_provenance(names: Names, checkpoint: Checkpoint, name: str) -> dict[str, Any]:
-    """Return the name and hash of the base that an adapter was made on."""
-    return {KEY: {"name": name, "hash": origin_hash(names, checkpoint)}}
+    name = name_of_model(base.folder)
+    return {KEY: {"name": name, "hash": origin_hash(base.names, base)}}
 
 
 def require_base(
@@ -259,8 +233,9 @@ def _is_hub_id(name: str) -> bool:
 
 
 def same_bytes(first: TensorSpec, second: TensorSpec) -> bool:
-    """Return whether two tensors in files are equal byte for byte."""
-    if (first.shape, first.dtype) != (second.shape, second.dtype):
+    """Return whether two tensors are equal byte for byte; False if one of them is computed."""
+    is_computed = isinstance(first, DerivedTensor) or isinstance(second, DerivedTensor)
+    if is_computed or (first.shape, first.dtype) != (second.shape, second.dtype):
         return False
     with first.file.open("rb") as a, second.file.open("rb") as b:
         for start in range(0, first.nbytes, 1 << 20):

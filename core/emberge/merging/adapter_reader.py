@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,20 +15,19 @@ from emberge.contracts import rows_of
 from emberge.errors import CheckpointError, EmbergeError
 from emberge.merging.adapter_config import (
     AdapterConfig,
+    base_warning,
     read_adapter_config,
     require_base,
     same_bytes,
 )
 from emberge.merging.apply_adapter import (
     AdaptedSpec,
-    BiasShift,
     Change,
     LowRank,
     MagnitudeScale,
-    RowReplacement,
 )
 from emberge.model_folder import Checkpoint, with_trunk_config
-from emberge.tensor_files import DerivedTensor, TensorSpec, read_header
+from emberge.tensor_files import TensorSpec, read_header
 from emberge.tensor_names import HEAD, Names, usual_name
 
 WEIGHTS = "adapter_model.safetensors"
@@ -36,12 +35,11 @@ _PICKLE = "adapter_model.bin"
 _PEFT_PREFIX = "base_model.model."
 _PART = re.compile(
     r"(?P<module>.+)\.(?P<part>lora_A|lora_B|lora_embedding_A|lora_embedding_B|lora_magnitude_vector)"
-    r"(?:\.(?!(?:weight|bias)$)\w+)?(?:\.(?P<kind>weight|bias))?"
+    r"(?:\.(?!weight$)\w+)?(?:\.weight)?"
 )
-_TOKENS = re.compile(r"(?P<module>.+)\.token_adapter\.trainable_tokens_delta(?:\.\w+)?")
-_COPY = re.compile(r"\.(?:(?:token_adapter\.)?base_layer|modules_to_save\.\w+)(?=\.)")
-# Parts of names of unchanged copies of the base's tensors that peft saves with the trained ones.
-_UNUSED_COPY_PARTS = (".original_module.", ".trainable_tokens_original")
+_COPY = re.compile(r"\.(?:base_layer|modules_to_save\.\w+)(?=\.)")
+# Part of the names of unchanged copies of the base's tensors that peft saves with the trained ones.
+_UNUSED_COPY_PART = ".original_module."
 _EMBEDS = {"lora_embedding_A": "lora_A", "lora_embedding_B": "lora_B"}
 # Classes with a head for words: peft's task types, and the tasks of a base whose adapter has no type.
 _LANGUAGE_TYPES = ("CAUSAL_LM", "SEQ_2_SEQ_LM")
@@ -58,7 +56,6 @@ class AdaptedModule:
 
     factors: dict[str, TensorSpec] = field(default_factory=dict)
     embeds: bool = False
-    tokens: TensorSpec | None = None
 
 
 @dataclass(frozen=True)
@@ -99,7 +96,7 @@ def read_adapter(folder: Path, *, whole: bool = True) -> Adapter | None:
     modules: dict[str, AdaptedModule] = {}
     whole_tensors: dict[str, TensorSpec] = {}
     for name, spec in specs.items():
-        if not any(spare in name for spare in _UNUSED_COPY_PARTS):
+        if _UNUSED_COPY_PART not in name:
             _sort_tensor(config, spec, name.removeprefix(_PEFT_PREFIX), modules, whole_tensors)
     return Adapter(folder, config, metadata, modules, whole_tensors)
 
@@ -113,14 +110,11 @@ def _sort_tensor(
 ) -> None:
     if match := _PART.fullmatch(name):
         module = modules.setdefault(match["module"], AdaptedModule())
-        part = _EMBEDS.get(match["part"], match["part"])
-        module.factors["bias" if match["kind"] == "bias" else part] = spec
-        module.embeds |= part != match["part"]
-    elif match := _TOKENS.fullmatch(name):
-        modules.setdefault(match["module"], AdaptedModule()).tokens = spec
+        module.factors[_EMBEDS.get(match["part"], match["part"])] = spec
+        module.embeds |= match["part"] in _EMBEDS
     else:
         plain_name = _COPY.sub("", name)
-        if "lora_" in plain_name or "token_adapter" in plain_name:
+        if "lora_" in plain_name:
             raise CheckpointError(
                 f"{config.path.parent}: the tensor '{spec.name}' is of a kind that is not supported; fold "
                 "the adapter into its base with the library that trained it and merge the whole model"
@@ -224,6 +218,24 @@ def count_rows(names: Names) -> int:
     return embedding.shape[0] if embedding is not None else 0
 
 
+def warn_of_adapter(name: str, checkpoint: Checkpoint | None) -> Iterator[str]:
+    """Yield warnings of a model's adapter: its base may be another, or its new rows have no tokenizer."""
+    if not isinstance(checkpoint, AdaptedCheckpoint):
+        return
+    with suppress(EmbergeError):  # whoever reads the model raises it
+        adapter = read_adapter(checkpoint.adapter.trunk, whole=False)
+        if adapter is None or not checkpoint.has_weights:
+            return
+        warning = base_warning(adapter.config, adapter.metadata, checkpoint.base.folder)
+        yield from [warning] if warning else []
+        old, new = (count_rows(names) for names in (checkpoint.base.names, checkpoint.names))
+        if new > old and not checkpoint.adapter.has_tokenizer:
+            yield (
+                f"'{name}' has {new} rows of the embedding and its base {old}; if the others are trained "
+                f"tokens, put the tokenizer that has them into {checkpoint.adapter.folder}"
+            )
+
+
 def _describe_classifier(config: Mapping[str, Any], names: Names) -> dict[str, Any]:
     """Return the keys of a config that name the class of a new head for classification, and its outputs."""
     outputs = next((names.specs[head].shape[0] for head in _CLASSIFIERS if head in names.specs), 0)
@@ -234,6 +246,24 @@ def _describe_classifier(config: Mapping[str, Any], names: Names) -> dict[str, A
         "id2label": labels,
         "label2id": {label: int(number) for number, label in labels.items()},
     }
+
+
+def find_products(spec: TensorSpec, base: TensorSpec) -> Sequence[LowRank] | None:
+    """Return the low-rank products that are added to `base` to give `spec`; None if it is no such sum."""
+    origin = spec.origin if isinstance(spec, AdaptedSpec) else spec
+    products = [one for one in getattr(spec, "changes", ()) if isinstance(one, LowRank)]
+    if isinstance(spec, AdaptedSpec) and (not products or len(products) < len(spec.changes)):
+        return None
+    # Of an adapted table of embeddings training keeps a copy, which should be the base's.
+    is_base = origin.file.name != WEIGHTS or same_bytes(origin, base)
+    return products if is_base else None
+
+
+def is_saved_whole(spec: TensorSpec, adapter: Path) -> bool:
+    """Return whether a tensor of an adapted model is stored whole in the adapter's folder."""
+    if isinstance(spec, AdaptedSpec):
+        return not spec.changes and is_saved_whole(spec.origin, adapter)
+    return spec.file.parent == adapter
 
 
 def open_model(folder: Path, adapter: Path | None = None) -> Checkpoint:
@@ -301,19 +331,13 @@ class _AdapterApplier:
             )
         changes = list(self._list_changes(name, module, origin))
         self.specs[base_name] = _derive_tensor(origin, changes)
-        bias = module.factors.get("bias")
-        if bias is not None:
-            self._shift_bias(name, bias, module)
 
     def _list_changes(
         self, name: str, module: AdaptedModule, origin: TensorSpec
     ) -> Iterator[Change]:
-        if module.factors:
-            low_rank = self._read_low_rank(name, module, origin)
-            yield low_rank
-            yield from self._read_magnitude(name, module, origin, low_rank.transposed)
-        if module.tokens is not None:
-            yield self._read_new_rows(name, module.tokens, origin)
+        low_rank = self._read_low_rank(name, module, origin)
+        yield low_rank
+        yield from self._read_magnitude(name, module, origin, low_rank.transposed)
 
     def _read_low_rank(self, name: str, module: AdaptedModule, origin: TensorSpec) -> LowRank:
         a, b = (module.factors.get(part) for part in ("lora_A", "lora_B"))
@@ -352,31 +376,6 @@ class _AdapterApplier:
                 )
             yield MagnitudeScale(m, transposed)
 
-    def _read_new_rows(self, name: str, values: TensorSpec, origin: TensorSpec) -> RowReplacement:
-        indices = self.adapter.config.trained_rows(name)
-        rows, width = rows_of(origin.shape)
-        if values.shape != (len(indices), width) or not all(0 <= i < rows for i in indices):
-            raise self._build_error(
-                f"'{name}' has {list(values.shape)} trained tokens for {len(indices)} "
-                f"trainable_token_indices of the base's {list(origin.shape)}"
-            )
-        return RowReplacement(indices, values)
-
-    def _shift_bias(self, name: str, bias: TensorSpec, module: AdaptedModule) -> None:
-        base_name = self.places.find_name(f"{name}.bias")
-        if base_name is None:
-            raise self._build_error(
-                f"'{name}' was given a bias (lora_bias), and the base's has none to add it to; fold the "
-                "adapter into its base with the library that trained it"
-            )
-        if self.adapter.config.magnitudes:
-            raise self._build_error(
-                f"'{name}' has both magnitudes and a bias, which is not supported"
-            )
-        rank = module.factors["lora_A"].shape[0]
-        shift = BiasShift(bias, self.adapter.config.scale_of(name, rank))
-        self.specs[base_name] = _derive_tensor(self.specs[base_name], [shift])
-
     def _has_own_head(self) -> bool:
         """Return whether the adapter unties the head from the embedding, as the class it was trained on does.
 
@@ -393,11 +392,11 @@ class _AdapterApplier:
     def _frees_embedding(self, embedding: str) -> bool:
         """Return whether the adapter has an embedding of its own, which the class's head does not share.
 
-        It is saved whole, or changed by factors; trained tokens are shared.
+        It is saved whole, or changed by factors.
         """
         adapter = self.adapter
         names = [name for name in adapter.whole_tensors if adapter.config.saves_whole(name)]
-        names += [f"{name}.weight" for name, module in adapter.modules.items() if module.factors]
+        names += [f"{name}.weight" for name in adapter.modules]
         changes = any(self.places.find_name(name) == embedding for name in names)
         task = self.adapter.config.task
         of_class = self.names.task in _LANGUAGE_TASKS and bool(self.places.prefix)
@@ -416,20 +415,8 @@ class _AdapterApplier:
 def _are_same(first: TensorSpec, second: TensorSpec) -> bool:
     """Return whether two tensors, with an adapter's changes, are equal byte for byte."""
     if isinstance(first, AdaptedSpec) and isinstance(second, AdaptedSpec):
-        pairs = list(zip(first.changes, second.changes, strict=False))
-        return (
-            len(first.changes) == len(second.changes)
-            and _are_same(first.origin, second.origin)
-            and all(_are_same_changes(*pair) for pair in pairs)
-        )
-    is_derived = isinstance(first, DerivedTensor) or isinstance(second, DerivedTensor)
-    return first == second.renamed(first.name) or (not is_derived and same_bytes(first, second))
-
-
-def _are_same_changes(first: Change, second: Change) -> bool:
-    if isinstance(first, RowReplacement) and isinstance(second, RowReplacement):
-        return first.indices == second.indices and same_bytes(first.values, second.values)
-    return first == second
+        return first.changes == second.changes and _are_same(first.origin, second.origin)
+    return first == second.renamed(first.name) or same_bytes(first, second)
 
 
 def _derive_tensor(origin: TensorSpec, changes: list[Change]) -> TensorSpec:

@@ -132,36 +132,6 @@ class MagnitudeScale:
         return squares.sqrt_()
 
 
-@dataclass(frozen=True, slots=True)
-class RowReplacement:
-    """The replacement of some rows by `values` [indices, elements a row]: tokens that were trained."""
-
-    indices: tuple[int, ...]
-    values: TensorSpec
-
-    def prepare(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> ApplyToTile:
-        def change(tile_rows: range, tile: Tensor) -> None:
-            for position, index in enumerate(self.indices):
-                if index in tile_rows:
-                    reader.read(
-                        self.values, position * tile.shape[1], tile[index - tile_rows.start]
-                    )
-
-        return change
-
-
-@dataclass(frozen=True, slots=True)
-class BiasShift:
-    """The addition of scale · b: the bias that LoRA's second factor may have."""
-
-    b: TensorSpec
-    scale: float
-
-    def prepare(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> ApplyToTile:
-        shift = _read_tensor(reader, self.b).view(1, -1)
-        return lambda _, tile: tile.add_(shift, alpha=self.scale)
-
-
 def _compute_tiles(
     reader: RowReader, spec: AdaptedSpec, rows: range, changes: Sequence[Change]
 ) -> Iterator[tuple[range, Tensor]]:

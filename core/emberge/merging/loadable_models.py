@@ -9,21 +9,15 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from emberge.contracts import Machine, Model
-from emberge.errors import CheckpointError, EmbergeError
+from emberge.errors import EmbergeError
 from emberge.merging.adapter_reader import open_model
 from emberge.merging.apply_adapter import AdaptedSpec
 from emberge.merging.request import MergeInput
-from emberge.model_folder import Checkpoint, other_format, size_faults, template_faults
+from emberge.model_folder import other_format, size_faults, template_faults
 from emberge.tensor_files import DerivedTensor, TensorSpec
 from emberge.tensor_names import Names, is_buffer
-from emberge.wording import count_noun, join_some
-
-if TYPE_CHECKING:
-    from emberge.tensor_files import TensorReader
-
 
 _DTYPE = "float32"
 
@@ -102,40 +96,3 @@ def _convert_to_float32(spec: TensorSpec) -> TensorSpec:
     if isinstance(spec, DerivedTensor):
         return dataclasses.replace(spec, dtype=_DTYPE)
     return AdaptedSpec(spec.name, spec.shape, _DTYPE, origin=spec, changes=())
-
-
-# Elements that are checked at once: 64 MiB of float32.
-_CHECKED_ELEMENTS = 1 << 24
-_FLOATS = ("float", "bfloat")
-
-
-def require_usable_weights(folder: Path) -> None:
-    """Read all weights of a model's folder, piece by piece, and refuse NaN and too large values.
-
-    Raises:
-        CheckpointError: if a tensor has such numbers (the message names it), or if weights cannot be read.
-    """
-    from emberge.tensor_files import TensorReader  # it loads torch
-
-    specs = [one for one in Checkpoint(folder).specs.values() if one.dtype.startswith(_FLOATS)]
-    with TensorReader() as reader:
-        unusable_names = [one.name for one in specs if not _is_usable(one, reader)]
-    if unusable_names:
-        raise CheckpointError(
-            f"{folder}: {count_noun(len(unusable_names), 'tensor')} with values "
-            "that are NaN, infinite or above 1.8e19: "
-            f"{join_some(unusable_names)}; train or merge it again, or take an earlier state of it"
-        )
-
-
-def _is_usable(spec: TensorSpec, reader: TensorReader) -> bool:
-    import torch
-
-    from emberge.merging.streaming.jobs import is_usable
-
-    for start in range(0, spec.elements, _CHECKED_ELEMENTS):
-        piece = torch.empty(min(_CHECKED_ELEMENTS, spec.elements - start))
-        reader.read(spec, start, piece)
-        if not is_usable(piece):
-            return False
-    return True

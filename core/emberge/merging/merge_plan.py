@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -31,7 +31,6 @@ class TensorPlan:
     sources: tuple[TensorSpec | None, ...]
     base: TensorSpec | None = None
     origin: TensorSpec | None = None
-    padded: bool = False
 
 
 class EffectiveWeight(NamedTuple):
@@ -90,32 +89,31 @@ class MergePlan:
         """The dtype of most of the merged bytes."""
         return main_dtype(plan.out for plan in self.tensors)
 
+    def weights_of(self, tensor: TensorPlan) -> dict[str, float]:
+        """Return the recipe's weight of each model that has the tensor."""
+        depth = self.depths.get(tensor.name, 0.0)
+        return {
+            model.name: model.weight.at(tensor.out.name, depth)
+            for model, spec in zip(self.request.inputs, tensor.sources, strict=True)
+            if spec is not None or model.name in self.future_models
+        }
 
-def weights_of(plan: MergePlan, tensor: TensorPlan) -> dict[str, float]:
-    """Return the recipe's weight of each model that has the tensor."""
-    depth = plan.depths.get(tensor.name, 0.0)
-    return {
-        model.name: model.weight.at(tensor.out.name, depth)
-        for model, spec in zip(plan.request.inputs, tensor.sources, strict=True)
-        if spec is not None or model.name in plan.future_models
-    }
+    def build_resolver(self) -> Resolver:
+        """Build the resolver that turns the stages' options into numbers for this merge."""
+        stored_names = {tensor.name: tensor.out.name for tensor in self.tensors}
+        options = {model.name: model.options for model in self.request.inputs}
+        return Resolver(options, self.depths, stored_names)
 
+    def raise_problems(self, others: Iterable[Problem] = ()) -> None:
+        """Raise the plan's problems and `others` as one error with a line for each, if there are any.
 
-def resolver(plan: MergePlan) -> Resolver:
-    """Build the resolver that turns the stages' options into numbers for this merge."""
-    stored_names = {tensor.name: tensor.out.name for tensor in plan.tensors}
-    return Resolver({m.name: m.options for m in plan.request.inputs}, plan.depths, stored_names)
-
-
-def raise_problems(plan: MergePlan) -> None:
-    """Raise all problems of a plan as one error, if it has any.
-
-    Raises:
-        CheckpointError: if there are; the message has a line for each.
-    """
-    errors = [p for p in plan.problems if p.severity == "error"]
-    if errors:
-        raise CheckpointError("\n".join(str(problem) for problem in errors))
+        Raises:
+            CheckpointError: if there are.
+        """
+        problems = (*self.problems, *others)
+        errors = [str(problem) for problem in problems if problem.severity == "error"]
+        if errors:
+            raise CheckpointError("\n".join(errors))
 
 
 def plan_effective_weights(plan: MergePlan) -> tuple[dict[str, EffectiveWeight], float]:
@@ -132,12 +130,12 @@ def plan_effective_weights(plan: MergePlan) -> tuple[dict[str, EffectiveWeight],
     for tensor in plan.tensors:
         if tensor.action != "merge":
             continue
-        recipe_weights = weights_of(plan, tensor)
+        recipe_weights = plan.weights_of(tensor)
         for name, weight in _compute_weights(plan, tensor, recipe_weights).items():
-            sums[name].add(plan.layers[tensor.name], weight, tensor.out.elements)
+            sums[name].add(weight, tensor.out.elements)
         for name in base_names:
             base_share = _find_base_share(plan.request.chains[plan.request.chain_of(tensor.name)])
-            sums[name].add(plan.layers[tensor.name], base_share, tensor.out.elements)
+            sums[name].add(base_share, tensor.out.elements)
         total += tensor.out.elements * sum(recipe_weights.values())
         elements += tensor.out.elements
     weights = {name: one.effective(elements) for name, one in sums.items()}
@@ -191,19 +189,18 @@ def find_weighing_link(
 
 
 class _WeightSum:
-    """Counts of elements by layer and weight, for one model."""
+    """The weights of one model in a merge's tensors, each with the number of elements."""
 
     def __init__(self) -> None:
-        self.layers: dict[str, dict[float, int]] = {}
+        self.elements: dict[float, int] = {}
 
-    def add(self, layer: str, weight: float, elements: int) -> None:
-        counts = self.layers.setdefault(layer, {})
-        counts[weight] = counts.get(weight, 0) + elements
+    def add(self, weight: float, elements: int) -> None:
+        self.elements[weight] = self.elements.get(weight, 0) + elements
 
     def effective(self, elements: float) -> EffectiveWeight:
-        every = [(w, n) for counts in self.layers.values() for w, n in counts.items()]
+        total = sum(weight * count for weight, count in self.elements.items())
         return EffectiveWeight(
-            mean=sum(w * n for w, n in every) / (elements or 1.0),
-            least=min((w for w, _ in every), default=0.0),
-            largest=max((w for w, _ in every), default=0.0),
+            mean=total / (elements or 1.0),
+            least=min(self.elements, default=0.0),
+            largest=max(self.elements, default=0.0),
         )

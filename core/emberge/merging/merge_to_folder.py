@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts import Machine
+from emberge.contracts import Machine, all_stages
 from emberge.errors import CheckpointError
-from emberge.merging.merge_plan import MergePlan, raise_problems
-from emberge.merging.planning.plan_merge import plan_merge
+from emberge.merging.merge_plan import MergePlan
+from emberge.merging.merge_planning import plan_merge
 from emberge.merging.request import MergeInput, MergeRequest
 from emberge.merging.streaming.build_jobs import findings_of, merge_jobs, warnings_of
 from emberge.merging.streaming.jobs import TensorJob
@@ -73,7 +73,7 @@ def merge_checkpoints(
     require_free(out)
     side = side or out.parent / f".{out.name}.partial"
     plan = plan_merge(request, out=out.parent, part=side)
-    raise_problems(plan)
+    plan.raise_problems()
     assert plan.template is not None
     header = header_of(plan, provenance or {})
     fetched: list[FetchedFile] = []
@@ -155,11 +155,10 @@ def _hash_statistics(request: MergeRequest) -> list[str]:
     """Return the hashes of the statistics files that a merge reads."""
     if not request.uses_statistics:
         return []
-    from emberge.merging import statistics_file as files
+    from emberge.merging.statistics_file import open_statistics
 
-    links = [link for chain in request.chains for link in chain]
-    paths = files.statistics_files(links, request.statistics)
-    return [files.StatisticsFile(files.statistics_path(path)).verify().content for path in paths]
+    stages = [stage for chain in request.chains for stage in all_stages(chain)]
+    return [file.verify() for file in open_statistics(stages, request.statistics)]
 
 
 def content_of(model: MergeInput) -> str | list[Any]:

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from emberge.contracts import PerModel, PerTensor, Stage, all_stages, list_statistics_files
+from emberge.contracts import (
+    NumberRange,
+    PerModel,
+    PerTensor,
+    Stage,
+    all_stages,
+    list_statistics_files,
+)
 from emberge.errors import suggest
 from emberge.merging.chain import ModelOptions, simplify_name
-from emberge.merging.tokens.vocabulary import VocabularyPolicy
 
 ModelPart = Literal["whole", "text"]
 Missing = Literal["strict", "copy_base", "average_present"]
@@ -77,6 +83,22 @@ class Rule:
     def matches(self, name: str) -> bool:
         """Return whether this rule owns the tensor."""
         return self.filter == "*" or self.filter in name
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabularyPolicy:
+    """A policy for matching rows of embeddings and heads of models whose tokenizers differ.
+
+    `token_aware` changes no id: rows whose token is the same in all models are merged, the row of a token
+    that some models lack is the weighted mean of the other models' rows (or the only model's row), and two
+    tokens with one id are refused. `union` matches rows by the tokens' text and appends tokens that the first
+    model lacks; all tokenizers must use one algorithm.
+    """
+
+    policy: Literal["token_aware", "union"] = "token_aware"
+    """The rule by which rows are matched."""
+    pad_to: Annotated[int, NumberRange(least=1, most=2**20)] = 64
+    """The number of rows of a union is padded to a multiple of this."""
 
 
 @dataclass(frozen=True, kw_only=True)

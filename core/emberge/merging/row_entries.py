@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from emberge.contracts import Stage, all_stages
+from emberge.contracts import all_stages
 from emberge.merging.merge_plan import TensorPlan
 from emberge.merging.request import MergeRequest
-from emberge.merging.statistics_entries import own_entries
-from emberge.merging.statistics_file import Statistics, open_statistics, read_statistics
+from emberge.merging.statistics_file import (
+    Statistics,
+    find_model_entries,
+    open_statistics,
+)
 from emberge.merging.tokens.token_rows import align_entry
-from emberge.tensor_files import TensorSource, TensorSpec
-
-# From a model's name and an entry to where its numbers are read.
-Open = Callable[[str, TensorSpec], TensorSource]
+from emberge.tensor_files import FileSource, TensorReader, TensorSource, TensorSpec
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,36 +102,27 @@ class MergeStatistics:
 
     def __init__(self, request: MergeRequest) -> None:
         self._models = [model.name for model in request.inputs]
-        self._chains = [_ChainStatistics.of(chain, request) for chain in request.chains]
+        self._numbers: list[list[Statistics]] = []
+        self._entries: list[dict[str, Mapping[str, TensorSpec]]] = []
+        for chain in request.chains:
+            of_models = [one for one in all_stages(chain) if one.statistics_of == "models"]
+            of_labels = [one for one in all_stages(chain) if one.statistics_of == "labels"]
+            files = open_statistics(of_labels, request.statistics)
+            self._numbers.append([file.read() for file in files])
+            self._entries.append({})
+            for stage in of_models:
+                self._entries[-1].update(find_model_entries(stage, request))
 
-    def of(self, chain: int, tensor: TensorPlan, layer: str, source: Open) -> RowStatistics:
-        """Return the statistics for a tensor's blocks; `source` opens an entry."""
-        chain_statistics = self._chains[chain]
-        numbers = {
-            k: v for s in chain_statistics.numbers for k, v in s.of(layer, tensor.name).items()
-        }
+    def of(self, chain: int, tensor: TensorPlan, layer: str, reader: TensorReader) -> RowStatistics:
+        """Return the statistics for a tensor's blocks in the chain of this number."""
+        numbers: dict[str, Any] = {}
+        for statistics in self._numbers[chain]:
+            numbers.update(statistics.of(layer, tensor.name))
         entries = {}
-        for model, tensor_source in zip(self._models, tensor.sources, strict=True):
-            spec = chain_statistics.entries.get(model, {}).get(tensor.name)
-            if spec is not None and tensor_source is not None:
-                spec = align_entry(spec, tensor_source, tensor.out)
-                entries[model] = StatisticsEntry.of(spec, source(model, spec), tensor.out.shape)
+        for model, own in zip(self._models, tensor.sources, strict=True):
+            spec = self._entries[chain].get(model, {}).get(tensor.name)
+            if spec is not None and own is not None:
+                spec = align_entry(spec, own, tensor.out)
+                source = FileSource(model, spec, reader)
+                entries[model] = StatisticsEntry.of(spec, source, tensor.out.shape)
         return RowStatistics(numbers, entries)
-
-
-@dataclass(frozen=True)
-class _ChainStatistics:
-    numbers: Sequence[Statistics]
-    entries: Mapping[str, Mapping[str, TensorSpec]]
-
-    @classmethod
-    def of(cls, chain: Sequence[Stage], request: MergeRequest) -> _ChainStatistics:
-        numbers: list[Statistics] = []
-        entries: dict[str, Mapping[str, TensorSpec]] = {}
-        for link in all_stages(chain):
-            if link.statistics_of == "models":
-                entries |= own_entries(link, request)
-            else:
-                files = open_statistics(link, request.statistics)
-                numbers += [read_statistics(file.path) for file in files]
-        return cls(numbers, entries)

@@ -1,7 +1,7 @@
 """Statistics files: numbers measured of models once, by tensor or layer, for merges that need them.
 
-A statistics file is a safetensors file whose tensors are called `<label>/<place>`: the label is a model's or
-a group's, the place is a tensor's canonical name or a layer (`layers.7`, `embeddings`). Its metadata contain
+A statistics file is a safetensors file whose tensors are called `<label>/<entry>`: the label is a model's or
+a group's, the entry is a tensor's canonical name or a layer (`layers.7`, `embeddings`). Its metadata contain
 the kind of the numbers (`measure`), the models (`base` and `model <label>` are fingerprints of content), the
 data, and a hash of the numbers (`content`). The file contains no text of the data. Importing this module
 loads no torch.
@@ -10,7 +10,7 @@ loads no torch.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from emberge.contracts import FileRef, Stage, all_stages, list_statistics_files
-from emberge.errors import CheckpointError
+from emberge.errors import CheckpointError, EmbergeError, Problem
 from emberge.files import replace_file
+from emberge.merging.request import MergeInput, MergeRequest
 from emberge.tensor_files import TensorSpec, encode_header, read_header
 
 if TYPE_CHECKING:
@@ -48,17 +49,11 @@ class Statistics:
         """Return the numbers for a block by label; a tensor's own entries come before its layer's."""
         return {**self.values.get(layer, {}), **self.values.get(tensor, {})}
 
-    @property
-    def metadata(self) -> dict[str, str]:
-        """The metadata of the file, without the hash of the numbers."""
-        models = {f"model {label}": content for label, content in self.models.items()}
-        return {**self.facts, "measure": self.measure, "base": self.base, **models}
-
     def write(self, folder: Path, name: str = STATISTICS) -> Path:
         """Write the file into the folder and return its path; plain numbers become float64 tensors.
 
         Raises:
-            CheckpointError: if a place contains a slash, which separates it from its label.
+            CheckpointError: if an entry's name contains a slash, which separates it from its label.
         """
         import torch
 
@@ -76,9 +71,7 @@ class Statistics:
             TensorSpec(key, tuple(t.shape), str(t.dtype).removeprefix("torch."))
             for key, t in tensors.items()
         ]
-        ordered_specs = _order_specs(specs)
-        pieces = (bytes_of(tensors[spec.name]) for spec in ordered_specs if spec.nbytes)
-        return _write_file(folder / name, ordered_specs, self.metadata, pieces)
+        return self._write(folder / name, specs, lambda spec: [bytes_of(tensors[spec.name])])
 
     def write_joined(self, folder: Path, parts: Sequence[Path]) -> Path:
         """Write the entries of several files into one file with this metadata, in pieces; return its path.
@@ -88,45 +81,57 @@ class Statistics:
         """
         specs: dict[str, TensorSpec] = {}
         for part in parts:
-            for name, spec in StatisticsFile(part).specs.items():
+            for name, spec in StatisticsFile.open(part).specs.items():
                 if name in specs:
                     raise CheckpointError(
                         f"{part}: '{name}' was measured twice; name the models apart"
                     )
                 specs[name] = spec
-        ordered_specs = _order_specs(list(specs.values()))
-        pieces = (piece for spec in ordered_specs for piece in _read_data(spec.file, [spec]))
-        return _write_file(folder / STATISTICS, ordered_specs, self.metadata, pieces)
+        return self._write(
+            folder / STATISTICS, list(specs.values()), lambda spec: _read_data([spec])
+        )
+
+    def _write(
+        self,
+        path: Path,
+        specs: list[TensorSpec],
+        read: Callable[[TensorSpec], Iterable[memoryview]],
+    ) -> Path:
+        """Write a file of entries, whose header gets their hash when all are written; return its path."""
+        specs.sort(key=lambda spec: (-spec.itemsize, spec.name))  # so that each is aligned
+        models = {f"model {label}": content for label, content in self.models.items()}
+        metadata = {**self.facts, "measure": self.measure, "base": self.base, **models}
+        hasher = xxhash.xxh3_128()
+        with replace_file(path) as side, side.open("wb") as file:
+            file.write(encode_header(specs, {**metadata, _CONTENT: hasher.hexdigest()})[0])
+            for spec in specs:
+                for piece in read(spec) if spec.nbytes else ():
+                    hasher.update(piece)
+                    file.write(piece)
+            file.seek(0)
+            file.write(encode_header(specs, {**metadata, _CONTENT: hasher.hexdigest()})[0])
+        return path
 
 
 @dataclass(frozen=True)
 class StatisticsFile:
-    """A statistics file, of which only the header is read until numbers are needed.
-
-    Raises:
-        CheckpointError: if it is missing, damaged or no statistics file.
-    """
+    """A statistics file, of which only the header was read: its entries by full name, and its metadata."""
 
     path: Path
+    specs: Mapping[str, TensorSpec]
+    metadata: Mapping[str, str]
 
-    @functools.cached_property
-    def _header(self) -> tuple[dict[str, TensorSpec], dict[str, str]]:
-        try:
-            return read_header(self.path)
-        except OSError as error:
-            raise CheckpointError(
-                f"{self.path}: not a readable safetensors file ({error})"
-            ) from None
+    @classmethod
+    def open(cls, path: Path) -> StatisticsFile:
+        """Read the header of a file, or of the file in the folder of a step that measured.
 
-    @property
-    def specs(self) -> Mapping[str, TensorSpec]:
-        """All entries by their full names."""
-        return self._header[0]
-
-    @property
-    def metadata(self) -> Mapping[str, str]:
-        """The file's metadata."""
-        return self._header[1]
+        Raises:
+            CheckpointError: if it is missing or damaged.
+        """
+        path = path / STATISTICS if path.is_dir() else path
+        if not path.is_file():
+            raise CheckpointError(f"{path}: there is no such statistics file")
+        return cls(path, *read_header(path))
 
     @property
     def measure(self) -> str:
@@ -158,25 +163,42 @@ class StatisticsFile:
             entries_by_label.setdefault(label, {})[entry_name] = spec
         return entries_by_label
 
-    @functools.cached_property
-    def content(self) -> str:
-        """The hash of the numbers, computed by reading all of them."""
-        hasher = xxhash.xxh3_128()
-        for piece in _read_data(self.path, self.specs.values()):
-            hasher.update(piece)
-        return str(hasher.hexdigest())
-
-    def verify(self) -> StatisticsFile:
-        """Return this file after checking its numbers against the hash in the header.
+    def verify(self) -> str:
+        """Return the hash of the numbers after comparing it with the header's.
 
         Raises:
             CheckpointError: if the numbers have another hash.
         """
-        if self.metadata.get(_CONTENT) != self.content:
+        hasher = xxhash.xxh3_128()
+        for piece in _read_data(self.specs.values()):
+            hasher.update(piece)
+        if self.metadata.get(_CONTENT) != hasher.hexdigest():
             raise CheckpointError(
                 f"{self.path}: its numbers are not those that were measured; get or measure it again"
             )
-        return self
+        return str(hasher.hexdigest())
+
+    def read(self) -> Statistics:
+        """Read the whole file, whose numbers are compared with their hash.
+
+        Raises:
+            CheckpointError: if the file is damaged or no statistics file.
+        """
+        import torch
+
+        from emberge.tensor_files import TensorReader
+
+        self.verify()
+        values: dict[str, dict[str, Tensor | float]] = {}
+        with TensorReader() as reader:
+            for label, entries in self.entries.items():
+                for entry_name, spec in entries.items():
+                    tensor = torch.empty(spec.shape, dtype=getattr(torch, spec.dtype))
+                    reader.read(spec, 0, tensor.view(-1))
+                    values.setdefault(entry_name, {})[label] = tensor
+        header_keys = {"measure", "base", _CONTENT, *(f"model {label}" for label in self.models)}
+        facts = {k: v for k, v in self.metadata.items() if k not in header_keys}
+        return Statistics(values, self.base, self.models, self.measure, facts)
 
 
 def read_statistics(path: Path) -> Statistics:
@@ -185,63 +207,48 @@ def read_statistics(path: Path) -> Statistics:
     Raises:
         CheckpointError: if it is missing, damaged or no statistics file.
     """
-    import torch
-
-    from emberge.tensor_files import TensorReader
-
-    file = StatisticsFile(statistics_path(path)).verify()
-    values: dict[str, dict[str, Tensor | float]] = {}
-    with TensorReader() as reader:
-        for label, entries in file.entries.items():
-            for entry_name, spec in entries.items():
-                tensor = torch.empty(spec.shape, dtype=getattr(torch, spec.dtype))
-                reader.read(spec, 0, tensor.view(-1))
-                values.setdefault(entry_name, {})[label] = tensor
-    header_keys = {"measure", "base", _CONTENT, *(f"model {label}" for label in file.models)}
-    facts = {k: v for k, v in file.metadata.items() if k not in header_keys}
-    return Statistics(values, file.base, file.models, file.measure, facts)
+    return StatisticsFile.open(path).read()
 
 
-def statistics_path(path: Path) -> Path:
-    """Return the path of the file, given the file or the folder of a step that measured.
+def _read_data(specs: Iterable[TensorSpec]) -> Iterator[memoryview]:
+    """Yield the bytes of entries of one file, in the order of the file."""
+    buffer = memoryview(bytearray(_READ_BYTES))
+    for spec in sorted(specs, key=lambda s: s.offset):
+        with spec.file.open("rb") as file:
+            file.seek(spec.offset)
+            bytes_left = spec.nbytes
+            while bytes_left:
+                read_count = file.readinto(buffer[: min(bytes_left, _READ_BYTES)])
+                if not read_count:
+                    raise CheckpointError(
+                        f"{spec.file}: ends inside '{spec.name}'; get the file again"
+                    )
+                yield buffer[:read_count]
+                bytes_left -= read_count
 
-    Raises:
-        CheckpointError: if it is missing.
-    """
-    path = path / STATISTICS if path.is_dir() else path
-    if not path.is_file():
-        raise CheckpointError(f"{path}: there is no such statistics file")
-    return path
 
-
-def statistics_files(links: Iterable[Stage], path_by_reference: Mapping[str, Path]) -> list[Path]:
-    """Return the paths of the statistics files that links name; steps' files are in `path_by_reference`."""
-    file_by_text = {
-        file.text: file for link in all_stages(links) for file in list_statistics_files(link)
-    }
-    return [
-        path_by_reference.get(text) or _resolve_path(file) for text, file in file_by_text.items()
-    ]
+# ── the files of a merge ────────────────────────────────────────────────────────────────────────
+#
+# An entry belongs to a model only if it was measured on exactly that content: the file has the model's
+# fingerprint.
 
 
 def open_statistics(
-    link: Stage, path_by_reference: Mapping[str, Path], *, steps: bool = True
+    stages: Iterable[Stage], path_by_reference: Mapping[str, Path], *, steps: bool = True
 ) -> list[StatisticsFile]:
-    """Open the statistics files that a link names.
+    """Open the statistics files that stages name themselves; those of steps are in `path_by_reference`.
 
     Without `steps`, files that an unfinished step will write are omitted.
 
     Raises:
         CheckpointError: if a file is missing.
     """
-    file_by_text = {file.text: file for file in list_statistics_files(link)}
-    available = {
-        t: f
-        for t, f in file_by_text.items()
-        if steps or t in path_by_reference or not t.startswith("$")
-    }
-    paths = [path_by_reference.get(text) or _resolve_path(file) for text, file in available.items()]
-    return [StatisticsFile(statistics_path(path)) for path in paths]
+    references = {file.text: file for stage in stages for file in list_statistics_files(stage)}
+    return [
+        StatisticsFile.open(path_by_reference.get(text) or _resolve_path(reference))
+        for text, reference in references.items()
+        if steps or text in path_by_reference or not text.startswith("$")
+    ]
 
 
 def _resolve_path(reference: FileRef) -> Path:
@@ -249,39 +256,88 @@ def _resolve_path(reference: FileRef) -> Path:
     return path if path.is_absolute() else reference.folder / path
 
 
-def _order_specs(specs: Sequence[TensorSpec]) -> list[TensorSpec]:
-    # Wider numbers first, so that each is aligned for readers.
-    return sorted(specs, key=lambda spec: (-spec.itemsize, spec.name))
+def find_model_entries(stage: Stage, request: MergeRequest) -> dict[str, Mapping[str, TensorSpec]]:
+    """Return each model's entries by tensor or layer, from the files that a stage names itself.
+
+    Raises:
+        CheckpointError: if a model has no fingerprint by which to find its entries, or is in no file.
+    """
+    files = open_statistics([stage], request.statistics)
+    entries_by_model = {}
+    for model in request.inputs:
+        if not model.fingerprint:
+            raise CheckpointError(
+                f"'{model.name}' has no fingerprint to hold its statistics against; give the MergeInput "
+                "fingerprint=model_fingerprint(folder)"
+            )
+        owners = _find_owners(model, files)
+        if len(owners) != 1:
+            raise CheckpointError(_explain_owners(model, files, len(owners)))
+        file, label = owners[0]
+        entries_by_model[model.name] = file.entries.get(label, {})
+    return entries_by_model
 
 
-def _read_data(path: Path, specs: Iterable[TensorSpec]) -> Iterator[memoryview]:
-    """Yield the bytes of entries in the order of the file."""
-    buffer = memoryview(bytearray(_READ_BYTES))
-    with path.open("rb") as file:
-        for spec in sorted(specs, key=lambda s: s.offset):
-            file.seek(spec.offset)
-            bytes_left = spec.nbytes
-            while bytes_left:
-                read_count = file.readinto(buffer[: min(bytes_left, _READ_BYTES)])
-                if not read_count:
-                    raise CheckpointError(f"{path}: ends inside '{spec.name}'; get the file again")
-                yield buffer[:read_count]
-                bytes_left -= read_count
+def find_statistics_problems(request: MergeRequest) -> Iterator[Problem]:
+    """Yield the problems of existing statistics files, from their headers alone."""
+    messages: dict[str, None] = {}
+    for chain in request.chains:
+        for stage in all_stages(chain):
+            try:
+                files = open_statistics([stage], request.statistics, steps=False)
+                messages.update(dict.fromkeys(_check_files(stage, files, request)))
+            except EmbergeError as error:
+                messages[str(error)] = None
+    yield from map(Problem, messages)
 
 
-def _write_file(
-    path: Path,
-    specs: Sequence[TensorSpec],
-    metadata: Mapping[str, str],
-    pieces: Iterable[memoryview],
-) -> Path:
-    """Write a file of entries, whose header gets their hash when all are written, and return its path."""
-    hasher = xxhash.xxh3_128()
-    with replace_file(path) as side, side.open("wb") as file:
-        file.write(encode_header(specs, {**metadata, _CONTENT: hasher.hexdigest()})[0])
-        for piece in pieces:
-            hasher.update(piece)
-            file.write(piece)
-        file.seek(0)
-        file.write(encode_header(specs, {**metadata, _CONTENT: hasher.hexdigest()})[0])
-    return path
+def _check_files(
+    stage: Stage, files: Sequence[StatisticsFile], request: MergeRequest
+) -> Iterator[str]:
+    problems = [problem for file in files for problem in _check_file(stage, file, request)]
+    yield from problems
+    # Of files that a step is yet to make nothing is known.
+    are_complete = len(files) == len({file.text for file in list_statistics_files(stage)})
+    if stage.statistics_of == "models" and are_complete and not problems:
+        for model in request.inputs:
+            count = len(_find_owners(model, files))
+            if model.fingerprint and count != 1:
+                yield _explain_owners(model, files, count)
+
+
+def _check_file(stage: Stage, file: StatisticsFile, request: MergeRequest) -> Iterator[str]:
+    if stage.statistics_kind not in ("", file.measure):
+        yield (
+            f"{file.path}: holds {file.measure or 'another measure'}, and '{stage.name_in_messages}' needs "
+            f"{stage.statistics_kind}; make it with measure: {stage.statistics_kind}"
+        )
+    base = request.base.fingerprint if request.base is not None else ""
+    if base and file.base and file.base != base:
+        yield (
+            f"{file.path}: was measured from another base than this merge's (content {file.base[:12]}, not "
+            f"{base[:12]}); measure it again"
+        )
+
+
+def _find_owners(
+    model: MergeInput, files: Sequence[StatisticsFile]
+) -> list[tuple[StatisticsFile, str]]:
+    """Return each file, and label in it, under which exactly this model was measured."""
+    return [
+        (file, label)
+        for file in files
+        for label, content in file.models.items()
+        if content == model.fingerprint
+    ]
+
+
+def _explain_owners(model: MergeInput, files: Sequence[StatisticsFile], count: int) -> str:
+    paths = ", ".join(str(file.path) for file in files) or "no statistics file"
+    if count:
+        return f"{paths}: '{model.name}' was measured {count} times; name one file of each model"
+    labels = [f"{label} ({content[:12]})" for f in files for label, content in f.models.items()]
+    label_list = ", ".join(labels) or "nothing"
+    return (
+        f"{paths}: nothing was measured of '{model.name}' as it is now (content "
+        f"{model.fingerprint[:12]}); there is {label_list}; measure it again"
+    )

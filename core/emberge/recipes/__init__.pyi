@@ -11,9 +11,6 @@ from .docs.component_table import list_components as list_components
 from .docs.describe import describe_component as describe_component
 from .docs.json_schema import recipe_schema as recipe_schema
 from .docs.new_plugin import write_plugin as write_plugin
-from .one_merge import describe_merge as describe_merge
-from .one_merge import read_merge_file as read_merge_file
-from .one_merge import run_one_merge as run_one_merge
 from .parse.parse import load_recipe as load_recipe
 from .parse.parse import read_text as read_text
 from .parse.parse import translate as translate

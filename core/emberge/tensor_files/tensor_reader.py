@@ -223,23 +223,15 @@ class TensorSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """A tensor in a file, or a derived tensor; elements beyond its end are read from `padding`.
-
-    `model` is its name in messages; `padding` is for vocabularies with fewer rows than the result's.
-    """
+    """A tensor in a file, or a derived tensor; `model` is the name of its model in messages."""
 
     model: str
     spec: TensorSpec
     reader: TensorReader
-    padding: FileSource | None = None
 
     def read(self, start: int, into: Tensor) -> None:
-        """Fill `into` with the elements from `start` on; elements beyond the end come from the padding."""
-        stored_count = max(0, min(into.numel(), self.spec.elements - start))
-        if stored_count:
-            self.reader.read(self.spec, start, into[:stored_count])
-        if stored_count < into.numel() and self.padding is not None:
-            self.padding.read(start + stored_count, into[stored_count:])
+        """Fill `into` with the elements from `start` on."""
+        self.reader.read(self.spec, start, into)
 
     def read_bytes(self, start: int, into: memoryview) -> None:
         """Fill `into` with the file's bytes from byte `start` of the tensor on."""

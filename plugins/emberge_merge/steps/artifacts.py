@@ -15,8 +15,9 @@ from emberge_merge.steps.training_cost import cost_details
 
 if TYPE_CHECKING:
     from emberge import Model
-    from emberge.merging import AdapterReport, MergeInput, MergeReport, MergeRequest
+    from emberge.merging import MergeInput, MergeReport, MergeRequest
 
+    from emberge_merge.adapters.merge_to_adapter import AdapterReport
     from emberge_merge.steps.merge_options import ModelEntry
 
 

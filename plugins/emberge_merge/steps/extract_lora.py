@@ -17,6 +17,8 @@ from emberge import (
 )
 from emberge.merging import MergeInput, MergeRequest, plan_merge
 
+from emberge_merge.adapters.adapter_checks import find_adapter_problems
+from emberge_merge.adapters.low_rank import Truncation
 from emberge_merge.methods.averages.passthrough import Passthrough
 from emberge_merge.steps.artifacts import describe_adapter
 
@@ -49,8 +51,6 @@ class ExtractLora(Step):
         return self.base
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.merging import Truncation, adapter_problems
-
         if context.adapter(self.base) is not None:
             yield context.problem("the base must be a whole model", "base")
             return
@@ -62,11 +62,11 @@ class ExtractLora(Step):
         for problem in plan.problems:
             yield context.problem(str(problem), "model")
         if not plan.problems:
-            for problem in adapter_problems(plan, base, Truncation(self.rank)):
+            for problem in find_adapter_problems(plan, base, Truncation(self.rank)):
                 yield context.problem(str(problem), "model")
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.merging import Truncation, merge_to_adapter
+        from emberge_merge.adapters.merge_to_adapter import merge_to_adapter
 
         model, base = workspace.model(self.model), workspace.model(self.base)
         if base.adapter is not None:
@@ -79,12 +79,8 @@ class ExtractLora(Step):
         report = merge_to_adapter(
             self._build_request(tuned, workspace.seed),
             MergeInput(base.name, base.folder, fingerprint=base.fingerprint),
-            workspace.folder,
-            truncation=Truncation(self.rank),
-            machine=workspace.machine,
-            provenance={"emberge": workspace.provenance},
-            side=workspace.work / "adapter",
-            progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
+            workspace,
+            Truncation(self.rank),
         )
         return Artifact(
             kind="model",

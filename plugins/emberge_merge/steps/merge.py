@@ -21,17 +21,16 @@ from emberge import (
     Workspace,
 )
 from emberge.merging import (
-    FoundWeights,
     MergeRequest,
     Rule,
     VocabularyPolicy,
     plan_merge,
-    summary,
 )
 from emberge.model_folder import Checkpoint
 
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.steps.artifacts import merged_artifact
+from emberge_merge.steps.found_weights import FoundWeights
 from emberge_merge.steps.merge_options import (
     Find,
     ModelEntry,
@@ -39,14 +38,15 @@ from emberge_merge.steps.merge_options import (
     as_found,
     describe_later_weights,
     find_by_check,
+    find_weight_problems,
     keep_base,
     merge_inputs,
     one_model,
     require_keep,
     require_weights,
     statistics_paths,
-    weight_problems,
 )
+from emberge_merge.steps.plan_lines import describe_plan
 from emberge_merge.steps.training_cost import describe_cost
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Merge(Step):
     def check(self, context: Preflight) -> Iterator[Problem]:
         members = [entry.model for entry in self.models]
         describe_cost(members, context, [self.base] if self.base is not None else [])
-        yield from weight_problems(self.models, context, self.weights)
+        yield from find_weight_problems(self.models, context, self.weights)
         if self.template is not None and context.model(self.template) is None:
             return  # a step is yet to make the model that everything is compared with
         request = self._build_request(find_by_check(context, self.tokenizer))
@@ -130,7 +130,7 @@ class Merge(Step):
         if plan.token_plan is not None and plan.token_plan.lines:
             context.note("tokenizers", plan.token_plan.lines)
         if plan.template is not None and not plan.problems:
-            context.note("merge plan", summary(plan))
+            context.note("merge plan", describe_plan(plan))
             for warning in plan.warnings:
                 yield context.warning(warning, "models")
 

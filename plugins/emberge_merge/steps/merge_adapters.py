@@ -23,6 +23,8 @@ from emberge import (
 from emberge.contracts import nested_stages, total_size
 from emberge.merging import MergeInput, MergeRequest, plan_merge
 
+from emberge_merge.adapters.adapter_checks import find_adapter_problems
+from emberge_merge.adapters.low_rank import Combination, Truncation
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.averages.task_arithmetic import TaskArithmetic
 from emberge_merge.steps.artifacts import describe_adapter
@@ -34,10 +36,10 @@ from emberge_merge.steps.merge_options import (
     as_found,
     describe_later_weights,
     find_by_check,
+    find_weight_problems,
     merge_inputs,
     one_model,
     statistics_paths,
-    weight_problems,
 )
 from emberge_merge.steps.training_cost import cost_details, describe_cost
 
@@ -86,8 +88,6 @@ class MergeAdapters(Step):
         return self.base or self.models[0].model
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.merging import Truncation, adapter_problems
-
         if not self.models:
             yield context.problem("there are no models to merge", "models")
             return
@@ -96,7 +96,7 @@ class MergeAdapters(Step):
             return
         members = [entry.model for entry in self.models]
         describe_cost(members, context, [self.base] if self.base is not None else [])
-        yield from weight_problems(self.models, context, self.weights)
+        yield from find_weight_problems(self.models, context, self.weights)
         find = find_by_check(context)
         base = self._find_base(find)
         request = replace(
@@ -109,12 +109,12 @@ class MergeAdapters(Step):
             yield context.warning(warning, "models")
         if plan.problems:
             return
-        truncation = Truncation(self.rank)
-        for problem in adapter_problems(plan, base, truncation, _build_combination(self.strategy)):
+        combination = _build_combination(self.strategy)
+        for problem in find_adapter_problems(plan, base, Truncation(self.rank), combination):
             yield context.problem(str(problem), "models")
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.merging import Truncation, merge_to_adapter
+        from emberge_merge.adapters.merge_to_adapter import merge_to_adapter
 
         def find(reference: ModelRef) -> list[FoundModel]:
             return [as_found(model) for model in workspace.models(reference)]
@@ -124,17 +124,8 @@ class MergeAdapters(Step):
         request = self._build_request(
             find, base, workspace.data, weights=self.weights, seed=workspace.seed
         )
-        report = merge_to_adapter(
-            request,
-            base,
-            workspace.folder,
-            truncation=Truncation(self.rank),
-            combination=_build_combination(self.strategy),
-            machine=workspace.machine,
-            provenance={"emberge": workspace.provenance},
-            side=workspace.work / "adapter",
-            progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
-        )
+        combination = _build_combination(self.strategy)
+        report = merge_to_adapter(request, base, workspace, Truncation(self.rank), combination)
         members = [(e, m) for e in self.models for m in workspace.models(e.model)]
         weights = {
             e.model.text: report.weights[model.name]
@@ -200,9 +191,7 @@ def _can_use_base(link: Stage) -> bool:
     return link.base_policy != "forbidden" or any(map(_can_use_base, nested_stages(link).values()))
 
 
-def _build_combination(
-    strategy: Sequence[Stage],
-) -> Callable[[str, Mapping[str, float], float], Mapping[str, float]] | None:
+def _build_combination(strategy: Sequence[Stage]) -> Combination | None:
     """Return the factors of the models' changes if the strategy only adds up the changes, else None."""
     last_link = strategy[-1]
     if len(strategy) != 1 or not isinstance(last_link, Linear | TaskArithmetic):

@@ -23,10 +23,11 @@ from emberge import (
     suggest,
 )
 from emberge.contracts import all_stages, list_statistics_files
-from emberge.merging import FoundWeights, MergeInput, ModelPart
+from emberge.merging import MergeInput, ModelPart
 from emberge.results import read_artifact
 
 from emberge_merge.methods.averages.keep_base import KeepBase
+from emberge_merge.steps.found_weights import FoundWeights
 
 Weights = Literal["equal", "size"]
 
@@ -208,49 +209,18 @@ def describe_later_weights(weights: Weights | FileRef) -> str:
     return "the number of each model's examples" if weights == "size" else ""
 
 
-def weight_problems(
+def find_weight_problems(
     entries: Sequence[ModelEntry], context: Preflight, weights: Weights | FileRef
 ) -> Iterator[Problem]:
     """Yield problems of weights by size or from a file: unknown numbers of examples, or no such weights."""
-    if weights == "size":
-        yield from _size_problems(entries, context)
-    if not isinstance(weights, FileRef):
-        return
-    yield from _check_expected(entries, context, weights)
-    path = context.data(weights)
-    try:
-        if path is not None:
-            FoundWeights.read(path)
-    except CheckpointError as error:
-        yield context.problem(str(error), "weights")
-
-
-def _check_expected(
-    entries: Sequence[ModelEntry], context: Preflight, weights: FileRef
-) -> Iterator[Problem]:
-    """Yield problems of weights that a step has yet to find, such as for other models."""
-    expected_result = context.expected(weights)
-    searched_models = (
-        expected_result.artifact.details.get("models", ()) if expected_result is not None else ()
-    )
-    merged = [entry.model.text for entry in entries]
-    for text in merged if searched_models else ():
-        if text.startswith("$") and text not in searched_models:
-            yield context.problem(
-                f"'{weights}' finds weights for other models: '{text}' is none of "
-                f"{', '.join(searched_models)}",
-                "weights",
-            )
-    for text in searched_models:
-        if text not in merged:
-            yield context.warning(
-                f"'{weights}' may give a weight to '{text}', which is not among the models; add it there",
-                "weights",
-            )
-
-
-def _size_problems(entries: Sequence[ModelEntry], context: Preflight) -> Iterator[Problem]:
-    for entry in entries:
+    if isinstance(weights, FileRef):
+        path = context.data(weights)
+        try:
+            if path is not None:
+                FoundWeights.read(path)
+        except CheckpointError as error:
+            yield context.problem(str(error), "weights")
+    for entry in entries if weights == "size" else ():
         folder = context.adapter(entry.model) or context.model(entry.model)
         artifact = read_artifact(folder) if folder is not None else None
         if folder is not None and (artifact is None or artifact.size is None):

@@ -118,9 +118,6 @@ def test_a_locale_without_a_letter_ends_no_command() -> None:
         ("status nowhere", "nowhere holds no run of a recipe"),
         ("list --kind los", "there is no kind 'los'; did you mean 'loss'?"),
         ("recipes boom/demmo", "did you mean 'boom/demo'"),
-        ("merge a b --out m --weight 1", "1 weights for 2 models"),
-        ("merge a b --out m --weight x,y", "weights are numbers"),
-        ("merge a b --out m --set t", "--set t: write it as option=value"),
     ],
 )
 def test_a_mistake_gets_one_line_and_no_file(words: str, says: str, capsys: Capture) -> None:

@@ -88,8 +88,8 @@ def test_a_verb_that_is_taken_or_leads_nowhere_is_refused() -> None:
         verb("no_such_module:function").call(None, Plugins())  # type: ignore[arg-type]
     from emberge.cli.arguments import parse
 
-    with pytest.raises(PluginError, match="'merge'"):
-        parse(["status", "out"], {"merge": verb()})
+    with pytest.raises(PluginError, match="'run'"):
+        parse(["status", "out"], {"run": verb()})
 
 
 def test_a_verb_of_emberge_loads_no_plugin() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import Block, Machine, Measures, MergeStrategy, Pass, Stage, Stats
-from emberge.merging import MergeInput, MergeReport, Rule
+from emberge import Block, Measures, MergeStrategy, Pass, Stage, Stats
+from emberge.merging import MergeInput, MergeReport
 from emberge.merging.streaming import stream
 from emberge.model_folder import Checkpoint
 from safetensors.torch import load_file
@@ -91,21 +91,6 @@ def test_a_layers_finding_is_the_mean_over_its_elements(family: list[Path], tmp_
         assert isinstance(report.findings[layer]["size"], float)
 
 
-def test_equal_numbers_of_a_layer_stay_as_they_are(family: list[Path], tmp_path: Path) -> None:
-    """A strategy that weighs layers finds one number for all tensors of one, and that is reported."""
-    softmax = merged(family, tmp_path / "softmax", CHAINS["by model"]())
-    for found in softmax.findings.values():
-        assert list(found) == ["m1", "m2", "m3"]
-        assert sum(found.values()) == pytest.approx(1, abs=1e-15)
-
-
-def test_rules_report_beside_each_other(family: list[Path], tmp_path: Path) -> None:
-    rules = [Rule(filter="attention", strategy=tuple(chain("layer_softmax")))]
-    report = merged(family, tmp_path / "out", CHAINS["by tensor"](), rules=rules)
-    assert set(report.findings["layers.0"]) == {MEAN, "m1", "m2", "m3"}
-    assert set(report.findings["embeddings"]) == {MEAN}
-
-
 def test_findings_inside_groups_have_the_groups_names(family: list[Path], tmp_path: Path) -> None:
     inputs = [
         MergeInput(f"{f.name}{i}", f, group=group)
@@ -124,18 +109,6 @@ def test_findings_inside_groups_have_the_groups_names(family: list[Path], tmp_pa
 
 def test_a_strategy_without_findings_reports_none(family: list[Path], tmp_path: Path) -> None:
     assert merged(family, tmp_path / "out", chain("task_arithmetic")).findings == {}
-
-
-@pytest.mark.parametrize("name", CHAINS)
-def test_the_machine_cannot_show_in_the_findings(
-    name: str, family: list[Path], tmp_path: Path
-) -> None:
-    found = [
-        merged(family, tmp_path / str(workers), CHAINS[name](), machine=Machine(workers=workers))
-        for workers in (1, 2)
-    ]
-    assert found[0].findings == found[1].findings
-    assert len(found[0].findings) == 4  # embeddings, two layers, the pooler
 
 
 class StoppedError(Exception):

@@ -7,8 +7,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections import namedtuple
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -133,22 +131,6 @@ def test_a_run_on_a_disk_that_fills_up_says_so_in_a_line_and_goes_on(
     assert (out / "soup").exists()
 
 
-LIMITED = """
-import resource, sys
-from pathlib import Path
-from emberge.merging import MergeInput
-from tests.support.merges import merge_models
-from tests.support.result_folders import contents
-from emberge_merge.methods.averages.linear import Linear
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
-models = [MergeInput(Path(p).name, Path(p)) for p in sys.argv[3:]]
-try:
-    merge_models(models, strategy=[Linear()], out=Path(sys.argv[2]), max_shard_size="1MB")
-except Exception as error:
-    print(type(error).__name__, error)
-"""
-
-
 @pytest.fixture(scope="module")
 def direct(tmp_path_factory: pytest.TempPathFactory) -> list[MergeInput]:
     """Two models of three tensors, large enough to be written direct."""
@@ -163,31 +145,6 @@ def direct(tmp_path_factory: pytest.TempPathFactory) -> list[MergeInput]:
     return [MergeInput(path.name, path) for path in sorted(root.iterdir())]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("which", "limit"), [("large", 100), ("large", 500_000), ("direct", 6 * MEGABYTE + 5000)]
-)
-def test_a_limit_of_file_sizes_is_said(
-    which: str, limit: int, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    large: list[MergeInput] = request.getfixturevalue(which)
-    out = tmp_path / "out"
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(limit), str(out), *(str(m.folder) for m in large)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.stdout.startswith(f"UnwrittenError {tmp_path / '.out.partial'}: "), done.stderr
-    assert "could not be written (File too large); files may not be as large here" in done.stdout
-    assert done.stdout.count("\n") == 1
-    assert not out.exists()
-    merge(large, out, max_shard_size="1MB")
-    merge(large, tmp_path / "whole", max_shard_size="1MB")
-    assert contents(out) == contents(tmp_path / "whole")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "whole"]
-
-
 def test_a_disk_that_takes_half_a_header_is_given_the_other_half(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,20 +157,6 @@ def test_a_disk_that_takes_half_a_header_is_given_the_other_half(
     writer.finish()
     save_file({"w": tensor}, tmp_path / "expected", metadata={"format": "pt"})
     assert (tmp_path / "model.safetensors").read_bytes() == (tmp_path / "expected").read_bytes()
-
-
-def test_a_disk_that_breaks_while_it_is_synced_is_said(
-    large: list[MergeInput], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(handle: int) -> None:
-        raise OSError(5, "Input/output error")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fdatasync", broken)
-        with pytest.raises(UnwrittenError, match=r"\(Input/output error\); see to the disk"):
-            merge(large, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-    merge(large, tmp_path / "out")
 
 
 # ── a file that is cut short ────────────────────────────────────────────────────────────────────
@@ -263,31 +206,3 @@ def test_one_part_is_worked_on_by_one(large: list[MergeInput], tmp_path: Path) -
     merge(large, tmp_path / "out")
     with working_in(tmp_path / ".out.partial"):  # what was locked is published, under another name
         pass
-
-
-def test_a_place_that_cannot_be_written_is_said(large: list[MergeInput], tmp_path: Path) -> None:
-    (tmp_path / ".out.partial").write_text("a file")
-    with pytest.raises(UnwrittenError, match=r"\.out\.partial: the work could not be written"):
-        merge(large, tmp_path / "out")
-
-
-def test_a_part_without_one_of_its_files_starts_over_even_when_killed_again(
-    large: list[MergeInput], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """New files must not stand beside a journal of old ones for a moment."""
-    sharded = {"max_shard_size": "2MB"}
-    merge(large, tmp_path / "whole", **sharded)
-    with monkeypatch.context() as patch:
-        patch.setattr("emberge.merging.streaming.stream.INTERVAL", 0.0)
-        patch.setattr("emberge.merging.streaming.stream.Journal.remove", lambda _: sys.exit(1))
-        with pytest.raises(SystemExit):
-            merge(large, tmp_path / "out", **sharded)
-    shards = sorted((tmp_path / ".out.partial").glob("*.safetensors"))
-    assert len(shards) == 3
-    shards[1].unlink()
-    with monkeypatch.context() as patch:
-        patch.setattr("emberge.merging.streaming.stream.run_jobs", lambda *_, **__: sys.exit(1))
-        with pytest.raises(SystemExit):
-            merge(large, tmp_path / "out", **sharded)
-    merge(large, tmp_path / "out", **sharded)
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")

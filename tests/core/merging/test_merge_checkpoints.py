@@ -36,17 +36,6 @@ def digest(folder: Path) -> dict[str, str]:
     }
 
 
-def test_the_mean_of_three_is_the_mean_of_three(berts: list[Path], tmp_path: Path) -> None:
-    report = merge_models(inputs(berts, 1, 2, 1), strategy=[Linear()], out=tmp_path / "out")
-    states = [load_file(f / "model.safetensors") for f in berts]
-    for name, tensor in load_file(tmp_path / "out" / "model.safetensors").items():
-        assert_combined(tensor, [s[name] for s in states], [0.25, 0.5, 0.25])
-    assert report.weights == pytest.approx(
-        {f.name: w for f, w in zip(berts, (0.25, 0.5, 0.25), strict=True)}
-    )
-    assert set(report.merged) == set(states[0])
-
-
 def test_the_machine_cannot_show_in_the_bytes(
     berts: list[Path], bert: Path, tmp_path: Path
 ) -> None:
@@ -95,17 +84,6 @@ def test_sharded_inputs_of_any_dtype_merge(tmp_path: Path) -> None:
         assert_combined(tensor, [s[name] for s in states], [1 / 3] * 3)
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config["dtype"] == "bfloat16"
-
-
-def test_an_out_dtype_is_stored_and_said(berts: list[Path], tmp_path: Path) -> None:
-    merge_models(inputs(berts), strategy=[Linear()], out=tmp_path / "out", out_dtype="float16")
-    from transformers import AutoModel
-
-    model = AutoModel.from_pretrained(tmp_path / "out")
-    assert model.dtype == torch.float16
-    assert {t.dtype for t in load_file(tmp_path / "out" / "model.safetensors").values()} == {
-        torch.float16
-    }
 
 
 def test_headers_carry_where_the_weights_come_from(
@@ -177,15 +155,6 @@ def test_a_lost_empty_module_folder_is_made_again(berts: list[Path], tmp_path: P
     assert (tmp_path / "out" / "2_Normalize").is_dir()
 
 
-def test_the_tokenizer_can_be_another_models(berts: list[Path], tmp_path: Path) -> None:
-    other = shutil.copytree(berts[1], tmp_path / "other")
-    config = json.loads((other / "tokenizer_config.json").read_text())
-    (other / "tokenizer_config.json").write_text(json.dumps({**config, "model_max_length": 33}))
-    merge_models(inputs(berts), strategy=[Linear()], out=tmp_path / "out", tokenizer=other)
-    found = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
-    assert found["model_max_length"] == 33
-
-
 def test_rules_own_their_tensors(berts: list[Path], bert: Path, tmp_path: Path) -> None:
     merge_models(
         inputs(berts),
@@ -215,22 +184,3 @@ def test_directions_that_cancel_are_reported(tmp_path: Path) -> None:
     report = merge_models(inputs(folders), strategy=[MultiSlerp()], out=tmp_path / "out")
     assert report.warnings[-1] == "w: directions cancel out; the weighted mean was taken"
     assert load_file(tmp_path / "out" / "model.safetensors")["w"].tolist() == [0, 0]
-
-
-def test_changes_lost_to_bfloat16_are_reported(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    base = torch.randn(64, 64)
-    folders = []
-    for i in range(3):
-        (tmp_path / str(i)).mkdir()
-        tensor = (base + 1e-4 * torch.randn(64, 64) * (i > 0)).bfloat16()
-        save_file({"w": tensor}, tmp_path / str(i) / "model.safetensors")
-        (tmp_path / str(i) / "config.json").write_text('{"model_type": "acme"}')
-        folders.append(tmp_path / str(i))
-    report = merge_models(
-        inputs(folders[1:]),
-        strategy=[TaskArithmetic()],
-        base=MergeInput("base", folders[0]),
-        out=tmp_path / "out",
-    )
-    assert "save specialists in float32" in report.warnings[-1]

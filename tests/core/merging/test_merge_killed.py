@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,18 +11,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from emberge import Machine
 from emberge.cli.main import main
-from emberge.merging import MergeInput
 from emberge.model_folder import Checkpoint
-from emberge_merge import MultiSlerp
 from safetensors.torch import load_file
 
 from tests.support import tiny
 from tests.support.commands import environment
-from tests.support.killed import killed_when
-from tests.support.merges import merge_models
-from tests.support.result_folders import contents
 
 LIMIT = 240  # seconds until a process is taken to hang
 
@@ -37,53 +29,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for i in (1, 2):
         tiny.checkpoint(root / f"m{i}", "qwen3", seed=i, like=base, num_hidden_layers=1)
     return root
-
-
-def merge_large(models: Path, out: Path, told: Path) -> None:
-    """Merge the folders below `models` in two files on two threads; add a line to `told` for each piece."""
-    with pytest.MonkeyPatch.context() as patch, told.open("a") as file:
-        patch.setattr("emberge.merging.streaming.stream.INTERVAL", 0.0)
-        merge_models(
-            [MergeInput(path.name, path) for path in sorted(models.iterdir())],
-            strategy=[MultiSlerp()],
-            out=out,
-            max_shard_size="80MB",
-            machine=Machine(workers=2),
-            progress=lambda *_: print(file=file, flush=True),
-        )
-
-
-@pytest.mark.slow
-def test_merges_killed_at_random_end_in_the_same_bytes(tmp_path: Path) -> None:
-    size = {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12}
-    models, place, told = tmp_path / "models", tmp_path / "place", tmp_path / "told"
-    base = tiny.checkpoint(models / "m0", num_hidden_layers=5, **size)
-    for i in (1, 2):
-        tiny.checkpoint(models / f"m{i}", seed=i, like=base, num_hidden_layers=5, **size)
-    merge_large(models, tmp_path / "whole", told)
-    pieces, expected = told.stat().st_size, contents(tmp_path / "whole")
-    draw = random.Random(0)
-    midway = 0
-
-    def dies() -> bool:
-        if not told.exists() or told.stat().st_size < goal:
-            return False
-        time.sleep(draw.uniform(0, 0.02))  # in the middle of a write, or while names are journalled
-        return True
-
-    for _ in range(20):
-        place.mkdir()
-        told.unlink(missing_ok=True)
-        goal = draw.randrange(pieces)
-        killed_when(dies, merge_large, models, place / "out", told)
-        told.unlink(missing_ok=True)
-        if not (place / "out").exists():
-            merge_large(models, place / "out", told)
-            midway += told.stat().st_size < pieces
-        assert contents(place / "out") == expected
-        assert [path.name for path in place.iterdir()] == ["out"]
-        shutil.rmtree(place)
-    assert midway > 5, "most went on from where they were"
 
 
 # ── the commands ────────────────────────────────────────────────────────────────────────────────

@@ -276,28 +276,6 @@ def test_a_stated_default_is_a_choice(
         assert bool(stated.problems or stated.warnings) == bool(fault)
 
 
-def test_a_side_that_one_tokenizer_states_is_said(pair: tuple[Path, Path]) -> None:
-    edit(pair[1], "tokenizer_config.json", truncation_side="left")
-    lines = "\n".join(plan(*pair).warnings)
-    assert 'truncation_side is "right" in one and "left" in the other' in lines
-
-
-def test_routes_are_compared_by_name(tmp_path: Path) -> None:
-    kind = "sentence_transformers.models"
-    for name, route in (("one", "document"), ("two", "passage"), ("three", "document")):
-        folder = tmp_path / name
-        (folder / "a").mkdir(parents=True)
-        entry = {"idx": 0, "name": "0", "path": "", "type": f"{kind}.Router"}
-        (folder / "modules.json").write_text(json.dumps([entry]))
-        router = {"types": {"a": f"{kind}.StaticEmbedding"}, "structure": {route: ["a"]}}
-        (folder / "router_config.json").write_text(json.dumps(router))
-    one, *others = (Checkpoint(tmp_path / name) for name in ("one", "two", "three"))
-    differ, agree = (join_facts(one, {"other": other}, chosen=False) for other in others)
-    assert "{'document': ['a']} in one and {'passage': ['a']}" in str(*differ.problems)
-    assert not agree.problems
-    assert not agree.warnings
-
-
 @pytest.mark.parametrize("state", STATES)
 def test_a_longest_text_is_no_longer_than_the_positions(state: str, tmp_path: Path) -> None:
     """XLM-R with a table of 66 rows has positions for 65 tokens if padding is token 0."""
@@ -339,19 +317,6 @@ def test_a_number_that_no_tensor_shows_is_compared(kind: str, name: str, tmp_pat
     edit(one.folder, "config.json", **{name: None})  # the default is no difference
     found = join_facts(one, {"one": one, "same": same}, chosen=False)
     assert [*found.problems, *found.warnings] == []
-
-
-@pytest.mark.parametrize("fact", ["prompts", "kwargs", "head"])
-def test_a_template_that_states_nothing_is_followed_with_a_line(
-    fact: str, pair: tuple[Path, Path], tmp_path: Path
-) -> None:
-    one, two = pair
-    FACTS[fact].write(one, None)
-    FACTS[fact].write(two, FACTS[fact].values[0])
-    lines = "\n".join(plan(one, two, template=one).warnings)
-    assert FACTS[fact].word in lines
-    assert "the template is followed" in lines
-    assert FACTS[fact].read(merge(tmp_path / "out", one, two, template=one)) is None
 
 
 def test_modules_of_the_second_come_with_their_weights(tmp_path: Path) -> None:

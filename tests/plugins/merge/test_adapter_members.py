@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,9 +15,7 @@ from emberge.model_folder import Checkpoint
 from emberge_merge.methods.averages.passthrough import Passthrough
 from emberge_merge.methods.fisher import Fisher
 from emberge_mergekit import Mergekit
-from safetensors.torch import save_file
 
-from tests.benchmarks.measure import run as cost_of
 from tests.support import tiny
 from tests.support.merges import merge_models
 from tests.support.peft_adapters import save_adapter
@@ -148,41 +144,3 @@ def test_members_that_are_adapters_give_the_bytes_of_whole_ones(
         out = tmp_path / f"{whole} {kernels}"
         made.append(bytes_of(members, strategy, origin if based else None, out))
     assert made[0] == made[1] == made[2]
-
-
-def deep(folder: Path, layers: int, members: int = 3) -> list[str]:
-    """`base+adapter` of adapters on a base of so many matrices of 4 MB."""
-    generator = torch.Generator().manual_seed(layers)
-    base = folder / "base"
-    base.mkdir(parents=True)
-    names = [f"layers.{i}.weight" for i in range(layers)]
-    save_file(
-        {n: torch.randn(512, 2048, generator=generator) for n in names}, base / "model.safetensors"
-    )
-    (base / "config.json").write_text('{"model_type": "acme"}')
-    for member in range(members):
-        place = folder / f"a{member}"
-        place.mkdir()
-        factors = {}
-        for i in range(layers):
-            lead = f"base_model.model.layers.{i}.lora_"
-            factors[f"{lead}A.weight"] = torch.randn(4, 2048, generator=generator)
-            factors[f"{lead}B.weight"] = torch.randn(512, 4, generator=generator)
-        save_file(factors, place / "adapter_model.safetensors")
-        said = {"peft_type": "LORA", "r": 4, "lora_alpha": 4, "base_model_name_or_path": "base"}
-        (place / "adapter_config.json").write_text(json.dumps(said))
-    return [f"{base}+{folder / f'a{member}'}" for member in range(members)]
-
-
-@pytest.mark.slow
-def test_memory_does_not_grow_with_the_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Three adapters on 8 MB and on 48 MB, of which each member written whole would be as much again."""
-    peaks = []
-    for layers in (2, 12):
-        models = deep(tmp_path / str(layers), layers)
-        words = ["--strategy", "linear", "--memory", "16MB", "--workers", "1", "--devices", "cpu"]
-        words += ["--out", str(tmp_path / f"out{layers}"), "--quiet"]
-        peaks.append(cost_of([sys.executable, "-m", "emberge", "merge", *models, *words]).anonymous)
-    assert peaks[1] < peaks[0] + (16 << 20), [peak >> 20 for peak in peaks]

@@ -18,16 +18,14 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.merging import Truncation
-from emberge.merging.adapter_output.low_rank import factorise, factorise_product
 from emberge.results import read_artifact
+from emberge_merge.adapters.low_rank import Truncation, factorise, factorise_product
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tests.support import tiny
 from tests.support.peft_adapters import adapted, save_adapter
 from tests.support.tolerance import assert_near, assert_same_pass, gamma, near
-from tests.support.whole import STATES, state_prompts
 
 IDS = torch.arange(5, 25)[None]
 LAYER = "encoder.layer.0.attention.self.query"
@@ -364,7 +362,7 @@ REFUSED = {
     "recipe.yaml:2: option 'rank' .* of at least 1": f"merge_adapters: {{models: {MODELS}, rank: 0}}",
     "needs the option 'rank'": "extract_lora: {model: ./tuned, base: ./bert}",
     "the base must be a whole model": extract("./tuned", "./bert+./a0"),
-    "no sum of products of thin factors .DoRA or trained tokens.; give a rank": adapters_of(
+    "no sum of products of thin factors .DoRA.; give a rank": adapters_of(
         "./bert+./a0", "./bert+./dora"
     ),
     "'./tuned.*' lies on another base than './bert'; only adapters of one base": adapters_of(
@@ -389,7 +387,6 @@ def others(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_cannot_be_an_adapter_is_refused_before_work(
     said: str, place: Path, others: Path, plugins: Plugins
 ) -> None:
-    from emberge import check_recipe
 
     for other in others.iterdir():
         (place / other.name).symlink_to(other)
@@ -483,24 +480,3 @@ def test_magnitudes_of_dora_are_merged_and_cut(
     (tmp_path / "bert").symlink_to(base)
     made = run(tmp_path, "  cut: {merge_adapters: {models: [./bert+./a0], rank: 64}}\n", plugins)
     assert_same_pass(hidden(adapted(base, made["cut"])), hidden(adapted(base, member)), base)
-
-
-@pytest.mark.parametrize("state", STATES)
-def test_prompts_of_the_bases_agree_or_the_base_is_chosen(
-    state: str, base: Path, adapters: list[Path], tmp_path: Path, plugins: Plugins
-) -> None:
-    """An adapter states nothing: what its bases state differently is said, and `base` decides."""
-    one, two = (shutil.copytree(base, tmp_path / name) for name in ("one", "two"))
-    state_prompts(state, one, two)
-
-    def find(more: str = "") -> list[Any]:
-        models = ", ".join(f"{f}+{a}" for f, a in zip((one, two), adapters, strict=False))
-        text = f"steps: {{m: {{merge_adapters: {{models: [{models}]{more}}}}}}}"
-        recipe = parse_recipe(text, path=tmp_path / "r.yaml", plugins=plugins)
-        return list(check_recipe(recipe, out=tmp_path / "out", plugins=plugins).problems)
-
-    found = [problem for problem in find() if "{'query'" in str(problem)]
-    severity = {"only second": ["warning"], "differ": ["error"]}.get(state, [])
-    assert [problem.severity for problem in found] == severity
-    assert all("'base'" in str(problem) for problem in found)
-    assert not [p for p in find(f", base: {two}") if p.severity == "error"]

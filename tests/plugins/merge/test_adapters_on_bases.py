@@ -13,7 +13,6 @@ import yaml
 from emberge import CheckpointError, Machine, Model
 from emberge.cli.main import main
 from emberge.merging import MergeInput, whole_model
-from emberge.merging.statistics_file import read_statistics
 from emberge_merge.methods.averages.passthrough import Passthrough
 from safetensors.torch import load_file, save_file
 
@@ -75,53 +74,6 @@ def run(capsys: Capture, out: str, steps: Any, *, verb: str = "run", code: int =
 def measured(kind: str, **models: str) -> Any:
     data = [{"path": "./data.jsonl", "task": "retrieval"}]
     return {"stats": {"measure_statistics": {"models": models, "measure": kind, "data": data}}}
-
-
-def merge(strategy: str, statistics: list[str], *models: str) -> Any:
-    entries = [{"model": model, "name": f"m{i}"} for i, model in enumerate(models)]
-    told = {"statistics": statistics} if statistics else {}
-    return {"merged": {"merge": {"models": entries, "strategy": {strategy: told}}}}
-
-
-def numbers(folder: str) -> dict[str, torch.Tensor]:
-    found = read_statistics(Path(folder)).values
-    return {n: torch.as_tensor(v) for n, by in found.items() for v in by.values()}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["fisher", "gram"])
-def test_an_adapter_on_its_base_measures_as_the_whole_model_does(
-    kind: str, place: Path, capsys: Capture
-) -> None:
-    run(capsys, "adapted", measured(kind, a="./base+./a", b="./base+./b"))
-    run(capsys, "whole", measured(kind, a="./whole-a", b="./whole-b"))
-    for name in "ab":
-        found, expected = numbers(f"adapted/stats.{name}"), numbers(f"whole/stats.{name}")
-        assert found.keys() == expected.keys()
-        for tensor, values in expected.items():
-            assert torch.equal(found[tensor], values), tensor
-    if kind == "gram":
-        return
-    # The file knows the model by the contents of both, so the merge of the adapters may use it.
-    strategy = "fisher"
-    files = ["./adapted/stats.a", "./adapted/stats.b"]
-    run(capsys, "one", merge(strategy, files, "./base+./a", "./base+./b"))
-    files = ["./whole/stats.a", "./whole/stats.b"]
-    run(capsys, "two", merge(strategy, files, "./whole-a", "./whole-b"))
-    one, two = (load_file(f"{out}/merged/model.safetensors") for out in ("one", "two"))
-    assert all(torch.equal(one[n], two[n]) for n in two)
-    said = run(capsys, "swapped", merge(strategy, files, "./base+./a", "./base+./b"), code=2)
-    assert "nothing was measured of 'm0' as it is now" in said
-    assert not list(place.rglob("whole/*/model.safetensors.partial"))
-
-
-def test_norms_of_adapters_are_those_of_whole_models(place: Path, capsys: Capture) -> None:
-    for out, a, b in (("one", "./base+./a", "./base+./b"), ("two", "./whole-a", "./whole-b")):
-        step = {"models": {"a": a, "b": b}, "base": "./base"}
-        run(capsys, out, {"norms": {"measure_statistics": step}})
-    found, expected = (read_statistics(Path(out, "norms")).values for out in ("one", "two"))
-    assert found == expected
-    assert max(float(v["a"]) for v in found.values()) > 0.1
 
 
 def test_an_adapter_on_its_base_scores_as_the_whole_model_does(

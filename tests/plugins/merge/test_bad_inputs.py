@@ -81,19 +81,6 @@ CASES: dict[str, Change | str] = {
     "'./a7': there is no such folder": merge("./bert+./a7", "./other"),
     "it has neither modules.json nor config.json": merge("./bert", "."),
     "needs its own output": merge("./bert", "$merged"),
-    "has no option 'wieghts'; did you mean 'weights'?": merge(
-        "./bert", "./other", more="      wieghts: size\n"
-    ),
-    "has no option 'wieght'; did you mean 'weight'?": merge(
-        "./bert", "{model: ./other, wieght: 2}"
-    ),
-    "has no option 'tt'; did you mean 't'?": merge(
-        "./bert", "./other", strategy="{slerp: {tt: 0.5}}"
-    ),
-    "an entry has 'value' and maybe 'filter', not {'filer'": merge(
-        "./bert", "{model: ./other, weight: [{filer: mlp, value: 1}]}"
-    ),
-    "did you mean 'policy'?": merge("./bert", "./other", more="      vocabulary: {polcy: union}\n"),
 }
 
 

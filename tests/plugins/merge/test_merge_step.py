@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 from emberge import (
     EmbergeError,
     Machine,
@@ -98,20 +97,6 @@ def test_models_have_the_number_of_layers_that_a_recipe_states(
     assert faults(place, stated, plugins) == ""
     more = faults(place, stated.replace("layers: 3", "layers: 4"), plugins)
     assert "has 3 layers, and the recipe states 4" in more
-
-
-def test_a_chain_by_its_name_is_its_links(place: Path, plugins: Plugins) -> None:
-    named = RECIPE.replace("[{trim: {density: 0.5}}, sign_consensus]", "{ties: {density: 0.5}}")
-    a, b = (load_file(run(place, one, plugins) / "model.safetensors") for one in (RECIPE, named))
-    assert all(torch.equal(a[n], b[n]) for n in a)
-
-
-def test_the_plan_is_shown_before_the_run(place: Path, plugins: Plugins) -> None:
-    recipe = parse_recipe(RECIPE, plugins, path=place / "recipe.yaml")
-    (note,) = check_recipe(recipe, plugins).notes
-    text = "\n".join(note.lines)
-    assert "tensors     55 merged" in text
-    assert "falling  0.444 (0.2 to 0.667)" in text
 
 
 def sized(place: Path, name: str, size: int | None) -> None:

@@ -90,13 +90,6 @@ slices:
         parameters:
           scale: [{filter: layers.1.mlp, value: 0.0}, {filter: o_proj, value: 0.5}, {value: 1.0}]
 merge_method: passthrough
-# one module by its name
-modules:
-  default:
-    models: [{model: A}, {model: B}]
-    parameters: {weight: [{filter: mlp, value: 0.2}]}
-merge_method: linear
-parameters: {weight: 0.9}
 # whether to normalise by filter
 models: [{model: A}, {model: B}]
 merge_method: linear

@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 import yaml
-from emberge import EmbergeError, Machine, Plugins, check_recipe, load_plugins, run_recipe
-from emberge.recipes import Recipe, read_merge_file
+from emberge import Machine, Plugins, check_recipe, load_plugins, run_recipe
+from emberge.recipes import Recipe
+from emberge_merge import read_merge_file
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -112,22 +113,6 @@ def theirs(text: str, out: Path) -> Path:
     return out
 
 
-def theirs_of_several(text: str, out: Path) -> Path:
-    """What mergekit makes of the last of several configs, each of which may name others."""
-    with quietly():
-        from mergekit.graph import Executor
-        from mergekit.merge import MergeOptions
-        from mergekit.scripts.multimerge import load_config, make_tasks
-
-        between = str(out.parent / "between")
-        configs, needs = load_config(text, between)
-        options = MergeOptions(quiet=True, write_model_card=False)
-        tasks = make_tasks(configs, needs, options, between, str(out), False)
-        with torch.no_grad():
-            Executor(tasks, math_device="cpu", storage_device="cpu").execute()
-    return out
-
-
 _PLUGINS: list[Plugins] = []
 
 
@@ -156,23 +141,6 @@ def ours(text: str, folder: Path) -> Path:
             run_recipe(recipe, folder / "out", plugins(), machine=Machine(workers=1), quiet=True)
         )
     return results[recipe.steps[-1].id].resolve()
-
-
-def why_refused(text: str, folder: Path) -> str:
-    """What we have against a config before any work, or nothing."""
-    try:
-        checked(text, folder)
-    except EmbergeError as error:
-        return str(error)
-    return ""
-
-
-def refused_by_mergekit(text: str, out: Path) -> bool:
-    try:
-        theirs(text, out)
-    except Exception:
-        return True
-    return False
 
 
 def assert_same(found: State, expected: State, *, within: float | None = None) -> None:

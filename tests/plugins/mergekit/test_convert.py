@@ -19,18 +19,6 @@ ADAPTED = """
     base_model: BASE
     merge_method: task_arithmetic
 """
-SEVERAL = """
-    name: soup
-    models: [{model: A}, {model: B}]
-    merge_method: linear
-    parameters: {weight: 0.5}
-    ---
-    slices:
-      - sources: [{model: soup, layer_range: [0, 4]}, {model: C, layer_range: [0, 4]}]
-    merge_method: slerp
-    base_model: soup
-    parameters: {t: 0.3}
-"""
 VOCABULARY = """
     models: [{model: A}, {model: B}]
     merge_method: linear
@@ -66,7 +54,7 @@ def converted(text: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> tu
     return config, recipe
 
 
-TEXTS = {**CONFIGS, "adapter": ADAPTED, "several": SEVERAL, "vocabulary": VOCABULARY}
+TEXTS = {**CONFIGS, "adapter": ADAPTED, "vocabulary": VOCABULARY}
 
 
 @pytest.mark.parametrize("case", TEXTS)

@@ -256,14 +256,6 @@ def test_every_tensor_is_found_in_other_architectures(architecture: str, tmp_pat
     assert len(grams) > 8
 
 
-def test_a_seed_gives_the_same_numbers_again(bert: Path, tmp_path: Path) -> None:
-    first = measured("fisher", bert, tmp_path / "1", max_steps=2)
-    again = measured("fisher", bert, tmp_path / "2", max_steps=2)
-    other = measured("fisher", bert, tmp_path / "3", max_steps=2, seed=1)
-    assert all(torch.equal(first[n], again[n]) for n in first)
-    assert not torch.equal(first[LAYER], other[LAYER])
-
-
 @pytest.mark.parametrize("what", ["fisher", "gram"])
 def test_a_killed_measurement_goes_on_and_ends_the_same(
     what: str, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -414,24 +406,6 @@ def test_a_file_of_one_run_serves_another_and_no_other_model(place: Path, plugin
         run(place, plugins, OTHER, "third", MODEL="c")
 
 
-def test_several_models_may_have_data_of_their_own(place: Path, plugins: Plugins) -> None:
-    text = """
-steps:
-  stats:
-    foreach: [{model: ./a, data: first}, {model: ./b, data: second}]
-    measure_statistics:
-      models: $model
-      measure: gram
-      data: [{path: ./$data.jsonl, task: retrieval}]
-  merged:
-    merge: {models: [./a, ./b], strategy: {regmean: {statistics: $stats, off_diagonal: 1}}}
-"""
-    results = run(place, plugins, text)
-    made = [read_statistics(f) for n, f in results.items() if n.startswith("stats")]
-    rows = [json.loads(file.facts["data"])[0]["rows"] for file in made]
-    assert sorted(rows) == [8, 12]
-
-
 BAD = {
     "measure_statistics: {models: [./a], measure: fisher}": "fisher is measured on data; name them",
     "measure_statistics: {models: [./a]}": "delta_norms need a base",
@@ -453,24 +427,3 @@ def test_a_wrong_step_is_found_before_work(step: str, place: Path, plugins: Plug
     with pytest.raises(RecipeError) as caught:
         check_recipe(recipe(place, plugins, text), plugins).raise_errors()
     assert BAD[step] in str(caught.value)
-
-
-NORMS = """
-steps:
-  fused:
-    merge:
-      base: ./BASE
-      models: [./a, ./b]
-      strategy: {layer_softmax: {deltas: ./norms}}
-"""
-
-
-def test_norms_from_another_base_are_refused(place: Path, plugins: Plugins, bert: Path) -> None:
-    (place / "base").symlink_to(bert)
-    text = "steps:\n  n:\n    measure_statistics: {base: ./base, models: {./a: ./a, ./b: ./b}}\n"
-    text = text.replace("./a: ./a", "a: ./a").replace("./b: ./b", "b: ./b")
-    norms = run(place, plugins, text, "measured")["n"]
-    shutil.copytree(norms, place / "norms")
-    run(place, plugins, NORMS, BASE="base")
-    with pytest.raises(CheckpointError, match="was measured from another base than this merge's"):
-        run(place, plugins, NORMS, "second", BASE="c")

@@ -16,8 +16,8 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.merging import FoundWeights
 from emberge.model_folder import model_fingerprint
+from emberge_merge import FoundWeights
 from safetensors.torch import load_file, save_file
 
 from tests.plugins.weights.places import write_sets

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from emberge import Model
-from emberge.merging import FoundWeights
+from emberge_merge import FoundWeights
 from emberge_weights.candidates import ChosenWeighting, HeldOut, Search, fixed_candidates
 from emberge_weights.real_merges import RealMerges
 from emberge_weights.search_result import SearchResult, describe_conclusion, draw_figure

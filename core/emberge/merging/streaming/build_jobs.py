@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emberge.contracts import Block
+from emberge.contracts import Block, Machine
 from emberge.merging.chain import Chain, Resolver
-from emberge.merging.merge_plan import MergePlan, TensorPlan, resolver, weights_of
-from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob
+from emberge.merging.merge_plan import MergePlan, TensorPlan
+from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob, piece_as_tensor
+from emberge.merging.streaming.scheduler import Progress, SchedulerLimits, run_jobs
 from emberge.numerics import DeltaProgram, NoRows, kernels, kernels_allowed
-from emberge.tensor_files import DerivedTensor, FileSource, TensorReader
+from emberge.tensor_files import FileSource, TensorReader
 from emberge.tensor_names import layer_of
 from emberge.wording import join_some
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from emberge.merging.row_entries import MergeStatistics
     from emberge.merging.tokens.token_rows import PartialRows
 
 
 def merge_jobs(plan: MergePlan, reader: TensorReader) -> Iterator[TensorJob]:
     """Yield the jobs of a plan without problems, in the order of its tensors."""
-    statistics, resolve = _open_statistics(plan), resolver(plan)
+    statistics, resolve = _open_statistics(plan), plan.build_resolver()
     compiled = kernels() if kernels_allowed() else None
     for tensor in plan.tensors:
         yield (
@@ -52,16 +56,15 @@ def _build_merge_job(
     request = plan.request
     number = request.chain_of(tensor.name)
     links = request.chains[number]
-    layer, weights = plan.layers[tensor.name], weights_of(plan, tensor)
+    layer, weights = plan.layers[tensor.name], plan.weights_of(tensor)
     present_sources = [
         (m, s) for m, s in zip(request.inputs, tensor.sources, strict=True) if s is not None
     ]
-    padding = _find_padding(tensor, reader)
-    sources = [FileSource(m.name, s, reader, padding) for m, s in present_sources]
+    sources = [FileSource(m.name, s, reader) for m, s in present_sources]
     base = None
     if tensor.base is not None and any(link.base_policy != "forbidden" for link in links):
         name = request.base.name if request.base is not None else ""
-        base = FileSource(name, tensor.base, reader, padding)
+        base = FileSource(name, tensor.base, reader)
     block = build_empty_block(
         tensor.name,
         tensor.out.shape,
@@ -77,9 +80,7 @@ def _build_merge_job(
     )
     entries = None
     if statistics is not None:
-        entries = statistics.of(
-            number, tensor, layer, lambda model, spec: FileSource(model, spec, reader)
-        )
+        entries = statistics.of(number, tensor, layer, reader)
         block = block.replace(statistics=entries)
     return MergeJob(
         tensor.out,
@@ -88,18 +89,8 @@ def _build_merge_job(
         Chain(links, resolve),
         block,
         number,
-        is_coarse=base is not None and _is_coarse(tensor),
         partial_rows=_find_owned_rows(tensor, block) if plan.token_plan is not None else None,
         statistics=entries,
-    )
-
-
-def _is_coarse(tensor: TensorPlan) -> bool:
-    """Return whether models and base are all stored in bfloat16."""
-    return all(
-        spec.dtype == "bfloat16" and not isinstance(spec, DerivedTensor)
-        for spec in (*tensor.sources, tensor.base)
-        if spec is not None
     )
 
 
@@ -133,16 +124,6 @@ def build_empty_block(
     )
 
 
-def _find_padding(tensor: TensorPlan, reader: TensorReader) -> FileSource | None:
-    """Return the source of padding rows for a model that lacks them: another model that has them."""
-    if not tensor.padded:
-        return None
-    padded_spec = next(
-        (s for s in tensor.sources if s is not None and s.shape == tensor.out.shape), None
-    )
-    return FileSource("the template", padded_spec, reader) if padded_spec else None
-
-
 def _build_copy_job(plan: MergePlan, tensor: TensorPlan, reader: TensorReader) -> CopyJob:
     assert tensor.origin is not None
     names = [m.name for m in plan.request.inputs]
@@ -152,6 +133,42 @@ def _build_copy_job(plan: MergePlan, tensor: TensorPlan, reader: TensorReader) -
         if spec is not None and spec.file != tensor.origin.file
     ]
     return CopyJob(tensor.out, FileSource("the template", tensor.origin, reader), equal_sources)
+
+
+def merge_tensors(
+    plan: MergePlan,
+    reader: TensorReader,
+    take: Callable[[str, Tensor], None],
+    *,
+    machine: Machine,
+    progress: Progress | None = None,
+) -> tuple[list[str], Mapping[str, Mapping[str, float]]]:
+    """Merge a plan's tensors in memory, call `take` with the name and numbers of each, and return the rest.
+
+    Threads call `take` when a tensor is done, in any order. The rest are the strategies' warnings and
+    findings, as in MergeReport.
+    """
+    import torch
+
+    jobs = list(merge_jobs(plan, reader))
+    unfinished: dict[int, Tensor] = {}
+    lock = threading.Lock()
+
+    def put(job: TensorJob, start: int, piece: Tensor | np.ndarray) -> None:
+        numbers = piece_as_tensor(piece, job.spec)
+        with lock:
+            whole = unfinished.get(id(job))
+            if whole is None:
+                whole = unfinished[id(job)] = torch.empty(job.spec.shape, dtype=numbers.dtype)
+        whole.view(-1)[start : start + numbers.numel()] = numbers
+
+    def finish(job: TensorJob) -> None:
+        assert isinstance(job, MergeJob)
+        take(job.block.name, unfinished.pop(id(job)))
+
+    limits = SchedulerLimits.of(machine)
+    run_jobs(jobs, put, limits=limits, finished=finish, progress=progress)
+    return list(warnings_of(jobs)), findings_of(jobs)
 
 
 def warnings_of(jobs: Sequence[TensorJob]) -> Iterator[str]:

@@ -43,14 +43,6 @@ if TYPE_CHECKING:
     from emberge.merging.tokens.token_rows import PartialRows
 
 
-# Elements of a tensor's first block in which lost changes are looked for.
-_CHECKED_ELEMENTS = 1 << 14
-_LOST = (
-    "more than half of the changes are exactly zero, as base and models are stored in bfloat16; "
-    "save specialists in float32"
-)
-
-
 @dataclass(frozen=True, slots=True)
 class MeasuringPass:
     """One reading of a tensor before it is produced.
@@ -76,11 +68,6 @@ class TensorJob(Protocol):
 
     spec: TensorSpec
     """Name, shape and dtype of the tensor that is produced, known before any work."""
-
-    @property
-    def problem(self) -> str:
-        """The reason why the job cannot run, found from specs alone; "" for none."""
-        return ""
 
     @property
     def unusable(self) -> str:
@@ -148,11 +135,10 @@ class MergeJob(TensorJob):
 
     `block` is the block without data: canonical name, layer, models, groups, weights, seed, fingerprints; its
     rows are empty, and have the dtype of the computation. `chain_id` differs between the chains of different
-    rules, so that a stage measures only the tensors of its own rule. `is_coarse` is true if base and models
-    are stored with so few bits that small changes are lost. `partial_rows` are the rows of tokens that some
-    models lack; the strategy does not merge them. `statistics` are the models' entries for the block's rows.
-    `kernels` are compiled kernels for a CPU, which give the same bytes. `remarks` may contain "warnings"
-    (texts) and "findings" (numbers by label).
+    rules, so that a stage measures only the tensors of its own rule. `partial_rows` are the rows of tokens
+    that some models lack; the strategy does not merge them. `statistics` are the models' entries for the
+    block's rows. `kernels` are compiled kernels for a CPU, which give the same bytes. `remarks` may contain
+    "warnings" (texts) and "findings" (numbers by label).
     """
 
     spec: TensorSpec
@@ -161,7 +147,6 @@ class MergeJob(TensorJob):
     chain: Chain
     block: Block
     chain_id: int = 0
-    is_coarse: bool = False
     partial_rows: PartialRows | None = None
     statistics: RowStatistics | None = None
     kernels: KernelLibrary | None = None
@@ -198,7 +183,7 @@ class MergeJob(TensorJob):
             and self.statistics is None
             and self.spec.dtype in DTYPES
             and elements <= SPAN
-            and all(_is_plain(source, elements) for source in sources)
+            and all(map(_is_plain, sources))
         )
 
     @property
@@ -260,7 +245,7 @@ class MergeJob(TensorJob):
         with self._name_in_errors():
             concluded = self.chain.conclude(self._split_by_link(stats), self.block, position)
         if concluded.get("warning"):
-            self._warn(concluded["warning"])
+            self.remarks.setdefault("warnings", []).append(concluded["warning"])
         if concluded.get("findings"):
             findings = {label: float(number) for label, number in concluded["findings"].items()}
             self.remarks.setdefault("findings", {}).update(findings)
@@ -305,9 +290,6 @@ class MergeJob(TensorJob):
         except ValueError as error:
             prefix = "" if str(error).startswith(self.block.name) else f"{self.spec.name}: "
             raise CheckpointError(f"{prefix}{error}") from error
-
-    def _warn(self, warning: str) -> None:
-        self.remarks.setdefault("warnings", []).append(warning)
 
     def _are_checked(self, stats: Sequence[Measures], based: bool) -> bool:
         """Return whether a finished pass has read all rows, and so checked them for NaN.
@@ -364,8 +346,6 @@ class MergeJob(TensorJob):
         base = device_rows[-1] if origin else None
         models = device_rows[: len(self.sources)]
         program = DeltaProgram(DecodedRows(models, base), start)
-        if guard and start == 0 and base is not None and self.is_coarse:
-            self._warn_of_lost_changes(program)
         statistics = self._select_statistics(rows, device)
         return self.block.replace(rows=program, index=index, statistics=statistics)
 
@@ -383,7 +363,7 @@ class MergeJob(TensorJob):
         sources = [*self.sources, origin] if origin else [*self.sources]
         places, end = [], 0
         for number, source in enumerate(sources):
-            is_plain = _is_plain(source, start + size)
+            is_plain = _is_plain(source)
             place = Place(source.spec.dtype if is_plain else "float32", end, number)
             first_byte, length = start * place.itemsize, size * place.itemsize
             if is_plain and (found := source.locate(first_byte, length)):
@@ -409,23 +389,11 @@ class MergeJob(TensorJob):
                 is_checked=guard,
                 without_torch=self._is_without_torch,
             )
-            if guard and start == 0 and base is not None and self.is_coarse:
-                stride = max(1, size // _CHECKED_ELEMENTS)
-                sample = DeltaProgram(stored_rows.take_runs(stride, start))
-                self._warn_of_lost_changes(sample)
         return self.block.replace(
             rows=DeltaProgram(stored_rows, start),
             index=index,
             statistics=self._select_statistics(rows, "cpu"),
         )
-
-    def _warn_of_lost_changes(self, rows: DeltaProgram) -> None:
-        """Warn if most changes of these rows are lost, as base and models are stored with few bits."""
-        if len(self.spec.shape) < 2:
-            return
-        deltas = rows.decode_deltas()
-        if int((deltas != 0).sum()) < 0.5 * rows.size * len(deltas):
-            self._warn(_LOST)
 
     def _explain(self, error: RowsError) -> CheckpointError:
         """Return an error that names the tensor, and the model whose rows cannot be used."""
@@ -454,22 +422,24 @@ class CopyJob(TensorJob):
 
     The source has the shape and dtype of `spec`; its name may differ, so several jobs may copy one tensor to
     several names. If the tensor is computed and not read from a file, its numbers must be usable.
+
+    Raises:
+        CheckpointError: if a source has another shape or dtype.
     """
 
     spec: TensorSpec
     source: TensorSource
     equal_sources: Sequence[TensorSource] = ()
 
-    @property
-    def problem(self) -> str:
+    def __post_init__(self) -> None:
+        spec = self.spec
         for source in (self.source, *self.equal_sources):
-            if (source.spec.shape, source.spec.dtype) != (self.spec.shape, self.spec.dtype):
-                return (
-                    f"has shape {list(self.spec.shape)} in {self.spec.dtype}, and what is copied "
-                    f"from '{source.model}' has {list(source.spec.shape)} in {source.spec.dtype}; "
-                    "a copy changes neither"
+            if (source.spec.shape, source.spec.dtype) != (spec.shape, spec.dtype):
+                raise CheckpointError(
+                    f"{spec.name}: has shape {list(spec.shape)} in {spec.dtype}, and what is copied from "
+                    f"'{source.model}' has {list(source.spec.shape)} in {source.spec.dtype}; a copy changes "
+                    "neither"
                 )
-        return ""
 
     @property
     def unusable(self) -> str:
@@ -550,11 +520,9 @@ def _list_sources(job: TensorJob) -> list[TensorSource]:
     return []
 
 
-def _is_plain(source: TensorSource, end: int) -> bool:
-    """Return whether the elements up to `end` can be read as stored bytes."""
-    spec = source.spec
-    is_computed = isinstance(spec, DerivedTensor) or end > spec.elements
-    return not is_computed and spec.dtype in DTYPES
+def _is_plain(source: TensorSource) -> bool:
+    """Return whether the source's elements can be read as stored bytes."""
+    return not isinstance(source.spec, DerivedTensor) and source.spec.dtype in DTYPES
 
 
 def _is_cut_short(spec: TensorSpec) -> bool:
@@ -564,7 +532,7 @@ def _is_cut_short(spec: TensorSpec) -> bool:
 
 def _read_numbers(source: TensorSource, start: int, into: np.ndarray, place: Place) -> None:
     """Fill the bytes `into` with a source's elements from `start` on, in the dtype of its place."""
-    if _is_plain(source, start + into.size // place.itemsize):
+    if _is_plain(source):
         source.read_bytes(start * place.itemsize, into.data)
         return
     import torch

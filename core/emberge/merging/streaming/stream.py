@@ -14,10 +14,10 @@ import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from emberge.contracts import Machine, Workspace
@@ -267,15 +267,15 @@ def build_checkpoint(
     Devices, workers and memory are the `machine`'s; they change no byte.
 
     Raises:
-        CheckpointError: before anything is written, if `out` is occupied, two jobs have one name, a copy has
-            another shape or dtype, a path in `files` is outside the folder, or the disk is too small; later,
-            if inputs are damaged or not finite. Nothing is left at `out`.
+        CheckpointError: before anything is written, if `out` is occupied, two jobs have one name, or the disk
+            is too small; later, if inputs are damaged or not finite. Nothing is left at `out`.
     """
     require_free(out)
     side = side or out.parent / f".{out.name}.partial"
     specs = [job.spec for job in jobs]
     limit = parse_size(max_shard_size)
-    problems = [*_check_jobs(jobs), *_check_files(files or {})]
+    names = Counter(spec.name for spec in specs)
+    problems = [f"{name}: {count} jobs make it" for name, count in names.items() if count > 1]
     own_config = template.in_trunk("config.json") in (files or {})
     problems += template_faults(template, config=not own_config)
     problems += map(str, disk_space_problems(sum(spec.nbytes for spec in specs), out.parent, side))
@@ -355,21 +355,6 @@ def require_free(path: Path) -> None:
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise CheckpointError(f"{path}: exists already; remove it or choose another folder")
-
-
-def _check_jobs(jobs: Sequence[TensorJob]) -> Iterator[str]:
-    names = Counter(job.spec.name for job in jobs)
-    yield from (f"{name}: {count} jobs make it" for name, count in names.items() if count > 1)
-    yield from (f"{job.spec.name}: {job.problem}" for job in jobs if job.problem)
-
-
-def _check_files(files: Mapping[str, Content]) -> Iterator[str]:
-    for name in files:
-        path = PurePosixPath(name)
-        if path.is_absolute() or ".." in path.parts or not path.name:
-            yield f"{name}: is no path inside a model folder; name a file in it"
-        elif name.endswith((".safetensors", ".safetensors.index.json")):
-            yield f"{name}: is a file of weights, which the jobs write; choose another name"
 
 
 def _write_files(

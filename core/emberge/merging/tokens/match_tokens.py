@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emberge.errors import EmbergeError, Problem
+from emberge.merging.request import VocabularyPolicy
 from emberge.merging.tokens.token_plan import NOWHERE, NewToken, TokenModel, TokenPlan
 from emberge.merging.tokens.tokenizer import (
     Tokenizer,
@@ -20,7 +21,6 @@ from emberge.merging.tokens.tokenizer import (
     quoted,
     tokenizer_differences,
 )
-from emberge.merging.tokens.vocabulary import VocabularyPolicy
 from emberge.model_folder import Checkpoint
 from emberge.tensor_names import Names
 from emberge.wording import join_some
@@ -136,7 +136,7 @@ class ByIds(_TokenAligner):
             if token is not None:
                 token_by_id[token_id] = token
         self._refuse_twins(token_by_id)
-        if not self.clashes and (faults := list(self.place_faults())):
+        if not self.clashes and self.new_tokens and (faults := list(self.place_faults())):
             return self.refuse(faults, lines)
         if not self.clashes:
             return self.build_plan(token_by_id, self._count_rows(token_by_id), lines)
@@ -342,8 +342,13 @@ def align_tokens(
         template_model = TokenModel("", read(template), _count_embedding_rows(pattern))
     except EmbergeError as error:
         return TokenPlan(problems=(Problem(str(error)),))
-    kind = ByTexts if policy.policy == "union" else ByIds
-    by_token = kind(
+    all_models = [*token_models, *([origin] if origin is not None else [])]
+    lines = tuple(_list_differences(output_tokenizer, all_models))
+    have_same_tokens = all(_have_same_tokens(output_tokenizer, m.tokenizer) for m in all_models)
+    if have_same_tokens and len({m.rows for m in (*all_models, template_model)} - {None}) < 2:
+        return TokenPlan(output_tokenizer, lines=lines)
+    matcher = ByTexts if policy.policy == "union" and not have_same_tokens else ByIds
+    by_token = matcher(
         output_tokenizer,
         token_models,
         origin,
@@ -352,10 +357,6 @@ def align_tokens(
         tokenizer is not None,
         remedy,
     )
-    all_models = [*token_models, *([origin] if origin is not None else [])]
-    lines = tuple(_list_differences(output_tokenizer, all_models))
-    if all(_have_same_tokens(output_tokenizer, one.tokenizer) for one in all_models):
-        return TokenPlan(output_tokenizer, lines=lines)
     return by_token.plan(lines)
 
 

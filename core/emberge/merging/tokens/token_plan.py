@@ -20,6 +20,8 @@ from emberge.model_folder import (
     with_trunk_config,
 )
 
+# Files of older formats that repeat parts of tokenizer.json.
+_OLDER_FILES = ("vocab.txt", "vocab.json", "merges.txt", "added_tokens.json")
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 NOWHERE = -1
 """The row of a token that a model lacks."""
@@ -78,10 +80,6 @@ class TokenPlan:
         else:
             _append_lines(folder / "vocab.txt", self.new_tokens)
         _update_config(folder / "tokenizer_config.json", self.new_tokens)
-        path = folder / "added_tokens.json"
-        if path.is_file():
-            added = {t.text: t.id for t in self.new_tokens if t.text in t.owner.added_entries}
-            _write_json(path, {**read_json(path), **added})
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,7 @@ def _write_size(path: Path, rows: int) -> None:
 
 
 def _insert_tokens(folder: Path, new: Sequence[NewToken]) -> None:
-    """Insert tokens into tokenizer.json, and into the files that repeat it."""
+    """Insert tokens into tokenizer.json, and remove the files of older formats."""
     path = folder / "tokenizer.json"
     content = read_tokenizer_json(path)
     model = content["model"]
@@ -122,7 +120,8 @@ def _insert_tokens(folder: Path, new: Sequence[NewToken]) -> None:
     if model["type"] == "BPE":
         _append_merges(model, new)
     _write_json(path, content)
-    _update_older_files(folder, model)
+    for other in (*list_other_formats(folder), *(folder / name for name in _OLDER_FILES)):
+        other.unlink(missing_ok=True)  # they would lack the new tokens
 
 
 def _read_owner_vocabulary(token: NewToken) -> Any:
@@ -165,26 +164,6 @@ def _append_merges(model: dict[str, Any], new: Sequence[NewToken]) -> None:
             if pair not in pairs and {*pair, "".join(pair)} <= model["vocab"].keys():
                 pairs.add(pair)
                 merges.append(" ".join(pair) if text else list(pair))
-
-
-def _update_older_files(folder: Path, model: dict[str, Any]) -> None:
-    """Write the vocabulary into files of older formats, and remove files that cannot represent it."""
-    for path in list_other_formats(folder):
-        path.unlink()
-    vocabulary = model["vocab"]
-    path = folder / "vocab.txt"
-    if path.is_file():
-        tokens_by_id = sorted(vocabulary.items(), key=lambda item: item[1])
-        if [place for _, place in tokens_by_id] == list(range(len(tokens_by_id))):
-            path.write_text("".join(f"{token}\n" for token, _ in tokens_by_id), encoding="utf-8")
-        else:
-            path.unlink()  # a line is an id there, and ids are left out here
-    if (folder / "vocab.json").is_file() and isinstance(vocabulary, dict):
-        _write_json(folder / "vocab.json", vocabulary)
-    path = folder / "merges.txt"
-    if path.is_file() and "merges" in model:
-        pairs = (" ".join(split_merge(merge)) for merge in model["merges"])
-        path.write_text("#version: 0.2\n" + "".join(f"{p}\n" for p in pairs), encoding="utf-8")
 
 
 def _append_lines(path: Path, new: Sequence[NewToken]) -> None:

@@ -121,21 +121,6 @@ def test_names_are_written_together_now_and_then(
     assert [json.loads(line).get("done") for line in lines] == [None, "a", "b", "c", "d"]
 
 
-def test_two_seconds_of_work_may_be_lost_and_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every writing begins them anew."""
-    clock = [100.0]
-    monkeypatch.setattr(stream.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(stream, "INTERVAL", INTERVAL)
-    opened = Journal(tmp_path, "work")
-    written = []
-    for now in (101.9, 102.0, 103.9, 104.0):
-        clock[0] = now
-        opened.mark(str(now), lambda: written.append(clock[0]))
-    assert written == [102.0, 104.0]
-
-
 def test_what_is_forgotten_is_not_done_later_either(
     tmp_path: Path, synced: list[tuple[str, str]]
 ) -> None:
@@ -189,23 +174,6 @@ def test_a_journal_of_nonsense_is_other_work(tmp_path: Path, text: str) -> None:
     assert Journal(tmp_path, "work").done == {"a"}
 
 
-def test_emptying_that_is_cut_short_leaves_no_journal_of_what_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = marked(tmp_path, "a", key="one").path
-    for number in range(30):
-        (tmp_path / str(number)).mkdir()
-
-    def cut_short(folder: Path) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(stream.shutil, "rmtree", cut_short)
-    with pytest.raises(KeyboardInterrupt):
-        Journal(tmp_path, "another")
-    assert len(tree(tmp_path)) == 30
-    assert not path.exists()
-
-
 def test_what_the_disk_refuses_names_the_folder_and_what_could_not_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,16 +188,3 @@ def test_what_the_disk_refuses_names_the_folder_and_what_could_not_be_written(
     for write in (opened.forget, lambda: opened.mark("b", lambda: None)):
         with pytest.raises(UnwrittenError, match=r"/side: journal.jsonl .*make room"):
             write()
-
-
-def test_whole_work_has_no_journal(tmp_path: Path) -> None:
-    marked(tmp_path, "a").remove()
-    assert tree(tmp_path) == set()
-
-
-@pytest.mark.parametrize("line", ["5\n", "{}\n", '{"done": 5}\n', "\0\0\n"])
-def test_a_line_of_nonsense_ends_what_a_journal_says(tmp_path: Path, line: str) -> None:
-    journal_of = tmp_path / "journal.jsonl"
-    journal_of.write_text('{"key": "work"}\n{"done": "a"}\n' + line + '{"done": "b"}\n')
-    assert Journal(tmp_path, "work").done == {"a"}
-    assert journal_of.read_text() == '{"key": "work"}\n{"done": "a"}\n'

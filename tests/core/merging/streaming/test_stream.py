@@ -20,7 +20,6 @@ from emberge import (
     PerTensor,
     Stage,
     Stats,
-    merge_blocks,
 )
 from emberge.contracts import Scope
 from emberge.merging import CopyJob, TensorJob
@@ -134,26 +133,6 @@ def test_options_follow_depth_names_and_models() -> None:
     assert merge_state_dicts(ones, [Halve(), First()], options=own)["w"].tolist() == [1.5, 1.5]
 
 
-def test_two_equal_links_have_their_own_measures() -> None:
-    @dataclass(frozen=True, kw_only=True)
-    class Shift(MergeTransform):
-        """Add the number of elements."""
-
-        passes = (Pass(),)
-
-        def measure(self, block: Block, stats: Stats) -> Measures:
-            return {"sum": block.tensors.double().sum()}
-
-        def apply(self, block: Block, stats: Stats) -> Block:
-            return block.with_tensors(block.tensors + float(stats[0]["sum"]))
-
-    found = merge_state_dicts([{"w": torch.ones(2)}], [Shift(), Shift(), Centre()])
-    # 1 + 2 = 3, then 3 + 6 = 9; centred.
-    assert found["w"].tolist() == [0, 0]
-    blocks = merge_state_dicts([{"w": torch.tensor([1.0, 2.0])}], [Shift(), Shift(), Centre()])
-    assert blocks["w"].tolist() == [-0.5, 0.5]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Picky(MergeStrategy):
     """Count the elements that were seen."""
@@ -251,47 +230,12 @@ def test_a_base_is_read_for_every_link_that_looks_at_it() -> None:
         merge_state_dicts(states, [Based(), After()], nan)
 
 
-def test_blocks_in_memory_are_measured_without_rows_too() -> None:
-    states = {"v": torch.zeros(5, 2), "w": torch.ones(3)}
-    blocks = [
-        build_empty_block(
-            n, tuple(t.shape), models=["a"], weights=[1], dtype="float32", based=False
-        )
-        for n, t in states.items()
-    ]
-    full = [b.with_tensors(states[b.name][None]) for b in blocks]
-    assert [t.unique().tolist() for t in merge_blocks([Named()], full)] == [[2], [3]]
-
-
-def test_numbers_whose_sum_overflows_pass_the_guard() -> None:
-    big = {"w": torch.full((4, 4), 1.8e19)}
-
-    @dataclass(frozen=True, kw_only=True)
-    class Keep(MergeStrategy):
-        """Keep the model."""
-
-        def merge(self, block: Block, stats: Stats) -> Tensor:
-            return block.tensors[0]
-
-    assert torch.equal(merge_state_dicts([big], [Keep()])["w"], big["w"])
-
-
 def test_whole_numbers_are_moved_and_must_be_equal() -> None:
     one = {"n": torch.arange(5), "b": torch.tensor([True, False])}
     assert same(merge_state_dicts([one, dict(one)], [Centre()]), one)
     other = {**one, "n": torch.arange(5) + 1}
     with pytest.raises(CheckpointError, match="n: int64 values cannot be merged"):
         merge_state_dicts([one, other], [Centre()])
-
-
-def test_the_threads_of_torch_are_left_as_they_were() -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        merge_state_dicts(models(), [Centre()], workers=2)
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
 
 
 @dataclass(frozen=True)
@@ -384,10 +328,3 @@ def test_what_was_finished_is_not_done_again(
     assert [bool(job.lengths) for job in again] == done_again
     found = load_file(out / "model.safetensors")
     assert all(tensor[:, 0].tolist() == list(range(8)) for tensor in found.values())
-
-
-def test_a_memory_source_gives_any_rows() -> None:
-    source = MemorySource("m", torch.arange(12.0).view(3, 4).T)
-    into = torch.empty(4, dtype=torch.float64)
-    source.read(2, into)
-    assert into.tolist() == torch.arange(12.0).view(3, 4).T.reshape(-1)[2:6].tolist()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import CheckpointError, Machine, PerTensor, RecipeError, load_plugins, parse_recipe
+from emberge import CheckpointError, Machine, PerTensor
 from emberge.cli.main import main
 from emberge.merging import (
     MergeInput,
@@ -20,7 +20,7 @@ from emberge.merging import (
     plan_merge,
 )
 from emberge.merging.tokens.tokenizer import tokenizer_differences
-from emberge.model_folder import Checkpoint, ModelPair
+from emberge.model_folder import Checkpoint
 from emberge_merge import Linear, TaskArithmetic
 from safetensors.torch import load_file, save_file
 
@@ -127,7 +127,6 @@ def test_rows_of_no_token_are_whatever_they_are(tmp_path: Path) -> None:
     c = write(tmp_path / "c", ["u", "cat"], [(2, 0), (0, 8), (3, 1)])
     assert merged(tmp_path / "long", a, c)[2:] == [[2, 2], [7, 9]]
     assert merged(tmp_path / "short", c, a)[2:] == [[2, 2]]
-    assert "padding" in planned(a, c).warnings[0]
 
 
 @pytest.mark.parametrize("policy", ["token_aware", "union"])
@@ -177,16 +176,6 @@ def test_a_union_goes_by_the_text_and_appends_what_is_new(tmp_path: Path) -> Non
     assert len(padded) == 64
     assert padded[:4] == found
     assert padded[4:] == [[0, 0]] * 60
-
-
-@pytest.mark.parametrize(("tokens", "rows"), [(63, 64), (64, 64), (65, 128)])
-def test_a_unions_vocabulary_is_padded_to_a_multiple_of_64(
-    tokens: int, rows: int, tmp_path: Path
-) -> None:
-    words = [f"t{i}" for i in range(tokens)]
-    a = write(tmp_path / "a", words[:-1], [(1.0, 2.0)] * (tokens - 1))
-    b = write(tmp_path / "b", words, [(1.0, 2.0)] * tokens)
-    assert height(a, b, policy="union") == rows
 
 
 def test_a_union_needs_one_algorithm_and_one_way_to_cut(tmp_path: Path) -> None:
@@ -304,19 +293,6 @@ def test_differences_are_told_in_words(tmp_path: Path) -> None:
     assert list(tokenizer_differences(first, first)) == []
 
 
-@pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json", "vocab.txt"])
-def test_a_file_that_one_model_lacks_makes_two_tokenizers(file: str, tmp_path: Path) -> None:
-    a, b = (Checkpoint(write(tmp_path / name, ["u"], [(0, 0)])) for name in "ab")
-    assert ModelPair(a, b).same_tokenizer
-    (b.folder / file).write_text("{}")
-    assert not ModelPair(a, b).same_tokenizer
-    assert not ModelPair(b, a).same_tokenizer
-    (a.folder / file).write_text("{}")
-    assert ModelPair(a, b).same_tokenizer
-    (a.folder / file).write_text("[]")
-    assert not ModelPair(a, b).same_tokenizer
-
-
 RECIPE = "steps: {merged: {merge: {models: [./a, ./b], strategy: linear, vocabulary: HOW}}}"
 
 
@@ -340,21 +316,3 @@ def test_check_shows_what_differs_and_refuses_a_clash_before_any_work(
     assert 'id 2 is "<a>" in one and "<b>" in the other' in " ".join(said.err.split())
     assert "Traceback" not in said.err
     assert not list(Path("out").glob("*/*.safetensors"))
-
-
-def test_a_recipe_names_policies_by_their_words(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(tmp_path / "a", ["u", "cat"], [(0, 2), (4, 4)])
-    write(tmp_path / "b", ["u", "dog", "cat"], [(2, 0), (0, 8), (5, 7)], {"<b>": 3})
-    text = RECIPE.replace("./b", "{model: ./b, name: second}")
-    path = tmp_path / "r.yaml"
-    path.write_text(text.replace("HOW", "union"))
-    assert main(["check", str(path), "--long"]) == 0
-    words = " ".join(capsys.readouterr().out.split())
-    assert "'a' and 'second': 1 id is another token: 1 \"cat\" / \"dog\"" in words
-    assert '2 tokens are only in the second: "dog" (1), "<b>" (3)' in words
-    assert "64 rows: 2 merged, 1 from the models that know them, 61 of no token" in words
-    for how, said in (("unoin", "did you mean 'union'"), ("{pad_to: 0}", r"'pad_to' .* from 1 to")):
-        with pytest.raises(RecipeError, match=said):
-            parse_recipe(text.replace("HOW", how), load_plugins())

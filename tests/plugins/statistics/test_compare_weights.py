@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from emberge import CheckpointError, Machine, Model
-from emberge.merging import compare_weights
+from emberge_statistics import compare_weights
+from emberge_statistics.weight_comparison import MATRICES, PairSums, WeightComparison
 from safetensors.torch import load_file, save_file
 
 from tests.support import tiny
@@ -42,25 +44,32 @@ def qwens(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+def sums(found: WeightComparison, parts: Sequence[Any] = MATRICES, layer: str = "0") -> PairSums:
+    of_layer = found.of(f"layers.{layer}", parts)
+    assert of_layer is not None
+    return of_layer
+
+
 def test_the_worked_numbers_of_a_layer(tmp_path: Path) -> None:
     """T-D4: attention [1, 2] in both; MLP [3, 4] against [3, 0]: 14 / (√30 √14), 1, and 9 / (5 · 3)."""
     one = write(tmp_path / "a", {ATTENTION: [[1.0, 2.0]], MLP: [[3.0, 4.0]]})
     other = write(tmp_path / "b", {ATTENTION: [[1.0, 2.0]], MLP: [[3.0, 0.0]]})
-    found = compare_weights(model(one), model(other)).plain()["layers"]["0"]
-    assert found["total"]["cosine"] == pytest.approx(0.683130051, abs=5e-10)
-    assert found["attention"]["cosine"] == 1.0
-    assert found["mlp"]["cosine"] == pytest.approx(0.6, abs=1e-15)
-    assert found["mlp"]["norm_change"] == 4.0
-    assert found["mlp"]["distance"] == pytest.approx(0.8)
+    found = compare_weights(model(one), model(other))
+    mlp = sums(found, ["mlp"])
+    assert sums(found).cosine == pytest.approx(0.683130051, abs=5e-10)
+    assert sums(found, ["attention"]).cosine == 1.0
+    assert mlp.cosine == pytest.approx(0.6, abs=1e-15)
+    assert mlp.norms[2] == 4.0
+    assert mlp.distance == pytest.approx(0.8)
 
 
 def test_norms_of_a_layer_are_no_part_of_its_cosine(tmp_path: Path) -> None:
     norm = "layers.0.input_layernorm.weight"
     one = write(tmp_path / "a", {ATTENTION: [[1.0, 0.0]], norm: [1.0, 1.0]})
     other = write(tmp_path / "b", {ATTENTION: [[0.0, 1.0]], norm: [1.0, 1.0]})
-    found = compare_weights(model(one), model(other)).plain()["layers"]["0"]
-    assert found["total"]["cosine"] == 0.0
-    assert found["vector"]["cosine"] == 1.0
+    found = compare_weights(model(one), model(other))
+    assert sums(found).cosine == 0.0
+    assert sums(found, ["vector"]).cosine == 1.0
 
 
 def directly(tensors: list[dict[str, torch.Tensor]], part: str) -> dict[str, float]:
@@ -84,13 +93,21 @@ def directly(tensors: list[dict[str, torch.Tensor]], part: str) -> dict[str, flo
     }
 
 
+def numbers_of(one: PairSums) -> dict[str, Any]:
+    names = ("norm_first", "norm_second", "norm_change")
+    shares = {"distance": one.distance, "sign_conflicts": one.sign_conflicts}
+    return {"cosine": one.cosine, **shares, **dict(zip(names, one.norms, strict=True))}
+
+
 @pytest.mark.parametrize("part", ["self_attn", "mlp"])
 def test_all_numbers_agree_with_torch_whatever_the_prefix(part: str, qwens: Path) -> None:
     folders = [qwens / name for name in ("causal", "vision", "sibling")]
     comparison = compare_weights(*map(model, folders))
-    known = comparison.plain()["layers"]["1"]
-    numbers = known["attention" if part == "self_attn" else "mlp"]
-    changes = {f"changes {name}": value for name, value in numbers.pop("changes").items()}
+    parts: list[Any] = ["attention" if part == "self_attn" else "mlp"]
+    changed = comparison.changes_of("layers.1", parts)
+    assert changed is not None
+    numbers = numbers_of(sums(comparison, parts, "1"))
+    changes = {f"changes {name}": value for name, value in numbers_of(changed).items()}
     prefixes = ("model.", "model.language_model.", "")
     tensors = [
         {
@@ -101,9 +118,9 @@ def test_all_numbers_agree_with_torch_whatever_the_prefix(part: str, qwens: Path
         for folder, prefix in zip(folders, prefixes, strict=True)
     ]
     expected = directly(tensors, part)
-    numbers.pop("elements")
     # Squares are rounded to 24 bits, and a few hundred of them are summed in each lane.
-    assert {**numbers, **changes} == pytest.approx(expected, rel=2e-5, abs=2e-6)
+    found = {**numbers, **changes}
+    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=2e-5, abs=2e-6)
 
 
 def test_threads_do_not_change_a_bit(qwens: Path) -> None:
@@ -123,12 +140,11 @@ def test_close_models_have_a_cosine_to_the_last_digits(tmp_path: Path) -> None:
     one, other = (
         write(tmp_path / name, {ATTENTION: w}) for name, w in (("a", weights), ("b", near))
     )
-    sums = compare_weights(model(one), model(other)).of("layers.0")
-    assert sums is not None
-    assert sums.cosine is not None
+    cosine = sums(compare_weights(model(one), model(other))).cosine
+    assert cosine is not None
     a, b = weights.double(), near.double()
     expected = 1 - float((a * b).sum() / (a.norm() * b.norm()))
-    assert 1 - sums.cosine == pytest.approx(expected, rel=1e-3)
+    assert 1 - cosine == pytest.approx(expected, rel=1e-3)
 
 
 def test_what_only_one_has_is_named(qwens: Path) -> None:
@@ -177,9 +193,9 @@ def with_tokens(folder: Path, extra: int, swap: tuple[str, str] | None = None) -
 
 
 def embedding(found: Any) -> float:
-    sums = found.of("embeddings")
-    assert sums is not None
-    return sums.distance
+    of_embeddings = found.of("embeddings")
+    assert of_embeddings is not None
+    return of_embeddings.distance
 
 
 def test_rows_of_vocabularies_are_matched_by_token(qwens: Path, tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
 """Planning of a whole merge from headers and configs; loads no torch.
 
 Adapters, statistics files and different tokenizers are planned by separate modules, which are imported only
-for a merge that has them. So is the check of routers, the only weights that planning reads, which loads
-torch.
+for a merge that has them.
 """
 
 from __future__ import annotations
@@ -14,22 +13,20 @@ from typing import TYPE_CHECKING
 
 from emberge.errors import EmbergeError, Problem
 from emberge.files import disk_space_problems
+from emberge.merging.match_tensors import match_tensors
 from emberge.merging.merge_plan import MergePlan, plan_effective_weights
-from emberge.merging.planning.match_tensors import match_tensors
-from emberge.merging.planning.validate import (
+from emberge.merging.plan_checks import (
     OTHER_TEMPLATE,
-    architectures_differ,
     compare_folders,
+    plan_warnings,
     request_problems,
     template_problems,
     tensor_problems,
 )
-from emberge.merging.planning.warn import plan_warnings
 from emberge.merging.request import MergeInput, MergeRequest
 from emberge.model_folder import (
     Checkpoint,
     ModelPair,
-    expert_count,
     other_format,
     size_faults,
 )
@@ -44,7 +41,7 @@ def plan_merge(
 ) -> MergePlan:
     """Plan a merge from all models' headers and configs, and list what is wrong with it as `problems`.
 
-    No weights are read except routers, which are small, and nothing is raised. With `out`, all weights must
+    No weights are read, and nothing is raised. With `out`, all weights must
     exist, and the disk of `out` must have space for the part of the result that the folder `part` of a killed
     merge does not contain yet.
     """
@@ -154,12 +151,12 @@ def _plan_from_folders(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -
         return plan
     plan = replace(plan, template=template)
     plan = _add_tokens(plan, _match_tokens(plan.request, template, checkpoints, {}, None))
-    problems, warnings, stated = compare_folders(plan.request, template, checkpoints)
+    folders = compare_folders(plan.request, template, checkpoints)
     return replace(
         plan,
-        stated=stated,
-        problems=(*plan.problems, *problems),
-        warnings=(*warnings, *plan.warnings, *plan_warnings(plan, checkpoints)),
+        stated=folders.facts,
+        problems=(*plan.problems, *folders.problems),
+        warnings=(*folders.warnings, *plan.warnings, *plan_warnings(plan, checkpoints)),
     )
 
 
@@ -183,15 +180,17 @@ def _add_tensors(
         from emberge.merging.tokens.token_rows import move_token_rows
 
         names, pattern = move_token_rows(names, pattern, tokens)
-    problems, warnings, stated = compare_folders(request, template, checkpoints)
-    warnings += plan.warnings
+    folders = compare_folders(request, template, checkpoints)
+    warnings = [*folders.warnings, *plan.warnings]
     if any(model.adapter is not None for model in request.inputs):
-        from emberge.merging.compare_adapters import adapter_warnings
+        from emberge.merging.adapter_reader import warn_of_adapter
 
-        warnings += adapter_warnings(request.inputs)
+        adapted = ((m.name, checkpoints.get(m.name)) for m in request.inputs)
+        texts = (text for name, one in adapted for text in warn_of_adapter(name, one))
+        warnings += dict.fromkeys(texts)
     matched = match_tensors(request, template, pattern, names)
-    problems = [*plan.problems, *problems]
-    if not any(architectures_differ(request, template, checkpoints)):
+    problems = [*plan.problems, *folders.problems]
+    if folders.are_comparable:
         problems += matched.problems
     layers = {t.name: layer_of(t.name) for t in matched.tensors}
     plan = replace(
@@ -202,13 +201,9 @@ def _add_tensors(
         renamed=matched.renamed,
         layers=layers,
         depths=depths(layers),
-        stated=stated,
+        stated=folders.facts,
     )
     problems += tensor_problems(plan)
-    if not problems and expert_count(template.config):
-        from emberge.merging.planning.compare_routers import router_problems
-
-        problems += router_problems(plan, checkpoints)
     if not problems:
         plan = _add_weights(plan)
         matched.warnings += plan_warnings(plan, checkpoints)
@@ -222,7 +217,10 @@ def _match_tokens(
     names: Mapping[str, Names],
     pattern: Names | None,
 ) -> TokenPlan | None:
-    """Match the tokens of all models; None if their tokenizers are equal byte for byte."""
+    """Match the tokens of all models; None if tokenizers, and numbers of rows, are equal.
+
+    Equal tokenizers with different numbers of rows have vocabularies that are padded differently.
+    """
     models = [m.name for m in request.inputs]
     bases = [request.base.name] if request.base is not None else []
     source = template if request.tokenizer is None else Checkpoint(request.tokenizer)
@@ -230,7 +228,8 @@ def _match_tokens(
     all_equal = all(
         ModelPair(source, checkpoint).same_tokenizer for checkpoint in other_checkpoints
     )
-    if all_equal:
+    tables = [names[one].embedding() for one in (*models, *bases) if one in names]
+    if all_equal and len({table.shape[0] for table in tables if table is not None}) < 2:
         return None
     from emberge.merging.tokens.match_tokens import align_tokens
 

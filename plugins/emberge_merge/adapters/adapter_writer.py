@@ -10,22 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from emberge import CheckpointError
+from emberge.files import writing
 from torch import Tensor
 
-from emberge.errors import CheckpointError
-from emberge.files import writing
-from emberge.merging.adapter_config import CONFIG
-from emberge.merging.adapter_output.low_rank import LowRankFactors
-from emberge.merging.adapter_reader import WEIGHTS
-from emberge.merging.compare_adapters import AdaptedClass
+from emberge_merge.adapters.adapted_class import AdaptedClass
+from emberge_merge.adapters.low_rank import LowRankFactors
 
 _PEFT_PREFIX = "base_model.model."
+# Names of modules that are tables of embeddings.
 _TABLE = re.compile(r"(?:embeddings?|embed_tokens|embed_in|wte|wpe|shared)$")
-
-
-def _is_table(module: str) -> bool:
-    """Return whether the module of this name in a backbone is a table of embeddings."""
-    return _TABLE.search(module) is not None
 
 
 @dataclass
@@ -97,13 +91,13 @@ class AdapterParts:
         tensors = dict(self._list_tensors(whole_tensors))
         with writing(folder, "the adapter"):
             # One entry alone, as safetensors writes several in an order of chance.
-            save_file(tensors, folder / WEIGHTS, metadata=dict(metadata))
+            save_file(tensors, folder / "adapter_model.safetensors", metadata=dict(metadata))
             text = json.dumps(self._build_config(base), indent=2, ensure_ascii=False)
-            (folder / CONFIG).write_text(text + "\n", encoding="utf-8")
+            (folder / "adapter_config.json").write_text(text + "\n", encoding="utf-8")
 
     def _list_tensors(self, whole_tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
         for module, product in self.factors.items():
-            if _is_table(module):
+            if _TABLE.search(module):
                 # A table stores [tokens, features]: the product of an adapter's factors is its transpose.
                 yield f"{self._name(module)}.lora_embedding_A", product.b.T.contiguous()
                 yield f"{self._name(module)}.lora_embedding_B", product.a.T.contiguous()

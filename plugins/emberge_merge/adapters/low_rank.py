@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge.merging.adapter_config import same_bytes
-from emberge.merging.adapter_reader import WEIGHTS
-from emberge.merging.apply_adapter import AdaptedSpec, LowRank
-from emberge.merging.merge_plan import MergePlan, TensorPlan, weights_of
-from emberge.tensor_files import DerivedTensor, TensorSpec
+from emberge.merging import MergePlan, TensorPlan, find_products, is_saved_whole
 from emberge.tensor_names import Names
 
 if TYPE_CHECKING:
+    from emberge.tensor_files import TensorReader, TensorSpec
     from torch import Tensor
-
-    from emberge.tensor_files import TensorReader
 
 _BLOCK = 1 << 12  # rows or columns multiplied at once
 # Squares of singular values below this share of the largest are rounding of the matrix itself.
@@ -122,30 +116,33 @@ class Truncation:
 
 @dataclass(frozen=True)
 class LowRankProducts:
-    """Tensors of a merge of adapters whose change is a sum of low-rank products; `names` are base tensors."""
+    """The tensors of a merge of adapters whose change is a sum of low-rank products.
+
+    `base` has the tensors of the base; `combination` is None if the merge is no sum of changes.
+    """
 
     plan: MergePlan
-    names: Names
+    base: Names
     combination: Combination | None
     truncation: Truncation
-    _known: dict[str, bool] = field(default_factory=dict, init=False)
-
-    @property
-    def exact(self) -> bool:
-        """True if the truncation removes nothing."""
-        return self.truncation == Truncation()
 
     def is_product_change(self, tensor: TensorPlan) -> bool:
-        """Return whether every model either changes the matrix by one product or does not change it."""
-        if tensor.name not in self._known:
-            self._known[tensor.name] = self._is_sum_of_products(tensor)
-        return self._known[tensor.name]
+        """Return whether every model either changes the matrix by products or does not change it."""
+        own = self.base.specs.get(tensor.name)
+        if self.combination is None or own is None or len(own.shape) != 2:
+            return False
+        models = zip(self.plan.request.inputs, tensor.sources, strict=True)
+        return all(
+            model.adapter is not None and spec is not None and find_products(spec, own) is not None
+            for model, spec in models
+        )
 
     def is_saved_whole(self, tensor: TensorPlan) -> bool:
         """Return whether any adapter stores the whole tensor, which the merged adapter must then do, too."""
+        models = zip(self.plan.request.inputs, tensor.sources, strict=True)
         return any(
-            model.adapter is not None and spec is not None and _is_saved_by(spec, model.adapter)
-            for model, spec in zip(self.plan.request.inputs, tensor.sources, strict=True)
+            model.adapter is not None and spec is not None and is_saved_whole(spec, model.adapter)
+            for model, spec in models
         )
 
     def factors(self, tensor: TensorPlan, reader: TensorReader) -> LowRankFactors | None:
@@ -153,63 +150,28 @@ class LowRankProducts:
         import torch
 
         assert self.combination is not None
-        depth = self.plan.depths.get(tensor.name, 0.0)
-        shares = self.combination(tensor.name, weights_of(self.plan, tensor), depth)
-        b: list[Tensor] = []
-        a: list[Tensor] = []
+        own, depth = self.base.specs[tensor.name], self.plan.depths.get(tensor.name, 0.0)
+        shares = self.combination(tensor.name, self.plan.weights_of(tensor), depth)
+        left: list[Tensor] = []
+        right: list[Tensor] = []
         for model, spec in zip(self.plan.request.inputs, tensor.sources, strict=True):
-            for change in spec.changes if isinstance(spec, AdaptedSpec) else ():
-                assert isinstance(change, LowRank)
-                left, right = _read_factors(change, reader)
-                b.append(left * (change.scale * shares[model.name]))
-                a.append(right)
-        if not b:
+            assert spec is not None
+            for product in find_products(spec, own) or ():
+                a, b = (_read_matrix(one, reader) for one in (product.a, product.b))
+                b, a = (a.T, b.T) if product.transposed else (b, a)
+                left.append(b * (product.scale * shares[model.name]))
+                right.append(a)
+        if not left:
             return None
-        whole_b, whole_a = torch.cat(b, dim=1), torch.cat(a)
-        if self.exact:
+        whole_b, whole_a = torch.cat(left, dim=1), torch.cat(right)
+        if self.truncation.rank is None:
             return LowRankFactors(whole_a.float(), whole_b.float(), 0.0)
         return factorise_product(whole_b, whole_a, self.truncation)
 
-    def _is_sum_of_products(self, tensor: TensorPlan) -> bool:
-        base_spec = self.names.specs.get(tensor.name)
-        all_have_adapters = all(model.adapter is not None for model in self.plan.request.inputs)
-        if (
-            base_spec is None
-            or self.combination is None
-            or not all_have_adapters
-            or len(base_spec.shape) != 2
-        ):
-            return False
-        return all(spec is not None and _is_product(spec, base_spec) for spec in tensor.sources)
 
-
-def _is_saved_by(spec: TensorSpec, adapter: Path) -> bool:
-    """Return whether a tensor belongs to a module that the adapter contains whole."""
-    if isinstance(spec, AdaptedSpec):
-        return not spec.changes and _is_saved_by(spec.origin, adapter)
-    return spec.file.parent == adapter
-
-
-def _is_product(spec: TensorSpec, own: TensorSpec) -> bool:
-    """Return whether a tensor is the base's tensor `own` plus low-rank products."""
-    if not isinstance(spec, AdaptedSpec):
-        return spec.file.name != WEIGHTS or _have_same_bytes(spec, own)
-    if not spec.changes or not all(isinstance(change, LowRank) for change in spec.changes):
-        return False
-    # Of an adapted table of embeddings training keeps a copy, which should be the base's.
-    return spec.origin.file.name != WEIGHTS or _have_same_bytes(spec.origin, own)
-
-
-def _have_same_bytes(spec: TensorSpec, own: TensorSpec) -> bool:
-    are_stored = not isinstance(spec, DerivedTensor) and not isinstance(own, DerivedTensor)
-    return are_stored and same_bytes(spec, own)
-
-
-def _read_factors(change: LowRank, reader: TensorReader) -> tuple[Tensor, Tensor]:
-    """Return the factors (B, A) of the stored matrix, float64."""
+def _read_matrix(spec: TensorSpec, reader: TensorReader) -> Tensor:
     import torch
 
-    a, b = (torch.empty(spec.shape, dtype=torch.float64) for spec in (change.a, change.b))
-    reader.read(change.a, 0, a.view(-1))
-    reader.read(change.b, 0, b.view(-1))
-    return (a.T, b.T) if change.transposed else (b, a)
+    matrix = torch.empty(spec.shape, dtype=torch.float64)
+    reader.read(spec, 0, matrix.view(-1))
+    return matrix

@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts import Machine
-from emberge.errors import PluginError, RecipeError, is_temporary
+from emberge import (
+    Machine,
+    PluginError,
+    Plugins,
+    RecipeError,
+    StepResult,
+    check_recipe,
+    load_plugins,
+    load_recipe,
+    parse_recipe,
+    run_recipe,
+)
+from emberge.errors import is_temporary
 from emberge.files import OutInUseError, lock_holder, publish, sync
-from emberge.options import document_options, options_of
-from emberge.plugins import Plugins, load_plugins
-from emberge.recipes.checked_run import run_recipe, warn_or_raise
-from emberge.recipes.checks.preflight import CheckReport, check_recipe
-from emberge.recipes.docs.describe import STAGES
-from emberge.recipes.parse.build_steps import build_recipe
-from emberge.recipes.parse.parse import load_recipe, read_text, translate
-from emberge.recipes.parse.python_data import path_text, to_yaml_data
-from emberge.recipes.recipe import Recipe
-from emberge.recipes.references import name_here
-from emberge.recipes.run.recipe_run import StepsFailedError
-from emberge.recipes.run.step_result import StepResult
-from emberge.yaml_nodes import Fields, node_of, write_yaml
+from emberge.options import document_options
+from emberge.recipes import (
+    Recipe,
+    StepsFailedError,
+    name_here,
+    read_text,
+    translate,
+)
+
+from emberge_merge.steps.merge import Merge
 
 STEP = "merged"
 
@@ -64,20 +72,26 @@ def merge(
         recipe = read_merge_file(Path(models), plugins)
     else:
         recipe = describe_merge(models, options, plugins)
-    return run_one_merge(recipe, Path(out), plugins, machine=machine, quiet=quiet)
+    return run_one_merge(
+        recipe,
+        Path(out),
+        plugins,
+        machine=machine,
+        quiet=quiet,
+        warn=lambda text: warnings.warn(text, stacklevel=4),
+    )
 
 
 def describe_merge(
     models: Sequence[str | os.PathLike[str]],
     options: Mapping[str, Any],
     plugins: Plugins,
-    place: str = "",
     settings: Mapping[str, Any] | None = None,
 ) -> Recipe:
     """Build the recipe of one step `merge` with these options; relative folders start at the current folder.
 
-    All problems name the `place`; without a place, each names its own option: `merge.strategy`. The
-    `settings` are options of the strategy, if it has one of the name, or else of the step.
+    Each problem names its option: `merge.strategy`. The `settings` are options of the strategy, if it has one
+    of the name, or else of the step.
 
     Raises:
         RecipeError: if the numbers of weights and models differ, an option is given twice, or the recipe has
@@ -99,15 +113,21 @@ def describe_merge(
     for name in ("base", "template", "tokenizer"):
         if options.get(name) is not None:
             options[name] = _name_model(options[name])
-    step = to_yaml_data({"models": members, **options} if members else options, place or "merge")
-    node = node_of(step, place or "merge", deep_places=not place)
-    assert node is not None
-    root = Fields({"merge": node}, place or "merge")
-    for key in (STEP, "steps"):
-        root = Fields({key: root}, place or "merge")
-    recipe = build_recipe(root, plugins, Path())
-    text = write_yaml({"steps": {STEP: {"merge": step}}})
-    return replace(recipe, path=Path(place or "merge"), text=text)
+    step = {"models": members, **options} if members else options
+    try:
+        recipe = parse_recipe({"steps": {STEP: {"merge": step}}}, plugins)
+    except RecipeError as error:
+        problems = [replace(one, where=_shorten_place(one.where)) for one in error.problems]
+        raise RecipeError(problems) from None
+    (merge_step,) = recipe.steps
+    places = {option: _shorten_place(place) for option, place in merge_step.lines.items()}
+    merge_step = replace(merge_step, where=_shorten_place(merge_step.where), lines=places)
+    return replace(recipe, steps=(merge_step,), path=Path("merge"))
+
+
+def _shorten_place(place: str) -> str:
+    """Return `merge.strategy` for the place of the option `strategy` in the recipe."""
+    return place.removeprefix(f"recipe.steps.{STEP}.")
 
 
 def _place_settings(
@@ -120,21 +140,28 @@ def _place_settings(
     """
     options = {name: value for name, value in options.items() if name != "models" or value}
     strategy = options.get("strategy", settings.get("strategy"))
-    own: set[str] = set()
-    if settings and isinstance(strategy, str):
-        with contextlib.suppress(PluginError):  # the grammar names a strategy that does not exist
-            component = plugins.find(strategy, *STAGES)
-            own = {option.name for option in document_options(component, plugins)}
-    known = options_of(plugins.find("merge", "step").type) if settings else {}
+    of_strategy = _list_options(strategy, plugins) if settings else set()
+    of_step = {field.name for field in fields(Merge)}
     inside: dict[str, Any] = {}
     for name, value in settings.items():
-        if name in own or (isinstance(strategy, str) and name not in known):
+        if name in of_strategy or (isinstance(strategy, str) and name not in of_step):
             inside[name] = value
         elif name in options:
             raise RecipeError(f"--set {name}: '{name}' is given twice; leave one out")
         else:
             options[name] = value
     return {"models": (), **options, **({"strategy": {strategy: inside}} if inside else {})}
+
+
+def _list_options(strategy: Any, plugins: Plugins) -> set[str]:
+    """Return the names of a strategy's options; none for a list of links, or if it does not exist."""
+    if not isinstance(strategy, str):
+        return set()
+    try:
+        component = plugins.find(strategy, "merge transform", "merge strategy")
+    except PluginError:  # the reading of the recipe names it
+        return set()
+    return {option.name for option in document_options(component, plugins)}
 
 
 def read_merge_file(path: Path, plugins: Plugins, overrides: Sequence[str] = ()) -> Recipe:
@@ -157,15 +184,14 @@ def run_one_merge(
     out: Path,
     plugins: Plugins,
     *,
-    machine: Machine | None = None,
-    quiet: bool = False,
-    show: Callable[[CheckReport], None] = warn_or_raise,
+    machine: Machine | None,
+    quiet: bool,
+    warn: Callable[[str], None],
 ) -> StepResult:
     """Check the recipe of a merge, run it, publish the model as the folder `out` by one rename; return it.
 
     The work is done in a hidden folder next to `out`. After a kill, or if the disk is full, the folder is
-    kept, and the same command continues from it. `show` gets the report of the check; it may raise an error
-    to stop the merge.
+    kept, and the same command continues from it. `warn` is called with each warning of the check.
 
     Raises:
         RecipeError: if `out` exists, or the check finds an error.
@@ -177,12 +203,13 @@ def run_one_merge(
             shutil.rmtree(work_folder, ignore_errors=True)
         raise RecipeError(f"{out} exists already; remove it or choose another --out")
     final_step_id = _find_last_step(recipe)
-    show(check_recipe(recipe, plugins))
+    report = check_recipe(recipe, plugins)
+    report.raise_errors()
+    for problem in report.of("warning"):
+        warn(str(problem))
     try:
         results = run_recipe(recipe, work_folder, plugins, machine=machine, quiet=quiet)
-        sync(
-            work_folder / ".work"
-        )  # otherwise a power cut could restore work that looks unfinished
+        sync(work_folder / ".work")  # or a power cut could restore work that looks unfinished
         publish(results[final_step_id].path.resolve(), out)
     except Exception as error:
         if not _is_worth_keeping(error):
@@ -215,8 +242,8 @@ def _is_worth_keeping(error: Exception) -> bool:
     return is_temporary(error) or isinstance(error, OutInUseError)
 
 
-def _is_under_way(beside: Path) -> bool:
-    return lock_holder(beside / ".lock") is not None or any(beside.glob(".work/*/*"))
+def _is_under_way(work_folder: Path) -> bool:
+    return lock_holder(work_folder / ".lock") is not None or any(work_folder.glob(".work/*/*"))
 
 
 def _name_member(member: Any) -> Any:
@@ -226,14 +253,14 @@ def _name_member(member: Any) -> Any:
     return _name_model(member) if isinstance(member, str | os.PathLike) else member
 
 
-def _name_model(model: str | os.PathLike[str]) -> str:
+def _name_model(model: str | os.PathLike[str]) -> str | os.PathLike[str]:
     """Return a model as a recipe names it; a bare name that is a folder here means the folder.
 
     Raises:
         RecipeError: if `model` is the name of a missing YAML file, which cannot be a model.
     """
     if not isinstance(model, str):
-        return path_text(model)
+        return model
     if Path(model).suffix in (".yaml", ".yml") and not Path(model).exists():
         raise RecipeError(f"{model}: there is no such file")
     return name_here(model).replace("$", "$$")

@@ -1,18 +1,17 @@
-"""Problems of a merge beyond shapes and names: stages, bases, folders, filters, weights; loads no torch."""
+"""Problems and warnings of a merge beyond shapes and names: stages, bases, folders, filters, weights."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from emberge.contracts import MergeStrategy, MergeTransform, Stage, all_stages
 from emberge.errors import Problem, suggest
 from emberge.merging.merge_plan import (
     MergePlan,
     find_weighing_link,
-    resolver,
     sum_by_label,
-    weights_of,
 )
 from emberge.merging.request import MergeInput, MergeRequest, option_faults
 from emberge.model_folder import (
@@ -31,6 +30,8 @@ from emberge.wording import join_some
 
 # The other remedy for a fault of the model that gives the result its files.
 OTHER_TEMPLATE = "or name another model as 'template'"
+# Key of config.json for the fingerprint of the upcycling that a model comes from.
+_UPCYCLING = "upcycling"
 
 
 def request_problems(request: MergeRequest) -> Iterator[Problem]:
@@ -44,9 +45,9 @@ def request_problems(request: MergeRequest) -> Iterator[Problem]:
     for chain in request.chains:
         yield from _check_chain(chain, names, groups, request.base is not None)
     if request.uses_statistics:
-        from emberge.merging.statistics_entries import statistics_problems
+        from emberge.merging.statistics_file import find_statistics_problems
 
-        yield from statistics_problems(request)
+        yield from find_statistics_problems(request)
     if request.base is not None:
         yield from _check_base(request)
     stages = [link for chain in request.chains for link in all_stages(chain)]
@@ -131,29 +132,35 @@ def _check_base(request: MergeRequest) -> Iterator[Problem]:
         yield Problem(f"a base is given and '{names}' uses none; leave the base out")
 
 
+@dataclass(frozen=True)
+class FolderComparison:
+    """Problems and warnings of all models' configs, and the facts of the result.
+
+    `are_comparable` is False if the tensors of two models are incomparable, as their architectures differ.
+    """
+
+    problems: list[Problem]
+    warnings: list[str]
+    facts: JoinedFacts
+    are_comparable: bool
+
+
 def compare_folders(
     request: MergeRequest, template: Checkpoint, checkpoints: Mapping[str, Checkpoint]
-) -> tuple[list[Problem], list[str], JoinedFacts]:
-    """Compare architectures and stated facts of all models with the template's.
-
-    Returns problems, warnings, and the facts of the result.
-    """
-    problems: list[Problem] = []
+) -> FolderComparison:
+    """Compare architectures and stated facts of all models with the template's."""
     option = "base" if request.as_adapter else "template"
     remedy = f"merge models of one architecture, or choose one with '{option}'"
-    warnings = list(remarks(template))
     members = {m.name: checkpoints[m.name] for m in request.inputs if m.name in checkpoints}
-    for model in request.inputs:
-        other = members.get(model.name)
-        if other is not None and other.folder != template.folder:
-            differences = _compare_architectures(template, other, model, request.template is None)
-            if request.template is not None:
-                warnings += [
-                    f"{difference}; the template is followed" for difference in differences
-                ]
-            else:
-                problems += [Problem(f"{one}; {remedy}") for one in differences]
-    warnings += _name_template(request, template, members)
+    others = [m for m in request.inputs if m.name in members]
+    differences = [
+        text
+        for model in others
+        if members[model.name].folder != template.folder
+        for text in _compare_architectures(
+            template, members[model.name], model, request.template is None
+        )
+    ]
     facts = join_facts(
         template,
         members,
@@ -161,17 +168,39 @@ def compare_folders(
         trunks=[m.name for m in request.inputs if m.part == "text"],
         adapter=request.as_adapter,
     )
+    warnings = list(remarks(template))
+    problems: list[Problem] = []
+    if request.template is not None:
+        warnings += [f"{difference}; the template is followed" for difference in differences]
+    else:
+        problems += [Problem(f"{difference}; {remedy}") for difference in differences]
+    are_comparable = not problems
     # What follows from another architecture would only repeat it.
-    problems = problems or list(facts.problems)
-    warnings += facts.warnings
+    problems = problems or [*facts.problems, *_find_other_experts(members)]
+    warnings += [*_name_template(request, template, members), *facts.warnings]
     base = checkpoints.get(request.base.name) if request.base is not None else None
     if base is not None:
         pair = f"'{template.folder.name}' and the base: "
-        differences = [
-            f"{pair}{u}; {remedy}" for u in ModelPair(template, base).incomparable(modules=False)
-        ]
-        problems += map(Problem, differences)
-    return problems, warnings, facts
+        texts = ModelPair(template, base).incomparable(modules=False)
+        problems += [Problem(f"{pair}{text}; {remedy}") for text in texts]
+    return FolderComparison(problems, warnings, facts, are_comparable)
+
+
+def _find_other_experts(members: Mapping[str, Checkpoint]) -> Iterator[Problem]:
+    """Yield a problem for a model from another upcycling, whose experts of one number are not the same.
+
+    An upcycling leaves its fingerprint in config.json, and every training and merge keeps it.
+    """
+    name_by_origin: dict[object, str] = {}
+    for name, model in members.items():
+        if (origin := model.config.get(_UPCYCLING)) is not None:
+            name_by_origin.setdefault(origin, name)
+    if len(name_by_origin) > 1:
+        first, other, *_ = name_by_origin.values()
+        yield Problem(
+            f"'{first}' and '{other}' were upcycled apart, so experts of one number are not the same; merge "
+            "models that were trained from one upcycled model, or make them dense with downcycle steps first"
+        )
 
 
 def _name_template(
@@ -193,18 +222,6 @@ def _compare_architectures(
     pair, is_trunk = ModelPair(template, other), model.part == "text"
     listed = pair.incomparable_trunks() if is_trunk else pair.incomparable(modules=modules)
     return [f"'{template.folder.name}' and '{model.name}': {text}" for text in listed]
-
-
-def architectures_differ(
-    request: MergeRequest, template: Checkpoint, checkpoints: Mapping[str, Checkpoint]
-) -> Iterator[bool]:
-    """Yield for each model whether its architecture differs from the template's, unless one was chosen."""
-    if request.template is None:
-        for model in request.inputs:
-            if model.name in checkpoints:
-                pair = ModelPair(template, checkpoints[model.name])
-                whole = model.part == "whole"
-                yield any(pair.incomparable() if whole else pair.incomparable_trunks())
 
 
 def template_problems(
@@ -279,7 +296,7 @@ def _suggest_parts(filter_: str, names: Sequence[str]) -> str:
 def _schedule_problems(plan: MergePlan) -> Iterator[Problem]:
     """Yield a problem for each option whose filters leave a tensor without a value."""
     seen: set[str] = set()
-    option_resolver = resolver(plan)
+    option_resolver = plan.build_resolver()
     for tensor in plan.tensors:
         for link in all_stages(plan.request.chains[plan.request.chain_of(tensor.name)]):
             for option, schedule in link.schedules().items():
@@ -295,7 +312,7 @@ def _check_weights(plan: MergePlan) -> Iterator[Problem]:
         if tensor.action != "merge":
             continue
         try:
-            weights = weights_of(plan, tensor)
+            weights = plan.weights_of(tensor)
         except ValueError as error:
             yield Problem(f"a weight: {error}")
             return
@@ -324,3 +341,62 @@ def _zero_sum_fault(
         f"the weights sum to zero{where}, and '{link.name_in_messages}' divides by their sum; give weights "
         "that do not cancel out"
     )
+
+
+# ── warnings of a plan without problems ─────────────────────────────────────────────────────────
+
+
+def plan_warnings(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> Iterator[str]:
+    """Yield the warnings of a plan that has no problems; `checkpoints` are the folders that exist."""
+    yield from _warn_of_weights(plan)
+    if plan.template is not None:
+        yield from _warn_of_tokens(plan, plan.template, checkpoints)
+
+
+def _warn_of_weights(plan: MergePlan) -> Iterator[str]:
+    if plan.request.weights_by:
+        return
+    least: dict[int, dict[str, float]] = {}
+    for tensor in plan.tensors:
+        if tensor.action == "merge":
+            lowest = least.setdefault(plan.request.chain_of(tensor.name), {})
+            for name, weight in plan.weights_of(tensor).items():
+                lowest[name] = min(weight, lowest.get(name, weight))
+    for number, weights in least.items():
+        for link in _list_stages(plan, plan.request.chains[number]):
+            yield from (
+                f"'{link.name_in_messages}': {doubt}" for doubt in link.weight_warnings(weights)
+            )
+
+
+def _list_stages(plan: MergePlan, chain: tuple[Stage, ...]) -> Iterator[Stage]:
+    """Yield the stages that receive the recipe's models with their given weights."""
+    models = [m.name for m in plan.request.inputs]
+    groups = [m.group for m in plan.request.inputs]
+    for link in chain:
+        yield link
+        if isinstance(link, MergeTransform) and list(link.remaining(models, groups)) != models:
+            return
+
+
+def _warn_of_tokens(
+    plan: MergePlan, template: Checkpoint, checkpoints: Mapping[str, Checkpoint]
+) -> Iterator[str]:
+    tokenizer_folder = plan.request.tokenizer
+    source = Checkpoint(tokenizer_folder) if tokenizer_folder is not None else template
+    models: dict[str, list[str]] = {}
+    for model in plan.request.inputs:
+        other = checkpoints.get(model.name)
+        if other is not None and other.folder != template.folder:
+            for note in _compare_tokens(source, other):
+                models.setdefault(note, []).append(f"'{model.name}'")
+    for note, names in models.items():
+        yield f"'{source.folder.name}' and {join_some(names)}: {note}; the first is kept"
+
+
+def _compare_tokens(first: Checkpoint, second: Checkpoint) -> Iterable[str]:
+    if ModelPair(first, second).same_tokenizer:
+        return ()
+    from emberge.merging.tokens.tokenizer import token_notes
+
+    return token_notes(first, second)

@@ -1,28 +1,25 @@
-"""A comparison of two models by one command line, which shows a table and writes a file with all numbers."""
+"""The verb `diff`: a comparison of two models' weights as a table."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 
-from emberge.contracts import Machine, Model, ModelRef
-from emberge.files import write_json
-from emberge.merging import compare_weights
-from emberge.plugins import Plugins
+from emberge import Model, ModelRef, Plugins
+from emberge.devices import find_machine
 from emberge.recipes import locate_model, name_here
 
+from emberge_statistics.measure_weights import compare_weights
 
-def run_one_diff(options: argparse.Namespace, plugins: Plugins, machine: Machine) -> Iterator[str]:
-    """Compare the models of a command line, write its file, and yield the lines for the terminal."""
+
+def run(options: argparse.Namespace, plugins: Plugins) -> int:
+    """Print the comparison of the models that a command line names."""
     references = [options.first, options.second, *([options.base] if options.base else [])]
     models = _make_names_distinct([_find_model(text, plugins) for text in references])
+    machine = find_machine(options.devices, options.workers, options.memory)
     comparison = compare_weights(*models, machine=machine)
-    yield comparison.title
-    yield from comparison.table()
-    yield from (f"note: {remark}" for remark in comparison.remarks())
-    if options.json is not None:
-        write_json(options.json, comparison.plain())
-        yield f"written: {options.json}"
+    notes = [f"note: {remark}" for remark in comparison.remarks()]
+    print("\n".join([comparison.title, *comparison.table(), *notes]))
+    return 0
 
 
 def _find_model(text: str, plugins: Plugins) -> Model:

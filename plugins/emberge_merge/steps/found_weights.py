@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emberge.errors import CheckpointError
+from emberge import CheckpointError
 from emberge.files import read_json, write_text
 
 WEIGHTS_FILE = "weights.json"

@@ -18,7 +18,6 @@ from emberge.tensor_names import (
     head_of,
     is_buffer,
     is_unused_by_encoders,
-    is_vocabulary,
 )
 from emberge.wording import join_some
 
@@ -292,37 +291,17 @@ class _TensorMatcher:
         return None
 
     def _check_shapes(self, plan: TensorPlan) -> TensorPlan | None:
-        """Return the plan, marked `padded` if a vocabulary has padding rows; None if a shape does not fit."""
+        """Return the plan; None if a model's shape does not fit, which is noted."""
         models = list(zip((m.name for m in self.request.inputs), plan.sources, strict=True))
-        models.append(("the base", plan.base))
-        padded = False
-        for name, spec in models:
-            if spec is None or spec.shape == plan.out.shape:
-                continue
-            if not self._differs_in_padding(plan, spec):
+        for name, spec in (*models, ("the base", plan.base)):
+            if spec is not None and spec.shape != plan.out.shape:
                 self._add_problem(
                     plan.name,
                     f"'{name}' has shape {list(spec.shape)}, '{self._find_template_name()}' has "
                     f"{list(plan.out.shape)}; merge models of one architecture",
                 )
                 return None
-            padded = True
-        if padded:
-            self.found.warnings.append(
-                f"{plan.name}: the models pad their vocabulary differently; the template's padding is kept"
-            )
-        return replace(plan, padded=padded)
-
-    def _differs_in_padding(self, plan: TensorPlan, spec: TensorSpec) -> bool:
-        """Return whether shapes differ only in padding rows, which belong to no token."""
-        if not is_vocabulary(plan.name) or spec.shape[1:] != plan.out.shape[1:]:
-            return False
-        from emberge.merging.tokens.tokenizer import vocabulary
-
-        tokens = vocabulary(self.template.trunk) or vocabulary(self.template.folder)
-        return bool(tokens) and max((tokens or {"": 0}).values()) < min(
-            spec.shape[0], plan.out.shape[0]
-        )
+        return plan
 
     def _find_source(self, names: Names, name: str) -> TensorSpec | None:
         # Where a model ties its head to the embedding, the embedding is its head.

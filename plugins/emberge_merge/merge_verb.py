@@ -1,16 +1,39 @@
-"""The merge that one command line describes, as options of the step `merge`."""
+"""The verb `merge`: the merge that one command line describes."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from emberge.errors import Problem, RecipeError
-from emberge.plugins import Plugins
-from emberge.recipes import Recipe, describe_merge, read_merge_file
+from emberge import Plugins, Problem, RecipeError
+from emberge.devices import find_machine
+from emberge.recipes import Recipe
+from emberge.wording import printable
 from emberge.yaml_nodes import plain, read_yaml
+
+from emberge_merge.one_merge import describe_merge, read_merge_file, run_one_merge
+
+
+def run(options: argparse.Namespace, plugins: Plugins) -> int:
+    """Merge models into one folder, as described by the command line or another tool's file."""
+
+    def warn(text: str) -> None:
+        if not options.quiet:
+            print(f"warning: {printable(text)}", file=sys.stderr)
+
+    run_one_merge(
+        read_merge(options, plugins),
+        options.out,
+        plugins,
+        machine=find_machine(options.devices, options.workers, options.memory),
+        quiet=options.quiet,
+        warn=warn,
+    )
+    print(f"merged: {options.out}")
+    return 0
 
 
 def read_merge(options: argparse.Namespace, plugins: Plugins) -> Recipe:
@@ -36,7 +59,7 @@ def read_merge(options: argparse.Namespace, plugins: Plugins) -> Recipe:
         "out_dtype": options.dtype,
     }
     merge_options = {name: value for name, value in merge_options.items() if value is not None}
-    return describe_merge(options.models, merge_options, plugins, "command line", settings)
+    return describe_merge(options.models, merge_options, plugins, settings)
 
 
 def _refuse_options_beside(config: Path, options: argparse.Namespace) -> None:

@@ -1,0 +1,195 @@
+"""Merges whose result is an adapter on the base: each tensor's change as two thin factors."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+from emberge import CheckpointError, Workspace
+from emberge.merging import (
+    MergeInput,
+    MergePlan,
+    MergeRequest,
+    TensorPlan,
+    describe_base,
+    header_of,
+    merge_tensors,
+    plan_merge,
+)
+from emberge.model_folder import Checkpoint, name_of_model
+from emberge.tensor_files import HEADER, TensorReader
+from emberge.tensor_names import POOLER, head_of
+from torch import Tensor
+
+from emberge_merge.adapters.adapted_class import find_common_class
+from emberge_merge.adapters.adapter_checks import find_adapter_problems, is_left_out, list_heads
+from emberge_merge.adapters.adapter_writer import AdapterParts
+from emberge_merge.adapters.low_rank import Combination, LowRankProducts, Truncation, factorise
+
+# Models whose layers are Conv1D, which stores [in, out].
+_CONV1D = ("gpt2", "openai-gpt", "imagegpt", "decision_transformer")
+# Changes up to this share of a tensor's largest number are what averaging equal models in float32 leaves.
+_ROUNDING = 2.0**-20
+
+
+@dataclass(frozen=True)
+class AdapterReport:
+    """A report on a merged adapter: rank by module and error by tensor of the backbone.
+
+    `errors` are relative Frobenius errors of the changes that were factorised; `whole` are tensors that the
+    adapter contains in full; `weights` are the models' effective weights, as in MergePlan; `findings` are as
+    in MergeReport.
+    """
+
+    ranks: Mapping[str, int]
+    errors: Mapping[str, float]
+    whole: tuple[str, ...] = ()
+    weights: Mapping[str, float] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    findings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    @property
+    def worst(self) -> tuple[str, float]:
+        """The tensor with the largest relative error of truncation, and that error."""
+        return max(self.errors.items(), key=lambda item: item[1])
+
+
+def merge_to_adapter(
+    request: MergeRequest,
+    base: MergeInput,
+    workspace: Workspace,
+    truncation: Truncation,
+    combination: Combination | None = None,
+) -> AdapterReport:
+    """Merge models and write the result into the step's folder, as an adapter on `base`.
+
+    With `combination` the result is W₀ + Σ cᵢ (Wᵢ - W₀), and changes that are products stay products. If
+    nothing is truncated, their factors are concatenated (rank Σ rᵢ, exact). Otherwise the factors are cut
+    by a decomposition that never forms the full matrix. Changes that are not low-rank products are computed
+    in full, tensor by tensor, and cut. Tensors that the adapters contain whole are kept whole, and so are
+    norms, biases and all other tensors that are not matrices.
+
+    Raises:
+        CheckpointError: as `merge_checkpoints`; also if a model has another base, or an adapter of the base's
+            trunk cannot represent a change.
+    """
+    plan = plan_merge(replace(request, out_dtype=request.dtype), out=workspace.folder)
+    plan.raise_problems(find_adapter_problems(plan, base, truncation, combination))
+    assert base.folder is not None
+    builder = _AdapterBuilder(plan, Checkpoint(base.folder), combination, truncation)
+    with TensorReader() as reader:
+        whole = builder.fill(reader, workspace)
+        header = header_of(plan, {HEADER: workspace.provenance})
+        facts = {**json.loads(header[HEADER]), **describe_base(builder.base)}
+        header[HEADER] = json.dumps(facts)
+        builder.parts.write(workspace.folder, whole, name_of_model(base.folder), header)
+    factors = builder.parts.factors
+    return AdapterReport(
+        {module: one.rank for module, one in factors.items()},
+        {f"{module}.weight": one.error for module, one in factors.items()},
+        tuple(sorted(whole)),
+        plan.weights,
+        (*plan.warnings, *builder.warnings),
+        builder.findings,
+    )
+
+
+@dataclass
+class _AdapterBuilder:
+    """A builder of the merged adapter, tensor by tensor."""
+
+    plan: MergePlan
+    base: Checkpoint
+    combination: Combination | None
+    truncation: Truncation
+    left: set[str] = field(default_factory=set)
+    """Names of changed heads."""
+    warnings: list[str] = field(default_factory=list)
+    findings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.names = self.base.names
+        self.products = LowRankProducts(self.plan, self.names, self.combination, self.truncation)
+        self.merged = [
+            t for t in self.plan.tensors if t.action == "merge"
+        ]  # copies have one source
+        self.saved = {t.name for t in self.merged if self.products.is_saved_whole(t)}
+        self.modules = tuple(part for part in self.base.parts if part)
+        trunk = {n for n in self.names.specs if not (self.modules and n.startswith(self.modules))}
+        self.trained_on = find_common_class(self.plan.request.inputs)
+        heads = frozenset(n for n in list_heads(self.plan, self.names) if head_of(n) != POOLER)
+        is_transposed = self.base.config.get("model_type") in _CONV1D
+        self.parts = AdapterParts(frozenset(trunk), self.trained_on, heads, is_transposed)
+        self._whole: dict[str, Tensor] = {}
+        self._lock = threading.Lock()
+
+    def fill(self, reader: TensorReader, workspace: Workspace) -> dict[str, Tensor]:
+        """Collect all changes in the parts, and return the tensors kept whole, by name."""
+        products = {t.name for t in self.merged if self.products.is_product_change(t)}
+        others = tuple(t for t in self.merged if t.name not in products)
+        warnings, self.findings = merge_tensors(
+            replace(self.plan, tensors=others),
+            reader,
+            lambda name, merged: self._take_merged(name, merged, reader),
+            machine=workspace.machine,
+            progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
+        )
+        with torch.no_grad():
+            for tensor in self.merged:
+                if tensor.name in products:
+                    self._take_product(tensor, reader)
+        self.warnings += [*warnings, *self._list_remarks()]
+        names = self.parts.whole_names()
+        return {
+            n: self._whole[n] if n in self._whole else self._read_base(n, reader) for n in names
+        }
+
+    def _list_remarks(self) -> Iterator[str]:
+        yield from self.trained_on.remarks
+        if self.left:
+            heads = ", ".join(sorted({head_of(name) for name in self.left}))
+            yield f"the changes of the head {heads} are left out: an adapter here is the trunk's"
+
+    def _take_merged(self, name: str, merged: Tensor, reader: TensorReader) -> None:
+        """Put a merged tensor into the parts, as factors of its change or whole; threads call this."""
+        if is_left_out(name, self.plan, self.names, self.trained_on):
+            self.left.add(name)
+            return
+        if name not in self.names.specs:
+            self._keep_whole(name, merged)
+            return
+        base = self._read_base(name, reader)
+        if float((merged - base).abs().max()) <= _ROUNDING * float(base.abs().max()):
+            return
+        if self.modules and name.startswith(self.modules):
+            raise CheckpointError(
+                f"{name}: changed, and is a module after the trunk, which an adapter cannot hold; keep the "
+                "whole model"
+            )
+        is_matrix = merged.dim() == 2 and min(merged.shape) > 1 and name.endswith(".weight")
+        if not is_matrix or name in self.saved:
+            self._keep_whole(name, merged)
+            return
+        product = factorise(merged - base.to(merged.dtype), self.truncation)
+        self.parts.factors[name.removesuffix(".weight")] = product
+
+    def _keep_whole(self, name: str, merged: Tensor) -> None:
+        with self._lock:
+            self.parts.changed_names.add(name)
+            self._whole[name] = merged.float()
+
+    def _take_product(self, tensor: TensorPlan, reader: TensorReader) -> None:
+        product = self.products.factors(tensor, reader)
+        if product is not None and is_left_out(tensor.name, self.plan, self.names, self.trained_on):
+            self.left.add(tensor.name)
+        elif product is not None:
+            self.parts.factors[tensor.name.removesuffix(".weight")] = product
+
+    def _read_base(self, name: str, reader: TensorReader) -> Tensor:
+        spec = self.names.specs[name]
+        base = torch.empty(spec.shape)
+        reader.read(spec, 0, base.view(-1))
+        return base

@@ -1,0 +1,3 @@
+"""Public names of emberge_statistics, each with the module that defines it."""
+
+from .measure_weights import compare_weights as compare_weights

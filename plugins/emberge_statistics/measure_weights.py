@@ -1,0 +1,207 @@
+"""Sums over two model folders' weights: tensors matched by name, read once, a few rows at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import torch
+from emberge import CheckpointError, Machine, Model
+from emberge.contracts import rows_of
+from emberge.merging import Tokenizer, open_model
+from emberge.model_folder import Checkpoint, ModelPair
+from emberge.tensor_files import TensorReader, TensorSpec
+from emberge.tensor_names import Part, is_buffer, is_vocabulary, layer_of, part_of
+from emberge.wording import count_by_first_word, count_noun, join_some
+from torch import Tensor
+
+from emberge_statistics.weight_comparison import PairSums, WeightComparison
+
+# Elements of each model that a thread has in memory at once.
+_READ_ELEMENTS = 1 << 20
+# Elements summed in float32, before sums are added in float64: squares of 2^18 were wrong by up to 2e-6.
+_FLOAT32_SUM_ELEMENTS = 1 << 16
+
+
+def compare_weights(
+    first: Model, second: Model, base: Model | None = None, *, machine: Machine | None = None
+) -> WeightComparison:
+    """Compare the floating-point weights of two models, and their changes from a `base` if one is given.
+
+    Tensors are matched by their names without a wrapper's prefix, and rows of vocabularies by token.
+    Numbers do not depend on the number of threads.
+
+    Raises:
+        CheckpointError: if a folder has no safetensors, the models have no tensor in common, or a tensor has
+            NaN or infinite values.
+    """
+    matched = _match_tensors([first, second, *([base] if base is not None else [])])
+    if not matched.pairs:
+        raise CheckpointError(
+            f"'{second.name}' and '{first.name}' have no tensor in common"
+            + "".join(f"; {note}" for note in matched.notes)
+        )
+    weights: dict[tuple[str, Part], PairSums] = {}
+    changes: dict[tuple[str, Part], PairSums] = {}
+    workers = machine.workers if machine is not None else 1
+    with TensorReader() as reader, ThreadPoolExecutor(workers, "compare") as threads:
+        sums = threads.map(lambda name: _sum_pair(matched, name, reader), matched.pairs)
+        for (name, specs), (of_weights, of_changes) in zip(
+            matched.pairs.items(), sums, strict=True
+        ):
+            key = layer_of(name), part_of(name, specs[0].shape)
+            weights[key] = weights.get(key, PairSums()) + of_weights
+            if of_changes is not None:
+                changes[key] = changes.get(key, PairSums()) + of_changes
+    return WeightComparison(
+        first=first.name,
+        second=second.name,
+        base=base.name if base is not None else None,
+        weights=weights,
+        changes=changes,
+        left_out=tuple(matched.left_out),
+        notes=tuple(matched.notes),
+    )
+
+
+@dataclass
+class _MatchedPairs:
+    """Tensors of the models by canonical name, with names of omitted tensors and the reasons.
+
+    `models` are names of models; a tensor that the base lacks has two specs. `shared` marks the rows of
+    vocabularies whose token is the same in all models; if it is empty, all rows are compared.
+    """
+
+    models: Sequence[str]
+    pairs: dict[str, tuple[TensorSpec, ...]] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    shared: list[bool] = field(default_factory=list)
+
+
+# ── sums ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _sum_pair(
+    matched: _MatchedPairs, name: str, reader: TensorReader
+) -> tuple[PairSums, PairSums | None]:
+    """Return the sums over one tensor's weights and over its changes, None without a base.
+
+    Raises:
+        CheckpointError: if a model has NaN or infinite values.
+    """
+    specs = matched.pairs[name]
+    count, width = min(rows_of(spec.shape) for spec in specs)
+    shared = torch.tensor(matched.shared) if matched.shared and is_vocabulary(name) else None
+    step = max(1, _READ_ELEMENTS // max(1, width))
+    weights, changes = PairSums(), PairSums()
+    for start in range(0, count, step):
+        rows = min(step, count - start)
+        values = torch.empty(len(specs), rows, width)
+        for spec, into in zip(specs, values, strict=True):
+            reader.read(spec, start * width, into.view(-1))
+        if shared is not None:
+            values = values[:, shared[start : start + rows]]
+        first, second, *base = values.flatten(1)
+        weights += _sum_elements(first, second)
+        if base:
+            changes += _sum_elements(first - base[0], second - base[0])
+    if not math.isfinite(weights.change + changes.change):
+        names = " or ".join(map(repr, matched.models[: len(specs)]))
+        raise CheckpointError(
+            f"{name}: {names} has NaN or infinite values, or values too large to be compared; make it again"
+        )
+    return weights, changes if len(specs) > 2 else None
+
+
+def _sum_elements(first: Tensor, second: Tensor) -> PairSums:
+    a, b, change = (_sum_squares(one) for one in (first, second, second - first))
+    return PairSums(first.numel(), a, b, change, int(torch.count_nonzero(first * second < 0)))
+
+
+def _sum_squares(values: Tensor) -> float:
+    parts = torch.split(values, _FLOAT32_SUM_ELEMENTS)
+    return math.fsum(float(torch.dot(part, part)) for part in parts)
+
+
+# ── matching ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _match_tensors(models: Sequence[Model]) -> _MatchedPairs:
+    checkpoints = [open_model(model.folder, model.adapter) for model in models]
+    names = [checkpoint.names for checkpoint in checkpoints]
+    matched = _MatchedPairs([model.name for model in models])
+    names_by_side: dict[int, list[str]] = {0: [], 1: [], 2: []}
+    unmatched_names: list[str] = []
+    for name in dict.fromkeys(name for own in names[:2] for name in own.specs):
+        specs = [own.specs.get(name) for own in names]
+        if is_buffer(name) or not all(spec.mergeable for spec in specs if spec is not None):
+            continue
+        a, b, *base = specs
+        if a is None or b is None:
+            lacking = names[0 if a is None else 1]
+            if not lacking.is_tied_copy(name):
+                names_by_side[1 if a is None else 0].append(name)
+        elif not _have_same_shape(name, a, b):
+            unmatched_names.append(f"{name} {list(a.shape)} and {list(b.shape)}")
+            matched.left_out.append(name)
+        elif base and (base[0] is None or not _have_same_shape(name, a, base[0])):
+            names_by_side[2].append(name)
+            matched.pairs[name] = (a, b)
+        else:
+            matched.pairs[name] = (a, b, *(spec for spec in base if spec is not None))
+    matched.left_out += [*names_by_side[0], *names_by_side[1]]
+    matched.notes += _describe_lacking(matched.models, names_by_side)
+    if unmatched_names:
+        have = "has" if len(unmatched_names) == 1 else "have"
+        count = count_noun(len(unmatched_names), "tensor")
+        matched.notes.append(f"{count} {have} other shapes: {join_some(unmatched_names, 3)}")
+    _match_rows(matched, checkpoints)
+    return matched
+
+
+def _have_same_shape(name: str, first: TensorSpec, second: TensorSpec) -> bool:
+    """Return whether shapes are equal, or differ only in the number of rows of a vocabulary."""
+    rows = is_vocabulary(name) and bool(first.shape) and bool(second.shape)
+    return first.shape[rows:] == second.shape[rows:]
+
+
+def _describe_lacking(models: Sequence[str], only: Mapping[int, Sequence[str]]) -> Iterator[str]:
+    for index, names in only.items():
+        if names and index == 2:
+            yield f"the base lacks it, or has it in another shape: {count_by_first_word(names)}"
+        elif names:
+            yield f"only in '{models[index]}': {count_by_first_word(names)}"
+
+
+def _match_rows(matched: _MatchedPairs, checkpoints: Sequence[Checkpoint]) -> None:
+    """Mark the rows of vocabularies whose token is the same in all models, and note the other rows."""
+    counts = {
+        spec.shape[0]
+        for name, specs in matched.pairs.items()
+        if is_vocabulary(name)
+        for spec in specs
+    }
+    if not counts:
+        return
+    common_rows = min(counts)
+    if len(counts) > 1:
+        sizes = " and ".join(map(str, sorted(counts)))
+        matched.notes.append(
+            f"vocabularies have {sizes} rows; the first {common_rows} are compared"
+        )
+    if all(ModelPair(checkpoints[0], other).same_tokenizer for other in checkpoints[1:]):
+        return
+    tokenizers = [Tokenizer.read(one) for one in checkpoints]
+    vocabularies = [one.texts for one in tokenizers if one is not None]
+    shared = [len({texts.get(i) for texts in vocabularies}) <= 1 for i in range(common_rows)]
+    if len(vocabularies) < len(tokenizers):
+        matched.notes.append("not every model has a tokenizer, so rows are compared by number")
+    if different_count := shared.count(False):
+        matched.shared = shared
+        matched.notes.append(
+            f"{count_noun(different_count, 'row')} of {common_rows} of the vocabularies are for other tokens "
+            "and are left out"
+        )
