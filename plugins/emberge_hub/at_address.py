@@ -1,4 +1,4 @@
-"""Models at an address: `hf://owner/name@revision`, `s3://bucket/model`, `https://server/model`.
+"""Models at an address: `hf://owner/name@revision`, `s3://bucket/model`, `gs://bucket/model`.
 
 A mirror folder has the model's configs and tokenizer. Unless the whole model is wanted, it has notes with the
 headers of the weights in place of the weights. The folder is named after the versions of all files, so it is
@@ -11,16 +11,14 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any
 from urllib.parse import urlsplit
 
 from emberge import CheckpointError
 from emberge.files import fill_once
-from emberge.model_folder import TOKENIZER_FILES
 from emberge.tensor_files import SCHEMES, ServerFile, server_cache
 
 from emberge_hub.hub import (
@@ -34,26 +32,6 @@ from emberge_hub.hub import (
 )
 
 _HUB = "hf://"
-_WEB = ("http://", "https://")
-_INDEX = "model.safetensors.index.json"
-# A web server has no list of its files: these are asked for, in each folder of a model.
-_ASKED = (
-    "config.json",
-    "modules.json",
-    "config_sentence_transformers.json",
-    "sentence_bert_config.json",
-    *TOKENIZER_FILES,
-    "generation_config.json",
-    "preprocessor_config.json",
-    "processor_config.json",
-    "adapter_config.json",
-    "adapter_model.safetensors",
-    "model.safetensors",
-    _INDEX,
-    "README.md",
-    "LICENSE",
-)
-_OF_MODULE = ("config.json", "model.safetensors")
 _REQUESTS_AT_ONCE = 8
 
 
@@ -79,10 +57,7 @@ def at_address(reference: str, revision: str | None, files: Files) -> Path | Non
         root = (reference if revision is None else f"{reference}@{revision}").rstrip("/")
         _require_plain(root)
     with _request_threads() as (threads, stop):
-        if root.startswith(_WEB):
-            server_files = _ask_for_files(root, threads, stop)
-        else:
-            server_files = ServerFile.list_files(root, stop)
+        server_files = ServerFile.list_files(root, stop)
         names = {*select_metadata(server_files), *select_weights(server_files)}
         _require_model(root, names, files)
         for name in names:
@@ -109,54 +84,6 @@ def _request_threads() -> Iterator[tuple[ThreadPoolExecutor, threading.Event]]:
             stop.set()
             threads.shutdown(cancel_futures=True)
             raise
-
-
-def _ask_for_files(
-    root: str, threads: ThreadPoolExecutor, stop: threading.Event
-) -> dict[str, ServerFile]:
-    """Return the files of a model on a plain web server, found by requesting each possible name.
-
-    Raises:
-        CheckpointError: if modules.json or an index of weights is damaged.
-    """
-    present: dict[str, ServerFile] = {}
-
-    def find_files(names: Iterable[str]) -> None:
-        names = [*names]
-        for name in names:
-            _require_inside(root, name)
-        files = threads.map(lambda name: ServerFile.look_up(f"{root}/{name}", stop), names)
-        present.update((n, file) for n, file in zip(names, files, strict=True) if file is not None)
-
-    find_files(SIGNS)  # these first: a server that is away costs one wait
-    if present:
-        find_files(name for name in _ASKED if name not in SIGNS)
-    try:
-        if "modules.json" in present:
-            find_files(_list_module_files(present["modules.json"].read_json()))
-        for index in [name for name in present if PurePosixPath(name).name == _INDEX]:
-            find_files(_list_shards(index, present[index].read_json()))
-    except (TypeError, KeyError, AttributeError) as error:
-        raise CheckpointError(
-            f"{root}: its modules.json or index of weights is damaged ({error!r})"
-        ) from error
-    return present
-
-
-def _list_module_files(modules: Any) -> set[str]:
-    """Return the names of the files that the folders in a modules.json may have."""
-    return {
-        f"{module['path']}/{name}"
-        for module in modules
-        if module["path"]
-        for name in (_ASKED if module["type"].endswith("Transformer") else _OF_MODULE)
-    }
-
-
-def _list_shards(index: str, content: Any) -> set[str]:
-    """Return the names of the files of weights that an index names."""
-    folder = PurePosixPath(index).parent
-    return {str(folder / shard) for shard in content["weight_map"].values()}
 
 
 def _require_inside(root: str, name: str) -> None:

@@ -1,7 +1,6 @@
-"""A server of models on this machine that answers ranges, counts bytes, and fails as servers do.
+"""A server of models on this machine that answers ranges and counts bytes.
 
-It is a plain web server (`/web/…`), a hub (`owner/name`), and a bucket (`/bucket/…`) over one folder of real
-files. `python -m tests.support.range_server ROOT [BYTES_PER_SECOND [drop]]` runs it alone.
+It is a hub (`owner/name`) and a bucket (`/bucket/…`) over one folder of real files.
 """
 
 from __future__ import annotations
@@ -9,12 +8,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -23,33 +19,16 @@ from xml.sax.saxutils import escape
 from tests.support.served import LocalHandler, LocalServer, served
 
 COMMIT = "c" * 40
-_PIECE = 256 << 10
-
-
-@dataclass
-class Faults:
-    """What the server does wrong; a number is that of requests of which one fails."""
-
-    drops: int = 0
-    cuts: int = 0
-    throttles: int = 0
-    ignores_ranges: bool = False
-    refuses: bool = False
-    no_versions: bool = False
-    rate: float = 0.0
-    """Bytes a second of each connection; 0 for as many as it can."""
 
 
 class RangeServer(LocalServer):
     """Serves `root/<owner>/<name>/…`; `sent` has the bytes sent of each file, `ranges` which."""
 
-    def __init__(self, root: Path, faults: Faults | None = None) -> None:
+    def __init__(self, root: Path) -> None:
         super().__init__(_Handler)
-        self.root, self.faults = root, faults or Faults()
+        self.root = root
         self.sent: Counter[str] = Counter()
         self.ranges: dict[str, list[tuple[int, int]]] = {}
-        self.requests = 0
-        self.failed = 0
         self.after: dict[str, Any] = {}
         """By file, what is called once after the first range of it was sent."""
         self.hashes: dict[Path, str] = {}
@@ -71,8 +50,8 @@ class RangeServer(LocalServer):
 
 
 @contextmanager
-def serving_ranges(root: Path, faults: Faults | None = None) -> Iterator[RangeServer]:
-    with served(RangeServer(root, faults)) as server:
+def serving_ranges(root: Path) -> Iterator[RangeServer]:
+    with served(RangeServer(root)) as server:
         yield server
 
 
@@ -86,36 +65,21 @@ class _Handler(LocalHandler):
         self.send_json([one for one in files if one["path"] in given["paths"]])
 
     def answer(self) -> None:
-        server, faults, parts = self.server, self.server.faults, self.parts
-        with server.lock:
-            server.requests += 1
-            number = server.requests
-        if faults.drops and number % faults.drops == 0:
-            self._hang_up()
-        elif faults.throttles and number % faults.throttles == 1:
-            server.failed += 1
-            self.send(429, b"", {"Retry-After": "0"})
-        elif parts[:2] == ["api", "models"]:
+        parts = self.parts
+        if parts[:2] == ["api", "models"]:
             self._api(parts[2:])
         elif parts[2:3] == ["resolve"]:
-            self._file("/".join(parts[:2]) + "/" + "/".join(parts[4:]), number)
+            self._file("/".join(parts[:2]) + "/" + "/".join(parts[4:]))
         elif parts == ["bucket"]:
             self._list(parse_qs(urlsplit(self.path).query))
-        elif parts[0] in ("web", "bucket"):
-            self._file("/".join(parts[1:]), number)
+        elif parts[0] == "bucket":
+            self._file("/".join(parts[1:]))
         else:
             self.send(404)
 
-    def _hang_up(self) -> None:
-        self.server.failed += 1
-        self.close_connection = True
-        self.connection.close()
-
     def _api(self, parts: list[str]) -> None:
         folder = self.server.root / "/".join(parts[:2])
-        if self.server.faults.refuses:
-            self.refuse(403, "GatedRepo")
-        elif not folder.is_dir():
+        if not folder.is_dir():
             self.refuse(404, "RepoNotFound")
         elif parts[2:3] == ["tree"]:
             self.send_json(self.server.tree(folder))
@@ -140,41 +104,30 @@ class _Handler(LocalHandler):
         text = f"<ListBucketResult><IsTruncated>false</IsTruncated>{rows}</ListBucketResult>"
         self.send(200, text.encode(), {"Content-Type": "application/xml"})
 
-    def _file(self, name: str, number: int) -> None:
-        faults, path = self.server.faults, self.server.root / name
-        if faults.refuses:
-            return self.send(403)
+    def _file(self, name: str) -> None:
+        path = self.server.root / name
         if not path.is_file():
             return self.refuse(404, "EntryNotFound")
         size, etag = path.stat().st_size, _etag(path)
-        headers = {"X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes"}
-        if not faults.no_versions:
-            headers["ETag"] = etag
+        headers = {"X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes", "ETag": etag}
         if self.headers.get("If-Match", etag) != etag:
             return self.send(412)
         start, end, code = 0, size, 200
         asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-        if asked and not faults.ignores_ranges:
+        if asked:
             start, code = int(asked[1]), 206
             end = min(size, int(asked[2]) + 1) if asked[2] else size
             headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
         self.send_head(code, end - start, headers)
         if self.body:
-            cut = bool(faults.cuts) and number % faults.cuts == 2
-            self._send_bytes(name, start, start + (end - start) // 2 if cut else end)
-            if cut:
-                self._hang_up()
+            self._send_bytes(name, start, end)
         return None
 
     def _send_bytes(self, name: str, start: int, stop: int) -> None:
         server = self.server
         with (server.root / name).open("rb") as file:
             file.seek(start)
-            for at in range(start, stop, _PIECE):
-                piece = file.read(min(stop - at, _PIECE))
-                self.wfile.write(piece)
-                if server.faults.rate:
-                    time.sleep(len(piece) / server.faults.rate)
+            self.wfile.write(file.read(stop - start))
         with server.lock:
             server.sent[name] += stop - start
             server.ranges.setdefault(name, []).append((start, stop))
@@ -186,17 +139,3 @@ class _Handler(LocalHandler):
 def _etag(path: Path) -> str:
     facts = path.stat()
     return f'"{facts.st_mtime_ns:x}-{facts.st_size:x}"'
-
-
-def main() -> None:
-    rate = float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
-    faults = Faults(rate=rate)
-    if sys.argv[3:] == ["drop"]:
-        faults = Faults(rate=rate, drops=10, cuts=17, throttles=23)
-    with serving_ranges(Path(sys.argv[1]), faults) as server:
-        print(server.url, flush=True)
-        sys.stdin.read()
-
-
-if __name__ == "__main__":
-    main()

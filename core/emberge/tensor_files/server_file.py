@@ -1,11 +1,10 @@
-"""Files on a server, read by ranges through fsspec: hubs, S3-compatible buckets, plain web servers.
+"""Files on a server, read by ranges through fsspec: hubs and buckets.
 
-A request that failed temporarily is repeated. Connections, certificates and credentials are the clients'.
+Connections, retries, certificates and credentials are the clients' own.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import ssl
@@ -16,28 +15,21 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from emberge.errors import CheckpointError
-from emberge.files import JSON_LIMIT, require_space, writing
+from emberge.files import require_space, writing
 from emberge.hashes import sha256_of
 from emberge.tensor_files.remote_file import RemoteFile
 from emberge.tensor_files.safetensors_header import header_size, require_sound_header
-from emberge.wording import human_size
 
 T = TypeVar("T")
 
-SCHEMES = ("https://", "http://", "s3://", "gs://", "hf://")
+SCHEMES = ("hf://", "s3://", "gs://")
 """Kinds of addresses that are read."""
-# Seconds before each further attempt: a server that answers nine in ten fails all eight once in 10^8 blocks.
-_WAITS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
 _BLOCK_BYTES = 8 << 20
-_WEIGHTS = (".safetensors", ".bin")
-# Longest time that a server may send nothing, in seconds.
-_SILENCE_SECONDS = 30.0
+# Failures that may pass, as their kinds are also those of refusals.
+_NO_CONNECTION = (ConnectionError, socket.gaierror, ssl.SSLError, TimeoutError)
+_REFUSALS = (PermissionError, FileNotFoundError, ValueError)
 # Refusals that are temporary: a request that was too slow, one that was too early, too many requests.
 _TEMPORARY_STATUSES = (408, 425, 429)
-# Failures of connecting for which another attempt would not help.
-_NO_CONNECTION = (ConnectionRefusedError, socket.gaierror, ssl.SSLError)
-# Errors of clients; fsspec raises ValueError if a server does not serve ranges.
-_REFUSALS = (PermissionError, FileNotFoundError, ValueError)
 # What clients call a text that changes with a file's content.
 _VERSIONS = ("ETag", "etag", "blob_id", "Last-Modified", "LastModified", "mtime")
 
@@ -56,30 +48,38 @@ def server_cache() -> Path:
     return folder
 
 
-def retry_request(url: str, ask: Callable[[], T], stop: threading.Event) -> T:
-    """Call `ask`, with growing waits between retries while the server fails, and return its answer.
+def ask_server(url: str, ask: Callable[[], T], stop: threading.Event) -> T:
+    """Call `ask`, which sends a request, and return its answer; a client's errors become ours.
 
     Raises:
-        CheckpointError: if the server refuses, so that another attempt would not help.
-        UnreachableError: if no server answers, the last attempt failed, or `stop` is set.
+        CheckpointError: if the server refuses.
+        UnreachableError: if no server answers or it fails, or `stop` is set.
     """
-    for wait in (*_WAITS, None):
-        try:
-            return ask()
-        except Exception as error:  # each library has errors of its own
-            refusal = _find_refusal(url, error)
-            if refusal is not None:
-                raise refusal from error
-            if wait is None:
-                status = _status_of(error)
-                reason = f"it answers {status}" if status is not None else error or type(error)
-                raise UnreachableError(
-                    f"{url}: cannot be read ({reason}, {len(_WAITS) + 1} times); try again later: what is "
-                    "done is kept"
-                ) from error
-        if stop.wait(wait):
-            break
-    raise UnreachableError(f"{url}: the request was ended; run again")
+    if stop.is_set():
+        raise UnreachableError(f"{url}: the request was ended; run again")
+    try:
+        return ask()
+    except Exception as error:  # each library has errors of its own
+        if _is_refusal(error):
+            reason = _status_of(error) or str(error) or "no permission"
+            raise CheckpointError(
+                f"{url}: its server does not give it ({reason}); see to its address, log in (`hf auth login` "
+                "for a hub, credentials for a bucket), or download the model's folder and name that"
+            ) from error
+        raise UnreachableError(
+            f"{url}: cannot be read ({error or type(error).__name__}); see to the address and the server, or "
+            "try again later: what is done is kept"
+        ) from error
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Return whether another attempt would fail in the same way."""
+    if any(isinstance(cause, _NO_CONNECTION) for cause in _causes(error)):
+        return False
+    status = _status_of(error)
+    if status is None:
+        return isinstance(error, _REFUSALS)
+    return 300 <= status < 500 and status not in _TEMPORARY_STATUSES
 
 
 @dataclass
@@ -119,7 +119,7 @@ class ServerFile:
         """
         stop = stop or threading.Event()
         files, path = _open_server(url)
-        infos = retry_request(url, lambda: files.find(path, detail=True, refresh=True), stop)
+        infos = ask_server(url, lambda: files.find(path, detail=True, refresh=True), stop)
         names = {
             info_path.removeprefix(path.rstrip("/")).lstrip("/"): info_path for info_path in infos
         }
@@ -146,15 +146,17 @@ class ServerFile:
         """Return the bytes from `start` up to `end`.
 
         Raises:
-            CheckpointError: if the server refuses, ignores ranges or fails repeatedly.
+            CheckpointError: if the server refuses or fails.
         """
         if start == end:
             return b""
-        return retry_request(self.url, lambda: self._read(start, end), self.stop)
+        return ask_server(self.url, lambda: self._read(start, end), self.stop)
 
     def _read(self, start: int, end: int) -> bytes:
         """Return a range by the thread's open file; one that failed is not used again."""
-        opened = getattr(self._local, "opened", None) or self._open()
+        opened = getattr(self._local, "opened", None)
+        if opened is None:  # without a buffer, which would read more than is asked for
+            opened = self._files.open(self._path, "rb", cache_type="none")
         self._local.opened = None
         opened.seek(start)
         content = bytes(opened.read(end - start))
@@ -162,13 +164,6 @@ class ServerFile:
             raise OSError(f"{len(content):,} bytes in place of {end - start:,}")
         self._local.opened = opened
         return content
-
-    def _open(self) -> Any:
-        """Open the file without a buffer, which would read more than is asked for."""
-        options: dict[str, Any] = {}
-        if self.url.startswith("http"):
-            options = {"size": self.size, "headers": {"Accept-Encoding": "identity"}}
-        return self._files.open(self._path, "rb", cache_type="none", **options)
 
     def build_note(self) -> RemoteFile:
         """Return the note of a safetensors file; only the header of the file is read.
@@ -181,30 +176,13 @@ class ServerFile:
         require_sound_header(self.url, header, self.size)
         return RemoteFile(self.url, self.size, self.version, self.sha256, header)
 
-    def read_json(self) -> Any:
-        """Return the value of a JSON file.
-
-        Raises:
-            CheckpointError: if the file is too long, or not JSON.
-        """
-        self._require_length()
-        try:
-            return json.loads(self.read(0, self.size))
-        except (ValueError, RecursionError) as error:
-            raise CheckpointError(
-                f"{self.url}: cannot be read as JSON ({error}); get it again"
-            ) from None
-
     def copy(self, place: Path) -> None:
         """Write the whole file to `place`, and check its hash or, without one, its version.
 
         Raises:
-            CheckpointError: if the content does not have the server's hash, the file has changed meanwhile,
-                or it is too long and no file of weights.
+            CheckpointError: if the content does not have the server's hash, or the file has changed.
             EmbergeError: if the disk has no room for it.
         """
-        if not place.name.endswith(_WEIGHTS):
-            self._require_length()
         require_space(place.parent, self.size)
         with place.open("wb") as out:
             for start in range(0, self.size, _BLOCK_BYTES):
@@ -215,13 +193,6 @@ class ServerFile:
             self.require_unchanged()
         else:
             self.require_hash(sha256_of(place))
-
-    def _require_length(self) -> None:
-        if self.size > JSON_LIMIT:
-            raise CheckpointError(
-                f"{self.url}: has {human_size(self.size)}; of files that are no weights at most "
-                f"{human_size(JSON_LIMIT)} are read"
-            )
 
     def require_unchanged(self) -> None:
         """Require that the file on the server has not changed.
@@ -261,16 +232,8 @@ def _open_server(url: str) -> tuple[Any, str]:
         )
     from fsspec.core import url_to_fs
 
-    options: dict[str, Any] = {}
-    if url.startswith("http"):
-        from aiohttp import ClientTimeout
-
-        silence = ClientTimeout(
-            total=None, sock_connect=_SILENCE_SECONDS, sock_read=_SILENCE_SECONDS
-        )
-        options["client_kwargs"] = {"trust_env": True, "timeout": silence}
     try:
-        return url_to_fs(url, **options)  # type: ignore[no-any-return]
+        return url_to_fs(url)  # type: ignore[no-any-return]
     except ImportError as error:
         raise CheckpointError(f"{url}: {error}; pip install 'emberge[remote]'") from error
 
@@ -290,35 +253,13 @@ def _find_info(url: str, stop: threading.Event) -> Mapping[str, Any] | None:
             raise reason
         return None
 
-    return retry_request(url, ask, stop)
-
-
-def _find_refusal(url: str, error: Exception) -> CheckpointError | None:
-    """Return the error to raise for a permanent failure; None for a temporary one."""
-    reason = next((cause for cause in _causes(error) if isinstance(cause, _NO_CONNECTION)), None)
-    if reason is not None:
-        return UnreachableError(
-            f"{url}: no connection ({reason}); see to the address and the server"
-        )
-    status = _status_of(error)
-    is_refused = status is not None and 300 <= status < 500 and status not in _TEMPORARY_STATUSES
-    if is_refused or isinstance(error, _REFUSALS):
-        return CheckpointError(
-            f"{url}: its server does not give it ({status or str(error) or 'no permission'}); see to its "
-            "address, log in (`hf auth login` for a hub, credentials for a bucket), or download the model's "
-            "folder and name that"
-        )
-    return None
+    return ask_server(url, ask, stop)
 
 
 def _status_of(error: BaseException) -> int | None:
     """Return the HTTP status behind an error of any client; None without one."""
-    for cause in _causes(error):
-        response = getattr(cause, "response", None)
-        for status in (getattr(cause, "status", None), getattr(response, "status_code", None)):
-            if isinstance(status, int):
-                return status
-    return None
+    statuses = [getattr(getattr(c, "response", None), "status_code", None) for c in _causes(error)]
+    return next((status for status in statuses if isinstance(status, int)), None)
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

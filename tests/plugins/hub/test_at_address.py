@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 import torch
 from emberge import (
     CheckpointError,
-    EmbergeError,
     Plugins,
     check_recipe,
     load_plugins,
@@ -20,12 +18,12 @@ from emberge import (
 )
 from emberge.model_folder import Checkpoint
 from emberge.results import read_artifact
-from emberge.tensor_files import ServerFile, server_file, tensor_fetcher
+from emberge.tensor_files import tensor_fetcher
 from safetensors.torch import load_file
 
 from tests.support import tiny
 from tests.support.loopback_hub import hub_at
-from tests.support.range_server import Faults, RangeServer, serving_ranges
+from tests.support.range_server import COMMIT, RangeServer, serving_ranges
 
 WEIGHTS = "model.safetensors"
 BLOCK = 4096
@@ -46,11 +44,10 @@ def plugins() -> Plugins:
 
 @pytest.fixture(autouse=True)
 def _fast_and_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache of its own, blocks so small that a tiny model has many, and no long waits."""
+    """A cache of its own, and blocks so small that a tiny model has many."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(tensor_fetcher, "_BLOCK_BYTES", BLOCK)
-    monkeypatch.setattr(server_file, "_WAITS", (0.001,) * 9)
 
 
 @pytest.fixture
@@ -62,8 +59,9 @@ def root(bert: Path, berts: list[Path], tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def server(root: Path) -> Iterator[RangeServer]:
-    with serving_ranges(root) as found:
+def server(root: Path, tmp_path: Path) -> Iterator[RangeServer]:
+    """The server as a hub."""
+    with serving_ranges(root) as found, hub_at(found.url, tmp_path / "home"):
         yield found
 
 
@@ -71,10 +69,6 @@ def merged(text: str, out: Path, plugins: Plugins) -> Path:
     recipe = parse_recipe(text, plugins, path=out / "recipe.yaml")
     check_recipe(recipe, plugins).raise_errors()
     return Path(run_recipe(recipe, out, plugins, quiet=True)["merged"])
-
-
-def at(server: RangeServer) -> str:
-    return f"{server.url}/web/owner"
 
 
 def same_tensors(one: Path, other: Path) -> bool:
@@ -98,40 +92,10 @@ def disk(
     }
 
 
-FAULTS = {
-    "none": Faults(),
-    "all at once": Faults(drops=10, cuts=7, throttles=9),
-}
-
-
-@pytest.mark.parametrize(
-    ("strategy", "faults"),
-    [
-        ("task_arithmetic", "none"),
-        ("ties", "all at once"),
-    ],
-)
-def test_a_merge_from_a_server_has_the_bytes_of_one_from_the_disk(
-    strategy: str,
-    faults: str,
-    disk: Mapping[str, Path],
-    root: Path,
-    tmp_path: Path,
-    plugins: Plugins,
-) -> None:
-    from_disk = disk[strategy]
-    with serving_ranges(root, FAULTS[faults]) as server:
-        ranged = merged(MERGE.format(at(server), strategy), tmp_path / "ranged", plugins)
-        assert server.failed > 2 or faults == "none"
-    assert same_tensors(from_disk, ranged)
-    names = {p.relative_to(from_disk).as_posix() for p in from_disk.rglob("*") if p.is_file()}
-    assert {p.relative_to(ranged).as_posix() for p in ranged.rglob("*") if p.is_file()} == names
-
-
 def test_a_method_of_several_passes_fetches_each_byte_once(
     server: RangeServer, root: Path, tmp_path: Path, plugins: Plugins
 ) -> None:
-    result = merged(MERGE.format(at(server), "ties"), tmp_path / "out", plugins)
+    result = merged(MERGE.format("hf://owner", "ties"), tmp_path / "out", plugins)
     for name in ("base", "a", "b", "c"):
         size = (root / "owner" / name / WEIGHTS).stat().st_size
         header = Checkpoint(root / "owner" / name).specs
@@ -141,16 +105,16 @@ def test_a_method_of_several_passes_fetches_each_byte_once(
     artifact = read_artifact(result)
     assert artifact is not None
     accounts = {one["url"]: one for one in artifact.details["fetched"]}
-    own = accounts[f"{at(server)}/a/{WEIGHTS}"]
+    own = accounts[f"hf://owner/a@{COMMIT}/{WEIGHTS}"]
     assert own["fetched"] == own["size"] == (root / "owner" / "a" / WEIGHTS).stat().st_size
-    assert own["checked"] == ""  # an ETag is no hash
+    assert own["checked"] == "sha256"
 
 
 def test_check_reads_headers_alone(
     server: RangeServer, root: Path, tmp_path: Path, plugins: Plugins
 ) -> None:
     recipe = parse_recipe(
-        MERGE.format(at(server), "task_arithmetic"), plugins, path=tmp_path / "r.yaml"
+        MERGE.format("hf://owner", "task_arithmetic"), plugins, path=tmp_path / "r.yaml"
     )
     report = check_recipe(recipe, plugins)
     assert not report.errors
@@ -178,8 +142,8 @@ steps:
       - {{model: {0}/vision, part: text, weight: 0.5}}
 """
     from_disk = merged(text.format(owner), tmp_path / "disk", plugins)
-    with serving_ranges(tmp_path / "root") as server:
-        ranged = merged(text.format(at(server)), tmp_path / "ranged", plugins)
+    with serving_ranges(tmp_path / "root") as server, hub_at(server.url, tmp_path / "home"):
+        ranged = merged(text.format("hf://owner"), tmp_path / "ranged", plugins)
         ranges = server.ranges[f"owner/vision/{WEIGHTS}"]
     assert same_tensors(from_disk, ranged)
     specs = Checkpoint(owner / "vision").specs
@@ -193,63 +157,19 @@ steps:
     assert asked == {byte // BLOCK for stretch in (header, *trunk) for byte in stretch}
 
 
-def test_a_file_that_changes_while_it_is_read_is_an_error(
-    root: Path, tmp_path: Path, plugins: Plugins
-) -> None:
-    weights = root / "owner" / "b" / WEIGHTS
-    with serving_ranges(root) as server:
-        text = MERGE.format(at(server), "task_arithmetic")
-        recipe = parse_recipe(text, plugins, path=tmp_path / "r.yaml")
-        check_recipe(recipe, plugins).raise_errors()
-        server.after[f"owner/b/{WEIGHTS}"] = lambda: os.utime(weights, ns=(1, 10**18))
-        with pytest.raises(CheckpointError, match=rf"/b/{WEIGHTS}: has changed .* run again"):
-            run_recipe(recipe, tmp_path / "out", plugins, quiet=True)
-        assert not (tmp_path / "out" / "merged").exists()
-
-
-@pytest.mark.parametrize(
-    ("faults", "remedy"),
-    [
-        (Faults(ignores_ranges=True), "download the model's folder"),
-        (Faults(refuses=True), "log in"),
-        (Faults(no_versions=True), "download the model's folder"),
-    ],
-    ids=["ignores ranges", "refuses", "no versions"],
-)
-def test_what_a_server_cannot_give_is_an_error_of_the_check(
-    faults: Faults, remedy: str, root: Path, tmp_path: Path, plugins: Plugins
-) -> None:
-    with serving_ranges(root, faults) as server:
-        text = MERGE.format(at(server), "task_arithmetic")
-        recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
-        errors = check_recipe(recipe, plugins).errors
-        assert any(f"{at(server)}/a/" in e.message and remedy in e.message for e in errors)
-        assert all(error.where for error in errors)
-
-
-def test_a_server_that_is_away_is_unseen_by_the_check_and_fails_the_run(
-    tmp_path: Path, plugins: Plugins
-) -> None:
-    text = MERGE.format("http://127.0.0.1:9/web", "task_arithmetic")
-    recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
-    assert check_recipe(recipe, plugins).of("unseen")
-    with pytest.raises(EmbergeError, match=r"127\.0\.0\.1:9"):
-        run_recipe(recipe, tmp_path / "out", plugins, quiet=True)
-
-
 def test_addresses_without_a_model_of_an_unknown_kind_or_with_a_secret_are_refused(
     server: RangeServer, tmp_path: Path, plugins: Plugins
 ) -> None:
     for address, remedy in (
-        (f"{at(server)}/nobody", "no model here"),
         ("xyz://a/b", "there is no model"),
+        ("https://a/b", "there is no model"),
     ):
         text = f"steps:\n  merged:\n    merge: {{models: [{address}, {address}]}}\n"
         recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
         (error, *_) = check_recipe(recipe, plugins).errors
         assert remedy in error.message
         assert address in error.message
-    for address in ("https://me:hunter2@host/m", "https://host/m?token=hunter2"):
+    for address in ("s3://me:hunter2@host/m", "s3://host/m?token=hunter2"):
         text = f"steps:\n  merged:\n    merge: {{models: ['{address}', '{address}']}}\n"
         recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
         (error, *_) = check_recipe(recipe, plugins).errors
@@ -257,41 +177,11 @@ def test_addresses_without_a_model_of_an_unknown_kind_or_with_a_secret_are_refus
         assert "hunter2" not in error.message
 
 
-def test_a_step_that_needs_the_whole_model_gets_it(
-    server: RangeServer, root: Path, plugins: Plugins
-) -> None:
-    folder = plugins.hook.locate_model(reference=f"{at(server)}/a", revision=None, files="all")
-    own = root / "owner" / "a"
-    assert (folder / WEIGHTS).read_bytes() == (own / WEIGHTS).read_bytes()
-    assert (folder / "1_Pooling" / "config.json").is_file()
-    # Once more: from the mirror.
-    before = server.sent.total()
-    plugins.hook.locate_model(reference=f"{at(server)}/a", revision=None, files="all")
-    small = sum(one.stat().st_size for one in own.rglob("*.json") if one.name == "modules.json")
-    assert server.sent.total() - before == small  # its list of folders
-
-
-def test_a_file_is_known_by_hash_or_version_and_not_by_its_place(server: RangeServer) -> None:
-    look = ServerFile.look_up(f"{at(server)}/a/{WEIGHTS}")
-    assert look is not None
-    note = look.build_note()
-    assert note.sha256 is None
-    assert note.url in note.content
-    hashed = type(note)(note.url, note.size, note.version, "f" * 64, note.header)
-    assert hashed.content == "f" * 64
-
-
-def of_hub(text: str, out: Path, server: RangeServer, plugins: Plugins) -> Path:
-    """Return the result of a merge of models on the server as a hub."""
-    with hub_at(server.url, out.parent / "home"):
-        return merged(text, out, plugins)
-
-
 def test_a_hub_is_read_by_ranges_and_checked_against_its_hashes(
     disk: Mapping[str, Path], server: RangeServer, root: Path, tmp_path: Path, plugins: Plugins
 ) -> None:
     text = MERGE.format("hf://owner", "task_arithmetic")
-    ranged = of_hub(text, tmp_path / "ranged", server, plugins)
+    ranged = merged(text, tmp_path / "ranged", plugins)
     assert same_tensors(disk["task_arithmetic"], ranged)
     artifact = read_artifact(ranged)
     assert artifact is not None
@@ -300,7 +190,7 @@ def test_a_hub_is_read_by_ranges_and_checked_against_its_hashes(
     server.after[f"owner/c/{WEIGHTS}"] = lambda: flip_last_byte(damaged)
     shutil.rmtree(tmp_path / "cache")
     with pytest.raises(CheckpointError, match="hf://owner/c"):
-        of_hub(text, tmp_path / "broken", server, plugins)
+        merged(text, tmp_path / "broken", plugins)
 
 
 def flip_last_byte(path: Path) -> None:

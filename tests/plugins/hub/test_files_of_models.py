@@ -47,24 +47,6 @@ def test_the_form_of_a_name_decides_who_is_asked(
     assert asked == [(name, "v1", "metadata")] * known
 
 
-# ── web servers ─────────────────────────────────────────────────────────────────────────────────
-
-
-def test_folders_of_modules_are_asked_for_their_files() -> None:
-    trunk, head = {"path": "0_T", "type": "a.b.Transformer"}, {"path": "1_P", "type": "a.Pooling"}
-    names = at_address._list_module_files([trunk, head, {"path": ""}])
-    assert names == {
-        *(f"0_T/{name}" for name in at_address._ASKED),
-        *("1_P/config.json", "1_P/model.safetensors"),
-    }
-
-
-def test_an_index_names_the_weights_beside_it() -> None:
-    weights = {"a": "1.safetensors", "b": "2.safetensors", "c": "1.safetensors"}
-    names = at_address._list_shards("0_T/model.safetensors.index.json", {"weight_map": weights})
-    assert names == {"0_T/1.safetensors", "0_T/2.safetensors"}
-
-
 @pytest.mark.parametrize("name", ["", "a//b", "a/..", "/a", "a?b", "a#b", "a\\b", "https://a"])
 def test_a_name_that_leads_out_of_the_models_folder_is_refused(name: str) -> None:
     with pytest.raises(CheckpointError, match=r"^https://h/m: names the file .* leads out"):
