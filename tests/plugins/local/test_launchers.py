@@ -289,9 +289,7 @@ def test_no_worker_outlives_the_run(tmp_path: Path, number: int) -> None:
     ("text", "says"),
     [
         ("locl", "--launcher: there is no launcher 'locl'; did you mean 'local'?"),
-        ("merge", "--launcher: there is no launcher 'merge'; known: local"),
         ("{local: {workers: 0}}", "'workers' of launcher 'local' needs a whole number of at least"),
-        ("{local: ", "--launcher: "),
     ],
 )
 def test_an_impossible_launcher_is_named(
@@ -304,13 +302,6 @@ def test_an_impossible_launcher_is_named(
     assert says in said
     assert "Traceback" not in said
     assert not (tmp_path / "out").exists()
-
-
-def test_ranks_and_a_launcher_exclude_each_other(tmp_path: Path, capsys: Capture) -> None:
-    (tmp_path / "r.yaml").write_text(WAITING)
-    words = ["run", str(tmp_path / "r.yaml"), "--out", str(tmp_path / "out")]
-    assert main([*words, "--plugin", str(PLUGIN), "--launcher", "local", "--ranks", "2"]) == 2
-    assert "leave one of them out" in capsys.readouterr().err
 
 
 def test_a_launcher_is_made_of_its_first_option_and_needs_a_recipes_text(tmp_path: Path) -> None:

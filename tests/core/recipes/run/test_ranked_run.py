@@ -249,15 +249,6 @@ def test_a_launcher_makes_the_same_bytes(launcher: list[str], recipe: Path, both
     assert read_results(out) == read_results(both.out)
 
 
-@pytest.mark.slow
-def test_a_wrong_recipe_is_refused_once(recipe: Path, tmp_path: Path) -> None:
-    wrong = tmp_path / "recipe.yaml"
-    wrong.write_text(recipe.read_text().replace("batch_size: 7", "batch_size: 70000"))
-    done = run([*EMBERGE, *words(wrong, tmp_path / "out", "--ranks", "2")], tmp_path / "out")
-    assert done.code == 2
-    assert len([line for line in done.said.splitlines() if line.startswith("error: ")]) == 1
-
-
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """As if started by nobody; what is set here is gone afterwards."""
