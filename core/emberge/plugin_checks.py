@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import pluggy
@@ -81,8 +81,9 @@ def require_contract(
             raise PluginError(f"{label}: only a merge strategy may be a chain")
     else:
         _require_class(label, type_, tuple(c for c in contracts if c is not ChainSpec))
-        frozen = is_dataclass(type_) and type_.__dataclass_params__.frozen  # type: ignore[attr-defined]
-        if kind != "reader" and (not frozen or "__dataclass_fields__" not in vars(type_)):
+        parameters = getattr(type_, "__dataclass_params__", None)
+        is_frozen = parameters is not None and parameters.frozen
+        if kind != "reader" and (not is_frozen or "__dataclass_fields__" not in vars(type_)):
             raise PluginError(f"{label} must be a @dataclass(frozen=True, kw_only=True)")
 
 

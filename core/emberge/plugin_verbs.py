@@ -40,6 +40,8 @@ class Verb:
     """True adds --devices, --workers, --memory and --quiet, which `find_machine` reads."""
     resumes: bool = False
     """True if the same command goes on after a stop; a stopped command then says so."""
+    loads_plugins: bool = True
+    """False for a verb of emberge that uses no plugin."""
 
     def require_sound(self, name: str, plugin: str) -> None:
         """Refuse the verb if its name or the place of its function is malformed.

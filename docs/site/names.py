@@ -36,8 +36,7 @@ def name_pages(plugins: Plugins) -> dict[str, str]:
 def _verbs(added: Mapping[str, Verb]) -> Iterator[str]:
     yield "# Verbs\n"
     yield "Each verb of the command line, as `emberge VERB --help` prints it.\n"
-    summaries = {verb: summary for verb, (summary, *_) in VERBS.items()}
-    summaries |= {verb: one.summary for verb, one in added.items()}
+    summaries = {name: verb.summary for name, verb in {**VERBS, **added}.items()}
     rows = [
         [Markdown(f"[`emberge {verb}`](#{verb})"), Markdown(f"{summary[0].upper()}{summary[1:]}.")]
         for verb, summary in summaries.items()

@@ -44,7 +44,7 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_verb_prints_steers_no_terminal(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def shows(_: object) -> int:
+    def shows(*_: object) -> int:
         print(f"one\n\ttwo {STEERING}")
         sys.stdout.writelines([STEERING, "\n"])
         return 0
@@ -60,7 +60,7 @@ def test_what_a_verb_prints_steers_no_terminal(
 def test_what_an_error_says_steers_no_terminal(
     error: Exception, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(_: object) -> int:
+    def fails(*_: object) -> int:
         raise error
 
     monkeypatch.setattr(verbs, "status", fails)

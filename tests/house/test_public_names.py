@@ -181,12 +181,11 @@ def test_the_readme_names_each_verb_in_its_words_and_each_is_one_call() -> None:
         if line.startswith("| `emberge "):
             _, verb, says, _ = line.split("|")
             rows[verb.strip(" `").removeprefix("emberge ")] = says.strip()
-    texts = {verb: text for verb, (text, *_) in VERBS.items()}
-    texts |= {name: verb.summary for name, verb in PLUGINS_HERE.verbs.items()}
+    texts = {name: verb.summary for name, verb in {**VERBS, **PLUGINS_HERE.verbs}.items()}
     assert rows == {verb: f"{text[0].upper()}{text[1:]}." for verb, text in texts.items()}
     calls = {
         name
         for name, function in inspect.getmembers(verbs, inspect.isfunction)
         if function.__module__ == verbs.__name__ and not name.startswith("_")
     }
-    assert calls == {verb.replace("-", "_") for verb in VERBS}
+    assert {verb.run.partition(":")[2] for verb in VERBS.values()} <= calls

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -54,10 +54,18 @@ class _Parser(argparse.ArgumentParser):
                 self.error(f"there is no option '{name}'{suggest(name, options)}")
 
 
+def find_verb(words: Sequence[str]) -> int | None:
+    """Return the index of the verb, the first word that is neither an option nor a --plugin's file."""
+    pairs = enumerate(zip(["", *words], words, strict=False))
+    verbs = (at for at, (last, word) in pairs if last != "--plugin" and not word.startswith("-"))
+    return next(verbs, None)
+
+
 def requires_plugins(words: Sequence[str]) -> bool:
-    """Return whether plugins must be loaded: for a verb that emberge lacks, or for help on all verbs."""
-    at = _find_verb(words)
-    return "--version" not in words and (at is None or words[at] not in VERBS)
+    """Return whether plugins must be loaded: not for `--version` and for verbs that use none."""
+    at = find_verb(words)
+    verb = VERBS.get(words[at]) if at is not None else None
+    return "--version" not in words and (verb is None or verb.loads_plugins)
 
 
 def list_plugin_files(words: Sequence[str]) -> list[Path]:
@@ -65,13 +73,6 @@ def list_plugin_files(words: Sequence[str]) -> list[Path]:
     parser = _Parser("emberge", add_help=False)
     _add_common(parser)
     return parser.parse_known_args(words)[0].plugin or []
-
-
-def _find_verb(words: Sequence[str]) -> int | None:
-    """Return the index of the verb, the first word that is neither an option nor a --plugin's file."""
-    pairs = enumerate(zip(["", *words], words, strict=False))
-    verbs = (at for at, (last, word) in pairs if last != "--plugin" and not word.startswith("-"))
-    return next(verbs, None)
 
 
 def parse(
@@ -88,51 +89,46 @@ def parse(
     for name in added:
         if name in VERBS:
             raise PluginError(f"a plugin names its verb '{name}', which is emberge's own")
-    at = _find_verb(words)
+    verbs, at = {**VERBS, **added}, find_verb(words)
     if at is None:
-        parser = _build_overview(added)
-        options = parser.parse_in_any_order(words)
-        parser.print_help()
+        overview = _build_overview(verbs)
+        options = overview.parse_in_any_order(words)
+        overview.print_help()
         options.verb = None
         return options
     name, others = words[at], [*words[:at], *words[at + 1 :]]
-    if name not in (*VERBS, *added):
-        _build_overview(added).require_known_options(words[:at])
-        hint = suggest(name, [*VERBS, *added]) or f"; verbs: {', '.join([*VERBS, *added])}"
+    if name not in verbs:
+        _build_overview(verbs).require_known_options(words[:at])
+        hint = suggest(name, verbs) or f"; verbs: {', '.join(verbs)}"
         raise RecipeError(f"there is no verb '{name}'{hint}{blocked_hint}")
-    options = _build_parser(name, added).parse_in_any_order(others)
-    options.verb = name
+    options = _build_parser(name, verbs[name]).parse_in_any_order(others)
+    options.verb, options.words = name, list(words)
     return options
 
 
-def _build_overview(added: Mapping[str, Verb]) -> _Parser:
+def _build_overview(verbs: Mapping[str, Verb]) -> _Parser:
     """Build the parser of a command without a verb, whose help lists all verbs."""
     usage = "emberge [--help] [--version] [--plugin FILE] [--debug] VERB ..."
     parser = _Parser("emberge", usage=usage, description=_DESCRIPTION, epilog=_EXAMPLES)
     parser.add_argument("--version", action="version", version=f"emberge {__version__}")
     _add_common(parser)
-    verbs = parser.add_argument_group("verbs")
-    summaries = {name: summary for name, (summary, _, _) in VERBS.items()}
-    for name, summary in (summaries | {name: verb.summary for name, verb in added.items()}).items():
-        verbs.add_argument(name, nargs="?", help=summary)
+    group = parser.add_argument_group("verbs")
+    for name, verb in verbs.items():
+        group.add_argument(name, nargs="?", help=verb.summary)
     return parser
 
 
-def _build_parser(name: str, added: Mapping[str, Verb]) -> _Parser:
+def _build_parser(name: str, verb: Verb) -> _Parser:
     """Build the parser of a verb's options."""
-    verb = added.get(name)
-    summary, examples, add_options = (
-        VERBS[name] if verb is None else (verb.summary, verb.examples, verb.add_options)
-    )
     parser = _Parser(
         f"emberge {name}",
-        description=f"{summary[0].upper()}{summary[1:]}.",
-        epilog="examples:\n" + "\n".join(f"  {line}" for line in examples.splitlines()),
+        description=f"{verb.summary[0].upper()}{verb.summary[1:]}.",
+        epilog="examples:\n" + "\n".join(f"  {line}" for line in verb.examples.splitlines()),
     )
     _add_common(parser)
-    add_options(parser)
-    if verb is not None and verb.machine:
-        _add_machine(parser)
+    verb.add_options(parser)
+    if verb.machine:
+        add_machine(parser)
     return parser
 
 
@@ -146,6 +142,38 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         help="load a plugin from a bare file too; may be given several times",
     )
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+
+
+def add_machine(parser: argparse.ArgumentParser) -> Any:
+    """Add the options of the machine, and return their group."""
+    group = parser.add_argument_group("the machine (decides the speed, never the result)")
+    group.add_argument("--devices", metavar="NAMES", help="cpu, cuda, or cuda:0,cuda:1")
+    group.add_argument(
+        "--workers", type=number_option(Count), metavar="N", help="default: all cores"
+    )
+    group.add_argument("--memory", metavar="SIZE", help="stay below it where possible: 512MB, 8GiB")
+    group.add_argument("--quiet", action="store_true", help="print errors and results only")
+    return group
+
+
+# ── emberge's own verbs ─────────────────────────────────────────────────────────────────────────
+
+
+def _add_recipe(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("recipe", metavar="RECIPE", help="a file, or the name of a shipped recipe")
+    parser.add_argument(
+        "--allow-plugins",
+        action="store_true",
+        help="load the plugin files that the recipe names under `plugins`, which are code",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="ID.KIND.OPTION=VALUE",
+        dest="overrides",
+        help="override an option; may be given several times",
+    )
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
@@ -162,7 +190,14 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="let steps of the recipe upload, as `publish` does",
     )
-    _add_machine(parser, side_by_side=True)
+    machine = add_machine(parser)
+    machine.add_argument("--launcher", metavar="NAME", help="run steps side by side: local, ray")
+    machine.add_argument(
+        "--ranks", type=number_option(Count), metavar="N", help="train by N processes, one a GPU"
+    )
+    machine.add_argument(
+        "--shard", action="store_true", help="ranks split weights and optimizer (FSDP2)"
+    )
 
 
 def _add_check(parser: argparse.ArgumentParser) -> None:
@@ -175,12 +210,12 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_status(parser: argparse.ArgumentParser) -> None:
+def _add_out(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", type=Path, metavar="OUT", help="the folder of a run")
 
 
 def _add_clean(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("out", type=Path, metavar="OUT", help="the folder of a run")
+    _add_out(parser)
     parser.add_argument("--yes", action="store_true", help="do not ask")
 
 
@@ -199,10 +234,6 @@ def _add_recipes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="print this one")
 
 
-def _add_nothing(_: argparse.ArgumentParser) -> None:
-    """Add no options to a verb that has only the common ones."""
-
-
 def _add_new_plugin(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="letters, digits and underscores")
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: ./emberge-NAME")
@@ -214,48 +245,10 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_recipe(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("recipe", metavar="RECIPE", help="a file, or the name of a shipped recipe")
-    parser.add_argument(
-        "--allow-plugins",
-        action="store_true",
-        help="load the plugin files that the recipe names under `plugins`, which are code",
-    )
-    _add_overrides(parser, "ID.KIND.OPTION=VALUE", "override an option; may be given several times")
-
-
-def _add_overrides(parser: argparse.ArgumentParser, shape: str, text: str) -> None:
-    parser.add_argument(
-        "--set", action="append", default=[], metavar=shape, dest="overrides", help=text
-    )
-
-
-def _add_machine(parser: argparse.ArgumentParser, *, side_by_side: bool = False) -> None:
-    group = parser.add_argument_group("the machine (decides the speed, never the result)")
-    group.add_argument("--devices", metavar="NAMES", help="cpu, cuda, or cuda:0,cuda:1")
-    group.add_argument(
-        "--workers", type=number_option(Count), metavar="N", help="default: all cores"
-    )
-    group.add_argument("--memory", metavar="SIZE", help="stay below it where possible: 512MB, 8GiB")
-    group.add_argument("--quiet", action="store_true", help="print errors and results only")
-    if side_by_side:
-        group.add_argument("--launcher", metavar="NAME", help="run steps side by side: local, ray")
-        group.add_argument(
-            "--ranks",
-            type=number_option(Count),
-            metavar="N",
-            help="train by N processes, one a GPU",
-        )
-        group.add_argument(
-            "--shard", action="store_true", help="ranks split weights and optimizer (FSDP2)"
-        )
-
-
-# Maps a verb to its summary, its examples, and the function that adds its options.
-VERBS: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] = {
-    "run": (
-        "run a recipe; steps that are done are skipped, an interrupted run goes on",
-        "emberge run boom/demo --out out/demo\n"
+VERBS: dict[str, Verb] = {
+    "run": Verb(
+        summary="run a recipe; steps that are done are skipped, an interrupted run goes on",
+        examples="emberge run boom/demo --out out/demo\n"
         "emberge run recipe.yaml --out out --set members.train.learning_rate=2e-5\n"
         "emberge run recipe.yaml --out out --devices cuda:0,cuda:1 --memory 8GB\n"
         "emberge run recipe.yaml --out out --summary summary.md\n"
@@ -264,51 +257,68 @@ VERBS: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] = {
         "emberge run recipe.yaml --out out --ranks 8\n"
         "torchrun --nnodes 2 --nproc-per-node 8 … -m emberge run recipe.yaml --out out\n"
         "accelerate launch --multi_gpu --num_processes 8 -m emberge run recipe.yaml --out out",
-        _add_run,
+        add_options=_add_run,
+        run="emberge.cli.verbs:run",
+        resumes=True,
     ),
-    "check": (
-        "report everything that is wrong with a recipe, and what it needs, without loading weights",
-        "emberge check recipe.yaml\nemberge check boom/demo --offline\nemberge check recipe.yaml --long",
-        _add_check,
+    "check": Verb(
+        summary="report everything that is wrong with a recipe, and what it needs, without loading weights",
+        examples="emberge check recipe.yaml\nemberge check boom/demo --offline\n"
+        "emberge check recipe.yaml --long",
+        add_options=_add_check,
+        run="emberge.cli.verbs:check",
     ),
-    "status": (
-        "show what is done in an OUT and what is left, also while it is being run",
-        "emberge status out",
-        _add_status,
+    "status": Verb(
+        summary="show what is done in an OUT and what is left, also while it is being run",
+        examples="emberge status out",
+        add_options=_add_out,
+        run="emberge.cli.verbs:status",
+        loads_plugins=False,
     ),
-    "clean": (
-        "remove old results and work that runs left in an OUT, after showing it and asking",
-        "emberge clean out\nemberge clean out --yes",
-        _add_clean,
+    "clean": Verb(
+        summary="remove old results and work that runs left in an OUT, after showing it and asking",
+        examples="emberge clean out\nemberge clean out --yes",
+        add_options=_add_clean,
+        run="emberge.cli.verbs:clean",
+        loads_plugins=False,
     ),
-    "list": (
-        "list every component that the installed plugins add, or those that mention a word",
-        'emberge list\nemberge list slerp\nemberge list --kind "merge strategy"',
-        _add_list,
+    "list": Verb(
+        summary="list every component that the installed plugins add, or those that mention a word",
+        examples='emberge list\nemberge list slerp\nemberge list --kind "merge strategy"',
+        add_options=_add_list,
+        run="emberge.cli.verbs:list_all",
     ),
-    "show": (
-        "show what a component does, its options, and how a recipe uses it",
-        "emberge show ties\nemberge show train:train",
-        _add_show,
+    "show": Verb(
+        summary="show what a component does, its options, and how a recipe uses it",
+        examples="emberge show ties\nemberge show train:train",
+        add_options=_add_show,
+        run="emberge.cli.verbs:show",
     ),
-    "recipes": (
-        "list the recipes that come with emberge, or print one",
-        "emberge recipes\nemberge recipes boom/demo > mine.yaml",
-        _add_recipes,
+    "recipes": Verb(
+        summary="list the recipes that come with emberge, or print one",
+        examples="emberge recipes\nemberge recipes boom/demo > mine.yaml",
+        add_options=_add_recipes,
+        run="emberge.cli.verbs:recipes",
+        loads_plugins=False,
     ),
-    "schema": (
-        "print the JSON Schema of recipes, with the options of every installed plugin",
-        "emberge schema > recipe.schema.json",
-        _add_nothing,
+    "schema": Verb(
+        summary="print the JSON Schema of recipes, with the options of every installed plugin",
+        examples="emberge schema > recipe.schema.json",
+        add_options=lambda _: None,
+        run="emberge.cli.verbs:schema",
     ),
-    "new-plugin": (
-        "write the repository of a new plugin: a strategy, a loss, a step and their tests",
-        "emberge new-plugin acme --out ~/src/emberge-acme",
-        _add_new_plugin,
+    "new-plugin": Verb(
+        summary="write the repository of a new plugin: a strategy, a loss, a step and their tests",
+        examples="emberge new-plugin acme --out ~/src/emberge-acme",
+        add_options=_add_new_plugin,
+        run="emberge.cli.verbs:new_plugin",
+        loads_plugins=False,
     ),
-    "verify": (
-        "check a result against its provenance: every file and its weights' headers",
-        "emberge verify merged",
-        _add_verify,
+    "verify": Verb(
+        summary="check a result against its provenance: every file and its weights' headers",
+        examples="emberge verify merged",
+        add_options=_add_verify,
+        run="emberge.cli.verbs:verify",
+        loads_plugins=False,
     ),
 }

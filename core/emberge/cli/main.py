@@ -1,29 +1,30 @@
-"""Entry point of the command line: `arguments` parses words, `verbs` does the work, errors are shown here.
+"""Entry point of the command line: `arguments` parses words, a verb does the work, errors are shown here.
 
 Large libraries are imported only when a verb needs them.
 """
 
 from __future__ import annotations
 
-import argparse
 import atexit
 import gc
 import importlib
 import io
+import signal
 import sys
+import threading
+import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from emberge.cli.arguments import list_plugin_files, parse, requires_plugins
-from emberge.cli.ended_by_signal import Terminated, ended_by_signal
+from emberge.cli.arguments import VERBS, list_plugin_files, parse, requires_plugins
 from emberge.errors import EmbergeError, exits_refused
 from emberge.interpreter import leave_process, set_torch_defaults
 from emberge.wording import printable, printable_lines
 
 if TYPE_CHECKING:
+    from emberge.plugin_verbs import Verb
     from emberge.plugins import Plugins
 
 
@@ -36,31 +37,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_words(words: list[str]) -> int:
-    command = _Command(words)
     set_torch_defaults()
     # The interpreter's last garbage collection would examine all of torch's objects for a quarter
     # of a second.
     atexit.register(gc.freeze)
     _accept_any_text()
-    debug = "--debug" in words
+    command = _Command(words)
     try:
-        with (
-            ended_by_signal(lambda number: _show_interruption(128 + number, command)),
-            guard_output(),
-        ):
-            return _run_verb(command)
+        with interrupted_by_signals(), guard_output():
+            return command.run()
     except EmbergeError as error:
-        return _show_user_error(error, debug)
+        return _show_user_error(error, debug="--debug" in words)
     except Terminated:
-        return _show_interruption(143, command)
+        return command.show_interruption(143)
     except KeyboardInterrupt:
-        return _show_interruption(130, command)
+        return command.show_interruption(130)
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output has ended, as `head` does
         return 1
     except Exception as error:
         # A mistake in emberge, a plugin or a library gets one line; --debug shows the traceback.
-        return _show_unforeseen_error(error, debug)
+        return _show_unforeseen_error(error, debug="--debug" in words)
 
 
 def _accept_any_text() -> None:
@@ -70,50 +67,52 @@ def _accept_any_text() -> None:
             stream.reconfigure(errors="replace")
 
 
-@dataclass
 class _Command:
-    """The words of a command; `resumes` is True once its verb is known to go on after a stop."""
+    """The words of a command, and its verb once that is known."""
 
-    words: list[str]
-    resumes: bool = False
+    def __init__(self, words: list[str]) -> None:
+        self._words = words
+        self._verb: Verb | None = None
 
+    def run(self) -> int:
+        """Run the verb, and return the exit code."""
+        plugins: Plugins | None = None
+        if requires_plugins(self._words):
+            with exits_refused("a plugin that is being loaded"):
+                module = importlib.import_module("emberge.plugins")
+                plugins = module.load_plugins(list_plugin_files(self._words))
+        added, hint = (plugins.verbs, plugins.blocked_hint) if plugins else ({}, "")
+        options = parse(self._words, added, hint)
+        if options.verb is None:
+            return 0
+        self._verb = {**VERBS, **added}[options.verb]
+        with exits_refused("a plugin"):
+            return self._verb.call(options, plugins)
 
-def _run_verb(command: _Command) -> int:
-    words = command.words
-    with exits_refused("a plugin that is being loaded"):
-        plugins = _load_plugins(words)
-    plugin_verbs = plugins.verbs if plugins is not None else {}
-    options = parse(words, plugin_verbs, plugins.blocked_hint if plugins is not None else "")
-    options.words = words
-    if options.verb is None:
-        return 0
-    verb = plugin_verbs.get(options.verb)
-    command.resumes = options.verb == "run" if verb is None else verb.resumes
-    with exits_refused("a plugin"):
-        if verb is not None:
-            return verb.call(options, plugins)
-        verbs = importlib.import_module("emberge.cli.verbs")
-        run: Callable[[argparse.Namespace], int] = getattr(verbs, options.verb.replace("-", "_"))
-        return run(options)
-
-
-def _load_plugins(words: list[str]) -> Plugins | None:
-    """Load and return the plugins, or None for an emberge verb, which loads them when needed."""
-    if not requires_plugins(words):
-        return None
-    loaded: Plugins = importlib.import_module("emberge.plugins").load_plugins(
-        list_plugin_files(words)
-    )
-    return loaded
+    def show_interruption(self, code: int) -> int:
+        """Say that the command was stopped, and return the exit code."""
+        resumes = self._verb is not None and self._verb.resumes
+        hint = "; the same command goes on from here" if resumes else ""
+        print(f"stopped{hint}", file=sys.stderr)
+        return code
 
 
-def _show_user_error(error: EmbergeError, debug: bool) -> int:
+def _show_user_error(error: EmbergeError, *, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
     step = _find_step(error)
     for line in str(error).splitlines():
-        _print_error("error", f"{line} ({step})" if step else line)
+        _print_error(f"{line} ({step})" if step else line)
     return error.exit_code
+
+
+def _show_unforeseen_error(error: Exception, *, debug: bool) -> int:
+    if debug:
+        traceback.print_exception(error)
+    first_line = (str(error).splitlines() or [""])[0]
+    name = " ".join(filter(None, (type(error).__name__, _find_step(error))))
+    _print_error(f"{name}: {first_line} (--debug shows where)")
+    return 1
 
 
 def _find_step(error: Exception) -> str:
@@ -122,19 +121,42 @@ def _find_step(error: Exception) -> str:
     return next((note for note in notes if note.startswith("in step ")), "")
 
 
-def _show_interruption(code: int, command: _Command) -> int:
-    continue_hint = "; the same command goes on from here" if command.resumes else ""
-    print(f"stopped{continue_hint}", file=sys.stderr)
-    return code
+# ── signals ─────────────────────────────────────────────────────────────────────────────────────
+
+RAISE_AGAIN_SECONDS = 2.0
+"""Seconds after a signal in which a second one counts as the same: groups and supervisors send it twice."""
 
 
-def _show_unforeseen_error(error: Exception, debug: bool) -> int:
-    if debug:
-        traceback.print_exception(error)
-    first_line = (str(error).splitlines() or [""])[0]
-    name = " ".join(filter(None, (type(error).__name__, _find_step(error))))
-    _print_error("error", f"{name}: {first_line} (--debug shows where)")
-    return 1
+class Terminated(KeyboardInterrupt):
+    """The process was asked to end (SIGTERM)."""
+
+
+@contextmanager
+def interrupted_by_signals() -> Iterator[None]:
+    """Run the `with` block so that SIGINT raises KeyboardInterrupt in it, and SIGTERM raises Terminated.
+
+    If SIGINT was ignored before, it stays ignored.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # emberge runs inside another program's process
+        return
+    last = -RAISE_AGAIN_SECONDS
+
+    def interrupt(number: int, _: object) -> None:
+        nonlocal last
+        if time.monotonic() - last >= RAISE_AGAIN_SECONDS:
+            last = time.monotonic()
+            raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+
+    numbers = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        numbers.append(signal.SIGINT)
+    previous_handlers = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in previous_handlers.items():
+            signal.signal(number, handler)
 
 
 # ── text for a terminal ─────────────────────────────────────────────────────────────────────────
@@ -182,6 +204,6 @@ def guard_output() -> Iterator[None]:
         sys.stdout = previous_stdout
 
 
-def _print_error(label: str, line: str) -> None:
-    """Print one line to standard error after a label: `error: …`."""
-    print(f"{label}: {printable(line[:_LONGEST_LINE])}", file=sys.stderr)
+def _print_error(line: str) -> None:
+    """Print one line of an error to standard error."""
+    print(f"error: {printable(line[:_LONGEST_LINE])}", file=sys.stderr)

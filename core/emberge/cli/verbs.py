@@ -9,32 +9,35 @@ import shutil
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from emberge.errors import Problem, RecipeError, suggest
 from emberge.interpreter import pause_collections
 from emberge.wording import count_noun, human_size, printable
 
 if TYPE_CHECKING:
-    from emberge.contracts import Launcher, Machine
+    from emberge.contracts import Launcher
     from emberge.plugins import Plugins
     from emberge.recipes import CheckReport, Recipe
 
 
-def run(options: argparse.Namespace) -> int:
+# ── recipes ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def run(options: argparse.Namespace, plugins: Plugins) -> int:
     """Check a recipe, run it, and show the folder of each result.
 
     With `--ranks`, this process reads the recipe and starts the ranks, which run the same command.
     """
+    from emberge.devices import find_machine
     from emberge.processes import end_with_starter, rank_and_size, require_possible_ranks, run_ranks
-    from emberge.recipes import check_recipe
+    from emberge.recipes import check_recipe, form_team, run_recipe
 
     end_with_starter()
-    plugins = _load_plugins(options)
     recipe = _read_recipe(options, plugins)
     recipe.require_upload_allowed(options.allow_upload)
-    machine = _find_machine(options)
-    launcher = _build_launcher(options, plugins) if options.launcher is not None else None
+    machine = find_machine(options.devices, options.workers, options.memory)
+    launcher = _build_launcher(options, plugins) if options.launcher else None
     rank, started = rank_and_size()
     count = require_possible_ranks(options.ranks, machine)
     if count > started:
@@ -42,44 +45,29 @@ def run(options: argparse.Namespace) -> int:
     # `accelerate launch --use_fsdp` means `--shard`.
     shard = options.shard or os.environ.get("ACCELERATE_USE_FSDP") == "true"
     if rank != 0:
-        from emberge.recipes import form_team
-
         form_team(machine, shard=shard).follow(recipe, options.out, plugins, machine)
         return 0
-    _require_check(check_recipe(recipe, plugins), options.quiet)
-    team = None
-    if count > 1:
-        from emberge.recipes import form_team
-
-        team = form_team(machine, shard=shard)
-    arguments: dict[str, Any] = {
-        "machine": machine,
-        "quiet": options.quiet,
-        "launcher": team or launcher,
-    }
-    _run_checked(options, recipe, plugins, arguments)
-    if team is not None:
-        team.dismiss()
-    return 0
-
-
-def _run_checked(
-    options: argparse.Namespace, recipe: Recipe, plugins: Plugins, arguments: dict[str, Any]
-) -> None:
-    """Run a recipe; show the folders of results, and write the summary, if it fails too."""
-    from emberge.files import write_text
-    from emberge.recipes import results_shown, run_recipe, run_summary
-
+    require_check(check_recipe(recipe, plugins), quiet=options.quiet)
+    team = form_team(machine, shard=shard) if count > 1 else None
     error: BaseException | None = None
     try:
-        run_recipe(recipe, options.out, plugins, allow_upload=options.allow_upload, **arguments)
+        run_recipe(
+            recipe,
+            options.out,
+            plugins,
+            machine=machine,
+            launcher=team or launcher,
+            allow_upload=options.allow_upload,
+            quiet=options.quiet,
+        )
     except BaseException as failure:
         error = failure
         raise
     finally:
-        print("".join(f"{line}\n" for line in results_shown(options.out, recipe)), end="")
-        if options.summary is not None:
-            write_text(options.summary, run_summary(options.out, recipe, error))
+        _show_outcome(options, recipe, error)
+    if team is not None:
+        team.dismiss()
+    return 0
 
 
 def _build_launcher(options: argparse.Namespace, plugins: Plugins) -> Launcher:
@@ -101,11 +89,20 @@ def _build_launcher(options: argparse.Namespace, plugins: Plugins) -> Launcher:
     return launcher
 
 
-def check(options: argparse.Namespace) -> int:
+def _show_outcome(options: argparse.Namespace, recipe: Recipe, error: BaseException | None) -> None:
+    """Show the folders of results, and write the summary; `error` ended the run, None if it succeeded."""
+    from emberge.files import write_text
+    from emberge.recipes import results_shown, run_summary
+
+    print("".join(f"{line}\n" for line in results_shown(options.out, recipe)), end="")
+    if options.summary is not None:
+        write_text(options.summary, run_summary(options.out, recipe, error))
+
+
+def check(options: argparse.Namespace, plugins: Plugins) -> int:
     """Show every problem and plan of a recipe, as far as headers, configs and first rows reveal them."""
     from emberge.recipes import check_recipe
 
-    plugins = _load_plugins(options)
     recipe = _read_recipe(options, plugins)
     if recipe.uploads:
         print(f"a run uploads to {', '.join(recipe.uploads)}, and needs --allow-upload")
@@ -114,13 +111,29 @@ def check(options: argparse.Namespace) -> int:
     if options.long:
         _show_notes(report)
         _show_unseen(report)
-    _show_problems(report.of("warning"), "warning")
+    _show_warnings(report.of("warning"))
     report.raise_errors()
     if not options.long and report.unseen_places:
         count = count_noun(len(report.unseen_places), "input")
         print(f"{count} could not be looked at from here; --long lists them")
     print(f"nothing wrong was found in {count_noun(len(recipe.steps), 'step')}")
     return 0
+
+
+def _read_recipe(options: argparse.Namespace, plugins: Plugins) -> Recipe:
+    from emberge.recipes import named_recipe
+
+    return named_recipe(
+        options.recipe, plugins, options.overrides, allow_plugins=options.allow_plugins
+    )
+
+
+def require_check(report: CheckReport, *, quiet: bool) -> None:
+    """Raise the errors that a check found or, if there are none, print its warnings."""
+    report.raise_errors()
+    if not quiet:
+        _show_unseen(report)
+        _show_warnings(report.of("warning"))
 
 
 def _show_notes(report: CheckReport) -> None:
@@ -135,7 +148,42 @@ def _show_notes(report: CheckReport) -> None:
         print("".join(f"  {line}\n" for line in lines), end="")
 
 
-def status(options: argparse.Namespace) -> int:
+def _show_unseen(report: CheckReport) -> None:
+    """Print each model or dataset that could not be checked, each only once."""
+    for message, places in report.unseen_places.items():
+        others_text = (
+            f" and {count_noun(len(places) - 1, 'other place')}" if len(places) > 1 else ""
+        )
+        where = f"{places[0]}{others_text}: " if places[0] else ""
+        print(f"not seen: {printable(f'{where}{message}')}", file=sys.stderr)
+
+
+def _show_warnings(problems: Iterable[Problem]) -> None:
+    for problem in problems:
+        print(f"warning: {printable(problem)}", file=sys.stderr)
+
+
+def recipes(options: argparse.Namespace, _: object) -> int:
+    """List the shipped recipes, or print one."""
+    from emberge.recipes import shipped_recipes
+
+    shipped = shipped_recipes()
+    if options.name is None:
+        width = max((len(name) for name in shipped), default=0)
+        for name, recipe in sorted(shipped.items()):
+            print(f"{name:<{width}}  {recipe.description.partition(chr(10))[0]}")
+    elif options.name in shipped:
+        print(shipped[options.name].path.read_text(encoding="utf-8").rstrip("\n"))
+    else:
+        hint = suggest(options.name, shipped)
+        raise RecipeError(f"no recipe '{options.name}' comes with emberge{hint}")
+    return 0
+
+
+# ── results ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def status(options: argparse.Namespace, _: object) -> int:
     """Show the state of each step in an OUT."""
     from emberge.recipes import status as status_of
 
@@ -143,7 +191,7 @@ def status(options: argparse.Namespace) -> int:
     return 0
 
 
-def clean(options: argparse.Namespace) -> int:
+def clean(options: argparse.Namespace, _: object) -> int:
     """Show the leftovers of runs in an OUT, and remove them if the user agrees."""
     from emberge.results import find_leftovers, remove_leftovers
 
@@ -178,64 +226,7 @@ def _ask_user(what: str) -> bool:
         return False
 
 
-def list(options: argparse.Namespace) -> int:  # noqa: A001 — the verb's name
-    """List components."""
-    from emberge.recipes import list_components
-
-    _print_text(
-        list_components(
-            _load_plugins(options),
-            options.having,
-            kind=options.kind,
-            width=shutil.get_terminal_size().columns if sys.stdout.isatty() else None,
-        )
-    )
-    return 0
-
-
-def show(options: argparse.Namespace) -> int:
-    """Describe a component."""
-    from emberge.recipes import describe_component
-
-    _print_text(describe_component(_load_plugins(options), options.component))
-    return 0
-
-
-def recipes(options: argparse.Namespace) -> int:
-    """List the shipped recipes, or print one."""
-    from emberge.recipes import shipped_recipes
-
-    shipped = shipped_recipes()
-    if options.name is not None:
-        if options.name not in shipped:
-            hint = suggest(options.name, shipped)
-            raise RecipeError(f"no recipe '{options.name}' comes with emberge{hint}")
-        _print_text(shipped[options.name].path.read_text(encoding="utf-8"))
-        return 0
-    width = max((len(name) for name in shipped), default=0)
-    for name, recipe in sorted(shipped.items()):
-        print(f"{name:<{width}}  {recipe.description.partition(chr(10))[0]}")
-    return 0
-
-
-def schema(options: argparse.Namespace) -> int:
-    """Print the JSON Schema of recipes."""
-    from emberge.recipes import recipe_schema
-
-    _print_text(json.dumps(recipe_schema(_load_plugins(options)), indent=2, ensure_ascii=False))
-    return 0
-
-
-def new_plugin(options: argparse.Namespace) -> int:
-    """Write the repository of a new plugin."""
-    from emberge.recipes import write_plugin
-
-    folder = write_plugin(options.name, options.out or Path(f"emberge-{options.name}"))
-    print(f"written: {folder}; its README says how to go on")
-    return 0
-
-
-def verify(options: argparse.Namespace) -> int:
+def verify(options: argparse.Namespace, _: object) -> int:
     """Check a result against its provenance."""
     from emberge.recipes import verify_result
 
@@ -244,49 +235,39 @@ def verify(options: argparse.Namespace) -> int:
     return 0
 
 
-def _load_plugins(options: argparse.Namespace) -> Plugins:
-    from emberge.plugins import load_plugins
-
-    return load_plugins(options.plugin or ())
+# ── components ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _read_recipe(options: argparse.Namespace, plugins: Plugins) -> Recipe:
-    from emberge.recipes import named_recipe
+def list_all(options: argparse.Namespace, plugins: Plugins) -> int:
+    """List components."""
+    from emberge.recipes import list_components
 
-    return named_recipe(
-        options.recipe, plugins, options.overrides, allow_plugins=options.allow_plugins
-    )
-
-
-def _find_machine(options: argparse.Namespace) -> Machine:
-    from emberge.devices import find_machine
-
-    return find_machine(options.devices, options.workers, options.memory)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    table = list_components(plugins, options.having, kind=options.kind, width=width)
+    print(table, end="\n" if table else "")
+    return 0
 
 
-def _require_check(report: CheckReport, quiet: bool) -> None:
-    """Raise the errors that a check found or, if there are none, print its warnings."""
-    report.raise_errors()
-    if not quiet:
-        _show_unseen(report)
-        _show_problems(report.of("warning"), "warning")
+def show(options: argparse.Namespace, plugins: Plugins) -> int:
+    """Describe a component."""
+    from emberge.recipes import describe_component
+
+    print(describe_component(plugins, options.component).rstrip("\n"))
+    return 0
 
 
-def _show_unseen(report: CheckReport) -> None:
-    """Print each model or dataset that could not be checked, each only once."""
-    for message, places in report.unseen_places.items():
-        others_text = (
-            f" and {count_noun(len(places) - 1, 'other place')}" if len(places) > 1 else ""
-        )
-        where = f"{places[0]}{others_text}: " if places[0] else ""
-        print(f"not seen: {printable(f'{where}{message}')}", file=sys.stderr)
+def schema(_: argparse.Namespace, plugins: Plugins) -> int:
+    """Print the JSON Schema of recipes."""
+    from emberge.recipes import recipe_schema
+
+    print(json.dumps(recipe_schema(plugins), indent=2, ensure_ascii=False))
+    return 0
 
 
-def _show_problems(problems: Iterable[Problem], label: str) -> None:
-    for problem in problems:
-        print(f"{label}: {printable(problem)}", file=sys.stderr)
+def new_plugin(options: argparse.Namespace, _: object) -> int:
+    """Write the repository of a new plugin."""
+    from emberge.recipes import write_plugin
 
-
-def _print_text(text: str) -> None:
-    if text:
-        print(text.rstrip("\n"))
+    folder = write_plugin(options.name, options.out or Path(f"emberge-{options.name}"))
+    print(f"written: {folder}; its README says how to go on")
+    return 0

@@ -292,9 +292,9 @@ def form_of(annotation: Any) -> Form:
     """
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        form = form_of(arguments[0])
+        inner = form_of(arguments[0])
         limits = limits_of(annotation)
-        return dataclasses.replace(form, limits=limits) if isinstance(form, Value) else form
+        return dataclasses.replace(inner, limits=limits) if isinstance(inner, Value) else inner
     form = _find_form_of_class(annotation) if origin is None else _find_generic(origin, arguments)
     if form is None:
         raise TypeError(f"a recipe cannot express a {annotation!r}")
@@ -370,8 +370,7 @@ class Option:
         return self.default is MISSING
 
 
-@functools.cache
-def options_of(owner: Any) -> Mapping[str, Option]:
+def options_of(owner: type) -> Mapping[str, Option]:
     """Return the options of a component or nested dataclass by name, its own before inherited options.
 
     Options of one class come in the order of their declaration.
@@ -380,6 +379,11 @@ def options_of(owner: Any) -> Mapping[str, Option]:
         PluginError: if a field's type cannot be found or expressed in a recipe; names the class and the
             field.
     """
+    return _read_options(owner)
+
+
+@functools.cache
+def _read_options(owner: Any) -> Mapping[str, Option]:
     fields = {
         field.name: field
         for field in dataclasses.fields(owner)

@@ -201,8 +201,13 @@ def option_line(option: Mapping[str, Any]) -> str:
 def _wrap_text(text: str, indent: int, hanging: int = 0) -> list[str]:
     """Return the text as lines that fit the terminal, from 60 to 110 characters wide."""
     width = min(max(shutil.get_terminal_size().columns, 60), 110)
-    indents = {"initial_indent": " " * indent, "subsequent_indent": " " * (indent + hanging)}
-    return textwrap.wrap(text, width, break_on_hyphens=False, **indents)
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=" " * indent,
+        subsequent_indent=" " * (indent + hanging),
+        break_on_hyphens=False,
+    )
 
 
 def _build_block_page(plugins: Plugins, name: str) -> list[str] | None:
