@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,21 +16,8 @@ from emberge.data import StoredDataset, check_entries, hub_datasets, load_datase
 from emberge_data import JsonLines, write_json_rows
 
 from tests.support.fixture_types import Patch
-from tests.support.loopback_hub import COMMITS, serving
 
 PAIRS = Columns(anchor="question", positive="pos_doc", negative="neg_doc")
-SHARDS = [f"train-{number:05d}-of-00003.parquet" for number in range(3)]
-ROWS = 1000  # of a shard
-
-_LOAD = """
-import json, sys
-from pathlib import Path
-from emberge import DataEntry
-from emberge.data import load_datasets
-store, entries = Path(sys.argv[1]), json.loads(sys.argv[2])
-found = load_datasets([DataEntry(**e) for e in entries], readers=(), resolve=None, store=store)
-print(json.dumps([[len(d), d[len(d) - 1].anchor, d.fingerprint] for d in found]))
-"""
 
 
 def load(entry: DataEntry) -> StoredDataset:
@@ -178,9 +162,12 @@ def test_the_key_of_a_hub_sets_first_rows_needs_no_rows(monkeypatch: Patch) -> N
         asked.append((words, options))
         return SimpleNamespace(config_id="small-x", hash="12ab")
 
-    def load(*words: Any, **options: Any) -> SimpleNamespace:
+    class Stream(list[Any]):
+        features, _fingerprint = None, "34cd"
+
+    def load(*words: Any, **options: Any) -> Stream:
         asked.append((words, options))
-        return SimpleNamespace(features=None, _fingerprint="34cd")
+        return Stream([{"text": "a"}])
 
     monkeypatch.setattr(datasets, "load_dataset_builder", build)
     monkeypatch.setattr(datasets, "load_dataset", load)
@@ -190,58 +177,11 @@ def test_the_key_of_a_hub_sets_first_rows_needs_no_rows(monkeypatch: Patch) -> N
     whole = {"data_dir": None, "split": "dev", "revision": "v1", "streaming": False}
     head = {"data_dir": None, "revision": "v1"}
     assert asked == [(("o/n", "small"), head), (("o/n", "small"), whole)]
+    for streamed in (
+        {"entry": dataclasses.replace(entry, first=5)},
+        {"entry": entry, "head": True},
+    ):
+        assert list(hub_datasets.read_hub_rows(**streamed)) == [(1, {"text": "a"})]
+        assert asked[-1][1]["streaming"] is True
     assert hub_datasets.describe_hub_entry(entry) == "o/n/small[dev]@v1"
     assert hub_datasets.describe_hub_entry(DataEntry(hub="o/n")) == "o/n[train]"
-
-
-@pytest.mark.slow
-def test_shards_of_a_hub_dataset_that_are_not_needed_are_not_downloaded(tmp_path: Path) -> None:
-    """1200 rows are one shard and a part of the next; a second load finds them and asks for no shard."""
-    pa = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
-    folder = tmp_path / "hub/datasets/owner/texts/main"
-    folder.mkdir(parents=True)
-    for number, name in enumerate(SHARDS):
-        texts = pa.table({"text": [f"text {number * ROWS + row} " * 9 for row in range(ROWS)]})
-        parquet.write_table(texts, folder / name, row_group_size=100)
-    whole = sum(path.stat().st_size for path in folder.iterdir())
-    with serving(tmp_path / "hub") as hub:
-
-        def load(**options: Any) -> list[Any]:
-            entry = {"hub": "owner/texts", "revision": COMMITS["main"], **options}
-            hub.fetched.clear()
-            hub.sent.clear()
-            return list(_asked(tmp_path, hub.url, [entry])[0])
-
-        rows, last, fingerprint = load(first=ROWS + 200)
-        assert (rows, last.split()[:2]) == (ROWS + 200, ["text", str(ROWS + 199)])
-        assert set(hub.fetched) == set(SHARDS[:2])
-        assert load(first=ROWS + 200) == [rows, last, fingerprint]
-        assert hub.fetched == []
-        assert load(first=10)[0] == 10
-        assert set(hub.fetched) == {SHARDS[0]}
-        assert sum(hub.sent.values()) < whole
-
-
-def _asked(root: Path, url: str, entries: list[dict[str, Any]]) -> list[list[Any]]:
-    """Load in a process of its own, as the hub's clients read their settings once."""
-    environment = {
-        **os.environ,
-        "HF_ENDPOINT": url,
-        "HF_HUB_OFFLINE": "0",
-        "HF_HOME": str(root / "home"),
-        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-        "HF_HUB_DISABLE_XET": "1",
-        "NO_PROXY": "127.0.0.1",
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", _LOAD, str(root / "store"), json.dumps(entries)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found: list[list[Any]] = json.loads(done.stdout)
-    return found

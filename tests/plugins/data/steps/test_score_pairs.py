@@ -105,7 +105,6 @@ def plain_logit(folder: Path, query: str, text: str) -> tuple[float, float]:
 
 SCORED = {
     "cross": "{model: ./cross}",
-    "bare": "{model: ./bare}",
     "prompted": "{model: ./cross, query_prompt: 'search ', document_prompt: 'text '}",
     "encoder": "{model: ./encoder, query_prompt: 'find '}",
 }
@@ -140,7 +139,7 @@ def artifact_of(folder: Path) -> Artifact:
 def test_a_cross_encoders_scores_are_sigmoids_of_what_it_gives_each_pair_alone(
     made: dict[str, Path], reranker: Path
 ) -> None:
-    found, bare = rows_of(made["cross"]), rows_of(made["bare"])
+    found = rows_of(made["cross"])
     for row, written in zip(ROWS, found, strict=True):
         assert {key: written[key] for key in row} == row
         for side in ("pos", "neg"):
@@ -149,7 +148,6 @@ def test_a_cross_encoders_scores_are_sigmoids_of_what_it_gives_each_pair_alone(
                 # A sigmoid is at most a quarter as steep.
                 near = pytest.approx(1 / (1 + math.exp(-logit)), abs=off / 4)
                 assert score == near
-    assert found == bare
     scores = [one for row in found for one in (*row["pos_scores"], *row["neg_scores"])]
     assert max(scores) - min(scores) > off  # so one pair is not taken for another
     logit, off = plain_logit(reranker, "search sort a list", "text list sort")

@@ -45,8 +45,6 @@ def recipe(folder: Path, teacher: Any, steps: Steps) -> Path:
 
 ROWS = pairs(40)
 PASSAGES = {row["pos"][0] for row in ROWS}
-CUT = pairs(60, 1)
-CUT[0]["pos"] = [CUT[0]["query"]]
 
 
 @pytest.fixture(scope="module")
@@ -56,18 +54,12 @@ def made(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     plain = {"data": write(folder / "rows.jsonl", ROWS)}
     everything = [{**row, "neg": sorted(PASSAGES), "neg_scores": [0.5] * 40} for row in ROWS]
     given = {"data": write(folder / "given.jsonl", everything)}
-    one = write(folder / "one.jsonl", [{"_id": 1, "title": "new", "text": "table"}])
-    other = write(folder / "other.jsonl", [{"_id": 2, "text": "bank card"}])
-    cut = {"data": write(folder / "cut.jsonl", CUT)}
     mine = "mine_hard_negatives"
     steps: Steps = {
         "plain": (mine, {**plain, "count": 4, "margin": None}),
         "margin": (mine, {**plain, "count": 4, "margin": 0.9}),
-        "corpus": (mine, {**given, "count": 41, "margin": None, "corpus": [one, other]}),
         "allowed": (mine, {**plain, "count": 39, "margin": 0.99}),
         "filtered": ("filter_negatives", {**given, "margin": 0.99}),
-        "whole": ("consistency_filter", {**cut, "top_k": 1}),
-        "shards": ("consistency_filter", {**cut, "top_k": 1, "shard_size": 5}),
     }
     path = recipe(folder, str(bert), steps)
     assert main(["run", str(path), "--out", str(folder / "out"), "--quiet"]) == 0
