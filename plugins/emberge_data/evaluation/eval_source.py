@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from emberge import (
     AnyNumber,
@@ -176,7 +177,7 @@ def _read_listed_set(listed: ListedEvalSet) -> EvalSet:
     if eval_set.task == "text":
         message = "single texts cannot be scored; list them under train"
         raise DataError(f"{facts.line('task')}: {message}")
-    defaults = {"folder": listed.folder, "where": facts.where}
+    defaults: dict[str, Any] = {"folder": listed.folder, "where": facts.where}
     if "prompt" not in facts.entries:
         defaults["prompt"] = instruction_prompt(eval_set.instruction)
     if "symmetric" not in facts.entries:

@@ -166,12 +166,9 @@ def drop_texts(
     example: Example, part: Literal["positive", "negative"], numbers: Collection[int]
 ) -> Example:
     """Return the example without the positives or negatives at these indices, and without their scores."""
-    columns = {name: getattr(example, name) for name in (f"{part}s", f"{part}_scores")}
-    return replace(
-        example,
-        **{
-            name: tuple(value for number, value in enumerate(values) if number not in numbers)
-            for name, values in columns.items()
-            if values is not None
-        },
-    )
+    left: dict[str, Any] = {
+        name: tuple(value for number, value in enumerate(values) if number not in numbers)
+        for name in (f"{part}s", f"{part}_scores")
+        if (values := getattr(example, name)) is not None
+    }
+    return replace(example, **left)
