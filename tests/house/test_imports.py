@@ -197,7 +197,6 @@ TOGETHER = {
     "plugins/codiemb/test_mixed.py": "emberge.training.plan.batch_plan",
     "plugins/codiemb/test_ranking_losses.py": "emberge.numerics.score_tables",
     "plugins/merge/test_trim.py": "emberge.contracts.stage",
-    "plugins/merge/test_worked_numbers.py": "emberge.merging.streaming.build_jobs",
     "plugins/statistics/test_measure_statistics.py": "emberge.merging.statistics_file",
     "plugins/train/test_guides.py": " ".join(
         (

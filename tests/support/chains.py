@@ -12,7 +12,7 @@ from emberge.contracts import rows_of
 from emberge.tensor_names import layer_of
 from emberge_codiemb import LayerSoftmax
 from emberge_merge import chances, strategies, transforms
-from emberge_merge.methods.ranked_draw import list_chances
+from emberge_merge.methods.sparse.ranked_draw import list_chances
 from torch import Tensor
 
 EVERYTHING = 1 << 30

@@ -6,13 +6,9 @@ from collections.abc import Mapping
 
 from emberge import ChainSpec, MergeStrategy, MergeTransform, chain
 
-from emberge_merge.methods.averages.keep_base import KeepBase
-from emberge_merge.methods.averages.linear import Linear
-from emberge_merge.methods.averages.passthrough import Passthrough
-from emberge_merge.methods.averages.task_arithmetic import TaskArithmetic
-from emberge_merge.methods.averages.unanimous import Unanimous
 from emberge_merge.methods.fisher import Fisher
 from emberge_merge.methods.group import Group
+from emberge_merge.methods.keep_base import KeepBase
 from emberge_merge.methods.regmean import Regmean
 from emberge_merge.methods.sparse.drop import Drop
 from emberge_merge.methods.sparse.drop_by_rank import DropByRank
@@ -20,15 +16,13 @@ from emberge_merge.methods.sparse.energy_weights import EnergyWeights
 from emberge_merge.methods.sparse.rescale import Rescale
 from emberge_merge.methods.sparse.select_variance import SelectVariance
 from emberge_merge.methods.sparse.sign_consensus import SignConsensus
-from emberge_merge.methods.sparse.trim import Trim
-from emberge_merge.methods.sparse.trim_outliers import TrimOutliers
+from emberge_merge.methods.sparse.trim import Trim, TrimOutliers
+from emberge_merge.methods.sparse.unanimous import Unanimous
 from emberge_merge.methods.spectral import IsoC, TsvM, Wudi
-from emberge_merge.methods.spherical.karcher import Karcher
+from emberge_merge.methods.spherical.mean_directions import Karcher, MultiSlerp
 from emberge_merge.methods.spherical.model_stock import ModelStock
-from emberge_merge.methods.spherical.multi_slerp import MultiSlerp
-from emberge_merge.methods.spherical.nuslerp import Nuslerp
-from emberge_merge.methods.spherical.sequential_slerp import SequentialSlerp
-from emberge_merge.methods.spherical.slerp import Slerp
+from emberge_merge.methods.spherical.slerp import Nuslerp, SequentialSlerp, Slerp
+from emberge_merge.methods.weighted_sums import Linear, Passthrough, TaskArithmetic
 
 TIES = chain(
     Trim,

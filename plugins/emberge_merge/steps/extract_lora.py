@@ -19,7 +19,7 @@ from emberge.merging import MergeInput, MergeRequest, plan_merge
 
 from emberge_merge.adapters.adapter_checks import find_adapter_problems
 from emberge_merge.adapters.low_rank import Truncation
-from emberge_merge.methods.averages.passthrough import Passthrough
+from emberge_merge.methods.weighted_sums import Passthrough
 from emberge_merge.steps.artifacts import describe_adapter
 
 

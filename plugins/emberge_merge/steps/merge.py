@@ -28,7 +28,7 @@ from emberge.merging import (
 )
 from emberge.model_folder import Checkpoint
 
-from emberge_merge.methods.averages.linear import Linear
+from emberge_merge.methods.weighted_sums import Linear
 from emberge_merge.steps.artifacts import merged_artifact
 from emberge_merge.steps.found_weights import FoundWeights
 from emberge_merge.steps.merge_options import (

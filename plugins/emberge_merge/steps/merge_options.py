@@ -26,7 +26,7 @@ from emberge.contracts import all_stages, list_statistics_files
 from emberge.merging import MergeInput, ModelPart
 from emberge.results import read_artifact
 
-from emberge_merge.methods.averages.keep_base import KeepBase
+from emberge_merge.methods.keep_base import KeepBase
 from emberge_merge.steps.found_weights import FoundWeights
 
 Weights = Literal["equal", "size"]

@@ -14,7 +14,7 @@ CHILD = """
 import json, sys
 from pathlib import Path
 from emberge.merging import MergeInput, MergeRequest, merge_checkpoints
-from emberge_merge.methods.averages.linear import Linear
+from emberge_merge.methods.weighted_sums import Linear
 *folders, out = map(Path, sys.argv[1:])
 inputs = tuple(MergeInput(folder.name, folder) for folder in folders)
 merge_checkpoints(MergeRequest(inputs=inputs, strategy=(Linear(),)), out)

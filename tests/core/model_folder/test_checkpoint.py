@@ -42,7 +42,7 @@ def test_checking_a_checkpoint_loads_no_torch(bert: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from emberge.model_folder import Checkpoint; "
         "from emberge.merging import MergeInput, MergeRequest, plan_merge; "
-        "from emberge_merge.methods.averages.linear import Linear; "
+        "from emberge_merge.methods.weighted_sums import Linear; "
         f"folder = Path({str(bert)!r}); Checkpoint(folder).specs; "
         "plan = plan_merge(MergeRequest(inputs=(MergeInput('a', folder),), strategy=(Linear(),))); "
         "assert plan.merged and not plan.problems; assert 'torch' not in sys.modules"

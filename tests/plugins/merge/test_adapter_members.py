@@ -12,8 +12,8 @@ import torch
 from emberge import FileRef, Stage
 from emberge.merging import MergeInput, MergeRequest, Statistics, plan_merge
 from emberge.model_folder import Checkpoint
-from emberge_merge.methods.averages.passthrough import Passthrough
 from emberge_merge.methods.fisher import Fisher
+from emberge_merge.methods.weighted_sums import Passthrough
 from emberge_mergekit import Mergekit
 
 from tests.support import tiny

@@ -13,7 +13,7 @@ import yaml
 from emberge import CheckpointError, Machine, Model
 from emberge.cli.main import main
 from emberge.merging import MergeInput, whole_model
-from emberge_merge.methods.averages.passthrough import Passthrough
+from emberge_merge.methods.weighted_sums import Passthrough
 from safetensors.torch import load_file, save_file
 
 from tests.support.bench import write_catalogue

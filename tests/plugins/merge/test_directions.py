@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from emberge_merge.methods.spherical.karcher import Karcher
+from emberge_merge.methods.spherical.mean_directions import Karcher
 from torch import Tensor
 
 from tests.support.chains import blocks_of, chain, merge_one

@@ -11,9 +11,9 @@ import torch
 from emberge import CheckpointError, FileRef
 from emberge.merging import MergeInput, MergeRequest, Statistics, plan_merge
 from emberge.model_folder import Checkpoint, model_fingerprint
-from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.fisher import Fisher
 from emberge_merge.methods.group import Group
+from emberge_merge.methods.weighted_sums import Linear
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file

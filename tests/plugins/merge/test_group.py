@@ -36,10 +36,7 @@ def states() -> tuple[State, list[State]]:
 # Name: (the strategy inside groups, what merges the groups)
 CHAINS: dict[str, tuple[Stage, Sequence[Stage]]] = {
     "linear, then ties": (chain("linear")[0], chain("ties", density=0.5)),
-    "linear": (chain("linear")[0], chain("linear")),
     "linear, then slerp": (chain("linear")[0], chain("slerp", t=0.25)),
-    "linear, then arithmetic": (chain("linear")[0], chain("task_arithmetic")),
-    "linear, then model_stock": (chain("linear")[0], chain("model_stock")),
     "karcher, then slerp": (chain("karcher")[0], chain("slerp", t=0.25)),
     "model_stock, then arithmetic": (chain("model_stock")[0], chain("task_arithmetic")),
     "multi_slerp, then karcher": (chain("multi_slerp")[0], chain("karcher")),
@@ -173,15 +170,3 @@ def test_wrong_groups_are_said_before_work(
     assert [p for p in plan.problems if message in str(p)]
     with pytest.raises(CheckpointError, match=message):
         merge_models(inputs, strategy=strategy, out=tmp_path / "out")
-
-
-def test_as_many_groups_as_the_last_link_takes(berts: Sequence[Path]) -> None:
-    inputs = tuple(
-        MergeInput(f.name, f, PerTensor(1.0), group)
-        for f, group in zip(berts, ("a", "b", "b"), strict=True)
-    )
-    by = Group(by=chain("linear")[0])
-    fits = plan_merge(MergeRequest(inputs=inputs, strategy=(by, *chain("slerp"))))
-    assert not fits.problems
-    unfit = plan_merge(MergeRequest(inputs=inputs, strategy=(by, *chain("passthrough"))))
-    assert any("'passthrough' takes 1 model and there are 2" in str(p) for p in unfit.problems)

@@ -96,16 +96,6 @@ def test_one_line_keeps_half_of_the_base(place: Path, plugins: Plugins) -> None:
     assert header["base"]["weight"] == pytest.approx(0.5)
 
 
-def test_what_no_model_changed_comes_out_as_it_was() -> None:
-    same = torch.rand(7, 3)
-    kept = merge_state_dicts(
-        [{"w": same}, {"w": same}], keep_base(CHAINS["slerp"][0], 0.3), {"w": same}
-    )
-    plain = merge_state_dicts([{"w": same}, {"w": same}], CHAINS["slerp"][0])
-    off = (plain["w"] - same).abs().max()
-    assert (kept["w"] - same).abs().max() <= off
-
-
 @pytest.mark.parametrize("keep", ["1", "1.5", "-0.1"])
 def test_a_share_that_is_none_is_refused(keep: str, place: Path, plugins: Plugins) -> None:
     text = faults(place, f"merge: {{models: [./a], base: ./base, keep: {keep}}}", plugins)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 from emberge import Block, CheckpointError, Stage
-from emberge_merge.methods.limits import Limit
 from emberge_merge.methods.sparse.delta_sums import SumOfDeltas
+from emberge_merge.methods.sparse.limits import Limit
 from emberge_merge.methods.sparse.select_variance import KeepVaried, TakeVariance
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -7,13 +7,13 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from emberge import BasePolicy, ChainSpec, Pass, PerTensor, Stage, WeightRole
+from emberge import BasePolicy, Pass, PerTensor, Stage, WeightRole
 from emberge.contracts import Options
 from emberge_codiemb import LayerSoftmax
 from emberge_merge.methods import strategies, transforms
-from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.fisher import Fisher
 from emberge_merge.methods.group import Group
+from emberge_merge.methods.weighted_sums import Linear
 
 from tests.support.chains import blocks_of, made
 
@@ -130,20 +130,6 @@ def test_options_change_what_a_link_needs(
     assert {what: getattr(stage, what) for what in needs} == needs
 
 
-@pytest.mark.parametrize(
-    ("name", "measured", "whose"),
-    [
-        ("fisher", "fisher", "models"),
-        ("regmean", "gram", "models"),
-        ("layer_softmax", "delta_norms", "labels"),
-        ("linear", "", "labels"),
-    ],
-)
-def test_whose_statistics_a_link_reads(name: str, measured: str, whose: str) -> None:
-    stage = link(name)
-    assert (stage.statistics_kind, stage.statistics_of) == (measured, whose)
-
-
 @pytest.mark.parametrize("name", sorted({*NUMBERS, *DEMANDS} - set(NEEDED)))
 def test_numbers_have_documented_defaults(name: str) -> None:
     found = {option: value.plain() for option, value in link(name).schedules().items()}
@@ -167,33 +153,6 @@ def test_numbers_have_a_range(name: str, option: str, within: tuple[float, float
     given = link(name).schedules()[option]
     assert isinstance(given, PerTensor)
     assert given.within == within
-
-
-# Named chains, and where their defaults differ from those of their links.
-CHAINS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
-    "breadcrumbs": (("trim_outliers", "rescale", "task_arithmetic"), {"rescale_mode": "none"}),
-    "breadcrumbs_ties": (
-        ("trim_outliers", "rescale", "sign_consensus"),
-        {"rescale_mode": "none", "normalize": False},
-    ),
-    "dare_linear": (("drop", "rescale", "task_arithmetic"), {}),
-    "dare_ties": (("drop", "rescale", "sign_consensus"), {"normalize": False}),
-    "della": (("drop_by_rank", "rescale", "sign_consensus"), {}),
-    "della_linear": (("drop_by_rank", "rescale", "task_arithmetic"), {}),
-    "sce": (("select_variance", "energy_weights", "sign_consensus"), {"elect": "unweighted"}),
-    "sce_unanimous": (("unanimous", "task_arithmetic"), {"normalize": True}),
-    "ties": (("trim", "sign_consensus"), {"density": 1.0}),
-}
-
-
-def test_named_chains_are_those_of_their_papers_and_of_mergekit() -> None:
-    named = {name: kind for name, kind in strategies().items() if isinstance(kind, ChainSpec)}
-    names = {kind: name for name, kind in LINKS.items()}
-    found = {
-        name: (tuple(names[kind] for kind in of.links), dict(of.defaults))
-        for name, of in named.items()
-    }
-    assert found == CHAINS
 
 
 def test_weights_that_count_for_nothing_are_doubted_where_they_differ() -> None:

@@ -11,8 +11,8 @@ import torch
 from emberge import CheckpointError, FileRef, Machine
 from emberge.merging import MergeInput, Statistics
 from emberge.model_folder import model_fingerprint
-from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.regmean import Regmean
+from emberge_merge.methods.weighted_sums import Linear
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file

@@ -100,9 +100,9 @@ def test_a_bracket_that_misses_costs_passes_and_nothing_else(
     kind: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A tiny sample and few bins: every way through narrowing is gone.
-    monkeypatch.setattr("emberge_merge.methods.ranking._SAMPLE", size)
-    monkeypatch.setattr("emberge_merge.methods.cut._SLACK", 0.0)
-    monkeypatch.setattr("emberge_merge.methods.cut._MANY", size * 2)
+    monkeypatch.setattr("emberge_merge.methods.sparse.ranking._SAMPLE", size)
+    monkeypatch.setattr("emberge_merge.methods.sparse.cut._SLACK", 0.0)
+    monkeypatch.setattr("emberge_merge.methods.sparse.cut._MANY", size * 2)
     delta = make(kind, (60, 50), seed=size)
     for density in (0.01, 0.3, 0.5, 0.9):
         found = trimmed(delta, density, granule=400)
@@ -114,12 +114,3 @@ def test_float64_is_trimmed_exactly_too(kind: str) -> None:
     delta = make(kind, (400, 300)).double() * (1 + 1e-12)
     found = trimmed(delta, 0.4, dtype="float64", granule=10_000)
     assert torch.equal(found, sorted_out(delta, 0.4))
-
-
-def test_every_model_has_its_own_density() -> None:
-    delta = make("normal", (40, 40))
-    models = [{"w": delta}, {"w": delta}]
-    links = [Trim(density=PerModel(0.5)), Second()]
-    own = [{}, {"trim": {"density": PerModel(0.1)}}]
-    found = merge_state_dicts(models, links, {"w": torch.zeros_like(delta)}, options=own)["w"]
-    assert int((found != 0).sum()) == 160

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
 
 from tests.support import tiny
 from tests.support.commands import environment, python
@@ -58,21 +56,6 @@ def loads_torch(folder: Path, steps: Sequence[dict[str, Any]], kernels: str = "k
     return bool(json.loads(done.stdout.splitlines()[-1]))
 
 
-@pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """A base and two siblings with one tensor that is measured in several parts."""
-    folder, generator = tmp_path_factory.mktemp("large"), torch.Generator().manual_seed(0)
-    base = torch.randn(1200, 1024, generator=generator)
-    paths = []
-    for number in range(3):
-        noise = torch.randn(base.shape, generator=generator) * (0.1 if number else 0.0)
-        paths.append(folder / f"m{number}")
-        paths[-1].mkdir()
-        save_file({"layers.0.weight": (base + noise).bfloat16()}, paths[-1] / "model.safetensors")
-        (paths[-1] / "config.json").write_text('{"model_type": "acme"}')
-    return paths
-
-
 def all_steps(models: Sequence[Path]) -> list[dict[str, Any]]:
     base, *others = map(str, models)
     based: list[dict[str, Any]] = [
@@ -86,25 +69,8 @@ def all_steps(models: Sequence[Path]) -> list[dict[str, Any]]:
     return [*based, *({"models": others, "strategy": name} for name in PLAIN), *dtypes]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("size", ["models", "large"])
-def test_all_merges_of_one_process_load_no_torch_and_have_its_bytes(
-    size: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    steps = all_steps(request.getfixturevalue(size))
-    assert not loads_torch(tmp_path, steps)
-    assert loads_torch(tmp_path, steps, "never")
-    for number in range(len(steps)):
-        found, wanted = (
-            load_file(tmp_path / kernels / f"s{number}" / "model.safetensors")
-            for kernels in ("kernels", "never")
-        )
-        assert found.keys() == wanted.keys()
-        assert all(tensor.equal(wanted[name]) for name, tensor in found.items()), steps[number]
-
-
-def test_a_merge_by_kernels_loads_no_torch(models: Sequence[Path], tmp_path: Path) -> None:
-    assert not loads_torch(tmp_path, [{"models": [*map(str, models)], "strategy": "linear"}])
+def test_merges_by_kernels_load_no_torch(models: Sequence[Path], tmp_path: Path) -> None:
+    assert not loads_torch(tmp_path, all_steps(models))
 
 
 LINKS = [

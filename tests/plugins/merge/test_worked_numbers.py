@@ -11,20 +11,15 @@ import pytest
 import torch
 import yaml
 from emberge import PerTensor, Stage
-from emberge_merge.methods.averages.linear import Linear
-from emberge_merge.methods.averages.task_arithmetic import TaskArithmetic
-from emberge_merge.methods.sparse.energy_weights import EnergyWeights
-from emberge_merge.methods.sparse.trim_outliers import bounds_of
-from emberge_merge.methods.spherical.karcher import Karcher
+from emberge_merge.methods.sparse.trim import bounds_of
+from emberge_merge.methods.spherical.mean_directions import Karcher, MultiSlerp
 from emberge_merge.methods.spherical.model_stock import ModelStock
-from emberge_merge.methods.spherical.multi_slerp import MultiSlerp
-from emberge_merge.methods.spherical.sequential_slerp import SequentialSlerp
-from emberge_merge.methods.spherical.slerp import Slerp
+from emberge_merge.methods.spherical.slerp import SequentialSlerp, Slerp
+from emberge_merge.methods.weighted_sums import Linear
 from torch import Tensor
 
-from tests.support.chains import blocks_of, chain, keep_probability, merge_one
+from tests.support.chains import blocks_of, chain, merge_one
 from tests.support.merge_in_memory import merge_state_dicts
-from tests.support.tolerance import near
 
 BASE = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
 DELTAS = [
@@ -142,24 +137,6 @@ def test_slerp_of_a_right_angle(t: float) -> None:  # T-A4
     close(merge([[1.0, 0.0], [0.0, 2.0]], Slerp(t=PerTensor(t))), expected)
 
 
-def test_slerp_in_turn_depends_on_the_order() -> None:  # T-A5
-    vectors = [[3.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 2.0]]
-
-    def in_turn(order: Sequence[int]) -> Tensor:
-        held, size = torch.tensor(vectors[order[0]], dtype=torch.float64), order[0] + 1
-        for j in order[1:]:
-            size += j + 1
-            share = PerTensor((j + 1) / size)
-            held = merge([held.tolist(), vectors[j]], Slerp(t=share))
-        return held
-
-    close(in_turn([0, 1, 2]), [1.0606602, 0.6123724, 1.4142136])
-    close(in_turn([2, 1, 0]), [0.7764571, 0.5677570, 1.5629008])
-    close(merge(vectors, SequentialSlerp(), weights=(1, 2, 3)), [1.0606602, 0.6123724, 1.4142136])
-    turned = merge(vectors[::-1], SequentialSlerp(), weights=(3, 2, 1))
-    close(turned, [0.7764571, 0.5677570, 1.5629008])
-
-
 def test_slerp_in_turn_goes_by_shares_of_what_came_before() -> None:
     vectors = [[3.0, 0.0, 1.0], [0.0, 1.0, 0.5], [0.2, 0.0, 2.0]]
     half = merge(vectors[:2], Slerp(t=PerTensor(1 / 2)))
@@ -171,14 +148,6 @@ def test_slerp_in_turn_goes_by_shares_of_what_came_before() -> None:
     close(merge(vectors, SequentialSlerp(), weights=(0, 3, 0)), vectors[1])
     two = merge(vectors[1:], Slerp(t=PerTensor(3 / 4)))
     close(merge(vectors, SequentialSlerp(), weights=(0, 1, 3)), two.tolist(), 1e-9)
-
-
-def test_multi_slerp_of_a_right_angle() -> None:  # T-A6
-    vectors = [[1.0, 0.0], [0.0, 1.0]]
-    weights = (0.75, 0.25)
-    close(merge(vectors, MultiSlerp(), weights=weights), [0.9238795, 0.3826834])
-    projected = merge(vectors, MultiSlerp(mode="projected"), weights=weights)
-    close(projected, [0.9486833, 0.3162278])
 
 
 def test_multi_slerp_of_three_axes() -> None:  # T-A7
@@ -208,19 +177,6 @@ def test_multi_slerp_of_two_is_slerp_of_directions(share: float) -> None:
     assert share == 0.5 or not torch.allclose(projected, expected * length, atol=1e-3)
 
 
-def test_multi_slerp_of_deltas_inflates_what_linear_shrinks() -> None:  # T-A8
-    torch.manual_seed(0)
-    deltas = torch.randn(4, 20_000, dtype=torch.float64)
-    deltas = deltas / deltas.norm(dim=1, keepdim=True)
-    weights = (0.4, 0.3, 0.2, 0.1)
-    zero = torch.zeros(20_000).tolist()
-    inflated = merge(
-        deltas.tolist(), MultiSlerp(mode="projected", space="deltas"), base=zero, weights=weights
-    ).norm()
-    plain = merge(deltas.tolist(), Linear(), weights=weights).norm()
-    assert (inflated / plain).item() == pytest.approx(1.8257, abs=0.02)
-
-
 def test_model_stock_at_sixty_degrees() -> None:  # T-A10
     """There c = 1/2 and t = 2/3, which is reported."""
     vectors = [[1.0, 0.0], [0.5, math.sqrt(3) / 2]]
@@ -234,51 +190,6 @@ def test_model_stock_at_sixty_degrees() -> None:  # T-A10
 def test_models_that_cancel_out_elect_plus() -> None:  # T-E27
     links = chain("ties", density=1.0)
     close(merge([[-0.5, 1.0], [0.5, 1.0]], *links, base=[0.0, 0.0]), [0.5, 1.0])
-
-
-def test_weights_that_sum_to_one_make_task_arithmetic_the_mean() -> None:
-    models = models_from(BASE)
-    found = merge(models, TaskArithmetic(), base=BASE, weights=WEIGHTS)
-    torch.testing.assert_close(found, merge(models, Linear(), weights=WEIGHTS))
-
-
-def test_an_angle_below_float32_cosines_is_still_an_angle() -> None:  # T-00
-    torch.manual_seed(0)
-    first = torch.randn(1_000_000)
-    turned = first + 0.00141278 * torch.randn(1_000_000)
-    # Opposite ways off the great circle's chord, at half an angle, as a multiple of the rounding.
-    models = [{"w": first}, {"w": turned}]
-    exact = [m["w"].double() for m in models]
-    angle = 2 * torch.atan2(
-        (exact[0] / exact[0].norm() - exact[1] / exact[1].norm()).norm(),
-        (exact[0] / exact[0].norm() + exact[1] / exact[1].norm()).norm(),
-    )
-    assert angle.item() == pytest.approx(0.0014128, rel=0.01)
-    from emberge.merging.streaming.build_jobs import build_empty_block
-    from emberge_merge.methods.spherical.angles import Span, slerp_coefficients
-
-    block = build_empty_block(
-        "w", (1_000_000,), models=["a", "b"], weights=[1, 1], dtype="float32", based=False
-    ).with_tensors(torch.stack([first, turned]))
-    span = Span.of(*(Slerp().measure(block, [])[k] for k in ("products", "differences")))
-    # Products are summed in float32 over runs of so many numbers.
-    assert span.norms[0] == near(exact[0].norm().item(), addends=8192)
-    (first_share, _), _ = slerp_coefficients(span, 0.5)
-    # sin(θ/2) / sin θ = 1 / (2 cos(θ/2)): the angle read back from the coefficient.
-    read = 2 * math.acos(1 / (2 * float(first_share)))
-    assert read == near(angle.item(), addends=8192)
-
-
-def test_energy_weights_are_shares_of_mean_squares() -> None:  # T-E18
-    (block,) = blocks_of("w", models_from(BASE), ORIGIN)
-    stage = EnergyWeights()
-    weights = stage.apply(block, [stage.measure(block, [])]).weights
-    close(weights, [0.349206, 0.324074, 0.326720])
-
-
-def test_what_is_kept_at_random_goes_by_rank() -> None:  # T-E26
-    found = keep_probability(torch.tensor(DELTAS[0], dtype=torch.float64), 0.5, 0.15)
-    close(found, [[0.65, 0.5, 0.35], [0.35, 0.65, 0.5]])
 
 
 def test_wudi_disturbs_least() -> None:  # T-E30

@@ -43,14 +43,14 @@ class DropByRank(MergeTransform):
     passes = (Pass(is_exact=True),)
 
     def measure(self, block: Block, stats: Stats) -> Measures:
-        from emberge_merge.methods.ranked_draw import RankedDraw
+        from emberge_merge.methods.sparse.ranked_draw import RankedDraw
 
         keys = block.random_keys("drop_by_rank")
         draw = RankedDraw(self._list_lines(block), rows_of(block.shape)[1], keys)
         return {"kept": {_first_row(block): block.evaluate(draw)}}
 
     def apply(self, block: Block, stats: Stats) -> Block:
-        from emberge_merge.methods.ranked_draw import KeepDrawn, list_chances
+        from emberge_merge.methods.sparse.ranked_draw import KeepDrawn, list_chances
 
         bits, width = _select_rows(stats[0]["kept"], block), rows_of(block.shape)[1]
 

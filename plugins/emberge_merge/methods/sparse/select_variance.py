@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from emberge import Block, PerTensor, Stats
 
-from emberge_merge.methods.ranking import Ranking
+from emberge_merge.methods.sparse.ranking import Ranking
 
 if TYPE_CHECKING:
     from emberge.numerics import Words
     from torch import Tensor
 
-    from emberge_merge.methods.limits import Limit
+    from emberge_merge.methods.sparse.limits import Limit
 
 
 @dataclass(frozen=True, kw_only=True)

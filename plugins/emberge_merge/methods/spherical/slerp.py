@@ -1,11 +1,11 @@
-"""Spherical interpolation of two models."""
+"""Spherical interpolation of two models, of their changes, or of any number in turn."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import Block, Cosine, Measures, PerTensor
+from emberge import Block, Cosine, Measures, PerTensor, WeightRole
 
 from emberge_merge.methods.spherical.gram import GramStrategy
 
@@ -43,3 +43,63 @@ class Slerp(GramStrategy):
         span = Span.of(grams["products"], grams["differences"])
         factors, warning = slerp_coefficients(span, block.options.t, self.linear_threshold)
         return factors, warning
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nuslerp(GramStrategy):
+    """Interpolate two models on the great circle; their weights set the second model's share (NuSLERP).
+
+    t = α₂ / (α₁ + α₂), or one half if the weights sum to zero. With a base, the models' changes are
+    interpolated and the result is added to the base.
+
+    Example:
+        merged:
+          merge:
+            models: [{model: ./a, weight: 0.7}, {model: ./b, weight: 0.3}]
+            strategy: nuslerp
+    """
+
+    arity = range(2, 3)
+
+    @property
+    def weight_role(self) -> WeightRole:
+        return "unused"  # not divided by their sum: a sum of zero is the middle
+
+    def of_deltas(self, block: Block) -> bool:
+        return block.has_base
+
+    def coefficients(self, grams: Measures, block: Block) -> tuple[np.ndarray, str]:
+        from emberge_merge.methods.spherical.angles import Span, slerp_coefficients
+
+        span = Span.of(grams["products"], grams["differences"])
+        first, second = block.weights.tolist()
+        t = 0.5 if abs(first + second) < 1e-6 else second / (first + second)
+        factors, warning = slerp_coefficients(span, t)
+        return factors, warning
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequentialSlerp(GramStrategy):
+    """Move from the first model towards each following model in turn, in the order of the list.
+
+    The step towards model j is the share wⱼ / (w₁ + … + wⱼ) of the great circle: 1/j of it with equal
+    weights. With `weights: size`, it is the share of model j's examples among those of the first j models
+    (BOOM's SLERP of more than two, arXiv:2602.05787). Another order gives another model; the paper takes
+    tasks as sts, clustering, classification, retrieval. `multi_slerp` and `karcher` do not depend on the
+    order.
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b, ./c]
+            strategy: sequential_slerp
+    """
+
+    arity = range(2, 1_000_000)
+    base_policy = "forbidden"
+
+    def coefficients(self, grams: Measures, block: Block) -> tuple[np.ndarray, str]:
+        from emberge_merge.methods.spherical.angles import Span, slerp_in_turn
+
+        span = Span.of(grams["products"], grams["differences"])
+        return slerp_in_turn(span, block.weights)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from emberge.numerics import DeltaProgram, KernelRows, pooled_array
 
-from emberge_merge.methods.limits import bit_patterns
+from emberge_merge.methods.sparse.limits import bit_patterns
 
 
 class Bracket(NamedTuple):

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from emberge.numerics import kept_array
 
-from emberge_merge.methods.limits import Limit
-from emberge_merge.methods.near_limits import Bracket, BracketCount
+from emberge_merge.methods.sparse.limits import Limit
+from emberge_merge.methods.sparse.near_limits import Bracket, BracketCount
 
 # Collected values that are kept; of more the blocks are read again and counted in bins.
 _HELD = 1 << 23

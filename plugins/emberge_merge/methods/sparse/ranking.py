@@ -13,13 +13,13 @@ from emberge.contracts import rows_of
 if TYPE_CHECKING:
     import numpy as np
 
-    from emberge_merge.methods.cut import Cut, Tally
+    from emberge_merge.methods.sparse.cut import Cut, Tally
 
 _SAMPLE = 1 << 15
 
 
 def _join_tallies(measures: Sequence[Measures]) -> Measures:
-    from emberge_merge.methods.cut import Tally
+    from emberge_merge.methods.sparse.cut import Tally
 
     numbers = dict.fromkeys(number for one in measures for number in one)
     return {n: Tally.union([one[n] for one in measures if n in one]) for n in numbers}
@@ -69,8 +69,8 @@ class Ranking(MergeTransform):
     def measure(self, block: Block, stats: Stats) -> Measures:
         import numpy as np
 
-        from emberge_merge.methods.cut import off_heap
-        from emberge_merge.methods.limits import bit_patterns
+        from emberge_merge.methods.sparse.cut import off_heap
+        from emberge_merge.methods.sparse.limits import bit_patterns
 
         if not stats:
             sampled = self.ranked(block.take_runs(_sample_stride(block.shape)))
@@ -88,7 +88,7 @@ class Ranking(MergeTransform):
     def _begin_cuts(self, block: Block, sampled: Sequence[np.ndarray]) -> list[Cut]:
         import numpy as np
 
-        from emberge_merge.methods.cut import Cut
+        from emberge_merge.methods.sparse.cut import Cut
 
         sample = np.concatenate(sampled, axis=1)
         size, total = sample.shape[1], math.prod(block.shape)
@@ -117,8 +117,8 @@ def _count_block(
     block: Block, cuts: Sequence[Cut], model_by_cut: Mapping[int, int]
 ) -> dict[str, Tally]:
     """Return counts for unfinished cuts; `model_by_cut` maps a cut's index to the model that it ranks."""
-    from emberge_merge.methods.limits import bit_patterns
-    from emberge_merge.methods.near_limits import CountNearLimits
+    from emberge_merge.methods.sparse.limits import bit_patterns
+    from emberge_merge.methods.sparse.near_limits import CountNearLimits
 
     width = max(1, rows_of(block.shape)[1])
     collected = [number for number in model_by_cut if cuts[number].collect]

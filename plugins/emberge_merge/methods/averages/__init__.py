@@ -1,1 +1,0 @@
-"""Strategies that take weighted sums of tensors."""
