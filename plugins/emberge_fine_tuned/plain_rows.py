@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import BadRow, DataEntry, DataError, DataRef, Reader
-from emberge.data import DataSource, MediaValues, RowFaults, expand, sample_rows, small_headings
+from emberge.data import DataSource, MediaValues, RowProblems, expand, sample_rows, small_headings
 from emberge.media import MediaFolder
 
 
@@ -25,17 +25,17 @@ class PlainRows:
     rows: Sequence[tuple[int, Mapping[str, Any]]]
     media: MediaValues = field(default_factory=MediaValues, compare=False, repr=False)
 
-    def refuse(self, faults: Iterable[tuple[int, str]]) -> None:
-        """Require that there is no fault of a row; each is (number of the row, message).
+    def refuse(self, problems: Iterable[tuple[int, str]]) -> None:
+        """Require that no row has a problem; each is (number of the row, message).
 
         Raises:
-            DataError: if there is one; has a line for each fault, with its rows.
+            DataError: if there is one; has a line for each, with its rows.
         """
-        bad_rows = RowFaults()
-        for number, message in faults:
+        bad_rows = RowProblems()
+        for number, message in problems:
             bad_rows.add(number, message)
         if bad_rows.count:
-            raise DataError("\n".join(map(str, bad_rows.problems(self.place))))
+            raise DataError("\n".join(map(str, bad_rows.list_problems(self.place))))
 
 
 def read_plain_rows(
@@ -50,7 +50,7 @@ def read_plain_rows(
     Media that rows have as bytes are written to the folder `store`, or to a temporary one.
 
     Raises:
-        DataError: if the entry is not one file or hub dataset, or rows are bad; has a line for each fault.
+        DataError: if the entry is not one file or hub dataset, or rows are bad; has a line for each problem.
         ConnectionError: if the hub cannot be reached.
     """
     sources = expand(entry, readers=readers, resolve=resolve)
@@ -60,23 +60,23 @@ def read_plain_rows(
         raise DataError(f"{sources[0].place}: one file is wanted here, not a catalogue of several")
     source = sources[0]
     media = MediaValues(MediaFolder(store, beside=source.path and source.path.parent))
-    faults: list[tuple[int, str]] = []
-    rows = list(_read_rows(source, media, faults))
+    problems: list[tuple[int, str]] = []
+    rows = list(_read_rows(source, media, problems))
     chosen_rows = [rows[row] for row in sample_rows(len(rows), entry.limit, source.name)]
     plain_rows = PlainRows(source.name, source.place, source.key(), chosen_rows, media)
-    plain_rows.refuse(faults)
+    plain_rows.refuse(problems)
     return plain_rows
 
 
 def _read_rows(
-    source: DataSource, media: MediaValues, faults: list[tuple[int, str]]
+    source: DataSource, media: MediaValues, problems: list[tuple[int, str]]
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield the rows with their numbers; media are files at once, as those of all rows may not fit memory."""
     for number, row in source.rows():
         if isinstance(row, BadRow):
-            faults.append((number, row.message))
+            problems.append((number, row.message))
             continue
         try:
             yield number, media.without_bytes(small_headings(row))
         except DataError as error:
-            faults.append((number, str(error)))
+            problems.append((number, str(error)))

@@ -25,4 +25,4 @@ from .first_rows import check_datasets as check_datasets
 from .first_rows import check_entries as check_entries
 from .rows.columns import small_headings as small_headings
 from .rows.media_values import MediaValues as MediaValues
-from .rows.row_faults import RowFaults as RowFaults
+from .rows.row_problems import RowProblems as RowProblems

@@ -55,7 +55,7 @@ def load_datasets(
 
     Raises:
         DataError: if a file is missing or cannot be understood, or rows are bad; has one line for each
-            fault of rows of any dataset (twenty for a file, then a count).
+            problem of rows of any dataset (twenty for a file, then a count).
     """
     load = functools.partial(_load_source, limit=limit, store=store)
     return _read_sources(entries, readers, resolve, load)
@@ -179,7 +179,7 @@ def read_examples(
     """Return the rows of a file as examples, each after its line number, with the checks of training data.
 
     Raises:
-        DataError: if the file cannot be understood, or rows are bad; has a line for each fault.
+        DataError: if the file cannot be understood, or rows are bad; has a line for each problem.
     """
     summary = FileSummary(format_path(path))
     rows = list(parse_rows(find_reader(path, readers).rows(path), entry, summary, media))

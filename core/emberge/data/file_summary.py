@@ -21,8 +21,8 @@ from emberge.contracts import (
 from emberge.data.entry import DataEntry
 from emberge.data.rows.columns import LayoutError
 from emberge.data.rows.media_values import MediaProperties, MediaValues
-from emberge.data.rows.row_faults import RowFaults
 from emberge.data.rows.row_parser import Row, RowError, RowParser
+from emberge.data.rows.row_problems import RowProblems
 from emberge.errors import DataError, Problem
 
 
@@ -57,7 +57,7 @@ class FileSummary:
     largest: tuple[int, int, int] | None = None
     longest: tuple[float, int] | None = None
     stored: str = ""
-    bad_rows: RowFaults = field(default_factory=RowFaults, compare=False)
+    bad_rows: RowProblems = field(default_factory=RowProblems, compare=False)
 
     def add(self, line: int, row: Row) -> None:
         """Count a row that can be used."""
@@ -116,9 +116,9 @@ class FileSummary:
         )
 
     def problems(self) -> list[Problem]:
-        """Return the problems of rows that cannot be used, one for each fault of a column."""
+        """Return the problems of rows that cannot be used."""
         self.bad_rows.read = self.rows + self.bad_rows.count
-        return self.bad_rows.problems(self.place)
+        return self.bad_rows.list_problems(self.place)
 
     def plain(self) -> dict[str, Any]:
         """Return the counts as JSON values."""
@@ -200,7 +200,7 @@ def decide_data(summary: FileSummary, entry: DataEntry) -> DataDecisions:
     """Return the dataset's task, prompt and scale of scores: the entry's, or decided from the counts.
 
     Raises:
-        DataError: if there are bad rows (lists twenty faults and a count) or no rows, or if the rows
+        DataError: if there are bad rows (lists twenty problems and a count) or no rows, or if the rows
             disagree.
     """
     if summary.bad_rows.count:

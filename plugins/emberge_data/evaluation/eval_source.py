@@ -36,7 +36,7 @@ from emberge.data import (
 from emberge.wording import format_path
 
 from emberge_data.evaluation.eval_data import EvalRows, EvalSet
-from emberge_data.evaluation.eval_sets import lacking_half, list_set_faults
+from emberge_data.evaluation.eval_sets import find_set_problems, lacking_half
 
 _DESCRIPTIONS = ("name", "domain", "instruction", "prompt")
 _OF_ROWS = ("columns", "task", "documents", "score_range")
@@ -280,7 +280,7 @@ def check_eval_sets(
     try:
         sets = pick_eval_sets(source, readers=context.readers, resolve=context.data, split=split)
         if sets or source.path.step is None:
-            return sets, [fault for each in sets for fault in _find_faults(each, split, context)]
+            return sets, [text for each in sets for text in _find_problems(each, split, context)]
         return _list_announced_sets(context, source, split)
     except DataError as error:
         return [], [str(error)]
@@ -303,7 +303,7 @@ def _list_announced_sets(
     return sets, [f"{label} makes no {noun}; {f'write {others}, or ' if others else ''}{remedy}"]
 
 
-def _find_faults(eval_set: EvalSet, split: Split, context: Preflight) -> Iterator[str]:
+def _find_problems(eval_set: EvalSet, split: Split, context: Preflight) -> Iterator[str]:
     missing = lacking_half(eval_set, split, context.readers)
     if missing is not None:
         yield missing
@@ -339,7 +339,7 @@ def _read_whole(
     readers: tuple[Reader, ...],
     stamps: tuple[tuple[str, int, int], ...],  # noqa: ARG001 - it ages the memory
 ) -> Sequence[str]:
-    return list_set_faults(eval_set, split, readers)
+    return find_set_problems(eval_set, split, readers)
 
 
 def _list_files(eval_set: EvalSet) -> list[Path]:

@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 from emberge import BadRow, DataError, Example, Reader
 from emberge.contracts import Split, plain_text
-from emberge.data import MediaValues, RowFaults, find_reader, small_headings
+from emberge.data import MediaValues, RowProblems, find_reader, small_headings
 from emberge.wording import format_path
 
 from emberge_data.document_rows import parse_document
@@ -28,26 +28,26 @@ Judgement = tuple[str, tuple[str, str, int]]
 PlacedRows = Iterable[tuple[str, Mapping[str, Any]]]
 
 
-class SetFaults:
-    """Messages with `file:line`, one for each fault of a file's rows; the first twenty of a file are shown.
+class SetProblems:
+    """Problems with `file:line`, one for all rows of a file that have it; the first twenty are shown.
 
     `hidden` is True if a row could not be read, so that not every id is known.
     """
 
     def __init__(self) -> None:
-        self._faults_by_file: dict[str, RowFaults] = {}
+        self._rows_by_file: dict[str, RowProblems] = {}
         self.hidden = False
 
     def add(self, message: str, *, hides: bool = False) -> None:
-        """Add a fault, which `hides` the id of a row."""
+        """Add a problem, which `hides` the id of a row."""
         match = _PLACED.fullmatch(message)
         file, line, text = match.groups() if match else ("", None, message)
-        self._faults_by_file.setdefault(file, RowFaults()).add(int(line or 0), text)
+        self._rows_by_file.setdefault(file, RowProblems()).add(int(line or 0), text)
         self.hidden |= hides
 
     @contextmanager
     def collect(self) -> Iterator[None]:
-        """Add the faults that a DataError of the block names, and go on."""
+        """Add the problems that a DataError of the block names, and go on."""
         try:
             yield
         except DataError as error:
@@ -55,25 +55,25 @@ class SetFaults:
                 self.add(message)
 
     def require_none(self) -> None:
-        """Raise the faults that were added, and forget them.
+        """Raise the problems that were added, and forget them.
 
         Raises:
             DataError: if there is one; has a line for each, and a count of those that are not shown.
         """
-        faults_by_file, self._faults_by_file = self._faults_by_file, {}
-        problems = (p for file, faults in faults_by_file.items() for p in faults.problems(file))
-        if text := "\n".join(map(str, problems)):
-            raise DataError(text)
+        rows_by_file, self._rows_by_file = self._rows_by_file, {}
+        listed = [p for file, rows in rows_by_file.items() for p in rows.list_problems(file)]
+        if listed:
+            raise DataError("\n".join(map(str, listed)))
 
 
 def read_placed_rows(
-    file: Path, readers: Sequence[Reader], faults: SetFaults
+    file: Path, readers: Sequence[Reader], problems: SetProblems
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield `file:line` and each row of a file; rows that cannot be read are faults."""
+    """Yield `file:line` and each row of a file; rows that cannot be read are problems."""
     for line, row in find_reader(file, readers).rows(file):
         where = f"{format_path(file)}:{line}"
         if isinstance(row, BadRow):
-            faults.add(f"{where}: {row.message}", hides=True)
+            problems.add(f"{where}: {row.message}", hides=True)
             continue
         yield where, small_headings(row)
 
@@ -88,7 +88,7 @@ def read_beir(
     queries: PlacedRows,
     split: str,
     media: MediaValues,
-    faults: SetFaults,
+    problems: SetProblems,
 ) -> RetrievalData:
     """Join documents, the queries with a judgement in this half, and the judgements.
 
@@ -96,25 +96,25 @@ def read_beir(
         DataError: if a row has no id or text, an id occurs twice, a judgement names an unknown id, or a query
             has no relevant document.
     """
-    judgements = _read_judgements(eval_set, split, faults)
-    texts = _read_texts(queries, media, faults, titled=False)
-    documents = _read_texts(corpus, media, faults, titled=True)
+    judgements = _read_judgements(eval_set, split, problems)
+    texts = _read_texts(queries, media, problems, titled=False)
+    documents = _read_texts(corpus, media, problems, titled=True)
     grades: dict[str, dict[str, int]] = {}
     for where, (query, document, grade) in judgements:
-        if query not in texts and not faults.hidden:
-            faults.add(
+        if query not in texts and not problems.hidden:
+            problems.add(
                 f"{where}: there is no query '{query}'; remove the judgement, or add the query"
             )
-        if document not in documents and not faults.hidden:
-            faults.add(
+        if document not in documents and not problems.hidden:
+            problems.add(
                 f"{where}: there is no document '{document}'; remove the judgement, or add the document"
             )
         if grades.setdefault(query, {}).setdefault(document, grade) != grade:
-            faults.add(
+            problems.add(
                 f"{where}: '{document}' was given another grade for '{query}' before; keep one of "
                 "the lines"
             )
-    faults.require_none()
+    problems.require_none()
     return RetrievalData(documents, {name: texts[name] for name in grades}, grades)
 
 
@@ -134,11 +134,11 @@ def find_judgement_file(eval_set: EvalSet, split: str) -> Path:
     )
 
 
-def _read_judgements(eval_set: EvalSet, split: str, faults: SetFaults) -> list[Judgement]:
+def _read_judgements(eval_set: EvalSet, split: str, problems: SetProblems) -> list[Judgement]:
     """Return the judgements of one half: `file:line`, (query, document, grade).
 
-    Faults are lines that cannot be read, and queries of the test or dev half without a grade above 0, so that
-    each model's score would be 0.
+    Problems are lines that cannot be read, and queries of the test or dev half without a grade above 0, for
+    which each model's score would be 0.
 
     Raises:
         DataError: if there is no file with them, or no judgement in it.
@@ -152,18 +152,18 @@ def _read_judgements(eval_set: EvalSet, split: str, faults: SetFaults) -> list[J
             continue
         where = f"{format_path(path)}:{line}"
         if len(cells) != 3 or grade is None:
-            faults.add(f"{where}: expected query, document and a whole number between tabs")
+            problems.add(f"{where}: expected query, document and a whole number between tabs")
             continue
         judgements.append((where, (cells[0], cells[1], int(grade[1]))))
     if not judgements:
-        faults.require_none()
+        problems.require_none()
         raise DataError(f"{format_path(path)}: there are no judgements")
     if split in get_args(Split):
         seen = {query for _, (query, _, grade) in judgements if grade > 0}
         for where, (query, _, _) in judgements:
             if query not in seen:
                 seen.add(query)
-                faults.add(
+                problems.add(
                     f"{where}: no document has a grade above 0 for the query '{query}', so that nothing "
                     "could be right; remove its lines, or correct them"
                 )
@@ -171,23 +171,23 @@ def _read_judgements(eval_set: EvalSet, split: str, faults: SetFaults) -> list[J
 
 
 def _read_texts(
-    rows: PlacedRows, media: MediaValues, faults: SetFaults, *, titled: bool
+    rows: PlacedRows, media: MediaValues, problems: SetProblems, *, titled: bool
 ) -> dict[str, str]:
     """Return texts by id."""
     texts: dict[str, str] = {}
     for where, row in rows:
         name = row.get("_id")
         if isinstance(name, bool) or not isinstance(name, str | int):
-            faults.add(
+            problems.add(
                 f"{where}: expected _id and text (columns: {', '.join(row)}); an _id is text or a "
                 "whole number",
                 hides=True,
             )
             continue
         if str(name) in texts:
-            faults.add(f"{where}: the id '{name}' was given before; ids are unique")
+            problems.add(f"{where}: the id '{name}' was given before; ids are unique")
         texts.setdefault(str(name), "")
-        with faults.collect():
+        with problems.collect():
             columns = row if titled else {key: row[key] for key in row if key != "title"}
             texts[str(name)] = parse_document(where, columns, media).join()
     return texts
@@ -239,11 +239,11 @@ class SearchedDocuments:
 
 
 def read_searched_documents(
-    path: Path, readers: Sequence[Reader], media: MediaValues, faults: SetFaults
+    path: Path, readers: Sequence[Reader], media: MediaValues, problems: SetProblems
 ) -> SearchedDocuments:
     """Read the documents of a file.
 
-    Faults are documents without a text, and ids that occur twice.
+    Problems are documents without a text, and ids that occur twice.
 
     Raises:
         DataError: if there is no such file, or no document in it.
@@ -254,11 +254,11 @@ def read_searched_documents(
             if line.strip():
                 documents.add(plain_text(line))
     else:
-        for where, row in read_placed_rows(path, readers, faults):
-            with faults.collect():
+        for where, row in read_placed_rows(path, readers, problems):
+            with problems.collect():
                 _add_row(documents, where, row, media)
     if not documents.texts:
-        faults.require_none()
+        problems.require_none()
         raise DataError(f"{documents.file}: there are no documents; give a file with texts")
     return documents
 
@@ -279,14 +279,14 @@ def _add_row(
 def join_rows(
     rows: Iterable[tuple[str, Example]],
     documents: SearchedDocuments,
-    faults: SetFaults,
+    problems: SetProblems,
 ) -> RetrievalData:
     """Return the retrieval set of rows, each after its `file:line`, and of further documents.
 
     If the first positive is the id of a document, positives and negatives are ids.
 
     Raises:
-        DataError: if there is no document of an id; has a line for each fault.
+        DataError: if there is no document of an id; has a line for each problem.
     """
     queries: dict[str, dict[int, int]] = {}
     by_id: bool | None = None
@@ -295,12 +295,12 @@ def join_rows(
             by_id = row.positives[0] in documents.number_by_id
         judged = queries.setdefault(row.anchor, {})
         for text in row.positives:
-            with faults.collect():
+            with problems.collect():
                 judged[documents.find(text, by_id, where)] = 1
         for text in row.negatives:
-            with faults.collect():
+            with problems.collect():
                 documents.find(text, by_id, where)
-    faults.require_none()
+    problems.require_none()
     relevant = {
         f"q{number}": {f"d{document}": grade for document, grade in judged.items()}
         for number, judged in enumerate(queries.values())

@@ -198,8 +198,8 @@ class GenerateQueries(Step):
 
 def _build_outcome(number: int, query: WrittenQuery, passage: TextPassage) -> Outcome:
     example = Example(query.text, (passage.full_text,))
-    if query.fault:
-        return Outcome(number, example, None, f"{query.kind}: {query.fault}")
+    if query.problem:
+        return Outcome(number, example, None, f"{query.kind}: {query.problem}")
     return Outcome(number, example, example)
 
 

@@ -25,7 +25,7 @@ _EMPTY_DOCSTRING = re.compile(r"[ \t]*[rRuU]?(\"\"\"|''')\s*\1[ \t]*\n?")
 
 @dataclass(frozen=True, slots=True)
 class WrittenQuery:
-    """A query, the index of its passage, and its kind; `fault` is why it is dropped, "" if it is kept.
+    """A query, the index of its passage, and its kind; `problem` is why it is dropped, "" if it is kept.
 
     `heading` is the heading that is taken out of passages with it, "" if that is the query itself or none.
     """
@@ -33,7 +33,7 @@ class WrittenQuery:
     text: str
     place: int
     kind: str
-    fault: str = ""
+    problem: str = ""
     heading: str = ""
 
 
@@ -47,7 +47,7 @@ def write_from_structure(
 
     `passages` has those of each document. A passage gets at most `most` queries, in the order of `kinds`. A
     query's text is taken out of all passages of its document: as title, as heading and within the text. A
-    query that another passage has too, or whose text is still in its passage, has a fault.
+    query that another passage has too, or whose text is still in its passage, has a problem.
     """
     flat = [passage for group in passages for passage in group]
     starts = [sum(map(len, passages[:number])) for number in range(len(documents))]
@@ -59,25 +59,25 @@ def write_from_structure(
         if query.kind in kinds and query.place in askable
     ]
     chosen = _choose(_drop_repeated(offered), kinds, most)
-    taken = _take_out(passages, [query for query in chosen if not query.fault])
+    taken = _take_out(passages, [query for query in chosen if not query.problem])
     return taken, [
-        query if query.fault else replace(query, fault=_find_fault(query, taken[query.place]))
+        query if query.problem else replace(query, problem=_find_problem(query, taken[query.place]))
         for query in chosen
     ]
 
 
 def _choose(queries: Sequence[WrittenQuery], kinds: Sequence[str], most: int) -> list[WrittenQuery]:
-    """Return at most `most` queries of each passage without a fault, and all that have a fault."""
+    """Return at most `most` queries of each passage without a problem, and all that have a problem."""
     counts: dict[int, int] = defaultdict(int)
     chosen = []
     for query in sorted(queries, key=lambda one: kinds.index(one.kind)):
-        if query.fault or counts[query.place] < most:
-            counts[query.place] += not query.fault
+        if query.problem or counts[query.place] < most:
+            counts[query.place] += not query.problem
             chosen.append(query)
     return sorted(chosen, key=lambda one: one.place)
 
 
-def _find_fault(query: WrittenQuery, passage: TextPassage) -> str:
+def _find_problem(query: WrittenQuery, passage: TextPassage) -> str:
     if is_within(query.text, passage.full_text):
         return "is still in its passage"
     if count_words([passage.text]) < MIN_WORDS and not _is_specific(passage.text):
@@ -198,9 +198,9 @@ def _drop_repeated(queries: Sequence[WrittenQuery]) -> list[WrittenQuery]:
     for query in queries:
         key = normalise(query.text)
         if len(places[key]) > 1:
-            query = replace(query, fault="stands for several passages")
+            query = replace(query, problem="stands for several passages")
         elif key in seen:
-            query = replace(query, fault="written twice for one passage")
+            query = replace(query, problem="written twice for one passage")
         seen.add(key)
         checked.append(query)
     return checked
