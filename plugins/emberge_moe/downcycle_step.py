@@ -23,11 +23,9 @@ from emberge import (
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorSpec
 
-from emberge_moe.upcycle.dense_model import is_routed
+from emberge_moe.upcycle.dense_model import ROUTED, is_routed
 from emberge_moe.upcycle.expert_tensors import Averaged
-from emberge_moe.upcycle.formats import QWEN3_MOE, ROUTED, RestoredTensors, RoutedTarget
-
-_TARGETS: Mapping[str, RoutedTarget] = {one.name: one for one in (QWEN3_MOE, ROUTED)}
+from emberge_moe.upcycle.routed_format import CODE, RestoredTensors, restore_tensors
 
 
 @dataclass(frozen=True)
@@ -37,33 +35,28 @@ class RoutedModel:
     checkpoint: Checkpoint
 
     @cached_property
-    def target(self) -> RoutedTarget:
-        """The routed format of the checkpoint.
+    def dense_config(self) -> Mapping[str, Any]:
+        """The config of the dense model that the checkpoint was upcycled from.
 
         Raises:
-            CheckpointError: if the model is dense, or its format has no known dense model.
+            CheckpointError: if the model is dense, or was not upcycled by this plugin.
         """
         config, folder = self.checkpoint.config, self.checkpoint.folder
         kind = str(config.get("model_type"))
         if not is_routed(config):
             raise CheckpointError(f"{folder}: has no experts ({kind}), so it is dense already")
-        target = _TARGETS.get(kind)
-        if target is None or target.dense_config(config) is None:
+        dense_config = config.get("inner")
+        if kind != ROUTED or not isinstance(dense_config, Mapping):
             raise CheckpointError(
                 f"{folder}: its config does not have the dense model that it was upcycled from, so there is "
                 "none to go back to; only models that emberge upcycled have it"
             )
-        return target
-
-    @property
-    def dense_config(self) -> Mapping[str, Any]:
-        """The config of the dense model."""
-        return self.target.dense_config(self.checkpoint.config) or {}
+        return dense_config
 
     @cached_property
     def restored(self) -> RestoredTensors:
         """The tensors under the dense model's names and shapes."""
-        return self.target.restored(self.checkpoint.config, self.checkpoint.specs)
+        return restore_tensors(str(self.dense_config["model_type"]), self.checkpoint.specs)
 
     def averaged(self, shares: Mapping[int, Sequence[float]] | None = None) -> Iterator[TensorSpec]:
         """Yield the dense model's tensors, with each layer's experts averaged by their shares, or evenly."""
@@ -109,7 +102,7 @@ class Downcycle(Step):
         if folder is None:
             return
         try:
-            _ = RoutedModel(Checkpoint(folder)).target
+            _ = RoutedModel(Checkpoint(folder)).dense_config
         except EmbergeError as error:
             yield context.problem(str(error), "model")
 
@@ -122,7 +115,7 @@ class Downcycle(Step):
                 shares = read_load(workspace.artifact(self.load_of)[0], routed)
             self._build(routed, shares, model.fingerprint, workspace)
         details: dict[str, Any] = {
-            "from": routed.target.name,
+            "from": ROUTED,
             "to": routed.dense_config["model_type"],
             "layers": sorted(routed.restored.experts),
         }
@@ -157,7 +150,7 @@ class Downcycle(Step):
 
 def _locate_code(out: Path, checkpoint: Checkpoint) -> Path:
     """Return the path of the routed class's code in a copy of the folder."""
-    return out / checkpoint.in_trunk(ROUTED.code.name)
+    return out / checkpoint.in_trunk(CODE.name)
 
 
 def read_load(folder: Path, routed: RoutedModel) -> dict[int, list[float]]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from pathlib import Path
 
 from emberge import (
     Artifact,
@@ -19,8 +21,8 @@ from emberge import (
     Workspace,
 )
 from emberge.contracts import embedding_problems, loss_problems
+from emberge.data import load_catalogue
 
-from emberge_boom.study.single_sets import one_by_one
 from emberge_boom.study.study import FILE, Study, write_study
 from emberge_boom.study.study_run import StudyOptions, StudyRun
 
@@ -171,3 +173,38 @@ def _explain_missing_datasets(data: Sequence[DataEntry]) -> str:
     except EmbergeError as error:
         return str(error)
     return f"an interaction is between two datasets, and there is {len(datasets) or 'none'}"
+
+
+def one_by_one(entries: Sequence[DataEntry]) -> dict[str, DataEntry]:
+    """Return the data entry of each dataset by a distinct label, in alphabetical order.
+
+    The names of a catalogue's sets are read from it; if a step of the recipe writes the catalogue, `only`
+    must name the sets.
+
+    Raises:
+        DataError: if the names of the datasets cannot be known.
+    """
+    labelled_entries = [labelled for entry in entries for labelled in _split_entry(entry)]
+    labels = [re.sub(r"[^\w.-]+", "-", label) for label, _ in labelled_entries]
+    repeated_labels = {label for label in labels if labels.count(label) > 1}
+    named = {
+        f"{label}-{number}" if label in repeated_labels else label: entry
+        for number, (label, (_, entry)) in enumerate(zip(labels, labelled_entries, strict=True))
+    }
+    return dict(sorted(named.items()))
+
+
+def _split_entry(entry: DataEntry) -> list[tuple[str, DataEntry]]:
+    if entry.only:
+        return [(name, dataclasses.replace(entry, only=(name,))) for name in entry.only]
+    if entry.path is None:
+        return [(entry.name or str(entry.hub).rpartition("/")[2], entry)]
+    if entry.path.step is not None:
+        raise DataError(
+            f"the sets that {entry.path} will hold are not known yet; name them under `only`"
+        )
+    path = entry.path.folder / Path(entry.path.text).expanduser()
+    if path.is_dir() or path.suffix in (".yaml", ".yml"):
+        names = [str(listed.name) for listed in load_catalogue(path).train]
+        return [(name, dataclasses.replace(entry, only=(name,))) for name in names]
+    return [(entry.name or path.name.partition(".")[0], entry)]

@@ -16,6 +16,8 @@ from emberge.tensor_names import prefix_of
 _MLP = r"((?:encoder\.)?layers\.(\d+)\.mlp\.)((?:gate_proj|up_proj|down_proj)\.\w+)"
 _BERT = r"(encoder\.layer\.(\d+)\.)((?:intermediate|output)\.dense\.\w+)"
 
+ROUTED = "emberge_routed"
+"""The model type of upcycled models."""
 Layers = Literal["alternate", "all"] | tuple[WholeNumber, ...]
 
 # Tensors of feed-forward blocks by model type: (block, number of the layer, name below the block), in the
@@ -30,7 +32,7 @@ BLOCKS = {
 
 def is_routed(config: Mapping[str, Any]) -> bool:
     """Return whether a config is that of a model with experts."""
-    return config.get("model_type") == "emberge_routed" or expert_count(config) > 0
+    return config.get("model_type") == ROUTED or expert_count(config) > 0
 
 
 @dataclass(frozen=True)
@@ -90,11 +92,6 @@ class LayerRouting:
     experts: int
     top_k: int
     normalize_gates: bool = True
-
-    @property
-    def dense_layers(self) -> list[int]:
-        """The layers that keep their feed-forward block."""
-        return [layer for layer in range(self.depth) if layer not in self.layers]
 
 
 def choose_layers(layers: Layers, depth: int) -> tuple[int, ...]:

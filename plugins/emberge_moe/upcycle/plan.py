@@ -11,14 +11,13 @@ from emberge import CheckpointError, Workspace, stable_seed
 from emberge.tensor_files import TensorSpec
 from emberge.wording import count_noun
 
-from emberge_moe.upcycle.dense_model import BLOCKS, DenseModel, LayerRouting, is_routed
+from emberge_moe.upcycle.dense_model import BLOCKS, ROUTED, DenseModel, LayerRouting, is_routed
 from emberge_moe.upcycle.expert_tensors import Normal
-from emberge_moe.upcycle.formats import (
-    QWEN3_MOE,
-    ROUTED,
-    RoutedBlock,
-    RoutedTarget,
-    can_be_native,
+from emberge_moe.upcycle.routed_format import (
+    CODE,
+    list_block_tensors,
+    replace_tensor,
+    routed_config,
 )
 
 _EXPERTS = re.compile(r"\.experts\.\d+\.")  # in the names of experts' tensors
@@ -44,16 +43,10 @@ def refuse_dense(dense: DenseModel) -> None:
         )
 
 
-def choose_target(dense: DenseModel) -> RoutedTarget:
-    """Return the class of transformers if it keeps the model's outputs, else emberge_routed."""
-    return QWEN3_MOE if can_be_native(dense) else ROUTED
-
-
 def routed_tensors(
     dense: DenseModel,
     members: Sequence[DenseModel],
     routing: LayerRouting,
-    target: RoutedTarget,
     seed: int = 0,
 ) -> Iterator[TensorSpec]:
     """Yield the tensors of the routed model, in the dense model's order, with routers drawn by `seed`.
@@ -69,10 +62,10 @@ def routed_tensors(
     for name, spec in dense.checkpoint.specs.items():
         block = dense.block_of(name)
         if block is None or block[0] not in routing.layers:
-            yield from target.replace_tensor(dense, spec)
+            yield from replace_tensor(dense, spec)
         elif block[0] not in started_layers:
             started_layers.add(block[0])
-            yield from target.block(dense, _plan_block(block[0], dense, members, routing, seed))
+            yield from _list_block(block[0], dense, members, routing, seed)
 
 
 def _require_blocks(
@@ -96,25 +89,25 @@ def _list_shapes(model: DenseModel, layer: int) -> dict[str, tuple[int, ...]]:
     return {name: spec.shape for name, spec in model.blocks[layer][1].items()}
 
 
-def _plan_block(
+def _list_block(
     layer: int,
     dense: DenseModel,
     members: Sequence[DenseModel],
     routing: LayerRouting,
     seed: int,
-) -> RoutedBlock:
+) -> Iterator[TensorSpec]:
     path, specs = dense.blocks[layer]
     expert_sources = members if len(members) > 1 else [*members] * routing.experts
     experts = [{name: one.blocks[layer][1][name] for name in specs} for one in expert_sources]
     dtype = next(iter(specs.values())).dtype
     shape, layer_seed = (routing.experts, dense.width), stable_seed(seed, "router", layer)
     router = Normal("router", shape, dtype, deviation=_DEVIATION, seed=layer_seed)
-    return RoutedBlock(path, router, experts)
+    return list_block_tensors(dense, path, router, experts)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of an upcycled model: the models, the routing, the format, and the seed of the routers.
+    """Plan of an upcycled model: the models, the routing, and the seed of the routers.
 
     `content` has the fingerprints of the models.
     """
@@ -122,19 +115,18 @@ class Plan:
     dense: DenseModel
     members: Sequence[DenseModel]
     routing: LayerRouting
-    target: RoutedTarget
     seed: int
     content: Sequence[str]
 
     @property
     def tensors(self) -> list[TensorSpec]:
         """The tensors of the result."""
-        return [*routed_tensors(self.dense, self.members, self.routing, self.target, self.seed)]
+        return [*routed_tensors(self.dense, self.members, self.routing, self.seed)]
 
     @property
     def key(self) -> list[object]:
         """All that decides the bytes, as JSON values."""
-        return [self.target.name, repr(self.routing), list(self.content), self.seed]
+        return [ROUTED, repr(self.routing), list(self.content), self.seed]
 
 
 def build(plan: Plan, workspace: Workspace) -> list[TensorSpec]:
@@ -142,13 +134,13 @@ def build(plan: Plan, workspace: Workspace) -> list[TensorSpec]:
     from emberge.merging import build_result
 
     tensors, checkpoint = plan.tensors, plan.dense.checkpoint
-    config = plan.target.config(plan.dense, plan.routing)
+    config = routed_config(plan.dense, plan.routing)
     # Models that are trained from this one keep it: a merge knows its siblings by it.
     config["upcycling"] = workspace.provenance["fingerprint"]
-    files: dict[str, Any] = {checkpoint.in_trunk("config.json"): config}
-    code = plan.target.code
-    if code is not None:
-        files[checkpoint.in_trunk(code.name)] = code.read_text(encoding="utf-8")
+    files: dict[str, Any] = {
+        checkpoint.in_trunk("config.json"): config,
+        checkpoint.in_trunk(CODE.name): CODE.read_text(encoding="utf-8"),
+    }
     build_result(workspace, tensors, template=checkpoint, key=plan.key, files=files)
     return tensors
 
@@ -159,8 +151,8 @@ def describe_result(plan: Plan, tensors: Sequence[TensorSpec]) -> dict[str, Any]
     total_count, active_count = _count_parameters(tensors, routing)
     return {
         "from": plan.dense.kind,
-        "format": plan.target.name,
-        "loads_with": _describe_loading(plan.target) or "transformers",
+        "format": ROUTED,
+        "loads_with": f"its class is {CODE.name} in the folder",
         "layers": list(routing.layers),
         "experts": routing.experts,
         "top_k": routing.top_k,
@@ -169,25 +161,17 @@ def describe_result(plan: Plan, tensors: Sequence[TensorSpec]) -> dict[str, Any]
     }
 
 
-def summary(
-    dense: DenseModel, target: RoutedTarget, routing: LayerRouting, tensors: Sequence[TensorSpec]
-) -> list[str]:
+def summary(dense: DenseModel, routing: LayerRouting, tensors: Sequence[TensorSpec]) -> list[str]:
     """Return the preview of the result as lines for the terminal."""
     total_count, active_count = _count_parameters(tensors, routing)
     dense_count = sum(spec.elements for spec in dense.checkpoint.specs.values())
-    loading = _describe_loading(target)
-    needs = f"needs trust_remote_code=True: {loading}" if loading else "transformers has"
     return [
-        f"{dense.kind} becomes {target.name}, which {needs}",
+        f"{dense.kind} becomes {ROUTED}, which needs trust_remote_code=True: its class is {CODE.name} in the "
+        "folder",
         f"layers {', '.join(map(str, routing.layers))}: {count_noun(routing.experts, 'expert')}, "
         f"{routing.top_k} a token",
         f"parameters {dense_count:,} become {total_count:,}, {active_count:,} of them active for a token",
     ]
-
-
-def _describe_loading(target: RoutedTarget) -> str:
-    """Return a note on the code that users must trust to load the result; "" for a class of transformers."""
-    return "" if target.code is None else f"its class is {target.code.name} in the folder"
 
 
 def _count_parameters(tensors: Sequence[TensorSpec], routing: LayerRouting) -> tuple[int, int]:

@@ -26,7 +26,6 @@ from emberge_moe.upcycle.dense_model import DenseModel, LayerRouting, Layers, ch
 from emberge_moe.upcycle.plan import (
     Plan,
     build,
-    choose_target,
     describe_result,
     refuse_dense,
     routed_tensors,
@@ -50,9 +49,8 @@ class Upcycle(Step):
     which gives all other tensors (Branch-Train-MiX: Sukhbaatar et al., 2024, arXiv:2403.07816). A training
     afterwards teaches the routers.
 
-    Qwen3 becomes the class `qwen3_moe` of transformers, which plain `AutoModel` loads, if that does not
-    change the model. All other models become `emberge_routed`: the folder contains the one code file of this
-    class, and other programs load it with `trust_remote_code=True`. `check` and the card state the class.
+    The result is of the class `emberge_routed`: the folder contains its one code file, and other programs
+    load it with `trust_remote_code=True`.
 
     Example:
         routed:
@@ -111,10 +109,9 @@ class Upcycle(Step):
         except ValueError as error:
             yield context.problem(str(error), "layers")
             return
-        target = choose_target(dense)
         if all(model.checkpoint.has_weights for model in (dense, *experts)):
-            specs = [*routed_tensors(dense, experts or [dense], routing, target)]
-            context.note("upcycling", summary(dense, target, routing, specs))
+            specs = [*routed_tensors(dense, experts or [dense], routing)]
+            context.note("upcycling", summary(dense, routing, specs))
 
     def _plan_routing(self, dense: DenseModel) -> LayerRouting:
         """Return the routing of a dense model.
@@ -140,8 +137,7 @@ class Upcycle(Step):
             except ValueError as error:
                 raise CheckpointError(f"{dense.checkpoint.folder}: {error}") from error
             content = [one.fingerprint for one in (model, *members)]
-            target = choose_target(dense)
-            plan = Plan(dense, given or [dense], routing, target, workspace.seed, content)
+            plan = Plan(dense, given or [dense], routing, workspace.seed, content)
             facts = describe_result(plan, build(plan, workspace))
         return Artifact(
             kind="model",

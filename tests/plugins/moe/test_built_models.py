@@ -26,8 +26,8 @@ from emberge_moe.rope import Rope, rotary_config, rotary_tensors
 from emberge_moe.routed import Routed
 from emberge_moe.routers import ROUTERS, RouterTaps
 from emberge_moe.upcycle.dense_model import DenseModel, LayerRouting, choose_layers, is_routed
-from emberge_moe.upcycle.formats import ORIGIN, QWEN3_MOE, ROUTED, can_be_native
 from emberge_moe.upcycle.plan import Plan, refuse_dense
+from emberge_moe.upcycle.routed_format import CODE
 from emberge_moe.upcycle.upcycle_step import Upcycle
 from safetensors.torch import load_file
 
@@ -106,7 +106,7 @@ def test_a_routed_model_is_built_as_every_checkpoint(models: Path, tmp_path: Pat
         **{"routed_layers": [0, 2], "num_experts": 4, "top_k": 3},
         **{"normalize_gates": False, "upcycling": "of the run"},
     }
-    assert (out / "modeling_emberge_routed.py").read_bytes() == ROUTED.code.read_bytes()
+    assert (out / "modeling_emberge_routed.py").read_bytes() == CODE.read_bytes()
 
 
 def test_a_rotary_model_is_built_as_every_checkpoint(tmp_path: Path) -> None:
@@ -210,56 +210,15 @@ def test_the_key_changes_with_all_that_decides_the_bytes(models: Path) -> None:
     one = of(models / "bert")
     routing = LayerRouting(3, (1,), 4, 2)
     plans = [
-        Plan(one, [one], routing, ROUTED, 0, ("a",)),
-        Plan(one, [one], routing, ROUTED, 0, ("b",)),
-        Plan(one, [one], routing, QWEN3_MOE, 0, ("a",)),
-        Plan(one, [one], LayerRouting(3, (1,), 4, 1), ROUTED, 0, ("a",)),
-        Plan(one, [one], routing, ROUTED, 1, ("a",)),
+        Plan(one, [one], routing, 0, ("a",)),
+        Plan(one, [one], routing, 0, ("b",)),
+        Plan(one, [one], LayerRouting(3, (1,), 4, 1), 0, ("a",)),
+        Plan(one, [one], routing, 1, ("a",)),
     ]
     assert len({json.dumps(plan.key) for plan in plans}) == len(plans)
 
 
 # ── formats ─────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_native_config_is_the_dense_one_and_its_routing(models: Path) -> None:
-    one = of(models / "qwen3")
-    own = dict(one.config)
-    found = QWEN3_MOE.config(one, LayerRouting(3, (1,), 4, 2))
-    common = {
-        **own,
-        **{"model_type": "qwen3_moe", "architectures": ["Qwen3MoeModel"], "num_experts_per_tok": 2},
-        **{"output_router_logits": False, "num_experts": 4, "moe_intermediate_size": 64},
-        **{"norm_topk_prob": True, "use_sliding_window": False, ORIGIN: own},
-    }
-    assert found == {**common, "decoder_sparse_step": 2, "mlp_only_layers": []}
-    found = QWEN3_MOE.config(one, LayerRouting(3, (0, 1), 4, 2, normalize_gates=False))
-    other = {"norm_topk_prob": False, "decoder_sparse_step": 1, "mlp_only_layers": [2]}
-    assert found == {**common, **other}
-
-
-WINDOWS = {"use_sliding_window": True, "layer_types": ["full_attention", "sliding_attention"]}
-
-
-@pytest.mark.parametrize(
-    ("config", "is_native"),
-    [
-        ({"model_type": "qwen3"}, True),
-        ({"model_type": "bert"}, False),
-        ({"mlp_bias": True}, False),
-        (WINDOWS, False),
-        ({**WINDOWS, "use_sliding_window": False}, True),
-        ({"use_sliding_window": True, "max_window_layers": 2}, False),
-        ({"use_sliding_window": True, "max_window_layers": 0}, True),
-        ({"use_sliding_window": True}, True),
-    ],
-)
-def test_a_class_that_would_change_the_model_is_not_chosen(
-    config: dict[str, Any], is_native: bool, tmp_path: Path
-) -> None:
-    base = {"model_type": "qwen3", "num_hidden_layers": 4, "hidden_size": 8}
-    (tmp_path / "config.json").write_text(json.dumps({**base, **config}))
-    assert can_be_native(of(tmp_path)) == is_native
 
 
 def test_an_unknown_type_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
@@ -309,7 +268,6 @@ def test_layers_are_read_from_options() -> None:
             choose_layers(layers, 4)
     with pytest.raises(ValueError, match="none of the model's layers, 1 in number"):
         choose_layers("alternate", 1)
-    assert LayerRouting(4, (1, 3), 8, 2).dense_layers == [0, 2]
 
 
 # ── routers in a training ───────────────────────────────────────────────────────────────────────

@@ -1,0 +1,159 @@
+"""The format `emberge_routed`: the config, code and tensor names of a dense model with routed blocks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from emberge.tensor_files import TensorSpec
+from emberge.tensor_names import prefix_of
+
+from emberge_moe.upcycle.dense_model import ROUTED, DenseModel, LayerRouting
+from emberge_moe.upcycle.expert_tensors import Joined, part_of
+
+CODE = Path(__file__).parents[1] / "modeling_emberge_routed.py"
+"""The code saved with a routed model, which other programs run with `trust_remote_code`."""
+_ROUTER = re.compile(r"(.*(?:layers|layer)\.(\d+)\.(?:mlp\.)?)router\.weight")
+
+# The model type whose tensors have other names on disk than in memory, and parts of both names.
+_ROTARY = "jina_embeddings_v3"
+_RENAMED = (
+    ("emb_ln.", "embeddings.LayerNorm."),
+    ("encoder.layers.", "layers."),
+    (".norm1.", ".post_attention_layernorm."),
+    (".norm2.", ".post_mlp_layernorm."),
+    (".mixer.out_proj.", ".self_attn.o_proj."),
+)
+# Its one matrix of query, key and value on disk, and the three in memory.
+_FUSED = ".mixer.Wqkv."
+_SPLIT = tuple(f".self_attn.{one}_proj." for one in "qkv")
+
+
+@dataclass(frozen=True)
+class RestoredTensors:
+    """A routed model's tensors under the dense model's names and shapes.
+
+    `experts` has for each layer its experts' tensors by the dense tensors' full names, and `other_tensors`
+    all other tensors of the dense model.
+    """
+
+    experts: dict[int, Sequence[Mapping[str, TensorSpec]]] = field(default_factory=dict)
+    other_tensors: list[TensorSpec] = field(default_factory=list)
+
+
+def routed_config(dense: DenseModel, routing: LayerRouting) -> dict[str, Any]:
+    """Return the config of the routed model, which has the dense model's whole config inside."""
+    module = CODE.stem
+    return {
+        "model_type": ROUTED,
+        "architectures": ["EmbergeRoutedModel"],
+        "auto_map": {
+            "AutoConfig": f"{module}.EmbergeRoutedConfig",
+            "AutoModel": f"{module}.EmbergeRoutedModel",
+            "AutoModelForMaskedLM": f"{module}.EmbergeRoutedForMaskedLM",
+        },
+        "inner": {k: v for k, v in dense.config.items() if k not in ("auto_map", "_name_or_path")},
+        "routed_layers": list(routing.layers),
+        "num_experts": routing.experts,
+        "top_k": routing.top_k,
+        "normalize_gates": routing.normalize_gates,
+    }
+
+
+def list_block_tensors(
+    dense: DenseModel, path: str, router: TensorSpec, experts: Sequence[Mapping[str, TensorSpec]]
+) -> Iterator[TensorSpec]:
+    """Yield the tensors of a routed block: its router, and experts by the dense tensors' names."""
+    loaded_path = _find_loaded_path(dense, path)
+    yield router.renamed(f"{loaded_path}router.weight")
+    for number, expert in enumerate(experts):
+        for name, spec in expert.items():
+            below = _find_loaded_path(dense, path + name).removeprefix(loaded_path)
+            yield spec.renamed(f"{loaded_path}experts.{number}.{below}")
+
+
+def replace_tensor(dense: DenseModel, spec: TensorSpec) -> Iterator[TensorSpec]:
+    """Yield a tensor outside routed blocks under its name in memory, or the parts of a fused one."""
+    parts = split_names(dense.kind, spec.name.removeprefix(dense.prefix))
+    if not parts:
+        yield spec.renamed(_find_loaded_path(dense, spec.name))
+    for number, part in enumerate(parts):
+        shape = (spec.shape[0] // 3, *spec.shape[1:])
+        start = number * spec.elements // 3
+        yield part_of(spec, dense.prefix + part, shape, start)
+
+
+def _find_loaded_path(dense: DenseModel, name: str) -> str:
+    if not name.startswith(dense.prefix):
+        return name
+    return dense.prefix + loaded_name(dense.kind, name.removeprefix(dense.prefix))
+
+
+def restore_tensors(kind: str, specs: Mapping[str, TensorSpec]) -> RestoredTensors:
+    """Return a routed model's tensors under the names and shapes of its dense model, of type `kind`."""
+    prefix = prefix_of(specs)
+
+    def stored(name: str) -> str:
+        below = name.startswith(prefix)
+        return prefix + stored_name(kind, name.removeprefix(prefix)) if below else name
+
+    result = RestoredTensors()
+    routed_names: set[str] = set()
+    for name, spec in specs.items():
+        match = _ROUTER.fullmatch(name)
+        if match is None:
+            continue
+        path, layer = match[1], int(match[2])
+        result.experts[layer] = experts = []
+        for number in range(spec.shape[0]):
+            start = f"{path}experts.{number}."
+            expert = {n: s for n, s in specs.items() if n.startswith(start)}
+            experts.append({stored(path + n.removeprefix(start)): s for n, s in expert.items()})
+            routed_names |= expert.keys()
+        routed_names.add(name)
+    others = {stored(name): spec for name, spec in specs.items() if name not in routed_names}
+    result.other_tensors.extend(_fuse_parts(kind, others))
+    return result
+
+
+def _fuse_parts(kind: str, specs: Mapping[str, TensorSpec]) -> Iterator[TensorSpec]:
+    """Yield tensors under their names on disk; query, key and value are joined if the type fuses them."""
+    first, *others = _SPLIT
+    for name, spec in specs.items():
+        if kind != _ROTARY or not any(part in name for part in _SPLIT):
+            yield spec.renamed(name)
+        elif first in name:
+            parts = (spec, *(specs[name.replace(first, other)] for other in others))
+            rows = sum(part.shape[0] for part in parts)
+            fused = name.replace(first, _FUSED)
+            yield Joined(fused, (rows, *spec.shape[1:]), spec.dtype, parts=parts)
+
+
+def loaded_name(kind: str, name: str) -> str:
+    """Return the name in memory of a model type's tensor on disk; both names without the prefix."""
+    for stored, loaded in _RENAMED if kind == _ROTARY else ():
+        name = _replace_part(name, stored, loaded)
+    return name
+
+
+def stored_name(kind: str, name: str) -> str:
+    """Return the name on disk of a model type's tensor in memory; both names without the prefix."""
+    for stored, loaded in _RENAMED if kind == _ROTARY else ():
+        name = _replace_part(name, loaded, stored)
+    return name
+
+
+def split_names(kind: str, fused: str) -> list[str]:
+    """Return the names in memory of the three parts of a fused matrix on disk; empty for other tensors."""
+    if kind != _ROTARY or _FUSED not in fused:
+        return []
+    return [loaded_name(kind, fused.replace(_FUSED, part)) for part in _SPLIT]
+
+
+def _replace_part(name: str, old: str, new: str) -> str:
+    if old.startswith("."):
+        return name.replace(old, new)
+    return new + name[len(old) :] if name.startswith(old) else name
