@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from emberge import DataEntry, DataError, DataRef
-from emberge_boom.study.single_sets import one_by_one
+from emberge_boom.study.interactions import one_by_one
 
 
 def entry(text: str, folder: Path, **more: object) -> DataEntry:
