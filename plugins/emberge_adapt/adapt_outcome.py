@@ -15,7 +15,7 @@ from emberge_adapt.adapt_plan import FEWEST_TEST_QUERIES, AdaptPlan
 from emberge_adapt.recipe_text import MODEL, REPORT, SCORES
 
 if TYPE_CHECKING:
-    from emberge.evaluating import Comparison, Scores
+    from emberge_evaluate import Comparison, Scores
     from sentence_transformers import SentenceTransformer
 
 RECIPE_FILE = "recipe.yaml"

@@ -18,11 +18,11 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.evaluating import read_scores
 from emberge.model_folder import Checkpoint, TextLimit, count_parameters
 from emberge.recipes import is_folder, locate_model
 from emberge.wording import count_noun
 from emberge_data import read_document_rows
+from emberge_evaluate import read_scores
 
 from emberge_adapt.adapt_data import AdaptData, recognise_data
 from emberge_adapt.adapt_outcome import AdaptOutcome

@@ -2,6 +2,20 @@
 
 from .bootstrap import resample as resample
 from .bootstrap import statistic as statistic
+from .columns import read_variables as read_variables
 from .evaluate_step import Evaluate as Evaluate
 from .evaluate_step import EvaluatedModel as EvaluatedModel
-from .seed_groups import read_variables as read_variables
+from .kept_scores import safe_file_name as safe_file_name
+from .kept_scores import score_tasks as score_tasks
+from .scores import DOMAINS as DOMAINS
+from .scores import FEW as FEW
+from .scores import MEANS as MEANS
+from .scores import Comparison as Comparison
+from .scores import Estimate as Estimate
+from .scores import Scores as Scores
+from .scores import Task as Task
+from .scores import Verdict as Verdict
+from .scores import read_scores as read_scores
+from .scores import write_scores as write_scores
+from .task_groups import GROUP_OF as GROUP_OF
+from .task_groups import parts_of_group as parts_of_group

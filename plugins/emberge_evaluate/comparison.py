@@ -8,25 +8,28 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from emberge import TaskInfo, TaskScore, Units, stable_seed
-from emberge.evaluating import MEAN_OF, Comparison, Estimate, Verdict, parts_of_group
 from emberge.wording import count_noun
 
-from emberge_evaluate.seed_groups import Arm
-from emberge_evaluate.selection import value_of
-from emberge_evaluate.verdict_texts import (
+from emberge_evaluate.columns import Arm
+from emberge_evaluate.requirements import (
     ENOUGH_UNITS,
+    Demand,
+    Requirement,
     describe_demand,
     describe_forgetting,
     describe_share_kept,
 )
+from emberge_evaluate.scores import ColumnKey, Comparison, Estimate, Interval, Verdict
+from emberge_evaluate.task_groups import MEAN_OF, average_scores, parts_of_group
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from emberge_evaluate.requirements import Demand, Requirement
-
     Array = NDArray[np.float64]
+
+# Draws of every bootstrap.
+RESAMPLES = 4000
 
 
 class Judge:
@@ -44,15 +47,16 @@ class Judge:
         tasks: Sequence[TaskInfo],
         scores: Mapping[str, Mapping[str, TaskScore]],
         *,
-        resamples: int,
         seed: int,
         arms: Sequence[Arm] = (),
+        resamples: int = RESAMPLES,
     ) -> None:
         self.tasks = tasks
         self.less = any(task.less_is_better for task in tasks)
         self.scores = scores
         self.models = {name: row for row, name in enumerate(scores)}
-        self.arms = {name: Arm(name, {"": name}) for name in scores} | {a.name: a for a in arms}
+        self.arms = {name: Arm(ColumnKey(name), {"": name}) for name in scores}
+        self.arms |= {arm.name: arm for arm in arms}
         self.arm_of = {model: arm.name for arm in arms for model in arm.members}
         self._resamples = resamples
         self._seed = seed
@@ -164,7 +168,7 @@ class Judge:
         return sum(len(one.values) for one in units), nouns.pop() if len(nouns) == 1 else "example"
 
     def _name_arm(self, arm: str) -> str:
-        count = len(self.arms[arm].models)
+        count = len(self.arms[arm].columns)
         return arm if count == 1 else f"{arm} ({count} seeds)"
 
     def _score_arm(self, arm: str, on: str) -> tuple[Array, Array | None]:
@@ -176,7 +180,10 @@ class Judge:
 
         draws = list(self.arms[arm].draws.values())
         points = np.array(
-            [np.mean([value_of(self.tasks, self.scores[m], on) for m in names]) for names in draws]
+            [
+                np.mean([average_scores(self.tasks, self.scores[m], on) for m in names])
+                for names in draws
+            ]
         )
         samples = self._draw_means(on)
         if samples is None:
@@ -219,7 +226,7 @@ class Judge:
 
     def _compute_interval(
         self, point: float, resampled: Array | None, error: float, freedom: float
-    ) -> tuple[float, float] | None:
+    ) -> Interval | None:
         from emberge_evaluate.bootstrap import interval
 
         if resampled is None and not freedom:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from emberge import (
     ALL_KINDS,
     Artifact,
     Backbone,
     Evaluator,
-    Model,
     ModelRef,
     Preflight,
     Problem,
@@ -24,25 +22,11 @@ from emberge import (
     TaskScore,
     Workspace,
 )
-from emberge.evaluating import (
-    SCORES_FILE,
-    Scores,
-    note_scores,
-    plan_tasks,
-    safe_file_name,
-    score_model,
-    write_scores,
-)
 from emberge.wording import join_some
 
-from emberge_evaluate.forgetting import forgetting_group, mark_elsewhere
+from emberge_evaluate.columns import Column, find_column_problems, split_columns
+from emberge_evaluate.kept_scores import Plans, plan_tasks, safe_file_name, score_model
 from emberge_evaluate.requirements import Requirement
-from emberge_evaluate.score_columns import (
-    ScoredModels,
-    column_problems,
-    split_columns,
-    tasks_of_columns,
-)
 from emberge_evaluate.score_model import (
     DOMAINS,
     ScoreModel,
@@ -54,17 +38,11 @@ from emberge_evaluate.score_model import (
     tasks_ahead,
     unknown_words,
 )
-from emberge_evaluate.score_result import scores_of
-from emberge_evaluate.score_table import table
-from emberge_evaluate.seed_groups import Scored
+from emberge_evaluate.score_result import find_forgetting_group, scores_of
+from emberge_evaluate.score_table import draw_table
+from emberge_evaluate.scores import SCORES_FILE, ColumnKey, write_scores
 
 TABLE = "scores.md"
-_RESAMPLES = 4000
-TaskScores = dict[str, dict[str, TaskScore]]
-_Plans = Sequence[tuple[Evaluator, Sequence[TaskInfo]]]
-_NO_BASE = (
-    "a requirement on forgetting is about the base; name it under 'base', and it is scored too"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,15 +69,14 @@ class Evaluate(Step):
     of them give losses of one kind. Differences from the first model have 95 % intervals of a paired
     bootstrap over 4,000 draws; `compare` adds differences of further pairs of models. Models that
     differ only in `seed` are compared as one model, with the spread of the seeds in the intervals. Each
-    size of embeddings of an evaluator (`dims`) has its own column, such as `model@256`, and a curve shows all
-    of them. Each seed of an evaluator has the column `model#seed`; the seeds are compared as one model.
+    size of embeddings of an evaluator (`dims`) has its own column, such as `model@256`. Each seed of an
+    evaluator has the column `model#seed`; the seeds are compared as one model.
     Training costs are given if the models' steps state them. `require` has claims that must be true: if a
     claim is false, the scores are still published and the run ends with exit code 3.
 
-    *Forgetting* is how much lower than its base a model scores on tasks outside all training domains. These
-    tasks are `elsewhere`, by this option or by the `domain` in their catalogue; if there are none, they are
-    the tasks out of domain. The base is `base`, which is scored too; by default it is the scored model that
-    the others were trained from.
+    *Forgetting* is how much lower than its base a model scores on tasks outside all training domains: those
+    with `domain: elsewhere` in their catalogue, or, if there are none, the tasks out of domain. The base is
+    `base`, which is scored too; by default it is the scored model that the others were trained from.
 
     The result has `scores.json` (scores, intervals, means, comparisons, requirements), `scores.md` (a table,
     × 100) and the results of each evaluator as `results/<model>/<task>.json`.
@@ -120,8 +97,6 @@ class Evaluate(Step):
     """Evaluators that score them: `{mteb: {…}}`."""
     base: ModelRef | None = None
     """The model that the others were trained from; forgetting is measured against it."""
-    elsewhere: tuple[str, ...] = ()
-    """Tasks or kinds of task outside all training domains, or `ood` for all tasks out of domain."""
     compare: tuple[tuple[ModelRef, ModelRef], ...] = ()
     """Further pairs of scored models to compare, such as `[[$boom, $full]]`: the first minus the second."""
     require: tuple[Requirement, ...] = ()
@@ -139,8 +114,7 @@ class Evaluate(Step):
     @property
     def _entries(self) -> tuple[EvaluatedModel, ...]:
         """The recipe's models, followed by its base if that is not among them."""
-        texts = {entry.model.text for entry in self.models}
-        if self.base is None or self.base.text in texts:
+        if self.base is None or self.base in [entry.model for entry in self.models]:
             return self.models
         return (*self.models, EvaluatedModel(model=self.base))
 
@@ -157,8 +131,8 @@ class Evaluate(Step):
 
     @property
     def _about(self) -> tuple[str, ...]:
-        words = {requirement.tasks for requirement in self.require} | {*self.elsewhere}
-        return tuple(sorted(words - {"elsewhere"} if self.elsewhere else words))
+        """Words for tasks in the requirements."""
+        return tuple(sorted({requirement.tasks for requirement in self.require}))
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         if not self.models:
@@ -166,29 +140,25 @@ class Evaluate(Step):
         if not self.evaluators:
             yield context.problem("there is no evaluator", "evaluators")
         yield from self._check_models(context)
-        yield from self._check_require(context)
-        for fault, option in self._check_compared_models():
+        for option, fault in (*self._find_require_problems(), *self._find_compare_problems()):
             yield context.problem(fault, option)
+        yield from self._check_evaluators(context)
+
+    def _check_evaluators(self, context: Preflight) -> Iterator[Problem]:
+        """Yield problems of the evaluators and of the tasks that are known before the run."""
         folders = [context.model(entry.model) for entry in self._entries]
         present_folders = [folder for folder in folders if folder is not None]
         for evaluator in self.evaluators:
             yield from evaluator.check(context)
             for note in evaluator.check_together(present_folders):
                 yield context.warning(note, "evaluators")
-        yield from self._check_tasks(context)
-
-    def _check_tasks(self, context: Preflight) -> Iterator[Problem]:
         tasks = tasks_ahead(self.evaluators, context)
-        if tasks is None:
-            return
-        for fault in _check_one_table(tasks):
-            yield context.problem(fault, "evaluators")
-        words = [word for word in self._about if word not in DOMAINS]
-        for fault in (
-            *unknown_words(words, tasks_of_columns(tasks)),
-            *self._check_shares(tasks),
-        ):
-            yield context.problem(fault, "require")
+        if tasks is not None:
+            for option, fault in self._find_task_problems(tasks):
+                yield context.problem(fault, option)
+            words = [word for word in self._about if word not in DOMAINS]
+            for fault in unknown_words(words, tasks):
+                yield context.problem(fault, "require")
 
     def _check_models(self, context: Preflight) -> Iterator[Problem]:
         if not self._parts:  # they look at their models themselves
@@ -199,94 +169,101 @@ class Evaluate(Step):
         for (text, _), count in entry_counts.items():
             if count > 1:
                 yield context.problem(f"model '{text}' is named {count} times", "models")
-        for fault in self._check_backbones():
-            yield context.problem(fault, "models")
-
-    def _check_backbones(self) -> Iterator[str]:
-        """Yield a problem for each backbone of a model that would not be used."""
         for text, backbone in self._backbones.items():
             entries = [entry for entry in self.models if entry.model.text == text]
             if any(entry.backbone != backbone for entry in entries):
-                yield f"model '{text}' is named with several backbones; take one"
-            if not any(hasattr(evaluator, "backbone") for evaluator in self.evaluators):
-                yield f"no evaluator loads '{text}' by a backbone; leave it out"
+                yield context.problem(
+                    f"model '{text}' is named with several backbones; take one", "models"
+                )
 
-    def _check_require(self, context: Preflight) -> Iterator[Problem]:
+    def _find_require_problems(self) -> Iterator[tuple[str, str]]:
+        """Yield (option, problem) for each contradiction in a requirement, and for models not scored."""
         for requirement in self.require:
-            for fault in requirement.problems():
-                yield context.problem(fault, "require")
+            for fault in requirement.find_problems():
+                yield "require", fault
+            for reference in requirement.references():
+                if reference not in self._references:
+                    fault = (
+                        f"'{reference}' is in a requirement but not among the models; add it there"
+                    )
+                    yield "require", fault
             if requirement.forgetting is not None and self.base is None:
-                yield context.problem(_NO_BASE, "require")
-        for stray in self._check_required_models():
-            yield context.problem(stray, "require")
+                yield (
+                    "require",
+                    "a requirement on forgetting is about the base; name it under 'base', and it is scored "
+                    "too",
+                )
 
-    def _check_compared_models(self) -> Iterator[tuple[str, str]]:
-        """Yield (problem, option) for each compared model that is not scored or is compared with itself."""
-        scored = {entry.model.text for entry in self._entries}
+    def _find_compare_problems(self) -> Iterator[tuple[str, str]]:
+        """Yield (option, problem) for each compared model that is not scored or is compared with itself."""
         for row, pair in enumerate(self.compare):
-            for column, reference in enumerate(pair):
-                if reference.text not in scored:
+            for position, reference in enumerate(pair):
+                if reference not in self._references:
                     fault = f"'{reference}' is compared but not among the models; add it there"
-                    yield fault, f"compare.{row}.{column}"
-            if pair[0].text == pair[1].text:
-                yield f"'{pair[0]}' is compared with itself; name two models", f"compare.{row}"
+                    yield f"compare.{row}.{position}", fault
+            if pair[0] == pair[1]:
+                yield f"compare.{row}", f"'{pair[0]}' is compared with itself; name two models"
+
+    def _find_task_problems(self, tasks: Sequence[TaskInfo]) -> Iterator[tuple[str, str]]:
+        """Yield (option, problem) for each reason why the tasks cannot share a table or be judged."""
+        losses = [task.name for task in tasks if task.less_is_better]
+        if losses and len({task.metric for task in tasks}) > 1:
+            yield (
+                "evaluators",
+                f"{join_some(losses)}: a loss, which has no mean with what else is evaluated here; put each "
+                "kind of loss into an evaluation of its own",
+            )
+        for fault in find_column_problems(tasks):
+            yield "evaluators", fault
+        if losses and any(requirement.keeps for requirement in self.require):
+            yield (
+                "require",
+                "keeps is a share of a score of which more is better, and these tasks are losses; use "
+                "not_worse_than",
+            )
 
     def run(self, workspace: Workspace) -> Artifact:
-        compared_faults = (fault for fault, _ in self._check_compared_models())
-        for fault in (*self._check_required_models(), *compared_faults):
+        for _, fault in (*self._find_require_problems(), *self._find_compare_problems()):
             raise RecipeError(fault)
-        models = self._resolve(workspace)
+        models = self._find_models(workspace)
         plans = plan_tasks(self.evaluators, workspace, about=self._about)
-        tasks = list(_add_notes(plans, [model.folder for _, model in models.values()]))
-        tasks = mark_elsewhere(tasks, self.elsewhere)
-        faults = [*unknown_words(self._about, tasks_of_columns(tasks))]
-        faults += [*self._check_forgetting(tasks), *self._check_shares(tasks)]
-        for fault in (*_check_one_table(tasks), *faults):
+        tasks = list(_add_notes(plans, models))
+        for _, fault in self._find_task_problems(tasks):
             raise RecipeError(fault)
+        self._require_forgetting(tasks)
         scores: dict[str, dict[str, TaskScore]] = {}
-        for place, (name, (entry, model)) in enumerate(models.items()):
-            part = self._parts.get(entry.reference.text)
-            scores[name] = scores_of_part(part, model, tasks, workspace) or score_model(
-                *(model, self._plan_for(entry.reference, plans, workspace), workspace),
-                name=name,
-                place=place,
+        for number, column in enumerate(models, 1):
+            part = self._parts.get(column.reference.text)
+            scores[column.name] = scores_of_part(
+                part, column.model, tasks, workspace
+            ) or score_model(
+                *(column.model, self._plans_for(column.reference, plans, workspace), workspace),
+                name=column.name,
+                number=number,
                 of=len(models),
             )
-        tasks = [
-            note_scores(task, {m: mine[task.name] for m, mine in scores.items()}, workspace)
-            for task in tasks
-        ]
-        # A model's own backbone is part of its tasks' fingerprints, and columns have one task each.
-        scores = {
-            name: {task.name: replace(mine[task.name], task=task) for task in tasks}
-            for name, mine in scores.items()
-        }
-        columns = split_columns(ScoredModels(models, tasks, scores))
+        scored = split_columns(models, tasks, scores)
         result = scores_of(
-            columns,
-            self.require,
-            base=self.base,
-            compare=self.compare,
-            resamples=_RESAMPLES,
-            seed=workspace.seed,
+            scored, self.require, base=self.base, compare=self.compare, seed=workspace.seed
         )
-        _write_results(result, scores, workspace)
-        failed_requirements = [verdict.text for verdict in result.requirements if not verdict.met]
+        write_scores(workspace.folder, result)
+        (workspace.folder / TABLE).write_text(draw_table(result), encoding="utf-8")
+        _write_results(scores, workspace)
         return Artifact(
             kind="scores",
-            parents=tuple(model.fingerprint for _, model in models.values()),
+            parents=tuple(column.model.fingerprint for column in models),
             details={
                 "scores": SCORES_FILE,
                 "table": TABLE,
-                "models": list(models),
-                "tasks": [task.name for task in columns.tasks],
-                "in_domain": [task.name for task in columns.tasks if task.domain == "in"],
+                "models": [column.name for column in models],
+                "tasks": [task.name for task in scored.tasks],
+                "in_domain": [task.name for task in scored.tasks if task.domain == "in"],
                 "means": result.means,
-                "unmet": failed_requirements,
+                "unmet": [verdict.text for verdict in result.requirements if not verdict.met],
             },
         )
 
-    def _plan_for(self, reference: ModelRef, plans: _Plans, workspace: Workspace) -> _Plans:
+    def _plans_for(self, reference: ModelRef, plans: Plans, workspace: Workspace) -> Plans:
         """Return the evaluators and tasks for a model, which may have its own backbone."""
         backbone = self._backbones.get(reference.text)
         if backbone is None:
@@ -294,84 +271,50 @@ class Evaluate(Step):
         evaluators = choose_evaluators(self.evaluators, backbone)
         return plan_tasks(evaluators, workspace, about=self._about)
 
-    def _check_forgetting(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
-        """Yield a problem if forgetting is required and no task can show it."""
-        if forgetting_group(tasks) is None and any(r.forgetting is not None for r in self.require):
-            yield (
-                "forgetting is required, and no task is known to be of a domain that no training had; name "
-                "such tasks under 'elsewhere', or give `domain` in the catalogue"
+    def _require_forgetting(self, tasks: Sequence[TaskInfo]) -> None:
+        """Refuse a requirement on forgetting that no task can show."""
+        is_required = any(requirement.forgetting is not None for requirement in self.require)
+        if is_required and find_forgetting_group(tasks) is None:
+            raise RecipeError(
+                "forgetting is required, and no task is known to be of a domain that no training had; give "
+                "`domain: elsewhere` in the catalogue of such tasks"
             )
 
-    def _check_shares(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
-        """Yield a problem if a share of a score is required and the scores are losses."""
-        if any(task.less_is_better for task in tasks) and any(r.keeps for r in self.require):
-            yield (
-                "keeps is a share of a score of which more is better, and these tasks are losses; use "
-                "not_worse_than"
-            )
-
-    def _resolve(self, workspace: Workspace) -> dict[str, tuple[Scored, Model]]:
-        """Return (the recipe's entry, model) by the model's name in tables."""
-        resolved: dict[str, tuple[Scored, Model]] = {}
+    def _find_models(self, workspace: Workspace) -> list[Column]:
+        """Return a column for each model, by a name of its own in tables."""
+        columns: dict[str, Column] = {}
         for entry in self._entries:
             models = workspace.models(entry.model)
             for number, model in enumerate(models, 1):
-                scored = Scored(model.name, entry.model, entry.name)
-                wanted_name = _choose_name(scored, number if len(models) > 1 else None)
-                name = free_name([wanted_name, f"{wanted_name} ({entry.model})"], resolved)
-                resolved[name] = replace(scored, model=name), model
-        return resolved
-
-    def _check_required_models(self) -> Iterator[str]:
-        """Yield a problem for each requirement on a model that is not scored."""
-        scored = {entry.model.text for entry in self._entries}
-        for requirement in self.require:
-            for reference in requirement.references():
-                if reference.text not in scored:
-                    yield f"'{reference}' is in a requirement but not among the models; add it there"
+                column = Column(ColumnKey(model.name), entry.model, model, entry.name)
+                wanted_name = _choose_name(column, number if len(models) > 1 else None)
+                name = free_name([wanted_name, f"{wanted_name} ({entry.model})"], columns)
+                columns[name] = replace(column, key=ColumnKey(name))
+        return list(columns.values())
 
 
-def _add_notes(
-    plans: Iterable[tuple[Evaluator, Sequence[TaskInfo]]], folders: Sequence[Path]
-) -> Iterator[TaskInfo]:
+def _add_notes(plans: Plans, models: Sequence[Column]) -> Iterator[TaskInfo]:
     """Yield all tasks, with a note on each whose scores of these models cannot be compared."""
     for evaluator, plan in plans:
-        notes = list(evaluator.check_together(folders))
+        notes = list(evaluator.check_together([column.model.folder for column in models]))
         for task in plan:
             yield replace(task, note="; ".join([*([task.note] if task.note else ()), *notes]))
 
 
-def _check_one_table(tasks: Sequence[TaskInfo]) -> Iterator[str]:
-    """Yield a problem for each reason why the tasks cannot share one table."""
-    yield from (*_check_losses(tasks), *column_problems(tasks))
-
-
-def _check_losses(tasks: Sequence[TaskInfo]) -> Iterator[str]:
-    """Yield a problem if some tasks give losses and others scores, whose mean would be meaningless."""
-    names = [task.name for task in tasks if task.less_is_better]
-    if names and len({task.metric for task in tasks}) > 1:
-        yield (
-            f"{join_some(names)}: a loss, which has no mean with what else is evaluated here; put each "
-            "kind of loss into an evaluation of its own"
-        )
-
-
-def _choose_name(entry: Scored, number: int | None) -> str:
+def _choose_name(column: Column, number: int | None) -> str:
     """Return the recipe's name of a model, with its number if several models share the name."""
-    if entry.called is None:
-        return entry.model
+    if column.called is None:
+        return column.key.model
     if number is not None:
-        return f"{entry.called}.{number}"
-    return f"{entry.called}.{entry.place}" if entry.place else entry.called
+        return f"{column.called}.{number}"
+    return f"{column.called}.{column.seeds}" if column.seeds else column.called
 
 
-def _write_results(result: Scores, scores: TaskScores, workspace: Workspace) -> None:
-    folder = workspace.folder
-    write_scores(folder, result)
-    (folder / TABLE).write_text(table(result), encoding="utf-8")
+def _write_results(scores: Mapping[str, Mapping[str, TaskScore]], workspace: Workspace) -> None:
+    """Write the evaluators' own results of every model and task."""
     for model, model_scores in scores.items():
-        model_folder = folder / "results" / safe_file_name(model)
-        model_folder.mkdir(parents=True, exist_ok=True)
-        for task, score in model_scores.items():
+        folder = workspace.folder / "results" / safe_file_name(model)
+        folder.mkdir(parents=True, exist_ok=True)
+        for label, score in model_scores.items():
             text = json.dumps(score.result, indent=1, ensure_ascii=False)
-            (model_folder / f"{safe_file_name(task)}.json").write_text(text, encoding="utf-8")
+            (folder / f"{safe_file_name(label)}.json").write_text(text, encoding="utf-8")

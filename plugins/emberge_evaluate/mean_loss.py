@@ -39,9 +39,10 @@ from emberge.contracts import (
     loss_problems,
     prediction_problems,
 )
-from emberge.evaluating import safe_file_name
 from emberge.model_folder import TextLimit
 from emberge.training import BatchOptions
+
+from emberge_evaluate.kept_scores import safe_file_name
 
 if TYPE_CHECKING:
     from emberge.data import CheckedData
@@ -99,7 +100,6 @@ class MeanLoss(BatchOptions, Evaluator):
     def check(self, context: Preflight) -> Iterator[Problem]:
         if not self.data:
             return
-        yield from self._check_guides(context)
         checked = self._check_data(context)
         for problem in checked.problems:
             yield dataclasses.replace(problem, where=problem.where or context.where("evaluators"))
@@ -108,7 +108,9 @@ class MeanLoss(BatchOptions, Evaluator):
             for text in self._find_loss_problems(head.info, scored=scored):
                 yield context.problem(text, "evaluators")
 
-    def check_model(self, checkpoint: Path, context: Preflight) -> Iterable[str]:
+    def check_model(self, checkpoint: Path | None, context: Preflight) -> Iterable[str]:
+        if checkpoint is None:
+            return ()
         if not self.data:
             artifact = _read_artifact(checkpoint)
             recorded = artifact is not None and _RECORD in artifact.details
@@ -210,15 +212,6 @@ class MeanLoss(BatchOptions, Evaluator):
         units = Units("text", "ratio", nats.tolist(), scored.tolist())
         counts = {"texts": len(dataset), "scored_tokens": int(scored.sum())}
         return TaskScore(task, float(nats.sum() / scored.sum()), units, counts)
-
-    def _check_guides(self, context: Preflight) -> Iterator[Problem]:
-        guides = (loss.guided_by for loss in self._list_losses() if isinstance(loss, Loss))
-        for guide in (guide for guide in guides if guide is not None):
-            folder = context.model(guide.model)
-            if folder is not None:
-                problems = guide.choose_backbone(self.backbone).describe(folder).problems
-                for message in problems or TextLimit.read(folder).problems(guide.max_length):
-                    yield context.problem(f"guide: {message}", "evaluators")
 
     def _find_loss_problems(self, info: DatasetInfo, *, scored: bool) -> Iterator[str]:
         yield from loss_problems(self.loss, info, scored=scored)

@@ -1,4 +1,4 @@
-"""Requirements of a recipe on its models' scores."""
+"""Requirements of a recipe on its models' scores, and the sentences that say whether they are met."""
 
 from __future__ import annotations
 
@@ -6,31 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from emberge import (
-    ModelRef,
-    NonNegative,
-    Positive,
-    PositiveShare,
-)
+from emberge import ModelRef, NonNegative, PositiveShare
+
+from emberge_evaluate.scores import Verdict
 
 Demand = Literal["not_worse_than", "better_than", "forgetting", "keeps"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SizeLimits:
-    """Largest size that a model may have; times are never required, as they differ by machine and day."""
-
-    parameters: Positive | None = None
-    """Number of all parameters, such as 25e6."""
-    megabytes: Positive | None = None
-    """Millions of bytes of the files of weights."""
-
-    def limits(self) -> Iterator[tuple[str, float]]:
-        """Yield (unit, limit) for each limit that is set."""
-        for unit in ("parameters", "megabytes"):
-            limit = getattr(self, unit)
-            if limit is not None:
-                yield unit, limit
+# Test units below which a share of a score cannot be told.
+ENOUGH_UNITS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +32,6 @@ class Requirement:
     `keeps: 0.95` with `of` is for a smaller model: its score divided by that of `of`, a mean over the tasks,
     is at least this share, with this confidence. With fewer than 100 queries in these tasks the share cannot
     be told, and the claim is not met.
-
-    `at_most: {parameters: 25e6, megabytes: 100}` is about the model's size, which is exact.
     """
 
     model: ModelRef | None = None
@@ -62,7 +42,6 @@ class Requirement:
     keeps: PositiveShare | None = None
     """Share of the score of `of` that the model must have."""
     of: ModelRef | None = None
-    at_most: SizeLimits | None = None
     tasks: str = "all"
     margin: NonNegative = 0.0
 
@@ -81,20 +60,71 @@ class Requirement:
             yield self.model
         yield from (other for _, other in self.demands())
 
-    def problems(self) -> Iterator[str]:
+    def find_problems(self) -> Iterator[str]:
         """Yield a problem for each contradiction between options."""
-        compared = bool(self.not_worse_than or self.better_than or self.of)
-        if not compared and self.forgetting is None and self.at_most is None:
-            yield (
-                "a requirement needs not_worse_than, better_than, forgetting, keeps with of, or at_most"
-            )
+        is_comparison = bool(self.not_worse_than or self.better_than or self.of)
+        if not is_comparison and self.forgetting is None:
+            yield "a requirement needs not_worse_than, better_than, forgetting, or keeps with of"
         if self.margin and not (self.not_worse_than or self.better_than):
             yield "margin has no effect without not_worse_than or better_than"
-        if self.at_most is not None and not any(self.at_most.limits()):
-            yield "at_most: has no limit; give parameters or megabytes"
-        if (compared or self.at_most is not None) and self.model is None:
+        if is_comparison and self.model is None:
             yield "a requirement needs the model that it is about; name it under 'model'"
         if (self.keeps is None) != (self.of is None):
             yield "a requirement on a share of a score needs both, keeps and of"
         if self.of is not None and self.of == self.model:
             yield f"of: {self.model} keeps all of its own score; name the larger model"
+
+
+def describe_demand(verdict: Verdict, arm: str, other: str, *, less: bool) -> str:
+    """Return the sentence on a difference that is "better_than" or "not_worse_than" another arm's score.
+
+    A positive difference is a gain; `less` is True for losses.
+    """
+    margin, difference = verdict.margin, 100 * verdict.difference
+    if verdict.demand == "better_than":
+        by = f" by more than {margin:g} points" if margin else ""
+        claim, least, condition = f"better than {other}{by}", margin, "above"
+        doubt, is_near = "may be chance", difference > margin
+    else:
+        by = f"at most {margin:g} points worse" if margin else "not worse"
+        claim, least, condition = f"{by} than {other}", -margin, "at least"
+        doubt, is_near = "is too uncertain", difference >= -margin
+    unit = "points of gain" if less else "points"
+    doubt = f" {doubt}" if is_near and not verdict.met else ""
+    return (
+        f"{arm} is to be {claim} on {verdict.tasks}: {difference:+.2f} {unit}{doubt} (lower bound "
+        f"{100 * verdict.lower_bound:+.2f} at 95%, must be {condition} {f'{least:+g}' if least else '0'})"
+    )
+
+
+def describe_forgetting(verdict: Verdict, arm: str, base: str) -> str:
+    """Return the sentence on the loss against the base that is allowed; a positive difference is a gain."""
+    difference, bound = 100 * verdict.difference, 100 * verdict.lower_bound
+    tasks = "out of domain" if verdict.tasks == "out" else verdict.tasks
+    claim = f"{arm} is to lose at most {verdict.margin:g} points against {base} on tasks {tasks}"
+    is_unsure = bound < -verdict.margin <= difference
+    worst = (
+        f"but may have lost {-bound:.2f}" if is_unsure else f"at worst it {_describe_change(bound)}"
+    )
+    return f"{claim}: it {_describe_change(difference)} points, {worst} (at 95%)"
+
+
+def _describe_change(points: float) -> str:
+    return f"{'lost' if points < 0 else 'gained'} {abs(points):.2f}"
+
+
+def describe_share_kept(verdict: Verdict, arm: str, other: str, units: str, is_few: bool) -> str:
+    """Return the sentence on the share of another model's score that is to be kept.
+
+    `units` is the number of test units in words, "" without any; a bound of 0 is unknown.
+    """
+    claim = f"{arm} is to keep at least {100 * verdict.margin:g}% of {other} on {verdict.tasks}"
+    if not units:
+        return f"{claim}: cannot be told, as no task there has scores by query"
+    if is_few:
+        return f"{claim}: cannot be told with {units}; take {ENOUGH_UNITS} or more"
+    if not verdict.lower_bound:
+        return f"{claim}: cannot be told, as the score of {other} may be 0"
+    return (
+        f"{claim}: it keeps {verdict.difference:.1%}, at worst {verdict.lower_bound:.1%} (at 95%)"
+    )

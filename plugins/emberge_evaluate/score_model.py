@@ -25,14 +25,16 @@ from emberge import (
     TaskScore,
     Workspace,
 )
-from emberge.evaluating import (
+from emberge.wording import join_some
+
+from emberge_evaluate.kept_scores import (
     plan_tasks,
     read_score,
-    required_tasks,
     safe_file_name,
     score_model,
     write_score,
 )
+from emberge_evaluate.task_groups import required_tasks
 
 # Words for tasks that cannot be resolved while domains are unknown, as before a run.
 DOMAINS = ("ind", "ood", "elsewhere")
@@ -53,27 +55,33 @@ class ScoreModel(Step):
     def check(self, context: Preflight) -> Iterator[Problem]:
         folder = context.whole_model(self.model)
         for evaluator in self.evaluators:
-            for fault in evaluator.check_kind(context, folder):
+            for fault in evaluator.check_model(folder, context):
                 yield context.problem(f"{self.model}: {fault}", "evaluators")
-        if folder is not None:
-            for evaluator in self.evaluators:
-                for fault in evaluator.check_model(folder, context):
-                    yield context.problem(f"{self.model}: {fault}", "evaluators")
-                backbone = getattr(evaluator, "backbone", None)
-                for warning in backbone.describe(folder).warnings if backbone else ():
-                    yield context.warning(warning, "evaluators")
+            backbone = getattr(evaluator, "backbone", None)
+            if backbone is None or folder is None:
+                continue
+            facts = backbone.describe(folder)
+            if facts.untrained:
+                yield context.problem(
+                    f"{self.model}: has no {join_some(facts.untrained)}, so {type(backbone).__name__} would "
+                    "score it with random weights; train it with this backbone first, or take the backbone "
+                    "of its own kind",
+                    "evaluators",
+                )
+            for warning in facts.warnings:
+                yield context.warning(warning, "evaluators")
 
     def run(self, workspace: Workspace) -> Artifact:
         plans = plan_tasks(self.evaluators, workspace, about=self.about)
         models = workspace.models(self.model)
         scores: dict[str, dict[str, float]] = {}
-        for place, model in enumerate(models):
+        for number, model in enumerate(models, 1):
             model_scores = score_model(
-                model, plans, workspace, name=model.name, place=place, of=len(models)
+                model, plans, workspace, name=model.name, number=number, of=len(models)
             )
             for score in model_scores.values():
                 write_score(_score_file_of(workspace.folder, model, score.task), model, score)
-            scores[model.name] = {task: score.score for task, score in model_scores.items()}
+            scores[model.name] = {label: score.score for label, score in model_scores.items()}
         parents = tuple(model.fingerprint for model in models)
         return Artifact(kind="file", parents=parents, details={"scores": scores})
 
@@ -111,13 +119,13 @@ def choose_evaluators(
 
 def tasks_ahead(evaluators: Sequence[Evaluator], context: Preflight) -> Sequence[TaskInfo] | None:
     """Return the tasks of all evaluators before the run; None if an evaluator does not know its tasks yet."""
-    previews = [evaluator.preview(context) for evaluator in evaluators]
-    known_previews = [tasks for tasks in previews if tasks is not None]
-    return (
-        [t for tasks in known_previews for t in tasks]
-        if len(known_previews) == len(previews)
-        else None
-    )
+    all_tasks: list[TaskInfo] = []
+    for evaluator in evaluators:
+        tasks = evaluator.preview(context)
+        if tasks is None:
+            return None
+        all_tasks += tasks
+    return all_tasks
 
 
 def unknown_words(words: Sequence[str], tasks: Sequence[TaskInfo]) -> Iterator[str]:
@@ -139,14 +147,14 @@ def parts_by_model(
 def scores_of_part(
     part: StepRef | None, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
 ) -> dict[str, TaskScore] | None:
-    """Return a model's scores from the result of its scoring step; None if any is missing or unreadable."""
+    """Return a model's scores by label from its scoring step; None if any is missing or unreadable."""
     if part is None:
         return None
     folder, _ = workspace.artifact(part)
     stored_scores = {
-        task.name: read_score(_score_file_of(folder, model, task), task) for task in tasks
+        task.label: read_score(_score_file_of(folder, model, task), task) for task in tasks
     }
-    complete = {name: score for name, score in stored_scores.items() if score is not None}
+    complete = {label: score for label, score in stored_scores.items() if score is not None}
     return complete if len(complete) == len(stored_scores) else None
 
 
@@ -157,4 +165,4 @@ def free_name(names: Sequence[str], taken: Container[str]) -> str:
 
 
 def _score_file_of(folder: Path, model: Model, task: TaskInfo) -> Path:
-    return folder / safe_file_name(model.fingerprint) / f"{safe_file_name(task.name)}.json"
+    return folder / safe_file_name(model.fingerprint) / f"{safe_file_name(task.label)}.json"

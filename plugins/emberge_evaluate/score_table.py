@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from emberge.evaluating import (
-    DOMAINS,
-    FEW,
-    Comparison,
-    Scores,
-    Task,
-    TrainingCost,
-    kind_of_group,
-)
 from emberge.wording import Markdown, bold, prose, table_lines, table_row
+
+from emberge_evaluate.scores import DOMAINS, FEW, Comparison, Scores, Task
+from emberge_evaluate.task_groups import kind_of_group
 
 _DOMAINS = {domain: title.lower() for domain, title in DOMAINS.items()}
 MEANS = {
@@ -30,7 +24,7 @@ GROUPS = {
 }
 
 
-def table(scores: Scores) -> str:
+def draw_table(scores: Scores) -> str:
     """Return scores, means, differences and costs as Markdown, with arms first if there are seeds."""
     lines: list[str] = []
     if scores.pooled is not None:
@@ -63,7 +57,10 @@ def _draw_scores(scores: Scores) -> Iterator[str]:
         yield _draw_table_row(_make_italic(label), values, scores, notes)
     yield from _draw_forgetting(scores)
     yield from _draw_ranks(scores)
-    yield from _draw_costs([scores.costs.get(model) for model in models])
+    if scores.costs:
+        costs = [scores.costs.get(model) for model in models]
+        cells = ["–" if cost is None else f"{cost.times:.3g}" for cost in costs]
+        yield table_row([_make_italic("training cost"), *cells])
 
 
 def _count_models(pooled: Scores, arm: str) -> str:
@@ -95,14 +92,10 @@ def _find_kind_means(scores: Scores) -> dict[str, str]:
 
 def _repeats_another(mean: str, scores: Scores) -> bool:
     """Return whether a mean repeats one task's scores, a kind's mean or the mean over all tasks."""
-    tasks = scores.tasks
     if (kind := kind_of_group(mean)) is not None:
-        return sum(task.kind == kind for task in tasks) == 1
-    if mean == "type":
-        return len({task.kind for task in tasks}) == 1
-    if mean == "task":
-        return len(tasks) == 1
-    return sum(task.domain == mean for task in tasks) in (1, len(tasks))
+        return sum(task.kind == kind for task in scores.tasks) == 1
+    of_all = mean in DOMAINS and all(task.domain == mean for task in scores.tasks)
+    return of_all or not scores.averages_several(mean)
 
 
 def _name_metric(task: Task) -> str:
@@ -146,18 +139,10 @@ def _draw_forgetting(scores: Scores) -> Iterator[str]:
         return
     cells = []
     for forgotten in map(scores.forgotten, scores.models):
-        interval_text = (
-            f" {_show_interval(*forgotten.interval, scores, '+')}"
-            if forgotten and forgotten.interval
-            else ""
-        )
-        cells.append(
-            Markdown(
-                f"{_format_number(forgotten.mean, scores, '+')}{interval_text}"
-                if forgotten
-                else "–"
-            )
-        )
+        text = "–" if forgotten is None else _format_number(forgotten.mean, scores, "+")
+        if forgotten is not None and forgotten.interval is not None:
+            text += f" {_show_interval(*forgotten.interval, scores, '+')}"
+        cells.append(Markdown(text))
     group_title = MEANS[scores.forgetting[0].on]
     yield table_row([_make_italic(f"forgetting, {group_title} (less is better)"), *cells])
 
@@ -169,13 +154,6 @@ def _draw_ranks(scores: Scores) -> Iterator[str]:
         best = f"{min(ranks.values()):.2f}"
         marked = [bold(cell) if cell == best and len(set(cells)) > 1 else cell for cell in cells]
         yield table_row([_make_italic("normalised rank (0 is best)"), *marked])
-
-
-def _draw_costs(costs: Sequence[TrainingCost | None]) -> Iterator[str]:
-    """Yield the row of training costs, 1 for a training on all rows (arXiv:2602.05787), if any is known."""
-    if any(costs):
-        cells = ["–" if cost is None else f"{cost.times:.3g}" for cost in costs]
-        yield table_row([_make_italic("training cost"), *cells])
 
 
 def _describe_differences(scores: Scores, words: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,32 +21,29 @@ from emberge import (
     Problem,
     RecipeError,
     Step,
-    StepRef,
     TaskInfo,
     TaskScore,
     Workspace,
 )
-from emberge.evaluating import GROUP_OF, note_scores, plan_tasks, safe_file_name, score_model
 from emberge.model_folder import copy_model
 from emberge.wording import count_noun, join_some
 
 from emberge_evaluate.comparison import Judge
+from emberge_evaluate.kept_scores import plan_tasks, safe_file_name, score_model
 from emberge_evaluate.mean_loss import LOSS
 from emberge_evaluate.score_model import (
     DOMAINS,
+    ScoreModel,
     free_name,
-    parts_by_model,
-    scores_of_part,
-    scoring_parts,
     tasks_ahead,
     unknown_words,
 )
-from emberge_evaluate.selection import Ranked, RankedModels, Selection, choose, value_of
+from emberge_evaluate.selection import Ranked, Selection, rank_models
+from emberge_evaluate.task_groups import GROUP_OF, average_scores
 
 CHECKPOINTS = "checkpoints"
 # Details of the best model's artifact about its training and the model that the training started from.
 _ORIGIN = ("base", "base_reference", "base_fingerprint", "learning_rate")
-_RESAMPLES = 4000
 
 Candidates = Mapping[str, tuple[ModelRef, Model]]
 # Details of a training's artifact about its cost.
@@ -68,8 +65,8 @@ class Select(Step):
     removed.
 
     Test data is refused, as a chosen model's score on the data of the choice is too high; evaluators must set
-    `split: dev`. Scores of other steps and runs are used again. The report shows the ranking, the chosen
-    models, and the reason and lead of each.
+    `split: dev`. Scores of other steps and runs are used again. The report shows the ranking and the lead of
+    the best model.
 
     Example:
         best:
@@ -92,15 +89,6 @@ class Select(Step):
     top: Count = 3
     metric: Literal["score", "loss"] = "score"
     """Kind of number: `loss` for evaluators that give losses (lower is better); a point is a hundredth."""
-    _parts: Mapping[str, StepRef] = field(default_factory=dict)
-    """Steps that score models, by reference of the model."""
-
-    def expand(self) -> Mapping[str, Step]:
-        """Return a scoring step for every reference; selections from the same models share it."""
-        return scoring_parts(self.models, self.evaluators) or {"": self}
-
-    def gather(self, parts: Mapping[str, StepRef]) -> Step:
-        return replace(self, _parts=parts_by_model(self.models, parts))
 
     # ── before the run ──────────────────────────────────────────────────────────────────────────
 
@@ -123,8 +111,10 @@ class Select(Step):
 
     def _check_models(self, context: Preflight) -> Iterator[Problem]:
         """Yield the problems of the models' names and, if it is known, their number."""
-        if not self.models:  # else the parts look at them
+        if not self.models:
             yield context.problem("there is no model to choose from", "models")
+        for reference in self.models:
+            yield from ScoreModel(model=reference, evaluators=self.evaluators).check(context)
         for text, count in Counter(reference.text for reference in self.models).items():
             if count > 1:
                 yield context.problem(f"model '{text}' is named {count} times", "models")
@@ -184,32 +174,29 @@ class Select(Step):
             for note in evaluator.check_together(folders):
                 workspace.warn(note)
         scores: dict[str, dict[str, TaskScore]] = {}
-        for place, (name, (reference, model)) in enumerate(candidates.items()):
-            part = self._parts.get(reference.text)
-            scores[name] = scores_of_part(part, model, tasks, workspace) or score_model(
-                model, plans, workspace, name=name, place=place, of=len(candidates)
+        for number, (name, (_, model)) in enumerate(candidates.items(), 1):
+            scores[name] = score_model(
+                model, plans, workspace, name=name, number=number, of=len(candidates)
             )
-        for task in tasks:
-            note_scores(task, {m: mine[task.name] for m, mine in scores.items()}, workspace)
         group = GROUP_OF.get(self.tasks, self.tasks)
-        choice = choose(
-            {name: value_of(tasks, mine, group) for name, mine in scores.items()},
-            top=self.top,
+        ranking = rank_models(
+            {name: average_scores(tasks, mine, group) for name, mine in scores.items()},
             less=self.metric == LOSS,
         )
-        files = _place_models(choice, candidates, workspace)
         values = {
             name: {t: task_score.score for t, task_score in mine.items()}
             for name, mine in scores.items()
         }
         selection = Selection(
-            choice,
+            ranking,
+            self.top,
             tasks,
             values,
             by=self.tasks,
-            interval=self._estimate_lead(choice, group, tasks, scores, workspace.seed),
+            interval=self._estimate_lead(ranking, group, tasks, scores, workspace.seed),
             losses=self.metric == LOSS,
         )
+        files = _place_models(selection, candidates, workspace)
         return _make_artifact(selection, files, candidates)
 
     def _list_candidates(self, workspace: Workspace) -> Candidates:
@@ -235,17 +222,17 @@ class Select(Step):
 
     def _estimate_lead(
         self,
-        choice: RankedModels,
+        ranking: Sequence[Ranked],
         group: str,
         tasks: Sequence[TaskInfo],
         scores: Mapping[str, Mapping[str, TaskScore]],
         seed: int,
     ) -> tuple[float, float] | None:
         """Return the 95 % interval, in points, of the best model's lead over the second; None without one."""
-        if choice.second is None:
+        if len(ranking) < 2:
             return None
-        pair = (choice.best.name, choice.second.name)
-        judge = Judge(tasks, {name: scores[name] for name in pair}, resamples=_RESAMPLES, seed=seed)
+        pair = (ranking[0].name, ranking[1].name)
+        judge = Judge(tasks, {name: scores[name] for name in pair}, seed=seed)
         interval = judge.compare(*pair, group).interval
         if interval is None:
             return None
@@ -262,17 +249,17 @@ def _count_of(reference: ModelRef, context: Preflight) -> int | None:
 
 
 def _place_models(
-    choice: RankedModels, candidates: Candidates, workspace: Workspace
+    selection: Selection, candidates: Candidates, workspace: Workspace
 ) -> dict[str, str]:
     """Copy all selected models into the result, the best at its top; return their folders by name."""
     files: dict[str, str] = {}
     taken: set[str] = set()
-    for number, ranked in enumerate(choice.chosen):
-        workspace.progress(number, len(choice.chosen), "models", ranked.name)
+    for number, ranked in enumerate(selection.chosen):
+        workspace.progress(number, len(selection.chosen), "models", ranked.name)
         file = _free_file(safe_file_name(ranked.name), taken)
         files[ranked.name] = f"{CHECKPOINTS}/{file}"
         _copy_model(candidates[ranked.name], workspace.folder / files[ranked.name], workspace)
-    copy_model(workspace.folder / files[choice.best.name], workspace.folder, link=True)
+    copy_model(workspace.folder / files[selection.chosen[0].name], workspace.folder, link=True)
     return files
 
 
@@ -296,8 +283,7 @@ def _copy_model(candidate: tuple[ModelRef, Model], out: Path, workspace: Workspa
 def _make_artifact(
     selection: Selection, files: Mapping[str, str], candidates: Candidates
 ) -> Artifact:
-    choice = selection.choice
-    chosen_models = [candidates[ranked.name][1] for ranked in choice.chosen]
+    chosen_models = [candidates[ranked.name][1] for ranked in selection.chosen]
     of_best = chosen_models[0].details
     # The artifact is about all chosen models: a merge that weighs by size must not confuse their sizes.
     sizes = {model.size for model in chosen_models}
@@ -308,17 +294,17 @@ def _make_artifact(
 
     def described(ranked: Ranked) -> dict[str, Any]:
         known = {"value": ranked.value} if math.isfinite(ranked.value) else {}
-        return {"model": ranked.name, **known, "why": selection.reason(ranked)}
+        return {"model": ranked.name, **known}
 
     return Artifact(
         kind="model",
         size=sizes.pop() if len(sizes) == 1 else None,
-        parents=(choice.best.name,),
+        parents=(selection.chosen[0].name,),
         details={
-            "chosen_from": len(choice.ranking),
+            "chosen_from": len(selection.ranking),
             "chosen_by": selection.by,
             "chosen_because": selection.summary,
-            "chosen": {files[ranked.name]: described(ranked) for ranked in choice.chosen},
+            "chosen": {files[ranked.name]: described(ranked) for ranked in selection.chosen},
             CHECKPOINTS: list(files.values()),
             "figures": [selection.figure()],
             **{key: of_best[key] for key in _ORIGIN if key in of_best},

@@ -91,7 +91,9 @@ class FineTuned(TuningOptions, Evaluator):
                 for line in str(error).splitlines():
                     yield context.problem(line, "data")
 
-    def check_model(self, checkpoint: Path, context: Preflight) -> Iterable[str]:
+    def check_model(self, checkpoint: Path | None, context: Preflight) -> Iterable[str]:
+        if checkpoint is None:
+            return ()
         problems = self.backbone.describe(checkpoint).problems
         return problems or TextLimit.read(checkpoint).problems(self.max_length)
 
@@ -153,8 +155,8 @@ class FineTuned(TuningOptions, Evaluator):
             for column, test in entry.test_by_column.items()
         }
         for number, task in enumerate(tasks, 1):
-            name, test = column_of[task.plain_name]
+            name, test = column_of[task.name]
             seed = self.seeds[0] if task.seed is None else task.seed
-            with workspace.part("task", number, len(tasks), task.name):
+            with workspace.part("task", number, len(tasks), task.label):
                 score = grid.score(task, name, seed, test)
             yield score

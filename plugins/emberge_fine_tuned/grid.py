@@ -14,8 +14,8 @@ from typing import NamedTuple
 import torch
 from emberge import CheckpointError, Model, TaskInfo, TaskScore, Workspace
 from emberge.contracts import TokenEncoder
-from emberge.evaluating import safe_file_name
 from emberge.files import replace_file, write_text
+from emberge_evaluate import safe_file_name
 
 from emberge_fine_tuned.kinds import KINDS
 from emberge_fine_tuned.metrics import score, units_of

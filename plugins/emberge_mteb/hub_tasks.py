@@ -1,4 +1,4 @@
-"""Tasks of mteb by name, with hints for unknown names, their domains and their texts."""
+"""Tasks of mteb by name, with hints for unknown names, and their texts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from emberge import DataEntry, DataError, DataRef, Preflight, Problem, suggest
+from emberge import DataEntry, DataError, DataRef, suggest
 from emberge.contracts import Side
 from emberge.data import load_catalogue, pick_training_sets
 from emberge.wording import format_path
@@ -49,8 +49,7 @@ def hub_tasks(
         tasks = (
             [copy.deepcopy(task) for task in _pin_revision(benchmark, only)] if benchmark else []
         )
-        for problem in find_unknown(names):
-            raise DataError(problem)
+        require_known(names)
         for name in names:
             try:
                 tasks.append(mteb.get_task(name, languages=list(languages) or None))
@@ -86,10 +85,15 @@ def _pin_revision(benchmark: str, only: Sequence[str]) -> list[Any]:
     return [tasks[name] for name in only or tasks]
 
 
-def find_unknown(names: Sequence[str]) -> Iterator[str]:
-    """Yield a problem for each name of a task that mteb does not have, with a hint at a similar one."""
+def require_known(names: Iterable[str]) -> None:
+    """Refuse names of tasks that mteb does not have, each with a hint at a similar one.
+
+    Raises:
+        DataError: if there are such names.
+    """
     import mteb
 
+    problems = []
     for name in names:
         try:
             mteb.get_task(name)
@@ -98,7 +102,9 @@ def find_unknown(names: Sequence[str]) -> Iterator[str]:
                 modalities=["text"], exclusive_modality_filter=True, exclude_superseded=False
             )
             hint = suggest(name, (task.metadata.name for task in tasks))
-            yield f"mteb has no task '{name}'{hint}"
+            problems.append(f"mteb has no task '{name}'{hint}")
+    if problems:
+        raise DataError("\n".join(problems))
 
 
 def kind_of(task: Any) -> str:
@@ -125,25 +131,6 @@ def instruction_of(task: Any) -> str:
     return str(prompt or getattr(task, "abstask_prompt", ""))
 
 
-def cached(task: Any) -> bool:
-    """Return whether some of the task's data is in a cache or a folder on this machine."""
-    return all(
-        any(place.is_dir() for place in _yield_places(path))
-        for path in _list_repositories(task)
-        if path
-    )
-
-
-def _yield_places(repository: str) -> Iterator[Any]:
-    """Yield the places of hub data: a folder of that name, and the caches of the two libraries."""
-    from datasets.config import HF_DATASETS_CACHE
-    from huggingface_hub.constants import HF_HUB_CACHE
-
-    yield Path(repository)
-    yield Path(HF_HUB_CACHE) / f"datasets--{repository.replace('/', '--')}"
-    yield Path(HF_DATASETS_CACHE) / repository.replace("/", "___")
-
-
 def _list_repositories(task: Any) -> list[str]:
     """Return hub ids of a task's data; for an aggregate task, the ids of its parts."""
     parts = getattr(task, "tasks", None)
@@ -167,7 +154,7 @@ def load_task(task: Any) -> None:
                 part.load_data()
                 if hasattr(part, "convert_v1_dataset_format_to_v2"):
                     part.convert_v1_dataset_format_to_v2(None)
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, ImportError) as error:
         first_line = str(error).strip().partition("\n")[0]
         paths = ", ".join(f"'{path}'" for path in dict.fromkeys(_list_repositories(task)))
         raise DataError(
@@ -206,31 +193,6 @@ def in_domain_tasks(
             f"{places}: no training set says which tasks it makes in domain; give them as ind_tasks"
         )
     return tuple(dict.fromkeys(task for tasks in declared_tasks for task in tasks))
-
-
-def check_domains(trained_on: Sequence[DataEntry], context: Preflight) -> Iterator[Problem]:
-    """Yield problems of catalogues, and with in-domain tasks that mteb does not have."""
-    try:
-        names = in_domain_tasks(trained_on, context.data)
-    except DataError as error:
-        yield context.problem(str(error), "in_domain_of")
-        return
-    for problem in find_unknown([*names]) if names else ():
-        yield context.problem(problem, "in_domain_of")
-
-
-def show_domains(trained_on: Sequence[DataEntry], names: Sequence[str], context: Preflight) -> None:
-    """Note which of the tasks are in domain; unreadable catalogues are left to `check_domains`."""
-    try:
-        known = in_domain_tasks(trained_on, context.data)
-    except DataError:
-        return
-    if trained_on:
-        in_domain = [name for name in names if name in known]
-        count_text = f"{len(in_domain)} of {len(names)} tasks are in domain"
-        context.note(
-            "in domain", [f"{count_text}: {', '.join(in_domain)}" if in_domain else count_text]
-        )
 
 
 def read_task_texts(task: Any) -> Iterator[tuple[Side, str]]:

@@ -44,38 +44,27 @@ class EvalEntry(EvalSource):
 
 
 @dataclass(frozen=True)
-class SetLimits:
-    """Limits on the used rows of a set."""
+class LocalSet:
+    """Evaluation set, and the recipe's entry that chose it."""
 
-    queries: int | None = None
-    corpus: int | None = None
+    set: EvalSet
+    entry: EvalEntry
 
     @property
     def note(self) -> str:
-        """Note beside the score on how many queries and documents were scored at most."""
-        parts = [
-            f"{limit} {word}"
-            for limit, word in ((self.queries, "queries"), (self.corpus, "documents"))
-            if limit is not None
-        ]
-        return f"at most {' and '.join(parts)}" if parts else ""
-
-
-@dataclass(frozen=True)
-class LocalSet:
-    """Evaluation set with the settings of its scoring."""
-
-    set: EvalSet
-    split: Split
-    limits: SetLimits
+        """Note on the score about how many queries and documents were scored at most."""
+        limits = ((self.entry.limit_queries, "queries"), (self.entry.limit_corpus, "documents"))
+        words = [f"{limit} {word}" for limit, word in limits if limit is not None]
+        return f"at most {' and '.join(words)}" if words else ""
 
     @property
     def fingerprint(self) -> str:
         """Hash of the set's files and of the options that read them."""
+        entry = self.entry
         digest = hashlib.sha256(
             f"{self.set.task} {self.set.metric} {self.set.score_range} "
             f"{self.set.instruction}\0{self.set.prompt}\0"
-            f"{self.split}\0{self.limits}".encode()
+            f"{entry.split}\0{entry.limit_queries} {entry.limit_corpus}".encode()
         )
         if self.set.rows is not None:
             digest.update(f"\0rows {self.set.rows.columns}".encode())
@@ -91,8 +80,8 @@ class LocalSet:
         Raises:
             DataError: if the data cannot be read; the message has file and line.
         """
-        data = load_eval_set(self.set, readers=readers, split=self.split)
-        return cut(data, self.limits, self.set.name)
+        data = load_eval_set(self.set, readers=readers, split=self.entry.split)
+        return _cut(data, self.entry, self.set.name)
 
 
 def pick_sets(
@@ -109,19 +98,17 @@ def local_sets(
 ) -> Iterator[LocalSet]:
     """Return every set of the entries, in order."""
     for entry in entries:
-        limits = SetLimits(entry.limit_queries, entry.limit_corpus)
-        for eval_set in pick_sets(entry, resolve, readers):
-            yield LocalSet(eval_set, entry.split, limits)
+        yield from (LocalSet(one, entry) for one in pick_sets(entry, resolve, readers))
 
 
-def cut(data: EvalData, limits: SetLimits, name: str) -> EvalData:
+def _cut(data: EvalData, entry: EvalEntry, name: str) -> EvalData:
     """Return the data cut to the limits, with the same queries and documents for every model."""
     match data:
         case RetrievalData():
-            return _cut_retrieval(data, limits, name)
+            return _cut_retrieval(data, entry, name)
         case PairData() | RerankingData() | ClusteringData():
             columns = {f.name: getattr(data, f.name) for f in dataclasses.fields(data)}
-            rows = _choose_rows(range(len(next(iter(columns.values())))), limits.queries, name)
+            rows = _choose_rows(range(len(next(iter(columns.values())))), entry.limit_queries, name)
             columns_kept = {
                 key: value and [value[row] for row in rows] for key, value in columns.items()
             }
@@ -129,7 +116,7 @@ def cut(data: EvalData, limits: SetLimits, name: str) -> EvalData:
         case ClassificationData():
             labels = set(data.train_labels)
             test = [row for row, label in enumerate(data.test_labels) if label in labels]
-            test = _choose_rows(test, limits.queries, name)
+            test = _choose_rows(test, entry.limit_queries, name)
             return dataclasses.replace(
                 data,
                 test_texts=[data.test_texts[row] for row in test],
@@ -137,10 +124,10 @@ def cut(data: EvalData, limits: SetLimits, name: str) -> EvalData:
             )
 
 
-def _cut_retrieval(data: RetrievalData, limits: SetLimits, name: str) -> RetrievalData:
-    queries = _choose_rows(data.queries, limits.queries, name)
+def _cut_retrieval(data: RetrievalData, entry: EvalEntry, name: str) -> RetrievalData:
+    queries = _choose_rows(data.queries, entry.limit_queries, name)
     relevant = {query: data.relevant[query] for query in queries}
-    if limits.corpus is None:
+    if entry.limit_corpus is None:
         documents = list(data.corpus)
     else:
         relevant_documents = {
@@ -149,7 +136,7 @@ def _cut_retrieval(data: RetrievalData, limits: SetLimits, name: str) -> Retriev
         other_documents = [
             document for document in data.corpus if document not in relevant_documents
         ]
-        spare = max(0, limits.corpus - len(relevant_documents))
+        spare = max(0, entry.limit_corpus - len(relevant_documents))
         kept_documents = relevant_documents.union(_choose_rows(other_documents, spare, name))
         documents = [document for document in data.corpus if document in kept_documents]
     return RetrievalData(

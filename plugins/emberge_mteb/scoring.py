@@ -8,7 +8,6 @@ import random
 import sys
 import tempfile
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,8 +16,6 @@ from typing import Any, NamedTuple
 from emberge import DataError, Units
 
 _BATCH = 1024  # texts that mteb's loader hands over at once; the encoder batches by itself
-# Scores of texts for one query that differ by less, as a share of the score or of 1, are tied.
-_NEAR = 1e-6
 # Per-query figures: {(split, subset): {query: {metric: value}}}.
 Queries = dict[tuple[str, str], Mapping[str, Mapping[str, float]]]
 # What one part (split and subset) of a task gives: values, and gold where the statistic needs it.
@@ -42,19 +39,17 @@ _PAIRS = {
 
 
 class TaskFigures(NamedTuple):
-    """Main score on a task, its units, the share of its scores that are tied, and mteb's result as JSON."""
+    """Main score on a task, its units, and mteb's result as JSON."""
 
     score: float
     units: Units | None
-    tied: float
     result: dict[str, Any]
 
 
 def score_task(task: Any, model: Any) -> TaskFigures:
     """Run mteb's evaluator and return the score; the task's data is loaded and serves this one model.
 
-    `model` is a `MtebModel`, or a model that searches another model's index. The score is NaN if mteb could
-    not compute it.
+    `model` implements one of mteb's protocols for models. The score is NaN if mteb could not compute it.
     """
     import mteb
     from mteb.abstasks import AbsTaskClassification, AbsTaskRetrieval
@@ -62,8 +57,7 @@ def score_task(task: Any, model: Any) -> TaskFigures:
     if isinstance(task, AbsTaskClassification):
         _read_labels_at_once(task)
     retrieval = isinstance(task, AbsTaskRetrieval)
-    ties: list[tuple[int, int]] = []
-    queries = record_queries(task, ties) if retrieval else {}
+    queries = record_queries(task) if retrieval else {}
     with tempfile.TemporaryDirectory() as name, silence_mteb():
         try:
             results = mteb.evaluate(
@@ -84,11 +78,8 @@ def score_task(task: Any, model: Any) -> TaskFigures:
         result = results.task_results[0]
         units = read_units(task, result.scores, queries, Path(name))
     score = float(result.get_score())
-    if not retrieval and units is not None and units.gold is not None:
-        ties.append(_count_equal(units.values))
-    tied = sum(count for count, _ in ties) / max(1, sum(total for _, total in ties))
     kept_units = units if math.isfinite(score) else None
-    return TaskFigures(score, kept_units, tied, json.loads(result.model_dump_json()))
+    return TaskFigures(score, kept_units, json.loads(result.model_dump_json()))
 
 
 def _read_labels_at_once(task: Any) -> None:
@@ -129,39 +120,17 @@ def silence_mteb() -> Iterator[None]:
             datasets.enable_progress_bars()
 
 
-def record_queries(task: Any, ties: list[tuple[int, int]]) -> Queries:
-    """Return the scores of a retrieval task's queries, which are filled in while the task runs.
-
-    `ties` gets (tied, found relevant documents) of each part of the task.
-    """
+def record_queries(task: Any) -> Queries:
+    """Return the scores of a retrieval task's queries, which are filled in while the task runs."""
     filled: Queries = {}
     original = task.task_specific_scores
 
     def record(scores: Any, qrels: Any, results: Any, hf_split: str, hf_subset: str) -> Any:
         filled[hf_split, hf_subset] = scores
-        ties.extend(_count_tied(qrels[query], results[query]) for query in results)
         return original(scores, qrels, results, hf_split=hf_split, hf_subset=hf_subset)
 
     task.task_specific_scores = record
     return filled
-
-
-def _count_tied(grades: Mapping[str, int], scores: Mapping[str, float]) -> tuple[int, int]:
-    """Return the number of found relevant documents that share a score with another, and that of all."""
-    import numpy as np
-
-    found = {name for name, grade in grades.items() if grade > 0 and name in scores}
-    relevant = np.array([scores[name] for name in found])
-    others = np.sort([score for name, score in scores.items() if name not in found])
-    slack = _NEAR * np.maximum(1, np.abs(relevant))
-    first = np.searchsorted(others, relevant - slack)
-    return int((np.searchsorted(others, relevant + slack) > first).sum()), len(relevant)
-
-
-def _count_equal(values: Sequence[float]) -> tuple[int, int]:
-    """Return how many of the values equal another, and how many there are."""
-    counts = Counter(values)
-    return sum(count for count in counts.values() if count > 1), len(values)
 
 
 def read_units(

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-from emberge import Backbone, DataError, Media, MediaFacts, MediaKind, join_parts, split_parts
-from emberge.contracts import Side, media_kinds
+from emberge import DataError, Media, MediaKind, join_parts, split_parts
+from emberge.contracts import media_kinds
 from emberge.media import MediaFolder
 from emberge_data import EvalData, RerankingData, RetrievalData, eval_texts
 
-_BATCH = 1024  # texts that a loader hands over at once; the encoder batches by itself
 _KINDS: tuple[MediaKind, ...] = get_args(MediaKind)
-# Module that mteb's data of a kind is read with, and what to install for it.
-_PACKAGES: Mapping[MediaKind, tuple[str, str]] = {
-    "image": ("PIL", "pillow"),
-    "audio": ("torchcodec", "'emberge[audio]'"),
-}
 
 
 class Sides(NamedTuple):
@@ -40,16 +32,6 @@ class Sides(NamedTuple):
         letters = ["".join(name[0] for name in side) for side in self]
         category = "2".join(letters)
         return category if category in get_args(TaskCategory) else None
-
-
-def load_batches(rows: Any, side: Side, task_metadata: Any) -> Any:
-    """Return mteb's loader of batches for rows of its corpus or queries."""
-    from mteb._create_dataloaders import create_dataloader
-    from mteb.types import PromptType
-
-    return create_dataloader(
-        rows, task_metadata=task_metadata, prompt_type=PromptType(side), batch_size=_BATCH
-    )
 
 
 def find_media_sides(data: EvalData) -> Sides | None:
@@ -117,34 +99,3 @@ def _yield_parts(column: Any, value: Any, folder: MediaFolder) -> Iterator[str |
         yield folder.add_image(value)
     elif value is not None:
         yield folder.add_clip(value["array"], value["sampling_rate"])
-
-
-def find_first_tasks(tasks: Sequence[Any]) -> dict[MediaKind, str]:
-    """Return the kinds of media in mteb's tasks, each with the name of the first task that has it."""
-    first_by_kind: dict[MediaKind, str] = {}
-    for kind in _KINDS:
-        names = [task.metadata.name for task in tasks if kind in task.modalities]
-        if names:
-            first_by_kind[kind] = names[0]
-    return first_by_kind
-
-
-def find_missing_packages(tasks: Sequence[Any]) -> Iterator[str]:
-    """Yield each package to install for the data of mteb's tasks, with the first task that needs it."""
-    for kind, name in find_first_tasks(tasks).items():
-        module, package = _PACKAGES[kind]
-        if find_spec(module) is None:
-            yield (
-                f"mteb task '{name}' has data of the kind {kind}, which is read with {module}: pip install "
-                f"{package}"
-            )
-
-
-def find_unread_media(
-    backbone: Backbone, checkpoint: Path, kinds: Sequence[MediaKind], location: str
-) -> list[str]:
-    """Return the reasons why a model cannot read the media of a task; empty if it can."""
-    if not kinds:
-        return []
-    facts = MediaFacts(pair=f"{'+'.join(kinds)}-text", kinds=tuple(kinds), place=location)
-    return backbone.check_media(checkpoint, facts)

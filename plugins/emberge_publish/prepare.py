@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError, RecipeError
-from emberge.evaluating import read_scores
 from emberge.files import JSON_LIMIT, read_json, read_regular
 from emberge.hashes import HashCache, find_user_table
 from emberge.model_folder import (
@@ -22,7 +21,8 @@ from emberge.results import (
     with_contents,
 )
 from emberge.wording import NAME_REMARK, hide_places, join_some
-from emberge_report import read_front_matter, split_card, stated_licence
+from emberge_evaluate import Scores, read_scores
+from emberge_report import add_scores, read_front_matter, split_card, stated_licence
 
 from emberge_publish.publication import CARD, NAME, RECORD, Choices, Content, Publication
 
@@ -45,11 +45,20 @@ def prepare(folder: Path, choices: Choices) -> Publication:
     require_sound_result(result)
     record = read_json(result / RECORD)
     chosen, left = choose_files(result.resolve(), record)
-    card = complete_card(_read_card(chosen), str(record.get("step")), choices).encode()
+    step = str(record.get("step"))
+    evaluations = list(_find_evaluations(result, step))
+    text = add_scores(complete_card(_read_card(chosen), step, choices), evaluations)
+    card = text.encode()
     files: dict[str, Content] = {**chosen, CARD: card}
     files[RECORD] = record_text(hide_places(with_contents(record, {CARD: card}))).encode()
     licence = choices.licence or stated_licence(read_front_matter(result))
-    notes = [f"NOT MET: {requirement}" for requirement in _find_unmet(result)]
+    unmet = {
+        verdict.text: None
+        for name, scores in evaluations
+        for verdict in scores.requirements_on(name)
+        if not verdict.met
+    }
+    notes = [f"NOT MET: {text}" for text in unmet]
     notes += [] if licence else [_NO_LICENCE]
     if left:
         notes.append(f"not uploaded, as {RECORD} does not name them: {join_some(left, 6)}")
@@ -105,19 +114,21 @@ def _require_model(folder: Path) -> None:
         )
 
 
-def _find_unmet(folder: Path) -> list[str]:
-    """Return the requirements that exactly these weights did not meet in evaluations of the same OUT."""
-    content, unmet = None, dict[str, None]()
+def _find_evaluations(folder: Path, step: str) -> Iterator[tuple[str, Scores]]:
+    """Yield (column, scores) of each evaluation in the same OUT that scored exactly these weights.
+
+    If no column is named after the model's step, columns of models with equal content are taken.
+    """
+    content = None
     for step_folder in results_in(folder.parent):
         artifact = read_artifact(step_folder)
         if artifact is None or artifact.kind != "scores":
             continue
         content = content or model_fingerprint(folder.resolve(), HashCache(find_user_table()))
         scores = read_scores(step_folder)
-        for name, fingerprint in scores.fingerprints.items():
-            if fingerprint == content:
-                unmet |= {one.text: None for one in scores.requirements_on(name) if not one.met}
-    return list(unmet)
+        columns = [name for name, found in scores.fingerprints.items() if found == content]
+        of_step = [name for name in columns if scores.column(name).model == step]
+        yield from ((name, scores) for name in of_step or columns)
 
 
 def choose_files(folder: Path, record: Mapping[str, Any]) -> tuple[dict[str, Path], list[str]]:

@@ -2,6 +2,7 @@
 
 from .card import CardFacts as CardFacts
 from .card import draw_card as draw_card
+from .card_scores import add_scores as add_scores
 from .figures import read_figures as read_figures
 from .front_matter import read_front_matter as read_front_matter
 from .front_matter import split_card as split_card

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge.evaluating import DOMAINS, MEANS, Comparison, Scores, Task
+from emberge.files import read_json
 from emberge.wording import (
     NAME_REMARK,
     Markdown,
@@ -24,29 +25,20 @@ from emberge.wording import (
     web_link,
 )
 
-from emberge_report.conclusions import WHERE, loss_in_words
-from emberge_report.formats import (
-    describe_cost,
-    list_left_out,
-    points,
-    short_number,
-    signed,
-    span_ranks,
-)
-from emberge_report.lineage import Parent, Trained
-from emberge_report.model_facts import Anatomy
+from emberge_report.formats import points, short_number
+from emberge_report.lineage import Parent, Trained, ancestry
+from emberge_report.model_facts import Anatomy, Origin, anatomy, find_origin
 
 if TYPE_CHECKING:
     from emberge import Artifact
-    from huggingface_hub.repocard_data import EvalResult, ModelCardData
-    from jinja2 import Template
+    from huggingface_hub.repocard_data import ModelCardData
+    from jinja2 import Environment, Template
 
 
 UNKNOWN = "unknown"
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*")
 _MEDIA = {"image": "images", "audio": "sound"}
-# Tensors of an adapter whose errors are shown, the largest first.
-_WORST = 10
+RECORD = "artifact.json"
 # Details of a step that are elsewhere in the card or help no reader.
 _ELSEWHERE = {
     *("base", "base_reference", "base_fingerprint", "made_by", "weights", "models", "datasets"),
@@ -60,8 +52,7 @@ class CardFacts:
     """Facts of a model for its card.
 
     `name` is the step's name. `roots` are the ancestors outside the run, `data` all data that the model and
-    its parents were trained on, `scores` the evaluations of exactly these weights, and `record` is the
-    content of artifact.json.
+    its parents were trained on, and `record` is the content of artifact.json.
     """
 
     name: str
@@ -70,7 +61,6 @@ class CardFacts:
     parents: tuple[Parent, ...] = ()
     roots: tuple[Parent, ...] = ()
     data: tuple[Trained, ...] = ()
-    scores: tuple[Scores, ...] = ()
     record: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -85,14 +75,9 @@ class CardFacts:
         return list(dict.fromkeys(base for root in self.roots for base in root.bases))
 
     @property
-    def merged(self) -> bool:
-        """True for a model made by a merge."""
-        return "strategy" in self.artifact.details
-
-    @property
-    def chosen(self) -> bool:
-        """True for a model that was selected from others."""
-        return "chosen_because" in self.artifact.details
+    def origin(self) -> Origin:
+        """Origin of the model: trained, merged, chosen or changed."""
+        return find_origin(self.artifact)
 
     @property
     def made_by(self) -> str:
@@ -110,40 +95,60 @@ class CardFacts:
         stated = {source.licence for source in self.sources}
         return stated.pop() if len(stated) == 1 else None
 
-    def list_scored(self) -> Iterator[tuple[str, Scores]]:
-        """Yield each evaluation with the model's name in it, once for each size of embeddings."""
-        for scores in self.scores:
-            yield from ((name, scores) for name in scores.at_sizes(self.name))
+
+def write_card(name: str, folder: Path, artifact: Artifact, recipe_folder: Path | None) -> str:
+    """Return the card of the model that a step left in `folder`.
+
+    Relative references in the artifact start at `recipe_folder`. The text depends on nothing else, so
+    writing a card twice changes nothing.
+    """
+    parents, roots, data = ancestry(artifact, folder, recipe_folder)
+    shown = hide_places({"details": artifact.details, "warnings": artifact.warnings})
+    facts = CardFacts(
+        name=name,
+        artifact=replace(artifact, **shown),
+        anatomy=anatomy(folder),
+        parents=parents,
+        roots=roots,
+        data=data,
+        record=read_json(folder / RECORD),
+    )
+    return draw_card(facts)
 
 
 def draw_card(facts: CardFacts) -> str:
     """Return the card of a model or an adapter."""
     details, adapter = facts.artifact.details, facts.adapter or {}
     ways = details.get("tensors") or {}
-    authors = [_list_authors(one) for one in facts.data]
-    text = _open_template().render(
+    text = open_template(
+        "card.md", link=_link_parent, weight=_show_weight, row_count=_count_rows, span=_span_ranks
+    ).render(
         card=facts,
         details=details,
         anatomy=facts.anatomy,
         description=_describe_model(facts),
-        scored=[*facts.list_scored()],
         adapter=adapter,
         ranks=adapter.get("ranks", {}),
-        left_out=[(name, f"{e:.3g}") for name, _, e in list_left_out(adapter) if e > 0][:_WORST],
         weighted=any(parent.weight is not None for parent in facts.parents),
         options=_write_options(facts),
         ways=", ".join(f"{count} {way}" for way, count in ways.items() if count),
-        authors=authors if any(authors) else None,
-        cost=describe_cost(details),
         licences=_describe_licences(facts),
-        origin=[*_list_origin(facts)],
+        made_again=[*_list_origin(facts)],
     )
     return f"---\n{_build_front(facts).to_yaml()}\n---\n\n{text.strip()}\n"
 
 
+def open_template(name: str, **functions: Callable[..., Any]) -> Template:
+    """Return a template of a card; it may call `functions`, directly or as filters of values."""
+    environment = _open_templates().overlay()
+    environment.globals = {**environment.globals, **functions}
+    environment.filters = {**environment.filters, **functions}
+    return environment.get_template(name)
+
+
 @cache
-def _open_template() -> Template:
-    """Return the template; what it fills in is escaped, unless it is Markdown already."""
+def _open_templates() -> Environment:
+    """Return the templates of cards; what they fill in is escaped, unless it is Markdown already."""
     # ModelCard.from_template escapes nothing, and texts of strangers are filled in here.
     from jinja2 import Environment, PackageLoader
 
@@ -154,44 +159,33 @@ def _open_template() -> Template:
         lstrip_blocks=True,
     )
     environment.globals |= {
-        **{"MEANS": MEANS, "NAME_REMARK": Markdown(NAME_REMARK), "web_link": web_link},
+        **{"NAME_REMARK": Markdown(NAME_REMARK), "web_link": web_link},
         "code": lambda text, language: Markdown("\n".join(code_block(text, language))),
-        "at_size": _describe_size,
-        "forgetting": describe_forgetting,
     }
     environment.filters |= {
-        **{"code_span": code_span, "points": points, "difference": _show_difference},
-        **{"quoted": _quote, "link": _link_parent, "weight": _show_weight},
-        **{
-            "row_count": _count_rows,
-            "with_domain": _name_task,
-            "raw": Markdown,
-            "span": span_ranks,
-        },
+        **{"code_span": code_span, "points": points, "quoted": _quote, "raw": Markdown},
     }
-    return environment.get_template("card.md")
+    return environment
 
 
 def _build_front(facts: CardFacts) -> ModelCardData:
-    """Return the values of front matter in the hub's form, scores as its `model-index`."""
+    """Return the values of front matter in the hub's form."""
     # The class of whole cards would bring all that the hub is called with.
     from huggingface_hub.repocard_data import ModelCardData
 
     purpose, is_adapter = facts.anatomy.purpose, facts.adapter is not None
     languages = list(dict.fromkeys(lang for root in facts.roots for lang in root.languages))
-    results = [one for name, scores in facts.list_scored() for one in _list_results(name, scores)]
     library = "peft" if is_adapter else "sentence-transformers"
     kind_tags = ["lora", "feature-extraction"] if is_adapter else purpose.tags
-    relation = "adapter" if is_adapter else "merge" if facts.merged else "finetune"
+    is_merge = facts.origin == "merged"
+    relation = "adapter" if is_adapter else "merge" if is_merge else "finetune"
     return ModelCardData(
-        model_name=facts.name if results else None,
         base_model=facts.bases or None,
         language=languages or None,
         license=facts.licence.lower() if facts.licence and _is_known(facts.licence) else None,
         library_name=library,
         pipeline_tag="feature-extraction" if is_adapter else purpose.pipeline,
-        tags=[library, *kind_tags, "emberge", *(["merge"] if facts.merged else [])],
-        eval_results=results or None,
+        tags=[library, *kind_tags, "emberge", *(["merge"] if is_merge else [])],
         base_model_relation=relation if facts.bases else None,
     )
 
@@ -202,40 +196,19 @@ def _is_known(licence: str) -> bool:
     return is_identifier and licence.lower() not in (UNKNOWN, "other")
 
 
-def _list_results(model: str, scores: Scores) -> Iterator[EvalResult]:
-    """Yield one result for each task: scores × 100 as on leaderboards, losses unchanged."""
-    from huggingface_hub.repocard_data import EvalResult
-
-    for task in scores.tasks:
-        value, size = scores.value(model, task.name), scores.sizes.get(model)
-        if value is None:
-            continue
-        name = task.name if size is None else f"{task.name}@{size}"
-        yield EvalResult(
-            task_type=_make_slug(task.kind) or "feature-extraction",
-            dataset_type=_make_slug(name),
-            dataset_name=name,
-            metric_type=task.metric or "score",
-            metric_value=round(scores.scale * value, 3),
-        )
-
-
-def _make_slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-
-
 def _describe_model(facts: CardFacts) -> Markdown:
     """Return the sentence on the model's kind and origin."""
-    verb = "merging" if facts.merged else "choosing" if facts.chosen else facts.made_by
+    verb = {"merged": "merging", "chosen": "choosing"}.get(facts.origin, facts.made_by)
+    is_merge = facts.origin == "merged"
     # A merge's base has no weight; a model of weight 0 is not in the merge.
     count = sum(p.weight not in (None, 0) for p in facts.parents)
     first = facts.parents[0].name.removeprefix("$") if facts.parents else "another model"
     noun = "models" if facts.adapter is None else "adapters"
-    subject = f"{count} {noun}" if facts.merged and count else prose(first)
+    subject = f"{count} {noun}" if is_merge and count else prose(first)
     origin = f"made with emberge by {prose(verb or 'training')} {subject}"
     details = facts.artifact.details
     if facts.adapter is not None:
-        if not facts.merged and "loss_curve" not in details:
+        if not is_merge and "loss_curve" not in details:
             origin = "made with emberge from a fine-tune and its base"
         base = prose(str(details.get("base", "its base")))
         return Markdown(f"A LoRA adapter of {base}, {origin}. It is no model by itself.")
@@ -256,38 +229,6 @@ def _describe_model(facts: CardFacts) -> Markdown:
 def _quote(text: str) -> Markdown:
     """Return text as a Python string literal in one line, which no block of code can end in."""
     return Markdown(printable(json.dumps(text, ensure_ascii=False)))
-
-
-def _describe_size(model: str, scores: Scores) -> str:
-    size = scores.sizes.get(model)
-    return "" if size is None else f" of embeddings cut to {size} numbers"
-
-
-def describe_forgetting(model: str, scores: Scores) -> str:
-    """Return a sentence on the model's forgetting of its base; "" if it is unknown."""
-    forgotten = scores.forgotten(model)
-    if forgotten is None:
-        return ""
-    of = next(comparison for comparison in scores.forgetting if comparison.reference == model)
-    group_text = f"on tasks {WHERE[of.on]}, against {prose(of.model)}"
-    at = _describe_size(model, scores)
-    return Markdown(f"Forgetting{at}, {group_text}: it {loss_in_words(forgotten, scores.less)}.")
-
-
-def _name_task(task: Task) -> str:
-    domain = DOMAINS.get(task.domain or "", "").lower()
-    return f"{task.name} ({domain})" if domain else task.name
-
-
-def _show_difference(difference: Comparison | None) -> str:
-    if difference is None:
-        return "–"
-    less = difference.less
-    amount = signed(difference.difference, less)
-    if difference.interval is None:
-        return amount
-    low, high = (signed(end, less) for end in difference.interval)
-    return Markdown(f"{amount} [{low}, {high}], {prose(difference.verdict)}")
 
 
 def _link_parent(parent: Parent) -> Markdown:
@@ -313,18 +254,13 @@ def _write_options(facts: CardFacts) -> str:
         for key, value in details.items()
         if key not in _ELSEWHERE and value not in (None, {}, [])
     }
-    if facts.merged:
+    if facts.origin == "merged":
         chain = details["strategy"]
         is_single = isinstance(chain, list) and len(chain) == 1
         options = {"strategy": chain[0] if is_single else chain, **options}
     if not options:
         return ""
     return yaml.safe_dump(options, sort_keys=False, allow_unicode=True, width=100).rstrip()
-
-
-def _list_authors(data: Trained) -> str:
-    models = dict.fromkeys((*data.origin.written_by, *data.origin.scored_by))
-    return ", ".join(hide_places(model).removeprefix("$") for model in models)
 
 
 def _count_rows(data: Trained) -> str:
@@ -354,3 +290,8 @@ def _list_origin(facts: CardFacts) -> Iterator[tuple[str, str]]:
         "recipe (SHA-256)": record.get("recipe") or None,
     }
     yield from ((key, str(fact)) for key, fact in stated.items() if fact is not None)
+
+
+def _span_ranks(ranks: Mapping[str, int]) -> str:
+    """Return the smallest and the largest rank of an adapter's matrices: `4 to 6`, or `4`."""
+    return " to ".join(map(str, sorted({min(ranks.values()), max(ranks.values())})))

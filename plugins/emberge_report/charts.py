@@ -1,4 +1,4 @@
-"""Charts of lines and of trees as SVG, drawn by matplotlib in the colours of the page.
+"""Charts of lines as SVG, drawn by matplotlib in the colours of the page.
 
 A page is light or dark by variables of CSS, so charts are drawn in placeholders which become these variables.
 Models also differ in shape, so that charts can be read without colour.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,9 +26,8 @@ Curve = Sequence[tuple[float, float | None]]
 # Points of a curve at most.
 POINTS = 400
 _WIDTH, _HEIGHT = 880, 300
-_ROW = 26
-# Characters of a name in one line, and of the name of a place on an axis.
-_NAME, _PLACE = 40, 11
+# Characters of the name of a place on an axis.
+_PLACE = 11
 # Labels of an axis at most; further numbers are left out.
 _LABELS = 20
 # Variables of the page's style sheet; a number in this list is the colour that matplotlib draws with.
@@ -62,18 +60,13 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Named line of a chart; `faint` are the raw numbers behind a smoothed one.
-
-    `intervals` are (x, low, high) around points. A `level` is a constant for comparison, drawn dashed.
-    """
+    """Named line of a chart; `faint` are the raw numbers behind a smoothed one."""
 
     name: str
     look: Look
     points: Curve
     faint: Curve = ()
-    intervals: Sequence[tuple[float, float, float]] = ()
     marked: bool = False
-    level: bool = False
 
 
 def can_draw() -> bool:
@@ -92,25 +85,21 @@ def line_chart(
 ) -> Markup:
     """Return a line chart above the names of its lines; `label` says its content in words.
 
-    `places` names the positions 0, 1, 2… of the x axis. A place that is a word, such as `final`, is joined to
-    no other by a line.
+    `places` names the positions 0, 1, 2… of the x axis.
     """
     if not can_draw():
         return Markup()
-    with _axes(_HEIGHT, label) as (axes, drawn):
+    with _axes(label) as (axes, drawn):
         axes.grid(axis="y")
         for line in lines:
             colour = _colour(line.look.style)
             if line.faint:
                 axes.plot(*_columns(thin(line.faint)), color=colour, alpha=0.3, linewidth=1)
-            for at, low, high in line.intervals:
-                axes.plot([at, at], [low, high], color=colour, alpha=0.55, linewidth=2)
         for line in lines:
             axes.plot(
-                *_columns(_break_at_words(line.points, places)),
+                *_columns(line.points),
                 color=_colour(line.look.style),
-                linewidth=1.4 if line.level else 2,
-                linestyle="--" if line.level else "-",
+                linewidth=2,
                 marker=line.look.marker if line.marked else "",
                 markersize=6,
             )
@@ -126,35 +115,8 @@ def line_chart(
     return Markup("").join((*drawn, _draw_legend(lines)))
 
 
-def tree_chart(
-    names: Sequence[str], unions: Sequence[tuple[int, int, float]], *, x: str, label: str
-) -> Markup:
-    """Return the tree of `names` in their order, whose `unions` of two nodes are at a distance from the left.
-
-    A node below the number of names is a leaf; higher numbers count the unions.
-    """
-    if not can_draw():
-        return Markup()
-    heights = [height for *_, height in unions]
-    low, high = min(heights), max(heights)
-    # From 0, unless all distances are far from it.
-    start = min(0.0, low) if low <= 0.5 * high else low - max(high - low, 0.02 * high) / 4
-    with _axes(_ROW * len(names) + 60, label) as (axes, drawn):
-        axes.grid(axis="x")
-        ends = [(start, float(row)) for row in range(len(names))]
-        for first, second, height in unions:
-            (x1, y1), (x2, y2) = ends[first], ends[second]
-            axes.plot([x1, height, height, x2], [y1, y1, y2, y2], color=_colour("c1"), linewidth=2)
-            axes.text(height, (y1 + y2) / 2, f" {height:.3g}", color=_colour("soft"), va="bottom")
-            ends.append((height, (y1 + y2) / 2))
-        axes.set_yticks(range(len(names)), [textwrap.fill(name, _NAME) for name in names])
-        axes.set(xlabel=x, xlim=(start, high + (high - start) * 0.08))
-        axes.invert_yaxis()
-    return drawn[0]
-
-
 @contextmanager
-def _axes(height: float, label: str) -> Iterator[tuple[Axes, list[Markup]]]:
+def _axes(label: str) -> Iterator[tuple[Axes, list[Markup]]]:
     """Yield axes to draw on, and a list that has their SVG once the context is left."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -174,7 +136,7 @@ def _axes(height: float, label: str) -> Iterator[tuple[Axes, list[Markup]]]:
         warnings.simplefilter("ignore")
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(page)
-        figure = Figure(figsize=(_WIDTH / 72, height / 72), dpi=72, layout="constrained")
+        figure = Figure(figsize=(_WIDTH / 72, _HEIGHT / 72), dpi=72, layout="constrained")
         yield figure.subplots(), drawn
         drawn.append(_write_svg(figure, label))
 
@@ -228,17 +190,6 @@ def _columns(points: Curve) -> tuple[list[float], list[float]]:
     """Return the numbers of both axes; infinite ones, which no axis can reach, are gaps."""
     ys = (math.nan if y is None or math.isinf(y) else y for _, y in points)
     return [x for x, _ in points], list(ys)
-
-
-def _break_at_words(points: Curve, places: Sequence[str]) -> Curve:
-    """Return points with a gap before and after each place that is a word."""
-    if not places:
-        return points
-    parts = [points[:1]]
-    for (before, _), point in pairwise(points):
-        is_joined = places[int(before)].isdecimal() and places[int(point[0])].isdecimal()
-        parts.append([point] if is_joined else [(point[0], None), point])
-    return [point for part in parts for point in part]
 
 
 def _choose_labels(places: Sequence[str]) -> Iterator[int]:

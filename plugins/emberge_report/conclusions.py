@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from emberge.evaluating import DOMAINS, MEANS, Comparison, Estimate, Scores
 from emberge.wording import count_noun
+from emberge_evaluate import DOMAINS, MEANS, Comparison, Estimate, Scores
 from markupsafe import Markup
 
 from emberge_report.formats import points, signed
@@ -45,17 +45,7 @@ def conclusions(scores: Scores, merged: Mapping[str, Sequence[str]]) -> list[Mar
             if m in scored_models and m != best
         ]
         lines.append(Markup("{}: {}.").format(_name_place(on), Markup("; ").join(parts)))
-    return [*lines, *_compare_pairs(scores)]
-
-
-def _compare_pairs(scores: Scores) -> Iterator[Markup]:
-    """Yield a sentence for each pair of models that the recipe compares, on each mean that sums up a run."""
-    for reference in scores.further_references:
-        for model in scores.compared_with(reference):
-            for on in scores.headlines():
-                compared = _describe_difference(scores.difference(model, on, reference))
-                if compared:
-                    yield Markup("{}: <b>{}</b> {}.").format(_name_place(on), model, compared)
+    return lines
 
 
 def _describe_forgetting(scores: Scores) -> Markup:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 from emberge import DataError
 from emberge.tensor_names import layer_order
-from markupsafe import Markup
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     TypeAdapter,
@@ -18,7 +16,6 @@ from pydantic import (
     model_validator,
 )
 
-from emberge_report.charts import Line, line_chart, looks, tree_chart
 from emberge_report.formats import count_digits, format_number
 
 Checked = TypeVar("Checked")
@@ -36,17 +33,6 @@ class TableData(_Strict):
     title: str = "The numbers behind the figure"
     head: list[str] = []
     rows: list[list[str | int | float | None]] = []
-
-    @classmethod
-    def of_numbers(cls, corner: str, names: Sequence[str], columns: Mapping[str, Any]) -> TableData:
-        """Return a table with a row of numbers for each name, below `corner` and the columns' names."""
-        values = [*zip(*columns.values(), strict=True)]
-        digits = count_digits([v for row in values for v in row if v is not None]) + 1
-        rows: list[list[str | int | float | None]] = [
-            [name, *(None if v is None else format_number(v, digits) for v in row)]
-            for name, row in zip(names, values, strict=True)
-        ]
-        return cls(head=[corner, *columns], rows=rows)
 
 
 class HeatMap(_Strict):
@@ -83,104 +69,19 @@ class HeatMap(_Strict):
         return [[None if v is None else describe(v) for v in row] for row in self.values]
 
 
-class Lines(_Strict):
-    """Labels of the axes and of the places on the x axis, and a number for each place in each series."""
-
-    x: str
-    y: str
-    labels: list[str] = Field(min_length=1)
-    series: dict[str, list[float | None]] = Field(min_length=1)
-
-    @model_validator(mode="after")
-    def _fits(self) -> Lines:
-        for name, values in self.series.items():
-            _require_length(f"the series '{name}'", values, self.labels, "labels")
-        return self
-
-    def draw(self, title: str) -> Markup:
-        """Return the lines as a chart."""
-        looks_by_name = looks(self.series)
-        lines = [
-            Line(
-                name,
-                looks_by_name[name],
-                [(float(i), value) for i, value in enumerate(values) if value is not None],
-                marked=True,
-            )
-            for name, values in self.series.items()
-        ]
-        return line_chart(lines, x=self.x, y=self.y, label=title, places=self.labels)
-
-    def table(self) -> TableData:
-        """Return a table of all numbers, with a row for each label."""
-        return TableData.of_numbers(self.x, self.labels, self.series)
-
-
-class Tree(_Strict):
-    """Names of leaves in their order, and unions of two nodes at a height, the lowest first.
-
-    A node below the number of names is a leaf; higher numbers count the unions.
-    """
-
-    x: str
-    names: list[str] = Field(min_length=2)
-    unions: list[
-        Annotated[
-            tuple[int, int, float], BeforeValidator(lambda v: tuple(v) if type(v) is list else v)
-        ]
-    ]
-    label: str = "Tree of clusters"
-
-    @model_validator(mode="after")
-    def _fits(self) -> Tree:
-        count = len(self.names)
-        nodes = [node for first, second, _ in self.unions for node in (first, second)]
-        are_earlier = all(0 <= node < count + i // 2 for i, node in enumerate(nodes))
-        if sorted(nodes) != list(range(2 * count - 2)) or not are_earlier:
-            raise ValueError(f"its unions do not make one tree of {count} names")
-        return self
-
-    def draw(self, title: str) -> Markup:
-        """Return the tree as a chart."""
-        return tree_chart(self.names, self.unions, x=self.x, label=self.label)
-
-    def table(self) -> TableData:
-        """Return a table of all unions with the names below each."""
-        below = [[name] for name in self.names]
-        for first, second, _ in self.unions:
-            below.append([*below[first], *below[second]])
-        rows: list[list[str | int | float | None]] = [
-            [", ".join(members), f"{height:.6g}"]
-            for members, (*_, height) in zip(below[len(self.names) :], self.unions, strict=True)
-        ]
-        return TableData(head=["Union of", self.x], rows=rows)
-
-
 class Figure(_Strict):
-    """Figure with its heading, caption and table, and one kind of data."""
+    """Heat map, table or both, with a heading and a caption."""
 
     title: str = ""
     caption: str = ""
-    table: TableData | None = None
     heat_map: HeatMap | None = None
-    lines: Lines | None = None
-    tree: Tree | None = None
+    table: TableData | None = None
 
     @model_validator(mode="after")
-    def _is_one(self) -> Figure:
-        if sum(kind is not None for kind in (self.heat_map, self.lines, self.tree)) != 1:
-            raise ValueError("a figure is one of 'heat_map', 'lines', 'tree'")
+    def _shows_something(self) -> Figure:
+        if self.heat_map is None and self.table is None:
+            raise ValueError("a figure has a 'heat_map', a 'table' or both")
         return self
-
-    def draw(self) -> Markup:
-        """Return the chart; empty for a heat map, which is a table of the page."""
-        chart = self.lines or self.tree
-        return chart.draw(self.title) if chart is not None else Markup()
-
-    def table_below(self) -> TableData | None:
-        """Return the figure's table, else one of the numbers of its chart; None for a heat map alone."""
-        chart = self.lines or self.tree
-        return self.table or (chart.table() if chart is not None else None)
 
 
 def read_figures(step: str, details: Mapping[str, Any]) -> list[Figure]:

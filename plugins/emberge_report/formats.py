@@ -65,37 +65,6 @@ def short_number(value: float) -> str:
     return f"{value:.4f}".rstrip("0").rstrip(".") or "0"
 
 
-def describe_cost(details: Mapping[str, Any]) -> str:
-    """Return the cost of the trainings behind a merge in a sentence; empty where rows were not counted."""
-    cost = details.get("training_cost")
-    if not isinstance(cost, Mapping):
-        return ""
-    sentence = f"Training its members cost {cost['times']:.3g} × one run on all rows"
-    if "rows" in cost:
-        sentence += f" ({cost['rows']:,} of {cost['of']:,})"
-    expenses = []
-    if "examples" in cost:
-        expenses.append(f"{cost['examples']:,} rows trained on")
-    if "seconds" in cost:
-        expenses.append(f"{duration(cost['seconds'])} of training")
-    if "cpu_seconds" in cost:
-        expenses.append(f"{duration(cost['cpu_seconds'])} of CPU time")
-    return f"{sentence}: {', '.join(expenses)}." if expenses else f"{sentence}."
-
-
-def list_left_out(adapter: Mapping[str, Any]) -> list[tuple[str, str, float]]:
-    """Return (tensor, rank, relative error) of what an adapter leaves out of a change, the largest first."""
-    ranks = adapter.get("ranks", {})
-    errors = sorted(adapter.get("errors", {}).items(), key=lambda item: -item[1])
-    return [(name, str(ranks.get(name.removesuffix(".weight"), "–")), e) for name, e in errors]
-
-
-def span_ranks(ranks: Mapping[str, int]) -> str:
-    """Return the smallest and the largest rank of an adapter's matrices: `4 to 6`, or `4`."""
-    ends = sorted({min(ranks.values()), max(ranks.values())}) if ranks else [0]
-    return " to ".join(map(str, ends))
-
-
 def format_number(value: float, digits: int, *, with_sign: bool = False) -> str:
     """Return a number with `digits` decimals and a true minus sign, and a plus sign `with_sign`."""
     is_decimal = digits <= 5 and abs(value) < 1e6

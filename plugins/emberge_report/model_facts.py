@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from emberge import CheckpointError
 from emberge.model_folder import (
@@ -19,6 +19,11 @@ from emberge.model_folder import (
 )
 from emberge_encoder import CrossEncoderFacts, is_static_model, read_static_dimension
 
+if TYPE_CHECKING:
+    from emberge import Artifact
+
+Origin: TypeAlias = Literal["trained", "merged", "chosen", "changed"]
+"""Origin of a model; "changed" is a change without training, such as cutting layers."""
 # The names of sentence-transformers.
 _SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan", "maxsim")
 _KINDS_OF_INPUT = ("text", "image", "audio", "video")
@@ -133,6 +138,15 @@ class Anatomy:
         if self.endless:
             return "any"
         return f"{self.max_length} tokens" if self.max_length else "unknown"
+
+
+def find_origin(artifact: Artifact) -> Origin:
+    """Return how the model of an artifact was made, from the details that its step states."""
+    if "strategy" in artifact.details:
+        return "merged"
+    if "chosen_because" in artifact.details:
+        return "chosen"
+    return "changed" if "made_by" in artifact.details else "trained"
 
 
 def anatomy(folder: Path) -> Anatomy:

@@ -1,22 +1,20 @@
-"""Models of a run in a page: losses of trainings, costs and weights of merges, distances from the base."""
+"""Models of a run in a page: losses of trainings, weights of merges, distances from the base."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from emberge.tensor_names import layer_order
 from markupsafe import Markup
 
-from emberge_report.charts import Curve, Line, Look, describe_ends, line_chart, looks, smooth
+from emberge_report.charts import Curve, Line, Look, describe_ends, line_chart, smooth
 from emberge_report.report_data import ReportData, ReportedStep
 
 Looks = Mapping[str, Look]
-Cost = Mapping[str, Any]
 # Most lines of one chart, as more would look alike; further lines get further charts.
 _LINES = 8
-_OTHER_CURVES = {"learning_rate": "learning rate", "grad_norm": "gradient norm before clipping"}
 
 
 def show_last_loss(model: ReportedStep) -> str:
@@ -29,7 +27,9 @@ def show_last_loss(model: ReportedStep) -> str:
 def draw_losses(report: ReportData, looks_by_name: Looks) -> list[Markup]:
     """Return charts of the losses of all trainings."""
     curves = {
-        model.name: model.curves["loss"] for model in report.trained if "loss" in model.curves
+        model.name: model.curves["loss"]
+        for model in report.made("trained")
+        if "loss" in model.curves
     }
     names = list(curves)
     return [
@@ -40,19 +40,6 @@ def draw_losses(report: ReportData, looks_by_name: Looks) -> list[Markup]:
     ]
 
 
-def draw_losses_by_set(model: ReportedStep) -> Markup:
-    """Return a chart of one training's losses by data set; empty for a single data set."""
-    parts = {
-        name.removeprefix("loss/"): curve
-        for name, curve in model.curves.items()
-        if name.startswith("loss/")
-    }
-    if len(parts) < 2:
-        return Markup()
-    shown = dict([*parts.items()][:_LINES])
-    return _draw_smoothed(shown, looks(shown), f"Loss of {model.name} by data set")
-
-
 def _draw_smoothed(curves: Mapping[str, Curve], looks_by_name: Looks, label: str) -> Markup:
     smoothed = {name: smooth(curve) for name, curve in curves.items()}
     lines = [Line(n, looks_by_name[n], smoothed[n], faint=curves[n]) for n in curves]
@@ -60,54 +47,9 @@ def _draw_smoothed(curves: Mapping[str, Curve], looks_by_name: Looks, label: str
     return line_chart(lines, x="optimizer step", y="training loss", label=label)
 
 
-def draw_other_curves(report: ReportData, looks_by_name: Looks) -> Iterator[Markup]:
-    """Yield charts of learning rates and gradient norms."""
-    for key, words in _OTHER_CURVES.items():
-        curves = {m.name: m.curves[key] for m in report.trained[:_LINES] if m.curves.get(key)}
-        is_smooth = key == "learning_rate"
-        lines = [
-            Line(name, looks_by_name[name], curve if is_smooth else smooth(curve))
-            for name, curve in curves.items()
-        ]
-        if lines:
-            label = f"{words} of {', '.join(curves)}"
-            yield line_chart(lines, x="optimizer step", y=words, label=label)
-
-
 def count_not_finite(model: ReportedStep) -> int:
     """Return the number of a training's logged losses that are not finite."""
     return sum(not math.isfinite(value) for _, value in model.curves.get("loss", ()))
-
-
-def list_costs(report: ReportData) -> list[tuple[ReportedStep, Cost]]:
-    """Return the costs of every merge and of every training that is in no merge; empty without a merge's.
-
-    They are relative to one training on the most rows that any of these models had.
-    """
-    merges = [
-        (model, cost)
-        for model in report.merges
-        if isinstance(cost := model.details.get("training_cost"), Mapping)
-    ]
-    members = {name for _, cost in merges for name in cost.get("members", {})}
-    trained = [(model, _read_own_cost(model)) for model in report.trained]
-    costs = [(model, cost) for model, cost in trained if cost and model.name not in members]
-    costs = [*costs, *merges] if merges else []
-    most = max((cost["of"] for _, cost in costs if "of" in cost), default=0)
-    return [
-        (model, {**cost, "times": cost["rows"] / most, "of": most} if "rows" in cost else cost)
-        for model, cost in costs
-    ]
-
-
-def _read_own_cost(model: ReportedStep) -> Cost | None:
-    """Return the cost of a training by itself."""
-    datasets = model.details.get("datasets")
-    if not isinstance(datasets, Mapping):
-        return None
-    rows, of = (sum(int(one[key]) for one in datasets.values()) for key in ("rows", "of"))
-    spent = {key: model.details.get(key) for key in ("examples", "seconds", "cpu_seconds")}
-    return {"times": rows / of, "rows": rows, "of": of, **spent} if of else None
 
 
 def list_weights(merge: ReportedStep) -> list[tuple[str, float | None, float]]:
@@ -153,7 +95,7 @@ def draw_distances(report: ReportData, looks_by_name: Looks) -> list[Markup]:
             lines[i : i + _LINES],
             x="layer",
             y="distance, % of the base's norm",
-            label=f"Relative distance from {report.base or 'the base'} by layer: {totals}",
+            label=f"Relative distance from {report.base} by layer: {totals}",
             places=[layer.removeprefix("layers.") for layer in layers],
             from_zero=True,
         )

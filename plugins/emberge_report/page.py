@@ -7,13 +7,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from emberge.evaluating import FEW, MEANS, Scores
 from emberge.wording import count_noun
+from emberge_evaluate import MEANS
 
 from emberge_report import charts, formats, models_view, scores_view
 from emberge_report.charts import NEUTRAL, Look
 from emberge_report.conclusions import conclusions
 from emberge_report.figures import TableData, weights_by_layer
+from emberge_report.model_facts import Origin
 from emberge_report.report_data import ReportData, ReportedStep
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 # More panels than this are folded away below the means.
 _MOST_PANELS = 12
+# Origins of models whose colours are chosen first, as the first colours are the strongest.
+_STRONG: tuple[Origin, ...] = ("merged", "trained", "chosen")
+_NOUNS: Mapping[Origin, str] = {"trained": "training", "chosen": "choice", "merged": "merge"}
 # Details of a model that are shown as a picture or a table already.
 _DRAWN = {"loss_curve", "losses", "trained", "training_cost", "weights_by_layer", "figures"}
 # Keys of a report's own provenance that concern the report alone.
@@ -31,7 +35,7 @@ _NUMBER = re.compile(r"[-+\N{MINUS SIGN}]?[\d.,]*(e[-+]\d+)?( ?%)?|–")
 def report_page(report: ReportData) -> str:
     """Return the HTML of a report, which is well-formed XML too."""
     headings = dict(_list_sections(report))
-    merge_parents = {merge.name: merge.parents for merge in report.merges}
+    merge_parents = {merge.name: merge.parents for merge in report.made("merged")}
     versions = report.provenance.get("versions")
     versions = versions if isinstance(versions, Mapping) else {}
     program = versions.get("emberge")
@@ -43,8 +47,6 @@ def report_page(report: ReportData) -> str:
         headings=headings,
         sections=headings.items(),
         subtitle=_write_subtitle(report),
-        facts=[*_list_facts(report)],
-        merge_parents=merge_parents,
         sentences=[s for _, scores in report.scores for s in conclusions(scores, merge_parents)],
         provenance=[
             (key, value)
@@ -73,7 +75,7 @@ def _open_templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals |= {
-        **{"MEANS": MEANS, "FEW": FEW, "MOST_PANELS": _MOST_PANELS, "NEUTRAL": NEUTRAL},
+        **{"MEANS": MEANS, "MOST_PANELS": _MOST_PANELS, "NEUTRAL": NEUTRAL},
         "can_draw": charts.can_draw,
     }
     environment.filters |= {
@@ -82,12 +84,10 @@ def _open_templates() -> Environment:
         **{"digits": lambda value: f"{value:.3g}", "percent": _show_percent},
         **{"word_columns": _find_word_columns, "shown_details": _list_details},
         **{"panels": scores_view.draw_panels, "about": scores_view.describe_task},
-        **{"score_facts": scores_view.list_facts, "curves": scores_view.draw_curves},
+        "score_facts": scores_view.list_facts,
         **{"losses": models_view.draw_losses, "last_loss": models_view.show_last_loss},
-        **{"losses_by_set": models_view.draw_losses_by_set, "costs": models_view.list_costs},
-        **{"other_curves": models_view.draw_other_curves, "layers": models_view.list_layers},
+        "layers": models_view.list_layers,
         **{"distances": models_view.draw_distances, "weights": models_view.list_weights},
-        **{"left_out": formats.list_left_out, "span": formats.span_ranks},
         "sign": charts.sign_of,
         "not_finite": models_view.count_not_finite,
         "weights_by_layer": lambda model: weights_by_layer(model.name, model.details),
@@ -118,16 +118,15 @@ def _list_details(model: ReportedStep) -> list[tuple[str, Any]]:
 
 
 def _choose_looks(report: ReportData) -> dict[str, Look]:
-    """Return a look for each model; merges come first, as the first colours are the strongest."""
-    groups = (*report.merges, *report.trained, *report.choices, *report.models)
-    of_models = charts.looks(model.name for model in groups)
-    at_sizes = {
-        at: look
+    """Return a look for each model, and for each arm of models."""
+    strong = [model for origin in _STRONG for model in report.made(origin)]
+    of_models = charts.looks(model.name for model in (*strong, *report.models))
+    of_models |= {
+        column: look
         for _, scores in report.scores
         for name, look in of_models.items()
-        for at in scores.at_sizes(name)
+        for column in scores.columns_of(name)
     }
-    of_models |= at_sizes
     arms = [
         arm
         for _, scores in report.scores
@@ -146,35 +145,16 @@ def _list_sections(report: ReportData) -> Iterator[tuple[str, str]]:
         yield f"figures-{i}", f"What {name} found"
     sections: Sequence[tuple[str, str, Any]] = (
         ("data", "Data", report.data),
-        ("trainings", "Trainings", report.trained),
-        ("merges", "Merges", report.merges),
-        ("distances", f"Distance from {report.base or 'the base'}", report.models),
+        ("trainings", "Trainings", report.made("trained")),
+        ("merges", "Merges", report.made("merged")),
+        ("distances", f"Distance from {report.base}", report.models if report.base else ()),
         ("run", "What was run", True),
     )
     yield from ((key, heading) for key, heading, is_shown in sections if is_shown)
 
 
 def _write_subtitle(report: ReportData) -> str:
-    groups = ((report.trained, "training"), (report.choices, "choice"), (report.merges, "merge"))
-    parts = [(len(models), noun) for models, noun in groups]
+    parts = [(len(report.made(origin)), noun) for origin, noun in _NOUNS.items()]
     parts.append((sum(len(scores.tasks) for _, scores in report.scores), "task"))
     text = ", ".join(count_noun(count, noun) for count, noun in parts if count)
     return text or "No model was made."
-
-
-def _list_facts(report: ReportData) -> Iterator[tuple[str, str]]:
-    """Yield a number and its words for each of the large facts at the top."""
-    for _, scores in report.scores[:1]:
-        yield from _list_best(scores.pooled or scores)
-    seconds = [model.seconds for model in report.models if model.seconds is not None]
-    if seconds:
-        yield formats.duration(sum(seconds)), "spent on training and merging"
-
-
-def _list_best(scores: Scores) -> Iterator[tuple[str, str]]:
-    word = "lowest" if scores.less else "highest"
-    for on in scores.headlines():
-        best = scores.best(on)
-        if best is not None:
-            names = ", ".join(m for m in scores.models if scores.value(m, on) == best)
-            yield formats.points(best, scores.less), f"{word} {MEANS.get(on, on)}: {names}"

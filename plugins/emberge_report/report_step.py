@@ -15,13 +15,12 @@ class Report(Step):
     """Report on earlier steps as one self-contained HTML page, `report.html`.
 
     It shows the steps that were run, the scores of all models with their intervals, differences from the
-    first scored model, scores over the number of parameters if models differ in it, the loss curves of
-    trainings, the distance of each layer of every model from the base, and every warning. The page loads no
+    first scored model, the losses of trainings, the distance of each layer of every model from the base, and
+    every warning. The page loads no
     other file, so it can be mailed, printed and kept. Curves are drawn with the extra `report`.
 
     `of` are the steps to report on: trainings, merges, scores. `base` is the model from which distances are
-    measured. Without it, distances are from the base of each training, and from the common base of a merge's
-    parents if they have one.
+    measured; without it there are none.
 
     Example:
         scores:

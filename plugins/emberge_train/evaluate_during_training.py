@@ -12,7 +12,6 @@ from emberge import (
     Count,
     Evaluator,
     Model,
-    ModelRef,
     Preflight,
     Problem,
     RecipeError,
@@ -20,8 +19,8 @@ from emberge import (
     Workspace,
     suggest,
 )
-from emberge.evaluating import GROUP_OF, parts_of_group, score_tasks
 from emberge.wording import join_some
+from emberge_evaluate import GROUP_OF, parts_of_group, score_tasks
 
 if TYPE_CHECKING:
     from emberge.training import EarlyStopping
@@ -50,14 +49,13 @@ class EvaluateDuringTraining:
     best: bool = True
     """Flag that the result is the best of the scored models, the earliest of equals, or the last one."""
 
-    def check(self, context: Preflight, start: ModelRef) -> Iterator[Problem]:
-        """Yield problems that can be found before a run; `start` is the model from which training starts."""
-        folder = context.model(start)
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        """Yield problems that can be found before a run."""
         tasks_ahead: list[TaskInfo] = []
         all_known = True
         for evaluator in self.evaluators:
             yield from evaluator.check(context)
-            for reason in evaluator.check_model(folder, context) if folder is not None else ():
+            for reason in evaluator.check_model(None, context):
                 yield context.problem(reason, "evaluate.evaluators")
             tasks = evaluator.preview(context)
             all_known &= tasks is not None

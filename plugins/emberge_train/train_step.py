@@ -118,7 +118,7 @@ class Train(FitOptions, Step):
             return
         yield from self._check_guides(context)
         if self.evaluate is not None:
-            yield from self.evaluate.check(context, self.model)
+            yield from self.evaluate.check(context)
         checked = check_datasets(context, self.data)
         data_problems = list(self._check_data(context, checked))
         yield from data_problems

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from emberge import Backbone, CheckpointError, Model, PerTensor, Stage, Workspace
-from emberge.merging import MergeInput, MergePlan, MergeRequest, plan_merge
+from emberge.merging import MergeInput, MergeRequest, plan_merge
 
 from emberge_weights.weight_sets import WeightSet
 
@@ -69,13 +69,9 @@ def member_inputs(models: Sequence[Model], weights: Sequence[float]) -> list[Mer
     ]
 
 
-def plan_of(inputs: Sequence[MergeInput], strategy: Stage) -> MergePlan:
-    """Return the plan of a merge, from headers and configs."""
-    return plan_merge(MergeRequest(inputs=tuple(inputs), strategy=(strategy,)))
-
-
-def plan_problems(plan: MergePlan) -> Iterator[str]:
+def find_member_problems(inputs: Sequence[MergeInput], strategy: Stage) -> Iterator[str]:
     """Yield reasons why members cannot be merged, or why their ensemble does not predict their merge."""
+    plan = plan_merge(MergeRequest(inputs=tuple(inputs), strategy=(strategy,)))
     for text in map(str, plan.problems):  # without the remedies by an option of `merge` alone
         rest = re.sub(r", or [\w ]+ 'template'$", "", text)
         yield rest.replace("choose one with 'template'", "take models that agree")
@@ -102,9 +98,8 @@ def require_members(models: Sequence[Model], strategy: Stage) -> None:
                 f"'{name_by_content[model.fingerprint]}' and '{model.name}' are the same model; name it once"
             )
         name_by_content[model.fingerprint] = model.name
-    plan = plan_of(member_inputs(models, [1.0] * len(models)), strategy)
-    for fault in plan_problems(plan):
-        raise CheckpointError(fault)
+    for problem in find_member_problems(member_inputs(models, [1.0] * len(models)), strategy):
+        raise CheckpointError(problem)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,9 +10,8 @@ from typing import Any
 from emberge import Artifact, Model, Workspace
 from emberge_merge import FoundWeights
 
-from emberge_weights.candidates import EQUAL, HeldOut, Search, compare
+from emberge_weights.candidates import Search, compare
 from emberge_weights.real_merges import RealMerges
-from emberge_weights.unit_scores import UnitScores
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,95 +25,60 @@ class SearchResult:
     def write(self, workspace: Workspace) -> Artifact:
         """Write the file of weights into the step's folder and return its artifact."""
         facts = self.facts()
-        weights = dict(zip(self._fingerprints, self._list_weights(self.chosen), strict=True))
-        names = {model.fingerprint: model.name for model in self.models}
-        FoundWeights(weights=weights, names=names, facts=facts).write(workspace.folder)
+        fingerprints = [model.fingerprint for model in self.models]
+        weights = self._list_weights(self.chosen)
+        FoundWeights(
+            weights=dict(zip(fingerprints, weights, strict=True)),
+            names=dict(zip(fingerprints, self._names, strict=True)),
+            facts=facts,
+        ).write(workspace.folder)
         return Artifact(
             kind="file",
-            parents=tuple(self._fingerprints),
+            parents=tuple(fingerprints),
             details={
-                "weights": {member["name"]: member["weight"] for member in facts["members"]},
-                "headroom": facts["headroom"],
-                "score": facts["score"],
+                "weights": dict(zip(self._names, weights, strict=True)),
+                "gain": facts["gain"],
                 "figures": [draw_figure(facts)],
             },
         )
-
-    @property
-    def _fingerprints(self) -> list[str]:
-        return [model.fingerprint for model in self.models]
 
     @cached_property
     def chosen(self) -> int:
         """Index of the candidate to take."""
         return self.real.final(self.search)
 
-    @cached_property
-    def correction(self) -> float:
-        """Mean difference of real and predicted scores over the merges."""
-        return float((self.real.means - self.search.means[list(self.real.places)]).mean())
-
     def facts(self) -> dict[str, Any]:
         """Return the result's facts as JSON values."""
         means, choice = self.search.means, self.search.choice
-        real, difference = self._score_chosen()
+        chosen_row = list(self.real.places).index(self.chosen)
+        members = zip(self.models, self._list_weights(self.chosen), means[1:], strict=False)
+        merges = zip(self.real.places, self.real.means, strict=True)
         return {
-            "score": {
-                "foretold": float(means[self.chosen] + self.correction),
-                "real": real,
-                "equal": float(means[EQUAL] + self.correction),
-                "over_equal": difference.plain(),
-            },
-            "headroom": choice.gain.plain(),
+            "gain": choice.gain.plain(),
             "clear": choice.gain.clear,
             "over_base": choice.over_base.plain() if choice.over_base is not None else None,
-            "correction": self.correction,
+            "over_equal": compare(self.real.scores, [0, chosen_row]).plain(),
             "candidates": len(means),
-            "members": [self._describe_member(number) for number in range(len(self.models))],
-            "sets": [self._describe_set(set_scores) for set_scores in self.search.scores],
-            "merges": self._describe_merges(),
+            "members": [
+                {"name": model.name, "weight": weight, "alone": float(alone)}
+                for model, weight, alone in members
+            ],
+            "merges": [
+                {
+                    "weights": dict(zip(self._names, self._list_weights(candidate), strict=True)),
+                    "foretold": float(means[candidate]),
+                    "real": float(real),
+                }
+                for candidate, real in merges
+            ],
         }
 
-    def _name_weights(self, candidate: int) -> dict[str, float]:
-        names = [model.name for model in self.models]
-        return dict(zip(names, self._list_weights(candidate), strict=True))
+    @property
+    def _names(self) -> list[str]:
+        return [model.name for model in self.models]
 
     def _list_weights(self, candidate: int) -> list[float]:
         return [float(weight) for weight in self.search.weights[candidate]]
-
-    def _score_chosen(self) -> tuple[float, HeldOut]:
-        """Return (real score of the choice, its gain over equal weights)."""
-        row = list(self.real.places).index(self.chosen)
-        return float(self.real.means[row]), compare(self.real.scores, [0, row])
-
-    def _describe_member(self, number: int) -> dict[str, Any]:
-        return {
-            "name": self.models[number].name,
-            "weight": self._list_weights(self.chosen)[number],
-            "alone": float(self.search.means[1 + number]),
-        }
-
-    def _describe_set(self, set_scores: UnitScores) -> dict[str, Any]:
-        equal, chosen_score = set_scores.select([EQUAL, self.chosen]).contributions().mean(1)
-        return {
-            "name": set_scores.name,
-            "metric": set_scores.statistic,
-            "units": len(set_scores),
-            "unit": set_scores.unit,
-            "equal": float(equal),
-            "chosen": float(chosen_score),
-        }
-
-    def _describe_merges(self) -> list[dict[str, Any]]:
-        pairs = zip(self.real.places, self.real.means, strict=True)
-        return [
-            {
-                "weights": self._name_weights(candidate),
-                "foretold": float(self.search.means[candidate]),
-                "real": float(real),
-            }
-            for candidate, real in pairs
-        ]
 
 
 def draw_figure(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,11 +110,11 @@ def describe_conclusion(facts: Mapping[str, Any]) -> str:
     """Return the sentences on what the choice gains, and which weights stay if that may be chance."""
     is_clear, over_base = facts["clear"], facts["over_base"]
     text = (
-        f"Choosing among {facts['candidates']:,} weightings gains {_show_gain(facts['headroom'])} points "
+        f"Choosing among {facts['candidates']:,} weightings gains {_show_gain(facts['gain'])} points "
         "over equal weights on queries that were not chosen by: "
     )
     if is_clear:
-        over_equal = _show_gain(facts["score"]["over_equal"])
+        over_equal = _show_gain(facts["over_equal"])
         return f"{text}weights were chosen. Merged for real, they gain {over_equal} on all queries."
     if over_base is None or over_base["low"] > 0:
         return f"{text}that is no more than chance, so the equal weights stay."

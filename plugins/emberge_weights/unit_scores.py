@@ -1,4 +1,4 @@
-"""Scores of weightings by unit: by query, or by a pair's contribution to a rank statistic."""
+"""Scores of weightings by unit: by query, or by a pair's contribution to a rank correlation."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ Places = NDArray[np.int64]
 class UnitScores:
     """Values of weightings on the units of one set, [weightings, units].
 
-    The score of a weighting is the mean of its values, or their rank correlation or average precision with
-    `gold`.
+    The score of a weighting is the mean of its values, or their rank correlation with `gold`.
     """
 
     name: str
@@ -41,18 +40,15 @@ class UnitScores:
     def contributions(self, units: Places | None = None) -> Array:
         """Return numbers [weightings, units] whose mean over the units is the score on them.
 
-        The contributions to a rank statistic are its influence function (the infinitesimal jackknife: Efron,
-        1982). So the variance of contributions gives the standard error of a score, and the variance of their
-        differences that of a difference.
+        The contributions to a rank correlation are its influence function (the infinitesimal jackknife:
+        Efron, 1982). So the variance of contributions gives the standard error of a score, and the variance
+        of their differences that of a difference.
         """
         values = self.values if units is None else self.values[:, units]
         if self.statistic == "mean":
             return values.astype(np.float64)
         assert self.gold is not None
-        gold = self.gold if units is None else self.gold[units]
-        if self.statistic == "spearman":
-            return _split_correlation(values, gold)
-        return _split_precision(values, gold)
+        return _split_correlation(values, self.gold if units is None else self.gold[units])
 
 
 def mean_score(contributions: Sequence[Array]) -> Array:
@@ -81,38 +77,3 @@ def _split_correlation(values: NDArray[np.float32], gold: Array) -> Array:
     products = x * y
     correlation = products.mean(1, keepdims=True)
     return np.asarray(products - correlation * (x * x + y * y) / 2 + correlation)
-
-
-def _find_ties(ordered: NDArray[np.float32]) -> tuple[Places, Places]:
-    """Return for sorted values [weightings, units] the first and the last place of an equal one."""
-    places = np.arange(ordered.shape[1])
-    differs = np.diff(ordered, axis=1) != 0
-    starts = np.where(np.pad(differs, ((0, 0), (1, 0)), constant_values=True), places, 0)
-    ends = np.where(np.pad(differs, ((0, 0), (0, 1)), constant_values=True), places, places[-1])
-    last = np.minimum.accumulate(ends[:, ::-1], axis=1)[:, ::-1]
-    return np.maximum.accumulate(starts, axis=1), last
-
-
-def _split_precision(values: NDArray[np.float32], gold: Array) -> Array:
-    """Return each unit's contribution to average precision, including its effect on later positives.
-
-    Units with equal values have one rank, the last of theirs.
-    """
-    order = np.argsort(-values, axis=1, kind="stable")
-    units = values.shape[1]
-    hit = gold[order]
-    first, last = _find_ties(np.take_along_axis(values, order, axis=1))
-    rank = last + 1
-    precision = np.take_along_axis(np.cumsum(hit, axis=1), last, axis=1) / rank
-    positives = max(1.0, float(gold.sum()))
-    average = (hit * precision).sum(1, keepdims=True) / positives
-    # Σ over positives i at this rank or later of (hit − precision_i) / rank_i
-    effects_on_later = [
-        np.take_along_axis(np.cumsum((hit * part / rank)[:, ::-1], axis=1)[:, ::-1], first, axis=1)
-        for part in (1.0, precision)
-    ]
-    direct = hit * (precision - average)
-    influence = units / positives * (direct + hit * effects_on_later[0] - effects_on_later[1])
-    contributions: Array = np.empty_like(influence)
-    np.put_along_axis(contributions, order, average + influence, axis=1)
-    return contributions

@@ -22,7 +22,7 @@ from emberge_data import (
 )
 
 Split = Literal["test", "dev"]
-Statistic = Literal["mean", "spearman", "average_precision"]
+Statistic = Literal["mean", "spearman"]
 # With fewer queries chance decides.
 FEWEST = 50
 # Standard deviation over queries of the difference of a specialist and a mean of specialists, in points of
@@ -31,7 +31,6 @@ _SPREAD = 10.0
 _METRICS: Mapping[str, tuple[str, ...]] = {
     "retrieval": ("ndcg_at_10",),
     "sts": ("spearman", "cosine_spearman"),
-    "pair_classification": ("average_precision", "cosine_ap"),
 }
 
 
@@ -147,9 +146,7 @@ def _make_weight_set(eval_set: EvalSet, split: Split, data: EvalData) -> WeightS
         queries, documents = list(data.queries.values()), list(data.corpus.values())
         return WeightSet(name, "mean", queries, documents, judged_documents)
     assert isinstance(data, PairData)
-    statistic: Statistic = "spearman" if eval_set.task == "sts" else "average_precision"
-    gold = [score if eval_set.task == "sts" else float(round(score)) for score in data.scores]
-    return WeightSet(name, statistic, list(data.texts1), list(data.texts2), gold=gold)
+    return WeightSet(name, "spearman", list(data.texts1), list(data.texts2), gold=list(data.scores))
 
 
 def _limit_queries(data: EvalData, limit: int | None, name: str) -> EvalData:

@@ -30,7 +30,6 @@ MOST = dict.fromkeys(FACES, 30) | {
     "emberge.contracts": 128,
     **{"emberge.data": 33, "emberge.files": 36, "emberge.merging": 33, "emberge.model_folder": 56},
     "emberge.encoding": 31,
-    "emberge.evaluating": 33,
     "emberge.numerics": 41,
     "emberge.recipes": 33,
     "emberge.tensor_files": 31,

@@ -15,7 +15,7 @@ from typing import Any
 
 from emberge import Artifact, CheckpointError, DataRef, Model, ModelRef, StepRef
 from emberge.contracts import Reference
-from emberge.evaluating import Comparison, Scores, Task, Verdict, write_scores
+from emberge_evaluate import Comparison, Scores, Task, Verdict, write_scores
 from emberge_report import Report
 
 from tests.support.bench import Bench

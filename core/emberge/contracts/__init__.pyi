@@ -31,9 +31,6 @@ from .dataset import TaskKind as TaskKind
 from .evaluator import LESS_IS_BETTER as LESS_IS_BETTER
 from .evaluator import Evaluator as Evaluator
 from .evaluator import Side as Side
-from .evaluator import TaskInfo as TaskInfo
-from .evaluator import TaskScore as TaskScore
-from .evaluator import Units as Units
 from .event import Event as Event
 from .event import MetricLogged as MetricLogged
 from .event import RunFinished as RunFinished

@@ -51,9 +51,8 @@ class TaskInfo:
     example, that the corpus was cut). `fingerprint` hashes all that the score depends on except the model:
     data, options, versions; if it is empty, scores are not reused. `split` is the half of the data that is
     scored, or None if the evaluator does not know. `size` is the number of leading dimensions that are
-    scored, if these are not all; the task's name then ends with it: `STS12@256`. `seed` is the seed of an
-    evaluation that draws random numbers, such as a fine-tuning; the task's name then ends with the seed:
-    `xnli#1`.
+    scored, if these are not all. `seed` is the seed of an evaluation that draws random numbers, such as a
+    fine-tuning.
     """
 
     name: str
@@ -68,27 +67,28 @@ class TaskInfo:
     seed: int | None = None
 
     @property
-    def plain_name(self) -> str:
-        """Name without the size and the seed, if any."""
-        name = self.name if self.seed is None else self.name.removesuffix(f"#{self.seed}")
-        return name if self.size is None else name.removesuffix(f"@{self.size}")
-
-    def at_seed(self, seed: int) -> TaskInfo:
-        """Return a copy of the task that is run with a seed, with its own name and fingerprint."""
-        content = f"{self.fingerprint}\0seed {seed}".encode()
-        fingerprint = hashlib.sha256(content).hexdigest() if self.fingerprint else ""
-        return replace(self, name=f"{self.name}#{seed}", seed=seed, fingerprint=fingerprint)
+    def label(self) -> str:
+        """Name with the size and the seed, if any: `STS12@256`, `xnli#1`; no two tasks share a label."""
+        size = "" if self.size is None else f"@{self.size}"
+        return f"{self.name}{size}" if self.seed is None else f"{self.name}{size}#{self.seed}"
 
     @property
     def less_is_better(self) -> bool:
         """True if lower scores are better, as for a loss."""
         return self.metric in LESS_IS_BETTER
 
+    def at_seed(self, seed: int) -> TaskInfo:
+        """Return a copy of the task that is run with a seed, with its own fingerprint."""
+        return replace(self, seed=seed, fingerprint=self._hash_with(f"seed {seed}"))
+
     def at_size(self, size: int) -> TaskInfo:
-        """Return a copy of the task on embeddings cut to a size, with its own name and fingerprint."""
-        content = f"{self.fingerprint}\0{size}".encode()
-        fingerprint = hashlib.sha256(content).hexdigest() if self.fingerprint else ""
-        return replace(self, name=f"{self.name}@{size}", size=size, fingerprint=fingerprint)
+        """Return a copy of the task on embeddings cut to a size, with its own fingerprint."""
+        return replace(self, size=size, fingerprint=self._hash_with(str(size)))
+
+    def _hash_with(self, variant: str) -> str:
+        if not self.fingerprint:
+            return ""
+        return hashlib.sha256(f"{self.fingerprint}\0{variant}".encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +96,13 @@ class TaskScore:
     """A model's main score on one task, and the evaluator's own full result.
 
     The score is a share (0 to 1), and higher is better. If the metric is in `LESS_IS_BETTER`, the score is
-    the loss. `tied` is the share of the task's scores of texts that are equal, so that chance orders the
-    texts; `release` names the library that scored, and its release.
+    the loss.
     """
 
     task: TaskInfo
     score: float
     units: Units | None = None
     result: Mapping[str, Any] = field(default_factory=dict)
-    tied: float = 0.0
-    release: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,15 +125,10 @@ class Evaluator:
         """Return problems that can be found before a run."""
         return ()
 
-    def check_model(self, checkpoint: Path, context: Preflight) -> Iterable[str]:
-        """Return reasons why the evaluator cannot score the checkpoint, from configs alone."""
-        return ()
+    def check_model(self, checkpoint: Path | None, context: Preflight) -> Iterable[str]:
+        """Return reasons why the evaluator cannot score a model, from configs alone.
 
-    def check_kind(self, context: Preflight, checkpoint: Path | None) -> Iterable[str]:
-        """Return reasons why the evaluator cannot score models of the kind of its backbone.
-
-        `checkpoint` is the model to score, which must be trained for that kind; None if it does not exist
-        yet.
+        `checkpoint` is None if the model does not exist yet; then the options alone are looked at.
         """
         return ()
 

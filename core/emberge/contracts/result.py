@@ -21,20 +21,13 @@ class Artifact:
     result is published, and then the run ends with `RequirementError`. `table` names a Markdown file of the
     result that is shown at the end.
 
-    Five keys mean something to reports. `changes` describes each dataset that a step changed: the number of
+    Four keys mean something to reports. `changes` describes each dataset that a step changed: the number of
     `rows` before the step, the numbers of rows `kept`, `dropped` and `changed`, and `notes`, which are
-    reasons with the number of rows for each. `sentences` are shown below these counts. `examples` names a
-    JSON file of the result that has the same content and `examples` of rows. `weights_by_layer` contains
-    numbers by layer and label, such as each model's weight in a merge. `figures` lists figures to show. Each
-    has a `title`, a `caption`, a `table` (`title`, `head`, `rows`) to show next to it, and one of these keys:
-    - `heat_map`: `rows` and `columns`, lists of names, and `values`, a list of numbers for each row, in which
-      null is an empty cell. If any number is below 0, numbers below and above 0 get different colours;
-    - `lines`: `x` and `y`, labels of the axes, `labels`, names of the positions on the x axis, and `series`,
-      which maps a name to a list of one number for each position, in which null is a gap;
-    - `tree`: `names`, the leaves in their order; `unions`, each [node, node, height], the lowest first, where
-      a node is the number of a leaf or of a union (numbers of unions follow those of the leaves); `x`, the
-      label of the axis; and `label`, the tree in words.
-    If lines or a tree have no table, a table of their numbers is shown; a heat map is one itself.
+    reasons with the number of rows for each. `sentences` are shown below these counts. `weights_by_layer`
+    contains numbers by layer and label, such as each model's weight in a merge. `figures` lists figures to
+    show. Each has a `title`, a `caption`, and a `heat_map`, a `table` (`title`, `head`, `rows`) or both. A
+    heat map has `rows` and `columns`, lists of names, and `values`, a list of numbers for each row, in which
+    null is an empty cell. If any number is below 0, numbers below and above 0 get different colours.
     """
 
     kind: ArtifactKind

@@ -16,7 +16,6 @@ from .forward_pass import token_states as token_states
 from .gradient_cache import BatchEmbeddings as BatchEmbeddings
 from .gradient_cache import encode_and_backward as encode_and_backward
 from .packing import packing_problem as packing_problem
-from .text_search import TextSearch as TextSearch
 from .token_files import TEXTS_AT_ONCE as TEXTS_AT_ONCE
 from .token_files import Ragged as Ragged
 from .token_files import RaggedWriter as RaggedWriter

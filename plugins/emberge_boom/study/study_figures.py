@@ -1,4 +1,4 @@
-"""The figures of a study in a report: a heat map and a tree, each with a table."""
+"""The figures of a study in a report: a heat map of all pairs, and a table of the ways to cut the tree."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from emberge_boom.study.study import Study, cluster_lines
 
 
 def figures_of(study: Study) -> list[dict[str, Any]]:
-    """Return the heat map and the tree, with datasets in the order of the tree, as values for a report."""
+    """Return a heat map, with datasets in the order of the tree, and a table, as values for a report."""
     from scipy.cluster import hierarchy
 
     order = [int(leaf) for leaf in hierarchy.leaves_list(study.tree)]
@@ -24,9 +24,8 @@ def figures_of(study: Study) -> list[dict[str, Any]]:
         },
         {
             "title": "Clusters",
-            "tree": _make_tree(study, order),
-            "caption": "A cut at a distance leaves the clusters that unite left of it. They are numbered by "
-            "their rows, most first; the sampler cluster takes a threshold and a number.",
+            "caption": "A cut of the tree at a distance leaves the clusters that unite below it. They are "
+            "numbered by their rows, most first; the sampler cluster takes a threshold and a number.",
             "table": {
                 "title": "Every way to cut the tree",
                 "head": ["Threshold from", "Clusters", "Which"],
@@ -66,19 +65,4 @@ def _make_pair_table(study: Study) -> dict[str, Any]:
         "title": "All pairs, most harm first, and each dataset alone",
         "head": ["Pair", "Loss together", "Loss apart", "Difference", "Distance"],
         "rows": rows,
-    }
-
-
-def _make_tree(study: Study, order: list[int]) -> dict[str, Any]:
-    """Return the tree for the report: datasets in order, and unions by their numbers in that order."""
-    number_of = {leaf: number for number, leaf in enumerate(order)}
-    heights = ", ".join(f"{height:.3g}" for height in study.heights)
-    return {
-        "names": [study.names[leaf] for leaf in order],
-        "unions": [
-            [number_of.get(int(first), int(first)), number_of.get(int(second), int(second)), height]
-            for first, second, height, _ in study.tree.tolist()
-        ],
-        "x": "distance",
-        "label": f"Tree of {len(order)} datasets, whose clusters unite at the distances {heights}",
     }

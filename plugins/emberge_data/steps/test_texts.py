@@ -23,7 +23,7 @@ def read_test_texts(
         DataError: if the data cannot be read.
     """
     for evaluator in evaluators:
-        tasks = {task.plain_name: task for task in evaluator.plan(workspace)}
+        tasks = {task.name: task for task in evaluator.plan(workspace)}
         for number, (name, task) in enumerate(tasks.items()):
             workspace.progress(number, len(tasks), "tasks", f"texts of {name}")
             texts = evaluator.texts(task, workspace)

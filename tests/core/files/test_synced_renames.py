@@ -19,10 +19,10 @@ from emberge import (
     run_recipe,
 )
 from emberge.data import load_datasets
-from emberge.evaluating.scoring import ScoreStore
 from emberge.merging import MergeInput, Statistics
 from emberge.training import save_state
 from emberge_data import JsonLines
+from emberge_evaluate.kept_scores import write_score
 from emberge_hub import convert_pickles
 from emberge_merge import Linear
 from safetensors.torch import save_file
@@ -67,7 +67,7 @@ def keep_statistics(disk: Path) -> None:
 
 def keep_score(disk: Path) -> None:
     task = TaskInfo("task", "retrieval", "ndcg", fingerprint="t")
-    ScoreStore(disk / "scores").write(Model("m", disk, "f"), TaskScore(task, 0.5, None, {}))
+    write_score(disk / "scores" / "m.json", Model("m", disk, "f"), TaskScore(task, 0.5, None, {}))
 
 
 def convert(disk: Path) -> None:

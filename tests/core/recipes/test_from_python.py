@@ -25,7 +25,7 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.evaluating import Scores, Task, write_scores
+from emberge_evaluate import Scores, Task, write_scores
 
 from tests.support.result_folders import folders
 from tests.support.steps import RAN, toy
@@ -243,7 +243,9 @@ def test_what_a_result_does_not_have_is_refused_by_its_kind(tmp_path: Path) -> N
         scores.artifact  # noqa: B018
 
 
-def test_a_notebook_shows_an_error_without_control_characters(tmp_path: Path) -> None:
+def test_a_report_is_found_and_an_error_is_shown_in_a_notebook(tmp_path: Path) -> None:
+    (tmp_path / "report.html").write_text("<h1>5 > 4</h1>")
+    assert StepResult("page", tmp_path).report == tmp_path / "report.html"
     error = RecipeError("recipe.yaml:3: a\x1b[31m\nrecipe.yaml:4: b")
     error.add_note("in step boom")
     assert error._render_traceback_() == [

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from emberge.evaluating import Comparison, Scores, Task, Verdict
 from emberge_adapt import AdaptOutcome
+from emberge_evaluate import Comparison, Scores, Task, Verdict
 
 from tests.support.adapt_plans import PLAN
 

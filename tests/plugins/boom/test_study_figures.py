@@ -15,7 +15,6 @@ def test_the_heat_map_has_the_change_of_every_pair() -> None:
     figure, _ = figures_of(study)
     names = figure["heat_map"]["rows"]
     assert names == figure["heat_map"]["columns"]
-    assert names == figures_of(study)[1]["tree"]["names"]
     found = {
         (a, b): value
         for a, row in zip(names, figure["heat_map"]["values"], strict=True)
@@ -29,16 +28,6 @@ def test_the_heat_map_has_the_change_of_every_pair() -> None:
     assert drawn.heat_map is not None
     cells = [cell[0] for row in drawn.heat_map.cells() for cell in row if cell is not None]
     assert cells.count("\N{MINUS SIGN}0.180") == 2
-
-
-def test_the_tree_has_a_union_at_each_height() -> None:
-    (drawn,) = read_figures("study", {"figures": figures_of(worked())[1:]})
-    assert drawn.tree is not None
-    assert [row[1] for row in drawn.tree.table().rows] == ["0.04", "0.05", "0.423333"]
-    assert (
-        drawn.tree.label
-        == "Tree of 4 datasets, whose clusters unite at the distances 0.04, 0.05, 0.423"
-    )
 
 
 def test_the_tables_beside_say_all_pairs_and_all_cuts() -> None:

@@ -19,7 +19,6 @@ from emberge import (
     Machine,
     PerDataset,
     Plugins,
-    TaskInfo,
     TaskScore,
     Tokens,
     check_recipe,
@@ -28,7 +27,8 @@ from emberge import (
     run_recipe,
     stable_seed,
 )
-from emberge.evaluating import plan_tasks, read_scores, score_model
+from emberge_evaluate import read_scores
+from emberge_evaluate.kept_scores import plan_tasks, score_model
 from emberge_evaluate.mean_loss import MeanLoss
 from emberge_train import MLM, MNTP, BatchShuffle, CausalLM
 
@@ -140,17 +140,6 @@ def test_losses_from_the_place_before_are_those_of_a_causal_head(
     assert found["code"].result["scored_tokens"] == places
 
 
-def test_progress_names_the_set_before_it_is_scored(models: list[Path], place: Path) -> None:
-    bench: Any = Bench(place / "bench")
-    one = evaluator(place)
-    list(one.evaluate(model_at(models[0]), one.plan(bench), bench))
-    assert bench.told == [
-        (done, 2, "tasks", f"task {number} of 2: {name}")
-        for number, name in enumerate(SETS, 1)
-        for done in (number - 1, number)
-    ]
-
-
 def test_every_model_has_the_same_places_hidden(models: list[Path], place: Path) -> None:
     one, other = (scored(evaluator(place), model, place) for model in models)
     for name in SETS:
@@ -159,34 +148,6 @@ def test_every_model_has_the_same_places_hidden(models: list[Path], place: Path)
         assert theirs is not None
         assert mine.gold == theirs.gold
         assert mine.values != theirs.values
-
-
-def test_chunks_change_nothing(models: list[Path], place: Path) -> None:
-    few, many = (
-        scored(evaluator(place, token_budget=budget), models[0], place, f"bench-{budget}")
-        for budget in (64, 100_000)
-    )
-    for name in SETS:
-        assert few[name].score == exactly(many[name].score)
-
-
-def test_a_killed_evaluation_goes_on_with_the_next_set(
-    models: list[Path], place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-    plain = MeanLoss._score_dataset
-
-    def cut(self: MeanLoss, folder: Path, task: TaskInfo, *rest: Any) -> TaskScore:
-        asked.append(task.name)
-        if asked == ["english", "code"]:
-            raise KeyboardInterrupt
-        return plain(self, folder, task, *rest)
-
-    monkeypatch.setattr(MeanLoss, "_score_dataset", cut)
-    with pytest.raises(KeyboardInterrupt):
-        scored(evaluator(place), models[0], place)
-    assert scored(evaluator(place), models[0], place).keys() == SETS.keys()
-    assert asked == ["english", "code", "code"]
 
 
 def recipe(models: list[Path], more: str = "", *, data: str = "", step: str = "evaluate") -> str:

@@ -75,14 +75,6 @@ def test_every_set_is_read_as_a_local_set_is_elsewhere_and_has_no_answer_in_a_qu
     assert {row["label"] for row in tested} <= {row["label"] for row in fitted}
 
 
-def test_the_same_packages_give_the_same_bytes(probe: Path, tmp_path: Path) -> None:
-    run(ProbeSets(queries=30, documents=60), tmp_path)
-    files = [path.relative_to(probe) for path in probe.rglob("*") if path.is_file()]
-    assert files
-    for path in files:
-        assert (probe / path).read_bytes() == (tmp_path / path).read_bytes()
-
-
 def test_a_smaller_probe_is_part_of_a_larger_one(probe: Path, tmp_path: Path) -> None:
     run(ProbeSets(queries=20, documents=60), tmp_path, ("places", "things"))
     for name in ("places", "things"):
@@ -113,7 +105,3 @@ def test_texts_that_a_machine_lacks_are_left_out_and_named(
     assert [one.name for one in pick_eval_sets(tmp_path / "a", ())] == ["probe_things"]
     with pytest.raises(DataError, match="no set of the probe has enough texts"):
         run(ProbeSets(queries=20), tmp_path / "b", ("places",))
-
-
-def test_a_probe_is_another_with_other_texts() -> None:
-    assert "mteb " in ProbeSets().identity(), "the version of the texts"

@@ -85,19 +85,6 @@ def test_the_training_of_the_least_loss_is_chosen(place: Path, plugins: Plugins)
     assert described["value"] == least["last_loss"]
 
 
-@pytest.mark.slow
-def test_the_last_loss_is_the_mean_of_the_last_tenth_of_steps(
-    place: Path, plugins: Plugins
-) -> None:
-    text = RECIPE.replace("      max_steps: 20\n", "      max_steps: 20\n      logging_steps: 1\n")
-    recipe = parse_recipe(text, plugins, path=place / "r.yaml")
-    results = folders(run_recipe(recipe, place / "each", plugins, machine=Machine(), quiet=True))
-    found = details(results["trial.rate=0.001"])
-    steps = [loss for _, loss in found["loss_curve"]]
-    assert len(steps) == 20
-    assert found["last_loss"] == pytest.approx(sum(steps[-2:]) / 2)
-
-
 def faults(text: str, plugins: Plugins, place: Path) -> str:
     recipe = parse_recipe(text, plugins, path=place / "r.yaml")
     return "\n".join(str(problem) for problem in check_recipe(recipe, plugins).errors)

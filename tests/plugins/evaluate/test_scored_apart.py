@@ -10,7 +10,6 @@ from types import ModuleType
 
 import pytest
 from emberge import (
-    EmbergeError,
     Evaluator,
     Model,
     ModelRef,
@@ -94,25 +93,6 @@ def test_each_model_is_scored_in_a_step_of_its_own(
     own = json.loads((alone["scores"] / "scores.json").read_text())
     assert together["values"][berts[1].name] == own["values"][berts[1].name]
     assert list(alone) == ["scores"]
-
-
-def test_one_more_model_is_the_only_one_that_is_scored(
-    berts: list[Path], plugins: Plugins, tmp_path: Path
-) -> None:
-    run_recipe(recipe(plugins, berts[:2]), tmp_path / "out", plugins, quiet=True)
-    asked.clear()
-    made = folders(run_recipe(recipe(plugins, berts), tmp_path / "out", plugins, quiet=True))
-    assert asked == [f"{berts[2].name} {task.name}" for task in TASKS]
-    assert len(json.loads((made["scores"] / "scores.json").read_text())["values"]) == 3
-
-
-def test_a_requirement_about_no_task_is_told_before_anything_is_scored(
-    berts: list[Path], plugins: Plugins, tmp_path: Path
-) -> None:
-    more = f", require: [{{model: {berts[0]}, not_worse_than: [{berts[1]}], tasks: coed}}]"
-    with pytest.raises(EmbergeError, match=r"coed.*did you mean 'code'"):
-        run_recipe(recipe(plugins, berts, more), tmp_path / "out", plugins, quiet=True)
-    assert not asked
 
 
 def test_a_fault_is_told_once_and_at_its_line(berts: list[Path], plugins: Plugins) -> None:

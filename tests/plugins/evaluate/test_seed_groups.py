@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emberge import Artifact, ModelRef, TaskInfo, TaskScore, Units
+from emberge import Artifact, Model, ModelRef, TaskInfo, TaskScore, Units
+from emberge_evaluate.columns import Arm, Column, find_arms
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.evaluate_step import Evaluate, EvaluatedModel
 from emberge_evaluate.requirements import Requirement
-from emberge_evaluate.score_result import curves
-from emberge_evaluate.seed_groups import Arm, Scored, find_arms, read_variables
+from emberge_evaluate.scores import ColumnKey
 from scipy.stats import t, ttest_ind, ttest_rel
 
 from tests.support.bench import Bench
@@ -27,7 +27,7 @@ TASK = TaskInfo("only", "retrieval", "ndcg_at_10")
 def alone(**scores: Sequence[float]) -> Judge:
     """A judge of arms whose seeds have these scores, on one task whose examples all score alike."""
     arms = [
-        Arm(name, {f"seed={i}": f"{name}.seed={i}" for i in range(len(values))})
+        Arm(ColumnKey(name), {f"seed={i}": f"{name}.seed={i}" for i in range(len(values))})
         for name, values in scores.items()
     ]
     by_model = {
@@ -38,24 +38,20 @@ def alone(**scores: Sequence[float]) -> Judge:
     return Judge([TASK], by_model, resamples=RESAMPLES, seed=0, arms=arms)
 
 
-def test_a_steps_id_tells_its_variables() -> None:
-    assert read_variables("members.ratio=0.2,seed=1") == {"ratio": "0.2", "seed": "1"}
-    assert read_variables("boom") == {}
-    assert read_variables("members.0") == {}
+def column(name: str, reference: str, called: str | None = None, seed: int | None = None) -> Column:
+    model = Model(name, Path(name.rpartition("/")[2]), "")
+    return Column(ColumnKey(name, seed=seed), ModelRef(reference), model, called)
 
 
 def test_an_arm_is_what_differs_in_seed_alone() -> None:
-    def scored(step: str, **options: str) -> Scored:
-        return Scored(options.pop("name", step), ModelRef(f"${step}"), **options)
-
-    models = [
-        Scored("pkg:base", ModelRef("pkg:base")),
-        *(scored(f"five.ratio={r},seed={s}") for r in (0.2, 1.0) for s in (1, 2)),
-        scored("bls.seed=7"),
-        *(scored(f"half.seed={s}", called="halves", name=f"halves.seed={s}") for s in (1, 2)),
-        Scored("run/step-5", ModelRef("$run.seed=1.checkpoints")),
+    ratios = [f"five.ratio={r},seed={s}" for r in (0.2, 1.0) for s in (1, 2)]
+    columns = [
+        column("pkg:base", "pkg:base"),
+        *(column(step, f"${step}") for step in (*ratios, "bls.seed=7")),
+        *(column(f"halves.seed={s}", f"$half.seed={s}", "halves") for s in (1, 2)),
+        column("run/step-5", "$run.seed=1.checkpoints"),
     ]
-    found = {arm.name: dict(arm.models) for arm in find_arms(models)}
+    found = {arm.name: dict(arm.columns) for arm in find_arms(columns)}
     assert found == {
         "pkg:base": {"1": "pkg:base"},
         "five.ratio=0.2": {"seed=1": "five.ratio=0.2,seed=1", "seed=2": "five.ratio=0.2,seed=2"},
@@ -91,16 +87,9 @@ def test_one_model_stands_for_itself_alone() -> None:
     half = t.ppf(0.975, 2) * np.std([0.51, 0.62, 0.43], ddof=1) / np.sqrt(3)
     assert (found.difference, found.by_seed) == (pytest.approx(0.22), None)
     assert (found.low, found.high) == pytest.approx((0.22 - half, 0.22 + half), abs=2e-2)
-    base = judge.estimate("base", "all")
+    alone_, base = (judge.estimate(name, "all") for name in ("new", "base"))
+    assert alone_.spread == pytest.approx(np.std([0.51, 0.62, 0.43], ddof=1))
     assert (base.mean, base.spread, base.low, base.high) == (0.30, None, 0.30, 0.30)
-
-
-def test_an_estimate_has_the_spread_of_its_seeds() -> None:
-    found = alone(new=(0.51, 0.62, 0.43)).estimate("new", "all")
-    assert found.mean == pytest.approx(0.52)
-    assert found.spread == pytest.approx(np.std([0.51, 0.62, 0.43], ddof=1))
-    assert found.low is not None
-    assert found.low < 0.43  # three seeds tell little
 
 
 # ── the step ────────────────────────────────────────────────────────────────────────────────────
@@ -129,21 +118,13 @@ def test_the_table_tells_arms_before_models(tmp_path: Path) -> None:
     assert [*pooled["members"]["boom"]] == ["seed=1", "seed=2", "seed=3"]
     assert lines[2] == "| task | bls (3 seeds) | boom (3 seeds) | base (1 model) |"
     assert f"**{100 * means['out']:.1f}** ± 0.7" in text
-    mean = 100 * means["kind:retrieval"]
-    assert any(
-        "mean of retrieval (2)* |" in row and f"**{mean:.1f}** ± 0.7" in row for row in lines
-    )
     assert lines.index("| *training cost* | 1 | 1.8 | – |") < lines.index("Each model:")
     assert "Difference from bls in points, with 95% intervals of a bootstrap" in text
     assert "In domain (1): code." in lines
     assert "Out of domain (2): papers, pairs." in lines
     assert artifact.details["in_domain"] == ["code"]
-    assert result["costs"]["boom.seed=1"] == {"times": 1.8, "rows": 18, "of": 10}
     # Arms are compared seed by seed: the same gain on every example and seed.
-    compared = [c for c in result["pooled"]["comparisons"] if c["model"] == "boom"]
-    found = {c["on"]: c for c in compared}
-    kinds = {"kind:retrieval", "kind:sts"}
-    assert set(found) == {"task", "type", "in", "out", *kinds, *(task.name for task in ARM_TASKS)}
+    found = {c["on"]: c for c in result["pooled"]["comparisons"] if c["model"] == "boom"}
     assert (found["out"]["difference"], found["out"]["low"]) == pytest.approx((0.05, 0.05))
     for on in ("kind:retrieval", "out"):
         assert list(found[on]["by_seed"].values()) == pytest.approx([0.05, 0.05, 0.05])
@@ -197,76 +178,11 @@ def test_a_recipe_may_name_the_arm(tmp_path: Path) -> None:
     assert [*result["pooled"]["members"]["BLS"]] == ["seed=1", "seed=2"]
 
 
-def test_scores_over_a_number_are_a_curve(tmp_path: Path) -> None:
-    steps = [f"bag.ratio={r},seed={s}" for r in (0.2, 0.6, 1.0) for s in (1, 2)]
-    result, _, _ = evaluate(bench_of_arms(tmp_path, "bls.seed=1", *steps))
-    (curve,) = result["curves"]
-    assert (curve["name"], curve["variable"]) == ("bag", "ratio")
-    assert [point["at"] for point in curve["places"]] == [0.2, 0.6, 1.0]
-    first, _, last = curve["places"]
-    assert first["models"] == ["bag.ratio=0.2,seed=1", "bag.ratio=0.2,seed=2"]
-    assert last["means"]["out"]["mean"] - first["means"]["out"]["mean"] == pytest.approx(0.08)
-    assert first["means"]["in"]["spread"] == pytest.approx(np.std([0.0, 0.01], ddof=1))
-    assert first["means"]["in"]["low"] < first["means"]["in"]["mean"]
-
-
-NUMBERS = (0.2, 0.6, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("models", "curves"),
-    [
-        # What follows the number is neither a curve nor in its name.
-        (["base=0.2,a=0.8", "base=0.6,a=0.4", "base=1.0,a=0.0"], {"bag": "base"}),
-        (["base=0.2,a=mixed", "base=0.6,a=mixed", "base=1.0,a=whole"], {"bag": "base"}),
-        # What is crossed with it has a curve for each value.
-        (
-            [f"of={of},ratio={r}" for of in ("a", "b") for r in NUMBERS],
-            {"bag,of=a": "ratio", "bag,of=b": "ratio"},
-        ),
-        (["ratio=0.2", "ratio=0.6"], {}),  # two places are none
-    ],
-)
-def test_a_curve_is_over_the_first_number_of_three_places_or_more(
-    models: list[str], curves: dict[str, str], tmp_path: Path
-) -> None:
-    steps = [f"bag.{model},seed={seed}" for model in models for seed in (1, 2)]
-    result, _, _ = evaluate(bench_of_arms(tmp_path, *steps))
-    assert {one["name"]: one["variable"] for one in result["curves"]} == curves
-    for one in result["curves"]:
-        places = [(place["at"], len(place["models"])) for place in one["places"]]
-        assert places == [(number, 2) for number in NUMBERS]
-
-
-def test_states_of_a_training_are_a_curve_over_its_steps() -> None:
-    """Of each instance of the training; its result, whose step is not known, is on none."""
-    values = {"run.seed=1": 0.5}
-    values |= {f"run.share={s}/step-{n}": 0.1 * n + s for s in (0.1, 0.2) for n in (1, 2, 3)}
-    scores = {
-        name: {TASK.name: TaskScore(TASK, value, Units("query", "mean", [value] * 5))}
-        for name, value in values.items()
-    }
-    models = [
-        Scored(name, ModelRef(f"${name.partition('/')[0]}{'.checkpoints' * ('/' in name)}"))
-        for name in values
-    ]
-    judge = Judge([TASK], scores, resamples=100, seed=0, arms=find_arms(models))
-    found = curves(models, judge, ("all",))
-    assert [(curve.name, curve.variable) for curve in found] == [
-        *(("run,share=0.1", "step"), ("run,share=0.2", "step")),
-    ]
-    assert [(place.at, place.models) for place in found[0].places] == [
-        (n, (f"run.share=0.1/step-{n}",)) for n in (1, 2, 3)
-    ]
-
-
 def test_seeds_of_an_evaluation_are_an_arm_and_no_draws_inside_trainings_seeds() -> None:
-    one = [Scored("base", ModelRef("./base"), drawn=s) for s in (1, 2)]
-    trained = [
-        Scored(f"m.seed={t}", ModelRef(f"$m.seed={t}"), drawn=s) for t in (7, 8) for s in (1, 2)
-    ]
+    one = [column("base", "./base", seed=s) for s in (1, 2)]
+    trained = [column(f"m.seed={t}", f"$m.seed={t}", seed=s) for t in (7, 8) for s in (1, 2)]
     base, made = find_arms([*one, *trained])
-    assert (base.name, dict(base.models)) == ("base", {"#1": "base#1", "#2": "base#2"})
+    assert (base.name, dict(base.columns)) == ("base", {"#1": "base#1", "#2": "base#2"})
     assert base.draws == {"#1": ("base#1",), "#2": ("base#2",)}
     assert made.name == "m"
     assert made.draws == {

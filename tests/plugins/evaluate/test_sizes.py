@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from emberge import (
     Artifact,
+    CheckpointError,
     DataRef,
     Evaluator,
     Model,
@@ -22,11 +23,10 @@ from emberge import (
     Units,
 )
 from emberge.encoding import TextEmbedder
-from emberge.evaluating import read_scores
+from emberge_evaluate import read_scores
+from emberge_evaluate.columns import find_column_problems, read_variables
 from emberge_evaluate.evaluate_step import Evaluate, EvaluatedModel
 from emberge_evaluate.requirements import Requirement
-from emberge_evaluate.score_columns import column_problems
-from emberge_evaluate.seed_groups import read_variables
 from emberge_mteb import EvalEntry, Mteb
 
 from tests.support.bench import BACKBONE, Bench, embedded_texts, model_at, write_catalogue
@@ -47,7 +47,7 @@ def mteb(catalogue: Path, *dims: int) -> Mteb:
 
 def scored(evaluator: Mteb, model: Model, bench: Bench) -> dict[str, TaskScore]:
     plan = evaluator.plan(bench)
-    return {score.task.name: score for score in evaluator.evaluate(model, plan, bench)}
+    return {score.task.label: score for score in evaluator.evaluate(model, plan, bench)}
 
 
 # ── mteb ────────────────────────────────────────────────────────────────────────────────────────
@@ -66,6 +66,8 @@ def test_a_size_is_the_score_of_embeddings_cut_to_it(
 
     monkeypatch.setattr(TextEmbedder, "embed", embed)
     cut = scored(mteb(catalogue), model_at(bert), Bench(tmp_path))
+    fingerprints = {score.task.fingerprint for score in (*found.values(), *cut.values())}
+    assert len(fingerprints) == 6
     for kind in KINDS:
         assert found[f"{kind}@8"].score == cut[kind].score
         assert found[f"{kind}@8"].units == cut[kind].units
@@ -76,21 +78,12 @@ def test_all_sizes_come_from_one_encoding(
     catalogue: Path, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = embedded_texts(monkeypatch)
-    monkeypatch.setattr("emberge_mteb.model._REMEMBERED", 0)  # as if each task were large
+    monkeypatch.setattr("emberge_mteb.models._REMEMBERED", 0)  # as if each task were large
     scored(mteb(catalogue, 16, 8, 4), model_at(bert), Bench(tmp_path))
     alone: list[str] = list(seen)
     seen.clear()
     scored(mteb(catalogue, 16), model_at(bert), Bench(tmp_path))
     assert alone == seen
-
-
-def test_a_size_has_its_own_fingerprint_and_none_leaves_it(catalogue: Path, tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    plain = {task.name: task.fingerprint for task in mteb(catalogue).plan(bench)}
-    sizes = {task.name: task.fingerprint for task in mteb(catalogue, 16, 8).plan(bench)}
-    others = {task.name: task.fingerprint for task in mteb(catalogue, 8, 4).plan(bench)}
-    assert len({*plain.values(), *sizes.values()}) == len(plain) + len(sizes)
-    assert sizes["sts@8"] == others["sts@8"]  # so it is not computed again beside other sizes
 
 
 def test_a_size_above_the_models_is_named_before_any_work(
@@ -111,15 +104,8 @@ def test_a_size_above_the_models_is_named_before_any_work(
     assert "./bert" in fault.message
     assert "32 numbers" in fault.message
     monkeypatch.setattr(TextEmbedder, "embed", None)
-    with pytest.raises(RecipeError, match="dims"):
+    with pytest.raises(CheckpointError, match="dims"):
         scored(mteb(catalogue, 64), model_at(bert), Bench(tmp_path))
-
-
-@pytest.mark.parametrize("dims", [(0,), (8, 8)])
-def test_sizes_are_different_and_above_zero(dims: tuple[int, ...], catalogue: Path) -> None:
-    problems = mteb(catalogue, *dims).check(Glance())  # type: ignore[arg-type]
-    faults = [problem.where for problem in problems if problem.severity == "error"]
-    assert faults == ["dims"]
 
 
 # ── the step ────────────────────────────────────────────────────────────────────────────────────
@@ -160,7 +146,7 @@ def evaluated(root: Path, *names: str, **options: Any) -> tuple[dict[str, Any], 
 
 def test_sizes_are_columns_side_by_side(tmp_path: Path) -> None:
     result, bench = evaluated(tmp_path, "old", "new")
-    assert result["sizes"] == {"old@768": 768, "old@256": 256, "new@768": 768, "new@256": 256}
+    assert result["columns"]["old@256"] == {"model": "old", "size": 256, "seed": None}
     assert [task["name"] for task in result["tasks"]] == ["code", "pairs"]
     lost = {(c["model"], c["on"]): c for c in result["comparisons"]}["old@256", "task"]
     assert lost["difference"] == pytest.approx(-0.05)
@@ -169,19 +155,11 @@ def test_sizes_are_columns_side_by_side(tmp_path: Path) -> None:
     assert lines[0] == "| task | old@768 | old@256 | new@768 | new@256 |"
     assert (bench.folder / "results" / "new" / "code-256.json").is_file()
     scores = read_scores(bench.folder)
-    assert scores.at_sizes("new") == ("new@768", "new@256")
+    assert scores.columns_of("new") == ("new@768", "new@256")
 
 
-def test_two_sizes_are_a_curve_of_each_model_and_seeds_are_pooled_at_each(tmp_path: Path) -> None:
+def test_seeds_are_pooled_at_each_size(tmp_path: Path) -> None:
     result, _ = evaluated(tmp_path, "old", "new.seed=1", "new.seed=2")
-    curves = {curve["name"]: curve for curve in result["curves"]}
-    assert set(curves) == {"old", "new"}
-    assert {curve["variable"] for curve in curves.values()} == {"embedding size"}
-    small, large = curves["new"]["places"]
-    assert (small["at"], large["at"]) == (256, 768)
-    assert small["models"] == ["new.seed=1@256", "new.seed=2@256"]
-    gap = large["means"]["task"]["mean"] - small["means"]["task"]["mean"]
-    assert gap == pytest.approx(0.05)
     members = result["pooled"]["members"]
     assert [*members] == ["old@768", "old@256", "new@768", "new@256"]
     assert [*members["new@256"].values()] == ["new.seed=1@256", "new.seed=2@256"]
@@ -208,7 +186,7 @@ def test_tasks_without_the_sizes_of_others_are_refused() -> None:
         TASKS[1],
         TASKS[1].at_size(8),
     ]
-    (fault,) = column_problems(mixed)
+    (fault,) = find_column_problems(mixed)
     assert "pairs" in fault
     assert "code" not in fault
-    assert list(column_problems(TASKS)) == []
+    assert list(find_column_problems(TASKS)) == []

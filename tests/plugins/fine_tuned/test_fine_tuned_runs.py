@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from emberge import Machine, Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
-from emberge.evaluating import read_scores
+from emberge_evaluate import read_scores
 
 from tests.support import tiny
 from tests.support.places import ROOT

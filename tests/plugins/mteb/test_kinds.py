@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from emberge import Backbone, DataError, DataRef, check_recipe, load_plugins, parse_recipe
-from emberge.encoding import TextEmbedder, TextSearch
 from emberge_encoder import CrossEncoder, MultiVector, Splade, TextEncoder
 from emberge_mteb import EvalEntry, Mteb
 from sentence_transformers import CrossEncoder as StockCrossEncoder
@@ -95,21 +94,6 @@ def test_a_search_is_the_librarys(
     assert found["reranking"] == pytest.approx(float(np.mean(precisions)), rel=0, abs=5.01e-6)
 
 
-def test_a_saved_folder_of_static_queries_is_scored_as_it_serves(
-    catalogue: Path, folders: Mapping[str, Path], tmp_path: Path
-) -> None:
-    backbone = Splade(query="static")
-    encoder = backbone.load(folders["splade"], device="cpu", dtype="float32")
-    encoder.save(tmp_path / "saved")
-    runs = [(backbone, folders["splade"]), (Splade(), tmp_path / "saved")]
-    found = [
-        scored(mteb(catalogue, one), folder, Bench(tmp_path / str(number)))
-        for number, (one, folder) in enumerate(runs)
-    ]
-    assert found[0] == found[1]
-    assert problems(catalogue, str(tmp_path / "saved"), "splade") == []
-
-
 def reciprocal_place(scores: np.ndarray[Any, Any]) -> float:
     """The average precision of the first text, the only right one."""
     return 1 / (1 + int((scores > scores[0]).sum()))
@@ -138,40 +122,9 @@ def test_a_corpus_in_blocks_has_the_same_best_documents(
 ) -> None:
     evaluator = mteb(catalogue, MultiVector() if name == "colbert" else Splade(), token_budget=64)
     whole = scored(evaluator, folders[name], Bench(tmp_path / "whole"))
-    blocks: list[int] = []
-    original = TextSearch.score
-
-    def score(self: TextSearch, queries: Any, documents: Any, **options: Any) -> Any:
-        blocks.append(len(documents))
-        return original(self, queries, documents, **options)
-
-    monkeypatch.setattr(TextSearch, "score", score)
-    monkeypatch.setattr("emberge.encoding.text_search._FEWEST", 7)
-    monkeypatch.setattr("emberge.encoding.text_search._MOST", 7)
-    monkeypatch.setattr("emberge.encoding.text_search._PRODUCTS", 300)
+    monkeypatch.setattr("emberge_mteb.models._DOCUMENTS", 7)
+    monkeypatch.setattr("emberge_mteb.models._COMPARED", 5)
     assert scored(evaluator, folders[name], Bench(tmp_path / "blocks")) == whole
-    assert blocks[:5] == [7, 7, 7, 7, 2]
-
-
-@pytest.mark.parametrize(
-    ("name", "backbone", "stock"),
-    [
-        ("splade", Splade(), SparseEncoder),
-        ("colbert", MultiVector(expansion=14), MultiVectorEncoder),
-    ],
-)
-def test_queries_are_read_as_queries(
-    folders: Mapping[str, Path], tmp_path: Path, name: str, backbone: Backbone, stock: Any
-) -> None:
-    encoder = backbone.load(folders[name], device="cpu", dtype="float32")
-    search = TextSearch(TextEmbedder(encoder, token_budget=20))
-    queries, documents = ["a list", "open the long file"], ["words of a list", "rows", "a file"]
-    search.score(search.embed_queries(documents), queries)  # the same texts, each as the other side
-    found = search.score(search.embed_queries(queries), documents)
-    encoder.save(tmp_path / "saved")
-    model = stock(str(tmp_path / "saved"), device="cpu", local_files_only=True)
-    expected = stock_scores(model, queries, documents)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def problems(
@@ -205,6 +158,9 @@ def test_what_a_kind_cannot_be_scored_on_is_found_before_the_run(
     assert problems(catalogue, reranker, "cross_encoder", "reranking") == []
     (problem,) = problems(catalogue, splade, "splade", dims=[8])
     assert "dims is about vectors of whole texts" in problem
+    # Tasks that are known only in the run are refused there.
+    with pytest.raises(DataError, match=r"^reranker: is a reranker"):
+        scored(mteb(catalogue, CrossEncoder(), "retrieval"), folders["reranker"], Bench(catalogue))
 
 
 @pytest.mark.parametrize(
@@ -235,19 +191,6 @@ def test_a_reranker_that_is_scored_as_an_embedder_is_named(catalogue: Path, tmp_
     scored(mteb(catalogue, TextEncoder(pooling="mean"), "sts"), bare, bench)
     for told in (warnings, bench.warnings):
         assert sum("is a reranker" in text for text in told) == 1
-
-
-def test_tasks_that_are_known_only_in_the_run_are_refused_there(
-    catalogue: Path, folders: Mapping[str, Path], tmp_path: Path
-) -> None:
-    bench = Bench(tmp_path)
-    with pytest.raises(
-        DataError,
-        match=r"^splade: gives sparse vectors over a vocabulary, and one vector a text is needed for sts",
-    ):
-        scored(mteb(catalogue, Splade(), "sts"), folders["splade"], bench)
-    with pytest.raises(DataError, match=r"^reranker: is a reranker"):
-        scored(mteb(catalogue, CrossEncoder(), "retrieval"), folders["reranker"], bench)
 
 
 def test_a_similarity_that_tasks_do_not_rank_by_is_the_cosine(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,8 +18,6 @@ from emberge import (
     DataError,
     DataRef,
     Media,
-    Preflight,
-    Problem,
     TaskScore,
     join_parts,
     split_parts,
@@ -28,11 +25,10 @@ from emberge import (
 from emberge.encoding import TextEmbedder
 from emberge.media import MediaFolder
 from emberge_data import RetrievalData
-from emberge_mteb import task_media
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.hub_tasks import hub_tasks, kind_of
 from emberge_mteb.local_sets import EvalEntry
-from emberge_mteb.model import MtebModel, Prompts, TaskTexts
+from emberge_mteb.models import Prompts, TaskTexts, VectorModel, build_model_meta
 from emberge_mteb.scoring import score_task
 from emberge_mteb.task_media import find_media_sides, read_batch_inputs
 
@@ -158,14 +154,12 @@ def test_references_of_local_sets_pass_as_they_are(tmp_path: Path) -> None:
     assert read_batch_inputs({"image": [text], "text": [""]}, folder) == [text]
 
 
-def mteb_model(omni: Path, media: Path) -> MtebModel:
+def mteb_model(omni: Path, media: Path) -> VectorModel:
     embedder = TextEmbedder(BACKBONE.load(omni, device="cpu", dtype="float32"))
-    return MtebModel(
+    return VectorModel(
         lambda texts, prompt: embedder.embed(texts, prompt=prompt),
         TaskTexts(Prompts(), media),
-        name="omni",
-        fingerprint="0",
-        kinds=["image", "audio"],
+        build_model_meta("omni", "0", ["image", "audio"]),
     )
 
 
@@ -203,56 +197,12 @@ def test_mtebs_own_task_of_sound_is_scored(omni: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "media").exists()
 
 
-# ── before work ─────────────────────────────────────────────────────────────────────────────────
-
-
-def faults(one: Mteb) -> list[str]:
-    class Look:
-        """As much of a preflight as the evaluator asks for."""
-
-        def problem(self, message: str, option: str = "") -> Problem:
-            return Problem(message, option)
-
-        def data(self, reference: DataRef) -> Path:
-            return Path(reference.text)
-
-        def where(self, option: str) -> str:
-            return option
-
-        def note(self, *_: object) -> None:
-            """Go on."""
-
-    found = one.check(cast("Preflight", Look()))
-    return [f"{problem.where}: {problem.message}" for problem in found]
-
-
 def test_a_text_model_is_refused_for_a_task_of_images(
-    bert: Path, omni: Path, catalogue: Path, tmp_path: Path
+    bert: Path, catalogue: Path, tmp_path: Path
 ) -> None:
-    named = Mteb(tasks=("NIGHTSI2IRetrieval", "BeijingOpera"), backbone=BACKBONE)
-    image, audio = named.check_model(bert, cast("Preflight", None))
-    assert "NIGHTSI2IRetrieval" in image
-    assert "image" in image
-    assert "BeijingOpera" in audio
-    assert not list(named.check_model(omni, cast("Preflight", None)))
     local, bench = evaluator(catalogue, "i2t"), Bench(tmp_path)
     with pytest.raises(DataError, match=r"task 'i2t': Model .* supports \['text'\]"):
         list(local.evaluate(model_at(bert), local.plan(bench), bench))
-
-
-def test_check_names_what_reads_sound_with_the_command_that_installs_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # None in place of a module: it is not found, whether it is installed here or not.
-    monkeypatch.setitem(sys.modules, "torchcodec", None)
-    (found,) = [f for f in faults(Mteb(tasks=("BeijingOpera",))) if "pip" in f]
-    assert found.startswith("tasks: ")
-    assert "BeijingOpera" in found
-    assert "torchcodec: pip install 'emberge[audio]'" in found
-    assert not [f for f in faults(Mteb(tasks=("NIGHTSI2IRetrieval",))) if "pip" in f]
-    monkeypatch.setattr(task_media, "find_spec", lambda _: None)
-    (found,) = [f for f in faults(Mteb(tasks=("NIGHTSI2IRetrieval",))) if "pip" in f]
-    assert "pip install pillow" in found
 
 
 # ── benchmarks ──────────────────────────────────────────────────────────────────────────────────

@@ -14,21 +14,6 @@ from emberge_mteb.local_sets import EvalEntry
 from tests.support.bench import BACKBONE, Bench, model_at
 
 
-def small(path: Path, name: str) -> EvalEntry:
-    return EvalEntry(path=DataRef(str(path)), only=(name,), limit_queries=20, limit_corpus=30)
-
-
-def test_minilm_finds_what_a_question_asks_for(
-    shared_data: Path, minilm: Path, tmp_path: Path
-) -> None:
-    bench = Bench(tmp_path)
-    evaluator = Mteb(data=(small(shared_data / "datasets.yaml", "squad"),), backbone=BACKBONE)
-    (score,) = evaluator.evaluate(model_at(minilm), evaluator.plan(bench), bench)
-    assert score.score > 0.9
-    assert score.units is not None
-    assert len(score.units.values) == 20
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["humaneval", "sts16_qq_postedit", "covid_faq_pairs", "stsb_de", "snli", "squad"]

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from emberge import Artifact
 from emberge.contracts import DataOrigin
-from emberge.results import Parent, Trained
 from emberge.wording import (
     Markdown,
     code_block,
@@ -23,6 +22,7 @@ from emberge.wording import (
     web_link,
 )
 from emberge_report import Anatomy, CardFacts, anatomy, draw_card
+from emberge_report.lineage import Parent, Trained
 from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt

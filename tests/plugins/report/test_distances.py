@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from emberge import Model
 from emberge.tensor_names import layer_of, layer_order
-from emberge_report.report_data import kinship, kinship_words, layer_distances
+from emberge_report.report_data import layer_distances
 from safetensors.torch import load_file
 
 
@@ -41,20 +41,3 @@ def test_layers_stand_in_the_order_of_the_model() -> None:
     mixed = ["pooler", "layers.10", "final", "visual.blocks.2", "layers.2", "embeddings"]
     ordered = ["embeddings", "layers.2", "layers.10", "visual.blocks.2", "final", "pooler"]
     assert layer_order(mixed) == ordered
-
-
-def test_parents_of_a_merge_are_called_what_their_changes_are(
-    bert: Path, berts: list[Path]
-) -> None:
-    parents = [model(folder) for folder in berts[:3]]
-    assert kinship(model(bert), parents).partition(",")[0] in ("siblings", "relatives", "strangers")
-    assert kinship(model(bert), [parents[0], model(bert)]) == ""
-
-
-@pytest.mark.parametrize(
-    ("cosines", "word"),
-    [((0.9, 0.8), "siblings"), ((0.08, 0.12), "relatives"), ((0.0, -0.1), "strangers")],
-)
-def test_the_words_follow_the_mean(cosines: tuple[float, ...], word: str) -> None:
-    assert kinship_words(cosines).startswith(word)
-    assert f"{min(cosines):.2f} to {max(cosines):.2f}" in kinship_words(cosines)

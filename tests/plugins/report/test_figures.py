@@ -1,4 +1,4 @@
-"""Figures that are data: a heat map, lines or a tree; what is none names the step and the field."""
+"""Figures that are data: a heat map or a table; what is none names the step and the field."""
 
 from __future__ import annotations
 
@@ -18,14 +18,7 @@ from tests.support import finished_run as runs
 from tests.support.finished_run import SCORES, FinishedRun, report
 
 MAP = {"rows": ["a", "b"], "columns": ["x", "y", "z"], "values": [[1, -2.5, None], [0, 5.0, 0.25]]}
-TREE = {"x": "distance", "names": ["a", "b", "c"], "unions": [[0, 1, 0.1], [3, 2, 0.2]]}
-LINES = {"x": "layer", "y": "cosine", "labels": ["E", "0", "1"], "series": {"t": [0.5, 0.25, 0.1]}}
 draws = pytest.mark.skipif(not can_draw(), reason="charts need matplotlib")
-
-
-def chart(figure: dict[str, Any]) -> ElementTree.Element:
-    (found,) = read_figures("study", {"figures": [figure]})
-    return ElementTree.fromstring(found.draw().partition("<p class")[0])
 
 
 def cells(values: list[list[float | None]]) -> list[list[Any]]:
@@ -54,28 +47,6 @@ def test_any_numbers_can_be_drawn(values: list[list[float | None]]) -> None:
     assert all(5 <= cell[2] <= 55 for cell in drawn if cell is not None)
 
 
-@draws
-def test_a_word_among_the_places_is_joined_to_no_other_by_a_line() -> None:
-    """The embeddings' point stands for itself, and the layers are one stroke."""
-    drawn = ElementTree.tostring(chart({"lines": LINES}), "unicode")
-    (stroke,) = [p for p in drawn.split("<path") if "stroke: var(--c0); stroke-width: 2" in p]
-    assert (stroke.count("M "), stroke.count("L ")) == (2, 1)
-    assert drawn.count("<use") >= 3, "a marker for each point"
-
-
-@draws
-def test_names_in_charts_are_text_and_no_formulas_and_colours_are_the_pages() -> None:
-    names = ["$a_b$ and $c$", "<b>&", "文档 " * 30]
-    drawn = chart({"tree": {**TREE, "names": names, "label": "Tree"}})
-    written = "".join("".join(text.itertext()) for text in drawn.iter("text"))
-    assert "$a_b$ and $c$" in written
-    assert "<b>&" in written
-    assert written.count("文档") == 30
-    assert {"0.1", "0.2"} <= {"".join(text.itertext()).strip() for text in drawn.iter("text")}
-    assert drawn.get("aria-label") == "Tree"
-    assert "var(--c1)" in ElementTree.tostring(drawn, "unicode")
-
-
 def flat(y: float) -> str:
     line = Line("a", looks("a")["a"], [(0, 1.0), (1, y)], marked=True)
     return line_chart([line], x="", y="", label=f"to {y}")
@@ -84,6 +55,13 @@ def flat(y: float) -> str:
 @draws
 def test_a_chart_is_the_same_each_time_and_shares_no_id_with_another() -> None:
     assert flat(1.0) == flat(1.0)
+    drawn = line_chart(
+        [Line("文档", looks("a")["a"], [(0, 1.0)])], x="$a_b$", y="<b>&", label="<b>"
+    )
+    written = "".join(ElementTree.fromstring(drawn.partition("<p class")[0]).itertext())
+    assert "$a_b$" in written, "no formula"
+    assert "<b>&" in written
+    assert "var(--c0)" in drawn
     first, second = (
         {e.get("id") for e in ElementTree.fromstring(svg.partition("<p class")[0]).iter("path")}
         for svg in (flat(1.0), flat(2.0))
@@ -96,9 +74,7 @@ def test_without_matplotlib_a_page_has_tables_and_says_so(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("emberge_report.charts.find_spec", lambda _: None)
-    for figure in read_figures("study", {"figures": [{"lines": LINES}, {"tree": TREE}]}):
-        assert figure.draw() == ""
-        assert figure.table_below() is not None
+    assert flat(1.0) == ""
     runs.scored(tmp_path, SCORES)
     assert "emberge[report]" in report(FinishedRun(tmp_path), "scores", base=None)
 
@@ -116,7 +92,6 @@ BAD: dict[str, tuple[Any, str]] = {
         {"heat_map": {**MAP, "values": [[1, 2, 3], [1]]}},
         r"\.heat_map: .*'b'.* 1 .* 3",
     ),
-    "a missing row": ({"heat_map": {**MAP, "values": [[1, 2, 3]]}}, r"\.heat_map: .* 2 rows"),
     "a word for a number": (
         {"heat_map": {**MAP, "values": [[1, 2, 3], [1, "2", 3]]}},
         r"0\.heat_map\.values\.1\.1: .*number",
@@ -125,23 +100,10 @@ BAD: dict[str, tuple[Any, str]] = {
         {"heat_map": {**MAP, "values": [[1, 2, float("inf")], [1, 2, 3]]}},
         r"\.heat_map\.values\.0\.2: .*finite",
     ),
-    "nothing but rows": ({"heat_map": {"rows": ["a"]}}, r"\.heat_map\.columns.*\.heat_map\.values"),
     "a misspelt key": ({"heat_map": {**MAP, "value": 1}}, r"\.heat_map\.value:"),
-    "two at once": ({"heat_map": MAP, "tree": TREE}, "one of 'heat_map', 'lines', 'tree'"),
+    "nothing to show": ({"title": "Loads"}, "a 'heat_map', a 'table' or both"),
     "no mapping": (5, r"\.0: .*dictionary"),
     "a table of nonsense": ({"table": {"rows": [5]}, "heat_map": MAP}, r"\.table\.rows\.0"),
-    "a short series": (
-        {"lines": {**LINES, "series": {"t": [1]}}},
-        r"\.lines: the series 't' has 1",
-    ),
-    "a union of what is not yet": (
-        {"tree": {**TREE, "unions": [[0, 4, 0.1], [2, 1, 0.2]]}},
-        r"\.tree: .*one tree of 3",
-    ),
-    "a union of a word": (
-        {"tree": {**TREE, "unions": [[0, 1, "low"], [3, 2, 0.2]]}},
-        r"\.tree\.unions\.0\.2",
-    ),
 }
 
 
@@ -151,12 +113,6 @@ def test_what_is_no_figure_names_the_step_and_the_field(name: str) -> None:
     with pytest.raises(DataError, match=rf"'the\.study': figures.*{place}") as caught:
         read_figures("the.study", {"figures": [figure]})
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("figures", [5, "a map", {"heat_map": MAP}])
-def test_figures_are_a_list(figures: Any) -> None:
-    with pytest.raises(DataError, match=r"'study': figures: .*valid list"):
-        read_figures("study", {"figures": figures})
 
 
 def test_weights_that_a_strategy_computed_are_a_map_of_layers_by_labels() -> None:

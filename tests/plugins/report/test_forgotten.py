@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from emberge.evaluating import Comparison, Scores, Task
-from emberge_report.card import describe_forgetting
+from emberge_evaluate import Comparison, Scores, Task
+from emberge_report.card_scores import describe_forgetting
 from emberge_report.conclusions import conclusions
 
 TASKS = (
@@ -45,10 +45,6 @@ def test_the_first_conclusion_is_what_was_forgotten() -> None:
     assert "full loses 5.00 [2.00, 8.00]" in first
     assert "half loses 0.50 [-1.00, +2.00], which may be chance" in first.replace("−", "-")
     assert [line.partition(":")[0] for line in rest] == ["In domain", "Elsewhere"]
-
-
-def test_without_a_base_no_word_is_lost() -> None:
-    assert not any("orgetting" in line for line in words(replace(SCORES, forgetting=())))
 
 
 def test_a_gain_elsewhere_is_called_one() -> None:

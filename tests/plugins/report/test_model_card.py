@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import yaml
 from emberge import load_plugins
-from emberge.contracts import RunStarted, StepSkipped
-from emberge.model_folder import model_fingerprint
+from emberge.contracts import RunStarted, StepFinished
 from emberge.results import read_artifact
+from emberge_evaluate import read_scores
+from emberge_report import add_scores
 from emberge_report import write_card as cards
 from huggingface_hub import ModelCard
-from safetensors.torch import load_file, save_file
 
 from tests.support import finished_run as runs
 from tests.support.finished_run import SCORES, TASKS, FinishedRun
@@ -29,7 +29,7 @@ def finish(out: Path, *steps: str) -> None:
     for step in steps:
         artifact = read_artifact(out / step)
         assert artifact is not None
-        cards.hear_event(StepSkipped(out, step, out / step))
+        cards.hear_event(StepFinished(out, step, out / step, artifact, 1.0))
 
 
 def card(out: Path, step: str) -> ModelCard:
@@ -39,14 +39,21 @@ def card(out: Path, step: str) -> ModelCard:
 @pytest.fixture
 def run(bert: Path, berts: list[Path], tmp_path: Path) -> FinishedRun:
     run = runs.demo_run(tmp_path / "out", bert, berts)
-    finish(run.root, *MODELS, "scores")
+    finish(run.root, *MODELS)
     return run
+
+
+def with_scores(out: Path, *columns: str) -> ModelCard:
+    """The card of `boom` with the scores of its columns."""
+    scores = read_scores(out / "scores")
+    text = (out / "boom" / "README.md").read_text()
+    return ModelCard(add_scores(text, [(name, scores) for name in columns]))
 
 
 def test_the_card_loads_and_its_front_matter_is_in_the_hubs_form(
     run: FinishedRun, tmp_path: Path
 ) -> None:
-    data = card(run.root, "boom").data
+    data = with_scores(run.root, "boom").data
     assert data.library_name == "sentence-transformers"
     assert data.pipeline_tag == "sentence-similarity"
     assert {"sentence-transformers", "feature-extraction", "emberge", "merge"} <= set(data.tags)
@@ -56,11 +63,13 @@ def test_the_card_loads_and_its_front_matter_is_in_the_hubs_form(
     expected = zip(TASKS, SCORES["boom"], strict=True)
     assert found == {name: (metric, round(100 * s, 3)) for (name, _, metric, _), s in expected}
     raw = yaml.safe_load((run.root / "boom" / "README.md").read_text().split("---\n")[1])
-    assert set(raw) <= {"language", "library_name", "pipeline_tag", "tags", "model-index"}
+    assert set(raw) <= {"language", "library_name", "pipeline_tag", "tags"}
     # Packages and steps are no base models of the hub, and a licence that one does not state is not claimed.
     assert card(run.root, "full").data.base_model is data.base_model is None
     assert data.license is None
     assert "Unknown for stdlib." in card(run.root, "boom").text
+    assert "## How it was trained" in card(run.root, "full").text
+    assert "| stdlib | retrieval | 800 of 960 | unknown |" in card(run.root, "full").text
     for name in MODELS:
         text = (run.root / name / "README.md").read_text()
         assert str(tmp_path) not in text
@@ -87,37 +96,6 @@ def test_a_licence_that_all_state_is_claimed(run: FinishedRun) -> None:
     finish(run.root, "boom")
     assert card(run.root, "boom").data.license is None
     assert "stdlib: PSF-2.0" in card(run.root, "boom").text
-
-
-def test_writing_a_card_twice_changes_nothing(run: FinishedRun) -> None:
-    paths = [run.root / name / "README.md" for name in MODELS]
-    before = [(path.read_bytes(), path.stat().st_mtime_ns) for path in paths]
-    for step in (*MODELS, "scores"):
-        cards.hear_event(StepSkipped(run.root, step, run.root / step))
-    assert [(path.read_bytes(), path.stat().st_mtime_ns) for path in paths] == before
-    assert not list(run.root.rglob(".README.md.new"))
-    # A lost card comes back with its scores, and is no part of the model's content.
-    path = run.root / "boom" / "README.md"
-    text, content = path.read_text(), model_fingerprint(path.parent.resolve())
-    path.unlink()
-    assert model_fingerprint(path.parent.resolve()) == content
-    cards.hear_event(StepSkipped(run.root, "boom", run.root / "boom"))
-    assert path.read_text() == text
-
-
-def test_scores_of_other_weights_are_not_shown(run: FinishedRun) -> None:
-    weights = (run.root / "boom").resolve() / "model.safetensors"
-    tensors = {name: tensor + 1 for name, tensor in load_file(weights).items()}
-    save_file(tensors, weights, {"format": "pt"})
-    finish(run.root, "boom")
-    found = card(run.root, "boom")
-    assert not found.data.eval_results
-    assert "## Scores" not in found.text
-    assert "has not been evaluated" in found.text
-
-
-def test_the_usage_snippet_runs(run: FinishedRun, capsys: pytest.CaptureFixture[str]) -> None:
-    assert embeds(run, capsys) == (2, 2)
 
 
 def test_the_usage_snippet_uses_the_prompts_that_the_model_has(
@@ -211,9 +189,11 @@ def test_the_plugins_listener_writes_cards(
     plugins = load_plugins()
     plugins.announce(RunStarted(run.root, None, ("boom", "scores"), quiet=True))
     for step in ("boom", "scores"):
-        plugins.announce(StepSkipped(run.root, step, run.root / step))
-    assert "**77.52**" in card(run.root, "boom").text
-    assert (run.root / "full" / "README.md").is_file()
+        artifact = read_artifact(run.root / step)
+        assert artifact is not None
+        plugins.announce(StepFinished(run.root, step, run.root / step, artifact, 1.0))
+    assert "by merging 3 models" in card(run.root, "boom").text
+    assert not (run.root / "scores" / "README.md").exists()
     assert not recwarn.list
 
 
@@ -225,15 +205,12 @@ def test_a_card_has_the_scores_of_each_size_of_embeddings(
     found = json.loads(path.read_text())
     text = json.dumps(found).replace('"boom"', '"boom@384"').replace('"full"', '"boom@128"')
     found = json.loads(text)
-    for model in found["fingerprints"]:
-        name, _, size = model.partition("@")
-        if size:
-            content = model_fingerprint((run.root / name).resolve())
-            found["fingerprints"][model], found["sizes"][model] = content, int(size)
+    sizes = {"boom@384": 384, "boom@128": 128}
+    found["columns"] = {name: {"model": "boom", "size": size} for name, size in sizes.items()}
     path.write_text(json.dumps(found))
     finish(run.root, "boom")
-    text = card(run.root, "boom").text
-    assert "## Scores of embeddings cut to 384 numbers" in text
-    assert "## Scores of embeddings cut to 128 numbers" in text
-    names = {result.dataset_name for result in card(run.root, "boom").data.eval_results}
+    both = with_scores(run.root, *sizes)
+    assert "## Scores of embeddings cut to 384 numbers" in both.text
+    assert "## Scores of embeddings cut to 128 numbers" in both.text
+    names = {result.dataset_name for result in both.data.eval_results}
     assert names == {f"{name}@{size}" for name, *_ in TASKS for size in (384, 128)}

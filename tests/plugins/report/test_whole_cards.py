@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from emberge import Artifact
-from emberge.contracts import StepSkipped
 from emberge.results import read_artifact
-from emberge_report.hooks import hear_event
+from emberge_evaluate import read_scores
+from emberge_report import add_scores
+from emberge_report.card import write_card
 
 from tests.support import finished_run as runs
 from tests.support.finished_run import BASE
@@ -22,22 +22,14 @@ ROWS = "|  |  | | --- | --- | | seed | `0` |"
 VERSIONS = {"emberge": "0.1.0", "torch": "2.13.0"}
 
 
-def finish(out: Path, *steps: str) -> None:
-    """Announce that steps are done, each with the versions and the recipe that a run notes."""
-    for step in steps:
-        path = out / step / "artifact.json"
-        record = json.loads(path.read_text())
-        path.write_text(json.dumps({**record, "versions": VERSIONS, "recipe": "5e" * 32}))
-        artifact = read_artifact(out / step)
-        assert artifact is not None
-        hear_event(StepSkipped(out, step, out / step))
-
-
-def edit(folder: Path, **changes: Any) -> None:
-    """Change a result's record; None takes a key out."""
-    record = json.loads((folder / "artifact.json").read_text()) | changes
-    kept = {key: value for key, value in record.items() if value is not None}
-    (folder / "artifact.json").write_text(json.dumps(kept))
+def card_of(folder: Path, **record: Any) -> str:
+    """Return the card of a result whose record is changed first; None takes a key out."""
+    path = folder / "artifact.json"
+    changed = json.loads(path.read_text()) | record
+    path.write_text(json.dumps({key: v for key, v in changed.items() if v is not None}))
+    artifact = read_artifact(folder)
+    assert artifact is not None
+    return write_card(folder.name, folder, artifact, None)
 
 
 def adapter(out: Path, name: str, model: Path, content: Mapping[str, Any], **details: Any) -> None:
@@ -48,10 +40,9 @@ def adapter(out: Path, name: str, model: Path, content: Mapping[str, Any], **det
 
 def merge(out: Path, bert: Path, berts: list[Path]) -> None:
     runs.demo_run(out, bert, berts)
-    finish(out, "full", "members.draw=1", "members.draw=2", "members.draw=3", "boom", "scores")
 
 
-def merged_adapter(out: Path, bert: Path, berts: list[Path], *, chain: bool = False) -> None:
+def merged_adapter(out: Path, bert: Path, berts: list[Path]) -> None:
     content = {
         "ranks": {"layer.0.query": 4, "layer.0.key": 6, "layer.0.value": 5},
         "errors": {"layer.0.query": 0.25, "layer.0.key": 0.0, "layer.0.value": 0.125},
@@ -60,20 +51,7 @@ def merged_adapter(out: Path, bert: Path, berts: list[Path], *, chain: bool = Fa
     weights: dict[str, Any] = {"weights": {"acme/law": 0.5, "acme/code": 0.25}}
     layers = {"layers.1": {"law": 0.5}, "layers.0": {"law": 0.25, "code": 0.75}}
     weights |= {"weights_by_layer": layers}
-    strategy = ["linear", "keep_base"] if chain else ["linear"]
-    adapter(out, "adapter", bert, content, strategy=strategy, **weights)
-    finish(out, "adapter")
-
-
-def exact_adapter(out: Path, bert: Path, berts: list[Path]) -> None:
-    content = {"ranks": {"layer.0.query": 4}, "errors": {"layer.0.query": 0.0}}
-    adapter(out, "adapter", bert, content)
-    finish(out, "adapter")
-
-
-def trained_adapter(out: Path, bert: Path, berts: list[Path]) -> None:
-    adapter(out, "adapter", bert, {"ranks": {"layer.0.query": 4}}, loss_curve=[[1, 1.5]])
-    finish(out, "adapter")
+    adapter(out, "adapter", bert, content, strategy=["linear"], **weights)
 
 
 def losses(out: Path, bert: Path, berts: list[Path]) -> None:
@@ -92,8 +70,6 @@ def losses(out: Path, bert: Path, berts: list[Path]) -> None:
         one["less"] = True
     del found["intervals"]["lossy"]["NumpyDocs"]
     (place / "scores.json").write_text(json.dumps({**found, "tasks": tasks}))
-    runs.scored(out, {BASE: (1.5, 2.5, 3.5), "full": (1.0, 2.0, 3.0)}, step="elder_scores")
-    finish(out, "lossy", "scores")
 
 
 def changed(out: Path, bert: Path, berts: list[Path]) -> None:
@@ -108,16 +84,11 @@ def changed(out: Path, bert: Path, berts: list[Path]) -> None:
     mapped = {"AutoModel": "nomic-ai/nomic-bert-2048--modeling_hf_nomic_bert.NomicBertModel"}
     code = {"model_type": "nomic_bert", "num_experts": 8, "auto_map": mapped}
     (folder / "config.json").write_text(json.dumps(config | code))
-    finish(out, "rotary")
 
 
 PAGES: dict[str, tuple[str, Callable[[Path, Path, list[Path]], None]]] = {
     "merge": ("boom", merge),
-    "training": ("full", merge),
     "merged_adapter": ("adapter", merged_adapter),
-    "adapters_by_a_chain": ("adapter", partial(merged_adapter, chain=True)),
-    "exact_adapter": ("adapter", exact_adapter),
-    "trained_adapter": ("adapter", trained_adapter),
     "losses": ("lossy", losses),
     "changed": ("rotary", changed),
 }
@@ -130,26 +101,39 @@ def test_a_card_reads_as_its_page(page: str, bert: Path, berts: list[Path], tmp_
     out = tmp_path / "out"
     out.mkdir(exist_ok=True)
     make(out, bert, berts)
-    text = (out / step / "README.md").read_text("utf-8")
+    text = card_of(out / step, versions=VERSIONS, recipe="5e" * 32)
+    if (out / "scores").is_dir():
+        text = add_scores(text, [(step, read_scores(out / "scores"))])
     assert text == (CARDS / f"{page}.txt").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("details", "words"),
+    [
+        (
+            {},
+            (
+                "made with emberge from a fine-tune and its base",
+                "Nothing is left out: it is exact.",
+            ),
+        ),
+        ({"loss_curve": [[1, 1.5]]}, ("by training acme/base",)),
+        ({"strategy": ["linear", "keep_base"]}, ("by merging", "- linear\n- keep_base")),
+    ],
+)
+def test_a_card_says_where_an_adapter_is_from(
+    details: dict[str, Any], words: Sequence[str], bert: Path, tmp_path: Path
+) -> None:
+    adapter(tmp_path, "adapter", bert, {"ranks": {"a": 4}, "errors": {"a": 0.0}}, **details)
+    text = card_of(tmp_path / "adapter")
+    assert all(word in text for word in words), text
 
 
 def test_what_a_record_does_not_state_is_not_in_the_card(berts: list[Path], tmp_path: Path) -> None:
     runs.trained(tmp_path, "full", berts[0])
-    edit(tmp_path / "full", fingerprint=None, component=None, recipe=None)
-    artifact = read_artifact(tmp_path / "full")
-    assert artifact is not None
-    hear_event(StepSkipped(tmp_path, "full", tmp_path / "full"))
-    text = (tmp_path / "full" / "README.md").read_text("utf-8")
+    text = card_of(tmp_path / "full", fingerprint=None, component=None, recipe=None)
     made = text.partition("## How to make it again")[2]
     assert made.split() == [
         *["The", "same", "recipe", "with", "the", "same", "inputs."],
         *ROWS.split(),
     ]
-
-
-def test_a_result_without_a_record_gets_no_card(berts: list[Path], tmp_path: Path) -> None:
-    runs.trained(tmp_path, "full", berts[0])
-    (tmp_path / "full" / "artifact.json").unlink()
-    hear_event(StepSkipped(tmp_path, "full", tmp_path / "full"))
-    assert not (tmp_path / "full" / "README.md").exists()

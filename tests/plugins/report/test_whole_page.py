@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from importlib.resources import files
@@ -32,16 +31,7 @@ FIGURES = [
         },
         "table": {"head": ["A", "B"], "rows": [["one", 2], [HOSTILE, None]]},
     },
-    {
-        "title": "Cosines",
-        "lines": {
-            "x": "layer",
-            "y": "cosine",
-            "labels": ["E", "0", "1"],
-            "series": {"total": [0.5, 0.25, 0.125], HOSTILE: [None, 0.75, 0.5]},
-        },
-    },
-    {"tree": {"x": "distance", "names": ["a", "b", HOSTILE], "unions": [[0, 1, 0.1], [3, 2, 0.2]]}},
+    {"title": "Ways", "table": {"head": ["Way"], "rows": [[HOSTILE]]}},
 ]
 CHANGES = {
     "find": {
@@ -50,12 +40,8 @@ CHANGES = {
         "dropped": 100,
         "changed": 3,
         "notes": {"too <far>": 100, "b": 1, "c": 1, "d": 1, "e": 1, "f": 1},
-        "examples": [
-            {"row": 7, "note": "too <far>", "before": {"anchor": "A & B", "positives": ["c"]}},
-            {"row": 1007, "note": "b", "before": {"anchor": "x"}, "after": {"anchor": HOSTILE}},
-        ],
     },
-    "clean": {"rows": 1, "kept": 1, "dropped": 0, "changed": 0, "notes": {}, "examples": []},
+    "clean": {"rows": 1, "kept": 1, "dropped": 0, "changed": 0, "notes": {}},
 }
 
 
@@ -103,10 +89,9 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
     out = tmp_path_factory.mktemp("hostile") / "out"
     out.mkdir()
     runs.scored(out, {BASE: (0.7, 0.7, 0.7), HOSTILE: (0.71, 0.8, 0.6)})
-    details = {"figures": FIGURES, "changes": CHANGES, "examples": "changes.json"}
+    details = {"figures": FIGURES, "changes": CHANGES}
     artifact = Artifact("data", details={**details, "sentences": ["9 groups <joined>"]})
-    folder = runs.publish(out, "study", artifact)
-    (folder / "changes.json").write_text(json.dumps(CHANGES))
+    runs.publish(out, "study", artifact)
     return report(FinishedRun(out), "study", "scores", title=HOSTILE, base=None)
 
 

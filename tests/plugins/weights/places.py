@@ -13,7 +13,6 @@ from tests.support.bench import sentence, write_labelled, write_pairs, write_row
 SETS = {
     "asked": "retrieval",
     "likeness": "sts",
-    "same": "pair_classification",
     "topics": "clustering",
 }
 
@@ -28,8 +27,7 @@ def write_sets(folder: Path, names: Sequence[str] = tuple(SETS), *, units: int =
             if kind == "clustering":
                 write_labelled(here / f"{half}.jsonl.gz", rows=units, seed=seed)
             elif kind != "retrieval":
-                binary = kind == "pair_classification"
-                write_pairs(here / f"{half}.jsonl.gz", rows=units, binary=binary, seed=seed)
+                write_pairs(here / f"{half}.jsonl.gz", rows=units, seed=seed)
         if kind == "retrieval":
             _write_retrieval(here, units)
         entries.append({"name": name, "dir": name, "task": kind, "language": "en"})

@@ -38,14 +38,6 @@ def test_sets_of_a_step_that_is_yet_to_run_are_checked_by_name_and_kind(entry: s
     assert all(one.startswith("r.yaml:7: ") and WRONG[entry] in one for one in found)
 
 
-def test_an_evaluator_checks_them_too() -> None:
-    text = CHOICE.partition("  found:")[0] + (
-        "  scores:\n    evaluate:\n      models: [./a]\n"
-        "      evaluators: {mteb: {data: {path: $probe, only: [papers]}}}\n"
-    )
-    assert any("no evaluation set 'papers'" in one for one in faults(text))
-
-
 def test_a_check_counts_what_was_not_looked_at_and_lists_it_if_asked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -65,11 +57,3 @@ def test_a_check_counts_what_was_not_looked_at_and_lists_it_if_asked(
     said = capsys.readouterr()
     assert len([line for line in said.err.splitlines() if "'me/one'" in line]) == 1
     assert "and 2 other places" in said.err
-
-
-def test_data_of_a_hub_without_a_network_is_unseen_for_every_step() -> None:
-    text = (
-        "steps:\n  clean:\n    decontaminate:\n      data: ./d.jsonl\n"
-        "      evaluators: {mteb: {tasks: [STS12]}}\n"
-    )
-    assert not [one for one in faults(text) if "network" in one]

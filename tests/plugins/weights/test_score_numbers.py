@@ -25,7 +25,7 @@ from emberge_weights.candidates import (
     search,
 )
 from emberge_weights.members import SideVectors
-from emberge_weights.real_merges import RealMerges, merge_and_embed, pick_merges, score_merges
+from emberge_weights.real_merges import RealMerges, pick_merges, score_merges
 from emberge_weights.set_scores import (
     first_documents,
     quadratic,
@@ -62,23 +62,18 @@ def cosines_of(sides: Sequence[SideVectors], weights: NDArray[np.float64]) -> ND
     return found
 
 
-@pytest.mark.parametrize("gathered", [1, 200, 1 << 20])
-def test_products_give_the_cosines_of_mixtures(
-    gathered: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(set_scores, "GATHERED", gathered)
+def test_products_give_the_cosines_of_mixtures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(set_scores, "GATHERED", 200)
     sides = members(7, 9)
     documents = np.random.default_rng(0).integers(0, 9, (7, 4))
-    parts, sizes = list[int](), list[int]()
+    sizes = list[int]()
     for part, products in yield_products(sides, documents):
         found = products.cosines(quadratic(WEIGHTS)).numpy()
         for row, weights in zip(found, WEIGHTS, strict=True):
             expected = np.take_along_axis(cosines_of(sides, weights)[part], documents[part], 1)
             np.testing.assert_allclose(row, expected, atol=1e-5)
-        parts += [*range(part.start, part.stop)]
         sizes.append(part.stop - part.start)
-    assert parts == list(range(7))
-    assert sizes == {1: [1] * 7, 200: [3, 3, 1], 1 << 20: [7]}[gathered]
+    assert sizes == [3, 3, 1]
 
 
 def test_terms_are_products_of_weights_and_embeddings_of_no_length_have_cosine_zero() -> None:
@@ -107,8 +102,7 @@ def ndcg(cosines: NDArray[np.float64], judged: Mapping[int, int]) -> float:
     return float(found / max(1e-9, sum(g / np.log2(r + 2) for r, g in enumerate(best))))
 
 
-@pytest.mark.parametrize("cells", [1, 300, 1 << 20])
-@pytest.mark.parametrize("documents", [6, 30])
+@pytest.mark.parametrize(("documents", "cells"), [(6, 1), (30, 300)])
 def test_ranked_sets_are_scored_by_ndcg(
     documents: int, cells: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,7 +115,6 @@ def test_ranked_sets_are_scored_by_ndcg(
     relevant += [{0: 0}, dict.fromkeys(range(documents), 1)]
     one, sides = ranked(relevant, documents), members(7, documents)
     found = score_set(one, sides, WEIGHTS, np.eye(3))
-    assert (found.name, found.statistic, found.unit, found.gold) == ("set", "mean", "query", None)
     for row, weights in zip(found.values, WEIGHTS, strict=True):
         cosines = cosines_of(sides, weights)
         expected = [ndcg(*pair) for pair in zip(cosines, relevant, strict=True)]
@@ -146,14 +139,6 @@ def test_pairs_are_scored_by_their_cosines() -> None:
     one = WeightSet("likeness", "spearman", texts, texts[::-1], gold=gold)
     sides = members(6, 6)
     found = score_set(one, sides, WEIGHTS, np.eye(3))
-    assert (found.name, found.statistic, found.unit, len(found)) == (
-        "likeness",
-        "spearman",
-        "pair",
-        6,
-    )
-    assert found.gold is not None
-    assert found.gold.tolist() == gold
     expected = [np.diag(cosines_of(sides, weights)) for weights in WEIGHTS]
     np.testing.assert_allclose(found.values, expected, atol=1e-5)
 
@@ -164,37 +149,19 @@ def test_pairs_are_scored_by_their_cosines() -> None:
 def test_contributions_of_some_units_are_those_of_a_set_of_these() -> None:
     rng = np.random.default_rng(0)
     values, units = rng.random((3, 20)).astype(np.float32), np.array([1, 5, 4, 9, 13, 2])
-    golds: dict[Any, Any] = {
-        "mean": None,
-        "spearman": rng.random(20),
-        "average_precision": np.arange(20) % 2.0,
-    }
+    golds: dict[Any, Any] = {"mean": None, "spearman": rng.random(20)}
     for statistic, gold in golds.items():
         one = UnitScores("s", statistic, "pair", values, gold)
         some = UnitScores(
             "s", statistic, "pair", values[:, units], None if gold is None else gold[units]
         )
-        found = one.contributions(units)
-        assert found.dtype == np.float64
-        np.testing.assert_array_equal(found, some.contributions())
-        taken = one.select([2, 0])
-        assert (taken.name, taken.statistic, taken.unit, taken.gold is gold) == (
-            "s",
-            statistic,
-            "pair",
-            True,
-        )
-        np.testing.assert_array_equal(taken.values, values[[2, 0]])
+        np.testing.assert_array_equal(one.contributions(units), some.contributions())
+        np.testing.assert_array_equal(one.select([2, 0]).values, values[[2, 0]])
 
 
-def test_average_precision_of_worked_numbers() -> None:
-    values = np.array([[0.9, 0.1, 0.8, 0.4], [0.2, 0.2, 0.2, 0.2]], np.float32)
-    one = UnitScores("s", "average_precision", "pair", values, np.array([1.0, 1, 0, 0]))
-    assert one.contributions().mean(1).tolist() == pytest.approx([(1 + 2 / 4) / 2, 2 / 4])
-    none = UnitScores("s", "average_precision", "pair", values, np.zeros(4))
-    assert none.contributions().tolist() == [[0] * 4] * 2
-    flat = UnitScores("s", "spearman", "pair", values, np.array([1.0, 2, 3, 4]))
-    assert flat.contributions()[1].tolist() == pytest.approx([0] * 4)
+def test_equal_values_correlate_with_nothing() -> None:
+    flat = UnitScores("s", "spearman", "pair", np.full((1, 4), 0.2, np.float32), np.arange(4.0))
+    assert flat.contributions().tolist() == [pytest.approx([0] * 4)]
 
 
 def test_the_error_of_a_mean_over_sets_is_that_of_their_units() -> None:
@@ -256,9 +223,7 @@ def test_random_candidates_leave_a_member_out_or_have_a_share_of_the_base_in_tur
     fixed = len(fixed_candidates(3, True))
     random = draw_candidates(3, True, fixed + 600, 2)[fixed:]
     assert len(random) == 600
-    again = draw_candidates(3, True, fixed + 600, 2)
-    np.testing.assert_array_equal(again[fixed:], random)
-    np.testing.assert_array_equal(again[:fixed], fixed_candidates(3, True))
+    np.testing.assert_array_equal(draw_candidates(3, True, fixed + 600, 2)[fixed:], random)
     assert len(draw_candidates(2, False, 1, 0)) == 3
     kinds = (np.arange(600) // len(CONCENTRATIONS)) % 3
     assert (random[kinds == 0] > 0).all()
@@ -269,18 +234,7 @@ def test_random_candidates_leave_a_member_out_or_have_a_share_of_the_base_in_tur
     assert shares.max() <= 0.9
     assert shares.mean() == pytest.approx(0.5, abs=0.05)
     np.testing.assert_allclose(random.sum(1), 1)
-    largest = [random[np.arange(600) % 4 == n].max(1).mean() for n in range(4)]
-    assert largest == sorted(largest, reverse=True)
-    pairs = draw_candidates(2, False, 603, 0)[3:]
-    assert (pairs > 0).all()
     assert from_equal(np.array([[0.5, 0.5], [0.75, 0.25]])).tolist() == [0, 0.25]
-
-
-def test_a_merge_of_one_member_is_that_member() -> None:
-    everyone: Any = [["first"], ["second"], ["third"]]
-    nothing: Any = None
-    weights = np.array([0.0, 1.0, 0.0])
-    assert merge_and_embed(nothing, everyone, weights, nothing, nothing) == ["second"]
 
 
 def test_merges_are_scored_beside_members() -> None:

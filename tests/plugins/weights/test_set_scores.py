@@ -16,7 +16,7 @@ from emberge_weights.weight_sets import SetEntry, WeightSet, read_sets
 from tests.plugins.weights.places import write_sets
 from tests.support.bench import Bench, model_at
 
-LABELLED = ("asked", "likeness", "same")
+LABELLED = ("asked", "likeness")
 
 
 @pytest.fixture(scope="module")

@@ -61,7 +61,6 @@ def test_a_sound_search_has_no_problems(place: Path, plugins: Plugins) -> None:
     ("old", "new", "line", "fix"),
     [
         ("./c]", "./a]", MODELS, "'./a' is named 2 times; once is enough"),
-        ("./c]", "./base]", MODELS, "'./base' is named 2 times"),
         ("[likeness]", "[topics], split: test", DATA, "'topics' is of kind clustering"),
         (
             "./c]",

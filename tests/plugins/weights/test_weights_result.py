@@ -59,16 +59,6 @@ def plain(difference: float, low: float, high: float) -> dict[str, float]:
     return {"difference": difference, "low": low, "high": high}
 
 
-SETS = [
-    {
-        "name": "asked",
-        "metric": "mean",
-        "units": 4,
-        "unit": "query",
-        "equal": 0.575,
-        "chosen": 0.75,
-    },
-]
 MEMBERS = [
     {"name": "a", "weight": 1.0, "alone": 0.75},
     {"name": "b", "weight": 0.0, "alone": 0.4},
@@ -84,40 +74,24 @@ def result_of(search: Search) -> SearchResult:
     return SearchResult(MODELS, search, merged())
 
 
-def test_facts_have_foretold_and_real_scores_of_what_was_chosen() -> None:
+def test_facts_have_what_was_foretold_and_what_is_real() -> None:
     facts = rounded(result_of(searched()).facts())
-    over_equal = facts["score"].pop("over_equal")
+    over_equal = facts.pop("over_equal")
     assert over_equal["difference"] == pytest.approx(0.175, abs=1e-6)
     assert over_equal["high"] - over_equal["low"] == pytest.approx(
         2 * 1.96 * np.std(IN_DATA[0] - IN_DATA[1]) / 2 / 3**0.5, abs=1e-5
     )
     assert facts == {
-        "score": {"foretold": 0.7575, "real": 0.7575, "equal": 0.5825},
-        "headroom": plain(0.125, 0.0858, 0.1642),
+        "gain": plain(0.125, 0.0858, 0.1642),
         "clear": True,
         "over_base": None,
-        "correction": 0.0075,
         "candidates": 13,
         "members": MEMBERS,
-        "sets": SETS,
         "merges": MERGES,
     }
-
-
-def test_without_a_clear_gain_the_facts_are_those_of_equal_weights() -> None:
-    facts, clear = (rounded(result_of(searched(clear=one)).facts()) for one in (False, True))
-    weights = zip(MEMBERS, (0.5, 0.5, 0.0), strict=True)
-    assert facts == {
-        **clear,
-        "score": {
-            **dict.fromkeys(("foretold", "real", "equal"), 0.5825),
-            "over_equal": plain(0, 0, 0),
-        },
-        "headroom": plain(0.125, -0.365, 0.615),
-        "clear": False,
-        "members": [{**one, "weight": weight} for one, weight in weights],
-        "sets": [{**one, "chosen": one["equal"]} for one in SETS],
-    }
+    unclear = rounded(result_of(searched(clear=False)).facts())
+    assert unclear["over_equal"] == plain(0, 0, 0)
+    assert [one["weight"] for one in unclear["members"]] == [0.5, 0.5, 0.0]
 
 
 def test_the_weights_are_written(tmp_path: Path) -> None:
@@ -133,8 +107,7 @@ def test_the_weights_are_written(tmp_path: Path) -> None:
     assert artifact.parents == ("fa", "fb", "f0")
     assert artifact.details == {
         "weights": {"a": 1.0, "b": 0.0, "base": 0.0},
-        "headroom": facts["headroom"],
-        "score": facts["score"],
+        "gain": facts["gain"],
         "figures": [draw_figure(facts)],
     }
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge.contracts import Artifact
-from emberge.errors import EmbergeError
-from emberge.evaluating import MEANS, SCORES_FILE, Scores, read_scores
+from emberge.errors import DataError, EmbergeError
 from emberge.recipes.parse.python_data import path_text
 from emberge.results import read_artifact
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
+
+SCORES_FILE = "scores.json"
 
 
 @dataclass(frozen=True)
@@ -82,12 +83,11 @@ class StepResult(os.PathLike[str]):
             EmbergeError: if the step has no scores.
             DataError: if the scores cannot be read.
         """
-        self._require("scores", has_one=(self.path / SCORES_FILE).is_file())
-        rows = list(_list_score_rows(read_scores(self.path)))
+        records = self._read_scores()
         try:
-            return importlib.import_module("pandas").DataFrame(rows)
+            return importlib.import_module("pandas").DataFrame(records)
         except ImportError:
-            return rows
+            return records
 
     @property
     def report(self) -> Path:
@@ -100,28 +100,18 @@ class StepResult(os.PathLike[str]):
         self._require("report", has_one=bool(pages))
         return pages[0]
 
+    def _read_scores(self) -> list[dict[str, Any]]:
+        """Return the table of an evaluation, which its file of scores contains as `records`."""
+        path = self.path / SCORES_FILE
+        self._require("scores", has_one=path.is_file())
+        try:
+            return list(json.loads(path.read_text("utf-8"))["records"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path}: these are no scores; run the evaluation again") from error
+
     def _require(self, wanted: str, *, has_one: bool) -> None:
         if not has_one:
             kind = self.artifact.kind
             raise EmbergeError(
                 f"step '{self.id}' has no {wanted}: its result is of the kind '{kind}'"
             )
-
-
-def _list_score_rows(scores: Scores) -> Iterator[dict[str, Any]]:
-    """Yield for each model a row for each task, then one for each mean of several tasks."""
-    task_by_name = {task.name: task for task in scores.tasks}
-    means = [name for name in scores.columns() if name not in task_by_name]
-    for model in scores.models:
-        for name in (*task_by_name, *means):
-            value = scores.value(model, name)
-            if value is None:
-                continue
-            task, (low, high) = task_by_name.get(name), scores.interval(model, name) or (None, None)
-            yield {
-                "model": model,
-                "task": MEANS.get(name, name) if task is None else name,
-                "domain": task.domain if task is not None else None,
-                "metric": task.metric if task is not None else None,
-                **{"score": value, "low": low, "high": high},
-            }

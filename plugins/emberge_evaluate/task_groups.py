@@ -6,14 +6,15 @@ MTEB (Muennighoff et al., 2023, arXiv:2210.07316).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from emberge.contracts import TaskInfo
-from emberge.errors import RecipeError, suggest
+from emberge import RecipeError, TaskInfo, TaskScore, suggest
 from emberge.wording import join_some
 
-# Names of the means over groups of tasks in a result; a mean over one kind has the name of its
-# group.
+# Words of a recipe for groups of tasks.
+GROUP_OF = {"all": "all", "kinds": "type", "ind": "in", "ood": "out", "elsewhere": "elsewhere"}
+_DOMAIN_TEXT = {"ind": "in domain", "ood": "out of domain", "elsewhere": "elsewhere"}
+# Names of the means over groups of tasks; a mean over one kind of task has the name of its group.
 MEAN_OF = {"all": "task", "type": "type", "in": "in", "out": "out", "elsewhere": "elsewhere"}
 _DOMAINS = ("in", "out", "elsewhere")
 # Prefix of the name of a group that is one kind of task, as a task may have the name of a kind.
@@ -33,17 +34,14 @@ def groups_with_means(tasks: Sequence[TaskInfo]) -> list[str]:
 
 
 def _select_tasks(tasks: Sequence[TaskInfo], group: str) -> list[TaskInfo]:
-    """Return the tasks of a group: all, or those of a domain ("in", "out", "elsewhere"), a name or a kind.
-
-    If a task is scored at several sizes of embeddings, or under several seeds, its name means all of these.
-    """
+    """Return the tasks of a group: all, or those of a domain ("in", "out", "elsewhere"), a name or a kind."""
     if group == "all":
         return list(tasks)
     if (kind := kind_of_group(group)) is not None:
         return [task for task in tasks if task.kind == kind]
     if group in _DOMAINS:
         return [task for task in tasks if task.domain == group]
-    named_tasks = [task for task in tasks if group in (task.name, task.plain_name)]
+    named_tasks = [task for task in tasks if task.name == group]
     return named_tasks or [task for task in tasks if task.kind == group]
 
 
@@ -61,11 +59,13 @@ def parts_of_group(tasks: Sequence[TaskInfo], group: str) -> list[list[TaskInfo]
     return list(by_kind.values())
 
 
-# Words of a recipe for groups of tasks.
-GROUP_OF = {"all": "all", "kinds": "type", "ind": "in", "ood": "out", "elsewhere": "elsewhere"}
-
-
-_DOMAIN_TEXT = {"ind": "in domain", "ood": "out of domain", "elsewhere": "elsewhere"}
+def average_scores(tasks: Sequence[TaskInfo], scores: Mapping[str, TaskScore], group: str) -> float:
+    """Return a model's mean over a group of tasks: over their kinds for "type", else over the tasks."""
+    means = [
+        sum(scores[task.name].score for task in part) / len(part)
+        for part in parts_of_group(tasks, group)
+    ]
+    return sum(means) / len(means)
 
 
 def required_tasks(word: str, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
@@ -82,9 +82,8 @@ def required_tasks(word: str, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
             f"`tasks: {word}`: none of the tasks is {_DOMAIN_TEXT[word]}; give `domain` in the catalogue"
         )
     names = dict.fromkeys([*GROUP_OF, *(t.kind for t in tasks), *(t.name for t in tasks)])
-    completions = [
-        name for name in names if name.startswith(word)
-    ]  # development data have a suffix
+    # The names of development data have a suffix.
+    completions = [name for name in names if name.startswith(word)]
     hint = f"; did you mean '{completions[0]}'?" if completions else suggest(word, names)
     ending = hint or f"; there are {join_some(names, 8)}"
     raise RecipeError(f"`tasks: {word}`: there is no such task or kind of task{ending}")

@@ -1,12 +1,18 @@
-"""Scores of an evaluation by model and task (or mean of tasks), with intervals, comparisons and costs."""
+"""Scores of an evaluation by column and task, with comparisons and costs; their file `scores.json`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
 
+from emberge import DataError
 from emberge.contracts import LESS_IS_BETTER
 
+SCORES_FILE = "scores.json"
 # Maps names of means, in the order of display, to their titles.
 MEANS = {
     "in": "in-domain mean",
@@ -21,6 +27,22 @@ DOMAINS = {"in": "In domain", "out": "Out of domain", "elsewhere": "Elsewhere"}
 FEW = 6
 
 Interval = tuple[float, float]
+_Number = TypeVar("_Number", float, Interval)
+
+
+@dataclass(frozen=True)
+class ColumnKey:
+    """Column of scores: a model, with a size of embeddings and a seed if it was scored at several."""
+
+    model: str
+    size: int | None = None
+    seed: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the column in tables: `model`, `model@256`, `model#1`."""
+        size = "" if self.size is None else f"@{self.size}"
+        return f"{self.model}{size}" if self.seed is None else f"{self.model}{size}#{self.seed}"
 
 
 @dataclass(frozen=True)
@@ -94,8 +116,7 @@ class Verdict:
 
     `demand` is "not_worse_than", "better_than" or "forgetting" (compared with `other`), by `margin` points on
     `tasks`; `lower_bound` is the lower bound of the `difference`. With "keeps", these three numbers are
-    shares of the score of `other`. With "at_most_parameters" and "at_most_megabytes" they are the limit, and
-    twice the model's size.
+    shares of the score of `other`.
     """
 
     text: str
@@ -119,32 +140,14 @@ class TrainingCost:
 
 
 @dataclass(frozen=True)
-class CurvePoint:
-    """Point of a curve: the estimate of each mean of `MEANS` over the models made with the number `at`."""
-
-    at: float
-    models: tuple[str, ...]
-    means: Mapping[str, Estimate]
-
-
-@dataclass(frozen=True)
-class ScoreCurve:
-    """Curve of scores over a number (`variable`) with which the models of a step were made."""
-
-    name: str
-    variable: str
-    places: tuple[CurvePoint, ...]
-
-
-@dataclass(frozen=True)
 class Scores:
     """Scores as shares, or losses, by model and task. `fingerprints` hash the models' weights.
 
     If models were trained with several seeds, `pooled` has the scores by arm: its models are the arms,
-    `members` are each arm's models by seed, and `spreads` are over these. If embeddings were cut to several
-    `sizes`, each model occurs once per size, as `model@256`. `forgetting` compares the base with each model
-    made from it, on tasks in no model's training domain: how much less the model scores.
-    `comparisons` are with the first model, and those of further pairs that the recipe asks for.
+    `members` are each arm's models by seed, and `spreads` are over these. A model that was scored at several
+    sizes of embeddings, or under several seeds of the evaluation, has several `columns`. `forgetting`
+    compares the base with each model made from it, on tasks in no model's training domain: how much less the
+    model scores. `comparisons` are with the first model, and those of further pairs that the recipe asks for.
     """
 
     fingerprints: Mapping[str, str]
@@ -158,26 +161,29 @@ class Scores:
     costs: Mapping[str, TrainingCost] = field(default_factory=dict)
     spreads: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     members: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    curves: tuple[ScoreCurve, ...] = ()
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    columns: Mapping[str, ColumnKey] = field(default_factory=dict)
+    """Keys of columns that have a size or a seed, by name."""
     pooled: Scores | None = None
 
     def members_of(self, model: str) -> tuple[str, ...]:
         """Return the names of an arm's models, or the model's own name."""
         return tuple(self.members.get(model, {"": model}).values())
 
-    def at_sizes(self, model: str) -> tuple[str, ...]:
-        """Return the names under which a model was scored: its own, or one for each size of embeddings."""
-        names = [model, *(f"{model}@{size}" for size in dict.fromkeys(self.sizes.values()))]
-        return tuple(name for name in names if name in self.fingerprints)
+    def column(self, name: str) -> ColumnKey:
+        """Return the key of a column; that of a whole model is its name."""
+        return self.columns.get(name, ColumnKey(name))
 
-    def requirements_on(self, model: str) -> tuple[Verdict, ...]:
-        """Return the verdicts on a scored model: on its arm of seeds too."""
-        weights, size = self.fingerprints[model], self.sizes.get(model)
-        names = {model} | {
-            name
-            for name, fingerprint in self.fingerprints.items()
-            if weights and fingerprint == weights and self.sizes.get(name) == size
+    def columns_of(self, model: str) -> tuple[str, ...]:
+        """Return the names of a model's columns: its own name, or one for each size and seed."""
+        return tuple(name for name in self.fingerprints if self.column(name).model == model)
+
+    def requirements_on(self, name: str) -> tuple[Verdict, ...]:
+        """Return the verdicts on a column: on columns of the same weights and size, and on its arm, too."""
+        weights, size = self.fingerprints[name], self.column(name).size
+        names = {name} | {
+            other
+            for other, fingerprint in self.fingerprints.items()
+            if weights and fingerprint == weights and self.column(other).size == size
         }
         arms = self.pooled.members if self.pooled is not None else {}
         names |= {arm for arm, members in arms.items() if names & {*members.values()}}
@@ -264,14 +270,36 @@ class Scores:
         """Names of the means that any model has, in the order of `MEANS`."""
         return tuple(m for m in MEANS if any(m in self.means.get(name, {}) for name in self.models))
 
-    def columns(self) -> tuple[str, ...]:
-        """Return tasks and means as columns of a table; if there are many tasks, means come first.
-
-        Means over a single task are left out.
-        """
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """Names of the tasks and means to show; if there are many tasks, means come first."""
         tasks = tuple(task.name for task in self.tasks)
-        means = tuple(m for m in self.known_means if self._is_needed_mean(m))
+        means = tuple(mean for mean in self.known_means if self.averages_several(mean))
         return (*means, *tasks) if len(tasks) > FEW else (*tasks, *means)
+
+    def averages_several(self, mean: str) -> bool:
+        """Return whether a mean of `MEANS` is over several tasks; "type" over several kinds of task."""
+        if mean == "type":
+            return len({task.kind for task in self.tasks}) > 1
+        if mean == "task":
+            return len(self.tasks) > 1
+        return sum(task.domain == mean for task in self.tasks) > 1
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Yield the table as JSON: for each model a record for each task, then one for each mean."""
+        task_by_name = {task.name: task for task in self.tasks}
+        for model in self.models:
+            for on in (*task_by_name, *(on for on in self.rows if on not in task_by_name)):
+                value, task = self.value(model, on), task_by_name.get(on)
+                if value is not None and math.isfinite(value):
+                    low, high = self.interval(model, on) or (None, None)
+                    yield {
+                        "model": model,
+                        "task": MEANS.get(on, on) if task is None else on,
+                        "domain": task.domain if task is not None else None,
+                        "metric": task.metric if task is not None else None,
+                        **{"score": value, "low": low, "high": high},
+                    }
 
     def forgotten(self, model: str) -> Estimate | None:
         """Return how much a model forgot of its base's abilities, above 0 for a loss; None if unknown."""
@@ -283,17 +311,10 @@ class Scores:
         low, high = (None if end is None else -end for end in (comparison.high, comparison.low))
         return Estimate(-comparison.difference, None, low, high)
 
-    def _is_needed_mean(self, mean: str) -> bool:
-        if mean == "type":
-            return len({task.kind for task in self.tasks}) > 1
-        if mean == "task":
-            return len(self.tasks) > 1
-        return sum(task.domain == mean for task in self.tasks) > 1
-
     def headlines(self) -> tuple[str, ...]:
         """Return the names of the means that summarise a run: one per domain, else the mean over tasks."""
         domains = tuple(mean for mean in self.known_means if mean in ("in", "out", "elsewhere"))
-        return domains or self.known_means[:1] or self.columns()[:1]
+        return domains or self.known_means[:1] or self.rows[:1]
 
     def difference(self, model: str, on: str, reference: str | None = None) -> Comparison | None:
         """Return the comparison of a model with the reference on a task or mean; None without both scores.
@@ -317,3 +338,52 @@ def _normalise_ranks(scores: Sequence[float]) -> list[float]:
     best, worst = max(scores), min(scores)
     span = best - worst
     return [(len(scores) - 1) * (best - score) / span if span else 0.0 for score in scores]
+
+
+def write_scores(folder: Path, scores: Scores) -> Path:
+    """Write `scores.json` into a folder and return its path."""
+    content = {
+        "format": 1,
+        **asdict(scores),
+        "ranks": (scores.pooled or scores).ranks,
+        "records": list(scores.records()),
+    }
+    path = folder / SCORES_FILE
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
+    return path
+
+
+def read_scores(folder: Path) -> Scores:
+    """Return the scores in an evaluation's folder, without those that are not finite numbers.
+
+    Raises:
+        DataError: if the file is missing or was not written by an evaluation.
+    """
+    from pydantic import TypeAdapter
+
+    path = folder / SCORES_FILE
+    try:
+        scores = TypeAdapter(Scores).validate_json(path.read_bytes(), strict=True)
+    except (OSError, ValueError) as error:
+        reason = " ".join(" ".join(str(error).splitlines()[:3]).split())
+        raise DataError(
+            f"{path}: these are no scores that can be read ({reason}); run the evaluation again"
+        ) from error
+    pooled = scores.pooled
+    return replace(_keep_finite(scores), pooled=_keep_finite(pooled) if pooled else None)
+
+
+def _keep_finite(scores: Scores) -> Scores:
+    def select(rows: Mapping[str, Mapping[str, _Number]]) -> dict[str, dict[str, _Number]]:
+        return {m: {on: v for on, v in row.items() if _is_finite(v)} for m, row in rows.items()}
+
+    return replace(
+        scores,
+        values=select(scores.values),
+        means=select(scores.means),
+        intervals=select(scores.intervals),
+    )
+
+
+def _is_finite(value: float | Interval) -> bool:
+    return all(map(math.isfinite, value if isinstance(value, tuple) else (value,)))

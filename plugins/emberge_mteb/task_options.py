@@ -1,0 +1,199 @@
+"""Tasks of the `mteb` evaluator: their options, and what can be scored: local sets and mteb's own tasks."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from typing import Any, Literal
+
+from emberge import (
+    DataEntry,
+    DataError,
+    Preflight,
+    Problem,
+    TaskInfo,
+    Workspace,
+)
+from emberge.contracts import Side
+from emberge_data import EvalSet, check_eval_sets, eval_texts
+
+from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, local_sets, pick_sets
+
+
+@dataclass(frozen=True)
+class TaskSource:
+    """Task that can be scored: its facts, and a function that returns a new, loaded task object."""
+
+    info: TaskInfo
+    make: Callable[[], Any]
+    """Function that returns the mteb task."""
+    texts: Callable[[], Iterator[tuple[Side, str]]]
+    """Function that returns the texts of the task's test data."""
+    asked: Mapping[str, str]
+    """Texts for `{instruction}` and `{prompt}`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskOptions:
+    """Choice of tasks: by name, by benchmark, and from data of the user's own."""
+
+    tasks: tuple[str, ...] = ()
+    benchmark: str | None = None
+    only: tuple[str, ...] = ()
+    data: tuple[EvalEntry, ...] = ()
+    languages: tuple[str, ...] = ()
+    in_domain_of: tuple[DataEntry, ...] = ()
+
+    def check_tasks(self, context: Preflight) -> Iterator[Problem]:
+        """Yield problems of the names of tasks, of evaluation sets, and of catalogues of training data."""
+        if not (self.tasks or self.benchmark or self.data):
+            yield context.problem("there is nothing to score on: give tasks, benchmark or data")
+        if self.only and not self.benchmark:
+            yield context.problem("only picks tasks of a benchmark; name it", "only")
+        for entry in self.data:
+            for fault in check_eval_sets(context, entry, entry.split)[1]:
+                yield context.problem(fault, "data")
+        yield from self._check_names(context)
+        names = Counter(task.name for task in self.preview_tasks(context) or ())
+        for name, count in names.items():
+            if count > 1:
+                yield context.problem(f"task '{name}' is named {count} times; once is enough")
+
+    def _check_names(self, context: Preflight) -> Iterator[Problem]:
+        """Yield problems of the names of mteb's tasks, in the options and in catalogues of training data."""
+        try:
+            self._load_hub_tasks()
+        except DataError as error:
+            option = "only" if self.only else "tasks" if self.tasks else "benchmark"
+            yield context.problem(str(error), option)
+        try:
+            self._read_domains(context.data)
+        except DataError as error:
+            yield context.problem(str(error), "in_domain_of")
+
+    def preview_tasks(self, context: Preflight) -> list[TaskInfo] | None:
+        """Return the tasks known before a run; None if they are unknown or there are problems."""
+        tasks: list[TaskInfo] = []
+        try:
+            for entry in self.data:
+                sets = pick_sets(entry, context.data, context.readers)
+                if not sets:
+                    return None
+                tasks += [_describe_set(one, entry.split) for one in sets]
+            return tasks + [_describe_task(task) for task in self._load_hub_tasks()]
+        except DataError:
+            return None
+
+    def list_sources(self, workspace: Workspace, scored_with: str) -> list[TaskSource]:
+        """Return every task; `scored_with` are the options of the model that change scores.
+
+        Raises:
+            DataError: if data cannot be used, or two tasks have the same name.
+        """
+        sources = [
+            _build_set_source(one, scored_with, workspace)
+            for one in local_sets(self.data, workspace.data, workspace.readers)
+        ]
+        named_tasks = self._load_hub_tasks()
+        in_domain = self._read_domains(workspace.data)
+        for task in named_tasks:
+            source = _build_task_source(task, scored_with)
+            domain: Literal["in", "out"] = "in" if source.info.name in in_domain else "out"
+            if self.in_domain_of:
+                source = replace(source, info=replace(source.info, domain=domain))
+            sources.append(source)
+        for name, count in Counter(source.info.name for source in sources).items():
+            if count > 1:
+                raise DataError(f"task '{name}' is named {count} times; once is enough")
+        return sources
+
+    def _load_hub_tasks(self) -> list[Any]:
+        if not (self.tasks or self.benchmark):
+            return []
+        from emberge_mteb.hub_tasks import hub_tasks
+
+        return hub_tasks(self.tasks, self.benchmark, self.languages, self.only)
+
+    def _read_domains(self, resolve: Callable[[Any], Any]) -> Collection[str]:
+        """Return the names of the mteb tasks in the domain of the training data.
+
+        Raises:
+            DataError: if a catalogue cannot be read, or mteb does not have one of the tasks.
+        """
+        from emberge_mteb.hub_tasks import in_domain_tasks, require_known
+
+        names = in_domain_tasks(self.in_domain_of, resolve)
+        if names:
+            require_known(names)
+        return names
+
+
+def _describe_set(eval_set: EvalSet, split: Split) -> TaskInfo:
+    from emberge_mteb.local_tasks import choose_main_metric
+
+    return TaskInfo(
+        name=eval_set.name if split == "test" else f"{eval_set.name}-{split}",
+        kind=eval_set.task,
+        metric=choose_main_metric(eval_set),
+        languages=(eval_set.language,),
+        domain=eval_set.domain,
+        split=split,
+    )
+
+
+def _describe_task(task: Any) -> TaskInfo:
+    from emberge_mteb.hub_tasks import kind_of, split_of
+
+    return TaskInfo(
+        name=task.metadata.name,
+        kind=kind_of(task),
+        metric=task.metadata.main_score,
+        languages=tuple(task.languages),
+        split=split_of(task),
+    )
+
+
+def _build_set_source(local: LocalSet, scored_with: str, workspace: Workspace) -> TaskSource:
+    from emberge_mteb.local_tasks import local_task
+
+    fingerprint = _hash_task(local.fingerprint, scored_with)
+    split = local.entry.split
+    info = _describe_set(local.set, split)
+
+    def make() -> Any:
+        named = replace(local.set, name=info.name)
+        data = local.load(workspace.readers)
+        return local_task(named, data, split=split, revision=fingerprint)
+
+    return TaskSource(
+        replace(info, note=local.note, fingerprint=fingerprint),
+        make,
+        lambda: eval_texts(local.load(workspace.readers)),
+        {"instruction": local.set.instruction, "prompt": local.set.prompt},
+    )
+
+
+def _build_task_source(task: Any, scored_with: str) -> TaskSource:
+    from emberge_mteb.hub_tasks import instruction_of, load_task, read_task_texts
+
+    def make() -> Any:
+        load_task(task)
+        return task
+
+    revision = dict(task.metadata.dataset).get("revision")
+    data = f"{task.metadata.name} {revision} {task.hf_subsets} {task.eval_splits}"
+    return TaskSource(
+        replace(_describe_task(task), fingerprint=_hash_task(data, scored_with)),
+        make,
+        lambda: read_task_texts(make()),
+        {"instruction": instruction_of(task)},
+    )
+
+
+def _hash_task(data: str, scored_with: str) -> str:
+    """Return a hash of the data, of every option that changes a score on it, and of mteb's version."""
+    parts: Sequence[str] = (data, scored_with, version("mteb"))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

@@ -1,0 +1,100 @@
+"""Scores of a model in its card, known when it is published: a section, and front matter of the hub."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from emberge.wording import Markdown, prose
+from emberge_evaluate import DOMAINS, MEANS, Comparison, Scores, Task
+
+from emberge_report.card import open_template
+from emberge_report.conclusions import WHERE, loss_in_words
+from emberge_report.formats import signed
+from emberge_report.front_matter import split_card
+
+if TYPE_CHECKING:
+    from huggingface_hub.repocard_data import EvalResult
+
+# Section of a card before which its scores are added.
+_NEXT_SECTION = "\n## Licence\n"
+
+
+def add_scores(card: str, evaluations: Sequence[tuple[str, Scores]]) -> str:
+    """Return a card with the scores of its model.
+
+    `evaluations` are (name of the model's column, scores) of each evaluation of exactly its weights.
+    """
+    # The class of whole cards would bring all that the hub is called with.
+    from huggingface_hub.repocard_data import ModelCardData
+
+    if not evaluations:
+        return card
+    front, body = split_card(card)
+    results = [result for name, scores in evaluations for result in _list_results(name, scores)]
+    index = ModelCardData(model_name=evaluations[0][0], eval_results=results).to_yaml()
+    section = open_template(
+        "card_scores.md",
+        at_size=_describe_size,
+        forgetting=describe_forgetting,
+        difference=_show_difference,
+        with_domain=_name_task,
+    ).render(scored=evaluations, MEANS=MEANS)
+    before, heading, after = body.partition(_NEXT_SECTION)
+    fields = "\n".join(filter(None, (front, index)))
+    return f"---\n{fields}\n---\n{before.rstrip()}\n\n{section.strip()}\n{heading}{after}"
+
+
+def _list_results(name: str, scores: Scores) -> Iterator[EvalResult]:
+    """Yield one result for each task: scores × 100 as on leaderboards, losses unchanged."""
+    from huggingface_hub.repocard_data import EvalResult
+
+    size = scores.column(name).size
+    for task in scores.tasks:
+        value = scores.value(name, task.name)
+        if value is None:
+            continue
+        dataset = task.name if size is None else f"{task.name}@{size}"
+        yield EvalResult(
+            task_type=_make_slug(task.kind) or "feature-extraction",
+            dataset_type=_make_slug(dataset),
+            dataset_name=dataset,
+            metric_type=task.metric or "score",
+            metric_value=round(scores.scale * value, 3),
+        )
+
+
+def _make_slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def _describe_size(name: str, scores: Scores) -> str:
+    size = scores.column(name).size
+    return "" if size is None else f" of embeddings cut to {size} numbers"
+
+
+def describe_forgetting(name: str, scores: Scores) -> str:
+    """Return a sentence on the model's forgetting of its base; "" if it is unknown."""
+    forgotten = scores.forgotten(name)
+    if forgotten is None:
+        return ""
+    of = next(comparison for comparison in scores.forgetting if comparison.reference == name)
+    group_text = f"on tasks {WHERE[of.on]}, against {prose(of.model)}"
+    return Markdown(f"Forgetting, {group_text}: it {loss_in_words(forgotten, scores.less)}.")
+
+
+def _name_task(task: Task) -> str:
+    domain = DOMAINS.get(task.domain or "", "").lower()
+    return f"{task.name} ({domain})" if domain else task.name
+
+
+def _show_difference(difference: Comparison | None) -> str:
+    if difference is None:
+        return "–"
+    less = difference.less
+    amount = signed(difference.difference, less)
+    if difference.interval is None:
+        return amount
+    low, high = (signed(end, less) for end in difference.interval)
+    return Markdown(f"{amount} [{low}, {high}], {prose(difference.verdict)}")
