@@ -63,27 +63,13 @@ def read_merge(options: argparse.Namespace, plugins: Plugins) -> Recipe:
 
 
 def _refuse_options_beside(config: Path, options: argparse.Namespace) -> None:
-    """Refuse options that the file `config` itself contains."""
-    values = {
-        **{model: [model] for model in options.models[1:]},
-        "--strategy": options.strategy,
-        "--base": options.base,
-        "--template": options.template,
-        "--weight": options.weight,
-        "--dtype": options.dtype,
-    }
-    for override in options.overrides:
-        name = override.partition("=")[0].strip()
-        if "." not in name and name != "seed":
-            raise RecipeError(
-                f"--set {override}: {config} has the options of its methods itself; write this one under "
-                "`parameters` there"
-            )
-    given_options = [name for name, value in values.items() if value]
-    if given_options:
-        raise RecipeError(
-            f"{config} says what is merged and how; leave out {', '.join(given_options)}"
-        )
+    """Refuse options that the file `config` itself contains; `--set seed=3` and `--set id.kind.x=1` are none."""
+    names = ("strategy", "base", "template", "weight", "dtype")
+    given = [*options.models[1:], *(f"--{name}" for name in names if getattr(options, name))]
+    settings = (override.partition("=")[0].strip() for override in options.overrides)
+    given += [f"--set {name}" for name in settings if "." not in name and name != "seed"]
+    if given:
+        raise RecipeError(f"{config} says what is merged and how; leave out {', '.join(given)}")
 
 
 def _read_weights(texts: Iterable[str]) -> tuple[float, ...]:

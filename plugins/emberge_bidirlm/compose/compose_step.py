@@ -118,8 +118,8 @@ class Compose(Step):
             yield context.problem(str(error), "text")
             return
         yield from (context.warning(warning, "text") for warning in plan.warnings)
-        if plan.tokens.lines:
-            context.note("tokenizers", plan.tokens.lines)
+        if plan.tokens.summary:
+            context.note("tokenizers", [plan.tokens.summary])
 
     def run(self, workspace: Workspace) -> Artifact:
         models = {option: workspace.model(model) for option, model in self.models.items()}

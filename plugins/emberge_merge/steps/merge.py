@@ -127,8 +127,8 @@ class Merge(Step):
         """Note a plan for the terminal, and yield its problems and warnings."""
         for problem in plan.problems:
             yield context.problem(str(problem), "models")
-        if plan.token_plan is not None and plan.token_plan.lines:
-            context.note("tokenizers", plan.token_plan.lines)
+        if plan.token_plan is not None and plan.token_plan.summary:
+            context.note("tokenizers", [plan.token_plan.summary])
         if plan.template is not None and not plan.problems:
             context.note("merge plan", describe_plan(plan))
             for warning in plan.warnings:

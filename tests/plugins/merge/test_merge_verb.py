@@ -31,13 +31,13 @@ def test_an_option_is_refused_beside_a_file_that_has_its_methods_options(tmp_pat
     file = tmp_path / "mergekit.yml"
     file.write_text("models: []\n")
     words = [str(file), *["--out", "m", "--set", "seed=3", "--set", "a.b=1", "--set", "t=0.5"]]
-    with pytest.raises(RecipeError, match=r"--set t=0\.5: .*`parameters` there"):
+    with pytest.raises(RecipeError, match="says what is merged and how; leave out --set t"):
         read_merge(given(*words), load_plugins(block=["*"]))
     for names in (["seed=3"], [" seed =3"], ["a.b=1"]):
         options = given(str(file), "--out", "m", "--set", *names)
         with pytest.raises(EmbergeError) as caught:  # no plugin reads the file here
             read_merge(options, load_plugins(block=["*"]))
-        assert "methods itself" not in str(caught.value)
+        assert "leave out" not in str(caught.value)
 
 
 SET: dict[str, dict[str, object]] = {

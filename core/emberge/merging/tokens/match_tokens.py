@@ -8,7 +8,7 @@ By texts (`union`), rows are found by token, and tokens that the chosen tokenize
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from emberge.merging.tokens.tokenizer import (
     Tokenizer,
     assign_token_ids,
     quoted,
-    tokenizer_differences,
 )
 from emberge.model_folder import Checkpoint
 from emberge.tensor_names import Names
@@ -45,17 +44,15 @@ class _TokenAligner:
         self.new_tokens: list[NewToken] = []
         self.missing_tokens: list[str] = []
 
-    def plan(self, lines: tuple[str, ...]) -> TokenPlan:
-        """Return the plan, which may have problems; `lines` describe the differences."""
+    def plan(self) -> TokenPlan:
+        """Return the plan, which may have problems."""
         raise NotImplementedError
 
     def map_rows(self, model: TokenModel, token_by_id: Mapping[int, str], rows: int) -> array[int]:
         """Return the model's row for each row of the result."""
         raise NotImplementedError
 
-    def build_plan(
-        self, token_by_id: Mapping[int, str], rows: int, lines: tuple[str, ...]
-    ) -> TokenPlan:
+    def build_plan(self, token_by_id: Mapping[int, str], rows: int) -> TokenPlan:
         """Return the plan, given the token of each id and the number of rows."""
         all_models = [*self.models, *([self.base] if self.base is not None else [])]
         maps = {known.name: self.map_rows(known, token_by_id, rows) for known in all_models}
@@ -66,12 +63,12 @@ class _TokenAligner:
             self.map_rows(self.template, token_by_id, rows),
             tuple(self.new_tokens),
             warnings=self._warn_of_lacking(),
-            lines=(*lines, self._summarise_rows(rows, maps)),
+            summary=self._summarise_rows(rows, maps),
         )
 
-    def refuse(self, faults: Sequence[str], lines: tuple[str, ...]) -> TokenPlan:
+    def refuse(self, faults: Sequence[str]) -> TokenPlan:
         """Return a plan that only reports problems."""
-        return TokenPlan(self.output_tokenizer, problems=tuple(map(Problem, faults)), lines=lines)
+        return TokenPlan(self.output_tokenizer, problems=tuple(map(Problem, faults)))
 
     def tokenizer_of(self, name: str) -> Tokenizer:
         """Return the tokenizer of a model that has one."""
@@ -127,7 +124,7 @@ class _TokenAligner:
 class ByIds(_TokenAligner):
     """`token_aware`: ids stay, and a row belongs to the models for which its id is the result's token."""
 
-    def plan(self, lines: tuple[str, ...]) -> TokenPlan:
+    def plan(self) -> TokenPlan:
         self.clashes: list[str] = []
         token_by_id = self._find_common_tokens()
         texts = [m.tokenizer.texts for m in self.models if m.tokenizer is not None]
@@ -137,10 +134,10 @@ class ByIds(_TokenAligner):
                 token_by_id[token_id] = token
         self._refuse_twins(token_by_id)
         if not self.clashes and self.new_tokens and (faults := list(self.place_faults())):
-            return self.refuse(faults, lines)
+            return self.refuse(faults)
         if not self.clashes:
-            return self.build_plan(token_by_id, self._count_rows(token_by_id), lines)
-        return self.refuse([f"{join_some(self.clashes, 1)}; {self.remedy}"], lines)
+            return self.build_plan(token_by_id, self._count_rows(token_by_id))
+        return self.refuse([f"{join_some(self.clashes, 1)}; {self.remedy}"])
 
     def _find_common_tokens(self) -> dict[int, str]:
         """Map each id that means the same token in all models to that token."""
@@ -249,17 +246,15 @@ class ByIds(_TokenAligner):
 class ByTexts(_TokenAligner):
     """`union`: rows go by the tokens' text, and tokens that the chosen tokenizer lacks are appended."""
 
-    def plan(self, lines: tuple[str, ...]) -> TokenPlan:
+    def plan(self) -> TokenPlan:
         faults = list(self._check_algorithms())
         token_by_id = dict(self.output_tokenizer.texts)
         for model in self.models if not faults else ():
             self._append_tokens(model, token_by_id)
         if faults or (faults := list(self.place_faults())):
-            return self.refuse(faults, lines)
+            return self.refuse(faults)
         step = self.policy.pad_to
-        return self.build_plan(
-            token_by_id, -(-(max(token_by_id, default=0) + 1) // step) * step, lines
-        )
+        return self.build_plan(token_by_id, -(-(max(token_by_id, default=0) + 1) // step) * step)
 
     def _check_algorithms(self) -> Iterator[str]:
         for model in self.models:
@@ -343,10 +338,9 @@ def align_tokens(
     except EmbergeError as error:
         return TokenPlan(problems=(Problem(str(error)),))
     all_models = [*token_models, *([origin] if origin is not None else [])]
-    lines = tuple(_list_differences(output_tokenizer, all_models))
     have_same_tokens = all(_have_same_tokens(output_tokenizer, m.tokenizer) for m in all_models)
     if have_same_tokens and len({m.rows for m in (*all_models, template_model)} - {None}) < 2:
-        return TokenPlan(output_tokenizer, lines=lines)
+        return TokenPlan(output_tokenizer)
     matcher = ByTexts if policy.policy == "union" and not have_same_tokens else ByIds
     by_token = matcher(
         output_tokenizer,
@@ -357,7 +351,7 @@ def align_tokens(
         tokenizer is not None,
         remedy,
     )
-    return by_token.plan(lines)
+    return by_token.plan()
 
 
 def _count_embedding_rows(names: Names | None) -> int | None:
@@ -367,10 +361,3 @@ def _count_embedding_rows(names: Names | None) -> int | None:
 
 def _have_same_tokens(first: Tokenizer, second: Tokenizer | None) -> bool:
     return second is None or first.tokens == second.tokens
-
-
-def _list_differences(chosen: Tokenizer, models: Iterable[TokenModel]) -> Iterator[str]:
-    for model in models:
-        if model.tokenizer is not None:
-            differences = tokenizer_differences(chosen, model.tokenizer)
-            yield from (f"'{chosen.folder.name}' and '{model.name}': {one}" for one in differences)

@@ -43,7 +43,7 @@ class TokenPlan:
     `rows` is the number of rows in the result, None for the template's own. `row_maps` contains, for every
     model and the base, the index of its row for each row of the result, or -1 if it has none; it is empty if
     no row moves. `template_map` is the template's map. `tokenizer` is the tokenizer that the result gets,
-    with the tokens `new_tokens` inserted. `lines` describe the differences for the terminal.
+    with the tokens `new_tokens` inserted. `summary` is a line for the terminal.
     """
 
     tokenizer: Tokenizer | None = None
@@ -53,7 +53,7 @@ class TokenPlan:
     new_tokens: tuple[NewToken, ...] = ()
     problems: tuple[Problem, ...] = ()
     warnings: tuple[str, ...] = ()
-    lines: tuple[str, ...] = ()
+    summary: str = ""
 
     @property
     def digest(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from emberge.model_folder import (
     read_text,
     read_tokenizer_json,
 )
-from emberge.wording import join_some
 
 _SETTINGS_PARTS = ("normalizer", "pre_tokenizer")
 _CONFIG, _TOKENS, _WHOLE = "tokenizer_config.json", "special_tokens_map.json", "tokenizer.json"
@@ -58,13 +57,6 @@ class Tokenizer:
         """The largest id plus one."""
         return max(self.tokens.values(), default=-1) + 1
 
-    @functools.cached_property
-    def special(self) -> frozenset[str]:
-        """The tokens that represent no text."""
-        return frozenset(
-            token for token, entry in self.added_entries.items() if entry.get("special")
-        )
-
     @classmethod
     def read(cls, checkpoint: Checkpoint) -> Tokenizer | None:
         """Read a model's tokenizer; None if no file has its tokens.
@@ -89,41 +81,6 @@ class Tokenizer:
             len(model.get("vocab") or tokens),
             bool(whole),
         )
-
-
-def tokenizer_differences(first: Tokenizer, second: Tokenizer) -> Iterator[str]:
-    """Yield the differences of two tokenizers as short texts."""
-    if first.algorithm != second.algorithm:
-        yield f"{first.algorithm} in one and {second.algorithm} in the other"
-    yield from _compare_texts(first, second)
-    for part in _SETTINGS_PARTS:
-        if first.settings and second.settings and first.settings[part] != second.settings[part]:
-            yield f"their {part}s differ"
-
-
-def _compare_texts(first: Tokenizer, second: Tokenizer) -> Iterator[str]:
-    other_texts = second.texts
-    differing_ids = sorted(
-        i for i, token in first.texts.items() if other_texts.get(i, token) != token
-    )
-    if differing_ids:
-        pairs = (f"{i} {quoted(first.texts[i])} / {quoted(second.texts[i])}" for i in differing_ids)
-        yield f"{_count_phrase(differing_ids, 'id')} another token: {join_some(pairs, 4)}"
-    for which, a, b in (("first", first, second), ("second", second, first)):
-        exclusive_tokens = sorted(
-            (a.tokens[token], token) for token in a.tokens.keys() - b.tokens.keys()
-        )
-        if exclusive_tokens:
-            token_list = join_some((f"{quoted(token)} ({i})" for i, token in exclusive_tokens), 4)
-            yield f"{_count_phrase(exclusive_tokens, 'token')} only in the {which}: {token_list}"
-    special_in_one = first.special ^ second.special
-    special = sorted(special_in_one & first.tokens.keys() & second.tokens.keys())
-    if special:
-        yield f"special in one and plain in the other: {join_some(map(quoted, special), 4)}"
-
-
-def _count_phrase(items: Sequence[Any], noun: str) -> str:
-    return f"1 {noun} is" if len(items) == 1 else f"{len(items)} {noun}s are"
 
 
 def assign_token_ids(tokens: Mapping[str, int], added: Iterable[str]) -> dict[str, int]:
