@@ -17,4 +17,4 @@ request = MergeRequest(
     strategy=(slerp(t=PerTensor(t)),),
 )
 report = merge_checkpoints(request, out, machine=find_machine())
-print(f"{len(report.merged)} tensors were merged into {out}")
+print(f"{len(report.plan.merged)} tensors were merged into {out}")

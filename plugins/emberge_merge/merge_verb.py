@@ -63,7 +63,7 @@ def read_merge(options: argparse.Namespace, plugins: Plugins) -> Recipe:
 
 
 def _refuse_options_beside(config: Path, options: argparse.Namespace) -> None:
-    """Refuse options that the file `config` itself contains; `--set seed=3` and `--set id.kind.x=1` are none."""
+    """Refuse options that the file `config` itself contains; `--set seed=3` and `--set id.x.y=1` are none."""
     names = ("strategy", "base", "template", "weight", "dtype")
     given = [*options.models[1:], *(f"--{name}" for name in names if getattr(options, name))]
     settings = (override.partition("=")[0].strip() for override in options.overrides)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,6 @@ from emberge.merging.merge_plan import MergePlan
 from emberge.merging.merge_planning import plan_merge
 from emberge.merging.request import MergeInput, MergeRequest
 from emberge.merging.streaming.build_jobs import findings_of, merge_jobs, warnings_of
-from emberge.merging.streaming.jobs import TensorJob
 from emberge.merging.streaming.scheduler import Progress
 from emberge.merging.streaming.stream import build_checkpoint, require_free
 from emberge.tensor_files import HEADER, FetchedFile, TensorReader, header_texts, versions
@@ -25,29 +24,16 @@ from emberge.tensor_files import HEADER, FetchedFile, TensorReader, header_texts
 
 @dataclass(frozen=True)
 class MergeReport:
-    """Report of a merge: tensors by action, effective weights as in MergePlan, and warnings.
+    """Report of a merge: its plan, and what only the work shows.
 
-    `planned_warnings` are the warnings that were already in the plan. `findings` are numbers that strategies
-    computed, such as weights, by layer and label: means over the layer's elements. `omitted` maps each model
-    of which only the text trunk was used to its omitted tensors; `left_files` maps each model to its files
-    that are left out, and `heads` are files of heads that are copied unopened. `fetched` are the files that
-    were read from servers.
+    `warnings` are those that are not in the plan. `findings` are numbers that strategies computed, such as
+    weights, by layer and label: means over the layer's elements. `fetched` are the files that were read from
+    servers.
     """
 
-    merged: tuple[str, ...]
-    copied: tuple[str, ...]
-    dropped: tuple[str, ...]
-    renamed: Mapping[str, str]
-    weights: Mapping[str, float]
-    weight_sum: float
-    dtype: str
-    bytes: int
+    plan: MergePlan
     warnings: tuple[str, ...] = ()
-    planned_warnings: tuple[str, ...] = ()
     findings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    omitted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    left_files: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    heads: tuple[str, ...] = ()
     fetched: tuple[FetchedFile, ...] = ()
 
 
@@ -92,7 +78,7 @@ def merge_checkpoints(
             progress=progress,
             complete=partial(_finish_folder, plan, reader, fetched),
         )
-    return _build_report(plan, jobs, fetched)
+    return MergeReport(plan, tuple(warnings_of(jobs)), findings_of(jobs), tuple(fetched))
 
 
 def _finish_folder(
@@ -112,28 +98,6 @@ def _finish_folder(
     plan.stated.write(out, template)
     if plan.token_plan is not None:
         plan.token_plan.write(out, out / template.trunk.relative_to(template.folder))
-
-
-def _build_report(
-    plan: MergePlan, jobs: Sequence[TensorJob], fetched: Sequence[FetchedFile]
-) -> MergeReport:
-    return MergeReport(
-        merged=tuple(plan.merged),
-        copied=tuple(plan.copied),
-        dropped=plan.dropped,
-        renamed=plan.renamed,
-        weights=plan.weights,
-        weight_sum=plan.weight_sum,
-        dtype=plan.dtype,
-        bytes=plan.bytes,
-        warnings=(*plan.warnings, *warnings_of(jobs)),
-        planned_warnings=plan.warnings,
-        findings=findings_of(jobs),
-        omitted=plan.omitted,
-        left_files=plan.stated.left_files,
-        heads=tuple(plan.stated.heads),
-        fetched=tuple(fetched),
-    )
 
 
 def _hash_request(plan: MergePlan, header: Mapping[str, str]) -> str:

@@ -15,7 +15,7 @@ from emberge_merge.steps.training_cost import cost_details
 
 if TYPE_CHECKING:
     from emberge import Model
-    from emberge.merging import MergeInput, MergeReport, MergeRequest
+    from emberge.merging import MergePlan, MergeReport, MergeRequest
 
     from emberge_merge.adapters.merge_to_adapter import AdapterReport
     from emberge_merge.steps.merge_options import ModelEntry
@@ -36,20 +36,26 @@ def merged_artifact(
     model_counts = Counter(entry.model.text for entry, _ in found_models)
     # The recipe's own reference, unless one led to several models (`$run.checkpoints`).
     parents = [e.model.text if model_counts[e.model.text] == 1 else m.name for e, m in found_models]
-    weights = dict(zip(parents, (report.weights[m.name] for m in inputs), strict=True))
-    if request.base is not None and request.base.name in report.weights:
-        weights[str(options["base"])] = report.weights[request.base.name]
+    plan = report.plan
+    weights = dict(zip(parents, (plan.weights[m.name] for m in inputs), strict=True))
+    if request.base is not None and request.base.name in plan.weights:
+        weights[str(options["base"])] = plan.weights[request.base.name]
     details: dict[str, Any] = {
         "strategy": [link.plain() for link in request.strategy],
         "weights": weights,
-        "weight_sum": report.weight_sum,
+        "weight_sum": plan.weight_sum,
         "models": {
             p: model.fingerprint for p, (_, model) in zip(parents, found_models, strict=True)
         },
-        "tensors": _count_tensors(report),
-        "dtype": report.dtype,
+        "tensors": {
+            "merged": len(plan.merged),
+            "copied": len(plan.copied),
+            "dropped": len(plan.dropped),
+            "renamed": len(plan.renamed),
+        },
+        "dtype": plan.dtype,
     }
-    details |= {key: value for key, value in _name_left_out(parents, inputs, report) if value}
+    details |= {key: value for key, value in _name_left_out(parents, plan) if value}
     if report.fetched:
         details["fetched"] = [asdict(one) for one in report.fetched]
     if report.findings:
@@ -69,25 +75,17 @@ def merged_artifact(
     )
 
 
-def _name_left_out(
-    parents: Sequence[str], inputs: Sequence[MergeInput], report: MergeReport
-) -> Iterator[tuple[str, Any]]:
+def _name_left_out(parents: Sequence[str], plan: MergePlan) -> Iterator[tuple[str, Any]]:
     """Yield what of the models' tensors and files the result does not have, and heads that it copied."""
-    names = [(parent, model.name) for parent, model in zip(parents, inputs, strict=True)]
-    omitted = {p: count_by_first_word(report.omitted[n]) for p, n in names if n in report.omitted}
-    yield "left_out", omitted
-    yield "left_out_tensors", join_numbered(report.dropped)
+    names = [(parent, m.name) for parent, m in zip(parents, plan.request.inputs, strict=True)]
+    files = plan.stated.left_files
     yield (
-        "left_out_files",
-        {p: list(report.left_files[n]) for p, n in names if n in report.left_files},
+        "left_out",
+        {p: count_by_first_word(plan.omitted[n]) for p, n in names if n in plan.omitted},
     )
-    yield "copied_heads", list(report.heads)
-
-
-def _count_tensors(report: MergeReport) -> dict[str, int]:
-    name_groups = (report.merged, report.copied, report.dropped, report.renamed)
-    names = ("merged", "copied", "dropped", "renamed")
-    return {name: len(group) for name, group in zip(names, name_groups, strict=True)}
+    yield "left_out_tensors", join_numbered(plan.dropped)
+    yield "left_out_files", {p: list(files[n]) for p, n in names if n in files}
+    yield "copied_heads", list(plan.stated.heads)
 
 
 def describe_adapter(report: AdapterReport, base: str, workspace: Workspace) -> dict[str, Any]:

@@ -153,9 +153,9 @@ class Merge(Step):
         )
         # Warnings that `check` could give were given before the run, and are only kept.
         known_warnings = (
-            report.planned_warnings if not any(r.step for r in self._list_references()) else ()
+            report.plan.warnings if not any(r.step for r in self._list_references()) else ()
         )
-        for warning in report.warnings:
+        for warning in (*report.plan.warnings, *report.warnings):
             if warning not in known_warnings:
                 workspace.warn(warning)
         members = [(e, m) for e in self.models for m in workspace.models(e.model)]

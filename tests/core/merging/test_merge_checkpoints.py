@@ -135,7 +135,7 @@ def test_a_whole_sentence_transformer_comes_out(dense: list[Path], tmp_path: Pat
 
     out = tmp_path / "out"
     report = merge_models(inputs(dense), strategy=[Linear()], out=out)
-    assert "3_Dense.linear.weight" in report.merged
+    assert "3_Dense.linear.weight" in report.plan.merged
     states = [load_file(f / "3_Dense" / "model.safetensors") for f in (*dense, out)]
     for name in states[0]:
         assert_combined(states[2][name], [states[0][name], states[1][name]], [0.5, 0.5])
