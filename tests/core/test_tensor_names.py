@@ -141,7 +141,6 @@ def test_a_wrapped_model_merges_with_a_bare_one(tmp_path: Path) -> None:
     assert not found.problems
     assert found.merged == list(bare)
     assert found.dropped == ("lm_head.weight",)
-    assert found.renamed["model.layers.0.w"] == "layers.0.w"
     # The other way round the wrapper's names come out, and its tied head is not written.
     found = plan(b, a)
     assert sorted(found.merged) == ["model.embed_tokens.weight", "model.layers.0.w"]

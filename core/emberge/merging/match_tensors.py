@@ -29,11 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class MatchedTensors:
-    """The tensors of the output, those that are dropped or renamed, problems and warnings."""
+    """The tensors of the output, the names of those that are dropped, problems and warnings."""
 
     tensors: list[TensorPlan] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
-    renamed: dict[str, str] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -87,11 +86,6 @@ class _TensorMatcher:
         self.found.problems += (
             Problem(message, join_some(names, 1)) for message, names in self.problems.items()
         )
-        output_names = {plan.name: plan.out.name for plan in self.found.tensors}
-        for model in self.names.values():
-            for name, spec in model.specs.items():
-                if output_names.get(name, spec.name) != spec.name:
-                    self.found.renamed[spec.name] = output_names[name]
         return self.found
 
     def _list_names(self) -> Iterator[str]:

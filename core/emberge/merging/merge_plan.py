@@ -56,7 +56,6 @@ class MergePlan:
     tensors: tuple[TensorPlan, ...] = ()
     dropped: tuple[str, ...] = ()
     omitted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    renamed: Mapping[str, str] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
     weight_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     weight_sum: float = 0.0

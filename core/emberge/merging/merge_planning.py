@@ -198,7 +198,6 @@ def _add_tensors(
         tensors=tuple(matched.tensors),
         dropped=tuple(matched.dropped),
         omitted={model: own.left for model, own in names.items() if own.left},
-        renamed=matched.renamed,
         layers=layers,
         depths=depths(layers),
         stated=folders.facts,

@@ -14,7 +14,7 @@ from emberge import CheckpointError
 from emberge.files import writing
 from torch import Tensor
 
-from emberge_merge.adapters.adapted_class import AdaptedClass
+from emberge_merge.adapters.adapter_checks import AdaptedClass
 from emberge_merge.adapters.low_rank import LowRankFactors
 
 _PEFT_PREFIX = "base_model.model."

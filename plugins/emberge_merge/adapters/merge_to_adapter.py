@@ -24,8 +24,12 @@ from emberge.tensor_files import HEADER, TensorReader
 from emberge.tensor_names import POOLER, head_of
 from torch import Tensor
 
-from emberge_merge.adapters.adapted_class import find_common_class
-from emberge_merge.adapters.adapter_checks import find_adapter_problems, is_left_out, list_heads
+from emberge_merge.adapters.adapter_checks import (
+    find_adapter_problems,
+    find_common_class,
+    is_left_out,
+    list_heads,
+)
 from emberge_merge.adapters.adapter_writer import AdapterParts
 from emberge_merge.adapters.low_rank import Combination, LowRankProducts, Truncation, factorise
 

@@ -51,7 +51,6 @@ def merged_artifact(
             "merged": len(plan.merged),
             "copied": len(plan.copied),
             "dropped": len(plan.dropped),
-            "renamed": len(plan.renamed),
         },
         "dtype": plan.dtype,
     }

@@ -59,9 +59,6 @@ def _describe_tensors(plan: MergePlan) -> Iterator[tuple[str, str]]:
     yield "tensors", ", ".join(parts)
     for name, left in plan.omitted.items():
         yield "left out", f"of '{name}': {count_by_first_word(left)}"
-    if plan.renamed:
-        old, new = next(iter(plan.renamed.items()))
-        yield "renamed", f"{len(plan.renamed)}, such as {old} to {new}"
     yield "writes", f"{human_size(plan.bytes)}, {plan.dtype}"
 
 

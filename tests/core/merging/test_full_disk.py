@@ -20,7 +20,6 @@ from emberge.cli.main import main
 from emberge.errors import UnwrittenError
 from emberge.files import working_in
 from emberge.merging import MergeInput
-from emberge.tensor_files import TensorSpec, TensorWriter
 from emberge.tensor_files.tensor_writer import DIRECT
 from emberge_merge import Linear
 from safetensors.torch import save_file
@@ -143,20 +142,6 @@ def direct(tmp_path_factory: pytest.TempPathFactory) -> list[MergeInput]:
         save_file(tensors, root / f"m{i}" / "model.safetensors")
         (root / f"m{i}" / "config.json").write_text(json.dumps({"model_type": "layers"}))
     return [MergeInput(path.name, path) for path in sorted(root.iterdir())]
-
-
-def test_a_disk_that_takes_half_a_header_is_given_the_other_half(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda handle, data, place: real(handle, data[:7], place))
-    tensor = torch.arange(6.0)
-    writer = TensorWriter(tmp_path, [TensorSpec("w", (6,), "float32")], {})
-    writer.begin()
-    writer.write("w", 0, tensor)
-    writer.finish()
-    save_file({"w": tensor}, tmp_path / "expected", metadata={"format": "pt"})
-    assert (tmp_path / "model.safetensors").read_bytes() == (tmp_path / "expected").read_bytes()
 
 
 # ── a file that is cut short ────────────────────────────────────────────────────────────────────

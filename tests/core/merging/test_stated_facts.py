@@ -261,21 +261,6 @@ def test_results_of_steps_have_what_one_member_states(
     assert not adapter & {path.name for path in two.iterdir()}
 
 
-@pytest.mark.parametrize(
-    ("second", "fault"), [(1e-12, ""), (None, ""), (1e-5, "1e-12 in one and 1e-05")]
-)
-def test_a_stated_default_is_a_choice(
-    second: float | None, fault: str, pair: tuple[Path, Path]
-) -> None:
-    """A config that has its class's default agrees with one that has nothing, and with no other value."""
-    for folder, value in zip(pair, (1e-12, second), strict=True):
-        FACTS["epsilon"].write(folder, value)
-    assert fault in problems(*pair)
-    for ordered in (pair, pair[::-1]):
-        stated = plan(*ordered).stated
-        assert bool(stated.problems or stated.warnings) == bool(fault)
-
-
 @pytest.mark.parametrize("state", STATES)
 def test_a_longest_text_is_no_longer_than_the_positions(state: str, tmp_path: Path) -> None:
     """XLM-R with a table of 66 rows has positions for 65 tokens if padding is token 0."""

@@ -168,17 +168,6 @@ def test_a_pooler_that_the_base_lacks_is_named_and_no_change(
     assert_same_pass(hidden(adapted(base, folder)), hidden(loaded(tuned)), base)
 
 
-def test_task_arithmetic_adds_the_scaled_changes(place: Path, base: Path, plugins: Plugins) -> None:
-    strategy = "strategy: {task_arithmetic: {scale: 0.7}}"
-    made = run(
-        place,
-        f"  small: {{merge_adapters: {{models: {MODELS}, {strategy}}}}}\n"
-        f"  whole: {{merge: {{models: {MODELS}, base: ./bert, {strategy}}}}}\n",
-        plugins,
-    )
-    assert_same_pass(hidden(adapted(base, made["small"])), hidden(loaded(made["whole"])), base)
-
-
 @pytest.mark.parametrize("strategy", ["linear", "{ties: {density: 0.6}}", "multi_slerp"])
 def test_a_rank_cuts_to_what_is_said(
     strategy: str, place: Path, base: Path, plugins: Plugins
@@ -268,24 +257,6 @@ def test_a_fine_tune_at_full_rank_is_its_adapter(
     # Two factors are rounded, and a product of them is a sum as long as a side of the largest square.
     assert details(made["small"])["worst"]["error"] < 2 * gamma(FULL_RANK)
     assert not torch.allclose(hidden(loaded(base)), expected, atol=1e-2)
-
-
-def test_a_fine_tune_is_cut_to_its_rank_and_the_rest_is_told(
-    base: Path, berts: list[Path], tmp_path: Path, plugins: Plugins
-) -> None:
-    tiny.checkpoint(tmp_path / "tuned", like=base, seed=1, num_hidden_layers=2)
-    (tmp_path / "bert").symlink_to(base)
-    made = run(
-        tmp_path, "  small: {extract_lora: {model: ./tuned, base: ./bert, rank: 5}}\n", plugins
-    )
-    found = details(made["small"])
-    own, tuned = (load_file(folder / "model.safetensors") for folder in (base, tmp_path / "tuned"))
-    for name, error in found["errors"].items():
-        values = torch.linalg.svdvals(tuned[name].double() - own[name].double())
-        assert error == near(float(values[5:].norm() / values.norm()), addends=6, size=1.0)
-    short = {"embeddings.token_type_embeddings": 2}  # which has two rows
-    assert all(rank == short.get(module, 5) for module, rank in found["ranks"].items())
-    assert "embeddings.LayerNorm.weight" in found["whole"]
 
 
 def test_what_did_not_change_is_not_in_the_adapter(
@@ -471,12 +442,3 @@ def test_routes_by_hand(base: Path, tmp_path: Path, plugins: Plugins) -> None:  
     thin = [factors(member) for member in members]
     mixed = sum(b for _, b in thin) / 2 @ (sum(a for a, _ in thin) / 2)
     assert torch.equal(mixed[:2, :2], torch.full((2, 2), 0.25).double())
-
-
-def test_magnitudes_of_dora_are_merged_and_cut(
-    base: Path, tmp_path: Path, plugins: Plugins
-) -> None:
-    member = save_adapter(tmp_path / "a0", base, use_dora=True)
-    (tmp_path / "bert").symlink_to(base)
-    made = run(tmp_path, "  cut: {merge_adapters: {models: [./bert+./a0], rank: 64}}\n", plugins)
-    assert_same_pass(hidden(adapted(base, made["cut"])), hidden(adapted(base, member)), base)

@@ -18,18 +18,14 @@ from emberge import (
     Pass,
     PerModel,
     PerTensor,
-    Stage,
     Stats,
 )
 from emberge.contracts import Scope
 from emberge.merging import CopyJob, TensorJob
-from emberge.merging.chain import Chain
-from emberge.merging.streaming.build_jobs import build_empty_block
-from emberge.merging.streaming.jobs import MergeJob
 from emberge.merging.streaming.scheduler import SchedulerLimits
 from emberge.merging.streaming.stream import stream
 from emberge.model_folder import Checkpoint
-from emberge.tensor_files import FileSource, MemorySource, TensorReader, TensorSpec
+from emberge.tensor_files import FileSource, TensorReader, TensorSpec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
@@ -193,25 +189,6 @@ def test_what_is_not_looked_at_is_not_read() -> None:
     states[0]["v"][4, 1] = float("nan")
     with pytest.raises(CheckpointError, match="v: 'one' has values that are NaN, infinite or"):
         merge_state_dicts(states, [Named()], base, names=["one"], granule=2)
-
-
-def test_memory_counts_a_base_that_only_a_pass_reads() -> None:
-    @dataclass(frozen=True, kw_only=True)
-    class First(Named):
-        """Look at the base in the only pass."""
-
-        passes = (Pass(),)
-
-    base = torch.zeros(5, 2)
-    block = build_empty_block(
-        "w", (5, 2), models=["one"], weights=[1], dtype="float32", based=False
-    )
-
-    def need(link: Stage) -> int:
-        spec, source = TensorSpec("w", (5, 2), "float32"), MemorySource("one", base)
-        return MergeJob(spec, [source], source, Chain((link,)), block).row_bytes
-
-    assert need(Named()) < need(First())
 
 
 def test_a_base_is_read_for_every_link_that_looks_at_it() -> None:
