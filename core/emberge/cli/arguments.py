@@ -315,7 +315,7 @@ VERBS: dict[str, Verb] = {
         loads_plugins=False,
     ),
     "verify": Verb(
-        summary="check a result against its provenance: every file and its weights' headers",
+        summary="check a result against its provenance: every file that its step left",
         examples="emberge verify merged",
         add_options=_add_verify,
         run="emberge.cli.verbs:verify",

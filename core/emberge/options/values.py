@@ -232,11 +232,11 @@ def _build_optional(build: Builder, form: forms.Maybe, node: Node, at: OptionPat
 
 @builds(forms.Either)
 def _build_alternative(build: Builder, form: forms.Either, node: Node, at: OptionPath) -> Any:
-    """Build the value by the first form that fits; if none does, note the problems of the nearest form.
+    """Build the value by the first form that fits; if none does, note why the last one that was near failed.
 
-    The nearest form is the one form that got furthest into the node.
+    A form is near if the node fits it as a whole, and only a value inside the node is wrong.
     """
-    trials: list[Builder] = []
+    near: Builder | None = None
     for alternative in form.forms:
         trial = dataclasses.replace(build, problems=[], lines={}, misfits=[])
         value = trial.build(alternative, node, at)
@@ -244,10 +244,8 @@ def _build_alternative(build: Builder, form: forms.Either, node: Node, at: Optio
             build.lines.update(trial.lines)
             return value
         if not any(misfit is node for misfit in trial.misfits):
-            trials.append(trial)
-    furthest = max((len(trial.lines) for trial in trials), default=0)
-    nearest = [trial for trial in trials if len(trial.lines) == furthest]
-    if len(nearest) != 1:
+            near = trial
+    if near is None:
         return build.refuse_misfit(form, node, at)
-    build.problems += nearest[0].problems
+    build.problems += near.problems
     return BROKEN
