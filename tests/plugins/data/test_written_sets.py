@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from emberge import DataEntry, DataRef
-from emberge.contracts import DataOrigin
 from emberge.data import StoredDataset, load_datasets
 from emberge_data import JsonLines
 from emberge_data.written_sets import write_catalogue
@@ -68,21 +66,6 @@ def test_a_set_without_rows_is_not_listed(tmp_path: Path) -> None:
     write_catalogue(tmp_path / "out", [("a/b", before, [before[0]]), ("c", before, [])])
     assert [one.info.name for one in loaded(tmp_path / "out")] == ["a/b"]
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["0-a-b.jsonl", "datasets.yaml"]
-
-
-def test_a_written_set_keeps_its_whole_origin_and_names_new_scorers(tmp_path: Path) -> None:
-    path = tmp_path / "taught.jsonl"
-    path.write_text(json.dumps(ROWS["taught"][0]) + "\n")
-    origin = DataOrigin(
-        licence="mit", url="https://acme.org", written_by=("acme/writer",), scored_by=("acme/old",)
-    )
-    (before,) = loaded(path, source=origin)
-    for scored_by, expected in (((), ("acme/old",)), (("acme/new",), ("acme/new",))):
-        out = tmp_path / "-".join(("out", *expected)).replace("/", "-")
-        out.mkdir()
-        write_catalogue(out, [("taught", before, [before[0]])], {}, scored_by)
-        (after,) = loaded(out)
-        assert after.entry.source == dataclasses.replace(origin, scored_by=expected)
 
 
 def test_written_sets_refer_to_the_same_media(tmp_path: Path) -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
-from emberge import DataEntry, DataError, DataRef
-from emberge.data import load_datasets
-from emberge_data import RetrievalData, load_eval_set, pick_eval_sets
+from emberge import DataError, DataRef
 from emberge_data.steps.generate_step import GenerateQueries
 from emberge_data.steps.structure_queries import is_within
 
@@ -191,24 +189,3 @@ def test_a_check_shows_passages_and_names_what_is_left_out(tmp_path: Path) -> No
     assert (problem.where, problem.severity) == ("documents", "warning")
     assert "b.bin" in problem.message
     assert "passages" in glance.notes["documents"][0]
-
-
-def test_a_part_is_trained_on_and_the_others_search_all_passages(tmp_path: Path) -> None:
-    bench = run(tmp_path, write_handbook(tmp_path / "docs", documents=40), test=0.25)
-    splits: tuple[Literal["dev", "test"], ...] = ("dev", "test")
-    for split in splits:
-        (found,) = pick_eval_sets(bench.folder, readers=bench.readers, split=split)
-        data = load_eval_set(found, readers=bench.readers, split=split)
-        assert isinstance(data, RetrievalData)
-        assert len(data.corpus) == len(rows(bench, "documents")) == 120
-        assert len(data.queries) == len({row["query"] for row in rows(bench, split)})
-        assert {len(grades) for grades in data.relevant.values()} == {1}
-    for split in PARTS:
-        entry = DataEntry(path=DataRef(str(bench.folder)), split=split)
-        (stored,) = load_datasets(
-            [entry], readers=bench.readers, resolve=lambda ref: Path(ref.text)
-        )
-        assert [stored[row].anchor for row in range(len(stored))] == [
-            row["query"] for row in rows(bench, split)
-        ]
-        assert (stored.info.task, stored.symmetric) == ("retrieval", False)

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from emberge import DataEntry, DataError, DataRef, Example
 from emberge.data import load_datasets
-from emberge_data import EvalSource, check_eval_sets
 from emberge_data.json_lines import JsonLines
 from emberge_data.steps.split_parts import choose_rows, group_rows
 from emberge_data.steps.split_step import Split
@@ -131,6 +130,16 @@ def test_groups_that_are_too_large_are_passed_over() -> None:
         assert not chosen[:3].any()
 
 
+def test_the_parts_that_will_be_made_are_announced(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.jsonl", [pair(f"q{n}", f"p{n}") for n in range(9)])
+    entry = DataEntry(path=DataRef(str(path)))
+    for options, halves in (({}, ("dev",)), ({"test": 0.1}, ("dev", "test"))):
+        context = Glance()
+        assert list(Split(data=(entry,), **options).check(context)) == []  # type: ignore[arg-type]
+        (expected,) = context.expectations
+        assert (expected.halves, expected.sets) == (halves, {"a": "retrieval"})
+
+
 def test_more_rows_than_there_are_leave_none_to_train_on(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="ask for fewer"):
         split(tmp_path, {"a": [pair("q", "p"), pair("r", "s")]}, rows=2)
@@ -161,23 +170,6 @@ def test_the_development_part_is_the_same_with_a_test_part(tmp_path: Path) -> No
     beside = split_in_three(tmp_path / "with", rows, share=0.1, test=0.1)
     anchors = [{row.anchor for row in part(b.folder, split="dev")["a"]} for b in (without, beside)]
     assert anchors[0] == anchors[1]
-
-
-def test_a_step_that_reads_a_part_that_will_not_be_made_is_told(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.jsonl", [pair(f"q{n}", f"p{n}") for n in range(9)])
-    entry = DataEntry(path=DataRef(str(path)))
-    source = EvalSource(path=DataRef("$parts"))
-    for options, fault in (
-        ({}, "$parts makes no test sets; write split: dev, or a step split makes them if it has"),
-        ({"test": 0.1}, None),
-    ):
-        context: Any = Glance()
-        assert list(Split(data=(entry,), **options).check(context)) == []
-        (expected,) = context.expectations
-        context.expected = {source.path: expected}.get
-        sets, faults = check_eval_sets(context, source)
-        assert [one.name for one in sets] == ["a"]
-        assert [fault in text for text in faults] == ([True] if fault else [])
 
 
 # ── near copies ─────────────────────────────────────────────────────────────────────────────────
