@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import io
+import logging
 import os
 import re
 from collections import defaultdict
@@ -16,9 +19,9 @@ from emberge.wording import count_noun, human_size, join_some
 
 from emberge_data.document_rows import read_document_rows
 from emberge_data.documents.html_pages import read_html, read_markdown
-from emberge_data.documents.pdf_pages import can_read_pdf, read_pdf
 from emberge_data.documents.python_code import read_python
 from emberge_data.documents.source_document import (
+    SectionBuilder,
     SourceDocument,
     SourceSection,
     UnreadableDocumentError,
@@ -47,6 +50,10 @@ _FIRST_PAGES = 10
 # A word in a file's name, which is a title then, unlike `d103` or `2024-11-02`: three letters, or two of a
 # script whose words are shorter.
 _WORD = re.compile(r"[^\W\d_]{3}|[^\W\d_a-zA-Z]{2}")
+
+
+# A word that is divided at a line's end.
+_HYPHEN = re.compile(r"(?<=[^\W\d_])-\n(?=[a-zà-ÿ])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +133,7 @@ def _find_problem(file: Path) -> str:
     if not file.is_file():
         return "no regular file"
     if suffix == ".pdf":
-        return "" if can_read_pdf() else 'PDF is read with pypdf, pip install "emberge[pdf]"'
+        return "" if _can_read_pdf() else 'PDF is read with pypdf, pip install "emberge[pdf]"'
     return "" if suffix in _TEXT_KINDS else f"of another kind than {_KINDS}"
 
 
@@ -145,12 +152,47 @@ def _read_file(file: Path, name: str, first_pages: int | None) -> SourceDocument
     except (OSError, UnsoundFileError):
         raise UnreadableDocumentError("cannot be opened") from None
     if suffix == ".pdf":
-        document = read_pdf(name, content, title, first_pages)
+        document = _read_pdf(name, content, title, first_pages)
     else:
         document = _TEXT_KINDS[suffix](name, _decode(content), title)
     if not document.has_text:
         raise UnreadableDocumentError("without text")
     return document
+
+
+def _can_read_pdf() -> bool:
+    """Return whether pypdf is installed."""
+    return importlib.util.find_spec("pypdf") is not None
+
+
+def _read_pdf(
+    name: str, content: bytes, fallback_title: str, first_pages: int | None = None
+) -> SourceDocument:
+    """Return the text of a PDF's first pages, by default of all, as one section.
+
+    Words that are divided at a line's end are joined.
+
+    Raises:
+        UnreadableDocumentError: if the file has a password or is damaged.
+    """
+    from pypdf import PdfReader
+
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it logs each fault that it repairs
+    try:
+        reader = PdfReader(io.BytesIO(content))
+        title = str((reader.metadata and reader.metadata.title) or "")
+        builder = SectionBuilder(" ".join(_encodable(title).split()))
+        for page in islice(reader.pages, first_pages):
+            text = _HYPHEN.sub("", _encodable(page.extract_text()))
+            for paragraph in re.split(r"\n\s*\n", text):
+                builder.paragraph(" ".join(paragraph.split()))
+    except Exception as error:  # damaged files make pypdf fail in many ways
+        raise UnreadableDocumentError("is damaged, or has a password") from error
+    return builder.build(name, fallback_title)
+
+
+def _encodable(text: str) -> str:
+    return text.replace("\x00", "").encode(errors="replace").decode()
 
 
 def _decode(content: bytes) -> str:

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from emberge.data import StoredDataset
 
     from emberge_data.steps.row_texts import RowTexts
-    from emberge_data.steps.test_index import Match
-    from emberge_data.steps.test_texts import TestTexts
+    from emberge_data.steps.test_index import Match, TestTexts
 
 
 # Similarity of near copies; in kinds of task whose texts are often short and of one template it is higher.
@@ -93,7 +92,7 @@ class Decontaminate(DataStep):
 
     def run(self, workspace: Workspace) -> Artifact:
         from emberge_data.steps.row_texts import RowTexts
-        from emberge_data.steps.test_texts import gather_blocks, read_test_texts
+        from emberge_data.steps.test_index import gather_blocks, read_test_texts
 
         datasets = self.load(workspace)
         sides: set[Side] = {"query" if word == "queries" else "document" for word in self.drop}

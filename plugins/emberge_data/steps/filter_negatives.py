@@ -10,7 +10,7 @@ from emberge import Share, Workspace
 
 from emberge_data.steps.compared_set import ComparedSet, rows_of
 from emberge_data.steps.outcome import Outcome, drop_texts
-from emberge_data.steps.taught_step import TaughtStep
+from emberge_data.steps.teacher import TaughtStep
 
 if TYPE_CHECKING:
     from emberge_data.steps.similarity import VectorSimilarity

@@ -21,7 +21,7 @@ from emberge import (
 
 from emberge_data.steps.compared_set import EMPTY, ComparedSet, rows_of
 from emberge_data.steps.outcome import Outcome
-from emberge_data.steps.taught_step import TaughtStep
+from emberge_data.steps.teacher import TaughtStep
 
 if TYPE_CHECKING:
     import numpy as np

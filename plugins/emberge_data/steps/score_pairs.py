@@ -11,7 +11,7 @@ from emberge import Workspace
 
 from emberge_data.steps.compared_set import ComparedSet, TextPairs, rows_of
 from emberge_data.steps.outcome import Outcome
-from emberge_data.steps.taught_step import TaughtStep
+from emberge_data.steps.teacher import TaughtStep
 
 if TYPE_CHECKING:
     import numpy as np

@@ -23,7 +23,7 @@ from emberge.contracts import Side
 from emberge.data import load_datasets
 from emberge_data.json_lines import JsonLines
 from emberge_data.steps.decontaminate_step import Decontaminate
-from emberge_data.steps.test_texts import gather_blocks
+from emberge_data.steps.test_index import gather_blocks
 from emberge_mteb import EvalEntry, Mteb
 
 from tests.plugins.data.steps.steps import written
