@@ -11,17 +11,14 @@ from typing import Any
 import pytest
 from emberge import (
     DataRef,
-    Machine,
     Plugins,
     RecipeError,
     check_recipe,
     load_plugins,
     parse_recipe,
-    run_recipe,
 )
 from emberge_fine_tuned import TaskEntry, TaskRowSource
 
-from tests.support.result_folders import folders
 from tests.support.tuned_sets import RATE, rows, scored, source, task, tuner, write_sets
 
 pytestmark = pytest.mark.usefixtures("no_dropout")
@@ -178,19 +175,6 @@ def faults(plugins: Plugins, place: Path, text: str) -> Sequence[str]:
     except RecipeError as error:
         return [str(problem) for problem in error.problems]
     return [str(problem) for problem in check_recipe(parsed, plugins).errors]
-
-
-def test_test_sets_have_a_column_each_and_one_curve(
-    plugins: Plugins, folder: Path, bert: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "one").symlink_to(bert)
-    text = RECIPE.replace("LABELS", json.dumps(OTHER_LABELS))
-    assert faults(plugins, tmp_path, text) == []
-    parsed = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
-    made = folders(run_recipe(parsed, tmp_path / "out", plugins, machine=Machine(), quiet=True))
-    scores = json.loads((made["scores"] / "scores.json").read_text())
-    for seed in (1, 2):
-        assert scores["values"][f"one#{seed}"].keys() == {"guard/own", "guard/other"}
 
 
 def test_what_columns_and_lengths_need_is_checked(

@@ -164,61 +164,6 @@ def test_the_head_reads_the_states_that_the_model_embeds(
     assert found.units.values == pytest.approx(expected, abs=1e-5)
 
 
-def test_other_content_of_a_file_is_another_task(
-    models: Callable[[Family], Path], tmp_path: Path
-) -> None:
-    folder = write_sets(tmp_path / "sets", "image")
-    evaluator = FineTuned(data=(entry(folder),))
-    bench = Bench(tmp_path)
-    (before,) = evaluator.plan(bench)
-    row = json.loads((folder / "train.jsonl").read_text().splitlines()[0])
-    other = write_medium(folder, "image", 1, 30)
-    (folder / row["premise"]["image"]).write_bytes((folder / other).read_bytes())
-    (after,) = evaluator.plan(bench)
-    assert before.fingerprint != after.fingerprint
-
-
-@pytest.mark.parametrize(("family", "kind"), CASES[:2])
-def test_media_that_a_hub_dataset_has_as_bytes_are_those_of_files(
-    family: Family,
-    kind: str,
-    models: Callable[[Family], Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    import datasets
-
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    folder, hub = write_sets(tmp_path / "sets", kind), tmp_path / "hub"
-    graded = {"head": "regression", "label": ("grade",), "metric": None}
-    for name in ("train", "dev", "test"):
-        rows = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
-        # Datasets writes sound with torchcodec alone; its rows are this struct.
-        struct = {"bytes": datasets.Value("binary"), "path": datasets.Value("string")}
-        feature = datasets.Image() if kind == "image" else struct
-        content = [(folder / row["premise"][kind]).read_bytes() for row in rows]
-        columns = {key: [row[key] for row in rows] for key in ("hypothesis", "grade")}
-        columns["premise"] = [{"bytes": one, "path": None} for one in content]
-        strings = {"hypothesis": datasets.Value("string"), "grade": datasets.Value("float64")}
-        features = datasets.Features({**strings, "premise": feature})
-        table = datasets.Dataset.from_dict(columns, features=features)
-        (hub / "data").mkdir(parents=True, exist_ok=True)
-        split = {"dev": "validation"}.get(name, name)
-        table.to_parquet(hub / "data" / f"{split}-00000-of-00001.parquet")
-    of_hub = entry(
-        folder,
-        **graded,
-        train=TaskRowSource(hub=str(hub)),
-        dev=(TaskRowSource(hub=str(hub), split="validation"),),
-        test=(TaskRowSource(hub=str(hub), split="test", name="test"),),
-    )
-    model = models(family)
-    stored = scored(model, tmp_path / "a", of_hub, steps=4, eval_steps=4)
-    files = scored(model, tmp_path / "b", entry(folder, **graded), steps=4, eval_steps=4)
-    assert stored.units.values == files.units.values
-    assert len(list((tmp_path / "a" / "work" / "media").iterdir())) == 28
-
-
 # ── before the run ──────────────────────────────────────────────────────────────────────────────
 
 
