@@ -119,7 +119,7 @@ def chat_format(layout: Layout, config: Mapping[str, Any]) -> ChatFormat | None:
     settings = read_trunk_settings(layout.trunk_folder)
     chat = ChatFormat(
         layout,
-        load_tokenizer(layout),
+        load_tokenizer(layout.trunk_folder),
         model_type=str(config.get("model_type")),
         content=message.get("format", "auto"),
         options=(settings.get("processing_kwargs") or {}).get("chat_template") or {},
