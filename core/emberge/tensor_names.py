@@ -121,14 +121,6 @@ def layer_number(name: str) -> int | None:
     return int(number) if tower == "layers" and number.isdecimal() else None
 
 
-def shift_layer(name: str, by: int) -> str:
-    """Return a tensor's name with its layer's number increased by `by`."""
-    match = LAYER.search(name)
-    if not match or not by:
-        return name
-    return f"{name[: match.start(2)]}{int(match[2]) + by}{name[match.end(2) :]}"
-
-
 def depths(names: Iterable[str]) -> dict[str, float]:
     """Return each name's relative depth: l / (L - 1) in layer l of a tower of L layers, else 0."""
     layer_by_name: dict[str, tuple[str, int]] = {}

@@ -23,8 +23,8 @@ from emberge import (
     suggest,
 )
 from emberge.architectures import find_config_class
-from emberge.model_folder import Checkpoint, Layout, ModuleFolder, read_object
-from emberge_encoder import declared_attention, is_causal, load_tokenizer, with_attention
+from emberge.model_folder import Checkpoint, ModuleFolder, read_object
+from emberge_encoder import Layout, declared_attention, is_causal, load_tokenizer, with_attention
 
 _POOLING = "mean"
 # Files of tokenizers that name special tokens.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, cast
 
 from emberge import BadRow, DataError, Reader
-from emberge.files import UnsoundFileError, find_half_surrogate, open_regular
+from emberge.files import UnsoundFileError, open_regular
 
 _NOT_UTF8 = "the line is not UTF-8; save the file as UTF-8"
 
@@ -90,8 +91,29 @@ def _parse_row(line: bytes, number: int) -> Mapping[str, Any] | BadRow:
     if not isinstance(row, dict):
         kind = "list" if isinstance(row, list) else type(row).__name__
         return BadRow(f"expected an object ({{…}}) on the line, not a {kind}{hint}")
-    if half := find_half_surrogate(line, row):
+    if half := _find_half_surrogate(line, row):
         return BadRow(
             f"the line has {half}, half a surrogate pair, which is no character; correct the line"
         )
     return row
+
+
+# JSON's escapes of surrogates: a character beyond 16 bits is written as two of them.
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def _find_half_surrogate(raw: bytes, content: Any) -> str | None:
+    """Return the first lone surrogate of a JSON document as an escape; None if there is none.
+
+    JSON can contain half of a surrogate pair as an escape. Python parses it, but it cannot be encoded as
+    UTF-8, and tokenizers refuse it. `content` is the parsed value of `raw`.
+
+    Raises:
+        RecursionError: if the content is nested too deeply to be written.
+    """
+    if _SURROGATE.search(raw):
+        try:
+            json.dumps(content, ensure_ascii=False).encode("utf-8")
+        except UnicodeEncodeError as error:
+            return ascii(error.object[error.start])
+    return None

@@ -12,6 +12,9 @@ from .kinds.cross_encoder import CrossEncoder as CrossEncoder
 from .kinds.multi_vector import MultiVector as MultiVector
 from .kinds.splade import Splade as Splade
 from .kinds.stock_loading import read_routes as read_routes
+from .layout import Layout as Layout
+from .layout import write_modalities as write_modalities
+from .layout import write_static_model as write_static_model
 from .lora import Lora as Lora
 from .text_encoder import TextEncoder as TextEncoder
 from .text_model import TextModel as TextModel

@@ -11,15 +11,10 @@ from typing import Any
 
 from emberge import CheckpointError
 from emberge.architectures import find_config_class
-from emberge.model_folder import (
-    Checkpoint,
-    Layout,
-    read_modules,
-    read_object,
-    read_trunk_settings,
-    require_stock_modules,
-)
+from emberge.model_folder import Checkpoint, read_modules, read_object, read_trunk_settings
 from emberge.wording import join_some
+
+from emberge_encoder.layout import Layout, require_stock_modules
 
 _FORWARD = {"method": "forward", "method_output_name": "last_hidden_state"}
 # Options of a chat template that are the tokenizer's.

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError, MediaKind
-from emberge.model_folder import Layout, read_object, read_trunk_settings
+from emberge.model_folder import read_object, read_trunk_settings
+
+from emberge_encoder.layout import Layout
 
 # Kinds of media by the model types of transformers' native classes.
 FAMILIES: Mapping[str, tuple[MediaKind, ...]] = {

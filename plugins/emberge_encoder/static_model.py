@@ -70,7 +70,9 @@ class StaticEncoder:
         """
         model = json.loads(self._tokenizer.to_str())["model"]
         token = model.get("unk_token")
-        unknown = model.get("unk_id") if token is None else self._tokenizer.token_to_id(token)
+        unknown: int | None = (
+            model.get("unk_id") if token is None else self._tokenizer.token_to_id(token)
+        )
         scaled = {entry.kind for entry in self._after} - {"Dropout"} == {"Normalize"}
         if unknown is None or not scaled or self._modules.table.weight[unknown : unknown + 1].any():
             return None

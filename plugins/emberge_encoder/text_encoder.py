@@ -21,7 +21,6 @@ from emberge import (
 from emberge.contracts import PredictionFacts
 from emberge.model_folder import (
     Checkpoint,
-    Layout,
     ModuleFolder,
     TextLimit,
     expert_count,
@@ -46,6 +45,7 @@ from emberge_encoder.attention_config import (
     with_attention,
 )
 from emberge_encoder.cross_encoder_facts import CrossEncoderFacts
+from emberge_encoder.layout import Layout
 from emberge_encoder.lora import Lora
 from emberge_encoder.media_support import read_media_support
 from emberge_encoder.tokenizer import chat_format, load_tokenizer

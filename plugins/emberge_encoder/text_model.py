@@ -11,17 +11,11 @@ import numpy as np
 import torch
 from emberge import CheckpointError, DataError, Similarity, TokenisedText, readable
 from emberge.contracts import Embedded, LocatedText, has_media
-from emberge.model_folder import (
-    POOLING,
-    Checkpoint,
-    Layout,
-    ModuleFolder,
-    TextLimit,
-    copy_template,
-)
+from emberge.model_folder import POOLING, Checkpoint, ModuleFolder, TextLimit, copy_template
 from torch import Tensor, nn
 
 from emberge_encoder.blocks import BlockInputs
+from emberge_encoder.layout import Layout
 from emberge_encoder.located_texts import locate
 from emberge_encoder.lora import LoraTrunk
 from emberge_encoder.packed_rows import DOCUMENTS, packed_states

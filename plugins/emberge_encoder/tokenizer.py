@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError
-from emberge.model_folder import Checkpoint, Layout, read_trunk_settings, trunk_config
+from emberge.model_folder import Checkpoint, read_trunk_settings, trunk_config
 
 from emberge_encoder.accepted_folders import message_of
+from emberge_encoder.layout import Layout
 
 # Texts whose last tokens differ, so that the tokens at the end of both conversations are the template's.
 _FILLERS = ("0", "1 2 3 4")
@@ -119,7 +120,7 @@ def chat_format(layout: Layout, config: Mapping[str, Any]) -> ChatFormat | None:
     settings = read_trunk_settings(layout.trunk_folder)
     chat = ChatFormat(
         layout,
-        load_tokenizer(layout.trunk_folder),
+        load_tokenizer(layout.trunk_folder, lower_case=layout.lower_case),
         model_type=str(config.get("model_type")),
         content=message.get("format", "auto"),
         options=(settings.get("processing_kwargs") or {}).get("chat_template") or {},

@@ -20,7 +20,8 @@ from emberge import (
     Step,
     Workspace,
 )
-from emberge.model_folder import Checkpoint, Layout
+from emberge.model_folder import Checkpoint
+from emberge_encoder import Layout
 
 if TYPE_CHECKING:
     import numpy as np

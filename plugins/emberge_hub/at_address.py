@@ -10,10 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
@@ -56,34 +54,17 @@ def at_address(reference: str, revision: str | None, files: Files) -> Path | Non
     else:
         root = (reference if revision is None else f"{reference}@{revision}").rstrip("/")
         _require_plain(root)
-    with _request_threads() as (threads, stop):
-        server_files = ServerFile.list_files(root, stop)
-        names = {*select_metadata(server_files), *select_weights(server_files)}
-        _require_model(root, names, files)
-        for name in names:
-            _require_inside(root, name)
-        model_files = {name: server_files[name] for name in sorted(names)}
-        facts = [(name, file.size, file.version) for name, file in model_files.items()]
-        key = hashlib.sha256(json.dumps([root, facts]).encode()).hexdigest()[:32]
-        kind = "whole" if files == "all" else "notes"
-
-        def fill(folder: Path) -> None:
-            _fill_folder(folder, model_files, files == "all", threads)
-
-        return fill_once(server_cache() / kind / key, fill)
-
-
-@contextmanager
-def _request_threads() -> Iterator[tuple[ThreadPoolExecutor, threading.Event]]:
-    """Yield threads for requests, and their stop signal, which is set if the block fails."""
-    stop = threading.Event()
-    with ThreadPoolExecutor(_REQUESTS_AT_ONCE, "request") as threads:
-        try:
-            yield threads, stop
-        except BaseException:
-            stop.set()
-            threads.shutdown(cancel_futures=True)
-            raise
+    server_files = ServerFile.list_files(root)
+    names = {*select_metadata(server_files), *select_weights(server_files)}
+    _require_model(root, names, files)
+    for name in names:
+        _require_inside(root, name)
+    model_files = {name: server_files[name] for name in sorted(names)}
+    facts = [(name, file.size, file.version) for name, file in model_files.items()]
+    key = hashlib.sha256(json.dumps([root, facts]).encode()).hexdigest()[:32]
+    is_whole = files == "all"
+    folder = server_cache() / ("whole" if is_whole else "notes") / key
+    return fill_once(folder, lambda side: _fill_folder(side, model_files, is_whole))
 
 
 def _require_inside(root: str, name: str) -> None:
@@ -118,18 +99,20 @@ def _require_model(root: str, names: Collection[str], files: Files) -> None:
         )
 
 
-def _fill_folder(
-    folder: Path, files: Mapping[str, ServerFile], whole: bool, threads: ThreadPoolExecutor
-) -> None:
-    """Write the files of a model into a folder; unless `whole`, notes take the place of weights."""
+def _fill_folder(folder: Path, files: Mapping[str, ServerFile], is_whole: bool) -> None:
+    """Write the files of a model into a folder; unless it `is_whole`, notes take the place of weights."""
 
     def write(name: str) -> None:
         path, file = folder / PurePosixPath(name), files[name]
         path.parent.mkdir(parents=True, exist_ok=True)
-        if not whole and path.match("*.safetensors") and not path.match("adapter_*"):
+        if not is_whole and path.match("*.safetensors") and not path.match("adapter_*"):
             file.build_note().write(path)
         else:
             file.copy(path)
 
-    for _ in threads.map(write, files):
-        pass
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE, "request") as threads:
+        try:
+            list(threads.map(write, files))
+        except BaseException:
+            threads.shutdown(cancel_futures=True)
+            raise

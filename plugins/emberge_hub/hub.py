@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from emberge import CheckpointError
 from emberge.errors import AccessError
-from emberge.files import disk_space_problems
 
 Files = Literal["all", "metadata", "ranges"]
 METADATA = (
@@ -69,32 +69,18 @@ def fetch_from_hub(reference: str, revision: str | None, files: Files) -> Path:
         ConnectionError: if there is no network and no copy in the cache.
     """
     from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.constants import HF_HUB_CACHE
 
     try:
-        info = HfApi().model_info(
-            reference, revision=revision, files_metadata=True, timeout=_PATIENCE[files]
-        )
-        siblings = info.siblings or ()
-        names = _select_files([file.rfilename for file in siblings], files)
-        sizes = {file.rfilename: file.size for file in siblings}
-        needed = sum(sizes[name] or 0 for name in names)
-        for problem in disk_space_problems(needed, Path(HF_HUB_CACHE), None):
-            raise CheckpointError(f"'{reference}': {problem.message}")
-        patterns = _escape_patterns(names)
-        return Path(snapshot_download(reference, revision=revision, allow_patterns=patterns))
-    except CheckpointError:
-        raise
-    except Exception as error:
-        fault = _find_refusal(reference, error)
-        if fault is not None:
-            raise fault from error
+        with _asking_hub(reference):
+            info = HfApi().model_info(reference, revision=revision, timeout=_PATIENCE[files])
+            names = _select_files([file.rfilename for file in info.siblings or ()], files)
+            patterns = _escape_patterns(names)
+            return Path(snapshot_download(reference, revision=revision, allow_patterns=patterns))
+    except ConnectionError:
         cached = _find_in_cache(reference, revision, files)
-        if cached is not None:
-            return cached
-        raise ConnectionError(
-            f"the hub cannot be reached ({_describe_reason(error)}) and its cache has no copy"
-        ) from error
+        if cached is None:
+            raise
+        return cached
 
 
 def commit_of(reference: str, revision: str | None) -> str:
@@ -106,14 +92,10 @@ def commit_of(reference: str, revision: str | None) -> str:
     """
     from huggingface_hub import HfApi
 
-    try:
-        info = HfApi().model_info(reference, revision=revision, timeout=_PATIENCE["ranges"])
-    except Exception as error:
-        fault = _find_refusal(reference, error)
-        if fault is not None:
-            raise fault from error
-        raise ConnectionError(f"the hub cannot be reached ({_describe_reason(error)})") from error
-    return str(info.sha)
+    with _asking_hub(reference):
+        return str(
+            HfApi().model_info(reference, revision=revision, timeout=_PATIENCE["ranges"]).sha
+        )
 
 
 def _select_files(names: Sequence[str], files: str) -> list[str]:
@@ -131,10 +113,14 @@ def _find_in_cache(reference: str, revision: str | None, files: str) -> Path | N
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
-        # Of an unknown number of files of weights, so the patterns name the others.
-        patterns = {"allow_patterns": list(METADATA), "ignore_patterns": list(OTHER_FORMATS)}
         folder = Path(
-            snapshot_download(reference, revision=revision, local_files_only=True, **patterns)
+            snapshot_download(
+                reference,
+                revision=revision,
+                local_files_only=True,
+                allow_patterns=list(METADATA),  # the files of weights are not known
+                ignore_patterns=list(OTHER_FORMATS),
+            )
         )
     except LocalEntryNotFoundError:
         return None
@@ -144,26 +130,32 @@ def _find_in_cache(reference: str, revision: str | None, files: str) -> Path | N
     return folder if has_config and (files == "metadata" or has_weights) else None
 
 
-def _find_refusal(reference: str, error: Exception) -> CheckpointError | None:
-    """Return the hub's reason to refuse a model, as an error; None if the hub cannot be asked."""
-    from huggingface_hub.errors import (
-        HFValidationError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+@contextmanager
+def _asking_hub(reference: str) -> Iterator[None]:
+    """Turn the errors of the hub's client in the `with` block into ours.
 
-    if not isinstance(error, HFValidationError | RepositoryNotFoundError | RevisionNotFoundError):
-        return None
-    kind = AccessError if isinstance(error, RepositoryNotFoundError) else CheckpointError
-    reason = " ".join(str(error).split())
-    return kind(f"'{reference}': {reason}; if you meant the folder ./{reference} write it so")
+    Raises:
+        CheckpointError: if the hub refuses the model.
+        ConnectionError: if it cannot be asked.
+    """
+    from huggingface_hub import errors
 
-
-def _describe_reason(error: Exception) -> str:
-    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
-
-    if isinstance(error, OfflineModeIsEnabled):
-        return "HF_HUB_OFFLINE is set"
-    if isinstance(error, HfHubHTTPError) and error.response is not None:
-        return f"it answered {error.response.status_code}"
-    return type(error).__name__
+    try:
+        yield
+    except (
+        errors.HFValidationError,
+        errors.RepositoryNotFoundError,
+        errors.RevisionNotFoundError,
+    ) as error:
+        is_hidden = isinstance(error, errors.RepositoryNotFoundError)
+        reason = " ".join(str(error).split())
+        raise (AccessError if is_hidden else CheckpointError)(
+            f"'{reference}': {reason}; if you meant the folder ./{reference} write it so"
+        ) from error
+    except Exception as error:
+        reason = type(error).__name__
+        if isinstance(error, errors.OfflineModeIsEnabled):
+            reason = "HF_HUB_OFFLINE is set"
+        elif isinstance(error, errors.HfHubHTTPError) and error.response is not None:
+            reason = f"it answered {error.response.status_code}"
+        raise ConnectionError(f"the hub cannot be reached ({reason})") from error

@@ -23,9 +23,10 @@ from emberge import (
     Workspace,
 )
 from emberge.files import write_text
-from emberge.model_folder import Checkpoint, Layout, read_object
+from emberge.model_folder import Checkpoint, read_object
 from emberge.tensor_files import TensorSpec
 from emberge.wording import join_some
+from emberge_encoder import Layout
 
 from emberge_moe.upcycle.expert_tensors import Joined
 

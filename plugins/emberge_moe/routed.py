@@ -14,7 +14,8 @@ from emberge import (
     NonNegative,
     component,
 )
-from emberge.model_folder import Layout, read_object
+from emberge.model_folder import read_object
+from emberge_encoder import Layout
 
 
 @dataclass(frozen=True, kw_only=True)

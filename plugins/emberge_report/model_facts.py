@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from emberge import CheckpointError
 from emberge.model_folder import (
-    Layout,
     TextLimit,
     code_of_class,
     read_modules,
     read_settings,
     read_trunk_settings,
 )
-from emberge_encoder import CrossEncoderFacts, is_static_model, read_static_dimension
+from emberge_encoder import CrossEncoderFacts, Layout, is_static_model, read_static_dimension
 
 if TYPE_CHECKING:
     from emberge import Artifact

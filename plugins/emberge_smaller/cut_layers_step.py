@@ -29,7 +29,7 @@ from emberge.model_folder import (
     with_trunk_config,
 )
 from emberge.tensor_files import TensorSpec
-from emberge.tensor_names import layer_number, shift_layer
+from emberge.tensor_names import LAYER, layer_number
 from emberge.wording import count_noun, join_some
 from emberge_encoder import load_text_config
 
@@ -142,7 +142,7 @@ class LayerStack:
         for name, spec in self.checkpoint.names.specs.items():
             number = layer_number(name)
             if number is not None:
-                layouts[number].add((shift_layer(name, -number), tuple(spec.shape)))
+                layouts[number].add((_shift_layer(name, -number), tuple(spec.shape)))
         return {number: frozenset(layout) for number, layout in sorted(layouts.items())}
 
     @cached_property
@@ -230,7 +230,7 @@ class LayerStack:
             if number is None:
                 yield spec.renamed(stored_name)
             elif number in numbers:
-                yield spec.renamed(shift_layer(stored_name, numbers.index(number) - number))
+                yield spec.renamed(_shift_layer(stored_name, numbers.index(number) - number))
 
 
 def _list_layer_kinds(config: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -294,3 +294,11 @@ def cut_layers(
         files={checkpoint.in_trunk("config.json"): stack.config(numbers)},
         out=out,
     )
+
+
+def _shift_layer(name: str, by: int) -> str:
+    """Return a tensor's name with its layer's number increased by `by`."""
+    match = LAYER.search(name)
+    if not match or not by:
+        return name
+    return f"{name[: match.start(2)]}{int(match[2]) + by}{name[match.end(2) :]}"

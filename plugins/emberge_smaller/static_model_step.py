@@ -82,7 +82,8 @@ class StaticModel(Step):
         """Write the model; return the number of tokens, the size of a vector, and of counted texts."""
         from emberge.data import list_texts, step_datasets
         from emberge.encoding import TextEmbedder
-        from emberge.model_folder import read_settings, write_static_model
+        from emberge.model_folder import read_settings
+        from emberge_encoder import write_static_model
 
         from emberge_smaller import token_vectors
 

@@ -15,10 +15,10 @@ import torch
 from emberge import Stage, load_plugins, load_recipe
 from emberge.errors import EmbergeError
 from emberge.merging import CopyJob, MergeInput, build_checkpoint
-from emberge.model_folder import Checkpoint, Layout, tokenizer_faults
+from emberge.model_folder import Checkpoint, tokenizer_faults
 from emberge.recipes import check_recipe
 from emberge.tensor_files import FileSource, TensorReader
-from emberge_encoder import load_tokenizer
+from emberge_encoder import Layout, load_tokenizer
 from emberge_merge import SignConsensus, Slerp, Trim
 from safetensors.torch import load_file, save_file
 

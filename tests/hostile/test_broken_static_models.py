@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 from emberge import CheckpointError
-from emberge.model_folder import write_static_model
-from emberge_encoder import TextEncoder
+from emberge_encoder import TextEncoder, write_static_model
 from safetensors.torch import load_file
 from sentence_transformers.sentence_transformer.modules import Dense
 

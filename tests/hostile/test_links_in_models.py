@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from emberge import CheckpointError
 from emberge.errors import EmbergeError
-from emberge.model_folder import Checkpoint, Layout, copy_model
+from emberge.model_folder import Checkpoint, copy_model
+from emberge_encoder import Layout
 
 from tests.support.whole import merge
 

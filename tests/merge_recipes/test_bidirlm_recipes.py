@@ -16,7 +16,7 @@ import torch
 from emberge import ModelRef
 from emberge.data import load_catalogue
 from emberge.merging import plan_merge
-from emberge.model_folder import Checkpoint, Layout
+from emberge.model_folder import Checkpoint
 from emberge.recipes import shipped_recipes
 from emberge_bidirlm import (
     Composition,
@@ -25,6 +25,7 @@ from emberge_bidirlm import (
     encoder_layout,
     find_mask_token,
 )
+from emberge_encoder import Layout
 from emberge_merge import FoundModel
 from emberge_mteb.hub_tasks import hub_tasks
 from safetensors.torch import load_file

@@ -24,7 +24,6 @@ from .locks import wait_for_lock as wait_for_lock
 from .locks import working_in as working_in
 from .strangers import JSON_LIMIT as JSON_LIMIT
 from .strangers import UnsoundFileError as UnsoundFileError
-from .strangers import find_half_surrogate as find_half_surrogate
 from .strangers import open_regular as open_regular
 from .strangers import read_json as read_json
 from .strangers import read_regular as read_regular

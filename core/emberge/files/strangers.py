@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import stat
 from pathlib import Path
 from typing import IO, Any
 
 from emberge.errors import CheckpointError
 from emberge.wording import human_size
-
-# JSON's escapes of surrogates: a character beyond 16 bits is written as two of them.
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 _POINTER = b"version https://git-lfs"
 JSON_LIMIT = 64 << 20
@@ -84,35 +80,14 @@ def read_json(path: Path, *, limit: int = JSON_LIMIT) -> Any:
 
     Raises:
         UnsoundFileError: as `open_regular`.
-        ValueError: if the content is not JSON in UTF-8, is nested too deeply, or has half a surrogate pair.
+        ValueError: if the content is not JSON in UTF-8, or is nested too deeply.
         OSError: if the file is missing or may not be read.
     """
     raw = read_regular(path, limit=limit)
     try:
-        content = json.loads(raw.decode("utf-8"))
-        lone_surrogate = find_half_surrogate(raw, content)
+        return json.loads(raw.decode("utf-8"))
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    if lone_surrogate is not None:
-        raise ValueError(f"has {lone_surrogate}, half a surrogate pair, which is no character")
-    return content
-
-
-def find_half_surrogate(raw: bytes, content: Any) -> str | None:
-    """Return the first lone surrogate of a JSON document as an escape; None if there is none.
-
-    JSON can contain half of a surrogate pair as an escape. Python parses it, but it cannot be encoded as
-    UTF-8, and tokenizers refuse it. `content` is the parsed value of `raw`.
-
-    Raises:
-        RecursionError: if the content is nested too deeply to be written.
-    """
-    if _SURROGATE.search(raw):
-        try:
-            json.dumps(content, ensure_ascii=False).encode("utf-8")
-        except UnicodeEncodeError as error:
-            return ascii(error.object[error.start])
-    return None
 
 
 def require_inside(path: Path, *roots: Path) -> Path:

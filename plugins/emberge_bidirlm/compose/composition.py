@@ -13,17 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from emberge import CheckpointError
 from emberge.merging import TokenPlan, VocabularyPolicy, align_tokens
-from emberge.model_folder import (
-    Checkpoint,
-    Layout,
-    ModelPair,
-    join_facts,
-    rope_options,
-    write_modalities,
-)
+from emberge.model_folder import Checkpoint, ModelPair, join_facts, rope_options
 from emberge.tensor_files import DerivedTensor, RowReader, TensorSpec
 from emberge.tensor_names import Names, is_vocabulary
-from emberge_encoder import is_causal
+from emberge_encoder import Layout, is_causal, write_modalities
 
 from emberge_bidirlm.as_encoder import encoder_layout, text_config
 from emberge_bidirlm.compose.processors import (

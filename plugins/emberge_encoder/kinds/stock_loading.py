@@ -17,10 +17,10 @@ from emberge.model_folder import (
     read_modules,
     read_object,
     read_router_config,
-    require_stock_modules,
 )
 
 from emberge_encoder.accepted_folders import refuse_foreign_classes
+from emberge_encoder.layout import require_stock_modules
 from emberge_encoder.tokenizer import require_vocabulary
 from emberge_encoder.trunk_weights import refuse_pickles
 
@@ -67,7 +67,7 @@ def read_routes(folder: Path) -> Mapping[str, tuple[ModuleFolder, ...]] | None:
             "of one of its encoders"
         )
     module_by_path = {module.path: module for module in read_chain(folder)}
-    structure = content.get("structure")
+    structure: Any = content.get("structure")
     try:
         routes = {
             str(name): tuple(module_by_path[f"{router.path}/{p}".removeprefix("/")] for p in paths)

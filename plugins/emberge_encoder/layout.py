@@ -1,0 +1,294 @@
+"""The layout of a folder of SentenceTransformers as an encoder's: read, changed, and written back.
+
+A file is written only if its content changes, and unknown keys are kept.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emberge import CheckpointError
+from emberge.files import write_json, write_text
+from emberge.model_folder import (
+    MODULES,
+    POOLING,
+    ROUTERS,
+    SETTINGS,
+    ModuleFolder,
+    pooling_modes,
+    read_chain,
+    read_entries,
+    read_modules,
+    read_object,
+    read_settings,
+    read_trunk_settings,
+    trunk_settings_path,
+)
+from emberge.tensor_files import header_texts
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+# Prefix of the types of modules that every release reads.
+_STOCK = "sentence_transformers.models."
+# Stock modules that may come after a transformer.
+_KINDS_AFTER_TRUNK = frozenset({"Pooling", "Normalize", "Dense", "LayerNorm", "Dropout"})
+_ONE_OF_SEVERAL = "has an encoder for each kind of text; use the folder that one of them came from"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The layout of a checkpoint by its files; `modules` are the modules after the trunk.
+
+    If `bare` is true, the folder is a plain transformers folder, without modules.json.
+    """
+
+    folder: Path
+    trunk: str = ""
+    modules: tuple[ModuleFolder, ...] = ()
+    bare: bool = False
+    max_length: int | None = None
+    lower_case: bool = False
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    pooling: tuple[str, ...] = ()
+    include_prompt: bool = True
+
+    @property
+    def trunk_folder(self) -> Path:
+        """The transformer's folder."""
+        return self.folder / self.trunk
+
+    @classmethod
+    def read(cls, folder: Path) -> Layout:
+        """Return the layout of a checkpoint, read without its weights.
+
+        Raises:
+            CheckpointError: if the folder has no config, or modules that need remote code or do not turn a
+                transformer's states into one embedding.
+        """
+        path = folder / MODULES
+        modules = read_modules(folder)
+        if not modules:
+            if not (folder / "config.json").is_file():
+                raise CheckpointError(
+                    f"{folder}: has neither modules.json nor config.json, so no model"
+                )
+            return cls(folder, bare=True)
+        require_stock_modules(folder)
+        trunk, *after = modules
+        if trunk.kind in ROUTERS:
+            raise CheckpointError(f"{path}: module '{trunk.kind}' {_ONE_OF_SEVERAL}")
+        if trunk.kind != "Transformer":
+            raise CheckpointError(
+                f"{path}: starts with a {trunk.kind} module; text_encoder needs a Transformer"
+            )
+        _require_embedder(path, after)
+        settings = read_trunk_settings(folder / trunk.path)
+        pooling, include_prompt = _read_pooling(folder, after)
+        return cls(
+            folder,
+            trunk.path,
+            tuple(after),
+            max_length=settings.get("max_seq_length"),
+            lower_case=bool(settings.get("do_lower_case")),
+            prompts=read_settings(folder).get("prompts") or {},
+            pooling=pooling,
+            include_prompt=include_prompt,
+        )
+
+    def write(self, target: Path, width: int) -> None:
+        """Make the files of `target`, a copy of the layout's folder without weights, agree with the layout.
+
+        `width` is the size of the transformer's states, for a pooling without a config.
+        """
+        before = Layout.read(target)
+        _write_modules(self, before, target)
+        for module in self.modules:
+            (target / module.path).mkdir(exist_ok=True)
+            if module.kind == "Pooling":
+                _write_pooling(self, before, target / module.path / "config.json", width)
+        _write_lengths(self, before, target)
+        _write_prompts(self, before, target)
+
+
+# ── reading ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def require_stock_modules(folder: Path) -> None:
+    """Refuse a folder with a module that sentence-transformers does not define, on any route of a router.
+
+    Raises:
+        CheckpointError: if there is one; names it.
+    """
+    for module in read_chain(folder):
+        if not module.type.startswith("sentence_transformers."):
+            raise CheckpointError(
+                f"{folder / MODULES}: module '{module.type}' needs remote code, which is not run"
+            )
+
+
+def _require_embedder(path: Path, after: Sequence[ModuleFolder]) -> None:
+    """Refuse modules that do not turn a transformer's states into one embedding per text."""
+    has_pooling = False
+    for module in after:
+        if module.kind not in _KINDS_AFTER_TRUNK:
+            raise CheckpointError(
+                f"{path}: module '{module.kind}' is not known to work after a Transformer"
+            )
+        if not has_pooling and module.kind != "Pooling":
+            raise CheckpointError(
+                f"{path}: module '{module.kind}' comes before Pooling, where it works on tokens; "
+                "that is a multi-vector model, which text_encoder does not train"
+            )
+        has_pooling = True
+
+
+def _read_pooling(folder: Path, modules: Sequence[ModuleFolder]) -> tuple[tuple[str, ...], bool]:
+    """Return the modes of the Pooling among modules, none without a config, and whether prompts are pooled.
+
+    Raises:
+        CheckpointError: if a mode is unknown.
+    """
+    paths = (folder / one.path / "config.json" for one in modules if one.kind == "Pooling")
+    path = next(paths, None)
+    if path is None or not path.is_file():
+        return (), True
+    config = read_object(path)
+    modes = pooling_modes(config)
+    for mode in modes:
+        if mode not in POOLING:
+            raise CheckpointError(
+                f"{path}: pooling_mode '{mode}' is none of {', '.join(POOLING)}; get the file again"
+            )
+    return modes, bool(config.get("include_prompt", True))
+
+
+# ── writing ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def write_modalities(target: Path, modalities: Sequence[str]) -> None:
+    """Declare in the files of `target` that the model reads `modalities` ("text", …) by its chat template.
+
+    Releases of SentenceTransformers before 6 do not read such a folder.
+    """
+    settings = trunk_settings_path(target / read_modules(target)[0].path)
+    input_method = {"method": "forward", "method_output_name": "last_hidden_state"}
+    method_by_modality: dict[str, Any] = dict.fromkeys(modalities, input_method)
+    config = _read_if_any(settings)
+    new = {
+        "transformer_task": "feature-extraction",
+        "modality_config": {
+            **method_by_modality,
+            "message": {**input_method, "format": "structured"},
+        },
+        "module_output_name": "token_embeddings",
+    }
+    write_json(settings, {**config, **new}, durable=False)
+
+
+def write_static_model(
+    target: Path,
+    vectors: NDArray[np.float32],
+    tokenizer: str,
+    prompts: Mapping[str, str],
+    provenance: Mapping[str, Any],
+) -> None:
+    """Write a model that averages a text's tokens' vectors: a StaticEmbedding and a Normalize.
+
+    `vectors` [n, d] has a row for each token id, and `tokenizer` is the content of tokenizer.json.
+    """
+    from safetensors.numpy import save_file
+
+    entries = [
+        {"idx": 0, "name": "0", "path": "", "type": f"{_STOCK}StaticEmbedding"},
+        {"idx": 1, "name": "1", "path": "1_Normalize", "type": f"{_STOCK}Normalize"},
+    ]
+    write_json(target / MODULES, entries, durable=False)
+    settings = {
+        "similarity_fn_name": "cosine",
+        "prompts": dict(prompts),
+        "default_prompt_name": None,
+    }
+    write_json(target / SETTINGS, settings, durable=False)
+    (target / "1_Normalize").mkdir()
+    write_text(target / "tokenizer.json", tokenizer, durable=False)
+    # One entry alone, as safetensors writes several in an order of chance.
+    metadata = header_texts({"emberge": provenance})
+    save_file({"embedding.weight": vectors}, target / "model.safetensors", metadata)
+
+
+def _write_modules(layout: Layout, before: Layout, target: Path) -> None:
+    def places(of: Layout) -> list[tuple[str, str]]:
+        return [(module.kind, module.path) for module in of.modules]
+
+    if not before.bare and places(layout) == places(before):
+        return
+    path = target / MODULES
+    listed = {str(e.get("path", "")): e for e in (() if before.bare else read_entries(path))}
+    modules = (ModuleFolder("Transformer", layout.trunk), *layout.modules)
+    entries = [
+        listed.get(module.path, {"path": module.path, "type": _STOCK + module.kind})
+        for module in modules
+    ]
+    write_json(path, _number_entries(entries), durable=False)
+    for module in before.modules:
+        if module.path and module.path not in {kept.path for kept in layout.modules}:
+            shutil.rmtree(target / module.path, ignore_errors=True)
+
+
+def _number_entries(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the entries of modules.json with their places as numbers, and as names except own ones."""
+    numbered = []
+    for place, entry in enumerate(entries):
+        name = str(entry.get("name", ""))
+        number = {"idx": place, "name": str(place) if not name or name.isdigit() else name}
+        numbered.append({**number, **entry, **number})
+    return numbered
+
+
+def _write_pooling(layout: Layout, before: Layout, path: Path, width: int) -> None:
+    is_unchanged = (layout.pooling, layout.include_prompt) == (
+        before.pooling,
+        before.include_prompt,
+    )
+    if is_unchanged and path.is_file():
+        return
+    old = _read_if_any(path)
+    if "pooling_mode" in old:
+        words = [POOLING[word][0] for word in layout.pooling]
+        new: dict[str, Any] = {"pooling_mode": words[0] if len(words) == 1 else words}
+    else:
+        new = {"word_embedding_dimension": old.get("word_embedding_dimension", width)}
+        new |= {flag: word in layout.pooling for word, (_, flag) in POOLING.items()}
+    write_json(path, {**old, **new, "include_prompt": layout.include_prompt}, durable=False)
+
+
+def _write_lengths(layout: Layout, before: Layout, target: Path) -> None:
+    path = trunk_settings_path(target / layout.trunk)
+    is_unchanged = (layout.max_length, layout.lower_case) == (before.max_length, before.lower_case)
+    if not is_unchanged or not path.is_file():
+        new = {"max_seq_length": layout.max_length, "do_lower_case": layout.lower_case}
+        write_json(path, _read_if_any(path) | new, durable=False)
+
+
+def _write_prompts(layout: Layout, before: Layout, target: Path) -> None:
+    path = target / SETTINGS
+    if path.is_file() and dict(layout.prompts) == dict(before.prompts):
+        return
+    default_settings: dict[str, Any] = {
+        "similarity_fn_name": "cosine",
+        "prompts": {},
+        "default_prompt_name": None,
+    }
+    settings = read_settings(target) if path.is_file() else default_settings
+    write_json(path, {**settings, "prompts": dict(layout.prompts)}, durable=False)
+
+
+def _read_if_any(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file; an empty one without a file."""
+    return read_object(path) if path.is_file() else {}
