@@ -85,16 +85,6 @@ def test_pairs_are_uniform(lag: int) -> None:
         assert abs(float(((counts - expected) ** 2 / expected).sum()) - 4095) < 4.5 * 90.5
 
 
-def test_every_place_is_uniform_over_seeds() -> None:
-    places = [(0, 8), (1 << 20, 4), ((1 << 32) - 3, 4), (5 << 32, 4)]
-    seeds = [(seed, "w", "m", "drop") for seed in range(4000)]
-    for start, size in places:
-        numbers = uniform(torch.zeros(len(seeds), size, dtype=torch.float64), start, seeds)
-        off = (numbers.mean(0) - 0.5) * (12 * len(seeds)) ** 0.5
-        assert float(off.abs().max()) < 4.5
-        assert float((numbers.var(0) * 12 - 1).abs().max()) < 0.1
-
-
 def test_a_key_each_is_needed() -> None:
     with pytest.raises(ValueError, match="1 keys for 2 models"):
         uniform(torch.zeros(2, 4), 0, KEYS[:1])

@@ -1,13 +1,13 @@
-"""What every link of a merge needs: how many models, a base, weights; and what its options may be."""
+"""What the links of a merge need, and what their options may be."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
-from emberge import BasePolicy, Pass, PerTensor, Stage, WeightRole
+from emberge import Pass, PerTensor, Stage
 from emberge.contracts import Options
 from emberge_codiemb import LayerSoftmax
 from emberge_merge.methods import strategies, transforms
@@ -28,35 +28,6 @@ NEEDED: dict[str, dict[str, Any]] = {
     "group": {"by": Linear()},
     "keep_base": {"keep": 0.5, "by": Linear()},
     "regmean": {"statistics": ()},
-}
-# How many models, whether a base, and what weights are: a share of a mean, a factor, or nothing.
-DEMANDS = {
-    "drop": ("1+", "required", "unused"),
-    "drop_by_rank": ("1+", "required", "unused"),
-    "energy_weights": ("1+", "required", "unused"),
-    "fisher": ("1+", "forbidden", "share"),
-    "group": ("1+", "forbidden", "share"),  # as the strategy inside
-    "iso_c": ("1+", "required", "scale"),
-    "karcher": ("1+", "forbidden", "share"),
-    "keep_base": ("1+", "required", "share"),  # a base, and the rest as the strategy inside
-    "layer_softmax": ("1+", "required", "unused"),
-    "linear": ("1+", "forbidden", "share"),
-    "model_stock": ("2+", "required", "unused"),
-    "multi_slerp": ("1+", "forbidden", "share"),
-    "nuslerp": ("2", "optional", "unused"),
-    "passthrough": ("1", "forbidden", "unused"),
-    "regmean": ("1+", "forbidden", "share"),
-    "rescale": ("1+", "required", "unused"),
-    "select_variance": ("1+", "required", "unused"),
-    "sequential_slerp": ("2+", "forbidden", "share"),
-    "sign_consensus": ("1+", "required", "scale"),
-    "slerp": ("2", "forbidden", "unused"),
-    "task_arithmetic": ("1+", "required", "scale"),
-    "trim": ("1+", "required", "unused"),
-    "trim_outliers": ("1+", "required", "unused"),
-    "tsv_m": ("1+", "required", "scale"),
-    "unanimous": ("1+", "required", "unused"),
-    "wudi": ("1+", "required", "scale"),
 }
 # Numbers that may differ by tensor or model: the default, and the range.
 NUMBERS: dict[str, dict[str, tuple[float, tuple[float, float] | None]]] = {
@@ -97,19 +68,6 @@ def link(name: str, **options: Any) -> Stage:
     return made(LINKS[name], {**NEEDED.get(name, {}), **options})
 
 
-def test_every_link_is_listed() -> None:
-    assert set(DEMANDS) == set(LINKS)
-
-
-@pytest.mark.parametrize("name", DEMANDS)
-def test_models_base_and_weights(name: str) -> None:
-    stage = link(name)
-    counts = [str(n) if n == stage.arity[-1] else f"{n}+" for n in stage.arity[:1]]
-    assert (*counts, stage.base_policy, stage.weight_role) == DEMANDS[name]
-    assert stage.base_policy in get_args(BasePolicy)
-    assert stage.weight_role in get_args(WeightRole)
-
-
 @pytest.mark.parametrize(
     ("name", "options", "needs"),
     [
@@ -130,13 +88,13 @@ def test_options_change_what_a_link_needs(
     assert {what: getattr(stage, what) for what in needs} == needs
 
 
-@pytest.mark.parametrize("name", sorted({*NUMBERS, *DEMANDS} - set(NEEDED)))
+@pytest.mark.parametrize("name", sorted(set(LINKS) - set(NEEDED)))
 def test_numbers_have_documented_defaults(name: str) -> None:
     found = {option: value.plain() for option, value in link(name).schedules().items()}
     assert found == {option: default for option, (default, _) in NUMBERS.get(name, {}).items()}
 
 
-@pytest.mark.parametrize("name", DEMANDS)
+@pytest.mark.parametrize("name", LINKS)
 def test_choices_have_documented_defaults(name: str) -> None:
     stage = link(name)
     left = {f.name for f in dataclasses.fields(stage)}

@@ -81,24 +81,6 @@ def test_the_ridge_is_a_share_of_the_mean_square_on_every_input() -> None:
     torch.testing.assert_close(found, expected, atol=1e-12, rtol=0)
 
 
-def test_a_model_alone_in_using_an_input_decides_it() -> None:
-    first = torch.diag(torch.tensor([1.0, 0, 1, 0], dtype=torch.float64))
-    second = torch.diag(torch.tensor([0.0, 1, 1, 0], dtype=torch.float64))
-    generator = torch.Generator().manual_seed(4)
-    models = [torch.randn(3, 4, generator=generator, dtype=torch.float64) for _ in NAMES]
-    found = merged(models, [first, second])
-    expected = torch.stack(
-        [
-            models[0][:, 0],
-            models[1][:, 1],
-            (models[0][:, 2] + models[1][:, 2]) / 2,
-            (models[0][:, 3] + models[1][:, 3]) / 2,  # an input that neither ever sees
-        ],
-        dim=1,
-    )
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
-
-
 def test_rows_of_tokens_come_from_the_models_that_saw_them() -> None:
     generator = torch.Generator().manual_seed(5)
     models = [torch.randn(4, 3, generator=generator, dtype=torch.float64) for _ in NAMES]

@@ -58,27 +58,6 @@ def test_dividing_by_the_density_gives_task_arithmetic_on_average(name: str) -> 
     assert float(samples.std(0).max()) > 0.1
 
 
-@pytest.mark.parametrize("name", ["dare_ties", "della"])
-def test_elections_after_a_draw_have_the_mean_of_all_masks(name: str) -> None:
-    """By adding up all 2⁶ ways to keep the elements of two models with three each."""
-    deltas = [[0.4, -0.2, 0.3], [-0.1, 0.5, 0.2]]
-    tensor = torch.tensor(deltas, dtype=torch.float64)
-    if name == "della":
-        kept = torch.stack([keep_probability(d, 0.5, 0.15) for d in tensor])
-    else:
-        kept = torch.full((2, 3), 0.5, dtype=torch.float64)
-    expected = torch.zeros(3, dtype=torch.float64)
-    for number in range(64):
-        mask = torch.tensor([number >> bit & 1 for bit in range(6)]).view(2, 3).double()
-        chance = (kept * mask + (1 - kept) * (1 - mask)).prod()
-        elected = merge_one(
-            chain("sign_consensus"), (tensor * mask / kept).tolist(), [0.0] * 3, weights=WEIGHTS[:2]
-        )
-        expected += chance * elected
-    samples = drawn(name, deltas, density=0.5, rescale_mode="inverse_density", normalize=True)
-    hold_mean(samples, expected)
-
-
 def test_every_element_is_kept_as_often_as_its_rank_says() -> None:  # T-E26
     samples = drawn("della_linear", [DELTAS[0]], density=0.5, rescale_mode="none")
     often = (samples != 0).double().mean(0)

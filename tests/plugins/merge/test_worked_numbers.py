@@ -164,19 +164,6 @@ def test_multi_slerp_of_three_axes() -> None:  # T-A7
     assert merge(vectors, MultiSlerp(), weights=weights).norm().item() == pytest.approx(11 / 6)
 
 
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
-def test_multi_slerp_of_two_is_slerp_of_directions(share: float) -> None:
-    vectors = [[3.0, 1.0, -2.0], [0.5, 2.0, 1.0]]
-    units = [(torch.tensor(v) / torch.tensor(v).norm()).double() for v in vectors]
-    norms = [math.hypot(*v) for v in vectors]
-    weights = (1 - share, share)
-    expected = merge([u.tolist() for u in units], Slerp(t=PerTensor(share)))
-    length = sum(w * n for w, n in zip(weights, norms, strict=True))
-    close(merge(vectors, MultiSlerp(), weights=weights), (expected * length).tolist())
-    projected = merge(vectors, MultiSlerp(mode="projected"), weights=weights)
-    assert share == 0.5 or not torch.allclose(projected, expected * length, atol=1e-3)
-
-
 def test_model_stock_at_sixty_degrees() -> None:  # T-A10
     """There c = 1/2 and t = 2/3, which is reported."""
     vectors = [[1.0, 0.0], [0.5, math.sqrt(3) / 2]]

@@ -71,9 +71,7 @@ class TrimOutliers(Ranking):
     weight_role = "unused"
     needs_torch = False
 
-    @property
-    def limits(self) -> int:
-        return 2
+    limits = 2
 
     def keeps(self, block: Block, total: int, nonzero: Sequence[int]) -> Sequence[int]:
         pairs = zip(block.options.density.tolist(), block.options.gamma.tolist(), strict=True)

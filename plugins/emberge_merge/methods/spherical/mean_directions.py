@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from emberge import BasePolicy, Block, Measures, NonNegative, NumberRange
+from emberge import BasePolicy, Block, NonNegative, NumberRange
 
 from emberge_merge.methods.spherical.gram import GramStrategy
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from emberge_merge.methods.spherical.angles import Span
 
 _STEPS = {"projected": 0, "log": 1}
 
@@ -46,13 +48,10 @@ class MultiSlerp(GramStrategy):
     def of_deltas(self, block: Block) -> bool:
         return self.space == "deltas"
 
-    def coefficients(self, grams: Measures, block: Block) -> tuple[np.ndarray, str]:
-        from emberge_merge.methods.spherical.angles import Span, mean_direction
+    def coefficients(self, span: Span, block: Block) -> tuple[np.ndarray, str]:
+        from emberge_merge.methods.spherical.angles import mean_direction
 
-        span = Span.of(grams["products"], grams["differences"])
-        weights = block.weights
-        factors, warning = mean_direction(span, weights, steps=_STEPS[self.mode], tolerance=1e-10)
-        return factors, warning
+        return mean_direction(span, block.weights, steps=_STEPS[self.mode], tolerance=1e-10)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,10 +76,7 @@ class Karcher(GramStrategy):
 
     base_policy = "forbidden"
 
-    def coefficients(self, grams: Measures, block: Block) -> tuple[np.ndarray, str]:
-        from emberge_merge.methods.spherical.angles import Span, mean_direction
+    def coefficients(self, span: Span, block: Block) -> tuple[np.ndarray, str]:
+        from emberge_merge.methods.spherical.angles import mean_direction
 
-        span = Span.of(grams["products"], grams["differences"])
-        weights = block.weights
-        factors, warning = mean_direction(span, weights, steps=self.max_iter, tolerance=self.tol)
-        return factors, warning
+        return mean_direction(span, block.weights, steps=self.max_iter, tolerance=self.tol)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import Block, Measures, Stats
-
-from emberge_merge.methods.spherical.gram import GramStrategy
+from emberge import Block, Measures, MergeStrategy, Pass, Stats, WeightedSum
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,7 +14,7 @@ _SINGULAR = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelStock(GramStrategy):
+class ModelStock(MergeStrategy):
     """Interpolate from the base to the models' mean, further the more their changes agree (arXiv:2403.19522).
 
     W = t · mean(Wᵢ) + (1 - t) · W₀ with t = N c / (1 + (N - 1) c), where c is the mean cosine of all pairs of
@@ -41,33 +39,30 @@ class ModelStock(GramStrategy):
     base_policy = "required"
     weight_role = "unused"
 
-    def of_deltas(self, block: Block) -> bool:
-        return True
+    needs_torch = False
+    passes = (Pass(),)
 
-    @property
-    def near(self) -> bool:
-        return False  # changes are far from parallel
-
-    def coefficients(self, grams: Measures, block: Block) -> tuple[np.ndarray, str]:
-        count = len(block.models)
-        shares = self._compute_ratio(grams["products"])[..., None] / count
-        return shares.repeat(count, axis=-1), ""
+    def measure(self, block: Block, stats: Stats) -> Measures:
+        return block.inner_products(deltas=True, differences=False)  # changes are far from parallel
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
-        ratio = float(self._compute_ratio(stats[-1]["products"]).mean())
-        return {**super().conclude(block, stats), "findings": {"mean of the models": ratio}}
+        ratio, count = self._compute_ratio(stats[-1]["products"]), len(block.models)
+        return {
+            "coefficients": [ratio / count] * count,
+            "findings": {"mean of the models": ratio},
+        }
 
-    def _compute_ratio(self, gram: np.ndarray) -> np.ndarray:
-        """Return t of each Gram matrix [..., n, n]; a pair without a direction counts as orthogonal."""
+    def formula(self, block: Block, stats: Stats) -> WeightedSum:
+        return WeightedSum(stats[0]["coefficients"], of_deltas=True)
+
+    def _compute_ratio(self, gram: np.ndarray) -> float:
+        """Return t of a Gram matrix [n, n]; a pair without a direction counts as orthogonal."""
         import numpy as np
 
-        count = gram.shape[-1]
-        norms = np.sqrt(gram.diagonal(axis1=-2, axis2=-1))
-        pairs = norms[..., :, None] * norms[..., None, :]
-        cosines = gram / np.where(pairs > 0, pairs, 1.0)
-        total = np.triu(cosines.clip(-1, 1), 1).sum((-2, -1))
-        cosine = total / (count * (count - 1) / 2)
+        count, norms = len(gram), np.sqrt(gram.diagonal())
+        pairs = norms[:, None] * norms
+        cosines = (gram / np.where(pairs > 0, pairs, 1.0)).clip(-1, 1)
+        cosine = float(np.triu(cosines, 1).sum((-2, -1)) / (count * (count - 1) / 2))
         denominator = 1 + (count - 1) * cosine
-        sound = np.abs(denominator) >= _SINGULAR
-        ratio = np.where(sound, count * cosine / np.where(sound, denominator, 1.0), 0.0)
-        return ratio.clip(0, 1) if self.clamp else ratio
+        ratio = count * cosine / denominator if abs(denominator) >= _SINGULAR else 0.0
+        return min(max(ratio, 0.0), 1.0) if self.clamp else ratio

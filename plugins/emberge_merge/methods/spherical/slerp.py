@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import Block, Cosine, Measures, PerTensor, WeightRole
+from emberge import Block, Cosine, PerTensor
 
 from emberge_merge.methods.spherical.gram import GramStrategy
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from emberge_merge.methods.spherical.angles import Span
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +39,10 @@ class Slerp(GramStrategy):
     base_policy = "forbidden"
     weight_role = "unused"
 
-    def coefficients(self, grams: Measures, block: Block) -> tuple[np.ndarray, str]:
-        from emberge_merge.methods.spherical.angles import Span, slerp_coefficients
+    def coefficients(self, span: Span, block: Block) -> tuple[np.ndarray, str]:
+        from emberge_merge.methods.spherical.angles import slerp_coefficients
 
-        span = Span.of(grams["products"], grams["differences"])
-        factors, warning = slerp_coefficients(span, block.options.t, self.linear_threshold)
-        return factors, warning
+        return slerp_coefficients(span, block.options.t, self.linear_threshold)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,22 +60,17 @@ class Nuslerp(GramStrategy):
     """
 
     arity = range(2, 3)
-
-    @property
-    def weight_role(self) -> WeightRole:
-        return "unused"  # not divided by their sum: a sum of zero is the middle
+    weight_role = "unused"  # not divided by their sum: a sum of zero is the middle
 
     def of_deltas(self, block: Block) -> bool:
         return block.has_base
 
-    def coefficients(self, grams: Measures, block: Block) -> tuple[np.ndarray, str]:
-        from emberge_merge.methods.spherical.angles import Span, slerp_coefficients
+    def coefficients(self, span: Span, block: Block) -> tuple[np.ndarray, str]:
+        from emberge_merge.methods.spherical.angles import slerp_coefficients
 
-        span = Span.of(grams["products"], grams["differences"])
         first, second = block.weights.tolist()
         t = 0.5 if abs(first + second) < 1e-6 else second / (first + second)
-        factors, warning = slerp_coefficients(span, t)
-        return factors, warning
+        return slerp_coefficients(span, t)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +93,7 @@ class SequentialSlerp(GramStrategy):
     arity = range(2, 1_000_000)
     base_policy = "forbidden"
 
-    def coefficients(self, grams: Measures, block: Block) -> tuple[np.ndarray, str]:
-        from emberge_merge.methods.spherical.angles import Span, slerp_in_turn
+    def coefficients(self, span: Span, block: Block) -> tuple[np.ndarray, str]:
+        from emberge_merge.methods.spherical.angles import slerp_in_turn
 
-        span = Span.of(grams["products"], grams["differences"])
         return slerp_in_turn(span, block.weights)
