@@ -35,7 +35,7 @@ from emberge.recipes import (
 
 from emberge_merge.steps.merge import Merge
 
-STEP = "merged"
+STEP_ID = "merged"
 
 
 def merge(
@@ -115,7 +115,7 @@ def describe_merge(
             options[name] = _name_model(options[name])
     step = {"models": members, **options} if members else options
     try:
-        recipe = parse_recipe({"steps": {STEP: {"merge": step}}}, plugins)
+        recipe = parse_recipe({"steps": {STEP_ID: {"merge": step}}}, plugins)
     except RecipeError as error:
         problems = [replace(one, where=_shorten_place(one.where)) for one in error.problems]
         raise RecipeError(problems) from None
@@ -127,7 +127,7 @@ def describe_merge(
 
 def _shorten_place(place: str) -> str:
     """Return `merge.strategy` for the place of the option `strategy` in the recipe."""
-    return place.removeprefix(f"recipe.steps.{STEP}.")
+    return place.removeprefix(f"recipe.steps.{STEP_ID}.")
 
 
 def _place_settings(
@@ -227,12 +227,12 @@ def _find_last_step(recipe: Recipe) -> str:
     """
     needed = {name for step in recipe.steps for name in step.needs}
     last_steps = [step.id for step in recipe.steps if step.id not in needed]
-    if len(last_steps) > 1 and STEP not in last_steps:
+    if len(last_steps) > 1 and STEP_ID not in last_steps:
         raise RecipeError(
             f"{recipe.path} makes several models, {', '.join(last_steps)}; get them all by "
             f"`emberge run {recipe.path} --out DIR`"
         )
-    return last_steps[0] if len(last_steps) == 1 else STEP
+    return last_steps[0] if len(last_steps) == 1 else STEP_ID
 
 
 def _is_worth_keeping(error: Exception) -> bool:

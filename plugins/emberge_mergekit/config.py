@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from mergekit.common import ModelReference
     from mergekit.config import MergeConfiguration
 
-SHAPES = ("models", "slices")
-_YAML_ONLY = "run the config by `mergekit-yaml`, or leave it out"
-_UNSUPPORTED = {
+SHAPE_KEYS = ("models", "slices")
+_YAML_REMEDY = "run the config by `mergekit-yaml`, or leave it out"
+_UNSUPPORTED_KEYS = {
     "modules": "name the models under 'models'; a recipe's `rules` give parts of them another strategy",
     "chat_template": "the tokenizer keeps its own",
     "residual_weight": "mergekit does not use it either, so leave it out",
     "override_architecture": "tensors are matched by their names here, so leave it out",
-    "tokens": _YAML_ONLY,
-    "pad_to_multiple_of": _YAML_ONLY,
+    "tokens": _YAML_REMEDY,
+    "pad_to_multiple_of": _YAML_REMEDY,
 }
 
 
@@ -109,7 +109,7 @@ def read_document(text: str, path: Path | None, problems: list[Problem]) -> Conf
 def is_config(document: ConfigPlace) -> bool:
     """Return whether the document has the keys of a mergekit config and, unlike a recipe, no `steps`."""
     keys = document.node.entries.keys() if isinstance(document.node, Fields) else set[str]()
-    return "steps" not in keys and bool(keys & {"merge_method", *SHAPES})
+    return "steps" not in keys and bool(keys & {"merge_method", *SHAPE_KEYS})
 
 
 def read_config(document: ConfigPlace, problems: list[Problem]) -> Config | None:
@@ -164,8 +164,8 @@ def _find_passed_over(value: Any, place: ConfigPlace, label: str) -> Iterator[Pr
         inner = dict(enumerate(value))
     for key, entry in inner.items():
         at = place.at(key)
-        if key in _UNSUPPORTED and entry is not None and hasattr(type(value), "model_fields"):
-            yield Problem(f"'{key}' is not supported; {_UNSUPPORTED[key]}", at.where)
+        if key in _UNSUPPORTED_KEYS and entry is not None and hasattr(type(value), "model_fields"):
+            yield Problem(f"'{key}' is not supported; {_UNSUPPORTED_KEYS[key]}", at.where)
         elif at is not place:
             words = f"an entry of {label}" if isinstance(key, int) else f"'{key}'"
             yield from _find_passed_over(entry, at, words)

@@ -13,8 +13,8 @@ from typing import Any
 
 from emberge_mergekit.settings import Setting, Settings
 
-_RANDOM = "elements are drawn at random: as many stay as with mergekit, but not the same ones"
-_LIMITS = {"density": (0.0, 1.0), "gamma": (0.0, 1.0), "epsilon": (0.0, 0.5)}
+_RANDOM_NOTE = "elements are drawn at random: as many stay as with mergekit, but not the same ones"
+_PARAMETER_LIMITS = {"density": (0.0, 1.0), "gamma": (0.0, 1.0), "epsilon": (0.0, 0.5)}
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Equivalent:
     def takes(self, settings: Settings) -> bool:
         """Return whether a model's settings are within the limits of emberge's options."""
         return all(
-            _is_within(settings[name], *_LIMITS[name])
+            _is_within(settings[name], *_PARAMETER_LIMITS[name])
             for name in settings.keys() & self.link_options
         )
 
@@ -165,7 +165,7 @@ def _build_chain_mapper(
 def _build_drop_mapper(
     name: str, trimming: str, *own: str
 ) -> Callable[[_SharedParameters], Equivalent]:
-    return _build_chain_mapper(name, trimming, *own, rescale=True, notes=(_RANDOM,))
+    return _build_chain_mapper(name, trimming, *own, rescale=True, notes=(_RANDOM_NOTE,))
 
 
 def _map_sce(given: _SharedParameters) -> Link:

@@ -12,12 +12,14 @@ from emberge.contracts import TranslatedRecipe
 from emberge.plugin_verbs import Verb
 
 # The first key of an emberge recipe at the start of a line.
-_STEPS = re.compile(r"^steps[ \t]*:", re.MULTILINE)
+_STEPS_KEY = re.compile(r"^steps[ \t]*:", re.MULTILINE)
 
 
 @hookimpl
 def read_recipe(text: str, path: Path | None) -> TranslatedRecipe | None:
-    if _STEPS.search(text):  # one of ours, whose reader need not wait for the translator's import
+    if _STEPS_KEY.search(
+        text
+    ):  # one of ours, whose reader need not wait for the translator's import
         return None
     from emberge_mergekit.translate import translate
 

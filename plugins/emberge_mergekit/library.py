@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 # mergekit draws from torch's one generator, so seeding and drawing must not be parted.
-_DRAWING = threading.Lock()
+_DRAW_LOCK = threading.Lock()
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def without_chatter() -> Iterator[None]:
             logger.setLevel(old_level)
 
 
-def method_names() -> list[str]:
+def list_methods() -> list[str]:
     """Return the names of all methods in mergekit's registry."""
     with without_chatter():
         from mergekit.merge_methods import registry
@@ -45,14 +45,14 @@ def method_names() -> list[str]:
 
 def find_method(name: str) -> Any | None:
     """Return mergekit's object of a merge method; None if its registry has no such name."""
-    if name not in method_names():
+    if name not in list_methods():
         return None
     from mergekit.merge_methods import registry
 
     return registry.get(name)
 
 
-def parameters_of(method: Any) -> dict[str, Any]:
+def list_parameters(method: Any) -> dict[str, Any]:
     """Return mergekit's specification of each parameter of a method, by name."""
     return {parameter.name: parameter for parameter in method.spec.parameters}
 
@@ -92,7 +92,7 @@ def merge_one(
 
         inputs = [*([] if base is None else [base]), *tensors]
         # The generator is seeded and restored: earlier draws do not change these, nor these the later ones.
-        with _DRAWING, torch.no_grad(), torch.random.fork_rng(devices=_list_gpus(inputs)):
+        with _DRAW_LOCK, torch.no_grad(), torch.random.fork_rng(devices=_list_gpus(inputs)):
             torch.manual_seed(seed)
             try:
                 merged: Tensor = merge_tensors(

@@ -10,8 +10,8 @@ from emberge import Problem
 
 from emberge_mergekit.config import ConfigPlace, MergedSources, Scope, Source
 from emberge_mergekit.equivalents import Equivalent, Link, equivalent
-from emberge_mergekit.library import parameters_of
-from emberge_mergekit.settings import HARMLESS, Setting, Settings, flatten, read_scope
+from emberge_mergekit.library import list_parameters
+from emberge_mergekit.settings import UNUSED_PARAMETER, Setting, Settings, flatten, read_scope
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def plan_sources(
     if merged.base is not None and not is_listed and merged.layers is None:
         # mergekit adds the base of a merge of whole models where it is not listed.
         sources = (*sources, Source(merged.base, Scope({}, merged.place), merged.place))
-    name, declared = method.spec.name, parameters_of(method)
+    name, declared = method.spec.name, list_parameters(method)
     try:
         method.validate_inputs([source.model for source in sources], merged.base)
     except ValueError as error:
@@ -126,11 +126,11 @@ class _Planner:
             if self.method == "passthrough" and name == "scale":
                 default = 1.0
             setting = flatten(name, scopes, default)
-            if wanted(parameter) and setting and name != HARMLESS:
+            if wanted(parameter) and setting and name != UNUSED_PARAMETER:
                 yield name, setting
 
     def _list_notes(self, of_models: Sequence[Settings]) -> Iterator[str]:
-        if any(HARMLESS in scope for scope in (*self.outer, *self.own)):
+        if any(UNUSED_PARAMETER in scope for scope in (*self.outer, *self.own)):
             yield "int8_mask saves mergekit memory and changes no result; it is left out"
         if self.method == "task_arithmetic" and any("density" in one for one in of_models):
             yield "task_arithmetic drops nothing, so density means nothing to it; it is left out"

@@ -17,7 +17,7 @@ from emberge_mergekit.config import ConfigPlace, Scope
 from emberge_mergekit.library import find_fault
 
 # It only saves memory in mergekit, and configs set it even for methods that do not have it.
-HARMLESS = "int8_mask"
+UNUSED_PARAMETER = "int8_mask"
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def read_scope(
     settings: dict[str, Setting] = {}
     for name, value in scope.parameters.items():
         place, parameter = scope.place.at(name), declared.get(name)
-        if name == HARMLESS:
+        if name == UNUSED_PARAMETER:
             settings[name] = ()
         elif parameter is None:
             hint = suggest(name, declared) or f"; it has {', '.join(declared) or 'none'}"

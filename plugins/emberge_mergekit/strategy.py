@@ -17,7 +17,13 @@ from emberge import (
     suggest,
 )
 
-from emberge_mergekit.library import find_fault, find_method, merge_one, method_names, parameters_of
+from emberge_mergekit.library import (
+    find_fault,
+    find_method,
+    list_methods,
+    list_parameters,
+    merge_one,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,7 +53,7 @@ class Mergekit(MergeStrategy):
     whole = True
 
     def __post_init__(self) -> None:
-        declared = parameters_of(self._method)
+        declared = list_parameters(self._method)
         for name, value in self.parameters.items():
             if name == "weight" and "weight" in declared:
                 raise ValueError("parameters: 'weight' stands beside each model, `{model, weight}`")
@@ -66,7 +72,7 @@ class Mergekit(MergeStrategy):
     def _method(self) -> Any:
         method = find_method(self.method)
         if method is None:
-            names = method_names()
+            names = list_methods()
             hint = suggest(self.method, names) or f"; it has {', '.join(names)}"
             raise ValueError(f"mergekit has no method '{self.method}'{hint}")
         return method
@@ -86,10 +92,10 @@ class Mergekit(MergeStrategy):
 
     @property
     def weight_role(self) -> WeightRole:
-        return "scale" if "weight" in parameters_of(self._method) else "unused"
+        return "scale" if "weight" in list_parameters(self._method) else "unused"
 
     def schedules(self) -> dict[str, PerTensor]:
-        declared = parameters_of(self._method)
+        declared = list_parameters(self._method)
         return {
             name: PerTensor(list(value.entries)) if declared[name].scope == "shared" else value
             for name, value in self._collect_numbers().items()
@@ -102,9 +108,9 @@ class Mergekit(MergeStrategy):
             n: v for n, v in self.parameters.items() if not isinstance(v, PerModel)
         }
         values |= {name: getattr(block.options, name) for name in self._collect_numbers()}
-        if "weight" in parameters_of(method):
+        if "weight" in list_parameters(method):
             values["weight"] = block.weights
-        for name, declared in parameters_of(method).items():
+        for name, declared in list_parameters(method).items():
             if name in values and declared.scope != "shared":
                 of_models = values[name].tolist()
                 # If the base needs a value like every input, it gets the first model's.
@@ -125,7 +131,7 @@ class Mergekit(MergeStrategy):
         numbers = {n: v for n, v in self.parameters.items() if isinstance(v, PerModel)}
         defaults = {
             name: PerModel(float(parameter.default))
-            for name, parameter in parameters_of(self._method).items()
+            for name, parameter in list_parameters(self._method).items()
             if parameter.scope != "shared"
             and isinstance(parameter.default, int | float)
             and name != "weight"

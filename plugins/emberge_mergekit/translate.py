@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from emberge import Problem, RecipeError, suggest
 from emberge.contracts import TranslatedRecipe
 
-from emberge_mergekit.config import SHAPES, Config, is_config, read_config, read_document
+from emberge_mergekit.config import SHAPE_KEYS, Config, is_config, read_config, read_document
 from emberge_mergekit.equivalents import Link
-from emberge_mergekit.library import find_method, method_names
+from emberge_mergekit.library import find_method, list_methods
 from emberge_mergekit.planning import PlannedMerge, PlannedModel, plan_sources
 from emberge_mergekit.settings import Entry
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from mergekit.common import ModelPath, ModelReference
 
 # Words that need no quotes: they are neither numbers nor truth values and open nothing.
-_PLAIN = re.compile(r"(?!(?:true|false|null|yes|no|on|off)\Z)[A-Za-z_./][\w./@:+$-]*(?<!:)", re.I)
+_PLAIN_WORD = re.compile(
+    r"(?!(?:true|false|null|yes|no|on|off)\Z)[A-Za-z_./][\w./@:+$-]*(?<!:)", re.I
+)
 
 
 def translate(text: str, path: Path | None) -> TranslatedRecipe | None:
@@ -30,7 +32,7 @@ def translate(text: str, path: Path | None) -> TranslatedRecipe | None:
     Raises:
         RecipeError: if the config has faults; the message has all of them, each with `path:line`.
     """
-    if not any(f"{key}:" in text or f'{key}"' in text for key in ("merge_method", *SHAPES)):
+    if not any(f"{key}:" in text or f'{key}"' in text for key in ("merge_method", *SHAPE_KEYS)):
         return None
     problems: list[Problem] = []
     document = read_document(text, path, problems)
@@ -42,16 +44,16 @@ def translate(text: str, path: Path | None) -> TranslatedRecipe | None:
     if problems or config is None or merge is None:
         by_line = sorted(problems, key=lambda problem: int(problem.where.rpartition(":")[2]))
         raise RecipeError(dict.fromkeys(by_line))
-    sheet = _Sheet(path)
-    sheet.write_merge(config, merge)
-    return TranslatedRecipe("".join(f"{line}\n" for line in sheet.lines), tuple(sheet.origins))
+    writer = _RecipeWriter(path)
+    writer.write_merge(config, merge)
+    return TranslatedRecipe("".join(f"{line}\n" for line in writer.lines), tuple(writer.origins))
 
 
 def _plan(config: Config, problems: list[Problem]) -> PlannedMerge | None:
     name, place = config.content.merge_method, config.place.at("merge_method")
     method = find_method(name)
     if method is None:
-        names = method_names()
+        names = list_methods()
         hint = suggest(name, names) or f"; there are {', '.join(names)}"
         problems.append(Problem(f"there is no merge method '{name}'{hint}", place.where))
         return None
@@ -67,7 +69,7 @@ def _find_tokenizer(config: Config) -> str | ModelReference | None:
     return content.tokenizer.source if content.tokenizer is not None else source
 
 
-class _Sheet:
+class _RecipeWriter:
     """Writer of a recipe's `lines`; `origins` has the user's line for each.
 
     mergekit reads a name as a folder if that folder exists in the current folder, and as a hub id otherwise.
@@ -184,4 +186,4 @@ def _flow(value: Any) -> str:
 
 
 def _quote(text: str) -> str:
-    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+    return text if _PLAIN_WORD.fullmatch(text) else json.dumps(text, ensure_ascii=False)

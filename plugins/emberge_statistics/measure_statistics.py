@@ -89,7 +89,7 @@ class MeasureStatistics(BatchOptions, Step):
         """Models by label; unnamed models by their references."""
         if isinstance(self.models, dict):
             return self.models
-        return labelled(self.models)
+        return label_models(self.models)
 
     def expand(self) -> Mapping[str, Step]:
         """Return a step for each model, unless one file compares them all with a base."""
@@ -150,7 +150,7 @@ class MeasureStatistics(BatchOptions, Step):
         models = {
             name: model
             for label, reference in self._models.items()
-            for name, model in numbered(label, workspace.models(reference)).items()
+            for name, model in number_models(label, workspace.models(reference)).items()
         }
         if self.measure == "delta_norms":
             return self._measure_norms(workspace, models)
@@ -165,7 +165,7 @@ class MeasureStatistics(BatchOptions, Step):
         norms: dict[str, dict[str, float]] = {}
         for number, (label, model) in enumerate(models.items()):
             workspace.progress(number, len(models), "models", label)
-            for layer, norm in delta_norms(base, model, workspace.machine).items():
+            for layer, norm in measure_delta_norms(base, model, workspace.machine).items():
                 norms.setdefault(layer, {})[label] = norm
         facts = _collect_facts(workspace)
         content = {label: model.fingerprint for label, model in models.items()}
@@ -322,7 +322,7 @@ def _describe_data(session: Session, measure: str) -> dict[str, str]:
     return facts
 
 
-def labelled(models: Sequence[ModelRef]) -> dict[str, ModelRef]:
+def label_models(models: Sequence[ModelRef]) -> dict[str, ModelRef]:
     """Return the models by the last part of their reference, or by number if these parts are not unique."""
     words = [re.sub(r"[^\w.=,-]+", "-", m.text.strip("./$").rpartition("/")[2]) for m in models]
     are_unique = len(set(words)) == len(words) and all(words)
@@ -332,14 +332,16 @@ def labelled(models: Sequence[ModelRef]) -> dict[str, ModelRef]:
     }
 
 
-def numbered(label: str, models: Sequence[Model]) -> dict[str, Model]:
+def number_models(label: str, models: Sequence[Model]) -> dict[str, Model]:
     """Return one model under its label, or each of several (`$run.checkpoints`) under label and number."""
     if len(models) == 1:
         return {label: models[0]}
     return {f"{label}-{number}": model for number, model in enumerate(models)}
 
 
-def delta_norms(base: Model, model: Model, machine: Machine | None = None) -> dict[str, float]:
+def measure_delta_norms(
+    base: Model, model: Model, machine: Machine | None = None
+) -> dict[str, float]:
     """Return the norm ‖theta − theta₀‖ of each layer, over its floating-point tensors.
 
     Raises:

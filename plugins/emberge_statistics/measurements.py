@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 # Texts that are put in order of their length at once: more fill chunks better.
-WINDOW = 512
+WINDOW_TEXTS = 512
 # Sums of Gram matrices in memory at once where no limit is given.
-DEFAULT_MEMORY = 4 << 30
+DEFAULT_MEMORY_BYTES = 4 << 30
 
 # Function from a file's name and its numbers by tensor to the path that it was written to.
 Write = Callable[[str, Mapping[str, Tensor]], Path]
@@ -83,7 +83,7 @@ def _sum_inputs(session: Session, counter: GramCounter, states: Path, note: str)
             counter.sums, states, is_complete=lambda: not texts, note=note
         ):
             texts.extend(session.texts(batch))
-            if len(texts) >= WINDOW or batch.step + 1 == session.plan.steps:
+            if len(texts) >= WINDOW_TEXTS or batch.step + 1 == session.plan.steps:
                 counter.add(texts)
                 texts.clear()
 
@@ -109,7 +109,7 @@ def plan_passes(
     for layer in _find_layers(encoder, tensor_names, vocabulary, text):
         if not passes or layer.bytes > free_bytes:
             passes.append([])
-            free_bytes = memory or DEFAULT_MEMORY
+            free_bytes = memory or DEFAULT_MEMORY_BYTES
         passes[-1].append(layer)
         free_bytes -= layer.bytes
     if not passes:

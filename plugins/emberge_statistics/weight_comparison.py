@@ -11,7 +11,7 @@ from emberge.wording import join_some, plural
 
 LOW_COSINE = 0.7
 """Cosine of a layer below which two models are too far apart to be averaged (BidirLM, arXiv:2604.02045)."""
-MATRICES: tuple[Part, ...] = tuple(part for part in PARTS if part != "vector")
+MATRIX_PARTS: tuple[Part, ...] = tuple(part for part in PARTS if part != "vector")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +74,17 @@ class _Column:
     view: str
     number: Callable[[PairSums], float | None]
     digits: int
-    parts: tuple[Part, ...] = MATRICES
+    parts: tuple[Part, ...] = MATRIX_PARTS
     of_changes: bool = False
 
 
 # A whole layer is its matrices; norms and biases are few numbers, near one another in all models.
 _VIEWS: tuple[tuple[str, tuple[Part, ...]], ...] = (
-    ("total", MATRICES),
+    ("total", MATRIX_PARTS),
     ("attention", ("attention",)),
     ("MLP", ("mlp",)),
 )
-_COLUMNS = (
+_WEIGHT_COLUMNS = (
     *(_Column("cosine", view, lambda s: s.cosine, 4, parts) for view, parts in _VIEWS),
     *(
         _Column("distance, % of A", view, lambda s: 100 * s.distance, 2, parts)
@@ -122,13 +122,13 @@ class WeightComparison:
     @property
     def layers(self) -> list[str]:
         """Layers with matrices, in order: embeddings, the text trunk's by number, other towers', others."""
-        return layer_order(layer for layer, part in self.weights if part in MATRICES)
+        return layer_order(layer for layer, part in self.weights if part in MATRIX_PARTS)
 
-    def of(self, layer: str, parts: Collection[Part] = MATRICES) -> PairSums | None:
+    def of(self, layer: str, parts: Collection[Part] = MATRIX_PARTS) -> PairSums | None:
         """Return the sums over a layer's weights in some parts; None if the layer has none of these parts."""
         return _sum_parts(self.weights, layer, parts)
 
-    def changes_of(self, layer: str, parts: Collection[Part] = MATRICES) -> PairSums | None:
+    def changes_of(self, layer: str, parts: Collection[Part] = MATRIX_PARTS) -> PairSums | None:
         """Return the sums over a layer's changes from the base; None if they were not measured."""
         return _sum_parts(self.changes, layer, parts)
 
@@ -155,7 +155,7 @@ class WeightComparison:
 
     def table(self) -> list[str]:
         """Return the table as lines: a row per layer, the embeddings as E, and the means of the trunk."""
-        columns = (*_COLUMNS, *(_BASE_COLUMNS if self.base is not None else ()))
+        columns = (*_WEIGHT_COLUMNS, *(_BASE_COLUMNS if self.base is not None else ()))
         head = ["layer", *(column.view for column in columns)]
         rows = [
             [_shorten_layer(layer), *(self._write_cell(layer, column) for column in columns)]

@@ -14,7 +14,7 @@ from emberge.merging.chain import Chain, ModelOptions, Resolver
 from emberge.merging.request import Compute
 from emberge.merging.row_entries import RowStatistics, StatisticsEntry
 from emberge.merging.streaming.build_jobs import build_empty_block
-from emberge.merging.streaming.jobs import MergeJob, piece_as_tensor
+from emberge.merging.streaming.jobs import MergeJob, convert_piece
 from emberge.merging.streaming.scheduler import GRANULE, PutPiece, SchedulerLimits, run_jobs
 from emberge.numerics import kernels
 from emberge.tensor_files import MemorySource, TensorSource, TensorSpec
@@ -124,7 +124,7 @@ def _build_statistics(entries: Mapping[str, Tensor], shape: tuple[int, ...]) -> 
 
 def _put_into(out: Mapping[str, Tensor]) -> PutPiece:
     def put(job: TensorJob, start: int, piece: Tensor | np.ndarray) -> None:
-        numbers = piece_as_tensor(piece, job.spec)
+        numbers = convert_piece(piece, job.spec)
         out[job.spec.name].view(-1)[start : start + numbers.numel()].copy_(numbers)
 
     return put

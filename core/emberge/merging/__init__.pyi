@@ -7,14 +7,14 @@ from .adapter_reader import is_saved_whole as is_saved_whole
 from .adapter_reader import open_model as open_model
 from .adapter_reader import read_adapter as read_adapter
 from .chain import merge_blocks as merge_blocks
-from .loadable_models import whole_faults as whole_faults
+from .loadable_models import find_loading_problems as find_loading_problems
 from .loadable_models import whole_model as whole_model
 from .merge_plan import MergePlan as MergePlan
 from .merge_plan import TensorPlan as TensorPlan
 from .merge_plan import find_weighing_link as find_weighing_link
 from .merge_planning import plan_merge as plan_merge
 from .merge_to_folder import MergeReport as MergeReport
-from .merge_to_folder import header_of as header_of
+from .merge_to_folder import build_header as build_header
 from .merge_to_folder import merge_checkpoints as merge_checkpoints
 from .request import MergeInput as MergeInput
 from .request import MergeRequest as MergeRequest

@@ -18,17 +18,17 @@ from emberge.model_folder import Checkpoint, name_of_model, read_json
 from emberge.tensor_files import DerivedTensor, TensorSpec, read_provenance
 from emberge.tensor_names import Names, is_buffer
 
-CONFIG = "adapter_config.json"
-KEY = "adapter_of"
+CONFIG_FILE = "adapter_config.json"
+ORIGIN_KEY = "adapter_of"
 # Tensors up to this size are hashed whole, of larger ones 16 pages spread evenly over them: any
 # training moves all of a tensor, and a look at a base takes no longer than reading its header.
 _WHOLE_HASH_BYTES = 64 << 10
-_PAGES, _PAGE = 16, 4 << 10
+_PAGE_COUNT, _PAGE_BYTES = 16, 4 << 10
 # Initialisations after which the trained factors alone determine the layer. The rest (PiSSA, OLoRA, CorDA,
 # LoftQ, LoRA-GA) take something out of the base's weights, which the adapter does not record.
 _PLAIN_STARTS = (True, False, None, "gaussian", "eva", "orthogonal", "mica")
 # Options of its training; the tensors are the outcome.
-_OF_TRAINING = frozenset(
+_TRAINING_OPTIONS = frozenset(
     {
         *("auto_mapping", "base_model_name_or_path", "revision", "peft_version", "peft_type"),
         *("task_type", "inference_mode", "lora_dropout", "target_modules", "exclude_modules"),
@@ -37,7 +37,7 @@ _OF_TRAINING = frozenset(
         *("runtime_config", "qalora_group_size", "ensure_weight_tying", "bias"),
     }
 )
-_READ = frozenset(
+_READ_OPTIONS = frozenset(
     {
         *("r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora", "use_dora"),
         *("fan_in_fan_out", "modules_to_save", "init_lora_weights"),
@@ -85,9 +85,9 @@ def read_adapter_config(folder: Path) -> AdapterConfig:
         CheckpointError: if the adapter is not a LoRA, or has options that are unknown or cannot be merged as
             weights.
     """
-    path = folder / CONFIG
+    path = folder / CONFIG_FILE
     if not path.is_file():
-        raise CheckpointError(f"{folder}: is no adapter: it has no {CONFIG}")
+        raise CheckpointError(f"{folder}: is no adapter: it has no {CONFIG_FILE}")
     config = read_json(path)
     if not isinstance(config, dict):
         raise CheckpointError(f"{path}: an adapter's config must be a mapping")
@@ -109,7 +109,13 @@ def _refuse_unsupported(path: Path, config: Mapping[str, Any]) -> None:
             "as a plain adapter (path_initial_model_for_weight_conversion), or " + _FOLD_REMEDY
         )
     for option, value in config.items():
-        if option not in _READ | _OF_TRAINING and value not in (None, False, [], {}, ""):
+        if option not in _READ_OPTIONS | _TRAINING_OPTIONS and value not in (
+            None,
+            False,
+            [],
+            {},
+            "",
+        ):
             raise CheckpointError(f"{path}: the option '{option}' is not supported; {_FOLD_REMEDY}")
 
 
@@ -172,8 +178,8 @@ def _sample_stretches(size: int) -> Iterator[tuple[int, int]]:
     if size <= _WHOLE_HASH_BYTES:
         yield 0, size
         return
-    for page in range(_PAGES):
-        yield (size - _PAGE) * page // (_PAGES - 1), _PAGE
+    for page in range(_PAGE_COUNT):
+        yield (size - _PAGE_BYTES) * page // (_PAGE_COUNT - 1), _PAGE_BYTES
 
 
 def describe_base(base: Checkpoint) -> dict[str, Any]:
@@ -182,7 +188,7 @@ def describe_base(base: Checkpoint) -> dict[str, Any]:
     With it a merge can refuse a different base with the same name.
     """
     name = name_of_model(base.folder)
-    return {KEY: {"name": name, "hash": origin_hash(base.names, base)}}
+    return {ORIGIN_KEY: {"name": name, "hash": origin_hash(base.names, base)}}
 
 
 def require_base(
@@ -194,7 +200,7 @@ def require_base(
         CheckpointError: if it was; the message names both bases.
     """
     folder = config.path.parent
-    record = (read_provenance(metadata) or {}).get(KEY)
+    record = (read_provenance(metadata) or {}).get(ORIGIN_KEY)
     if isinstance(record, Mapping) and record.get("hash"):
         if record["hash"] != origin_hash(names, checkpoint):
             raise CheckpointError(
@@ -218,7 +224,7 @@ def require_base(
 
 def base_warning(config: AdapterConfig, metadata: Mapping[str, str], base: Path) -> str | None:
     """Return a warning if only the base's recorded name could be compared and it differs; else None."""
-    record = (read_provenance(metadata) or {}).get(KEY)
+    record = (read_provenance(metadata) or {}).get(ORIGIN_KEY)
     recorded_name = (config.base or "").rstrip("/").rpartition("/")[2]
     if record or not recorded_name or recorded_name == name_of_model(base).rpartition("/")[2]:
         return None

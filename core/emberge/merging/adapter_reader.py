@@ -30,17 +30,17 @@ from emberge.model_folder import Checkpoint, with_trunk_config
 from emberge.tensor_files import TensorSpec, read_header
 from emberge.tensor_names import HEAD, Names, usual_name
 
-WEIGHTS = "adapter_model.safetensors"
-_PICKLE = "adapter_model.bin"
+WEIGHTS_FILE = "adapter_model.safetensors"
+_PICKLE_FILE = "adapter_model.bin"
 _PEFT_PREFIX = "base_model.model."
-_PART = re.compile(
+_FACTOR_NAME = re.compile(
     r"(?P<module>.+)\.(?P<part>lora_A|lora_B|lora_embedding_A|lora_embedding_B|lora_magnitude_vector)"
     r"(?:\.(?!weight$)\w+)?(?:\.weight)?"
 )
-_COPY = re.compile(r"\.(?:base_layer|modules_to_save\.\w+)(?=\.)")
+_COPY_NAME = re.compile(r"\.(?:base_layer|modules_to_save\.\w+)(?=\.)")
 # Part of the names of unchanged copies of the base's tensors that peft saves with the trained ones.
 _UNUSED_COPY_PART = ".original_module."
-_EMBEDS = {"lora_embedding_A": "lora_A", "lora_embedding_B": "lora_B"}
+_EMBEDDING_FACTORS = {"lora_embedding_A": "lora_A", "lora_embedding_B": "lora_B"}
 # Classes with a head for words: peft's task types, and the tasks of a base whose adapter has no type.
 _LANGUAGE_TYPES = ("CAUSAL_LM", "SEQ_2_SEQ_LM")
 _LANGUAGE_TASKS = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")
@@ -82,15 +82,15 @@ def read_adapter(folder: Path, *, whole: bool = True) -> Adapter | None:
         CheckpointError: if the adapter is missing, damaged or pickled, or cannot be merged.
     """
     config = read_adapter_config(folder)
-    file = folder / WEIGHTS
+    file = folder / WEIGHTS_FILE
     if not file.is_file():
-        if (folder / _PICKLE).is_file():
+        if (folder / _PICKLE_FILE).is_file():
             raise CheckpointError(
-                f"{folder / _PICKLE}: is a pickle, which can run any code when it is opened; convert it "
+                f"{folder / _PICKLE_FILE}: is a pickle, which can run any code when it is opened; convert it "
                 f"safely with `emberge safetensors {folder}`"
             )
         if whole:
-            raise CheckpointError(f"{folder}: has no {WEIGHTS}; get the file")
+            raise CheckpointError(f"{folder}: has no {WEIGHTS_FILE}; get the file")
         return None
     specs, metadata = read_header(file)
     modules: dict[str, AdaptedModule] = {}
@@ -108,12 +108,12 @@ def _sort_tensor(
     modules: dict[str, AdaptedModule],
     full: dict[str, TensorSpec],
 ) -> None:
-    if match := _PART.fullmatch(name):
+    if match := _FACTOR_NAME.fullmatch(name):
         module = modules.setdefault(match["module"], AdaptedModule())
-        module.factors[_EMBEDS.get(match["part"], match["part"])] = spec
-        module.embeds |= match["part"] in _EMBEDS
+        module.factors[_EMBEDDING_FACTORS.get(match["part"], match["part"])] = spec
+        module.embeds |= match["part"] in _EMBEDDING_FACTORS
     else:
-        plain_name = _COPY.sub("", name)
+        plain_name = _COPY_NAME.sub("", name)
         if "lora_" in plain_name:
             raise CheckpointError(
                 f"{config.path.parent}: the tensor '{spec.name}' is of a kind that is not supported; fold "
@@ -150,7 +150,7 @@ class AdaptedCheckpoint(Checkpoint):
 
     @property
     def weight_bytes(self) -> int:
-        file = self.adapter.trunk / WEIGHTS
+        file = self.adapter.trunk / WEIGHTS_FILE
         return self.base.weight_bytes + (file.stat().st_size if file.is_file() else 0)
 
     @functools.cached_property
@@ -255,7 +255,7 @@ def find_products(spec: TensorSpec, base: TensorSpec) -> Sequence[LowRank] | Non
     if isinstance(spec, AdaptedSpec) and (not products or len(products) < len(spec.changes)):
         return None
     # Of an adapted table of embeddings training keeps a copy, which should be the base's.
-    is_base = origin.file.name != WEIGHTS or same_bytes(origin, base)
+    is_base = origin.file.name != WEIGHTS_FILE or same_bytes(origin, base)
     return products if is_base else None
 
 
@@ -286,14 +286,14 @@ class _AdapterApplier:
         if tied_head is not None:
             self.specs.setdefault(HEAD, tied_head.renamed(HEAD))
         known = dataclasses.replace(names, specs=dict(self.specs))
-        self.places = AdapterNames(known, checkpoint, adapter.folder.name, self.base.name)
+        self.base_names = AdapterNames(known, checkpoint, adapter.folder.name, self.base.name)
         self.fresh: set[str] = set()
 
     def apply(self) -> Names:
         self._place_whole()
         for name, module in self.adapter.modules.items():
             self._adapt_module(name, module)
-        self.places.require_one_prefix()
+        self.base_names.require_one_prefix()
         tied = self.names.tied
         if self.names.stands_for(HEAD) is not None:
             if self._has_own_head():
@@ -310,18 +310,18 @@ class _AdapterApplier:
 
     def _place_whole(self) -> None:
         for name, spec in self.adapter.whole_tensors.items():
-            base_name = self.places.find_name(name)
+            base_name = self.base_names.find_name(name)
             if base_name is None:
                 if not self.adapter.config.saves_whole(name):
                     raise self._build_unknown_name_error(name)
-                base_name = self.places.name_missing_tensor(name)
+                base_name = self.base_names.name_missing_tensor(name)
                 self.fresh.add(base_name)
                 self.specs[base_name] = spec.renamed(base_name)
             else:
                 self.specs[base_name] = _cast_saved(self.specs[base_name], spec)
 
     def _adapt_module(self, name: str, module: AdaptedModule) -> None:
-        base_name = self.places.find_name(f"{name}.weight")
+        base_name = self.base_names.find_name(f"{name}.weight")
         if base_name is None:
             raise self._build_unknown_name_error(f"{name}.weight")
         origin = self.specs[base_name]
@@ -397,9 +397,9 @@ class _AdapterApplier:
         adapter = self.adapter
         names = [name for name in adapter.whole_tensors if adapter.config.saves_whole(name)]
         names += [f"{name}.weight" for name in adapter.modules]
-        changes = any(self.places.find_name(name) == embedding for name in names)
+        changes = any(self.base_names.find_name(name) == embedding for name in names)
         task = self.adapter.config.task
-        of_class = self.names.task in _LANGUAGE_TASKS and bool(self.places.prefix)
+        of_class = self.names.task in _LANGUAGE_TASKS and bool(self.base_names.prefix)
         return changes and (task in _LANGUAGE_TYPES if task is not None else of_class)
 
     def _build_unknown_name_error(self, name: str) -> CheckpointError:

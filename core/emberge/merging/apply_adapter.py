@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # Rows made at once, counted from the tensor's first: products of matrices of another height may differ in
 # their last bits, and which rows are asked for together is the machine's business.
-TILE = 32
+TILE_ROWS = 32
 
 
 ApplyToTile = Callable[[range, "Tensor"], object]
@@ -139,10 +139,13 @@ def _compute_tiles(
     import torch
 
     count, width = rows_of(spec.shape)
-    first, last = rows.start - rows.start % TILE, min(-(-rows.stop // TILE) * TILE, count)
+    first, last = (
+        rows.start - rows.start % TILE_ROWS,
+        min(-(-rows.stop // TILE_ROWS) * TILE_ROWS, count),
+    )
     tile_functions = [change.prepare(reader, spec, range(first, last)) for change in changes]
-    for start in range(first, last, TILE):
-        tile_rows = range(start, min(start + TILE, count))
+    for start in range(first, last, TILE_ROWS):
+        tile_rows = range(start, min(start + TILE_ROWS, count))
         tile = torch.empty(len(tile_rows), width, dtype=torch.float64)
         reader.read(spec.origin, start * width, tile.view(-1))
         for change in tile_functions:

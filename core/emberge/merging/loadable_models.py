@@ -22,7 +22,7 @@ from emberge.tensor_names import Names, is_buffer
 _DTYPE = "float32"
 
 
-def whole_faults(folder: Path, adapter: Path | None) -> Sequence[str]:
+def find_loading_problems(folder: Path, adapter: Path | None) -> Sequence[str]:
     """List reasons why the model in `folder`, with an adapter applied, cannot be opened.
 
     Only headers and configs are read. For a folder without weights only the files are checked.
@@ -65,14 +65,14 @@ def whole_model(model: Model, work: Path, machine: Machine | None = None) -> Ite
 
 def _build_whole(model: Model, adapter: Path, out: Path, machine: Machine | None) -> None:
     """Write the adapted model's folder at `out`."""
-    from emberge.merging.merge_to_folder import content_of  # these load torch
+    from emberge.merging.merge_to_folder import identify_content  # these load torch
     from emberge.merging.streaming.jobs import CopyJob
     from emberge.merging.streaming.stream import build_checkpoint
     from emberge.tensor_files import FileSource, TensorReader
 
     adapted = open_model(model.folder, adapter)
     specs = _list_adapted_specs(adapted.names)
-    content = content_of(
+    content = identify_content(
         MergeInput(model.name, model.folder, fingerprint=model.fingerprint, adapter=adapter)
     )
     with TensorReader() as reader:

@@ -61,7 +61,7 @@ class _TensorMatcher:
         self.names = {m.name: names[m.name] for m in request.inputs if m.name in names}
         base = request.base
         self.base = names.get(base.name) if base is not None else None
-        self.found = MatchedTensors()
+        self.matched = MatchedTensors()
         # By head, the models that lack one the template has, and those that have one it lacks.
         self.headless: dict[str, set[str]] = {}
         self.left: dict[str, set[str]] = {}
@@ -75,18 +75,18 @@ class _TensorMatcher:
         for name in self._list_names():
             plan = self._plan_tensor(name)
             if plan is not None:
-                self.found.tensors.append(plan)
-        self.found.warnings += self._warn_of_heads()
+                self.matched.tensors.append(plan)
+        self.matched.warnings += self._warn_of_heads()
         if self.without_base:
             hint, names = "name another base", [n for ns in self.without_base.values() for n in ns]
             if self.request.missing is not None:
                 rules = ", ".join(f"{{filter: {p}, strategy: linear}}" for p in self.without_base)
                 hint = f"merge it by a rule that needs no base (`--set 'rules=[{rules}]'`)"
             self.problems[f"the base lacks it; {hint}"] = names
-        self.found.problems += (
+        self.matched.problems += (
             Problem(message, join_some(names, 1)) for message, names in self.problems.items()
         )
-        return self.found
+        return self.matched
 
     def _list_names(self) -> Iterator[str]:
         """Yield the canonical names of the output's tensors; note those that are dropped."""
@@ -96,16 +96,16 @@ class _TensorMatcher:
         for name in all_names:
             in_template = name in self.pattern.specs
             if self.pattern.is_tied_copy(name) or (is_buffer(name) and not in_template):
-                self.found.dropped.append(name)
+                self.matched.dropped.append(name)
                 if whose := self._find_untied(name):
                     self.left.setdefault(head_of(name), set()).update(whose)
             elif not in_template and (whose := self._find_head_owners(name)):
-                self.found.dropped.append(name)
+                self.matched.dropped.append(name)
                 self.left.setdefault(head_of(name), set()).update(whose)
             else:
                 yield name
         if self.base is not None:
-            self.found.dropped += [n for n in self.base.specs if n not in all_names]
+            self.matched.dropped += [n for n in self.base.specs if n not in all_names]
 
     def _warn_of_heads(self) -> Iterator[str]:
         """Yield a line for each set of heads that the same models have, lack or have alone."""

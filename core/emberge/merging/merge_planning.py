@@ -16,12 +16,12 @@ from emberge.files import disk_space_problems
 from emberge.merging.match_tensors import match_tensors
 from emberge.merging.merge_plan import MergePlan, plan_effective_weights
 from emberge.merging.plan_checks import (
-    OTHER_TEMPLATE,
+    TEMPLATE_REMEDY,
     compare_folders,
-    plan_warnings,
-    request_problems,
-    template_problems,
-    tensor_problems,
+    find_request_problems,
+    find_template_problems,
+    find_tensor_problems,
+    list_plan_warnings,
 )
 from emberge.merging.request import MergeInput, MergeRequest
 from emberge.model_folder import (
@@ -46,13 +46,13 @@ def plan_merge(
     merge does not contain yet.
     """
     names, checkpoints, faults = _read_headers(request, whole=out is not None)
-    problems = [*request_problems(request), *faults]
+    problems = [*find_request_problems(request), *faults]
     model_names = {m.name for m in (*request.inputs, request.base) if m is not None}
     unseen = frozenset(model_names - names.keys())
     try:
         template, pattern = _find_template(request, checkpoints, names)
         if template is not None:
-            problems += template_problems(request, template, pattern)
+            problems += find_template_problems(request, template, pattern)
     except EmbergeError as error:
         return MergePlan(
             request=request, problems=(*problems, Problem(str(error))), future_models=unseen
@@ -156,7 +156,7 @@ def _plan_from_folders(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -
         plan,
         stated=folders.facts,
         problems=(*plan.problems, *folders.problems),
-        warnings=(*folders.warnings, *plan.warnings, *plan_warnings(plan, checkpoints)),
+        warnings=(*folders.warnings, *plan.warnings, *list_plan_warnings(plan, checkpoints)),
     )
 
 
@@ -174,7 +174,7 @@ def _add_tensors(
     )
     is_resized = tokens is not None and tokens.rows is not None
     faults = size_faults(template, pattern, vocabulary=not is_resized)
-    wrong_sizes = [Problem(f"{fault}, {OTHER_TEMPLATE}") for fault in faults]
+    wrong_sizes = [Problem(f"{fault}, {TEMPLATE_REMEDY}") for fault in faults]
     plan = replace(plan, problems=(*plan.problems, *wrong_sizes))
     if tokens is not None:
         from emberge.merging.tokens.token_rows import move_token_rows
@@ -202,10 +202,10 @@ def _add_tensors(
         depths=depths(layers),
         stated=folders.facts,
     )
-    problems += tensor_problems(plan)
+    problems += find_tensor_problems(plan)
     if not problems:
         plan = _add_weights(plan)
-        matched.warnings += plan_warnings(plan, checkpoints)
+        matched.warnings += list_plan_warnings(plan, checkpoints)
     return replace(plan, problems=tuple(problems), warnings=(*warnings, *matched.warnings))
 
 

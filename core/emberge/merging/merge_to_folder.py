@@ -16,7 +16,7 @@ from emberge.errors import CheckpointError
 from emberge.merging.merge_plan import MergePlan
 from emberge.merging.merge_planning import plan_merge
 from emberge.merging.request import MergeInput, MergeRequest
-from emberge.merging.streaming.build_jobs import findings_of, merge_jobs, warnings_of
+from emberge.merging.streaming.build_jobs import collect_findings, collect_warnings, merge_jobs
 from emberge.merging.streaming.scheduler import Progress
 from emberge.merging.streaming.stream import build_checkpoint, require_free
 from emberge.tensor_files import HEADER, FetchedFile, TensorReader, header_texts, versions
@@ -61,7 +61,7 @@ def merge_checkpoints(
     plan = plan_merge(request, out=out.parent, part=side)
     plan.raise_problems()
     assert plan.template is not None
-    header = header_of(plan, provenance or {})
+    header = build_header(plan, provenance or {})
     fetched: list[FetchedFile] = []
     with TensorReader() as reader:
         jobs = list(merge_jobs(plan, reader))
@@ -78,7 +78,7 @@ def merge_checkpoints(
             progress=progress,
             complete=partial(_finish_folder, plan, reader, fetched),
         )
-    return MergeReport(plan, tuple(warnings_of(jobs)), findings_of(jobs), tuple(fetched))
+    return MergeReport(plan, tuple(collect_warnings(jobs)), collect_findings(jobs), tuple(fetched))
 
 
 def _finish_folder(
@@ -111,7 +111,7 @@ def _hash_request(plan: MergePlan, header: Mapping[str, str]) -> str:
     for model in request.all_inputs:
         settings = (repr(model.weight), model.group, repr(model.options), model.part)
         facts.append((model.name, *settings))
-        facts.append(content_of(model))
+        facts.append(identify_content(model))
     return hashlib.sha256(json.dumps(facts, default=str).encode()).hexdigest()
 
 
@@ -125,7 +125,7 @@ def _hash_statistics(request: MergeRequest) -> list[str]:
     return [file.verify() for file in open_statistics(stages, request.statistics)]
 
 
-def content_of(model: MergeInput) -> str | list[Any]:
+def identify_content(model: MergeInput) -> str | list[Any]:
     """Return what identifies a model's content: its fingerprint, or its files with sizes and times."""
     if model.fingerprint:
         return model.fingerprint
@@ -136,7 +136,7 @@ def content_of(model: MergeInput) -> str | list[Any]:
     return [*map(str, folders), [(str(p), s.st_size, s.st_mtime_ns) for p, s in stats]]
 
 
-def header_of(plan: MergePlan, given: Mapping[str, Any]) -> dict[str, str]:
+def build_header(plan: MergePlan, given: Mapping[str, Any]) -> dict[str, str]:
     """Build the metadata of a merge's weight files: models, weights, content hashes, method, seed, versions.
 
     Entries of `given` replace these, and values that are not text become JSON; a mapping under "emberge" is

@@ -13,7 +13,7 @@ from emberge.merging.merge_plan import (
     find_weighing_link,
     sum_by_label,
 )
-from emberge.merging.request import MergeInput, MergeRequest, option_faults
+from emberge.merging.request import MergeInput, MergeRequest, find_option_problems
 from emberge.model_folder import (
     Checkpoint,
     JoinedFacts,
@@ -29,12 +29,12 @@ from emberge.tensor_names import HEAD, Names
 from emberge.wording import join_some
 
 # The other remedy for a fault of the model that gives the result its files.
-OTHER_TEMPLATE = "or name another model as 'template'"
+TEMPLATE_REMEDY = "or name another model as 'template'"
 # Key of config.json for the fingerprint of the upcycling that a model comes from.
 _UPCYCLING = "upcycling"
 
 
-def request_problems(request: MergeRequest) -> Iterator[Problem]:
+def find_request_problems(request: MergeRequest) -> Iterator[Problem]:
     """Yield the problems of a request that are found without reading a folder."""
     names = [m.name for m in request.inputs]
     groups = [m.group for m in request.inputs]
@@ -52,7 +52,7 @@ def request_problems(request: MergeRequest) -> Iterator[Problem]:
         yield from _check_base(request)
     stages = [link for chain in request.chains for link in all_stages(chain)]
     for model in request.inputs:
-        for fault in option_faults(model.name, model.options, stages):
+        for fault in find_option_problems(model.name, model.options, stages):
             yield Problem(fault)
 
 
@@ -67,7 +67,7 @@ def _check_chain(
             yield Problem(f"'{link.name_in_messages}' ends a strategy and can only stand last")
     incoming = models
     for link in chain:
-        problems = list(_link_problems(link, models, groups, base))
+        problems = list(_find_link_problems(link, models, groups, base))
         if models != incoming:
             readers = (one for one in all_stages([link]) if one.statistics_of == "models")
             problems += [Problem(_explain_order(one)) for one in readers]
@@ -82,7 +82,7 @@ def _check_chain(
             )
 
 
-def _link_problems(
+def _find_link_problems(
     link: Stage, models: Sequence[str], groups: Sequence[str], base: bool
 ) -> Iterator[Problem]:
     if models and len(models) not in link.arity:
@@ -224,12 +224,12 @@ def _compare_architectures(
     return [f"'{template.folder.name}' and '{model.name}': {text}" for text in listed]
 
 
-def template_problems(
+def find_template_problems(
     request: MergeRequest, template: Checkpoint, pattern: Names | None
 ) -> Iterator[Problem]:
     """Yield the problems of the template's files by which the result would be incomplete or unreadable."""
     for fault in template_faults(template):
-        yield Problem(f"{fault}, {OTHER_TEMPLATE}")
+        yield Problem(f"{fault}, {TEMPLATE_REMEDY}")
     if request.tokenizer is not None and request.tokenizer.is_dir():
         yield from map(Problem, tokenizer_faults(Checkpoint(request.tokenizer).tokenizer_folder))
     count = None if request.layers is None else count_layers(template.config)
@@ -249,11 +249,11 @@ def template_problems(
         )
 
 
-def tensor_problems(plan: MergePlan) -> list[Problem]:
+def find_tensor_problems(plan: MergePlan) -> list[Problem]:
     """Return the problems of filters and weights, for which tensors' names must be known."""
     if not plan.tensors:
         return []
-    return [*_filter_problems(plan), *_check_weights(plan), *_schedule_problems(plan)]
+    return [*_find_filter_problems(plan), *_check_weights(plan), *_find_schedule_problems(plan)]
 
 
 def _list_filters(request: MergeRequest) -> Iterator[tuple[str, str]]:
@@ -268,7 +268,7 @@ def _list_filters(request: MergeRequest) -> Iterator[tuple[str, str]]:
             yield from ((f"'{link.name_in_messages}': {option}", f) for f in schedule.filters)
 
 
-def _filter_problems(plan: MergePlan) -> Iterator[Problem]:
+def _find_filter_problems(plan: MergePlan) -> Iterator[Problem]:
     """Yield a problem for each filter that matches no tensor; a head's name is always allowed."""
     names = [t.out.name for t in plan.tensors if t.action == "merge"]
     known_names = [*names, *plan.dropped, HEAD]
@@ -293,7 +293,7 @@ def _suggest_parts(filter_: str, names: Sequence[str]) -> str:
     return suggest(filter_, parts) or f"; parts of their names are {join_some(parts[:6], 6)}"
 
 
-def _schedule_problems(plan: MergePlan) -> Iterator[Problem]:
+def _find_schedule_problems(plan: MergePlan) -> Iterator[Problem]:
     """Yield a problem for each option whose filters leave a tensor without a value."""
     seen: set[str] = set()
     option_resolver = plan.build_resolver()
@@ -346,7 +346,7 @@ def _zero_sum_fault(
 # ── warnings of a plan without problems ─────────────────────────────────────────────────────────
 
 
-def plan_warnings(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> Iterator[str]:
+def list_plan_warnings(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> Iterator[str]:
     """Yield the warnings of a plan that has no problems; `checkpoints` are the folders that exist."""
     yield from _warn_of_weights(plan)
     if plan.template is not None:
@@ -397,6 +397,6 @@ def _warn_of_tokens(
 def _compare_tokens(first: Checkpoint, second: Checkpoint) -> Iterable[str]:
     if ModelPair(first, second).same_tokenizer:
         return ()
-    from emberge.merging.tokens.tokenizer import token_notes
+    from emberge.merging.tokens.tokenizer import list_token_notes
 
-    return token_notes(first, second)
+    return list_token_notes(first, second)

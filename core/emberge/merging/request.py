@@ -25,7 +25,9 @@ Dtype = Literal["float32", "float16", "bfloat16", "float64"]
 Compute = Literal["float32", "float64"]
 
 
-def option_faults(model: str, options: ModelOptions, stages: Sequence[Stage]) -> Iterator[str]:
+def find_option_problems(
+    model: str, options: ModelOptions, stages: Sequence[Stage]
+) -> Iterator[str]:
     """Yield the faults of one model's own options, given all stages of the merge."""
     stage_by_name = {stage.name_in_recipes: stage for stage in stages}
     by_key = {simplify_name(name): stage for name, stage in stage_by_name.items()}

@@ -19,7 +19,7 @@ from emberge_merge.adapters.low_rank import LowRankFactors
 
 _PEFT_PREFIX = "base_model.model."
 # Names of modules that are tables of embeddings.
-_TABLE = re.compile(r"(?:embeddings?|embed_tokens|embed_in|wte|wpe|shared)$")
+_TABLE_NAME = re.compile(r"(?:embeddings?|embed_tokens|embed_in|wte|wpe|shared)$")
 
 
 @dataclass
@@ -97,7 +97,7 @@ class AdapterParts:
 
     def _list_tensors(self, whole_tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
         for module, product in self.factors.items():
-            if _TABLE.search(module):
+            if _TABLE_NAME.search(module):
                 # A table stores [tokens, features]: the product of an adapter's factors is its transpose.
                 yield f"{self._name(module)}.lora_embedding_A", product.b.T.contiguous()
                 yield f"{self._name(module)}.lora_embedding_B", product.a.T.contiguous()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from emberge.tensor_files import TensorReader, TensorSpec
     from torch import Tensor
 
-_BLOCK = 1 << 12  # rows or columns multiplied at once
+_BLOCK_ROWS = 1 << 12  # rows or columns multiplied at once
 # Squares of singular values below this share of the largest are rounding of the matrix itself.
 _ROUNDING_SHARE = 1e-14
 Combination = Callable[[str, Mapping[str, float], float], Mapping[str, float]]
@@ -80,8 +80,8 @@ def _compute_gram(tall: Tensor) -> Tensor:
     import torch
 
     total = torch.zeros(tall.shape[1], tall.shape[1], dtype=torch.float64)
-    for start in range(0, tall.shape[0], _BLOCK):
-        block = tall[start : start + _BLOCK].double()
+    for start in range(0, tall.shape[0], _BLOCK_ROWS):
+        block = tall[start : start + _BLOCK_ROWS].double()
         total.addmm_(block.T, block)
     return total
 
@@ -89,14 +89,17 @@ def _compute_gram(tall: Tensor) -> Tensor:
 def _multiply_blockwise(left: Tensor, right: Tensor) -> Tensor:
     import torch
 
-    blocks = (left[start : start + _BLOCK] for start in range(0, left.shape[0], _BLOCK))
+    blocks = (left[start : start + _BLOCK_ROWS] for start in range(0, left.shape[0], _BLOCK_ROWS))
     return torch.cat([block.double() @ right for block in blocks])
 
 
 def _measure_error(change: Tensor, a: Tensor, b: Tensor) -> float:
     wide, squared_error, whole = a.double(), 0.0, 0.0
-    for start in range(0, change.shape[0], _BLOCK):
-        block, factor = change[start : start + _BLOCK].double(), b[start : start + _BLOCK].double()
+    for start in range(0, change.shape[0], _BLOCK_ROWS):
+        block, factor = (
+            change[start : start + _BLOCK_ROWS].double(),
+            b[start : start + _BLOCK_ROWS].double(),
+        )
         whole += float(block.square().sum())
         squared_error += float((block - factor @ wide).square_().sum())
     return (squared_error / whole) ** 0.5 if whole else 0.0

@@ -14,8 +14,8 @@ from emberge.merging import (
     MergePlan,
     MergeRequest,
     TensorPlan,
+    build_header,
     describe_base,
-    header_of,
     merge_tensors,
     plan_merge,
 )
@@ -34,9 +34,9 @@ from emberge_merge.adapters.adapter_writer import AdapterParts
 from emberge_merge.adapters.low_rank import Combination, LowRankProducts, Truncation, factorise
 
 # Models whose layers are Conv1D, which stores [in, out].
-_CONV1D = ("gpt2", "openai-gpt", "imagegpt", "decision_transformer")
+_CONV1D_TYPES = ("gpt2", "openai-gpt", "imagegpt", "decision_transformer")
 # Changes up to this share of a tensor's largest number are what averaging equal models in float32 leaves.
-_ROUNDING = 2.0**-20
+_LARGEST_ROUNDING = 2.0**-20
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def merge_to_adapter(
     builder = _AdapterBuilder(plan, Checkpoint(base.folder), combination, truncation)
     with TensorReader() as reader:
         whole = builder.fill(reader, workspace)
-        header = header_of(plan, {HEADER: workspace.provenance})
+        header = build_header(plan, {HEADER: workspace.provenance})
         facts = {**json.loads(header[HEADER]), **describe_base(builder.base)}
         header[HEADER] = json.dumps(facts)
         builder.parts.write(workspace.folder, whole, name_of_model(base.folder), header)
@@ -125,7 +125,7 @@ class _AdapterBuilder:
         trunk = {n for n in self.names.specs if not (self.modules and n.startswith(self.modules))}
         self.trained_on = find_common_class(self.plan.request.inputs)
         heads = frozenset(n for n in list_heads(self.plan, self.names) if head_of(n) != POOLER)
-        is_transposed = self.base.config.get("model_type") in _CONV1D
+        is_transposed = self.base.config.get("model_type") in _CONV1D_TYPES
         self.parts = AdapterParts(frozenset(trunk), self.trained_on, heads, is_transposed)
         self._whole: dict[str, Tensor] = {}
         self._lock = threading.Lock()
@@ -166,7 +166,7 @@ class _AdapterBuilder:
             self._keep_whole(name, merged)
             return
         base = self._read_base(name, reader)
-        if float((merged - base).abs().max()) <= _ROUNDING * float(base.abs().max()):
+        if float((merged - base).abs().max()) <= _LARGEST_ROUNDING * float(base.abs().max()):
             return
         if self.modules and name.startswith(self.modules):
             raise CheckpointError(

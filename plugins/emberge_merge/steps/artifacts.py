@@ -11,7 +11,7 @@ from emberge import Artifact, Workspace
 from emberge.contracts import total_size
 from emberge.wording import count_by_first_word, join_numbered
 
-from emberge_merge.steps.training_cost import cost_details
+from emberge_merge.steps.training_cost import compute_cost_details
 
 if TYPE_CHECKING:
     from emberge import Model
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from emberge_merge.steps.merge_options import ModelEntry
 
 
-def merged_artifact(
+def build_artifact(
     found_models: Sequence[tuple[ModelEntry, Model]],
     request: MergeRequest,
     report: MergeReport,
@@ -64,7 +64,9 @@ def merged_artifact(
         origins = {request.base.fingerprint}
     if len(origins) == 1 and None not in origins:
         details["base_fingerprint"] = origins.pop()
-    details |= {**options} | cost_details([(entry.model, model) for entry, model in found_models])
+    details |= {**options} | compute_cost_details(
+        [(entry.model, model) for entry, model in found_models]
+    )
     return Artifact(
         kind="model",
         size=total_size(model for _, model in found_models),

@@ -29,22 +29,22 @@ from emberge.merging import (
 from emberge.model_folder import Checkpoint
 
 from emberge_merge.methods.weighted_sums import Linear
-from emberge_merge.steps.artifacts import merged_artifact
+from emberge_merge.steps.artifacts import build_artifact
 from emberge_merge.steps.found_weights import FoundWeights
 from emberge_merge.steps.merge_options import (
     Find,
     ModelEntry,
     Weights,
-    as_found,
+    build_inputs,
+    convert_model,
     describe_later_weights,
     find_by_check,
+    find_one_model,
     find_weight_problems,
     keep_base,
-    merge_inputs,
-    one_model,
+    locate_statistics,
     require_keep,
     require_weights,
-    statistics_paths,
 )
 from emberge_merge.steps.plan_lines import describe_plan
 from emberge_merge.steps.training_cost import describe_cost
@@ -138,7 +138,7 @@ class Merge(Step):
         from emberge.merging import merge_checkpoints
 
         request = self._build_request(
-            lambda reference: [as_found(model) for model in workspace.models(reference)],
+            lambda reference: [convert_model(model) for model in workspace.models(reference)],
             workspace.data,
             weights=self._read_weights(workspace.data),
             seed=workspace.seed,
@@ -159,7 +159,7 @@ class Merge(Step):
             if warning not in known_warnings:
                 workspace.warn(warning)
         members = [(e, m) for e in self.models for m in workspace.models(e.model)]
-        return merged_artifact(members, request, report, self._list_details(), known_warnings)
+        return build_artifact(members, request, report, self._list_details(), known_warnings)
 
     def _build_request(
         self,
@@ -171,9 +171,9 @@ class Merge(Step):
     ) -> MergeRequest:
         """Build the merge request with the models from `find`; `data` is None before any files exist."""
         return MergeRequest(
-            inputs=merge_inputs(self.models, find, weights),
+            inputs=build_inputs(self.models, find, weights),
             strategy=keep_base(self.strategy, self.keep),
-            base=one_model(find, self.base).input if self.base is not None else None,
+            base=find_one_model(find, self.base).input if self.base is not None else None,
             rules=tuple(
                 replace(rule, strategy=keep_base(rule.strategy, self.keep)) for rule in self.rules
             ),
@@ -184,7 +184,7 @@ class Merge(Step):
             template=_find_folder(self.template, find),
             tokenizer=self._find_tokenizer(find),
             missing=self.missing,
-            statistics=statistics_paths(self._list_strategies(), data) if data is not None else {},
+            statistics=locate_statistics(self._list_strategies(), data) if data is not None else {},
             layers=self.layers,
             tokens=self.vocabulary or VocabularyPolicy(),
         )
@@ -194,7 +194,7 @@ class Merge(Step):
         reference = self.tokenizer or self.template
         if reference is None:
             return None
-        model = one_model(find, reference)
+        model = find_one_model(find, reference)
         if model.adapter is None or model.folder is None:
             return model.folder if self.tokenizer is not None else None
         return model.adapter if Checkpoint(model.adapter).has_tokenizer else model.folder
@@ -228,4 +228,4 @@ class Merge(Step):
 
 
 def _find_folder(reference: ModelRef | None, find: Find) -> Path | None:
-    return one_model(find, reference).folder if reference is not None else None
+    return find_one_model(find, reference).folder if reference is not None else None

@@ -32,15 +32,15 @@ from emberge_merge.steps.merge_options import (
     FoundModel,
     ModelEntry,
     Weights,
-    as_found,
+    build_inputs,
+    convert_model,
     describe_later_weights,
     find_by_check,
+    find_one_model,
     find_weight_problems,
-    merge_inputs,
-    one_model,
-    statistics_paths,
+    locate_statistics,
 )
-from emberge_merge.steps.training_cost import cost_details, describe_cost
+from emberge_merge.steps.training_cost import compute_cost_details, describe_cost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +116,7 @@ class MergeAdapters(Step):
         from emberge_merge.adapters.merge_to_adapter import merge_to_adapter
 
         def find(reference: ModelRef) -> list[FoundModel]:
-            return [as_found(model) for model in workspace.models(reference)]
+            return [convert_model(model) for model in workspace.models(reference)]
 
         base = self._find_base(find)
         self._require_whole(workspace)
@@ -136,7 +136,7 @@ class MergeAdapters(Step):
     def _find_base(self, find: Find) -> MergeInput:
         """Return the base of the result: the option `base`, or the base of the first model's adapter."""
         if self.base is not None:
-            return replace(one_model(find, self.base).input, adapter=None)
+            return replace(find_one_model(find, self.base).input, adapter=None)
         reference = self.models[0].model
         return MergeInput(reference.main, find(reference)[0].folder)
 
@@ -162,11 +162,11 @@ class MergeAdapters(Step):
         seed: int = 0,
     ) -> MergeRequest:
         return MergeRequest(
-            inputs=merge_inputs(self.models, find, weights),
+            inputs=build_inputs(self.models, find, weights),
             strategy=self.strategy,
             base=base if any(_can_use_base(link) for link in self.strategy) else None,
             seed=seed,
-            statistics=statistics_paths([self.strategy], data) if data is not None else {},
+            statistics=locate_statistics([self.strategy], data) if data is not None else {},
             template=base.folder if self.base is not None else None,
             as_adapter=True,
         )
@@ -181,7 +181,7 @@ class MergeAdapters(Step):
             details={
                 "strategy": [link.plain() for link in self.strategy],
                 **details,
-                **cost_details([(entry.model, model) for entry, model in found]),
+                **compute_cost_details([(entry.model, model) for entry, model in found]),
             },
         )
 

@@ -79,12 +79,12 @@ class FoundModel:
 Find = Callable[[ModelRef], Sequence[FoundModel]]
 
 
-def as_found(model: Model) -> FoundModel:
+def convert_model(model: Model) -> FoundModel:
     """Return a model that the run provides, as a FoundModel."""
     return FoundModel(model.name, model.folder, model.adapter, model.fingerprint, model.size)
 
 
-def one_model(find: Find, reference: ModelRef) -> FoundModel:
+def find_one_model(find: Find, reference: ModelRef) -> FoundModel:
     """Return the one model that a reference names.
 
     Raises:
@@ -109,7 +109,7 @@ def find_by_check(context: Preflight, tokenizer: ModelRef | None = None) -> Find
     return find
 
 
-def merge_inputs(
+def build_inputs(
     entries: Sequence[ModelEntry], find: Find, weights: Weights | FoundWeights = "equal"
 ) -> tuple[MergeInput, ...]:
     """Return the inputs of a merge under unique names; with `size` each weight is multiplied by its examples.
@@ -154,7 +154,7 @@ def _number_names(inputs: Sequence[MergeInput]) -> tuple[MergeInput, ...]:
     return tuple(numbered_inputs)
 
 
-def statistics_paths(
+def locate_statistics(
     strategies: Sequence[Sequence[Stage]], data: Callable[[FileRef], Path]
 ) -> dict[str, Path]:
     """Return the paths of the statistics files that strategies name, by the references' texts."""

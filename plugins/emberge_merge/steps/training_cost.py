@@ -97,7 +97,7 @@ def describe_cost(
     context.note("training cost", lines)
 
 
-def cost_details(found: Sequence[tuple[ModelRef, Model]]) -> dict[str, Any]:
+def compute_cost_details(found: Sequence[tuple[ModelRef, Model]]) -> dict[str, Any]:
     """Return the cost of the trainings behind a merge's models, as details of its artifact."""
     trainings = _find_trainings(
         {reference.step: m.artifact for reference, m in found if reference.step is not None}

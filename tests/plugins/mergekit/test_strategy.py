@@ -10,7 +10,7 @@ import pytest
 import torch
 from emberge import PerModel, RecipeError, parse_recipe
 from emberge.cli.main import main
-from emberge_mergekit.library import find_method, merge_one, method_names, parameters_of
+from emberge_mergekit.library import find_method, list_methods, list_parameters, merge_one
 from emberge_mergekit.strategy import Mergekit
 from emberge_mergekit.translate import translate
 from torch import Tensor
@@ -39,9 +39,9 @@ def merged(
     )["w"]
 
 
-@pytest.mark.parametrize("method", method_names())
+@pytest.mark.parametrize("method", list_methods())
 def test_every_method_is_mergekits(method: str) -> None:
-    declared = parameters_of(find_method(method))
+    declared = list_parameters(find_method(method))
     needed = {name: 0.3 for name, p in declared.items() if p.required and name == "t"}
     strategy = Mergekit(method=method, parameters={n: PerModel(v) for n, v in needed.items()})
     count = min(3, strategy.arity.stop - 1)

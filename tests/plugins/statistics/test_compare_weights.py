@@ -12,7 +12,7 @@ import pytest
 import torch
 from emberge import CheckpointError, Machine, Model
 from emberge_statistics import compare_weights
-from emberge_statistics.weight_comparison import MATRICES, PairSums, WeightComparison
+from emberge_statistics.weight_comparison import MATRIX_PARTS, PairSums, WeightComparison
 from safetensors.torch import load_file, save_file
 
 from tests.support import tiny
@@ -44,7 +44,9 @@ def qwens(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def sums(found: WeightComparison, parts: Sequence[Any] = MATRICES, layer: str = "0") -> PairSums:
+def sums(
+    found: WeightComparison, parts: Sequence[Any] = MATRIX_PARTS, layer: str = "0"
+) -> PairSums:
     of_layer = found.of(f"layers.{layer}", parts)
     assert of_layer is not None
     return of_layer

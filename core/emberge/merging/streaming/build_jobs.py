@@ -12,7 +12,7 @@ import numpy as np
 from emberge.contracts import Block, Machine
 from emberge.merging.chain import Chain, Resolver
 from emberge.merging.merge_plan import MergePlan, TensorPlan
-from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob, piece_as_tensor
+from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob, convert_piece
 from emberge.merging.streaming.scheduler import Progress, SchedulerLimits, run_jobs
 from emberge.numerics import DeltaProgram, NoRows, kernels, kernels_allowed
 from emberge.tensor_files import FileSource, TensorReader
@@ -155,7 +155,7 @@ def merge_tensors(
     lock = threading.Lock()
 
     def put(job: TensorJob, start: int, piece: Tensor | np.ndarray) -> None:
-        numbers = piece_as_tensor(piece, job.spec)
+        numbers = convert_piece(piece, job.spec)
         with lock:
             whole = unfinished.get(id(job))
             if whole is None:
@@ -168,10 +168,10 @@ def merge_tensors(
 
     limits = SchedulerLimits.of(machine)
     run_jobs(jobs, put, limits=limits, finished=finish, progress=progress)
-    return list(warnings_of(jobs)), findings_of(jobs)
+    return list(collect_warnings(jobs)), collect_findings(jobs)
 
 
-def warnings_of(jobs: Sequence[TensorJob]) -> Iterator[str]:
+def collect_warnings(jobs: Sequence[TensorJob]) -> Iterator[str]:
     """Yield each distinct warning of the jobs once, with its tensors."""
     tensors: dict[str, list[str]] = {}
     for job in jobs:
@@ -181,7 +181,7 @@ def warnings_of(jobs: Sequence[TensorJob]) -> Iterator[str]:
         yield f"{join_some(names, 1)}: {warning}"
 
 
-def findings_of(jobs: Sequence[TensorJob]) -> dict[str, Mapping[str, float]]:
+def collect_findings(jobs: Sequence[TensorJob]) -> dict[str, Mapping[str, float]]:
     """Return the findings of the jobs' strategies: layer to label to the mean over elements.
 
     A layer's mean is over its tensors that have the label; if their numbers are equal, the mean is exactly

@@ -540,7 +540,7 @@ def _read_numbers(source: TensorSource, start: int, into: np.ndarray, place: Pla
     source.read(start, torch.from_numpy(into).view(getattr(torch, place.dtype)))
 
 
-def piece_as_tensor(piece: Tensor | np.ndarray, spec: TensorSpec) -> Tensor:
+def convert_piece(piece: Tensor | np.ndarray, spec: TensorSpec) -> Tensor:
     """Return the numbers of a produced piece, flat; raw bytes get the tensor's dtype."""
     import torch
 

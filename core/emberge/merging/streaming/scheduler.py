@@ -32,12 +32,12 @@ Stats = dict[int, list[Measures]]
 _MEASURES_PER_JOIN = 16
 GRANULE = 1 << 19
 """Elements measured at once, on every machine, as another value changes the last bits of sums."""
-PRODUCED = 12 << 20
+PRODUCED_BYTES = 12 << 20
 """Largest number of bytes of the rows that a thread produces at once.
 
 More bytes do not fit into the caches; with fewer bytes, the calls cost more than the arithmetic.
 """
-PRODUCED_BY_KERNELS = 48 << 20
+KERNEL_PRODUCED_BYTES = 48 << 20
 """The same for compiled kernels, which read a window of the rows at a time into the caches."""
 
 
@@ -92,7 +92,7 @@ def run_jobs(
     is called before the threads are joined; it must cancel requests for which threads may be waiting.
     """
     if units is None:
-        units = by_unit(jobs)
+        units = group_by_unit(jobs)
     meter = _ByteCounter(sum(job.spec.nbytes for job in jobs), progress)
     job_ids = {id(job) for job in jobs}
     groups = [
@@ -110,7 +110,7 @@ def run_jobs(
         _TensorScheduler(pool, limits, put, finished, meter).run(groups, failed)
 
 
-def by_unit(jobs: Sequence[TensorJob]) -> dict[str, list[TensorJob]]:
+def group_by_unit(jobs: Sequence[TensorJob]) -> dict[str, list[TensorJob]]:
     """Group the jobs by unit, units and jobs in the order given."""
     units: dict[str, list[TensorJob]] = {}
     for job in jobs:
@@ -415,16 +415,16 @@ def _block_size(job: TensorJob, limits: SchedulerLimits) -> int:
     """
     each = max(1, job.row_bytes // max(1, job.grid[1]))
     by_kernels = isinstance(job, MergeJob) and job.kernels is not None
-    fitting = max(1, (PRODUCED_BY_KERNELS if by_kernels else PRODUCED) // each)
+    fitting = max(1, (KERNEL_PRODUCED_BYTES if by_kernels else PRODUCED_BYTES) // each)
     if limits.memory is not None:
-        bytes_left = limits.memory - queue_bytes(limits.memory)
+        bytes_left = limits.memory - count_queue_bytes(limits.memory)
         fitting = max(1, min(fitting, bytes_left // (limits.workers * each)))
     if limits.block is None:
         return fitting
     return limits.block if limits.memory is None else min(limits.block, fitting)
 
 
-def queue_bytes(memory: int | None) -> int:
+def count_queue_bytes(memory: int | None) -> int:
     """Return the most bytes that may wait to be written: at most a quarter of the memory."""
     return QUEUE if memory is None else min(QUEUE, memory // 4)
 
@@ -432,7 +432,7 @@ def queue_bytes(memory: int | None) -> int:
 def _require_memory(jobs: Sequence[TensorJob], limits: SchedulerLimits) -> None:
     if limits.memory is None:
         return
-    queued = queue_bytes(limits.memory)
+    queued = count_queue_bytes(limits.memory)
     for job in jobs:
         need = job.row_bytes * job.grid[0] if job.whole else job.row_bytes
         if need + queued > limits.memory:

@@ -38,8 +38,8 @@ from emberge.merging.streaming.jobs import CopyJob, TensorJob, announce
 from emberge.merging.streaming.scheduler import (
     Progress,
     SchedulerLimits,
-    by_unit,
-    queue_bytes,
+    count_queue_bytes,
+    group_by_unit,
     run_jobs,
 )
 from emberge.model_folder import Checkpoint, copy_template, template_faults
@@ -89,12 +89,12 @@ def stream(
     if journal.done and not files.resumed:
         journal.forget()
     limits = limits or SchedulerLimits()
-    files.begin(queue_bytes(limits.memory))
+    files.begin(count_queue_bytes(limits.memory))
     left = [job for job in jobs if job.spec.name not in journal.done]
     for job in jobs:
         job.remarks.update(journal.remarks.get(job.spec.name, {}))
     units = {job.unit for job in left}
-    to_read = {unit: members for unit, members in by_unit(jobs).items() if unit in units}
+    to_read = {unit: members for unit, members in group_by_unit(jobs).items() if unit in units}
     end_reading = announce([job for members in to_read.values() for job in members])
     try:
         run_jobs(

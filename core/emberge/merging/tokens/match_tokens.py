@@ -14,7 +14,7 @@ from pathlib import Path
 
 from emberge.errors import EmbergeError, Problem
 from emberge.merging.request import VocabularyPolicy
-from emberge.merging.tokens.token_plan import NOWHERE, NewToken, TokenModel, TokenPlan
+from emberge.merging.tokens.token_plan import NO_ROW, NewToken, TokenModel, TokenPlan
 from emberge.merging.tokens.tokenizer import (
     Tokenizer,
     assign_token_ids,
@@ -24,7 +24,9 @@ from emberge.model_folder import Checkpoint
 from emberge.tensor_names import Names
 from emberge.wording import join_some
 
-REMEDY = "merge by token with vocabulary: union, or name the tokenizer to keep with 'tokenizer'"
+CLASH_REMEDY = (
+    "merge by token with vocabulary: union, or name the tokenizer to keep with 'tokenizer'"
+)
 """Remedies in a merge if two tokens have one id."""
 
 
@@ -38,7 +40,7 @@ class _TokenAligner:
     template: TokenModel
     policy: VocabularyPolicy
     chosen_by_name: bool = False
-    remedy: str = REMEDY
+    remedy: str = CLASH_REMEDY
 
     def __post_init__(self) -> None:
         self.new_tokens: list[NewToken] = []
@@ -76,7 +78,7 @@ class _TokenAligner:
         assert tokenizer is not None
         return tokenizer
 
-    def place_faults(self) -> Iterator[str]:
+    def find_id_problems(self) -> Iterator[str]:
         """Yield the faults of new tokens in a tokenizer that numbers its tokens by position."""
         if self.output_tokenizer.is_complete and self.output_tokenizer.algorithm != "Unigram":
             return
@@ -108,7 +110,7 @@ class _TokenAligner:
 
     def _summarise_rows(self, rows: int, maps: Mapping[str, array[int]]) -> str:
         lacking_rows = [
-            {row for row, place in enumerate(maps[model.name]) if place == NOWHERE}
+            {row for row, place in enumerate(maps[model.name]) if place == NO_ROW}
             for model in self.models
         ]
         partial, absent = set[int]().union(*lacking_rows), set[int].intersection(*lacking_rows)
@@ -133,7 +135,7 @@ class ByIds(_TokenAligner):
             if token is not None:
                 token_by_id[token_id] = token
         self._refuse_twins(token_by_id)
-        if not self.clashes and self.new_tokens and (faults := list(self.place_faults())):
+        if not self.clashes and self.new_tokens and (faults := list(self.find_id_problems())):
             return self.refuse(faults)
         if not self.clashes:
             return self.build_plan(token_by_id, self._count_rows(token_by_id))
@@ -235,11 +237,11 @@ class ByIds(_TokenAligner):
 
     def map_rows(self, model: TokenModel, token_by_id: Mapping[int, str], rows: int) -> array[int]:
         row_count = rows if model.rows is None else min(rows, model.rows)
-        row_map = array("q", range(row_count)) + array("q", [NOWHERE]) * (rows - row_count)
+        row_map = array("q", range(row_count)) + array("q", [NO_ROW]) * (rows - row_count)
         texts = model.tokenizer.texts if model.tokenizer is not None else token_by_id
         for row, token in token_by_id.items():
             if texts.get(row) != token and row < row_count:
-                row_map[row] = NOWHERE
+                row_map[row] = NO_ROW
         return row_map
 
 
@@ -251,7 +253,7 @@ class ByTexts(_TokenAligner):
         token_by_id = dict(self.output_tokenizer.texts)
         for model in self.models if not faults else ():
             self._append_tokens(model, token_by_id)
-        if faults or (faults := list(self.place_faults())):
+        if faults or (faults := list(self.find_id_problems())):
             return self.refuse(faults)
         step = self.policy.pad_to
         return self.build_plan(token_by_id, -(-(max(token_by_id, default=0) + 1) // step) * step)
@@ -290,9 +292,9 @@ class ByTexts(_TokenAligner):
 
     def map_rows(self, model: TokenModel, token_by_id: Mapping[int, str], rows: int) -> array[int]:
         tokens = model.tokenizer if model.tokenizer is not None else self.output_tokenizer
-        row_map = array("q", [NOWHERE]) * rows
+        row_map = array("q", [NO_ROW]) * rows
         for row, token in token_by_id.items():
-            model_row = tokens.tokens.get(token, NOWHERE)
+            model_row = tokens.tokens.get(token, NO_ROW)
             if model.rows is None or model_row < model.rows:
                 row_map[row] = model_row
         return row_map
@@ -308,7 +310,7 @@ def align_tokens(
     models: Sequence[str],
     base: str | None = None,
     tokenizer: Path | None = None,
-    remedy: str = REMEDY,
+    remedy: str = CLASH_REMEDY,
 ) -> TokenPlan:
     """Plan which row of each model's embedding becomes which row of the result.
 

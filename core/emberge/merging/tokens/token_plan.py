@@ -23,7 +23,7 @@ from emberge.model_folder import (
 # Files of older formats that repeat parts of tokenizer.json.
 _OLDER_FILES = ("vocab.txt", "vocab.json", "merges.txt", "added_tokens.json")
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
-NOWHERE = -1
+NO_ROW = -1
 """The row of a token that a model lacks."""
 
 

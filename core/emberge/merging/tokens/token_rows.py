@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from emberge.merging.tokens.token_plan import NOWHERE, TokenPlan
+from emberge.merging.tokens.token_plan import NO_ROW, TokenPlan
 from emberge.tensor_files import DerivedTensor, TensorSpec
 from emberge.tensor_names import Names, is_vocabulary
 
@@ -46,7 +46,7 @@ class TokenRows(DerivedTensor):
 
     def mark_known(self, rows: range) -> NDArray[np.bool_]:
         """Return a mask of these rows: True if the model has the row's token."""
-        mask: NDArray[np.bool_] = _slice_index(self.index, rows) != NOWHERE
+        mask: NDArray[np.bool_] = _slice_index(self.index, rows) != NO_ROW
         return mask
 
 
@@ -63,14 +63,14 @@ def _gather_rows(
     import numpy as np
 
     width = into.shape[1]
-    is_missing = places == NOWHERE
+    is_missing = places == NO_ROW
     # A run goes on with the next row, or with one more that is nowhere.
     is_run_end = (np.diff(places) != 1) | is_missing[:-1]
     is_run_start = is_run_end & ~(is_missing[:-1] & is_missing[1:])
     starts = [0, *(np.flatnonzero(is_run_start) + 1).tolist(), len(places)] if len(places) else [0]
     for start, end in itertools.pairwise(starts):
         part = into[start:end]
-        if places[start] == NOWHERE:
+        if places[start] == NO_ROW:
             part.zero_()
         else:
             reader.read(origin, int(places[start]) * width, part.view(-1))
@@ -100,7 +100,7 @@ def align_entry(entry: TensorSpec, own: TensorSpec, out: TensorSpec) -> TensorSp
     if origin.shape[0] == out.shape[0]:
         return entry
     rows, count = out.shape[0], min(out.shape[0], origin.shape[0])
-    return _move_rows(entry, array("q", [*range(count), *[NOWHERE] * (rows - count)]))
+    return _move_rows(entry, array("q", [*range(count), *[NO_ROW] * (rows - count)]))
 
 
 def move_rows(names: Names, index: array[int]) -> Names:

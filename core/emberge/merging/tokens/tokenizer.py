@@ -17,14 +17,20 @@ from emberge.model_folder import (
 )
 
 _SETTINGS_PARTS = ("normalizer", "pre_tokenizer")
-_CONFIG, _TOKENS, _WHOLE = "tokenizer_config.json", "special_tokens_map.json", "tokenizer.json"
-_SPECIAL = tuple(f"{n}_token" for n in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
-_SETTINGS = (
+_CONFIG_FILE, _SPECIAL_TOKENS_FILE, _TOKENIZER_FILE = (
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "tokenizer.json",
+)
+_SPECIAL_TOKEN_KEYS = tuple(
+    f"{n}_token" for n in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+)
+_SETTING_KEYS = (
     *("padding_side", "truncation_side", "add_bos_token", "add_eos_token", "add_prefix_space"),
     *("do_lower_case", "strip_accents", "tokenize_chinese_chars"),
 )
 # Parts of tokenizer.json between the text and the vocabulary, and after it.
-_PARTS = ("normalizer", "pre_tokenizer", "post_processor")
+_TOKENIZER_PARTS = ("normalizer", "pre_tokenizer", "post_processor")
 _SHOWN_CHARACTERS = 60
 
 
@@ -136,26 +142,29 @@ def _read_model_tokens(vocab: Any) -> dict[str, int]:
     return {str(entry[0]): i for i, entry in enumerate(vocab)}  # Unigram: pairs in order of id
 
 
-def token_notes(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
+def list_token_notes(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
     """Yield differences of two models' tokenizers except in vocabularies: `pad_token is a in one …`."""
     first_settings, second_settings = _read_settings(first), _read_settings(second)
-    for key in (*_SPECIAL, "additional_special_tokens", *_SETTINGS):
+    for key in (*_SPECIAL_TOKEN_KEYS, "additional_special_tokens", *_SETTING_KEYS):
         usual = "right" if key.endswith("_side") else None
         a, b = first_settings.get(key, usual), second_settings.get(key, usual)
         if a is not None and b is not None and a != b:
             yield f"the tokenizer's {key} is {_shorten_json(a)} in one and {_shorten_json(b)} in the other"
-    files = [checkpoint.tokenizer_folder / _WHOLE for checkpoint in (first, second)]
+    files = [checkpoint.tokenizer_folder / _TOKENIZER_FILE for checkpoint in (first, second)]
     if not all(file.is_file() for file in files) or files[0].read_bytes() == files[1].read_bytes():
         return
     whole = [_read_mapping(file) for file in files]
-    for part in _PARTS:
+    for part in _TOKENIZER_PARTS:
         if whole[0].get(part) != whole[1].get(part):
-            yield f"the tokenizers' {part} differs ({_WHOLE})"
+            yield f"the tokenizers' {part} differs ({_TOKENIZER_FILE})"
 
 
 def _read_settings(checkpoint: Checkpoint) -> dict[str, Any]:
     folder = checkpoint.tokenizer_folder
-    settings = {**_read_mapping(folder / _TOKENS), **_read_mapping(folder / _CONFIG)}
+    settings = {
+        **_read_mapping(folder / _SPECIAL_TOKENS_FILE),
+        **_read_mapping(folder / _CONFIG_FILE),
+    }
     return {key: _read_token_text(value) for key, value in settings.items()}
 
 

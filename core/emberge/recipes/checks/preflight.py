@@ -141,10 +141,10 @@ class _Inputs:
 
     def find_faults(self, folder: Path, adapter: Path | None) -> Sequence[str]:
         """Return the reasons why a model cannot be opened; each model is examined only once."""
-        from emberge.merging import whole_faults
+        from emberge.merging import find_loading_problems
 
         if (folder, adapter) not in self._faults:
-            self._faults[folder, adapter] = whole_faults(folder, adapter)
+            self._faults[folder, adapter] = find_loading_problems(folder, adapter)
         return self._faults[folder, adapter]
 
     def _locate_all(self) -> None:
