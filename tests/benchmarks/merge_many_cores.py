@@ -33,8 +33,8 @@ from emberge.contracts import Measures
 from emberge.merging import TensorJob
 from emberge.merging.streaming.jobs import MeasuringPass, MergeJob
 from emberge.merging.streaming.scheduler import (
-    PRODUCED,
-    PRODUCED_BY_KERNELS,
+    KERNEL_PRODUCED_BYTES,
+    PRODUCED_BYTES,
     SchedulerLimits,
     run_jobs,
 )
@@ -44,7 +44,7 @@ from tests.benchmarks.merge import FULL, METHODS, PACKAGES, build, command
 
 SHOWN = ("linear", "multislerp", "ties", "dare_ties", "sce", "breadcrumbs", "della")
 # Kernels produce so many times as many bytes at once as other jobs, which the replayed ones are.
-MORE_AT_ONCE = PRODUCED_BY_KERNELS // PRODUCED
+MORE_AT_ONCE = KERNEL_PRODUCED_BYTES // PRODUCED_BYTES
 
 
 @dataclass(frozen=True)
