@@ -88,6 +88,7 @@ def work(line: bytes) -> int:
             machine=Machine(**machine),
             seed=recipe.seed,
             recipe=recipe.hash,
+            origin=path.parent if path is not None else Path(),
         )
         events.append({"event": "started", "pid": os.getpid()})
         finished = run_step(step, call["fingerprint"], context)

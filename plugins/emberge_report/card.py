@@ -13,7 +13,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge.files import read_json
 from emberge.wording import (
     NAME_REMARK,
     Markdown,
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 UNKNOWN = "unknown"
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*")
 _MEDIA = {"image": "images", "audio": "sound"}
-RECORD = "artifact.json"
 # Details of a step that are elsewhere in the card or help no reader.
 _ELSEWHERE = {
     *("base", "base_reference", "base_fingerprint", "made_by", "weights", "models", "datasets"),
@@ -52,7 +50,7 @@ class CardFacts:
     """Facts of a model for its card.
 
     `name` is the step's name. `roots` are the ancestors outside the run, `data` all data that the model and
-    its parents were trained on, and `record` is the content of artifact.json.
+    its parents were trained on, and `record` is what artifact.json tells of the step.
     """
 
     name: str
@@ -96,22 +94,27 @@ class CardFacts:
         return stated.pop() if len(stated) == 1 else None
 
 
-def write_card(name: str, folder: Path, artifact: Artifact, recipe_folder: Path | None) -> str:
-    """Return the card of the model that a step left in `folder`.
+def write_card(
+    link: Path,
+    folder: Path,
+    artifact: Artifact,
+    record: Mapping[str, Any],
+    origin: Path | None = None,
+) -> str:
+    """Return the card of the model in `folder`, which a step leaves at `link` in OUT.
 
-    Relative references in the artifact start at `recipe_folder`. The text depends on nothing else, so
-    writing a card twice changes nothing.
+    Relative references in the artifact start at the folder `origin`.
     """
-    parents, roots, data = ancestry(artifact, folder, recipe_folder)
+    parents, roots, data = ancestry(artifact, link, origin)
     shown = hide_places({"details": artifact.details, "warnings": artifact.warnings})
     facts = CardFacts(
-        name=name,
+        name=str(record.get("step") or link.name),
         artifact=replace(artifact, **shown),
         anatomy=anatomy(folder),
         parents=parents,
         roots=roots,
         data=data,
-        record=read_json(folder / RECORD),
+        record=record,
     )
     return draw_card(facts)
 

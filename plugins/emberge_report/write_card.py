@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from emberge import hookimpl
-from emberge.contracts import Event, RunStarted, StepFinished
+from emberge.contracts import Event, StepFilled
 
 CARD = "README.md"
-# Folder of a run's recipe, by its OUT: relative references are relative to it.
-_ORIGINS: dict[Path, Path] = {}
 
 
 @hookimpl
 def hear_event(event: Event) -> None:
     """Write the card of a new model."""
-    if isinstance(event, RunStarted):
-        folder = event.recipe.parent.resolve() if event.recipe is not None else Path.cwd()
-        _ORIGINS[event.out.resolve()] = folder
-    elif isinstance(event, StepFinished):
-        from emberge.results import write_with_record
+    if isinstance(event, StepFilled) and event.artifact.kind == "model":
+        from emberge.files import write_text
+        from emberge.results import OutFolder
 
         from emberge_report.card import write_card
 
-        if event.artifact.kind == "model":
-            recipe_folder = _ORIGINS.get(event.out.resolve())
-            card = write_card(event.step, event.folder, event.artifact, recipe_folder)
-            write_with_record(event.folder.resolve(), CARD, card)
+        record = {**event.provenance, "component": event.provenance.get("kind")}
+        link = OutFolder(event.out).link(event.step)
+        card = write_card(link, event.folder, event.artifact, record, event.origin)
+        write_text(event.folder / CARD, card, durable=False)

@@ -25,9 +25,6 @@ Split = Literal["test", "dev"]
 Statistic = Literal["mean", "spearman"]
 # With fewer queries chance decides.
 FEWEST = 50
-# Standard deviation over queries of the difference of a specialist and a mean of specialists, in points of
-# nDCG@10: 5 to 10 for all-MiniLM-L6-v2 on nl2bash and squad.
-_SPREAD = 10.0
 _METRICS: Mapping[str, tuple[str, ...]] = {
     "retrieval": ("ndcg_at_10",),
     "sts": ("spearman", "cosine_spearman"),
@@ -111,11 +108,9 @@ def require_sets(sets: Sequence[WeightSet]) -> None:
     """
     for weight_set in sets:
         if len(weight_set.queries) < FEWEST:
-            smallest_gain = 2 * _SPREAD / max(1, len(weight_set.queries)) ** 0.5
+            count = count_noun(len(weight_set.queries), weight_set.unit)
             raise DataError(
-                f"set '{weight_set.name}' has {count_noun(len(weight_set.queries), weight_set.unit)}; with "
-                f"so few, differences below about {smallest_gain:.0f} points cannot be told from chance; "
-                f"take a set with {FEWEST} or more"
+                f"set '{weight_set.name}' has {count}; with so few chance decides; take a set with {FEWEST} or more"
             )
 
 

@@ -188,12 +188,12 @@ def test_every_event_is_heard_in_order_and_carries_what_happened(tmp_path: Path)
     names = [type(event).__name__ for event in heard]
     first = ["RunStarted", "StepStarted", "StepProgressed", "MetricLogged", "StepWarned"]
     assert names == [
-        *[*first, "StepFinished", "RunFinished"],
+        *[*first, "StepFilled", "StepFinished", "RunFinished"],
         *["RunStarted", "StepSkipped", "RunFinished"],
         *["RunStarted", "StepStarted", "StepFailed", "RunFinished"],
     ]
     assert all(event.out == tmp_path / "out" for event in heard)
-    finished, failed = heard[5], heard[-2]
+    finished, failed = heard[6], heard[-2]
     assert isinstance(finished, StepFinished)
     assert (finished.folder / "nothing.txt").read_text() == "nothing"
     assert isinstance(failed, StepFailed)

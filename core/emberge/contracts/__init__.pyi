@@ -37,6 +37,7 @@ from .event import RunFinished as RunFinished
 from .event import RunStarted as RunStarted
 from .event import StepEvent as StepEvent
 from .event import StepFailed as StepFailed
+from .event import StepFilled as StepFilled
 from .event import StepFinished as StepFinished
 from .event import StepProgressed as StepProgressed
 from .event import StepSkipped as StepSkipped

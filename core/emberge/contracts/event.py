@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from emberge.contracts.result import Artifact
 
@@ -74,6 +75,20 @@ class StepSkipped(StepEvent):
     """A step was finished by an earlier run; `folder` is the link to its result."""
 
     folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class StepFilled(StepEvent):
+    """A step filled `folder`, which is published next; a listener may add a file, such as a card.
+
+    It is announced where the step runs, which may be another process. `provenance` is what artifact.json
+    tells of the step, and `origin` the folder at which relative references of its recipe start.
+    """
+
+    folder: Path
+    artifact: Artifact
+    provenance: Mapping[str, Any]
+    origin: Path
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,4 +16,3 @@ from .run_folder import record_text as record_text
 from .run_folder import require_sound_result as require_sound_result
 from .run_folder import results_in as results_in
 from .run_folder import with_contents as with_contents
-from .run_folder import write_with_record as write_with_record

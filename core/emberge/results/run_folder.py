@@ -33,7 +33,6 @@ from emberge.files import (
     replace_link,
     sync_tree,
     write_json,
-    write_text,
 )
 from emberge.hashes import HashCache
 from emberge.model_folder import hashed_files
@@ -190,7 +189,7 @@ class NoRunError(EmbergeError):
 # ── what a result records of itself ─────────────────────────────────────────────────────────────
 
 CHANGING = ("README.md",)
-"""Files of a result that may change after its step: a card gets scores."""
+"""Files of a result that may change after its step: a card is its reader's to correct."""
 _VOCABULARIES = ("vocab.txt", "merges.txt")  # other texts in a model's folder are users' notes
 
 
@@ -254,23 +253,6 @@ def with_contents(record: Mapping[str, Any], contents: Mapping[str, bytes]) -> d
 def record_text(record: Mapping[str, Any]) -> str:
     """Return a record as the text of artifact.json."""
     return json.dumps(record, indent=2, ensure_ascii=False) + "\n"
-
-
-def write_with_record(folder: Path, name: str, text: str) -> None:
-    """Write a text file if its text has changed, and its hash into the folder's artifact.json, if any.
-
-    A kill between the two writes leaves the old hash, which the next call corrects.
-    """
-    path, content = folder / name, text.encode()
-    if not path.is_file() or path.read_bytes() != content:
-        write_text(path, text)
-    if not (folder / ARTIFACT).is_file():
-        return
-    record = read_json(folder / ARTIFACT)
-    if "files" not in record:
-        return  # the record lists no files
-    if (changed := with_contents(record, {name: content})) != record:
-        write_text(folder / ARTIFACT, record_text(changed))
 
 
 class UnsoundResultError(CheckpointError):

@@ -37,12 +37,6 @@ def test_a_ratio_is_that_of_the_drawn_sums() -> None:
     assert bootstrap.statistic(Units("text", "ratio", [2.0, 6.0], [1.0, 3.0])) == 2.0
 
 
-def test_a_draw_that_weighs_nothing_has_the_ratio_of_all_units() -> None:
-    units = Units("text", "ratio", [0.0, 3.0], [0.0, 2.0])
-    samples = bootstrap.resample([units], resamples=40, seed=0, name="t")
-    assert set(samples[0]) == {1.5}
-
-
 def test_spearman_with_ties_is_scipys_on_every_draw() -> None:
     gold = RNG.integers(0, 6, 57).astype(float)
     values = np.round(RNG.random(57) + gold / 6, 1)
@@ -88,14 +82,6 @@ def test_every_group_counts_alike_however_many_units_it_has() -> None:
     units = Units("text", "mean", [1.0] * 3 + [0.0] * 30, groups=[0] * 3 + [1] * 30)
     assert bootstrap.statistic(units) == pytest.approx(0.5)
     np.testing.assert_allclose(bootstrap.resample([units], resamples=20, seed=0, name="t"), 0.5)
-
-
-@pytest.mark.parametrize(("gold", "expected"), [([1, 0, 1], (1 / 1 + 2 / 3) / 2), ([0, 0, 0], 0.0)])
-def test_average_precision_by_hand(gold: list[float], expected: float) -> None:
-    """Precision at every hit, over the hits; scores may be whole numbers without a sign."""
-    values = np.array([9, 5, 0], dtype=np.uint8)
-    found = bootstrap.statistic(Units("pair", "average_precision", values, gold))
-    assert found == pytest.approx(expected)
 
 
 def test_a_constant_prediction_correlates_with_nothing() -> None:

@@ -81,17 +81,6 @@ def test_seeds_that_are_not_shared_are_two_samples() -> None:
     assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), abs=6e-3)
 
 
-def test_one_model_stands_for_itself_alone() -> None:
-    judge = alone(base=(0.30,), new=(0.51, 0.62, 0.43))
-    found = judge.compare("new", "base", "all")
-    half = t.ppf(0.975, 2) * np.std([0.51, 0.62, 0.43], ddof=1) / np.sqrt(3)
-    assert (found.difference, found.by_seed) == (pytest.approx(0.22), None)
-    assert (found.low, found.high) == pytest.approx((0.22 - half, 0.22 + half), abs=2e-2)
-    alone_, base = (judge.estimate(name, "all") for name in ("new", "base"))
-    assert alone_.spread == pytest.approx(np.std([0.51, 0.62, 0.43], ddof=1))
-    assert (base.mean, base.spread, base.low, base.high) == (0.30, None, 0.30, 0.30)
-
-
 # ── the step ────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -138,16 +127,6 @@ def test_the_table_tells_arms_before_models(tmp_path: Path) -> None:
     half = 1.96 * np.sqrt(sum((weights[name] * s) ** 2 for name, s in spread.items()))
     low, high = result["intervals"]["bls.seed=1"]["type"]
     assert (high - low) / 2 == pytest.approx(half, rel=0.05)
-
-
-def test_a_training_on_less_data_costs_less_in_the_table(tmp_path: Path) -> None:
-    half = {"datasets": {"faq": {"task": "retrieval", "rows": 6, "of": 6}}}
-    whole = {"training_cost": {"times": 1.4, "rows": 14, "of": 10}}
-    uncounted = {"training_cost": {"times": 0.5}}
-    made = bench_of_arms(tmp_path, "bls", "boom", "bag", bls=half, boom=whole, bag=uncounted)
-    result, text, _ = evaluate(made)
-    assert "| *training cost* | 0.6 | 1.4 | 0.5 |" in text.splitlines()
-    assert result["costs"]["bls"] == {"times": 0.6, "rows": 6, "of": 10}
 
 
 def test_a_claim_about_seeds_is_judged_once_of_the_arm(tmp_path: Path) -> None:

@@ -472,13 +472,6 @@ def test_too_few_checkpoints_are_named_before_the_training(place: Path, plugins:
     assert "top: 3" not in found()
 
 
-def test_a_check_counts_a_training_behind_two_choices_once(place: Path, plugins: Plugins) -> None:
-    path = written(place, SHORT, GIVEN, FUSED)
-    report = check_recipe(parse_recipe(path.read_text(), plugins, path=path), plugins)
-    (note,) = [note for note in report.notes if note.title == "training cost"]
-    assert note.lines[0].startswith("1 × one run on all rows")
-
-
 @pytest.mark.slow
 def test_a_chosen_adapter_is_a_whole_model(place: Path, plugins: Plugins) -> None:
     lora = "      backbone: {text_encoder: {lora: {rank: 2}}}\n"

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-import mteb
 import numpy as np
 import pytest
 import yaml
@@ -17,7 +15,6 @@ from datasets import Image as ImageFeature
 from emberge import (
     DataError,
     DataRef,
-    Media,
     TaskScore,
     join_parts,
     split_parts,
@@ -26,7 +23,7 @@ from emberge.encoding import TextEmbedder
 from emberge.media import MediaFolder
 from emberge_data import RetrievalData
 from emberge_mteb.evaluator import Mteb
-from emberge_mteb.hub_tasks import hub_tasks, kind_of
+from emberge_mteb.hub_tasks import hub_tasks
 from emberge_mteb.local_sets import EvalEntry
 from emberge_mteb.models import Prompts, TaskTexts, VectorModel, build_model_meta
 from emberge_mteb.scoring import score_task
@@ -148,12 +145,6 @@ def test_a_batch_becomes_inputs_with_equal_media_once(tmp_path: Path) -> None:
         read_batch_inputs({"video": [b""]}, folder)
 
 
-def test_references_of_local_sets_pass_as_they_are(tmp_path: Path) -> None:
-    folder = MediaFolder(tmp_path)
-    text = join_parts(["the same in blue: ", folder.add_image(drawing(1)), " and larger"])
-    assert read_batch_inputs({"image": [text], "text": [""]}, folder) == [text]
-
-
 def mteb_model(omni: Path, media: Path) -> VectorModel:
     embedder = TextEmbedder(BACKBONE.load(omni, device="cpu", dtype="float32"))
     return VectorModel(
@@ -206,31 +197,3 @@ def test_a_text_model_is_refused_for_a_task_of_images(
 
 
 # ── benchmarks ──────────────────────────────────────────────────────────────────────────────────
-
-
-def kinds(benchmark: str) -> Counter[str]:
-    return Counter(kind_of(task) for task in mteb.get_benchmark(benchmark).tasks)
-
-
-def test_benchmarks_of_media_have_their_columns() -> None:
-    assert kinds("MIEB(lite)") == {
-        **{"any2any_retrieval": 13, "compositionality": 6, "document_understanding": 6},
-        **{"image_classification": 8, "image_clustering": 2, "vision_centric_qa": 5},
-        **{"zero_shot_classification": 7, "visual_sts": 4},
-    }
-    # The paper counts 10 and 2 where the package has 11 classifications and 1 of several labels.
-    assert kinds("MAEB(beta)") == {
-        **{"any2any_retrieval": 9, "audio_classification": 11, "audio_clustering": 3},
-        **{"audio_multilabel_classification": 1, "audio_pair_classification": 3},
-        **{"audio_reranking": 1, "audio_zeroshot_classification": 2},
-    }
-
-
-def test_a_side_without_a_word_of_mtebs_gets_all_columns() -> None:
-    image = join_parts([Media("image", "0" * 32, "a.png")])
-    clip = join_parts([Media("audio", "1" * 32, "a.wav")])
-    data = RetrievalData({"d": clip}, {"q": f"{image} or {clip}"}, {"q": {"d": 1}})
-    sides = find_media_sides(data)
-    assert sides is not None
-    assert sides.category is None or sides.queries != sides.documents
-    assert sides.modalities == ["image", "audio", "text"]

@@ -16,7 +16,7 @@ from emberge import (
     DataRef,
 )
 from emberge_mteb.evaluator import Mteb
-from emberge_mteb.hub_tasks import hub_tasks, kind_of, split_of
+from emberge_mteb.hub_tasks import hub_tasks, split_of
 from emberge_mteb.local_sets import EvalEntry
 
 from tests.support.bench import BACKBONE, Bench, model_at, sentence, write_catalogue
@@ -86,16 +86,6 @@ def test_check_refuses_nothing_to_do_and_doubles(tmp_path: Path) -> None:
     assert "task 'STS13' is named 2 times" in faults(Mteb(tasks=("STS13", "STS13")))[0]
     path = DataRef(str(write_catalogue(tmp_path, ["sts", "clustering"])))
     assert "did you mean 'sts'" in faults(Mteb(data=(EvalEntry(path=path, only=("sst",)),)))[0]
-
-
-def test_a_benchmark_is_its_tasks_each_fresh() -> None:
-    first, second = (hub_tasks((), "MTEB(eng, v2)", ()) for _ in range(2))
-    assert len(first) == 41
-    kinds = [kind_of(task) for task in first]
-    assert kinds.count("retrieval") == 10
-    assert kinds.count("sts") == 9
-    assert kinds.count("pair_classification") == 3
-    assert not {id(task) for task in first} & {id(task) for task in second}
 
 
 def test_languages_keep_a_part_of_a_task() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from emberge import DataError
 from emberge_report import read_figures
-from emberge_report.charts import Line, can_draw, line_chart, looks, thin
+from emberge_report.charts import Line, can_draw, line_chart, looks
 from emberge_report.figures import HeatMap, weights_by_layer
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -79,12 +79,6 @@ def test_without_matplotlib_a_page_has_tables_and_says_so(
     assert "emberge[report]" in report(FinishedRun(tmp_path), "scores", base=None)
 
 
-def test_a_long_curve_is_thinned_to_means() -> None:
-    found = thin([(float(i), float(i % 2)) for i in range(20_000)])
-    assert len(found) == 400
-    assert {y for _, y in found} == {0.5}
-
-
 # ── what is no figure ───────────────────────────────────────────────────────────────────────────
 
 BAD: dict[str, tuple[Any, str]] = {
@@ -123,8 +117,3 @@ def test_weights_that_a_strategy_computed_are_a_map_of_layers_by_labels() -> Non
     assert (figure.heat_map.rows, figure.heat_map.columns) == (["embeddings", "0"], ["a", "c", "b"])
     assert figure.heat_map.values == [[0.5, 0.5, None], [0.2, None, 0.8]]
     assert weights_by_layer("fused", {"weights_by_layer": {"embeddings": {}}}) is None
-
-
-def test_weights_that_are_no_numbers_name_the_step_and_the_place() -> None:
-    with pytest.raises(DataError, match=r"'fused': weights_by_layer\.values\.0\.0: .*number"):
-        weights_by_layer("fused", {"weights_by_layer": {"layers.0": {"a": "half"}}})

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from emberge import load_plugins
-from emberge.contracts import RunStarted, StepFinished
+from emberge.contracts import StepFilled
 from emberge.results import read_artifact
 from emberge_evaluate import read_scores
 from emberge_report import add_scores
@@ -24,12 +24,19 @@ from tests.support.finished_run import SCORES, TASKS, FinishedRun
 MODELS = ("full", "members.draw=1", "members.draw=2", "members.draw=3", "boom")
 
 
+def filled(out: Path, step: str, origin: Path | None = None) -> StepFilled:
+    """The event before a step's result is published."""
+    artifact = read_artifact(out / step)
+    assert artifact is not None
+    record = json.loads((out / step / "artifact.json").read_text())
+    record["kind"] = record["component"]
+    return StepFilled(out, step, out / step, artifact, record, origin or out.parent)
+
+
 def finish(out: Path, *steps: str) -> None:
     """Announce that steps are done, as a run does."""
     for step in steps:
-        artifact = read_artifact(out / step)
-        assert artifact is not None
-        cards.hear_event(StepFinished(out, step, out / step, artifact, 1.0))
+        cards.hear_event(filled(out, step))
 
 
 def card(out: Path, step: str) -> ModelCard:
@@ -157,9 +164,7 @@ def test_folders_are_found_from_where_the_recipe_lies(berts: list[Path], tmp_pat
     out = tmp_path / "out"
     out.mkdir()
     runs.merged(out, "soup", berts[0], {"./legal": 1.0}, size=None)
-    recipe = tmp_path / "recipes" / "soup.yaml"
-    cards.hear_event(RunStarted(out, recipe, (), quiet=True))
-    finish(out, "soup")
+    cards.hear_event(filled(out, "soup", parent.parent))
     assert card(out, "soup").data.license == "cc-by-4.0"
     assert card(out, "soup").data.base_model == ["acme/small"]
 
@@ -187,11 +192,8 @@ def test_the_plugins_listener_writes_cards(
 ) -> None:
     run = runs.demo_run(tmp_path / "out", bert, berts)
     plugins = load_plugins()
-    plugins.announce(RunStarted(run.root, None, ("boom", "scores"), quiet=True))
     for step in ("boom", "scores"):
-        artifact = read_artifact(run.root / step)
-        assert artifact is not None
-        plugins.announce(StepFinished(run.root, step, run.root / step, artifact, 1.0))
+        plugins.announce(filled(run.root, step))
     assert "by merging 3 models" in card(run.root, "boom").text
     assert not (run.root / "scores" / "README.md").exists()
     assert not recwarn.list

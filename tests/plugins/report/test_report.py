@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 
 import pytest
-from emberge import Artifact
 from emberge_report.charts import smooth
 from emberge_report.report_data import read_curves
 
@@ -80,13 +79,6 @@ def test_curves_outlive_a_kill(tmp_path: Path) -> None:
     assert read_curves(tmp_path / "nothing.jsonl") == {}
 
 
-def test_smoothing_keeps_a_straight_line_straight_to_its_ends() -> None:
-    line = [(float(i), 3.0 - 0.5 * i) for i in range(60)]
-    assert [b for _, b in smooth(line)] == pytest.approx([b for _, b in line])
-    assert smooth([(1.0, 2.0)]) == [(1.0, 2.0)]
-    assert smooth([]) == []
-
-
 def test_a_long_training_is_drawn_with_few_points_and_all_that_was_logged(
     berts: list[Path], bert: Path, tmp_path: Path
 ) -> None:
@@ -100,12 +92,3 @@ def test_a_long_training_is_drawn_with_few_points_and_all_that_was_logged(
     assert len(page) < 120_000
     assert "long: 1 logged losses are not finite" in words(page)
     assert not re.search(r'd="[^"]*(nan|inf)', page)
-
-
-def test_other_kinds_of_step_are_listed(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    runs.publish(out, "corpus", Artifact(kind="data", warnings=("2 functions repeat",)))
-    text = words(report(FinishedRun(out), "corpus", base=None))
-    assert "corpus : 2 functions repeat" in text
-    assert "merge:step" in text

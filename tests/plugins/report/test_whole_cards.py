@@ -29,7 +29,7 @@ def card_of(folder: Path, **record: Any) -> str:
     path.write_text(json.dumps({key: v for key, v in changed.items() if v is not None}))
     artifact = read_artifact(folder)
     assert artifact is not None
-    return write_card(folder.name, folder, artifact, None)
+    return write_card(folder, folder, artifact, json.loads(path.read_text()))
 
 
 def adapter(out: Path, name: str, model: Path, content: Mapping[str, Any], **details: Any) -> None:

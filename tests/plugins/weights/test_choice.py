@@ -8,12 +8,10 @@ from emberge import Units
 from emberge_evaluate import resample, statistic
 from emberge_weights.candidates import (
     EQUAL,
-    HALVINGS,
     Search,
     choose,
     draw_candidates,
     find_cautious,
-    halves,
     simplest,
 )
 from emberge_weights.real_merges import RealMerges, pick_merges
@@ -111,13 +109,3 @@ def test_of_weightings_as_good_as_the_best_the_one_nearest_to_equal_is_taken() -
     wobble = 0.1 * rng.standard_normal((4, 100))
     assert simplest(weights, [means[:, None] + noise + wobble - wobble.mean(1, keepdims=True)]) == 2
     assert simplest(weights, [np.tile(means[:, None], 100)]) == 1
-
-
-def test_each_half_judges_what_the_other_has_chosen() -> None:
-    found = list(halves([12, 7], seed=0))
-    assert len(found) == 2 * HALVINGS
-    for first, second in zip(found[::2], found[1::2], strict=True):
-        for side in (0, 1):
-            assert [one.tolist() for one in second[side]] == [o.tolist() for o in first[1 - side]]
-        for size, seen, unseen in zip([12, 7], *first, strict=True):
-            assert sorted([*seen, *unseen]) == list(range(size))

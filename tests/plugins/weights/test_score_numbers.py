@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from emberge_weights import set_scores
 from emberge_weights.candidates import (
     CHOSEN_ERROR,
@@ -25,12 +23,11 @@ from emberge_weights.candidates import (
     search,
 )
 from emberge_weights.members import SideVectors
-from emberge_weights.real_merges import RealMerges, pick_merges, score_merges
+from emberge_weights.real_merges import RealMerges, pick_merges
 from emberge_weights.set_scores import (
     first_documents,
     quadratic,
     score_set,
-    stack_members,
     yield_products,
 )
 from emberge_weights.unit_scores import UnitScores, mean_score, standard_error
@@ -74,18 +71,6 @@ def test_products_give_the_cosines_of_mixtures(monkeypatch: pytest.MonkeyPatch) 
             np.testing.assert_allclose(row, expected, atol=1e-5)
         sizes.append(part.stop - part.start)
     assert sizes == [3, 3, 1]
-
-
-def test_terms_are_products_of_weights_and_embeddings_of_no_length_have_cosine_zero() -> None:
-    found = quadratic(np.array([[0.5, 0.25, 0.0]]))
-    assert found.dtype == torch.float32
-    assert found.tolist() == [[0.25, 0.125, 0, 0.0625, 0, 0]]
-    ones = np.ones((2, 5), np.float32)
-    assert stack_members([ones, 2 * ones], slice(0, 1)).tolist() == [[[1] * 5, [2] * 5]]
-    none = [SideVectors(0 * ones, ones)]
-    ((part, products),) = yield_products(none, np.array([[0, 1], [1, 0]]))
-    assert products.cosines(torch.ones(1, 1)).tolist() == [[[0, 0], [0, 0]]]
-    assert part == slice(0, 2)
 
 
 def ranked(relevant: Sequence[Mapping[int, int]], documents: int) -> WeightSet:
@@ -144,19 +129,6 @@ def test_pairs_are_scored_by_their_cosines() -> None:
 
 
 # ── units ───────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_contributions_of_some_units_are_those_of_a_set_of_these() -> None:
-    rng = np.random.default_rng(0)
-    values, units = rng.random((3, 20)).astype(np.float32), np.array([1, 5, 4, 9, 13, 2])
-    golds: dict[Any, Any] = {"mean": None, "spearman": rng.random(20)}
-    for statistic, gold in golds.items():
-        one = UnitScores("s", statistic, "pair", values, gold)
-        some = UnitScores(
-            "s", statistic, "pair", values[:, units], None if gold is None else gold[units]
-        )
-        np.testing.assert_array_equal(one.contributions(units), some.contributions())
-        np.testing.assert_array_equal(one.select([2, 0]).values, values[[2, 0]])
 
 
 def test_equal_values_correlate_with_nothing() -> None:
@@ -235,18 +207,6 @@ def test_random_candidates_leave_a_member_out_or_have_a_share_of_the_base_in_tur
     assert shares.mean() == pytest.approx(0.5, abs=0.05)
     np.testing.assert_allclose(random.sum(1), 1)
     assert from_equal(np.array([[0.5, 0.5], [0.75, 0.25]])).tolist() == [0, 0.25]
-
-
-def test_merges_are_scored_beside_members() -> None:
-    sets = [ranked([{n: 1}, {2 * n: 1}], 12) for n in (1, 2)]
-    given = [[members(2, 12)[n]] * 2 for n in range(3)]
-    merged = [[SideVectors(vectors(8, 2), vectors(9, 12))] * 2, given[1]]
-    real = score_merges([0, 2], sets, given, merged)
-    assert real.places == [0, 2]
-    for one, scores in zip(sets, real.scores, strict=True):
-        everyone = [[*given, *merged][n][0] for n in range(5)]
-        expected = score_set(one, everyone, np.eye(5), np.eye(5))
-        np.testing.assert_array_equal(scores.values, expected.values[3:])
 
 
 def test_merges_are_equal_weights_the_choice_and_the_best_apart_from_these(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,19 +9,15 @@ from typing import Any
 
 import pytest
 import yaml
-from emberge import CheckpointError, DataError, DataRef, PerTensor, even_place
+from emberge import DataRef, PerTensor, even_place
 from emberge.data import sample_rows
-from emberge_data import EvalSet, JsonLines, RetrievalData
-from emberge_encoder import TextEncoder
-from emberge_merge import Linear
-from emberge_weights.members import before_length_one, find_prompt, member_inputs, require_members
+from emberge_data import JsonLines, RetrievalData
+from emberge_weights.members import find_prompt, member_inputs
 from emberge_weights.weight_sets import (
     SetEntry,
     WeightSet,
     _limit_queries,
     read_sets,
-    require_sets,
-    unusable,
 )
 
 from tests.support.bench import model_at, write_rows
@@ -98,32 +93,6 @@ def test_a_corpus_keeps_what_belongs_to_queries_and_as_many_others_in_its_order(
     assert len(one.queries) == 1
 
 
-def eval_set(task: Any, metric: str | None = None) -> EvalSet:
-    return EvalSet(name="s", folder=Path(), task=task, metric=metric)
-
-
-def test_a_set_that_similarities_cannot_score_is_refused(tmp_path: Path) -> None:
-    assert unusable(eval_set("retrieval", "ndcg_at_10")) is None
-    assert unusable(eval_set("sts", "cosine_spearman")) is None
-    wrong = unusable(eval_set("sts", "pearson"))
-    assert wrong == "set 's' is judged by pearson; from similarities spearman is computed"
-    kind = unusable(eval_set("clustering"))
-    assert kind is not None
-    assert "take sets of retrieval, sts" in kind
-    with pytest.raises(DataError, match="'topics' is of kind clustering"):
-        read(tmp_path, only=("topics",))
-
-
-def ranked(name: str, count: int) -> WeightSet:
-    return WeightSet(name, "mean", [f"query {n}" for n in range(count)], ["text"], [{0: 1}] * count)
-
-
-def test_sets_to_choose_by_have_fifty_queries() -> None:
-    require_sets([ranked("s", 50)])
-    with pytest.raises(DataError, match=r"'s' has 49 queries.*below about 3 points.*50 or more"):
-        require_sets([ranked("s", 49)])
-
-
 # ── prompts ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -141,13 +110,6 @@ def test_prompts_are_the_models_own(
     assert (find_prompt(own, one, "query"), find_prompt(own, one, "document")) == prompts
 
 
-def test_a_backbone_is_left_as_it_is_but_for_the_length_of_its_embeddings() -> None:
-    backbone = TextEncoder(pooling="mean")
-    assert before_length_one(backbone) == replace(backbone, normalize=False)
-    plain: Any = dataclasses.make_dataclass("Plain", [("width", int)])(3)
-    assert before_length_one(plain) is plain
-
-
 # ── members ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -160,16 +122,6 @@ def test_members_without_weight_are_no_inputs_of_a_merge(bert: Path, berts: list
     ]
     adapted = replace(models[0], adapter=bert)
     assert member_inputs([adapted], [1.0])[0].adapter == bert
-
-
-def test_members_are_two_or_more_and_all_different(berts: list[Path]) -> None:
-    models = [model_at(folder) for folder in berts]
-    require_members(models[:2], Linear())
-    with pytest.raises(CheckpointError, match="two models, or one and its base"):
-        require_members(models[:1], Linear())
-    copy = replace(models[0], name="copy")
-    with pytest.raises(CheckpointError, match=f"'{models[0].name}' and 'copy' are the same model"):
-        require_members([*models, copy], Linear())
 
 
 def test_rows_are_a_set_with_further_documents(tmp_path: Path) -> None:

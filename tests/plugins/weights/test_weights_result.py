@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from emberge import Model
-from emberge_merge import FoundWeights
 from emberge_weights.candidates import ChosenWeighting, HeldOut, Search, fixed_candidates
 from emberge_weights.real_merges import RealMerges
 from emberge_weights.search_result import SearchResult, describe_conclusion, draw_figure
@@ -92,24 +89,6 @@ def test_facts_have_what_was_foretold_and_what_is_real() -> None:
     unclear = rounded(result_of(searched(clear=False)).facts())
     assert unclear["over_equal"] == plain(0, 0, 0)
     assert [one["weight"] for one in unclear["members"]] == [0.5, 0.5, 0.0]
-
-
-def test_the_weights_are_written(tmp_path: Path) -> None:
-    workspace: Any = SimpleNamespace(folder=tmp_path)
-    result = result_of(searched())
-    artifact = result.write(workspace)
-    facts = result.facts()
-    found = FoundWeights.read(tmp_path)
-    assert found.weights == {"fa": 1.0, "fb": 0.0, "f0": 0.0}
-    assert found.names == {"fa": "a", "fb": "b", "f0": "base"}
-    assert found.facts == json.loads(json.dumps(facts))
-    assert artifact.kind == "file"
-    assert artifact.parents == ("fa", "fb", "f0")
-    assert artifact.details == {
-        "weights": {"a": 1.0, "b": 0.0, "base": 0.0},
-        "gain": facts["gain"],
-        "figures": [draw_figure(facts)],
-    }
 
 
 def test_the_figure_has_the_conclusion_the_merges_and_the_members() -> None:

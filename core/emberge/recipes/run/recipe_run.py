@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Protocol
 
 from emberge.contracts import (
@@ -100,6 +101,7 @@ class RecipeRun:
             machine=machine,
             seed=recipe.seed,
             recipe=recipe.hash,
+            origin=recipe.path.parent if recipe.path is not None else Path(),
         )
         self.fingerprints: dict[str, str] = {}
         """The fingerprint of each finished step."""

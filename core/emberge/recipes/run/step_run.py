@@ -27,6 +27,7 @@ from emberge.contracts import (
     ModelRef,
     Reader,
     Reference,
+    StepFilled,
     StepFinished,
     StepProgressed,
     StepWarned,
@@ -69,6 +70,8 @@ class RunContext:
     seed: int
     recipe: str = ""
     """The hash of the recipe as it is kept in OUT, if it has a text."""
+    origin: Path = Path()
+    """The folder at which relative references of the recipe start."""
 
 
 def run_step(
@@ -247,6 +250,8 @@ class StepRun:
         warnings = tuple(dict.fromkeys((*artifact.warnings, *self.warnings)))
         artifact = dataclasses.replace(artifact, warnings=warnings)
         self._write_metrics()
+        filled = (context.out_folder.path, self.id, folder, artifact, self.provenance)
+        self.plugins.announce(StepFilled(*filled, context.origin.resolve()))
         seconds = time.monotonic() - began
         files = contents_of(folder, leave=(ARTIFACT,), known=notes.of)
         inputs = context.targets.list_inputs(self.step.step)
