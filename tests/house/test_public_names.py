@@ -28,7 +28,7 @@ MOST = dict.fromkeys(FACES, 30) | {
     "emberge": 112,
     # The dictionary of nouns, of which `emberge` has most.
     "emberge.contracts": 128,
-    **{"emberge.data": 33, "emberge.files": 36, "emberge.merging": 33, "emberge.model_folder": 56},
+    **{"emberge.files": 36, "emberge.merging": 33, "emberge.model_folder": 56},
     "emberge.encoding": 31,
     "emberge.numerics": 34,
     "emberge.recipes": 33,
