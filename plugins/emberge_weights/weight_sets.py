@@ -110,7 +110,8 @@ def require_sets(sets: Sequence[WeightSet]) -> None:
         if len(weight_set.queries) < FEWEST:
             count = count_noun(len(weight_set.queries), weight_set.unit)
             raise DataError(
-                f"set '{weight_set.name}' has {count}; with so few chance decides; take a set with {FEWEST} or more"
+                f"set '{weight_set.name}' has {count}; with so few chance decides; "
+                f"take a set with {FEWEST} or more"
             )
 
 
