@@ -1,4 +1,4 @@
-"""Trainings on the device by precision and kernel: tokens a second, memory, loss; and a peer beside them."""
+"""Trainings on the device by precision and kernel: tokens a second, memory, loss."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ FULL, SMALL = Sizes(12, 768, 128, 40), Sizes(2, 32, 8, 4)
 
 
 def run_trainings(run: BenchRun) -> Iterator[Row]:
-    """Yield a row for each architecture, precision and kernel, and one of sentence-transformers."""
+    """Yield a row for each architecture, precision and kernel."""
     place = run.folder / "trainings"
     shutil.rmtree(place, ignore_errors=True)
     sizes = SMALL if run.small else FULL
@@ -91,7 +91,6 @@ def run_trainings(run: BenchRun) -> Iterator[Row]:
             row, losses = _train(run, name, variant, model, data, sizes, reference)
             reference = reference or losses
             yield row
-        yield _peer(run, architecture, model, data, sizes)
 
 
 def _unavailable(variant: Variant, run: BenchRun) -> str:
@@ -154,19 +153,6 @@ def _speed(values: list[float]) -> str:
 def _memory(logged: Mapping[str, list[float]]) -> str:
     values = logged.get("gpu_memory_gib")
     return f"{max(values):.2f} GiB on the GPU, " if values else ""
-
-
-def _peer(run: BenchRun, architecture: str, model: Path, data: Path, sizes: Sizes) -> Row:
-    name = f"{architecture}, sentence-transformers"
-    if find_spec("sentence_transformers") is None:
-        return Row(PART, name, "skipped", "needs the package sentence_transformers")
-    words = [str(model), str(data), run.device, sizes.batch, sizes.steps, LONGEST]
-    done = run.python(f"peer-{architecture}", "-m", "tests.gpu.peer_training", *map(str, words))
-    if done.failed:
-        return Row(PART, name, "failed", done.reason)
-    told = json.loads(done.output.splitlines()[-1])
-    note = f"bfloat16: {_speed(told['tokens_per_second'])}, "
-    return Row(PART, name, "passed", f"{note}{_memory(told)}loss {told['loss'][-1]:.4f}")
 
 
 # ── models and data ─────────────────────────────────────────────────────────────────────────────

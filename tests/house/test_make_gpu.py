@@ -72,7 +72,6 @@ def test_everything_runs_on_the_cpu(bare: Path, tmp_path: Path) -> None:
             flash = variant.kernel == "flash_attention_2"
             assert row[2] == ("skipped" if flash else "passed"), row
             assert flash or "tokens/s" in row[3]
-        assert found["train", f"{architecture}, sentence-transformers"][2] == "passed"
     assert found["demo", "boom/demo"][2] == "passed"
     for strategy in [method.strategy for method in METHODS if method.in_small]:
         row = found["merge", strategy]

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping
 from itertools import pairwise, product
 from typing import Any
 
-from emberge import load_plugins, parse_recipe
 from emberge.data import load_catalogue
 from emberge.recipes import shipped_recipes
 
-from tests.support.places import ROOT
 from tests.support.printed import steps_of
 
 MARGINS, COUNTS = (None, 0.95, 0.98), (4, 7, 10)
@@ -46,11 +43,6 @@ def test_each_stage_of_nomic_v2_begins_where_the_one_before_ended() -> None:
     (data,) = found["clean"].data
     assert data.path.step == "distinct"
     assert {entry.path.step for entry in found["tuned"].data} == {"filtered", "mined"}
-
-
-def test_its_backbone_is_that_of_the_recipe_for_long_texts() -> None:
-    for name in ("rotary", "adapted"):
-        assert steps_of("moe/nomic_v2")[name] == steps_of("moe/rope_xlmr")[name]
 
 
 def test_it_is_scored_at_both_sizes_of_embeddings() -> None:
@@ -147,14 +139,3 @@ def test_the_demo_of_mining_compares_with_no_negatives() -> None:
     assert (none.data[0].path.step, tuned.data[0].path.step) == ("corpus", "mined")
     assert dataclasses.replace(none, data=tuned.data) == tuned
     assert found["mined"].margin == 0.95
-
-
-def test_the_tours_recipe_of_data_steps_is_understood() -> None:
-    text = (ROOT / "docs" / "tour.md").read_text("utf-8").partition("## Data steps")[2]
-    (recipe, *_) = re.findall(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    plugins = load_plugins()
-    kinds = {one.kind for one in parse_recipe(recipe, plugins, path=ROOT / "recipe.yaml").steps}
-    assert {"data:mine_hard_negatives", "data:score_pairs", "train:train"} < kinds
-    table = set(re.findall(r"^\| `(\w+)` \|", text.partition("\n## ")[0], re.MULTILINE))
-    added = {one.name for one in plugins.components if one.plugin == "data"}
-    assert table == added - {"json_lines", "parquet", "delimited"}

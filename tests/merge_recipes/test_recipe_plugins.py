@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import gzip
 import hashlib
 import json
@@ -113,47 +112,6 @@ def test_a_tower_stands_on_its_trunk_and_shuffled_parts_keep_the_numbers_of_each
         flat = before[name].ndim == 1
         one, two = (one.T, two.T) if flat else (one, two)
         assert torch.equal(one.sort(dim=1).values, two.sort(dim=1).values), name
-
-
-@pytest.fixture(scope="module")
-def read(plugins: Plugins, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    texts = {"stdlib_texts": {"packages": ["email", "json"], "held_out": 0.3}}
-    steps = {"texts": texts, "tasks": {"stdlib_tasks": {"rows": 200}}}
-    return ran(tmp_path_factory.mktemp("read"), plugins, steps)
-
-
-@pytest.mark.slow
-def test_prose_is_the_docstrings_and_code_has_none(read: Path) -> None:
-    prose = "\n\n".join(row["text"] for row in rows(read / "texts/train/prose.jsonl.gz"))
-    assert "Create a MIMEText object" in prose or "JSON" in prose
-    train, dev = (
-        {row["text"] for row in rows(read / f"texts/{half}/code.jsonl.gz")}
-        for half in ("train", "dev")
-    )
-    assert train
-    assert dev
-    assert not train & dev
-    for text in train:
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-                assert ast.get_docstring(node) is None
-
-
-@pytest.mark.slow
-def test_words_are_labelled_by_themselves_and_their_neighbours(read: Path) -> None:
-    labels, seen = [], []
-    for half in ("train", "dev", "test"):
-        found = rows(read / f"tasks/names/{half}.jsonl.gz")
-        assert len(found) == (200 if half == "train" else 100)
-        seen.append({str(row["words"]) for row in found})
-        labels.append({label for row in found for label in row["labels"]})
-        for row in found:
-            kinds = dict(zip(row["words"], row["labels"], strict=True))
-            assert kinds.get("return", "keyword") == "keyword"
-            assert row["labels"][row["words"].index("def") + 1] == "definition"
-    assert labels[0] >= labels[1] | labels[2]
-    assert {"argument", "attribute", "call", "method", "name", "operator", "text"} <= labels[0]
-    assert not seen[0] & seen[2]
 
 
 def test_a_package_that_is_not_there_is_refused_with_the_fix(plugins: Plugins) -> None:
