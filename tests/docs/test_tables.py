@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from emberge.recipes import shipped_recipes
 
 from tests.docs.pages import DOCS
+from tests.support.places import ROOT
 
 TEXT = (DOCS / "methods.md").read_text("utf-8")
 RECIPES = shipped_recipes()
@@ -41,3 +43,9 @@ def test_seconds_and_megabytes_beside_mergekit_are_those_that_were_measured(page
     measured = (DOCS / "results" / "mergekit.md").read_text("utf-8")
     assert told
     assert {one for one in told if one not in measured} == set()
+
+
+@pytest.mark.parametrize("page", sorted((DOCS / "contributing").glob("*.md")), ids=lambda p: p.name)
+def test_pages_for_contributors_name_files_that_exist(page: Path) -> None:
+    named = re.findall(r"`((?:core|plugins|tests)/[\w/.]+)`", page.read_text("utf-8"))
+    assert [one for one in named if not (ROOT / one).exists()] == []
