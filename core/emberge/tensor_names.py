@@ -154,20 +154,6 @@ def part_of(name: str, shape: Sequence[int]) -> Part:
     return "attention" if _ATTENTION.search(name, match.end()) else "mlp"
 
 
-def layer_order(layers: Iterable[str]) -> list[str]:
-    """Return layers in order: embeddings, layers by number, other towers' layers, last norm, the rest."""
-    return sorted(dict.fromkeys(layers), key=_sort_key)
-
-
-def _sort_key(layer: str) -> tuple[int, str, int]:
-    if layer == EMBEDDING_LAYER:
-        return 0, "", 0
-    tower, _, number = layer.rpartition(".")
-    if number.isdecimal():
-        return 1 if tower == "layers" else 2, tower, int(number)
-    return (3 if layer == FINAL_LAYER else 4), layer, 0
-
-
 def find_outer_prefix(names: Iterable[str]) -> str:
     """Return the prefix that wrappers put before each of the names."""
     names = list(names)

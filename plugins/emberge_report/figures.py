@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from emberge import DataError
-from emberge.tensor_names import layer_order
+from emberge_statistics import layer_order
 from pydantic import (
     BaseModel,
     ConfigDict,

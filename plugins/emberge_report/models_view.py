@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from emberge.tensor_names import layer_order
+from emberge_statistics import layer_order
 from markupsafe import Markup
 
 from emberge_report.charts import Curve, Line, Look, describe_ends, line_chart, smooth

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from emberge.tensor_names import EMBEDDING_LAYER, PARTS, Part, layer_order
+from emberge.tensor_names import EMBEDDING_LAYER, FINAL_LAYER, PARTS, Part
 from emberge.wording import join_some, plural
 
 LOW_COSINE = 0.7
@@ -232,3 +232,17 @@ def _shorten_layer(layer: str) -> str:
 
 def _show_number(value: float | None, digits: int) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
+
+
+def layer_order(layers: Iterable[str]) -> list[str]:
+    """Return layers in order: embeddings, layers by number, other towers' layers, last norm, the rest."""
+    return sorted(dict.fromkeys(layers), key=_sort_key)
+
+
+def _sort_key(layer: str) -> tuple[int, str, int]:
+    if layer == EMBEDDING_LAYER:
+        return 0, "", 0
+    tower, _, number = layer.rpartition(".")
+    if number.isdecimal():
+        return 1 if tower == "layers" else 2, tower, int(number)
+    return (3 if layer == FINAL_LAYER else 4), layer, 0

@@ -108,11 +108,13 @@ def fill_once(folder: Path, fill: Callable[[Path], None]) -> Path:
     make_folder(folder.parent)
     lock = folder.with_name(f".{folder.name}.lock")
     with wait_for_lock(lock):
-        if not folder.is_dir():
-            with _create_side_folder(folder) as side:
-                fill(side)
-                publish(side, folder, once=True)
-        lock.unlink(missing_ok=True)
+        try:
+            if not folder.is_dir():
+                with _create_side_folder(folder) as side:
+                    fill(side)
+                    publish(side, folder, once=True)
+        finally:
+            lock.unlink(missing_ok=True)
     return folder
 
 

@@ -89,20 +89,13 @@ def working_in(folder: Path) -> Iterator[None]:
     with writing(folder, "the work"):
         handle = _lock_directory(folder)
     try:
-        with _remove_if_useless(folder):
-            yield
-    finally:
-        os.close(handle)
-
-
-@contextmanager
-def _remove_if_useless(folder: Path) -> Iterator[None]:
-    try:
         yield
     except EmbergeError as error:
         if not is_temporary(error):
             shutil.rmtree(folder, ignore_errors=True)
         raise
+    finally:
+        os.close(handle)
 
 
 def _lock_directory(folder: Path) -> int:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 from emberge import Model
-from emberge.tensor_names import layer_of, layer_order
+from emberge.tensor_names import layer_of
 from emberge_report.report_data import layer_distances
+from emberge_statistics import layer_order
 from safetensors.torch import load_file
 
 
