@@ -30,7 +30,7 @@ MOST = dict.fromkeys(FACES, 30) | {
     "emberge.contracts": 128,
     **{"emberge.files": 36, "emberge.merging": 33, "emberge.model_folder": 56},
     "emberge.encoding": 31,
-    "emberge.numerics": 34,
+    "emberge.numerics": 33,
     "emberge.recipes": 33,
     "emberge.tensor_files": 31,
     "emberge.training": 32,

@@ -89,7 +89,7 @@ def resolve_options(link: Stage, blocks: Mapping[str, Block]) -> dict[str, Block
             is_of_models = isinstance(schedule, PerModel)
             values[option] = np.full(len(block.models), number) if is_of_models else number
         inner = nested_stages(stage).items()
-        return Options({**values, **{name: resolve(one, block) for name, one in inner}})
+        return Options(**values, **{name: resolve(one, block) for name, one in inner})
 
     return {n: block.replace(options=resolve(link, block)) for n, block in blocks.items()}
 

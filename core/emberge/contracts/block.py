@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, ItemsView, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -14,29 +15,11 @@ if TYPE_CHECKING:
     from emberge.numerics import DeltaChange, DeltaProgram, KernelRows, Operation
 
 
-class Options:
+class Options(SimpleNamespace):
     """Values of a stage's options for one tensor, with schedules resolved, read as attributes.
 
     All blocks of the tensor have the same values, which nobody may change.
     """
-
-    __slots__ = ("_values",)
-
-    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
-        self._values = dict(values or {})
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self._values[name]
-        except KeyError:
-            raise AttributeError(f"no option '{name}' was resolved for this stage") from None
-
-    def items(self) -> ItemsView[str, Any]:
-        """Return all numbers by name."""
-        return self._values.items()
-
-    def __repr__(self) -> str:
-        return f"Options({self._values})"
 
 
 @dataclass(frozen=True, slots=True)

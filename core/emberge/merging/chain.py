@@ -71,7 +71,7 @@ class Resolver:
                 values[name] = number
         for name, inner in nested_stages(stage).items():
             values[name] = self(inner, block)
-        return Options(values)
+        return Options(**values)
 
     def _own_schedule(self, stage: Stage, option: str, model: str) -> PerTensor | None:
         for name, options in self.models.get(model, {}).items():

@@ -11,8 +11,7 @@ from .delta_program import require_count as require_count
 from .delta_program import weighted_sum as weighted_sum
 from .inner_products import InnerProducts as InnerProducts
 from .inner_products import add_lanes as add_lanes
-from .noise import SPAN as SPAN
-from .noise import odd_numbers as odd_numbers
+from .noise import hash_key as hash_key
 from .noise import uniform as uniform
 from .row_kernels import LANES as LANES
 from .row_kernels import KernelLibrary as KernelLibrary

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from emberge.numerics.buffers import pooled_like
-from emberge.numerics.noise import SPAN, uniform
+from emberge.numerics.noise import uniform
 from emberge.numerics.stored_rows import (
     DeltaChange,
     KernelRows,
@@ -250,7 +250,7 @@ class DeltaProgram:
     def kernel_rows(self, *, of_deltas: bool, merged_dtype: str = "float32") -> KernelRows | None:
         """Return the kernels' view of the rows or the deltas; None if torch has to compute with them."""
         rows, deltas = self.rows, self.replaced_deltas
-        if not isinstance(rows, StoredRows) or self.shares or self.start + self.size > SPAN:
+        if not isinstance(rows, StoredRows) or self.shares:
             return None
         if of_deltas:
             if not rows.has_base or not _is_readable(deltas):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _WORD = 1 << 32
-# Places count from 1, as a zero stays zero under any multiplication; larger ones join the key.
-SPAN = _WORD - 1
 # Weyl's step of 2³² divided by the golden ratio, then the two rounds of lowbias32 (Wellons, 2018).
 _WEYL_STEP = 0x9E3779B9
 _ROUNDS = ((16, 0x21F0AAAD), (15, 0xD35A2D97))
@@ -38,25 +36,15 @@ def uniform(tensors: Tensor, start: int, keys: Sequence[tuple[Any, ...]]) -> Ten
         raise ValueError(f"{len(keys)} keys for {tensors.shape[0]} models")
     size, device = tensors[0].numel(), None if tensors.device.type == "cpu" else tensors.device
     out = pooled_like(tensors, (len(keys), size))
-    for first, last in _split_spans(start, start + size):
-        places = _mix_places(first % SPAN + 1, last - first, device)
-        for row, key in zip(out, keys, strict=True):
-            words = _apply_key(places, *odd_numbers((*key, first // SPAN)))
-            row[first - start : last - start].copy_(words)
+    places = _mix_places(start + 1, size, device)
+    for row, key in zip(out, keys, strict=True):
+        row.copy_(_apply_key(places, *hash_key(key)))
     return out.mul_(2.0**-24).reshape(tensors.shape)
 
 
-def _split_spans(start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield the parts of a range between multiples of the span."""
-    while start < end:
-        last = min(end, start - start % SPAN + SPAN)
-        yield start, last
-        start = last
-
-
-def odd_numbers(key: tuple[Any, ...]) -> tuple[int, int]:
-    """Return two odd multipliers below 2³² for a key."""
-    text = "\0".join(str(part) for part in key).encode()
+def hash_key(key: tuple[object, ...]) -> tuple[int, int]:
+    """Return the two odd multipliers below 2³² of a key."""
+    text = "\0".join(str(part) for part in (*key, 0)).encode()
     digest = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
     return digest % _WORD | 1, digest // _WORD | 1
 
@@ -69,7 +57,7 @@ def _mix_places(first: int, size: int, device: torch.device | None) -> Any:
         import torch
 
         words = torch.arange(size, device=device)
-    words += first
+    words += first % _WORD  # positions count from 1, as a zero stays zero under any multiplication
     _multiply_words(words, _WEYL_STEP)
     for shift, factor in _ROUNDS:
         words ^= words >> shift

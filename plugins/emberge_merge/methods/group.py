@@ -181,9 +181,9 @@ def _group_block(block: Block, label: str) -> Block:
 def _pick_options(options: Options, index: list[int]) -> Options:
     """Return a nested strategy's options for some of the models, without the other models' values."""
     values: dict[str, Any] = {}
-    for name, value in options.items():
+    for name, value in vars(options).items():
         if isinstance(value, Options):
             values[name] = _pick_options(value, index)
         else:
             values[name] = value if isinstance(value, float) else value[index]
-    return Options(values)
+    return Options(**values)

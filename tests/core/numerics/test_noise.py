@@ -61,14 +61,6 @@ def test_words_of_torch_are_those_of_numpy() -> None:
         assert torch.equal(*(words.long() for words in numbers))
 
 
-def test_places_beyond_a_word_go_on() -> None:
-    edge = (1 << 32) - 1
-    across = uniform(torch.zeros(2, 100), edge - 50, KEYS)
-    assert torch.equal(across[:, 50:], uniform(torch.zeros(2, 50), edge, KEYS))
-    assert torch.equal(across[:, :50], uniform(torch.zeros(2, 50), edge - 50, KEYS))
-    assert not torch.equal(across[:, 50:], uniform(torch.zeros(2, 50), 0, KEYS))
-
-
 @pytest.mark.parametrize("lag", [0, 1, 2, 64, 1024])
 def test_pairs_are_uniform(lag: int) -> None:
     """Of neighbours in a model, of places in two models, and in two tensors: by 64 x 64 cells."""

@@ -71,7 +71,7 @@ def test_averages_of_groups_are_added_up_when_they_are_asked_for() -> None:
     """A mean of means needs no rows of the means; another link gets them, and may replace them."""
     _, models = states()
     name = "layers.0.weight"
-    inside = Options({"by": Options({})})
+    inside = Options(by=Options())
     first, second = (
         [m[name] for m, g in zip(models, GROUPS, strict=True) if g == group] for group in "ab"
     )
@@ -128,7 +128,7 @@ def test_a_model_draws_the_same_inside_a_group_and_by_its_own_share() -> None:
         None,
         groups=("a", "b", "a"),
         fingerprints=contents,
-        options=Options({"by": Options({"share": shares})}),
+        options=Options(by=Options(share=shares)),
     )
     stage = Group(by=Draws())
     found = stage.apply(block, []).tensors
@@ -140,7 +140,7 @@ def test_a_model_draws_the_same_inside_a_group_and_by_its_own_share() -> None:
 def test_what_is_odd_in_a_group_is_reported_with_its_name() -> None:
     """The first group's directions cancel out, the second's do not."""
     models = [torch.tensor(v).double() for v in ([1.0, 0.0], [-2.0, 0.0], [1.0, 0.0], [1.0, 1.0])]
-    inside = Options({"by": Options({})})
+    inside = Options(by=Options())
     labels = ("odd", "odd", "fine", "fine")
     (block,) = blocks_of("w", models, None, groups=labels, options=inside)
     stage = Group(by=chain("karcher")[0])

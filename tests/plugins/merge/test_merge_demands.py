@@ -130,7 +130,7 @@ def test_a_group_is_what_its_strategy_is() -> None:
 def test_directions_that_cancel_out_are_reported_and_others_are_no_news(name: str) -> None:
     first, stage = torch.tensor([1.0, 2.0]).double(), link(name)
     for second, says in ((torch.tensor([2.0, 1.0]).double(), ""), (-3 * first, "cancel out")):
-        (block,) = blocks_of("w", [first, second], None, options=Options({"t": 0.5}))
+        (block,) = blocks_of("w", [first, second], None, options=Options(t=0.5))
         warning = stage.conclude(block, [stage.measure(block, [])]).get("warning", "")
         assert says in warning
         assert bool(says) == bool(warning)

@@ -15,7 +15,6 @@ from emberge.errors import CheckpointError
 from emberge.merging.chain import Chain, scope_key
 from emberge.numerics import (
     DTYPES,
-    SPAN,
     TOO_LARGE,
     DecodedRows,
     DeltaProgram,
@@ -175,14 +174,12 @@ class MergeJob(TensorJob):
     def _can_do_without_torch(self) -> bool:
         """Return whether kernels do everything: no stage, source or dtype needs tensors."""
         sources = [*self.sources, *([self.base] if self.base is not None else [])]
-        elements = self.spec.elements
         return (
             self._uses_kernels
             and not self.chain.needs_torch
             and self.partial_rows is None
             and self.statistics is None
             and self.spec.dtype in DTYPES
-            and elements <= SPAN
             and all(map(_is_plain, sources))
         )
 

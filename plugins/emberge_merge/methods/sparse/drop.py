@@ -66,7 +66,7 @@ class DropAtRandom:
         return uniform(deltas, start, self.keys).lt_(density).mul_(deltas)
 
     def kernel_arguments(self) -> list[tuple[float, Words]]:
-        from emberge.numerics import odd_numbers
+        from emberge.numerics import hash_key
 
-        words = [(*odd_numbers((*key, 0)), 0) for key in self.keys]
+        words = [(*hash_key(key), 0) for key in self.keys]
         return list(zip(self.densities, words, strict=True))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from emberge.numerics import DeltaProgram, KernelRows, kept_array, odd_numbers, pooled_like
+from emberge.numerics import DeltaProgram, KernelRows, hash_key, kept_array, pooled_like
 
 if TYPE_CHECKING:
     from emberge.numerics import Words
@@ -40,7 +40,7 @@ class RankedDraw:
     def by_kernels(self, rows: KernelRows) -> np.ndarray:
         bits = kept_array((rows.models, rows.size // self.width, -(-self.width // 8)), np.uint8)
         chances = [_list_rank_chances(line, self.width, np.float32) for line in self.lines]
-        multipliers = np.array([odd_numbers((*key, 0)) for key in self.keys], np.uint32)
+        multipliers = np.array([hash_key(key) for key in self.keys], np.uint32)
         rows.run("draw_ranked", self.width, np.stack(chances), multipliers, bits)
         return bits
 
