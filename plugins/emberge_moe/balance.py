@@ -9,20 +9,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from emberge.contracts import AuxiliaryMetrics
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from emberge_moe.routers import Routing
-
 # An expert with a smaller share of the tokens is dead, unless there are so many that an even share is small.
 _DEAD = 0.01
 _DEAD_OF_EVEN = 0.1
 # A heat map with more rows has one for each layer.
 _ROWS = 64
+
+
+class Routing(NamedTuple):
+    """Logits [t, experts] of a layer's router for a batch's token positions, and chosen experts [t, k]."""
+
+    logits: Tensor
+    chosen: Tensor
 
 
 @dataclass(frozen=True, eq=False)

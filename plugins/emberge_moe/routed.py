@@ -75,7 +75,7 @@ class Routed(Backbone):
         Raises:
             CheckpointError: if the model has no routers.
         """
-        from emberge_moe.routers import ROUTERS
+        from emberge_moe.routed_encoder import ROUTERS
 
         path = Layout.read(checkpoint).trunk_folder / "config.json"
         config = read_object(path)
@@ -88,8 +88,7 @@ class Routed(Backbone):
         return ROUTERS[kind]
 
     def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
-        from emberge_moe.routed_encoder import PredictingRoutedEncoder, RoutedEncoder
-        from emberge_moe.routers import RouterTaps
+        from emberge_moe.routed_encoder import PredictingRoutedEncoder, RoutedEncoder, RouterTaps
 
         path = self._find_router(checkpoint)
         encoder = self.inner.load(checkpoint, device=device, dtype=dtype, predicts=predicts)

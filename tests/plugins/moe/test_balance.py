@@ -5,10 +5,10 @@ import torch
 from emberge_moe.balance import (
     Loads,
     RouterSums,
+    Routing,
     balance_loss,
     sum_routings,
 )
-from emberge_moe.routers import Routing
 from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
 PROBABILITIES = torch.tensor(

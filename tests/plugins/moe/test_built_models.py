@@ -24,7 +24,7 @@ from emberge_moe.balance import RouterHealth
 from emberge_moe.downcycle_step import Downcycle, RoutedModel, read_load
 from emberge_moe.rope import Rope, rotary_config, rotary_tensors
 from emberge_moe.routed import Routed
-from emberge_moe.routers import ROUTERS, RouterTaps
+from emberge_moe.routed_encoder import ROUTERS, RouterTaps
 from emberge_moe.upcycle.dense_model import DenseModel, LayerRouting, choose_layers, is_routed
 from emberge_moe.upcycle.plan import Plan, refuse_dense
 from emberge_moe.upcycle.routed_format import CODE
