@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from emberge import Artifact, DataError, Preflight, Problem, Step, Workspace, even_place, hookimpl
+from emberge import Artifact, DataError, Preflight, Problem, Step, Workspace, hash_evenly, hookimpl
 from emberge_data import parse_source, write_entries, write_json_rows
 from emberge_demo.stdlib_corpus import (
     STDLIB,
@@ -67,7 +67,7 @@ class StdlibTexts(Step):
             for module, path in source_files(package, find_folder(package)):
                 if (parsed := parse_source(path)) is None:
                     continue
-                half = "dev" if even_place("texts", module) < self.held_out * 2**64 else "train"
+                half = "dev" if hash_evenly("texts", module) < self.held_out * 2**64 else "train"
                 prose = "\n\n".join(take_docstrings(parsed[0]))
                 for name, text in (("prose", prose), ("code", ast.unparse(parsed[0]))):
                     if text and text not in seen:
@@ -118,11 +118,11 @@ class StdlibTasks(Step):
             "test": [],
         }
         functions = sorted(
-            definitions(STDLIB, find_folder(STDLIB)), key=lambda one: even_place("row", one.id)
+            definitions(STDLIB, find_folder(STDLIB)), key=lambda one: hash_evenly("row", one.id)
         )
         for function in functions:
             labelled = label_words(function.document)[:WORDS]
-            half = ("train", "train", "dev", "test")[even_place("half", function.id) % 4]
+            half = ("train", "train", "dev", "test")[hash_evenly("half", function.id) % 4]
             if len(labelled) >= 8 and len(halves[half]) < self.rows // (1 + (half != "train")):
                 words, labels = zip(*labelled, strict=True)
                 halves[half].append({"words": words, "labels": labels})

@@ -95,7 +95,7 @@ from .recipes.checks.preflight import check_recipe as check_recipe
 from .recipes.parse.parse import load_recipe as load_recipe
 from .recipes.parse.parse import parse_recipe as parse_recipe
 from .recipes.run.step_result import StepResult as StepResult
-from .seeds import even_place as even_place
+from .seeds import hash_evenly as hash_evenly
 from .seeds import random_bits as random_bits
 from .seeds import shuffled as shuffled
 from .seeds import stable_seed as stable_seed

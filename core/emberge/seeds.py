@@ -21,7 +21,7 @@ def stable_seed(*parts: Any) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
-def even_place(*words: object) -> int:
+def hash_evenly(*words: object) -> int:
     """Return a hash of the words in [0, 2⁶⁴), evenly distributed and the same on every machine."""
     text = "\x1f".join(str(word) for word in words)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")

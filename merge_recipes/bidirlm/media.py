@@ -18,7 +18,7 @@ from emberge import (
     Step,
     WholeNumber,
     Workspace,
-    even_place,
+    hash_evenly,
     hookimpl,
     shuffled,
     stable_seed,
@@ -64,7 +64,7 @@ class Draws:
 
     def pick(self, low: int, high: int, *name: object) -> int:
         """Return the integer from `low` to `high`, both included, that belongs to `name`."""
-        return low + even_place(*self.words, *name) % (high - low + 1)
+        return low + hash_evenly(*self.words, *name) % (high - low + 1)
 
 
 def draw_image(draws: Draws, number: int, colour: str, shape: str) -> bytes:
@@ -155,7 +155,7 @@ class DrawnMedia(Step):
             ("drawings", "image", "images", [Content(*one) for one in drawings]),
             ("tones", "audio", "clips", [Content(*one, noun="beep") for one in tones]),
         ):
-            ordered = sorted(sorted(contents), key=lambda one: even_place("held out", one.caption))
+            ordered = sorted(sorted(contents), key=lambda one: hash_evenly("held out", one.caption))
             count = round(HELD_OUT * len(ordered))
             writer = MediaWriter(workspace, kind, word)
             rows = self._pair(workspace, writer, ordered[count:])
@@ -172,7 +172,7 @@ class DrawnMedia(Step):
         copies = [(content, copy) for copy in range(COPIES) for content in contents]
         order = list(range(len(copies)))
         if not self.paired:
-            order.sort(key=lambda row: even_place("unpaired", str(workspace.seed), str(row)))
+            order.sort(key=lambda row: hash_evenly("unpaired", str(workspace.seed), str(row)))
         return [
             {"query": writer.write("train", *one), "pos": [copies[row][0].caption], "neg": []}
             for one, row in zip(copies, order, strict=True)

@@ -5,8 +5,8 @@ from .distinct_texts import DistinctTexts as DistinctTexts
 from .document_rows import read_document_rows as read_document_rows
 from .documents.cutting import cut_document as cut_document
 from .documents.document_files import read_documents as read_documents
-from .documents.python_code import first_paragraph as first_paragraph
 from .documents.python_code import parse_source as parse_source
+from .documents.python_code import take_first_paragraph as take_first_paragraph
 from .evaluation.eval_data import ClassificationData as ClassificationData
 from .evaluation.eval_data import ClusteringData as ClusteringData
 from .evaluation.eval_data import EvalData as EvalData
@@ -14,8 +14,8 @@ from .evaluation.eval_data import EvalSet as EvalSet
 from .evaluation.eval_data import PairData as PairData
 from .evaluation.eval_data import RerankingData as RerankingData
 from .evaluation.eval_data import RetrievalData as RetrievalData
-from .evaluation.eval_data import eval_texts as eval_texts
-from .evaluation.eval_sets import lacking_half as lacking_half
+from .evaluation.eval_data import list_eval_texts as list_eval_texts
+from .evaluation.eval_sets import explain_missing_half as explain_missing_half
 from .evaluation.eval_sets import load_eval_set as load_eval_set
 from .evaluation.eval_source import EvalSource as EvalSource
 from .evaluation.eval_source import check_eval_sets as check_eval_sets

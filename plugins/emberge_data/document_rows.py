@@ -9,7 +9,7 @@ from typing import Any
 
 from emberge import BadRow, DataError, Reader
 from emberge.contracts import MEDIA_KINDS, plain_text
-from emberge.data import MediaValues, find_reader, small_headings
+from emberge.data import MediaValues, find_reader, fold_headings
 from emberge.wording import format_path
 
 _IDS = ("_id", "id", "document_id", "doc_id")
@@ -46,7 +46,7 @@ def read_document_rows(path: Path, readers: Sequence[Reader]) -> Iterator[Docume
         where = f"{format_path(path)}:{number}"
         if isinstance(row, BadRow):
             raise DataError(f"{where}: {row.message}")
-        yield parse_document(where, small_headings(row))
+        yield parse_document(where, fold_headings(row))
 
 
 def parse_document(

@@ -21,10 +21,10 @@ from emberge import (
     Problem,
     Step,
     Workspace,
-    even_place,
+    hash_evenly,
 )
 from emberge.interpreter import locate_package
-from emberge_data import first_paragraph, parse_source, write_entries, write_json_rows
+from emberge_data import parse_source, take_first_paragraph, write_entries, write_json_rows
 
 STDLIB = "stdlib"
 # Folders of tests, of copies of other projects, or of programs rather than a library.
@@ -134,7 +134,7 @@ def _cut(document: str) -> str:
 
 
 def _sample(documents: Sequence[Definition], count: int | None, salt: str) -> list[Definition]:
-    sample = sorted(documents, key=lambda d: (even_place(salt, d.id, d.query), d.query))[:count]
+    sample = sorted(documents, key=lambda d: (hash_evenly(salt, d.id, d.query), d.query))[:count]
     return sorted(sample, key=lambda d: (d.id, d.query))
 
 
@@ -174,10 +174,10 @@ class _CorpusWriter:
         return usable
 
     def held_out(self, module: str) -> bool:
-        return even_place("split", module) < _HELD_OUT * 2**64
+        return hash_evenly("split", module) < _HELD_OUT * 2**64
 
     def is_dev(self, module: str) -> bool:
-        return even_place("dev", module) % 4 == 0
+        return hash_evenly("dev", module) % 4 == 0
 
     def training(self, package: str, rows: Sequence[Definition]) -> int:
         path = f"train/{package}.jsonl.gz"
@@ -309,7 +309,9 @@ def _read_file(module: str, path: Path) -> Iterator[Definition]:
         docstring = ast.get_docstring(node, clean=False)
         if docstring is None:
             continue
-        yield Definition(module, name, first_paragraph(docstring), without_docstring(node, lines))
+        yield Definition(
+            module, name, take_first_paragraph(docstring), without_docstring(node, lines)
+        )
 
 
 def _yield_functions(tree: ast.AST, prefix: str) -> Iterator[tuple[str, Function]]:

@@ -115,9 +115,9 @@ class RandomModel(Step):
         )
 
     def _make_tokenizer(self, workspace: Workspace) -> Any:
-        from emberge.data import list_texts, step_datasets
+        from emberge.data import list_texts, load_step_datasets
 
-        datasets = step_datasets(workspace, self.data)
+        datasets = load_step_datasets(workspace, self.data)
         if not any(len(dataset) for dataset in datasets):
             raise DataError("data has no texts to make a tokenizer of")
         return _train_tokenizer(list_texts(datasets), self.vocabulary)

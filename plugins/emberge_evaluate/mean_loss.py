@@ -225,9 +225,9 @@ class MeanLoss(BatchOptions, Evaluator):
         return check_datasets(context, self.data, show=False)
 
     def _load(self, workspace: Workspace) -> Sequence[Dataset]:
-        from emberge.data import step_datasets
+        from emberge.data import load_step_datasets
 
-        return step_datasets(workspace, self.data, warn=False)
+        return load_step_datasets(workspace, self.data, warn=False)
 
     def _list_samplers(self, workspace: Workspace) -> list[Sampler]:
         return [sampler.resolved(workspace.data) for sampler in self.sampler]

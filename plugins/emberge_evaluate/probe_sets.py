@@ -20,7 +20,7 @@ from emberge import (
     Step,
     TaskKind,
     Workspace,
-    even_place,
+    hash_evenly,
 )
 from emberge_data import write_entries, write_json_rows
 
@@ -162,7 +162,7 @@ def _drop_repeats(pairs: Iterable[Pair]) -> Iterator[Pair]:
 
 def _sample(texts: Iterable[str], count: int) -> list[str]:
     """Return an even sample that depends only on the texts; a smaller sample is part of a larger one."""
-    return sorted(dict.fromkeys(texts), key=lambda text: (even_place("probe", text), text))[:count]
+    return sorted(dict.fromkeys(texts), key=lambda text: (hash_evenly("probe", text), text))[:count]
 
 
 def _write_retrieval(

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from emberge.interpreter import locate_package
-from emberge_data import first_paragraph, parse_source
+from emberge_data import parse_source, take_first_paragraph
 
 Pair = tuple[str, str]
 # Distributions that come with the project and state long or unusual licences.
@@ -93,7 +93,7 @@ def mathematics() -> Iterator[Pair]:
 def _split_docstring(docstring: str) -> Iterator[Pair]:
     prose = _HEADLINE.split(docstring)
     next_paragraph = (prose[0] if len(prose) == 1 else prose[1]).split("\n\n")
-    first = first_paragraph(docstring)
+    first = take_first_paragraph(docstring)
     paragraphs = [
         " ".join(paragraph.split()) for paragraph in next_paragraph if ">>>" not in paragraph
     ]

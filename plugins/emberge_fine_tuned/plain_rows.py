@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import BadRow, DataEntry, DataError, DataRef, Reader
-from emberge.data import DataSource, MediaValues, RowProblems, expand, sample_rows, small_headings
+from emberge.data import DataSource, MediaValues, RowProblems, expand, fold_headings, sample_rows
 from emberge.media import MediaFolder
 
 
@@ -77,6 +77,6 @@ def _read_rows(
             problems.append((number, row.message))
             continue
         try:
-            yield number, media.without_bytes(small_headings(row))
+            yield number, media.without_bytes(fold_headings(row))
         except DataError as error:
             problems.append((number, str(error)))

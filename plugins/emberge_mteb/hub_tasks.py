@@ -163,7 +163,7 @@ def load_task(task: Any) -> None:
         ) from error
 
 
-def in_domain_tasks(
+def list_in_domain_tasks(
     entries: Sequence[DataEntry], resolve: Callable[[DataRef], Path | None]
 ) -> tuple[str, ...]:
     """Return the evaluation tasks in the entries' `ind_tasks`, in order, without duplicates; read no rows.

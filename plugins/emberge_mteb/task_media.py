@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, get_args
 from emberge import DataError, Media, MediaKind, join_parts, split_parts
 from emberge.contracts import media_kinds
 from emberge.media import MediaFolder
-from emberge_data import EvalData, RerankingData, RetrievalData, eval_texts
+from emberge_data import EvalData, RerankingData, RetrievalData, list_eval_texts
 
 _KINDS: tuple[MediaKind, ...] = get_args(MediaKind)
 
@@ -42,7 +42,7 @@ def find_media_sides(data: EvalData) -> Sides | None:
     """
     if not isinstance(data, RetrievalData | RerankingData):
         return None
-    if not media_kinds(text for _, text in eval_texts(data)):
+    if not media_kinds(text for _, text in list_eval_texts(data)):
         return None
     if isinstance(data, RetrievalData):
         queries: Iterable[str] = data.queries.values()

@@ -18,7 +18,7 @@ from emberge import (
     Workspace,
 )
 from emberge.contracts import Side
-from emberge_data import EvalSet, check_eval_sets, eval_texts
+from emberge_data import EvalSet, check_eval_sets, list_eval_texts
 
 from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, local_sets, pick_sets
 
@@ -123,9 +123,9 @@ class TaskOptions:
         Raises:
             DataError: if a catalogue cannot be read, or mteb does not have one of the tasks.
         """
-        from emberge_mteb.hub_tasks import in_domain_tasks, require_known
+        from emberge_mteb.hub_tasks import list_in_domain_tasks, require_known
 
-        names = in_domain_tasks(self.in_domain_of, resolve)
+        names = list_in_domain_tasks(self.in_domain_of, resolve)
         if names:
             require_known(names)
         return names
@@ -171,7 +171,7 @@ def _build_set_source(local: LocalSet, scored_with: str, workspace: Workspace) -
     return TaskSource(
         replace(info, note=local.note, fingerprint=fingerprint),
         make,
-        lambda: eval_texts(local.load(workspace.readers)),
+        lambda: list_eval_texts(local.load(workspace.readers)),
         {"instruction": local.set.instruction, "prompt": local.set.prompt},
     )
 

@@ -80,7 +80,7 @@ class StaticModel(Step):
 
     def _write(self, folder: Path, workspace: Workspace) -> tuple[int, int, int]:
         """Write the model; return the number of tokens, the size of a vector, and of counted texts."""
-        from emberge.data import list_texts, step_datasets
+        from emberge.data import list_texts, load_step_datasets
         from emberge.encoding import TextEmbedder
         from emberge.model_folder import read_settings
         from emberge_encoder import write_static_model
@@ -93,7 +93,7 @@ class StaticModel(Step):
         ids = list(token_by_id)
         if self.data:
             counts, texts = token_vectors.count_tokens(
-                tokenizer, list_texts(step_datasets(workspace, self.data)), size
+                tokenizer, list_texts(load_step_datasets(workspace, self.data)), size
             )
             probabilities = token_vectors.count_probabilities(counts[ids])
         else:

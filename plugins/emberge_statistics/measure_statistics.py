@@ -176,10 +176,10 @@ class MeasureStatistics(BatchOptions, Step):
         return self._build_artifact((self.base, *self._models.values()), details)
 
     def _measure_models(self, workspace: Workspace, models: Mapping[str, Model]) -> Artifact:
-        from emberge.data import step_datasets
+        from emberge.data import load_step_datasets
         from emberge.merging import Statistics
 
-        datasets = step_datasets(workspace, self.data)
+        datasets = load_step_datasets(workspace, self.data)
         parts: list[Path] = []
         facts = _collect_facts(workspace)
         for number, (label, model) in enumerate(models.items()):

@@ -283,7 +283,7 @@ class Train(FitOptions, Step):
         return [sampler.resolved(paths.__getitem__) for sampler in self.sampler]
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.data import step_datasets
+        from emberge.data import load_step_datasets
         from emberge.training import FitJob, fit
 
         model = workspace.model(self.model)
@@ -292,7 +292,7 @@ class Train(FitOptions, Step):
                 f"{model.name}: training starts from a whole model, not an adapter; merge it first"
             )
         workspace.progress(0, 0, note="loading rows")
-        datasets = step_datasets(workspace, self.data)
+        datasets = load_step_datasets(workspace, self.data)
         sampler = [part.resolved(workspace.data) for part in self.sampler]
         adapts = self.backbone.leaves_adapter
         job = FitJob(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from emberge import Count, DataError, DataRef, Reader, WholeNumber, even_place
+from emberge import Count, DataError, DataRef, Reader, WholeNumber, hash_evenly
 from emberge.data import sample_rows
 from emberge.wording import count_noun
 from emberge_data import (
@@ -161,7 +161,7 @@ def _limit_queries(data: EvalData, limit: int | None, name: str) -> EvalData:
     }
     needed = {document for grades in relevant.values() for document in grades}
     others = (document for document in data.corpus if document not in needed)
-    needed.update(sorted(others, key=lambda document: even_place(name, document))[:limit])
+    needed.update(sorted(others, key=lambda document: hash_evenly(name, document))[:limit])
     return RetrievalData(
         {document: text for document, text in data.corpus.items() if document in needed},
         {query: data.queries[query] for query in relevant},

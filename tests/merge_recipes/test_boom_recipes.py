@@ -15,7 +15,7 @@ import pytest
 from emberge import DataEntry, DataRef, Step
 from emberge.data import load_catalogue
 from emberge.recipes import shipped_recipes
-from emberge_mteb import in_domain_tasks
+from emberge_mteb import list_in_domain_tasks
 
 from tests.support.printed import steps_of
 
@@ -97,7 +97,7 @@ def _require_shared(name: str, other: str, shared: set[str]) -> None:
 
 def trained_on(folder: str) -> tuple[str, ...]:
     entry = DataEntry(path=DataRef(str(CORPORA / folder)))
-    return in_domain_tasks([entry], lambda reference: Path(reference.text))
+    return list_in_domain_tasks([entry], lambda reference: Path(reference.text))
 
 
 def test_the_english_corpus_has_one_split_a_dataset() -> None:

@@ -14,7 +14,7 @@ import pytest
 from emberge import DataEntry, DataRef, load_plugins, load_recipe
 from emberge.data import load_catalogue
 from emberge.recipes import shipped_recipes
-from emberge_mteb import in_domain_tasks, instruction_of, split_of
+from emberge_mteb import instruction_of, list_in_domain_tasks, split_of
 from emberge_mteb.hub_tasks import hub_tasks
 
 PAPER = shipped_recipes()["codiemb/paper"]
@@ -163,7 +163,7 @@ def test_nothing_that_is_scored_chooses_a_checkpoint(model: str) -> None:
 
 def trained_on() -> tuple[str, ...]:
     entry = DataEntry(path=DataRef(str(CORPUS)))
-    return in_domain_tasks([entry], lambda reference: Path(reference.text))
+    return list_in_domain_tasks([entry], lambda reference: Path(reference.text))
 
 
 def test_the_corpus_has_the_papers_sets_that_are_on_the_hub() -> None:

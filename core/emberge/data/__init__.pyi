@@ -1,8 +1,8 @@
 """Public names of data, each with the module that defines it."""
 
 from .catalogue import EVAL_PATH_NAMES as EVAL_PATH_NAMES
+from .catalogue import build_instruction_prompt as build_instruction_prompt
 from .catalogue import build_set as build_set
-from .catalogue import instruction_prompt as instruction_prompt
 from .catalogue import load_catalogue as load_catalogue
 from .data_sources import PARTS as PARTS
 from .data_sources import DataSource as DataSource
@@ -13,9 +13,9 @@ from .data_sources import pick_training_sets as pick_training_sets
 from .dataset_loading import count_datasets as count_datasets
 from .dataset_loading import list_texts as list_texts
 from .dataset_loading import load_datasets as load_datasets
+from .dataset_loading import load_step_datasets as load_step_datasets
 from .dataset_loading import read_examples as read_examples
 from .dataset_loading import read_task as read_task
-from .dataset_loading import step_datasets as step_datasets
 from .dataset_store import StoredDataset as StoredDataset
 from .dataset_store import sample_rows as sample_rows
 from .entry import DataEntry as DataEntry
@@ -23,6 +23,6 @@ from .entry import ListedEvalSet as ListedEvalSet
 from .first_rows import CheckedData as CheckedData
 from .first_rows import check_datasets as check_datasets
 from .first_rows import check_entries as check_entries
-from .rows.columns import small_headings as small_headings
+from .rows.columns import fold_headings as fold_headings
 from .rows.media_values import MediaValues as MediaValues
 from .rows.row_problems import RowProblems as RowProblems

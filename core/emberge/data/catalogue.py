@@ -49,7 +49,7 @@ _NUMBERS = ("weight", "limit", "first")
 INSTRUCTION = "Instruct: {instruction}\nQuery: "
 
 
-def instruction_prompt(instruction: str) -> str:
+def build_instruction_prompt(instruction: str) -> str:
     """Return the prompt built from an instruction; "" for an empty instruction."""
     return INSTRUCTION.format(instruction=instruction) if instruction.strip() else ""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge.contracts import BadRow, DataRef, Reader
-from emberge.data.catalogue import instruction_prompt, load_catalogue
+from emberge.data.catalogue import build_instruction_prompt, load_catalogue
 from emberge.data.dataset_store import FORMAT
 from emberge.data.entry import Catalogue, DataEntry
 from emberge.data.hub_datasets import describe_hub_entry, hash_hub_rows, read_hub_rows
@@ -91,7 +91,7 @@ def _fill_prompt(entry: DataEntry, catalogued: str | None = None) -> DataEntry:
     """Return the entry with the placeholders of its prompt filled in; `catalogued` replaces `{prompt}`."""
     if entry.prompt is None:
         return entry
-    set_prompt = instruction_prompt(entry.instruction) if catalogued is None else catalogued
+    set_prompt = build_instruction_prompt(entry.instruction) if catalogued is None else catalogued
     prompt = entry.prompt.replace("{instruction}", entry.instruction)
     return dataclasses.replace(entry, prompt=prompt.replace("{prompt}", set_prompt))
 

@@ -21,7 +21,7 @@ from emberge.contracts import (
 from emberge.data.data_sources import DataSource, expand, find_reader, refuse_clashes
 from emberge.data.dataset_store import (
     StoredDataset,
-    dataset_info,
+    build_info,
     open_rows,
     require_pairs,
     sample_rows,
@@ -61,7 +61,7 @@ def load_datasets(
     return _read_sources(entries, readers, resolve, load)
 
 
-def step_datasets(
+def load_step_datasets(
     workspace: Workspace,
     entries: Sequence[DataEntry],
     *,
@@ -158,7 +158,7 @@ def _count_source(source: DataSource) -> DatasetInfo:
     if summary.labelled:
         require_pairs(summary)
     size = summary.rows if entry.limit is None else min(entry.limit, summary.rows)
-    return dataset_info(source.name, summary, decisions, entry.weight, size)
+    return build_info(source.name, summary, decisions, entry.weight, size)
 
 
 @functools.lru_cache(maxsize=256)

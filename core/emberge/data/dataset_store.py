@@ -20,7 +20,7 @@ from emberge.data.file_summary import DataDecisions, FileSummary
 from emberge.data.rows.row_parser import Row
 from emberge.errors import DataError
 from emberge.files import publish, write_json
-from emberge.seeds import even_place
+from emberge.seeds import hash_evenly
 
 FORMAT = 4
 _MEDIA_FILE = "media.json"
@@ -164,7 +164,7 @@ class StoredDataset:
         self._chosen = chosen
         self._decisions = decisions
         self._labels = _LabelledTexts(name, rows) if rows.summary.labelled else None
-        self.info = dataset_info(name, rows.summary, decisions, weight, len(chosen))
+        self.info = build_info(name, rows.summary, decisions, weight, len(chosen))
         self.prompt = decisions.prompt
         self.symmetric = decisions.symmetric
         self.notes = decisions.notes
@@ -198,10 +198,10 @@ def sample_rows(count: int, limit: int | None, name: str) -> Sequence[int]:
     """
     if limit is None or limit >= count:
         return range(count)
-    return sorted(heapq.nsmallest(limit, range(count), key=lambda row: even_place(name, row)))
+    return sorted(heapq.nsmallest(limit, range(count), key=lambda row: hash_evenly(name, row)))
 
 
-def dataset_info(
+def build_info(
     name: str, summary: FileSummary, decisions: DataDecisions, weight: float, size: int
 ) -> DatasetInfo:
     """Return the facts of a dataset of `size` rows, from the summary of its file."""
@@ -234,13 +234,13 @@ class _LabelledTexts:
         """Return a row with a positive of its label and negatives of others."""
         label = str(row.label)
         same_label_rows = [other for other in self.groups[label] if other != number]
-        positive = same_label_rows[even_place(self.name, number) % len(same_label_rows)]
+        positive = same_label_rows[hash_evenly(self.name, number) % len(same_label_rows)]
         other_labels = [other for other in self.labels if other != label]
         negatives = []
         for turn in range(DRAWN_NEGATIVES):
-            place = even_place(self.name, number, turn) % len(other_labels)
+            place = hash_evenly(self.name, number, turn) % len(other_labels)
             group = self.groups[other_labels[place]]
-            negatives.append(group[even_place(self.name, number, turn, "row") % len(group)])
+            negatives.append(group[hash_evenly(self.name, number, turn, "row") % len(group)])
         texts = (self.rows[n].anchor for n in dict.fromkeys(negatives))
         return Example(row.anchor, (self.rows[positive].anchor,), tuple(texts), label=label)
 

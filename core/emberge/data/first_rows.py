@@ -12,7 +12,7 @@ from pathlib import Path
 
 from emberge.contracts import DataRef, DatasetInfo, Example, Preflight, Reader, readable
 from emberge.data.data_sources import DataSource, expand, refuse_clashes
-from emberge.data.dataset_store import dataset_info
+from emberge.data.dataset_store import build_info
 from emberge.data.entry import DataEntry
 from emberge.data.file_summary import DataDecisions, FileSummary, decide_data, parse_rows
 from emberge.data.rows.media_values import MediaValues
@@ -167,6 +167,6 @@ def _read_first_rows(
         return [Problem(str(error), severity="unseen")]
     except DataError as error:
         return [Problem(line) for line in str(error).splitlines()]
-    info = dataset_info(source.name, summary, decisions, source.entry.weight, 0)
+    info = build_info(source.name, summary, decisions, source.entry.weight, 0)
     info = dataclasses.replace(info, scores=None)  # of the first rows, not of all
     return FirstRows(info, decisions.example(parsed_rows[0]), decisions, summary.columns)

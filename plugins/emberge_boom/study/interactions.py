@@ -65,7 +65,7 @@ class Interactions(StudyOptions, Step):
     def expand(self) -> Mapping[str, Step]:
         """Return a training step for each dataset and each pair, if the datasets are known."""
         try:
-            entries = one_by_one(self.data)
+            entries = split_by_set(self.data)
         except EmbergeError:
             return {"": self}  # the check reports why
         if len(entries) < 2:
@@ -169,13 +169,13 @@ def gather_study(runs: Sequence[Artifact]) -> Study:
 
 def _explain_missing_datasets(data: Sequence[DataEntry]) -> str:
     try:
-        datasets = one_by_one(data)
+        datasets = split_by_set(data)
     except EmbergeError as error:
         return str(error)
     return f"an interaction is between two datasets, and there is {len(datasets) or 'none'}"
 
 
-def one_by_one(entries: Sequence[DataEntry]) -> dict[str, DataEntry]:
+def split_by_set(entries: Sequence[DataEntry]) -> dict[str, DataEntry]:
     """Return the data entry of each dataset by a distinct label, in alphabetical order.
 
     The names of a catalogue's sets are read from it; if a step of the recipe writes the catalogue, `only`

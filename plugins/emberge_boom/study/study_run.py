@@ -60,7 +60,7 @@ class StudyRun(StudyOptions, Step):
     beside: tuple[DataEntry, ...] = ()
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.data import step_datasets
+        from emberge.data import load_step_datasets
         from emberge.training import FitJob, fit
 
         model = workspace.model(self.model)
@@ -68,9 +68,9 @@ class StudyRun(StudyOptions, Step):
             raise CheckpointError(
                 f"{model.name}: a study starts from a whole model, not an adapter"
             )
-        compared = step_datasets(workspace, (*self.data, *self.beside), warn=False)
+        compared = load_step_datasets(workspace, (*self.data, *self.beside), warn=False)
         sizes = {dataset.info.name: len(dataset) for dataset in compared}
-        datasets = step_datasets(workspace, self.data, limit=sample_size(self.rows, sizes))
+        datasets = load_step_datasets(workspace, self.data, limit=sample_size(self.rows, sizes))
         names = [dataset.info.name for dataset in datasets]
         narrowed = PerDataset.narrow(self, names)
         job = FitJob(

@@ -39,7 +39,7 @@ def _parse_python(source: bytes | str) -> ast.Module | None:
         return None
 
 
-def first_paragraph(docstring: str) -> str:
+def take_first_paragraph(docstring: str) -> str:
     """Return the text before the first empty line, on one line."""
     paragraph, _, _ = "\n".join(
         line.rstrip() for line in inspect.cleandoc(docstring).splitlines()
@@ -67,7 +67,7 @@ def read_python(name: str, text: str, fallback_title: str) -> SourceDocument:
     docstring = ast.get_docstring(tree)
     if docstring:
         text = _encodable(docstring)
-        sections.insert(0, SourceSection((), text, summary=first_paragraph(docstring)))
+        sections.insert(0, SourceSection((), text, summary=take_first_paragraph(docstring)))
     return SourceDocument(name, module or fallback_title, tuple(sections))
 
 
@@ -79,7 +79,7 @@ def _list_sections(
         if isinstance(node, _Definition):
             inner = (*headings, node.name)
             docstring = ast.get_docstring(node, clean=False)
-            summary = first_paragraph(docstring) if docstring else ""
+            summary = take_first_paragraph(docstring) if docstring else ""
             text = _read_source(node, lines)
             yield SourceSection(inner, text, summary)
             if isinstance(node, ast.ClassDef):

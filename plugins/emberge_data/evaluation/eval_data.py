@@ -117,7 +117,7 @@ class RerankingData:
 EvalData = RetrievalData | PairData | ClassificationData | ClusteringData | RerankingData
 
 
-def eval_texts(data: EvalData) -> Iterator[tuple[Side, str]]:
+def list_eval_texts(data: EvalData) -> Iterator[tuple[Side, str]]:
     """Yield each scored text as a query or a document; texts that only fit a classifier are left out."""
     match data:
         case RetrievalData():

@@ -14,7 +14,7 @@ from emberge import (
     Example,
     Reader,
     TaskKind,
-    even_place,
+    hash_evenly,
 )
 from emberge.data import MediaValues, read_examples
 from emberge.media import MediaFolder
@@ -71,7 +71,7 @@ def find_set_problems(eval_set: EvalSet, split: str, readers: Sequence[Reader]) 
     return []
 
 
-def lacking_half(eval_set: EvalSet, split: str, readers: Sequence[Reader]) -> str | None:
+def explain_missing_half(eval_set: EvalSet, split: str, readers: Sequence[Reader]) -> str | None:
     """Return why a half (`test` or `dev`) of a set cannot be read, without reading it; None if it can."""
     stems = {"retrieval": ["corpus", "queries"], "classification": ["train", split]}
     try:
@@ -212,7 +212,7 @@ def _halve_labels(
             "and a classifier needs one to be fitted on and one to be scored on; remove it, or add texts"
         )
     by_label: dict[str, list[LabelledText]] = {}
-    for pair in sorted(pairs, key=lambda pair: even_place(half.eval_set.name, *pair)):
+    for pair in sorted(pairs, key=lambda pair: hash_evenly(half.eval_set.name, *pair)):
         by_label.setdefault(pair[1], []).append(pair)
     fitted = [pair for group in by_label.values() for pair in group[: len(group) // 2]]
     return fitted, [pair for group in by_label.values() for pair in group[len(group) // 2 :]]

@@ -25,10 +25,10 @@ from emberge.data import (
     EVAL_PATH_NAMES,
     PARTS,
     ListedEvalSet,
+    build_instruction_prompt,
     build_set,
     check_entries,
     find_reader,
-    instruction_prompt,
     list_part,
     load_catalogue,
     read_task,
@@ -36,7 +36,7 @@ from emberge.data import (
 from emberge.wording import format_path
 
 from emberge_data.evaluation.eval_data import EvalRows, EvalSet
-from emberge_data.evaluation.eval_sets import find_set_problems, lacking_half
+from emberge_data.evaluation.eval_sets import explain_missing_half, find_set_problems
 
 _DESCRIPTIONS = ("name", "domain", "instruction", "prompt")
 _OF_ROWS = ("columns", "task", "documents", "score_range")
@@ -179,7 +179,7 @@ def _read_listed_set(listed: ListedEvalSet) -> EvalSet:
         raise DataError(f"{facts.line('task')}: {message}")
     defaults: dict[str, Any] = {"folder": listed.folder, "where": facts.where}
     if "prompt" not in facts.entries:
-        defaults["prompt"] = instruction_prompt(eval_set.instruction)
+        defaults["prompt"] = build_instruction_prompt(eval_set.instruction)
     if "symmetric" not in facts.entries:
         defaults["symmetric"] = eval_set.task not in ("retrieval", "reranking")
     return dataclasses.replace(eval_set, **defaults)
@@ -250,7 +250,7 @@ def _build_rows_set(
 
 
 def _build_set(source: EvalSource, task: TaskKind, folder: Path, rows: EvalRows | None) -> EvalSet:
-    prompt = instruction_prompt(source.instruction)
+    prompt = build_instruction_prompt(source.instruction)
     if source.prompt is not None:
         prompt = source.prompt.replace("{instruction}", source.instruction)
     return EvalSet(
@@ -304,7 +304,7 @@ def _list_announced_sets(
 
 
 def _find_problems(eval_set: EvalSet, split: Split, context: Preflight) -> Iterator[str]:
-    missing = lacking_half(eval_set, split, context.readers)
+    missing = explain_missing_half(eval_set, split, context.readers)
     if missing is not None:
         yield missing
         return

@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 from emberge import BadRow, DataError, Example, Reader
 from emberge.contracts import Split, plain_text
-from emberge.data import MediaValues, RowProblems, find_reader, small_headings
+from emberge.data import MediaValues, RowProblems, find_reader, fold_headings
 from emberge.wording import format_path
 
 from emberge_data.document_rows import parse_document
@@ -75,7 +75,7 @@ def read_placed_rows(
         if isinstance(row, BadRow):
             problems.add(f"{where}: {row.message}", hides=True)
             continue
-        yield where, small_headings(row)
+        yield where, fold_headings(row)
 
 
 # ── files in BEIR's layout ──────────────────────────────────────────────────────────────────────

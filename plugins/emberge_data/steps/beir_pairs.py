@@ -45,12 +45,12 @@ class BeirPairs(Step):
     """Origin of the folder's data, which the result names."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        from emberge_data.evaluation.eval_sets import lacking_half
+        from emberge_data.evaluation.eval_sets import explain_missing_half
 
         folder = context.data(self.path)
         if folder is None:
             return
-        missing = lacking_half(_describe_folder(folder), self.judgements, context.readers)
+        missing = explain_missing_half(_describe_folder(folder), self.judgements, context.readers)
         if missing is not None:
             yield context.problem(missing, "path")
 

@@ -21,7 +21,7 @@ Value = TypeVar("Value", bound="np.generic")
 EMPTY = -1
 
 
-def rows_of(dataset: StoredDataset) -> Iterator[Example]:
+def list_rows(dataset: StoredDataset) -> Iterator[Example]:
     """Yield the examples of a set in order."""
     return (dataset[row] for row in range(len(dataset)))
 
@@ -120,7 +120,7 @@ class ComparedSet:
         counts, labels = array("q"), list[str | None]()
 
         def texts() -> Iterator[str]:
-            for row, example in enumerate(rows_of(dataset), 1):
+            for row, example in enumerate(list_rows(dataset), 1):
                 if not example.positives:
                     raise DataError(f"dataset '{name}': row {row} has no positive; remove it")
                 counts.extend((1, len(example.positives), len(example.negatives)))

@@ -14,7 +14,7 @@ from emberge import (
     stable_seed,
 )
 
-from emberge_data.steps.compared_set import ComparedSet, rows_of
+from emberge_data.steps.compared_set import ComparedSet, list_rows
 from emberge_data.steps.outcome import Outcome, drop_texts
 from emberge_data.steps.teacher import TaughtStep
 
@@ -74,13 +74,13 @@ class ConsistencyFilter(TaughtStep):
         positives, row_count = compared.positives, len(compared.dataset)
         scores = similarity.score(positives.queries, positives.documents)
         is_kept = np.ones(len(scores), dtype=bool)
-        parts = shards(row_count, self.shard_size, workspace.seed, compared.name)
+        parts = cut_shards(row_count, self.shard_size, workspace.seed, compared.name)
         for number, rows in enumerate(parts):
             workspace.progress(number, len(parts), "shards")
             pairs = np.flatnonzero(np.isin(positives.rows, rows))
             is_kept[pairs] = _count_higher(compared, similarity, pairs, scores) < self.top_k
         split = positives.split(is_kept, row_count)
-        for row, (example, kept) in enumerate(zip(rows_of(compared.dataset), split, strict=True)):
+        for row, (example, kept) in enumerate(zip(list_rows(compared.dataset), split, strict=True)):
             if not kept.any():
                 yield Outcome(row, example, None, f"no positive among the {self.top_k} nearest")
                 continue
@@ -88,7 +88,7 @@ class ConsistencyFilter(TaughtStep):
             yield Outcome(row, example, after, "positives")
 
 
-def shards(size: int, shard_size: int, seed: int, name: str) -> list[Numbers]:
+def cut_shards(size: int, shard_size: int, seed: int, name: str) -> list[Numbers]:
     """Return the rows of each shard of a set of `size` rows, in random order.
 
     The last shard may be smaller; if it has less than the share SMALLEST of a shard, it is joined to the one

@@ -64,9 +64,9 @@ class DataStep(Step):
         Raises:
             DataError: if rows cannot be read.
         """
-        from emberge.data import step_datasets
+        from emberge.data import load_step_datasets
 
-        return step_datasets(workspace, self.data)
+        return load_step_datasets(workspace, self.data)
 
     def finish(
         self,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from emberge import DataError, even_place
+from emberge import DataError, hash_evenly
 
 from emberge_data.documents.cutting import TextPassage
 from emberge_data.documents.source_document import SourceDocument
@@ -59,7 +59,7 @@ def divide_passages(
     units = [group[0].id for group in passages for _ in group]
     if len(set(units)) < FEW:
         units = [flat[place - place % RUN] for place in range(len(flat))]
-    order = sorted(dict.fromkeys(units), key=lambda unit: even_place("part", seed, unit))
+    order = sorted(dict.fromkeys(units), key=lambda unit: hash_evenly("part", seed, unit))
     held_out, dev_count = (
         max(1, round(share * len(order))) if share else 0 for share in (test, dev)
     )

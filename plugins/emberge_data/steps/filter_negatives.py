@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from emberge import Share, Workspace
 
-from emberge_data.steps.compared_set import ComparedSet, rows_of
+from emberge_data.steps.compared_set import ComparedSet, list_rows
 from emberge_data.steps.outcome import Outcome, drop_texts
 from emberge_data.steps.teacher import TaughtStep
 
@@ -40,10 +40,10 @@ class FilterNegatives(TaughtStep):
     ) -> Generator[Outcome, None, None]:
         import numpy as np
 
-        from emberge_data.steps.similarity import find_thresholds, lowest_scores
+        from emberge_data.steps.similarity import find_lowest_scores, find_thresholds
 
         positives, negatives = compared.positives, compared.negatives
-        lowest = lowest_scores(
+        lowest = find_lowest_scores(
             positives,
             similarity.score(positives.queries, positives.documents),
             len(compared.queries),
@@ -56,6 +56,6 @@ class FilterNegatives(TaughtStep):
         )
         is_kept &= ~np.isin(keys, of_positives)
         rows = negatives.split(is_kept, len(compared.dataset))
-        for row, (example, kept) in enumerate(zip(rows_of(compared.dataset), rows, strict=True)):
+        for row, (example, kept) in enumerate(zip(list_rows(compared.dataset), rows, strict=True)):
             after = drop_texts(example, "negative", {*np.flatnonzero(~kept).tolist()})
             yield Outcome(row, example, after, "negatives above the threshold are gone")

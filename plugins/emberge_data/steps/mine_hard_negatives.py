@@ -19,7 +19,7 @@ from emberge import (
     Workspace,
 )
 
-from emberge_data.steps.compared_set import EMPTY, ComparedSet, rows_of
+from emberge_data.steps.compared_set import EMPTY, ComparedSet, list_rows
 from emberge_data.steps.outcome import Outcome
 from emberge_data.steps.teacher import TaughtStep
 
@@ -84,7 +84,7 @@ class MineHardNegatives(TaughtStep):
 
     def list_texts(self, dataset: StoredDataset, workspace: Workspace) -> ComparedSet:
         paths = [workspace.data(reference) for reference in self.corpus]
-        has_labels = any(example.label is not None for example in rows_of(dataset))
+        has_labels = any(example.label is not None for example in list_rows(dataset))
         return ComparedSet.of(
             dataset,
             workspace,
@@ -103,13 +103,13 @@ class MineHardNegatives(TaughtStep):
         from emberge_data.steps.similarity import (
             describe_spread,
             find_best,
+            find_lowest_scores,
             find_thresholds,
-            lowest_scores,
         )
 
         positives, size = compared.positives, (len(compared.queries), len(compared.documents))
         own = similarity.score(positives.queries, positives.documents)
-        lowest = lowest_scores(positives, own, size[0])
+        lowest = find_lowest_scores(positives, own, size[0])
         ceilings = None if self.margin is None else find_thresholds(lowest, self.margin)
         first, last = self.range or (1, self.count)
         documents, scores = find_best(
@@ -141,7 +141,7 @@ class MineHardNegatives(TaughtStep):
         self, compared: ComparedSet, documents: Numbers, is_negative: NDArray[np.bool_]
     ) -> Iterator[Outcome]:
         shortage = "no negative" if self.count == 1 else f"fewer than {self.count} negatives"
-        for row, example in enumerate(rows_of(compared.dataset)):
+        for row, example in enumerate(list_rows(compared.dataset)):
             query = compared.anchors.queries[row]
             places = documents[query][is_negative[query]]
             texts = [compared.documents[int(place)] for place in places]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from emberge import Workspace
 
-from emberge_data.steps.compared_set import ComparedSet, TextPairs, rows_of
+from emberge_data.steps.compared_set import ComparedSet, TextPairs, list_rows
 from emberge_data.steps.outcome import Outcome
 from emberge_data.steps.teacher import TaughtStep
 
@@ -71,7 +71,7 @@ class ScorePairs(TaughtStep):
             pairs.split(values, len(compared.dataset))
             for pairs, values in zip(sides, scores, strict=True)
         )
-        rows = zip(rows_of(compared.dataset), *split, strict=True)
+        rows = zip(list_rows(compared.dataset), *split, strict=True)
         for row, (example, positives, negatives) in enumerate(rows):
             after = dataclasses.replace(
                 example,

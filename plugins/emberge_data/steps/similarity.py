@@ -105,7 +105,7 @@ def find_best(
     return documents.gather(1, order).numpy(), scores.gather(1, order).numpy()
 
 
-def lowest_scores(pairs: TextPairs, scores: Scores, queries: int) -> Scores:
+def find_lowest_scores(pairs: TextPairs, scores: Scores, queries: int) -> Scores:
     """Return the lowest score of each query's pairs, float32 [queries]."""
     lowest = np.full(queries, np.inf, np.float32)
     np.minimum.at(lowest, pairs.queries, scores)

@@ -17,10 +17,10 @@ from emberge_data.steps.text_similarity import (
     SHINGLE,
     WORDS,
     MinHash,
+    hash_words,
     jaccard,
     normalise,
     shingles,
-    word_hashes,
     words,
 )
 
@@ -170,7 +170,7 @@ class _Runs:
 
 def _hash_runs(texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     """Return (text numbers, hashes) of the distinct runs of each text."""
-    hashes, counts = word_hashes([words(text) for text in texts], WORDS)
+    hashes, counts = hash_words([words(text) for text in texts], WORDS)
     places = np.repeat(np.arange(len(texts)), counts)
     order = np.lexsort((hashes, places))
     places, hashes = places[order], hashes[order]

@@ -86,7 +86,7 @@ def jaccard(first: frozenset[str], second: frozenset[str]) -> float:
     return shared_count / (len(first) + len(second) - shared_count)
 
 
-def character_hashes(normalised: Sequence[str], size: int) -> tuple[Hashes, Counts]:
+def hash_characters(normalised: Sequence[str], size: int) -> tuple[Hashes, Counts]:
     """Return the hashes of all texts' shingles, concatenated, and the number of hashes per text."""
     import numpy as np
 
@@ -96,7 +96,7 @@ def character_hashes(normalised: Sequence[str], size: int) -> tuple[Hashes, Coun
     return _run_hashes(codes.astype(np.uint64), lengths, size)
 
 
-def word_hashes(texts: Sequence[Sequence[str]], size: int) -> tuple[Hashes, Counts]:
+def hash_words(texts: Sequence[Sequence[str]], size: int) -> tuple[Hashes, Counts]:
     """Return the hashes of all texts' runs of `size` words, concatenated, and the number per text."""
     import numpy as np
     from xxhash import xxh3_64_intdigest
@@ -171,7 +171,7 @@ class MinHash:
         """
         import numpy as np
 
-        hashes, counts = character_hashes(normalised, self.size)
+        hashes, counts = hash_characters(normalised, self.size)
         hashes = mix_bits(hashes + np.uint64(part)) if part else hashes
         starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
         bits = random_bits(2 * HASHES, stable_seed("minhash"))

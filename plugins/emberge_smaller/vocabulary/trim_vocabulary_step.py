@@ -138,10 +138,10 @@ class TrimVocabulary(Step):
 
 def _read_texts(workspace: Workspace, entries: Sequence[DataEntry]) -> DistinctTexts:
     """Return the distinct texts of data sets: anchors, positives and negatives."""
-    from emberge.data import list_texts, step_datasets
+    from emberge.data import list_texts, load_step_datasets
     from emberge_data import DistinctTexts
 
-    return DistinctTexts(list_texts(step_datasets(workspace, entries)), workspace.work)
+    return DistinctTexts(list_texts(load_step_datasets(workspace, entries)), workspace.work)
 
 
 def require_known(vocabulary: SubwordVocabulary, counts: NDArray[np.int64]) -> float:

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 from emberge import Columns
-from emberge.data.rows.columns import ColumnLayout, LayoutError, column_kind, find_layout
+from emberge.data.rows.columns import ColumnLayout, LayoutError, find_layout, find_media_kind
 
 ANCHORS = ["query", "anchor", "question", "sentence1", "sentence_1", "sentence_a", "premise"]
 ANCHORS += ["text1", "question1", "sentence"]
@@ -54,7 +54,7 @@ def test_every_usual_name_of_a_text_is_known(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["image", "images", "image_path", "image_file"])
 def test_every_usual_name_of_an_image_is_known(name: str) -> None:
-    assert column_kind(name) == "image"
+    assert find_media_kind(name) == "image"
     for caption in ("caption", "captions", "text", "transcription", "transcript", "description"):
         assert find_layout([caption, name], Columns()) == ColumnLayout(name, (caption,))
     assert find_layout([name, "query"], Columns()) == ColumnLayout("query", (name,))
@@ -65,7 +65,7 @@ def test_every_usual_name_of_an_image_is_known(name: str) -> None:
 
 def test_every_usual_name_of_a_clip_is_known() -> None:
     for name in ("audio", "audio_path", "audio_file", "AUDIO"):
-        assert column_kind(name) == "audio"
+        assert find_media_kind(name) == "audio"
 
 
 @pytest.mark.parametrize(

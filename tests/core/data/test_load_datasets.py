@@ -19,7 +19,7 @@ from emberge import (
     Dataset,
     DatasetInfo,
     Example,
-    even_place,
+    hash_evenly,
 )
 from emberge.data import check_entries, count_datasets, expand, load_datasets, sample_rows
 from emberge_data import Delimited, JsonLines, Parquet
@@ -188,8 +188,8 @@ def test_samples_and_places_are_these() -> None:
     assert list(sample_rows(10, 4, "a")) == [2, 4, 5, 6]
     assert list(sample_rows(10, 4, "b")) != [2, 4, 5, 6]
     assert list(sample_rows(3, 3, "a")) == list(sample_rows(3, None, "a")) == [0, 1, 2]
-    assert even_place("a", 1) == 9331952569449725121
-    assert even_place("a1") != even_place("a", 1) != even_place("a", "1", "")
+    assert hash_evenly("a", 1) == 9331952569449725121
+    assert hash_evenly("a1") != hash_evenly("a", 1) != hash_evenly("a", "1", "")
 
 
 def test_the_first_rows_alone_are_read_and_a_limit_is_of_them(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from emberge import DataEntry, DataError, DataRef
-from emberge_boom.study.interactions import one_by_one
+from emberge_boom.study.interactions import split_by_set
 
 
 def entry(text: str, folder: Path, **more: object) -> DataEntry:
@@ -17,13 +17,13 @@ def test_a_catalogue_is_split_into_its_sets_if_they_are_known(tmp_path: Path) ->
     sets = "".join(f"- {{name: {n}, path: {n}.jsonl}}\n" for n in ("red", "blue"))
     (tmp_path / "datasets.yaml").write_text(f"train:\n{sets}")
     for text in ("datasets.yaml", "."):
-        found = one_by_one([entry(text, tmp_path, limit=7)])
+        found = split_by_set([entry(text, tmp_path, limit=7)])
         assert list(found) == ["blue", "red"]
         assert found["red"] == entry(text, tmp_path, limit=7, only=("red",))
-    assert list(one_by_one([entry("datasets.yaml", tmp_path, only=("red",))])) == ["red"]
+    assert list(split_by_set([entry("datasets.yaml", tmp_path, only=("red",))])) == ["red"]
     with pytest.raises(DataError, match=r"the sets that \$corpus will hold .* under `only`"):
-        one_by_one([entry("$corpus", tmp_path)])
-    assert list(one_by_one([entry("$corpus", tmp_path, only=("b", "a"))])) == ["a", "b"]
+        split_by_set([entry("$corpus", tmp_path)])
+    assert list(split_by_set([entry("$corpus", tmp_path, only=("b", "a"))])) == ["a", "b"]
 
 
 def test_entries_go_by_their_names_or_numbers(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_entries_go_by_their_names_or_numbers(tmp_path: Path) -> None:
         entry("pairs.jsonl.gz", tmp_path),
         entry("b.csv", tmp_path, name="my set"),
     ]
-    assert list(one_by_one(given)) == ["my-set", "pairs", "questions"]
-    assert one_by_one(given) == one_by_one(given[::-1])
+    assert list(split_by_set(given)) == ["my-set", "pairs", "questions"]
+    assert split_by_set(given) == split_by_set(given[::-1])
     given = [entry("a/x.jsonl", tmp_path), entry("b/x.jsonl", tmp_path)]
-    assert list(one_by_one(given)) == ["x-0", "x-1"]
+    assert list(split_by_set(given)) == ["x-0", "x-1"]

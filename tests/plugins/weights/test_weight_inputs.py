@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from emberge import DataRef, PerTensor, even_place
+from emberge import DataRef, PerTensor, hash_evenly
 from emberge.data import sample_rows
 from emberge_data import JsonLines, RetrievalData
 from emberge_weights.members import find_prompt, member_inputs
@@ -144,5 +144,5 @@ def test_a_sample_of_queries_brings_their_documents_and_as_many_others() -> None
     assert isinstance(found, RetrievalData)
     assert list(found.queries) == [f"q{n}" for n in sample_rows(10, 4, "exam")]
     needed = {f"d{name[1:]}" for name in found.queries}
-    others = sorted(data.corpus.keys() - needed, key=lambda name: even_place("exam", name))
+    others = sorted(data.corpus.keys() - needed, key=lambda name: hash_evenly("exam", name))
     assert found.corpus.keys() == needed.union(others[:4])

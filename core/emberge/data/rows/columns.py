@@ -48,7 +48,7 @@ def fold_heading(name: str) -> str:
     return "_".join(name.lower().replace("-", " ").split())
 
 
-def small_headings(row: Mapping[str, Any]) -> Mapping[str, Any]:
+def fold_headings(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a row with its values under small headings too; of two equal ones the first counts."""
     folded = {fold_heading(name): value for name, value in reversed([*row.items()])}
     return row if folded.keys() <= row.keys() else {**folded, **row}
@@ -142,7 +142,7 @@ def find_layout(
     return layout if named_columns else _place_label(layout, positive)
 
 
-def column_kind(name: str) -> MediaKind | None:
+def find_media_kind(name: str) -> MediaKind | None:
     """Return the kind of media in a column of this name, by the usual names; None for text."""
     return MEDIA.get(fold_heading(name))
 

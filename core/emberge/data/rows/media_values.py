@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from emberge.contracts import MEDIA_KINDS, Media, MediaKind, join_parts, plain_text
-from emberge.data.rows.columns import column_kind
+from emberge.data.rows.columns import find_media_kind
 from emberge.errors import DataError
 from emberge.media import MediaFolder, decode_clip, decode_image, open_image, upright_size
 
@@ -51,7 +51,7 @@ class MediaValues:
         Raises:
             DataError: if the value has an unknown form, or a medium cannot be read.
         """
-        kind = column_kind(column)
+        kind = find_media_kind(column)
         if kind is not None and value:
             return join_parts([self._read_medium(kind, value, column)])
         return self.input(value, column) if isinstance(value, Mapping) else None

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from emberge.contracts import TaskKind, plain_text
 from emberge.data.entry import Columns
-from emberge.data.rows.columns import ColumnLayout, LayoutError, column_kind, find_layout
+from emberge.data.rows.columns import ColumnLayout, LayoutError, find_layout, find_media_kind
 from emberge.data.rows.media_values import MediaValues
 from emberge.errors import DataError
 
@@ -146,7 +146,7 @@ class RowParser:
         for column in columns:
             value = row.get(column)
             if isinstance(value, list | tuple):
-                kind = column_kind(column)
+                kind = find_media_kind(column)
                 texts += [
                     self._read_text(item if kind is None else {kind: item}, f"{column}[{i}]")
                     for i, item in enumerate(value)

@@ -15,8 +15,8 @@ from emberge_data import (
     JsonLines,
     RetrievalData,
     check_eval_sets,
-    eval_texts,
-    lacking_half,
+    explain_missing_half,
+    list_eval_texts,
     load_eval_set,
     pick_eval_sets,
 )
@@ -88,16 +88,16 @@ def test_the_set_is_named_after_the_file_and_in_domain(tmp_path: Path) -> None:
 def test_columns_may_be_named_and_rows_have_no_halves(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "ask,found,other\nQ,D,X\n")
     data = load(path, columns=Columns(anchor="ask", positive="found"))
-    assert list(eval_texts(data)) == [("query", "Q"), ("document", "D")]
+    assert list(list_eval_texts(data)) == [("query", "Q"), ("document", "D")]
     with pytest.raises(DataError, match=r"a\.csv:2: no column for the anchor.*columns: \{anchor"):
         load(path)
     path = write(tmp_path / "a.csv", CSV)
     (eval_set,) = pick_eval_sets(path, readers=READERS)
-    assert lacking_half(eval_set, "test", READERS) is None
-    assert lacking_half(eval_set, "dev", READERS) is None
+    assert explain_missing_half(eval_set, "test", READERS) is None
+    assert explain_missing_half(eval_set, "dev", READERS) is None
     assert load(path, "dev") == load(path, "test")
     path.unlink()
-    assert str(path) in str(lacking_half(eval_set, "test", READERS))
+    assert str(path) in str(explain_missing_half(eval_set, "test", READERS))
 
 
 def test_further_documents_are_searched_once_each(tmp_path: Path) -> None:
@@ -232,8 +232,8 @@ def parts(tmp_path: Path) -> Path:
 
 
 def test_a_part_of_a_catalogue_is_read_by_its_name_also_for_training(parts: Path) -> None:
-    assert list(eval_texts(load(parts, "dev"))) == [("query", "Dev"), ("document", "D")]
-    assert list(eval_texts(load(parts))) == [
+    assert list(list_eval_texts(load(parts, "dev"))) == [("query", "Dev"), ("document", "D")]
+    assert list(list_eval_texts(load(parts))) == [
         *(("query", "Test"), ("document", "More"), ("document", "E"))
     ]
     (eval_set,) = pick_eval_sets(source(parts), readers=READERS, split="dev")

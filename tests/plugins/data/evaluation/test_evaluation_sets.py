@@ -21,8 +21,8 @@ from emberge_data import (
     RerankingData,
     RetrievalData,
     check_eval_sets,
-    eval_texts,
-    lacking_half,
+    explain_missing_half,
+    list_eval_texts,
     load_eval_set,
     pick_eval_sets,
 )
@@ -114,17 +114,17 @@ NEEDED = {
 @pytest.mark.parametrize("task", NEEDED)
 def test_each_file_that_a_half_lacks_is_named(tmp_path: Path, task: str, split: str) -> None:
     one = one_set(tmp_path / "a", task)
-    fault = lacking_half(one, split, READERS)
+    fault = explain_missing_half(one, split, READERS)
     assert fault == f"datasets.yaml:2: {one.folder}: there is no such folder"
     (one.folder / "qrels").mkdir(parents=True)
     for stem in NEEDED[task]:
         name = stem.format(split)
         words = "qrels" if stem == "{}.tsv" else f"{name} file"
-        fault = str(lacking_half(one, split, READERS))
+        fault = str(explain_missing_half(one, split, READERS))
         assert fault.startswith(f"datasets.yaml:2: {one.folder} has no {words}")
         path = f"qrels/{name}" if stem == "{}.tsv" else f"{name}.jsonl"
         (one.folder / path).touch()
-    assert lacking_half(one, split, READERS) is None
+    assert explain_missing_half(one, split, READERS) is None
 
 
 def retrieval(
@@ -349,17 +349,17 @@ def test_a_row_has_both_sides_or_a_label(tmp_path: Path) -> None:
 
 def test_every_text_that_is_scored_has_its_side() -> None:
     retrieved = RetrievalData({"d": "D"}, {"q": "Q"}, {})
-    assert list(eval_texts(retrieved)) == [("query", "Q"), ("document", "D")]
+    assert list(list_eval_texts(retrieved)) == [("query", "Q"), ("document", "D")]
     ranked = RerankingData(["Q"], [("P",)], [("N", "M")])
-    assert list(eval_texts(ranked)) == [
+    assert list(list_eval_texts(ranked)) == [
         ("query", "Q"),
         ("document", "P"),
         ("document", "N"),
         ("document", "M"),
     ]
-    assert list(eval_texts(PairData(["A"], ["B"], [1.0]))) == [("query", "A"), ("query", "B")]
-    assert list(eval_texts(ClassificationData(["A"], ["x"], ["B"], ["x"]))) == [("query", "B")]
-    assert list(eval_texts(ClusteringData(["A"], ["x"]))) == [("query", "A")]
+    assert list(list_eval_texts(PairData(["A"], ["B"], [1.0]))) == [("query", "A"), ("query", "B")]
+    assert list(list_eval_texts(ClassificationData(["A"], ["x"], ["B"], ["x"]))) == [("query", "B")]
+    assert list(list_eval_texts(ClusteringData(["A"], ["x"]))) == [("query", "A")]
 
 
 class Announced(Glance):

@@ -9,10 +9,10 @@ import pytest
 from emberge_data.steps.text_similarity import (
     MISSED,
     MinHash,
-    character_hashes,
+    hash_characters,
+    hash_words,
     jaccard,
     shingles,
-    word_hashes,
 )
 from scipy.sparse import csr_array
 
@@ -104,9 +104,9 @@ def test_the_lower_numbers_of_two_signatures_are_those_of_both_texts_together() 
 
 
 def test_runs_end_with_their_text() -> None:
-    hashes, counts = word_hashes([["a", "b"], list("abcdef"), [], list("cdef")], 3)
+    hashes, counts = hash_words([["a", "b"], list("abcdef"), [], list("cdef")], 3)
     assert counts.tolist() == [0, 4, 0, 2]
     assert set(hashes[4:].tolist()) <= set(hashes[:4].tolist())
-    hashes, counts = character_hashes(["ab", "hello", ""], 4)
+    hashes, counts = hash_characters(["ab", "hello", ""], 4)
     assert counts.tolist() == [1, 2, 1]
     assert len(hashes) == 4

@@ -10,13 +10,13 @@ import pytest
 from emberge import Example, ModelRef
 from emberge_data.steps import similarity
 from emberge_data.steps.compared_set import TextPairs
-from emberge_data.steps.consistency_filter import _count_higher, shards
+from emberge_data.steps.consistency_filter import _count_higher, cut_shards
 from emberge_data.steps.similarity import (
     VectorSimilarity,
     describe_spread,
     find_best,
+    find_lowest_scores,
     find_thresholds,
-    lowest_scores,
 )
 from emberge_data.steps.teacher import OpenTeacher, Teacher
 from numpy.typing import NDArray
@@ -89,7 +89,7 @@ def test_equal_scores_are_in_the_order_of_documents() -> None:
 
 def test_thresholds_follow_from_the_lowest_score_of_a_query() -> None:
     pairs = TextPairs(np.arange(3), np.array([0, 1, 0]), np.zeros(3, int))
-    lowest = lowest_scores(pairs, np.array([0.9, -0.2, 0.8], np.float32), 2)
+    lowest = find_lowest_scores(pairs, np.array([0.9, -0.2, 0.8], np.float32), 2)
     assert find_thresholds(lowest, 0.95) == pytest.approx([0.76, -0.21], abs=1e-6)
 
 
@@ -154,10 +154,10 @@ def test_the_number_of_higher_documents_is_that_of_a_plain_count(seed: int) -> N
 def test_a_last_shard_below_a_tenth_is_joined_to_the_one_before(
     size: int, expected: list[int]
 ) -> None:
-    found = shards(size, 100, seed=1, name="set")
+    found = cut_shards(size, 100, seed=1, name="set")
     assert [len(rows) for rows in found] == expected
     assert sorted(np.concatenate(found).tolist()) == list(range(size))
-    other = shards(size, 100, seed=2, name="set")
+    other = cut_shards(size, 100, seed=2, name="set")
     assert [rows.tolist() for rows in found] != [rows.tolist() for rows in other]
 
 
