@@ -37,6 +37,12 @@ def test_a_ratio_is_that_of_the_drawn_sums() -> None:
     assert bootstrap.statistic(Units("text", "ratio", [2.0, 6.0], [1.0, 3.0])) == 2.0
 
 
+def test_a_draw_that_weighs_nothing_has_the_ratio_of_all_units() -> None:
+    units = Units("text", "ratio", [0.0, 3.0], [0.0, 2.0])
+    samples = bootstrap.resample([units], resamples=40, seed=0, name="t")
+    assert set(samples[0]) == {1.5}
+
+
 def test_spearman_with_ties_is_scipys_on_every_draw() -> None:
     gold = RNG.integers(0, 6, 57).astype(float)
     values = np.round(RNG.random(57) + gold / 6, 1)

@@ -445,7 +445,7 @@ def test_a_chosen_model_outlives_the_training_it_came_from(
     result, old = (out / "ir").resolve(strict=True), (out / "joint").resolve(strict=True)
     before = contents(result)
     run(out.parent, plugins, SHORT.replace("3.0e-3", "2.0e-3"))
-    remove_leftovers(find_leftovers(out))
+    remove_leftovers(out, [one.path for one in find_leftovers(out)])
     assert not old.exists()
     assert contents(result) == before
 

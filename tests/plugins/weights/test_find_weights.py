@@ -135,19 +135,3 @@ def test_weights_of_other_models_are_refused(place: Path, plugins: Plugins, bert
         shutil.rmtree(place / "out")
         with pytest.raises(EmbergeError, match=said):
             run(place, merge.format(models), plugins)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "place_of_fault"),
-    [
-        ("weights: $found", "weights: sise", "size"),
-        ("./c], weights", "./c, $again], weights", "$again"),
-    ],
-)
-def test_other_mistakes_are_named(
-    place: Path, plugins: Plugins, old: str, new: str, place_of_fault: str
-) -> None:
-    text = RECIPE.replace(old, new)
-    if "$again" in new:
-        text = text.replace("  merged:", "  again: {merge: {models: [./a, ./b]}}\n  merged:")
-    assert place_of_fault in faults(place, text, plugins)
