@@ -19,16 +19,16 @@ from emberge.model_folder import (
     ROUTERS,
     SETTINGS,
     ModuleFolder,
-    pooling_modes,
+    find_trunk_settings,
     read_chain,
     read_entries,
     read_modules,
     read_object,
+    read_pooling_modes,
     read_settings,
     read_trunk_settings,
-    trunk_settings_path,
 )
-from emberge.tensor_files import header_texts
+from emberge.tensor_files import build_header_texts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -159,7 +159,7 @@ def _read_pooling(folder: Path, modules: Sequence[ModuleFolder]) -> tuple[tuple[
     if path is None or not path.is_file():
         return (), True
     config = read_object(path)
-    modes = pooling_modes(config)
+    modes = read_pooling_modes(config)
     for mode in modes:
         if mode not in POOLING:
             raise CheckpointError(
@@ -176,7 +176,7 @@ def write_modalities(target: Path, modalities: Sequence[str]) -> None:
 
     Releases of SentenceTransformers before 6 do not read such a folder.
     """
-    settings = trunk_settings_path(target / read_modules(target)[0].path)
+    settings = find_trunk_settings(target / read_modules(target)[0].path)
     input_method = {"method": "forward", "method_output_name": "last_hidden_state"}
     method_by_modality: dict[str, Any] = dict.fromkeys(modalities, input_method)
     config = _read_if_any(settings)
@@ -218,7 +218,7 @@ def write_static_model(
     (target / "1_Normalize").mkdir()
     write_text(target / "tokenizer.json", tokenizer, durable=False)
     # One entry alone, as safetensors writes several in an order of chance.
-    metadata = header_texts({"emberge": provenance})
+    metadata = build_header_texts({"emberge": provenance})
     save_file({"embedding.weight": vectors}, target / "model.safetensors", metadata)
 
 
@@ -269,7 +269,7 @@ def _write_pooling(layout: Layout, before: Layout, path: Path, width: int) -> No
 
 
 def _write_lengths(layout: Layout, before: Layout, target: Path) -> None:
-    path = trunk_settings_path(target / layout.trunk)
+    path = find_trunk_settings(target / layout.trunk)
     is_unchanged = (layout.max_length, layout.lower_case) == (before.max_length, before.lower_case)
     if not is_unchanged or not path.is_file():
         new = {"max_seq_length": layout.max_length, "do_lower_case": layout.lower_case}

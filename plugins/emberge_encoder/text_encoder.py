@@ -23,7 +23,7 @@ from emberge.model_folder import (
     Checkpoint,
     ModuleFolder,
     TextLimit,
-    expert_count,
+    count_experts,
     read_modules,
     read_object,
     read_settings,
@@ -537,7 +537,7 @@ def _find_embedding_size(layout: Layout, hidden_size: int, dense: int | None) ->
 
 def _check_routers(layout: Layout, built: Any) -> tuple[str, ...]:
     """Return the problem of training a model with expert routers without load balancing."""
-    experts = expert_count(built.to_dict())
+    experts = count_experts(built.to_dict())
     if experts < 2:
         return ()
     return (

@@ -10,8 +10,8 @@ from emberge import CheckpointError, RecipeError
 from emberge.files import JSON_LIMIT, read_json, read_regular
 from emberge.hashes import HashCache, find_user_table
 from emberge.model_folder import (
+    list_published_files,
     model_fingerprint,
-    published_files,
 )
 from emberge.results import (
     read_artifact,
@@ -140,7 +140,9 @@ def choose_files(folder: Path, record: Mapping[str, Any]) -> tuple[dict[str, Pat
         CheckpointError: if a file of the record or the card is a link, or its path contains one.
     """
     named_files = {*(record.get("files") or ()), CARD, RECORD}
-    paths_by_name = {path.relative_to(folder).as_posix(): path for path in published_files(folder)}
+    paths_by_name = {
+        path.relative_to(folder).as_posix(): path for path in list_published_files(folder)
+    }
     for name in sorted(named_files):
         if (folder / name).resolve() != folder.resolve() / name:
             raise CheckpointError(

@@ -58,13 +58,13 @@ class Publish(Step):
         if not NAME.fullmatch(self.name):
             yield context.problem(f"'{self.name}' is no name on a hub; write owner/name", "name")
         if self.model.adapter is not None:
-            fault = (
+            text = (
                 f"{self.model}: publish the model and its adapter one by one, or merge them first"
             )
-            yield context.problem(fault, "model")
+            yield context.problem(text, "model")
         if not get_token():
-            fault = "nobody is logged in at the hub; run `hf auth login` before the step runs"
-            yield context.warning(fault)
+            text = "nobody is logged in at the hub; run `hf auth login` before the step runs"
+            yield context.warning(text)
 
     def run(self, workspace: Workspace) -> Artifact:
         if unmet := list(self._list_unmet(workspace)):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from emberge import CheckpointError
 from emberge.model_folder import (
     TextLimit,
-    code_of_class,
+    find_class_code,
     read_modules,
     read_settings,
     read_trunk_settings,
@@ -207,7 +207,7 @@ def _allow_word(allowed: tuple[str, ...], value: Any) -> str:
 
 def _name_code(config: Mapping[str, Any]) -> str:
     """Return the custom code that a config's model needs; "" if transformers has its class."""
-    code = code_of_class(config)
+    code = find_class_code(config)
     return code.name if code is not None else ""
 
 

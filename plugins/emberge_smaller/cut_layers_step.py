@@ -24,9 +24,9 @@ from emberge import (
 from emberge.model_folder import (
     LAYER_COUNTS,
     Checkpoint,
+    change_trunk_config,
     count_layers,
-    trunk_config,
-    with_trunk_config,
+    find_trunk_config,
 )
 from emberge.tensor_files import TensorSpec
 from emberge.tensor_names import LAYER, layer_number
@@ -220,7 +220,7 @@ class LayerStack:
     def config(self, numbers: Sequence[int]) -> dict[str, Any]:
         """Return the transformer's config of a model of these layers."""
         config = self.checkpoint.config
-        return with_trunk_config(config, dict(_describe_layers(config, numbers)))
+        return change_trunk_config(config, dict(_describe_layers(config, numbers)))
 
     def tensors(self, numbers: Sequence[int]) -> Iterator[TensorSpec]:
         """Yield the tensors of a model of these layers, renumbered from 0; all other tensors stay."""
@@ -239,7 +239,7 @@ def _list_layer_kinds(config: Mapping[str, Any]) -> dict[str, list[Any]]:
     Older files state every how many layers attention is global; then the list is the one that the class makes
     of it.
     """
-    trunk, loaded_config = trunk_config(config), load_text_config(config)
+    trunk, loaded_config = find_trunk_config(config), load_text_config(config)
     lists = {key: trunk.get(key) or getattr(loaded_config, key, None) for key in _LAYER_LISTS}
     return {
         key: value
@@ -252,7 +252,7 @@ def _describe_layers(
     config: Mapping[str, Any], numbers: Sequence[int]
 ) -> Iterator[tuple[str, Any]]:
     """Yield the changed keys of the text trunk's config, with their values, for these layers alone."""
-    trunk = trunk_config(config)
+    trunk = find_trunk_config(config)
     yield next((key for key in LAYER_COUNTS if key in trunk), LAYER_COUNTS[0]), len(numbers)
     for key, kinds in _list_layer_kinds(config).items():
         # A list of equal entries, which the class makes of the number of layers, stays unsaid.

@@ -15,7 +15,7 @@ import torch
 from emberge import Stage, load_plugins, load_recipe
 from emberge.errors import EmbergeError
 from emberge.merging import CopyJob, MergeInput, build_checkpoint
-from emberge.model_folder import Checkpoint, tokenizer_faults
+from emberge.model_folder import Checkpoint, describe_tokenizer_problems
 from emberge.recipes import check_recipe
 from emberge.tensor_files import FileSource, TensorReader
 from emberge_encoder import Layout, load_tokenizer
@@ -134,23 +134,23 @@ def test_a_tokenizer_that_is_chosen_is_checked_too(model: Path, bert: Path) -> N
 
 def test_a_tokenizer_of_bytes_has_no_file_of_words(model: Path) -> None:
     remove("tokenizer.json")(model)
-    (fault,) = tokenizer_faults(model)
+    (fault,) = describe_tokenizer_problems(model)
     assert "has tokenizer_config.json and no tokenizer.json" in fault
     change("tokenizer_config.json", tokenizer_class="ByT5Tokenizer")(model)
-    assert list(tokenizer_faults(model)) == []
+    assert list(describe_tokenizer_problems(model)) == []
     (model / "vocab.txt").write_text("version https://git-lfs.github.com/spec/v1\n")
-    assert "vocab.txt: a pointer of Git LFS" in "".join(tokenizer_faults(model))
+    assert "vocab.txt: a pointer of Git LFS" in "".join(describe_tokenizer_problems(model))
 
 
 def test_a_tokenizer_is_read_again_where_another_file_took_its_place(model: Path) -> None:
     path = model / "tokenizer.json"
-    assert list(tokenizer_faults(model)) == []
+    assert list(describe_tokenizer_problems(model)) == []
     status = path.stat()
     other = path.with_name("other")
     other.write_text("{}".ljust(status.st_size))
     os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
     other.replace(path)
-    assert "tokenizer.json: is no tokenizer" in "".join(tokenizer_faults(model))
+    assert "tokenizer.json: is no tokenizer" in "".join(describe_tokenizer_problems(model))
 
 
 def test_other_models_may_lack_what_the_template_gives(model: Path, bert: Path) -> None:

@@ -11,7 +11,7 @@ from .atomic import side_name as side_name
 from .atomic import write_json as write_json
 from .atomic import write_text as write_text
 from .disk import announce as announce
-from .disk import disk_space_problems as disk_space_problems
+from .disk import find_disk_space_problems as find_disk_space_problems
 from .disk import make_folder as make_folder
 from .disk import require_space as require_space
 from .disk import sync as sync

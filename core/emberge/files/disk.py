@@ -109,7 +109,7 @@ def require_space(folder: Path, size: int) -> None:
         )
 
 
-def disk_space_problems(size: int, out: Path, part: Path | None) -> Iterator[Problem]:
+def find_disk_space_problems(size: int, out: Path, part: Path | None) -> Iterator[Problem]:
     """Yield a problem if `size` bytes of weights do not fit at `out`, counting those already in `part`."""
     free = _free_space(out) + (_count_stored_bytes(part) if part is not None else 0)
     if size + _SIDE_FILES_SIZE > free:

@@ -26,7 +26,7 @@ from emberge.merging.apply_adapter import (
     LowRank,
     MagnitudeScale,
 )
-from emberge.model_folder import Checkpoint, with_trunk_config
+from emberge.model_folder import Checkpoint, change_trunk_config
 from emberge.tensor_files import TensorSpec, read_header
 from emberge.tensor_names import HEAD, Names, usual_name
 
@@ -175,7 +175,7 @@ class AdaptedCheckpoint(Checkpoint):
             return config
         rows = [count_rows(one) for one in (self.base.names, names)]
         changed = (
-            config if rows[0] == rows[1] else with_trunk_config(config, {"vocab_size": rows[1]})
+            config if rows[0] == rows[1] else change_trunk_config(config, {"vocab_size": rows[1]})
         )
         if names.task != self.base.names.task:
             changed = {**changed, **_describe_classifier(config, names)}

@@ -15,7 +15,11 @@ from emberge.errors import EmbergeError
 from emberge.merging.adapter_reader import open_model
 from emberge.merging.apply_adapter import AdaptedSpec
 from emberge.merging.request import MergeInput
-from emberge.model_folder import other_format, size_faults, template_faults
+from emberge.model_folder import (
+    describe_other_format,
+    describe_size_problems,
+    describe_template_problems,
+)
 from emberge.tensor_files import DerivedTensor, TensorSpec
 from emberge.tensor_names import Names, is_buffer
 
@@ -29,11 +33,11 @@ def find_loading_problems(folder: Path, adapter: Path | None) -> Sequence[str]:
     """
     try:
         checkpoint = open_model(folder, adapter)
-        faults = list(template_faults(checkpoint, code=False))
+        faults = list(describe_template_problems(checkpoint, code=False))
         if checkpoint.has_weights:
             names = checkpoint.read_names(whole=False)
-            faults += size_faults(checkpoint, names) if names is not None else ()
-        elif adapter is not None and other_format(checkpoint.trunk):
+            faults += describe_size_problems(checkpoint, names) if names is not None else ()
+        elif adapter is not None and describe_other_format(checkpoint.trunk):
             _ = checkpoint.specs  # raises what the folder contains instead
     except EmbergeError as error:
         return (str(error),)

@@ -11,7 +11,7 @@ from emberge.errors import CheckpointError, Problem
 from emberge.merging.chain import Resolver
 from emberge.merging.request import MergeInput, MergeRequest
 from emberge.model_folder import Checkpoint, JoinedFacts
-from emberge.tensor_files import TensorSpec, main_dtype
+from emberge.tensor_files import TensorSpec, find_main_dtype
 
 if TYPE_CHECKING:
     from emberge.merging.tokens.token_plan import TokenPlan
@@ -86,7 +86,7 @@ class MergePlan:
     @property
     def dtype(self) -> str:
         """The dtype of most of the merged bytes."""
-        return main_dtype(plan.out for plan in self.tensors)
+        return find_main_dtype(plan.out for plan in self.tensors)
 
     def weights_of(self, tensor: TensorPlan) -> dict[str, float]:
         """Return the recipe's weight of each model that has the tensor."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberge.errors import EmbergeError, Problem
-from emberge.files import disk_space_problems
+from emberge.files import find_disk_space_problems
 from emberge.merging.match_tensors import match_tensors
 from emberge.merging.merge_plan import MergePlan, plan_effective_weights
 from emberge.merging.plan_checks import (
@@ -27,8 +27,8 @@ from emberge.merging.request import MergeInput, MergeRequest
 from emberge.model_folder import (
     Checkpoint,
     ModelPair,
-    other_format,
-    size_faults,
+    describe_other_format,
+    describe_size_problems,
 )
 from emberge.tensor_names import Names, depths, layer_of
 
@@ -65,7 +65,7 @@ def plan_merge(
     if template is None or pattern is None or (problems and unseen):
         return plan
     plan = _add_tensors(plan, checkpoints, names, pattern)
-    space_problems = disk_space_problems(plan.bytes, out, part) if out is not None else ()
+    space_problems = find_disk_space_problems(plan.bytes, out, part) if out is not None else ()
     return replace(plan, problems=(*plan.problems, *space_problems))
 
 
@@ -87,7 +87,7 @@ def _read_headers(
             if checkpoint.has_weights:
                 model_names = _read_names(model, checkpoint, whole)
                 names.update({model.name: model_names} if model_names else {})
-            elif whole or other_format(checkpoint.trunk):
+            elif whole or describe_other_format(checkpoint.trunk):
                 _ = checkpoint.specs  # raises what the folder contains instead
         except EmbergeError as error:
             problems.append(Problem(str(error)))
@@ -173,7 +173,7 @@ def _add_tensors(
         plan, tokens := _match_tokens(request, template, checkpoints, names, pattern)
     )
     is_resized = tokens is not None and tokens.rows is not None
-    faults = size_faults(template, pattern, vocabulary=not is_resized)
+    faults = describe_size_problems(template, pattern, vocabulary=not is_resized)
     wrong_sizes = [Problem(f"{fault}, {TEMPLATE_REMEDY}") for fault in faults]
     plan = replace(plan, problems=(*plan.problems, *wrong_sizes))
     if tokens is not None:

@@ -19,7 +19,7 @@ from emberge.merging.request import MergeInput, MergeRequest
 from emberge.merging.streaming.build_jobs import collect_findings, collect_warnings, merge_jobs
 from emberge.merging.streaming.scheduler import Progress
 from emberge.merging.streaming.stream import build_checkpoint, require_free
-from emberge.tensor_files import HEADER, FetchedFile, TensorReader, header_texts, versions
+from emberge.tensor_files import HEADER, FetchedFile, TensorReader, build_header_texts, versions
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def build_header(plan: MergePlan, given: Mapping[str, Any]) -> dict[str, str]:
     header: dict[str, Any] = {**given, HEADER: facts}
     if isinstance(our_facts, Mapping):
         header[HEADER] = {**facts, **our_facts}
-    return header_texts(header)
+    return build_header_texts(header)
 
 
 def _describe_model(model: MergeInput, weight: float | None) -> dict[str, Any]:

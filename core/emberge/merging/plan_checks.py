@@ -19,11 +19,11 @@ from emberge.model_folder import (
     JoinedFacts,
     ModelPair,
     count_layers,
+    describe_omissions,
+    describe_template_problems,
+    describe_tokenizer_problems,
+    find_trunk_config,
     join_facts,
-    remarks,
-    template_faults,
-    tokenizer_faults,
-    trunk_config,
 )
 from emberge.tensor_names import HEAD, Names
 from emberge.wording import join_some
@@ -168,7 +168,7 @@ def compare_folders(
         trunks=[m.name for m in request.inputs if m.part == "text"],
         adapter=request.as_adapter,
     )
-    warnings = list(remarks(template))
+    warnings = list(describe_omissions(template))
     problems: list[Problem] = []
     if request.template is not None:
         warnings += [f"{difference}; the template is followed" for difference in differences]
@@ -228,10 +228,12 @@ def find_template_problems(
     request: MergeRequest, template: Checkpoint, pattern: Names | None
 ) -> Iterator[Problem]:
     """Yield the problems of the template's files by which the result would be incomplete or unreadable."""
-    for fault in template_faults(template):
+    for fault in describe_template_problems(template):
         yield Problem(f"{fault}, {TEMPLATE_REMEDY}")
     if request.tokenizer is not None and request.tokenizer.is_dir():
-        yield from map(Problem, tokenizer_faults(Checkpoint(request.tokenizer).tokenizer_folder))
+        yield from map(
+            Problem, describe_tokenizer_problems(Checkpoint(request.tokenizer).tokenizer_folder)
+        )
     count = None if request.layers is None else count_layers(template.config)
     if count not in (request.layers, None):
         yield Problem(
@@ -241,7 +243,7 @@ def find_template_problems(
     if request.template is not None or request.inputs[0].part == "whole":
         return
     first = request.inputs[0]
-    wrapped = trunk_config(template.config) is not template.config
+    wrapped = find_trunk_config(template.config) is not template.config
     if wrapped or (pattern is not None and pattern.left):
         yield Problem(
             f"of '{first.name}' only the text trunk is taken, and its config describes more than that; put a "

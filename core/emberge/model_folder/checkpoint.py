@@ -14,11 +14,11 @@ from emberge.errors import CheckpointError
 from emberge.model_folder.folder_files import (
     OTHER_WEIGHTS,
     TOKENIZER_FILES,
+    find_rule,
     read_json,
     read_object,
     read_object_if_any,
-    real_file,
-    rule_of,
+    resolve_file,
 )
 from emberge.model_folder.st_layout import (
     ROUTERS,
@@ -64,7 +64,7 @@ def _find_pickles(folder: Path) -> Iterator[Path]:
         yield from (path for path in paths if not path.name.startswith(_STATE_FILES))
 
 
-def other_format(folder: Path) -> str | None:
+def describe_other_format(folder: Path) -> str | None:
     """Return an error that names a folder's unsupported format and the remedy; None if it is supported."""
     if (folder / "adapter_config.json").is_file():
         base = read_object_if_any(folder / "adapter_config.json").get("base_model_name_or_path")
@@ -76,7 +76,7 @@ def other_format(folder: Path) -> str | None:
             f"{named}+{place}"
         )
     for path in sorted(folder.iterdir()):
-        rule = rule_of(path.name, folder=path.is_dir())
+        rule = find_rule(path.name, folder=path.is_dir())
         if rule is not None and rule.why == OTHER_WEIGHTS:
             return (
                 f"{folder}: has only {OTHER_WEIGHTS} ({path.name}), which cannot be merged; get the model's "
@@ -250,7 +250,7 @@ class Checkpoint:
         files = _list_weight_files(folder)
         if not files:
             _refuse_pickle(self.folder, folder)
-            other = other_format(folder)
+            other = describe_other_format(folder)
             raise CheckpointError(
                 other or f"{folder}: there is no {WEIGHTS} here; is this a model folder?"
             )
@@ -308,7 +308,7 @@ def _list_weight_files(folder: Path) -> list[Path]:
         file = RemoteFile.find(folder / name)
         if file is None:
             raise CheckpointError(f"{index}: names the file '{name}', which is missing; get it")
-        real_file(file, folder)
+        resolve_file(file, folder)
         files.append(file)
     return files
 

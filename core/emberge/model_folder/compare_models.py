@@ -8,8 +8,8 @@ from typing import Any
 
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.folder_files import TOKENIZER_FILES
-from emberge.model_folder.model_config import rope_options, trunk_config
-from emberge.model_folder.st_layout import module_config
+from emberge.model_folder.model_config import find_trunk_config, read_rope_options
+from emberge.model_folder.st_layout import read_module_config
 
 _MUST_AGREE = (
     "model_type",
@@ -55,8 +55,8 @@ class ModelPair:
             yield f"the modules are {kinds[0]} in one and {kinds[1]} in the other (modules.json)"
             return
         for first, second in zip(self.first.chain, self.second.chain, strict=True):
-            one = module_config(self.first.folder, first)
-            other = module_config(self.second.folder, second)
+            one = read_module_config(self.first.folder, first)
+            other = read_module_config(self.second.folder, second)
             file = f" ({first.path}/config.json)"
             for key in MODULE_SIZES if first.path else ():
                 yield from _compare_key(key, one, other, f"{first.kind}'s ", file)
@@ -67,14 +67,14 @@ class ModelPair:
         A RoPE base that only one config has is a difference too, as the classes' defaults differ. Without
         `positions`, RoPE bases are not compared.
         """
-        configs = trunk_config(self.first.config), trunk_config(self.second.config)
+        configs = find_trunk_config(self.first.config), find_trunk_config(self.second.config)
         families = [str(one.get("model_type", "")).partition("_")[0] for one in configs]
         if families[0] != families[1]:
             yield f"the text trunk is {families[0]} in one and {families[1]} in the other"
             return
         for key in _SIZES:
             yield from _compare_key(key, *configs, "the text config's ")
-        ropes = [rope_options(one) for one in configs] if positions else []
+        ropes = [read_rope_options(one) for one in configs] if positions else []
         for key in sorted({key for rope in ropes for key in rope}):
             a, b = (shorten_value(rope[key]) if key in rope else "missing" for rope in ropes)
             if a != b:

@@ -109,7 +109,7 @@ def name_of_model(folder: Path) -> str:
 
 
 @functools.cache
-def rule_of(name: str, *, folder: bool = False) -> FileRule | None:
+def find_rule(name: str, *, folder: bool = False) -> FileRule | None:
     """Return the table's row for the name of a file or folder; None if it does not belong to a model."""
     names = (name, f"{name}/") if folder else (name,)
     for rule in FILES:
@@ -136,7 +136,7 @@ def require_sound(place: Path, folder: Path) -> None:
     except OSError as error:
         raise CheckpointError(f"{place}: cannot be read ({error.strerror})") from None
     for entry in entries:
-        rule = rule_of(entry.name)
+        rule = find_rule(entry.name)
         if rule is None or not (rule.copied or rule.hashed != "no"):
             continue
         if entry.is_symlink():
@@ -147,7 +147,7 @@ def require_sound(place: Path, folder: Path) -> None:
                 require_regular(Path(entry.path), entry.stat(), limit=limit)
 
 
-def real_file(path: Path, folder: Path) -> Path:
+def resolve_file(path: Path, folder: Path) -> Path:
     """Return the real path of a file of the model in `folder`.
 
     Raises:

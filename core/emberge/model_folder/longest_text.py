@@ -11,7 +11,7 @@ from typing import Any
 from emberge.errors import CheckpointError
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.folder_files import read_object_if_any
-from emberge.model_folder.model_config import declared_defaults, trunk_config
+from emberge.model_folder.model_config import find_trunk_config, read_class_defaults
 from emberge.model_folder.st_layout import read_trunk_settings
 
 # A tokenizer without a limit has 1e30.
@@ -59,7 +59,7 @@ class TextLimit:
             CheckpointError: if a config cannot be read.
         """
         trunk = checkpoint.trunk
-        config = _with_defaults(trunk_config(checkpoint.config))
+        config = _with_defaults(find_trunk_config(checkpoint.config))
         settings = read_trunk_settings(trunk)
         tokenizer = read_object_if_any(trunk / "tokenizer_config.json")
         names = ("max_position_embeddings", "n_positions")
@@ -106,7 +106,7 @@ class TextLimit:
 
 def _with_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the config of a transformer of text with its class's defaults for the keys that it lacks."""
-    defaults = declared_defaults(config.get("model_type"))
+    defaults = read_class_defaults(config.get("model_type"))
     # T5's old configs have a number that its class ignores.
     ignored = {"n_positions"} - {*defaults}
     return {**defaults, **{key: value for key, value in config.items() if key not in ignored}}

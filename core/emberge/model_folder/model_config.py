@@ -19,26 +19,26 @@ _EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_n
 _IMAGE_ROPE_KEYS = frozenset({"mrope_section", "mrope_interleaved", "type"})
 
 
-def trunk_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def find_trunk_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the config of a model's text trunk: the innermost one for text, or the config itself."""
     inner = next((key for key in _NESTED_CONFIGS if isinstance(config.get(key), dict)), None)
-    return config if inner is None else trunk_config(config[inner])
+    return config if inner is None else find_trunk_config(config[inner])
 
 
-def with_trunk_config(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config with changed keys of its text trunk, which may be nested (see `trunk_config`)."""
+def change_trunk_config(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config with changed keys of its text trunk, which may be nested."""
     inner = next((key for key in _NESTED_CONFIGS if isinstance(config.get(key), dict)), None)
     if inner is None:
         return {**config, **changes}
-    return {**config, inner: with_trunk_config(config[inner], changes)}
+    return {**config, inner: change_trunk_config(config[inner], changes)}
 
 
-def rope_options(config: Mapping[str, Any]) -> dict[str, Any]:
+def read_rope_options(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the RoPE options of a model's text trunk, in one form for all releases.
 
     Values that a config does not state, and values that only affect positions in images, are omitted.
     """
-    config = trunk_config(config)
+    config = find_trunk_config(config)
     stated_options = config.get("rope_parameters") or config.get("rope_scaling") or {}
     options = {key: config[key] for key in ("rope_theta", "partial_rotary_factor") if key in config}
     kind = stated_options.get("rope_type", stated_options.get("type", "default"))
@@ -50,13 +50,13 @@ def rope_options(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def count_layers(config: Mapping[str, Any]) -> int | None:
     """Return the number of a text trunk's layers by its config or class; None if neither has one."""
-    trunk = trunk_config(config)
-    settings = {**declared_defaults(trunk.get("model_type")), **trunk}
+    trunk = find_trunk_config(config)
+    settings = {**read_class_defaults(trunk.get("model_type")), **trunk}
     count = next((settings[key] for key in LAYER_COUNTS if key in settings), None)
     return count if isinstance(count, int) else None
 
 
-def expert_count(config: Mapping[str, Any]) -> int:
+def count_experts(config: Mapping[str, Any]) -> int:
     """Return the number of experts in a layer, from the config; 0 for a dense model."""
     inner = config.get("text_config")
     parts = (config, inner if isinstance(inner, Mapping) else {})
@@ -64,7 +64,7 @@ def expert_count(config: Mapping[str, Any]) -> int:
     return max((number for number in numbers if isinstance(number, int)), default=0)
 
 
-def declared_defaults(model_type: Any) -> Mapping[str, Any]:
+def read_class_defaults(model_type: Any) -> Mapping[str, Any]:
     """Return the plain default values of the transformers config class of a `model_type`.
 
     They are read from the source, as importing the class costs seconds.

@@ -28,14 +28,14 @@ from emberge.model_folder.folder_files import (
     RECORD,
     STATE,
     TOKENIZER_FILES,
+    find_rule,
     read_json,
     read_object_if_any,
-    real_file,
     require_sound,
-    rule_of,
+    resolve_file,
 )
 from emberge.model_folder.longest_text import TextLimit
-from emberge.model_folder.st_layout import read_chain, trunk_settings_path
+from emberge.model_folder.st_layout import find_trunk_settings, read_chain
 from emberge.tensor_files import RemoteFile
 from emberge.wording import hide_places, join_some
 
@@ -55,7 +55,7 @@ _LONG_FILES = ("tokenizer.json", "vocab.json", "added_tokens.json", "special_tok
 _SHOWN_NAMES = 3
 
 
-def copied_files(checkpoint: Checkpoint) -> Iterator[Path]:
+def list_copied_files(checkpoint: Checkpoint) -> Iterator[Path]:
     """Yield the files that are copied into a result: configs, tokenizer and licences, of all modules.
 
     Raises:
@@ -64,7 +64,7 @@ def copied_files(checkpoint: Checkpoint) -> Iterator[Path]:
     for folder in _list_model_folders(checkpoint):
         require_sound(folder, checkpoint.folder)
         for path in sorted(folder.iterdir()):
-            rule = rule_of(path.name, folder=path.is_dir())
+            rule = find_rule(path.name, folder=path.is_dir())
             if rule is not None and rule.copied and path.is_file():
                 yield path
 
@@ -75,7 +75,7 @@ def copy_file(path: Path, out: Path, folder: Path, *, link: bool = False) -> Non
     Raises:
         UnsoundFileError: if a link leads out of the model's folder.
     """
-    real = real_file(path, folder)
+    real = resolve_file(path, folder)
     out.parent.mkdir(parents=True, exist_ok=True)
     if link:
         link_or_copy(str(real), str(out))
@@ -84,7 +84,7 @@ def copy_file(path: Path, out: Path, folder: Path, *, link: bool = False) -> Non
         shutil.copyfile(real, out)
 
 
-def files_not_copied(checkpoint: Checkpoint) -> dict[str, list[str]]:
+def list_files_not_copied(checkpoint: Checkpoint) -> dict[str, list[str]]:
     """Return the paths not copied into a result, by reason; paths of folders end with a slash.
 
     Weights are not listed, as a result has its own weights.
@@ -95,7 +95,7 @@ def files_not_copied(checkpoint: Checkpoint) -> dict[str, list[str]]:
     known = inside | weights | {parent for folder in inside for parent in folder.parents}
     for folder in inside - {checkpoint.folder / name for name in FOLDERS}:
         for path in folder.iterdir():
-            rule = rule_of(path.name, folder=path.is_dir())
+            rule = find_rule(path.name, folder=path.is_dir())
             is_copied = rule is not None and rule.copied and not path.is_dir()
             if is_copied or path in known or path.name == "model.safetensors.index.json":
                 continue
@@ -111,23 +111,23 @@ def files_not_copied(checkpoint: Checkpoint) -> dict[str, list[str]]:
 
 def list_left_out(checkpoint: Checkpoint) -> list[str]:
     """Return the paths of a model, but of no card, repository or training, that no result gets."""
-    reasons = files_not_copied(checkpoint).items()
+    reasons = list_files_not_copied(checkpoint).items()
     return [n for why, names in reasons if why not in (PLACE, CARD, STATE, RECORD) for n in names]
 
 
-def published_files(folder: Path) -> Iterator[Path]:
+def list_published_files(folder: Path) -> Iterator[Path]:
     """Yield the files of a folder to publish: no states, records, hidden files or links."""
     for path in sorted(folder.iterdir()):
-        rule = rule_of(path.name, folder=path.is_dir())
+        rule = find_rule(path.name, folder=path.is_dir())
         if path.is_symlink() or (rule is not None and rule.why in (PLACE, STATE, RECORD)):
             continue
         if path.is_dir():
-            yield from published_files(path)
+            yield from list_published_files(path)
         elif path.is_file():
             yield path
 
 
-def hashed_files(folder: Path) -> list[Path]:
+def list_hashed_files(folder: Path) -> list[Path]:
     """Return the files of a model folder that decide its embeddings."""
     try:
         inside = [module.path for module in read_chain(folder)]
@@ -145,7 +145,7 @@ def model_fingerprint(
     Raises:
         CheckpointError: if the folder has no file of a model.
     """
-    files = {file.relative_to(folder).as_posix(): file for file in hashed_files(folder)}
+    files = {file.relative_to(folder).as_posix(): file for file in list_hashed_files(folder)}
     if not files:
         raise CheckpointError(f"{folder}: has no model: neither configs nor weights")
     notes = {name: file for name, file in files.items() if RemoteFile.is_note(file)}
@@ -160,7 +160,7 @@ def model_fingerprint(
 
 
 def _list_hashed(folder: Path) -> list[Path]:
-    rules = {path: rule_of(path.name) for path in sorted(folder.iterdir()) if path.is_file()}
+    rules = {path: find_rule(path.name) for path in sorted(folder.iterdir()) if path.is_file()}
     hashed = {path: rule.hashed for path, rule in rules.items() if rule is not None}
     has_safetensors = any(path.suffix == ".safetensors" for path in hashed)
     wanted = ("yes",) if has_safetensors else ("yes", "alone")
@@ -182,7 +182,7 @@ class ClassCode:
     file: Path | None = None
 
 
-def code_of_class(config: Mapping[str, Any]) -> ClassCode | None:
+def find_class_code(config: Mapping[str, Any]) -> ClassCode | None:
     """Return the trusted code of a config's class; None if there is none or it is a third party's."""
     class_by_auto = config.get("auto_map")
     kind = str(config.get("model_type"))
@@ -199,10 +199,10 @@ def code_of_class(config: Mapping[str, Any]) -> ClassCode | None:
 def _drop_code(template: Checkpoint, out: Path) -> None:
     """Remove references to code from the JSON files in `out`, a copy of the template's folder.
 
-    For a class of `code_of_class` the references stay, and the plugin's file is copied.
+    For a class of `find_class_code` the references stay, and the plugin's file is copied.
     """
     trunk = out / template.trunk.relative_to(template.folder)
-    class_code = code_of_class(read_object_if_any(trunk / "config.json"))
+    class_code = find_class_code(read_object_if_any(trunk / "config.json"))
     folders = dict.fromkeys(
         [out, trunk, *(out / name for name in (*(m.path for m in template.chain), *FOLDERS))]
     )
@@ -243,7 +243,7 @@ def copy_model(folder: Path, out: Path, *, link: bool = False) -> None:
     checkpoint = Checkpoint(folder)
     for module in checkpoint.chain:
         (out / module.path).mkdir(parents=True, exist_ok=True)  # some have no file
-    for path in dict.fromkeys([*hashed_files(folder), *copied_files(checkpoint)]):
+    for path in dict.fromkeys([*list_hashed_files(folder), *list_copied_files(checkpoint)]):
         if path.suffix != ".py":
             copy_file(path, out / path.relative_to(folder), folder, link=link)
     _drop_code(checkpoint, out)
@@ -267,7 +267,7 @@ def copy_template(
     Raises:
         UnsoundFileError: if a link leads out of the template's folder.
     """
-    for path in copied_files(template):
+    for path in list_copied_files(template):
         copy_file(path, out / path.relative_to(template.folder), template.folder)
     trunk = out / template.trunk.relative_to(template.folder)
     trunk.mkdir(parents=True, exist_ok=True)
@@ -281,7 +281,7 @@ def copy_template(
         (out / module.path).mkdir(parents=True, exist_ok=True)
     limit = TextLimit.of(template)
     if template.modules and limit.is_overstated:
-        path = trunk_settings_path(trunk)
+        path = find_trunk_settings(trunk)
         settings = {**read_object_if_any(path), "max_seq_length": limit.positions}
         write_json(path, settings, durable=False)
     _drop_code(template, out)
@@ -303,7 +303,7 @@ def _list_files_of_base(template: Checkpoint) -> Iterator[Path]:
     if base is not None and base.folder != template.folder:
         places = (base.trunk, base.folder)
         tokenizer = TOKENIZER_FILES if template.tokenizer_folder != base.tokenizer_folder else ()
-        for path in copied_files(base):
+        for path in list_copied_files(base):
             if path.parent in places and path.name not in tokenizer:
                 yield path
 
@@ -322,18 +322,18 @@ def _set_dtype(config: dict[str, Any], dtype: str) -> dict[str, Any]:
     return {**config, "torch_dtype" if has_old_key else "dtype": dtype}
 
 
-def origin_line(template: Checkpoint) -> str:
+def describe_origin(template: Checkpoint) -> str:
     """Return one line about the template: its name, and the files that are not copied, with reasons."""
     name = template.folder.name
     omitted_texts = [
         f"{join_some(names, _SHOWN_NAMES)} ({reason})"
-        for reason, names in files_not_copied(template).items()
+        for reason, names in list_files_not_copied(template).items()
     ]
     omitted = f"; left out: {', '.join(omitted_texts)}" if omitted_texts else ""
     return f"configs, tokenizer and modules come from '{name}'{omitted}"
 
 
-def remarks(template: Checkpoint) -> Iterator[str]:
+def describe_omissions(template: Checkpoint) -> Iterator[str]:
     """Yield warnings of what no result has: a tokenizer, code of its own, a longest text beyond positions."""
     reads_text = bool(template.modules) or "model_type" in template.config
     if reads_text and not template.has_tokenizer:
@@ -352,7 +352,7 @@ def remarks(template: Checkpoint) -> Iterator[str]:
         for name in ("config.json", "tokenizer_config.json")
         if read_object_if_any(template.trunk / name).get("auto_map")
     ]
-    if names and code_of_class(template.config) is None:
+    if names and find_class_code(template.config) is None:
         yield (
             f"'{template.folder.name}' names code of its own (auto_map in {join_some(names)}), which no "
             "result takes over: the result is loaded by transformers' own class of its model_type"

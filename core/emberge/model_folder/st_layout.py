@@ -109,13 +109,13 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 def read_trunk_settings(trunk: Path) -> dict[str, Any]:
     """Return the options of the Transformer module (longest text, case, modalities); empty if it has none."""
-    path = trunk_settings_path(trunk)
+    path = find_trunk_settings(trunk)
     return read_object(path) if path.is_file() else {}
 
 
-def module_config(folder: Path, module: ModuleFolder) -> Mapping[str, Any]:
+def read_module_config(folder: Path, module: ModuleFolder) -> Mapping[str, Any]:
     """Return a module's config in one form for all releases, without options that say what all do."""
-    config = read_object_if_any(folder / module_config_path(folder, module))
+    config = read_object_if_any(folder / find_module_config(folder, module))
     return {
         key.replace("word_embedding_dimension", "embedding_dimension"): value
         for key, value in config.items()
@@ -123,7 +123,7 @@ def module_config(folder: Path, module: ModuleFolder) -> Mapping[str, Any]:
     }
 
 
-def pooling_modes(config: Mapping[str, Any]) -> tuple[str, ...]:
+def read_pooling_modes(config: Mapping[str, Any]) -> tuple[str, ...]:
     """Return emberge's names for the pooling modes in a config of any release; `mean` by default."""
     mode = config.get("pooling_mode")
     name_by_word = {name: word for word, (name, _) in POOLING.items()}
@@ -183,11 +183,11 @@ def _read_routes(folder: Path, router: ModuleFolder) -> Iterator[ModuleFolder]:
         yield ModuleFolder(str(type_).rpartition(".")[2], inside, str(type_))
 
 
-def layout_files(folder: Path, chain: Sequence[ModuleFolder]) -> Iterator[str]:
+def list_layout_files(folder: Path, chain: Sequence[ModuleFolder]) -> Iterator[str]:
     """Yield the paths, in the model folder, of the files that say how its modules are built."""
     yield from (MODULES, SETTINGS)
     for module in chain:
-        yield module_config_path(folder, module)
+        yield find_module_config(folder, module)
         yield from (
             f"{module.path}/{name}".removeprefix("/")
             for name in (*_ROUTER_CONFIGS, *_TRUNK_SETTINGS, *_MODULE_CONFIGS)
@@ -205,16 +205,16 @@ def _join(folder: str, name: object) -> str:
     return f"{folder}/{name}" if folder else str(name)
 
 
-def module_config_path(folder: Path, module: ModuleFolder) -> str:
+def find_module_config(folder: Path, module: ModuleFolder) -> str:
     """Return the path of a module's config relative to the model folder; it may not exist."""
     if module.kind == "Transformer":
-        path = trunk_settings_path(folder / module.path)
+        path = find_trunk_settings(folder / module.path)
         return path.relative_to(folder).as_posix()
     paths = [f"{module.path}/{name}".removeprefix("/") for name in _MODULE_CONFIGS]
     return next((path for path in paths if (folder / path).is_file()), paths[0])
 
 
-def trunk_settings_path(trunk: Path) -> Path:
+def find_trunk_settings(trunk: Path) -> Path:
     """Return the path of a Transformer module's options, under any of its names."""
     paths = [trunk / name for name in _TRUNK_SETTINGS]
     return next((path for path in paths if path.is_file()), paths[0])

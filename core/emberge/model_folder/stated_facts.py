@@ -28,35 +28,35 @@ from emberge.model_folder.folder_files import (
     LICENCE,
     TOKENIZER_FILES,
     WEIGHTS,
+    find_rule,
     read_json,
     read_object_if_any,
-    rule_of,
 )
 from emberge.model_folder.longest_text import TextLimit
 from emberge.model_folder.model_config import (
-    declared_defaults,
-    rope_options,
-    trunk_config,
-    with_trunk_config,
+    change_trunk_config,
+    find_trunk_config,
+    read_class_defaults,
+    read_rope_options,
 )
 from emberge.model_folder.model_files import (
-    copied_files,
     copy_file,
-    files_not_copied,
+    list_copied_files,
+    list_files_not_copied,
     list_left_out,
 )
 from emberge.model_folder.st_layout import (
     ROUTERS,
     ModuleFolder,
-    layout_files,
-    module_config,
-    module_config_path,
-    pooling_modes,
+    find_module_config,
+    find_trunk_settings,
+    list_layout_files,
     read_entries,
+    read_module_config,
+    read_pooling_modes,
     read_router_config,
     read_settings,
     read_trunk_settings,
-    trunk_settings_path,
 )
 from emberge.model_folder.tokenizers import read_chat_template
 from emberge.wording import join_some
@@ -169,7 +169,7 @@ class JoinedFacts:
         """Add a member's files other than weights that no result has."""
         if files := [*self.left_files.get(name, ()), *list_left_out(member)]:
             self.left_files[name] = [*dict.fromkeys(files)]
-        if heads := files_not_copied(member).get(WEIGHTS):
+        if heads := list_files_not_copied(member).get(WEIGHTS):
             self.warnings.append(
                 f"{join_some(heads)} of '{name}' is left out: beside the weights that its classes read"
             )
@@ -323,7 +323,7 @@ def read_facts(checkpoint: Checkpoint) -> dict[_FactId, Fact]:
 def _read_modules(checkpoint: Checkpoint) -> Iterator[Fact]:
     """Yield the options of each module, and its extra keys in modules.json."""
     for number, module in enumerate(checkpoint.chain):
-        path = module_config_path(checkpoint.folder, module)
+        path = find_module_config(checkpoint.folder, module)
         if module.path and not (module.kind.endswith("Transformer") or module.kind in ROUTERS):
             for key, value in _read_options(checkpoint, module).items():
                 if key not in MODULE_SIZES and value is not None:
@@ -347,10 +347,10 @@ def _read_router(checkpoint: Checkpoint) -> Iterator[Fact]:
 
 
 def _read_options(checkpoint: Checkpoint, module: ModuleFolder) -> Mapping[str, Any]:
-    config = module_config(checkpoint.folder, module)
+    config = read_module_config(checkpoint.folder, module)
     if module.kind == "Pooling":
         prompt = config.get("include_prompt", True)
-        return {"mode": " + ".join(pooling_modes(config)), "prompt": prompt}
+        return {"mode": " + ".join(read_pooling_modes(config)), "prompt": prompt}
     return config
 
 
@@ -395,8 +395,8 @@ def _read_colbert(checkpoint: Checkpoint) -> Iterator[Fact]:
 
 def _read_config(checkpoint: Checkpoint) -> Iterator[Fact]:
     """Yield what the config says of attention, routing and numbers."""
-    config = trunk_config(checkpoint.config)
-    defaults = declared_defaults(config.get("model_type"))
+    config = find_trunk_config(checkpoint.config)
+    defaults = read_class_defaults(config.get("model_type"))
     for key, value in config.items():
         directs = _DIRECTION.search(key)
         if not directs and not _CHOICES.fullmatch(key):
@@ -409,7 +409,7 @@ def _read_config(checkpoint: Checkpoint) -> Iterator[Fact]:
             yield Fact(f"{of} {key}", value, "config", key, is_default=is_default)
     # Options of rotary positions, in one form; all are written together.
     stored = {key: config[key] for key in _ROPE_KEYS if config.get(key) is not None}
-    for key, value in rope_options(config).items() if stored else ():
+    for key, value in read_rope_options(config).items() if stored else ():
         yield Fact(f"config.json's {key}", value, "config", written=stored)
 
 
@@ -437,13 +437,13 @@ def _read_labels(checkpoint: Checkpoint) -> Iterator[Fact]:
 def _read_files(checkpoint: Checkpoint) -> Iterator[Fact]:
     """Yield the files that no other fact is about, such as heads and licences, by content."""
     trunk = checkpoint.parts[""]
-    known_files = {*layout_files(checkpoint.folder, checkpoint.chain)}
-    for path in copied_files(checkpoint):
+    known_files = {*list_layout_files(checkpoint.folder, checkpoint.chain)}
+    for path in list_copied_files(checkpoint):
         name = path.relative_to(checkpoint.folder).as_posix()
         # The names of the trunk's files are those of a model without a folder for the trunk.
         short = name.removeprefix(f"{trunk}/") if trunk else name
         is_known = short in _OTHER_FILES or _TOKENIZER_FILE.search(short) or name in known_files
-        rule = rule_of(path.name)
+        rule = find_rule(path.name)
         if rule is not None and not is_known:
             store = {HEAD_FILE: "head", LICENCE: "licence"}.get(rule.why, "file")
             yield Fact(short, _hash_content(path), store, name)
@@ -469,11 +469,11 @@ _TABLE: tuple[Callable[[Checkpoint], Iterator[Fact]], ...] = (
 
 # Functions that return a store's file, from the result's folder, a model and a module's number.
 _STORES: Mapping[str, Callable[[Path, Checkpoint, int], Path]] = {
-    "lengths": lambda out, model, _: trunk_settings_path(out / model.parts[""]),
+    "lengths": lambda out, model, _: find_trunk_settings(out / model.parts[""]),
     "config": lambda out, model, _: out / model.in_trunk("config.json"),
     "labels": lambda out, model, _: out / model.in_trunk("config.json"),
     "tokenizer": lambda out, model, _: out / model.in_trunk("tokenizer_config.json"),
-    "module": lambda out, model, i: out / module_config_path(out, model.chain[i]),
+    "module": lambda out, model, i: out / find_module_config(out, model.chain[i]),
     "router": lambda out, model, i: read_router_config(out, model.modules[i])[0],
 }
 
@@ -489,7 +489,7 @@ def _write_fact(fact: Fact, member: Checkpoint, out: Path, template: Checkpoint)
     content = read_json(path) if path.is_file() else {}
     keys = {fact.key: fact.value} if fact.written is None else fact.written
     if fact.store == "config":
-        changed: Any = with_trunk_config(content, keys)
+        changed: Any = change_trunk_config(content, keys)
     elif fact.store == _MODULES:
         changed = [{**e, **keys} if i == fact.number else e for i, e in enumerate(content)]
     elif fact.store == "router":

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.folder_files import read_object_if_any
-from emberge.model_folder.model_config import count_layers, declared_defaults, trunk_config
+from emberge.model_folder.model_config import count_layers, find_trunk_config, read_class_defaults
 from emberge.model_folder.st_layout import ModuleFolder, read_settings, read_trunk_settings
-from emberge.model_folder.tokenizers import tokenizer_faults
+from emberge.model_folder.tokenizers import describe_tokenizer_problems
 from emberge.tensor_names import Names, layer_number
 
 _LIBRARIES = ("sentence_transformers.", "pylate.")
@@ -24,12 +24,12 @@ _TRANSFORMERS = ("Transformer", "MLMTransformer", "CLIPModel")
 _SHARED_LAYERS = frozenset({"albert"})
 
 
-def template_faults(
+def describe_template_problems(
     template: Checkpoint, *, config: bool = True, code: bool = True
 ) -> Iterator[str]:
-    """Yield each fault of a model's files that prevents opening the model or a result with these files.
+    """Yield each problem of a model's files that prevents opening the model or a result with these files.
 
-    Each fault names file and remedy. Without `config`, the result gets another config. Without `code`,
+    Each names file and remedy. Without `config`, the result gets another config. Without `code`,
     modules that need code from the folder are skipped, as no result copies them.
 
     Raises:
@@ -43,11 +43,11 @@ def template_faults(
                     f"{path}: module '{module.type}' is code of its own, which no result takes over; take a "
                     "model of plain modules"
                 )
-        elif fault := _find_missing(template.folder, module):
-            yield f"{path}: {fault}; get the whole model"
+        elif problem := _find_missing(template.folder, module):
+            yield f"{path}: {problem}; get the whole model"
     if config and (not template.modules or template.modules[0].kind in _TRANSFORMERS):
         yield from _check_config(template)
-    yield from tokenizer_faults(template.tokenizer_folder)
+    yield from describe_tokenizer_problems(template.tokenizer_folder)
     read_settings(template.folder)
     read_trunk_settings(template.trunk)
 
@@ -77,14 +77,16 @@ def _find_missing(folder: Path, module: ModuleFolder) -> str | None:
     return None
 
 
-def size_faults(template: Checkpoint, names: Names, *, vocabulary: bool = True) -> Iterator[str]:
-    """Yield a fault if a template's config has another vocabulary or more layers than its tensors.
+def describe_size_problems(
+    template: Checkpoint, names: Names, *, vocabulary: bool = True
+) -> Iterator[str]:
+    """Yield a problem if a template's config has another vocabulary or more layers than its tensors.
 
     Without `vocabulary`, its size is not checked, as the result gets another vocabulary.
     """
-    trunk_settings = trunk_config(template.config)
+    trunk_settings = find_trunk_config(template.config)
     kind = trunk_settings.get("model_type")
-    config = {**declared_defaults(kind), **trunk_settings}
+    config = {**read_class_defaults(kind), **trunk_settings}
     path = template.folder / template.in_trunk("config.json")
     words, size = names.embedding(), config.get("vocab_size")
     if vocabulary and words is not None and isinstance(size, int):

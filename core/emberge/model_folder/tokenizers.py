@@ -76,8 +76,8 @@ def list_other_formats(folder: Path) -> list[Path]:
     return [path for path in files if path.is_file()]
 
 
-def tokenizer_faults(folder: Path) -> Iterator[str]:
-    """Yield the faults of a tokenizer's files."""
+def describe_tokenizer_problems(folder: Path) -> Iterator[str]:
+    """Yield the problems of a tokenizer's files, each with file and remedy."""
     config = folder / "tokenizer_config.json"
     if config.is_file() and not any(path.is_file() for path in _list_vocabularies(folder)):
         named = read_object(config).get("tokenizer_class")

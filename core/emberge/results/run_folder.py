@@ -35,7 +35,7 @@ from emberge.files import (
     write_json,
 )
 from emberge.hashes import HashCache
-from emberge.model_folder import hashed_files
+from emberge.model_folder import list_hashed_files
 from emberge.tensor_files import FileContent
 from emberge.wording import join_some
 
@@ -291,7 +291,7 @@ def find_differences(folder: Path, hashes: HashCache | None = None) -> Iterator[
     for name, recorded in listed.items():
         if name not in CHANGING:
             yield from _compare_file(folder, name, recorded, hashes)
-    for path in hashed_files(folder) if record.get("kind") == "model" else ():
+    for path in list_hashed_files(folder) if record.get("kind") == "model" else ():
         name = path.relative_to(folder).as_posix()
         is_note = path.suffix == ".txt" and path.name not in _VOCABULARIES
         if name not in listed and name not in CHANGING and not is_note:

@@ -57,7 +57,7 @@ class FileContent:
         return cls(int(plain.get("size", -1)), plain["xxh3"])
 
 
-def contents_of(
+def read_contents(
     folder: Path,
     *,
     leave: Sequence[str] = (),

@@ -88,7 +88,7 @@ class TensorSpec:
         return replace(self, name=name)
 
 
-def main_dtype(specs: Iterable[TensorSpec]) -> str:
+def find_main_dtype(specs: Iterable[TensorSpec]) -> str:
     """Return the dtype of most of the bytes of floating-point tensors; float32 without such tensors."""
     sizes: dict[str, int] = {}
     for spec in specs:
@@ -207,7 +207,7 @@ def versions() -> dict[str, str]:
     return version_by_name
 
 
-def header_texts(provenance: Mapping[str, Any]) -> dict[str, str]:
+def build_header_texts(provenance: Mapping[str, Any]) -> dict[str, str]:
     """Return provenance as header metadata: texts by key, with the versions of packages added.
 
     Values that are not text become JSON.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from emberge import Stage
 from emberge.merging import MergePlan, find_weighing_link
-from emberge.model_folder import origin_line
+from emberge.model_folder import describe_origin
 from emberge.wording import count_by_first_word, human_size, join_some
 
 _SHOWN_NAMES = 3
@@ -43,7 +43,7 @@ def _list_entries(plan: MergePlan) -> Iterator[tuple[str, str]]:
     if plan.tensors:
         yield from _describe_weights(plan)
     if plan.template is not None:
-        yield "beside", origin_line(plan.template)
+        yield "beside", describe_origin(plan.template)
     if plan.future_models:
         assumption = ", taken to be like the others" if plan.tensors else ""
         names = join_some(sorted(plan.future_models), _SHOWN_NAMES)

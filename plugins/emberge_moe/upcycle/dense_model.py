@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from emberge import WholeNumber
-from emberge.model_folder import Checkpoint, expert_count
+from emberge.model_folder import Checkpoint, count_experts
 from emberge.tensor_files import TensorSpec
 from emberge.tensor_names import prefix_of
 
@@ -32,7 +32,7 @@ BLOCKS = {
 
 def is_routed(config: Mapping[str, Any]) -> bool:
     """Return whether a config is that of a model with experts."""
-    return config.get("model_type") == ROUTED or expert_count(config) > 0
+    return config.get("model_type") == ROUTED or count_experts(config) > 0
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from emberge.cli.main import main
 from emberge.model_folder import Checkpoint
-from emberge.model_folder.model_files import files_not_copied
+from emberge.model_folder.model_files import list_files_not_copied
 from torch import Tensor
 
 from tests.support import tiny
@@ -110,7 +110,9 @@ def test_the_real_minilm_comes_out_as_it_was(minilm: Path, tmp_path: Path) -> No
     before, after = files(minilm), files(out)
     for name in before.keys() & after.keys() - OURS:
         assert name.endswith(".safetensors") or before[name] == after[name], name
-    stayed = {name for names in files_not_copied(Checkpoint(minilm)).values() for name in names}
+    stayed = {
+        name for names in list_files_not_copied(Checkpoint(minilm)).values() for name in names
+    }
     assert all(
         name in stayed or name.split("/")[0] + "/" in stayed or name in OURS
         for name in before.keys() - after.keys()

@@ -13,15 +13,15 @@ from emberge import CheckpointError
 from emberge.model_folder import (
     Checkpoint,
     ModelPair,
+    count_experts,
     count_parameters,
-    expert_count,
+    describe_size_problems,
     read_modules,
+    read_rope_options,
     read_settings,
-    rope_options,
-    size_faults,
 )
-from emberge.model_folder.model_config import declared_defaults
-from emberge.model_folder.st_layout import pooling_modes
+from emberge.model_folder.model_config import read_class_defaults
+from emberge.model_folder.st_layout import read_pooling_modes
 
 from tests.support.model_headers import write_hole
 
@@ -49,10 +49,10 @@ def test_sizes_are_of_the_tensors(
     config: dict[str, Any], fault: str | None, tmp_path: Path
 ) -> None:
     checkpoint = folder_of(tmp_path, {**CONFIG, **config}, SHAPES)
-    found = list(size_faults(checkpoint, checkpoint.names))
+    found = list(describe_size_problems(checkpoint, checkpoint.names))
     assert [str(fault) in one for one in found] == [True] * (fault is not None), found
     if fault and fault.startswith("vocab_size"):
-        assert list(size_faults(checkpoint, checkpoint.names, vocabulary=False)) == []
+        assert list(describe_size_problems(checkpoint, checkpoint.names, vocabulary=False)) == []
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def test_modules_have_names_and_places(
 def test_bases_of_rope_are_compared_in_one_form_for_all_releases(tmp_path: Path) -> None:
     old = {"rope_theta": 1e4, "rope_scaling": {"type": "mrope", "mrope_section": [1, 2]}}
     new = {"rope_parameters": {"rope_theta": 1e4, "rope_type": "default"}}
-    assert rope_options(old) == rope_options({"text_config": new})
-    assert rope_options({"rope_scaling": {"type": "yarn", "factor": 2}}) == {
+    assert read_rope_options(old) == read_rope_options({"text_config": new})
+    assert read_rope_options({"rope_scaling": {"type": "yarn", "factor": 2}}) == {
         "rope_type": "yarn",
         "factor": 2,
     }
@@ -119,11 +119,11 @@ def test_bases_of_rope_are_compared_in_one_form_for_all_releases(tmp_path: Path)
 
 
 def test_pooling_has_one_word_for_the_words_and_flags_of_all_releases() -> None:
-    assert pooling_modes({}) == ("mean",)
-    assert pooling_modes({"pooling_mode": "lasttoken"}) == ("last",)
-    assert pooling_modes({"pooling_mode": ["max", "median"]}) == ("max", "median")
+    assert read_pooling_modes({}) == ("mean",)
+    assert read_pooling_modes({"pooling_mode": "lasttoken"}) == ("last",)
+    assert read_pooling_modes({"pooling_mode": ["max", "median"]}) == ("max", "median")
     flags = {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
-    assert pooling_modes(flags) == ("cls",)
+    assert read_pooling_modes(flags) == ("cls",)
 
 
 def folder_of(root: Path, config: Mapping[str, Any], shapes: Mapping[str, Any]) -> Checkpoint:
@@ -176,12 +176,12 @@ def test_parameters_are_counted_without_the_head(kind: str, tmp_path: Path) -> N
     ],
 )
 def test_the_number_of_experts_has_several_names(config: dict[str, Any], experts: int) -> None:
-    assert expert_count(config) == experts
+    assert count_experts(config) == experts
 
 
 @pytest.mark.parametrize("kind", ["xlm-roberta", "modernbert", "t5"])
 def test_defaults_are_those_of_the_class(kind: str) -> None:
-    stock, found = transformers.CONFIG_MAPPING[kind](), declared_defaults(kind)
+    stock, found = transformers.CONFIG_MAPPING[kind](), read_class_defaults(kind)
     sizes = found.keys() & {
         "vocab_size",
         "hidden_size",
@@ -195,4 +195,4 @@ def test_defaults_are_those_of_the_class(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["no_such_type", "../bert", None])
 def test_a_class_that_is_not_known_has_no_defaults(kind: Any) -> None:
-    assert declared_defaults(kind) == {}
+    assert read_class_defaults(kind) == {}

@@ -12,7 +12,7 @@ import pytest
 import torch
 from emberge import CheckpointError
 from emberge.cli.main import main
-from emberge.model_folder import Checkpoint, model_fingerprint, origin_line
+from emberge.model_folder import Checkpoint, describe_origin, model_fingerprint
 
 from tests.support import tiny
 from tests.support.tolerance import assert_combined, assert_same_pass
@@ -130,7 +130,7 @@ def test_what_is_no_model_stays_behind_and_is_named(bert: Path, tmp_path: Path) 
     (old / "LICENSE").write_text("mine")
     found = plan(old, bert)
     assert not found.problems, "safetensors are preferred to a pickle beside them"
-    line = origin_line(Checkpoint(old))
+    line = describe_origin(Checkpoint(old))
     assert line.endswith(
         "left out: .git/ (of the repository, not of the model), README.md (a card of its own is written), "
         "optimizer.pt, rng_state.pth, scheduler.pt and 2 more (a training's state), eval/ (a training's "

@@ -8,11 +8,11 @@ import pytest
 from emberge.errors import CheckpointError
 from emberge.model_folder import (
     Checkpoint,
-    hashed_files,
+    list_hashed_files,
     model_fingerprint,
 )
 from emberge.model_folder.folder_files import FILES, TOKENIZER_FILES, read_text
-from emberge.model_folder.model_files import copied_files
+from emberge.model_folder.model_files import list_copied_files
 
 # Name: (comes into a result, decides embeddings).
 KNOWN = {
@@ -47,17 +47,17 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_each_file_is_copied_and_hashed_as_the_table_says_with_a_reason(folder: Path) -> None:
-    copied = {path.name for path in copied_files(Checkpoint(folder))}
-    hashed = {path.name for path in hashed_files(folder)}
+    copied = {path.name for path in list_copied_files(Checkpoint(folder))}
+    hashed = {path.name for path in list_hashed_files(folder)}
     assert {name: (name in copied, name in hashed) for name in KNOWN} == KNOWN
     assert all(rule.why and rule.patterns for rule in FILES)
     for name in TOKENIZER_FILES:
         (folder / name).write_text("{}")
-    copied = {path.name for path in copied_files(Checkpoint(folder))}
-    assert set(TOKENIZER_FILES) <= copied & {path.name for path in hashed_files(folder)}
+    copied = {path.name for path in list_copied_files(Checkpoint(folder))}
+    assert set(TOKENIZER_FILES) <= copied & {path.name for path in list_hashed_files(folder)}
     (folder / "model.safetensors").unlink()
     assert {"pytorch_model.bin", "pytorch_model.bin.index.json"} <= {
-        path.name for path in hashed_files(folder)
+        path.name for path in list_hashed_files(folder)
     }
 
 

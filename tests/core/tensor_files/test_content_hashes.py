@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from emberge.tensor_files import FileContent, contents_of, noting_contents
+from emberge.tensor_files import FileContent, noting_contents, read_contents
 from emberge.tensor_files.content_hashes import (
     MOST_EARLY_PIECES,
     ContentNotes,
@@ -132,12 +132,12 @@ def test_a_noted_file_is_not_read_and_any_other_is(tmp_path: Path) -> None:
         (tmp_path / f"{name}.safetensors").write_bytes(b"weights")
     notes = ContentNotes()
     notes.note(tmp_path / "a.safetensors", NOTED)
-    found = contents_of(tmp_path, known=notes.of)
+    found = read_contents(tmp_path, known=notes.of)
     assert found == {
         "a.safetensors": NOTED,
         "b.safetensors": FileContent.of_file(tmp_path / "b.safetensors"),
     }
-    assert contents_of(tmp_path)["a.safetensors"] == found["b.safetensors"]
+    assert read_contents(tmp_path)["a.safetensors"] == found["b.safetensors"]
 
 
 def test_a_folder_that_is_renamed_keeps_its_notes(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_folder_that_is_renamed_keeps_its_notes(tmp_path: Path) -> None:
     notes = ContentNotes()
     notes.note(tmp_path / "side" / "f", NOTED)
     os.replace(tmp_path / "side", tmp_path / "out")
-    assert contents_of(tmp_path / "out", known=notes.of) == {"f": NOTED}
+    assert read_contents(tmp_path / "out", known=notes.of) == {"f": NOTED}
 
 
 def test_another_file_of_the_same_name_is_not_it(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from emberge.tensor_files import (
     FileContent,
     TensorSpec,
     TensorWriter,
-    contents_of,
     noting_contents,
+    read_contents,
     tensor_writer,
 )
 from emberge.tensor_files.write_queue import BUFFERS, PAGE
@@ -99,7 +99,7 @@ def test_threads_write_the_same_and_hashes_are_taken_on_the_way(
     files = sorted(tmp_path.glob("*.safetensors"))
     assert len(files) == (1 if limit > 10**6 else 4)
     assert [notes.of(file) for file in files] == [FileContent.of_file(file) for file in files]
-    assert contents_of(tmp_path, known=notes.of) == contents_of(tmp_path)
+    assert read_contents(tmp_path, known=notes.of) == read_contents(tmp_path)
 
 
 def test_a_continued_file_is_hashed_with_what_it_had(

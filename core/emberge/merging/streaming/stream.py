@@ -23,7 +23,7 @@ from typing import Any
 from emberge.contracts import Machine, Workspace
 from emberge.errors import CheckpointError
 from emberge.files import (
-    disk_space_problems,
+    find_disk_space_problems,
     make_folder,
     publish,
     sync,
@@ -42,14 +42,14 @@ from emberge.merging.streaming.scheduler import (
     group_by_unit,
     run_jobs,
 )
-from emberge.model_folder import Checkpoint, copy_template, template_faults
+from emberge.model_folder import Checkpoint, copy_template, describe_template_problems
 from emberge.tensor_files import (
     FileSource,
     TensorReader,
     TensorSpec,
     TensorWriter,
-    header_texts,
-    main_dtype,
+    build_header_texts,
+    find_main_dtype,
 )
 from emberge.wording import parse_size
 
@@ -277,11 +277,13 @@ def build_checkpoint(
     names = Counter(spec.name for spec in specs)
     problems = [f"{name}: {count} jobs make it" for name, count in names.items() if count > 1]
     own_config = template.in_trunk("config.json") in (files or {})
-    problems += template_faults(template, config=not own_config)
-    problems += map(str, disk_space_problems(sum(spec.nbytes for spec in specs), out.parent, side))
+    problems += describe_template_problems(template, config=not own_config)
+    problems += map(
+        str, find_disk_space_problems(sum(spec.nbytes for spec in specs), out.parent, side)
+    )
     if problems:
         raise CheckpointError("\n".join(problems))
-    header = header_texts(provenance or {})
+    header = build_header_texts(provenance or {})
 
     def writer(folder: Path) -> TensorWriter:
         return TensorWriter(folder, specs, header, limit, template.parts)
@@ -368,7 +370,9 @@ def _write_files(
     config_name = template.in_trunk("config.json")
     config = files.get(config_name)
     config = config if isinstance(config, Mapping) else None
-    copy_template(template, folder, dtype=main_dtype(specs), tokenizer=tokenizer, config=config)
+    copy_template(
+        template, folder, dtype=find_main_dtype(specs), tokenizer=tokenizer, config=config
+    )
     for name, content in files.items():
         if name == config_name and config is not None and template.config:
             continue

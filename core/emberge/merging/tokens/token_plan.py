@@ -13,11 +13,11 @@ from typing import Any
 from emberge.errors import Problem
 from emberge.merging.tokens.tokenizer import Tokenizer, assign_token_ids
 from emberge.model_folder import (
+    change_trunk_config,
     list_other_formats,
     read_json,
     read_tokenizer_json,
     split_merge,
-    with_trunk_config,
 )
 
 # Files of older formats that repeat parts of tokenizer.json.
@@ -99,7 +99,7 @@ class TokenModel:
 def _write_size(path: Path, rows: int) -> None:
     if not path.is_file():
         return
-    _write_json(path, with_trunk_config(read_json(path), {"vocab_size": rows}))
+    _write_json(path, change_trunk_config(read_json(path), {"vocab_size": rows}))
 
 
 def _insert_tokens(folder: Path, new: Sequence[NewToken]) -> None:

@@ -24,7 +24,7 @@ from emberge.contracts import (
 )
 from emberge.errors import CheckpointError, EmbergeError, Problem, RecipeError
 from emberge.interpreter import set_torch_defaults
-from emberge.model_folder import Checkpoint, other_format
+from emberge.model_folder import Checkpoint, describe_other_format
 from emberge.plugins import Plugins, load_plugins
 from emberge.recipes.parse.shipped import to_recipe
 from emberge.recipes.recipe import Recipe, RecipeStep, references
@@ -325,7 +325,9 @@ def _describe_missing_model(text: str, checkpoint: Checkpoint) -> str | None:
     try:
         if checkpoint.has_weights:
             return None
-        return other_format(checkpoint.trunk) or _describe_missing(text, WEIGHTS, checkpoint.trunk)
+        return describe_other_format(checkpoint.trunk) or _describe_missing(
+            text, WEIGHTS, checkpoint.trunk
+        )
     except CheckpointError:
         return None
 

@@ -47,7 +47,7 @@ from emberge.results import (
     read_artifact,
     read_record,
 )
-from emberge.tensor_files import contents_of, noting_contents, versions
+from emberge.tensor_files import noting_contents, read_contents, versions
 from emberge.wording import plural
 
 _METRICS = "metrics.jsonl"
@@ -253,7 +253,7 @@ class StepRun:
         filled = (context.out_folder.path, self.id, folder, artifact, self.provenance)
         self.plugins.announce(StepFilled(*filled, context.origin.resolve()))
         seconds = time.monotonic() - began
-        files = contents_of(folder, leave=(ARTIFACT,), known=notes.of)
+        files = read_contents(folder, leave=(ARTIFACT,), known=notes.of)
         inputs = context.targets.list_inputs(self.step.step)
         record = artifact_record(artifact, self.provenance, inputs, files, seconds)
         result = context.out_folder.publish(self.id, self.fingerprint, record)
