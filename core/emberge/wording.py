@@ -13,12 +13,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
 
 from emberge.errors import RecipeError
 
-# Comment after the line of a card's code that loads the model by its step's name.
-NAME_REMARK = "  # the path of this folder, or its hub id"
 # Text that is safe to show as it is, so that its characters need not be checked one by one.
 _PLAIN = re.compile(r"[\n\t -~]*")
 _UNITS = {
@@ -43,7 +40,6 @@ _OPENING = re.compile(r"([-+=](?=[-=\s]|$))|(\d+)([.)](?=\s|$))")
 # two names within a text that is no address.
 _PATH = re.compile(r"(?<![^'+])~?/(?:[^\n:;,+' ]| (?!~?/))+(?![^'+:])")
 _PATH_IN_TEXT = re.compile(r"(?:file://|(?<![\w.~/:<]))~?(?:/[^\s/'\"`|,;:()<>\[\]{}+]+){2,}/?")
-_URL_CHARACTERS = "/:?&=+,;@%~!$-._"  # kept in an address; brackets and spaces would end a link
 _ALIGNMENT_RULES = {"l": "---", "r": "---:"}
 
 
@@ -63,12 +59,6 @@ def count_by_first_word(names: Iterable[str]) -> str:
     """Return counts of tensors by the first words of names: `visual (351 tensors), lm_head (1 tensor)`."""
     counted = Counter(name.partition(".")[0] for name in names)
     return ", ".join(f"{word} ({count_noun(n, 'tensor')})" for word, n in counted.items())
-
-
-def join_numbered(names: Iterable[str]) -> str:
-    """Return all names, those that differ in numbers as one: `layers.*.bias (12), lm_head.weight`."""
-    counted = Counter(re.sub(r"(?<![^.])\d+(?=\.)", "*", name) for name in names)
-    return ", ".join(name if "*" not in name else f"{name} ({n})" for name, n in counted.items())
 
 
 def plural(noun: str) -> str:
@@ -178,37 +168,6 @@ def _escape_opening(match: re.Match[str]) -> str:
     return f"\\{match[1]}" if match[1] else f"{match[2]}\\{match[3]}"
 
 
-def bold(text: str) -> Markdown:
-    """Return plain text in bold."""
-    return Markdown(f"**{prose(text)}**")
-
-
-def code_span(text: str) -> Markdown:
-    """Return text as inline code, in one line, for use in a table too."""
-    line = printable(" ".join(text.split()))
-    if not line:
-        return Markdown()  # backticks with nothing between them are no code
-    if "\\|" in line:  # a table would read the backslash as part of its escape `\|`
-        escaped_text = "".join(c if c.isalnum() or c == " " else f"&#{ord(c)};" for c in line)
-        return Markdown(f"<code>{escaped_text}</code>")
-    line = line.replace("|", "\\|")
-    fence = "`" * (_measure_longest_run(line) + 1)
-    return Markdown(f"{fence} {line} {fence}" if len(fence) > 1 else f"`{line}`")
-
-
-def code_block(text: str, language: str = "") -> list[str]:
-    """Return the lines of a block of code, with a fence that no line of the text can close."""
-    fence = "`" * max(3, _measure_longest_run(text) + 1)
-    return [f"{fence}{language}", *printable_lines(text).split("\n"), fence]
-
-
-def web_link(text: str, address: str | None) -> Markdown:
-    """Return plain text as a link to a web page; the text alone if `address` is not http or https."""
-    if address is None or urlsplit(address).scheme not in ("http", "https"):
-        return prose(text)
-    return Markdown(f"[{prose(text)}]({quote(address, safe=_URL_CHARACTERS)})")
-
-
 def table_row(cells: Iterable[str]) -> str:
     """Return one row of a table; cells that are not `Markdown` are escaped."""
     return f"| {' | '.join(map(prose, cells))} |"
@@ -227,7 +186,3 @@ def table_lines(
         f"| {' | '.join(_ALIGNMENT_RULES[side] for side in sides)} |",
         *map(table_row, rows),
     ]
-
-
-def _measure_longest_run(text: str) -> int:
-    return max((len(run) for run in re.findall("`+", text)), default=0)

@@ -10,7 +10,8 @@ from typing import Any
 
 from emberge.plugins import KINDS, Plugins
 from emberge.recipes.docs.describe import build_component_pages, list_component_rows, option_line
-from emberge.wording import Markdown, code_span, table_lines
+from emberge.wording import Markdown, table_lines
+from emberge_report import code_span
 
 __all__ = ["PAPER", "anchor", "component_pages", "kind_path", "kind_title", "prose"]
 

@@ -12,7 +12,8 @@ from emberge import errors, hookspecs
 from emberge.cli.arguments import VERBS, parse
 from emberge.plugin_verbs import Verb
 from emberge.plugins import Plugins
-from emberge.wording import Markdown, code_span, table_lines
+from emberge.wording import Markdown, table_lines
+from emberge_report import code_span
 from python_names import python_page
 
 from components import prose

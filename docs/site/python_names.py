@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from emberge import errors
-from emberge.wording import Markdown, code_span, table_lines
+from emberge.wording import Markdown, table_lines
+from emberge_report import code_span
 
 from components import prose
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from emberge.wording import Markdown, bold, prose, table_lines, table_row
+from emberge.wording import Markdown, prose, table_lines, table_row
 
 from emberge_evaluate.scores import DOMAINS, FEW, Comparison, Scores, Task
 from emberge_evaluate.task_groups import kind_of_group
@@ -117,7 +117,7 @@ def _draw_table_row(
     texts = [_format_number(value, scores) for value in values]
     best = (min if scores.less else max)(texts, key=float)
     differ = len(set(texts)) > 1  # where all are equal none is best
-    cells = [bold(text) if differ and text == best else text for text in texts]
+    cells = [_bold(text) if differ and text == best else text for text in texts]
     if notes:
         pairs = zip(cells, notes, strict=True)
         cells = [Markdown(" ".join(filter(None, pair))) for pair in pairs]
@@ -152,7 +152,7 @@ def _draw_ranks(scores: Scores) -> Iterator[str]:
     if ranks := scores.ranks:
         cells = [f"{ranks[model]:.2f}" if model in ranks else "–" for model in scores.models]
         best = f"{min(ranks.values()):.2f}"
-        marked = [bold(cell) if cell == best and len(set(cells)) > 1 else cell for cell in cells]
+        marked = [_bold(cell) if cell == best and len(set(cells)) > 1 else cell for cell in cells]
         yield table_row([_make_italic("normalised rank (0 is best)"), *marked])
 
 
@@ -214,3 +214,8 @@ def _note_lines(scores: Scores) -> list[str]:
     for verdict in scores.requirements:
         lines.append(f"- {'met' if verdict.met else 'NOT MET'}: {prose(verdict.text)}")
     return ["", *lines] if lines else []
+
+
+def _bold(text: str) -> Markdown:
+    """Return plain text in bold."""
+    return Markdown(f"**{prose(text)}**")

@@ -86,9 +86,7 @@ def work(line: bytes) -> int:
             targets=find_targets(recipe, out_folder, plugins, call["finished"]),
             hear=write_event,
             machine=Machine(**machine),
-            seed=recipe.seed,
-            recipe=recipe.hash,
-            origin=path.parent if path is not None else Path(),
+            recipe=recipe,
         )
         events.append({"event": "started", "pid": os.getpid()})
         finished = run_step(step, call["fingerprint"], context)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,13 @@ from emberge.model_folder import (
 )
 from emberge.results import (
     read_artifact,
-    record_text,
     require_sound_result,
     results_in,
-    with_contents,
 )
-from emberge.wording import NAME_REMARK, hide_places, join_some
+from emberge.tensor_files import FileContent
+from emberge.wording import hide_places, join_some
 from emberge_evaluate import Scores, read_scores
-from emberge_report import add_scores, read_front_matter, split_card, stated_licence
+from emberge_report import NAME_REMARK, add_scores, read_front_matter, split_card, stated_licence
 
 from emberge_publish.publication import CARD, NAME, RECORD, Choices, Content, Publication
 
@@ -50,7 +50,7 @@ def prepare(folder: Path, choices: Choices) -> Publication:
     text = add_scores(complete_card(_read_card(chosen), step, choices), evaluations)
     card = text.encode()
     files: dict[str, Content] = {**chosen, CARD: card}
-    files[RECORD] = record_text(hide_places(with_contents(record, {CARD: card}))).encode()
+    files[RECORD] = _write_record(record, card)
     licence = choices.licence or stated_licence(read_front_matter(result))
     unmet = {
         verdict.text: None
@@ -63,6 +63,13 @@ def prepare(folder: Path, choices: Choices) -> Publication:
     if left:
         notes.append(f"not uploaded, as {RECORD} does not name them: {join_some(left, 6)}")
     return Publication(choices, dict(sorted(files.items())), licence, notes)
+
+
+def _write_record(record: Mapping[str, Any], card: bytes) -> bytes:
+    """Return a result's artifact.json without the publisher's paths and with the hash of the new card."""
+    files = {**record["files"], CARD: FileContent.of_bytes(card).plain()}
+    text = json.dumps(hide_places({**record, "files": files}), indent=2, ensure_ascii=False)
+    return f"{text}\n".encode()
 
 
 def complete_card(text: str, step: str, choices: Choices) -> str:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from emberge import Artifact, ModelRef, Preflight, Problem, Step, StepRef, Workspace
-from emberge.wording import code_block, prose
+from emberge.wording import prose
+from emberge_report import code_block
 
 TABLE = "published.md"
 

@@ -9,6 +9,9 @@ from .front_matter import split_card as split_card
 from .front_matter import stated_licence as stated_licence
 from .lineage import Parent as Parent
 from .lineage import ancestry as ancestry
+from .markdown import NAME_REMARK as NAME_REMARK
+from .markdown import code_block as code_block
+from .markdown import code_span as code_span
 from .model_facts import Anatomy as Anatomy
 from .model_facts import anatomy as anatomy
 from .report_step import Report as Report

@@ -13,19 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge.wording import (
-    NAME_REMARK,
-    Markdown,
-    code_block,
-    code_span,
-    hide_places,
-    printable,
-    prose,
-    web_link,
-)
+from emberge.wording import Markdown, hide_places, printable, prose
 
 from emberge_report.formats import points, short_number
 from emberge_report.lineage import Parent, Trained, ancestry
+from emberge_report.markdown import NAME_REMARK, code_block, code_span, web_link
 from emberge_report.model_facts import Anatomy, Origin, anatomy, find_origin
 
 if TYPE_CHECKING:

@@ -5,12 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from emberge import hookimpl
-
-from emberge_report.write_card import hear_event
-
-__all__ = ["hear_event"]  # hooks
+from emberge.contracts import Event, StepFilled
 
 
 @hookimpl
 def register_steps() -> Mapping[str, str]:
     return {"report": "emberge_report.report_step:Report"}
+
+
+@hookimpl
+def hear_event(event: Event) -> None:
+    """Write the card of a new model."""
+    if isinstance(event, StepFilled) and event.artifact.kind == "model":
+        from emberge.files import write_text
+        from emberge.results import OutFolder
+
+        from emberge_report.card import write_card
+
+        record = {**event.provenance, "component": event.provenance.get("kind")}
+        link = OutFolder(event.out).link(event.step)
+        card = write_card(link, event.folder, event.artifact, record, event.origin)
+        write_text(event.folder / "README.md", card, durable=False)

@@ -12,7 +12,5 @@ from .run_folder import find_differences as find_differences
 from .run_folder import measure_folder as measure_folder
 from .run_folder import read_artifact as read_artifact
 from .run_folder import read_record as read_record
-from .run_folder import record_text as record_text
 from .run_folder import require_sound_result as require_sound_result
 from .run_folder import results_in as results_in
-from .run_folder import with_contents as with_contents

@@ -244,17 +244,6 @@ def _build_input_entry(input_: Input) -> dict[str, Any]:
     return entry if input_.only else {k: v for k, v in entry.items() if k != "only"}
 
 
-def with_contents(record: Mapping[str, Any], contents: Mapping[str, bytes]) -> dict[str, Any]:
-    """Return a result's record with new hashes of the files in `contents` (names mapped to bytes)."""
-    files = {name: FileContent.of_bytes(content).plain() for name, content in contents.items()}
-    return {**record, "files": {**record["files"], **files}}
-
-
-def record_text(record: Mapping[str, Any]) -> str:
-    """Return a record as the text of artifact.json."""
-    return json.dumps(record, indent=2, ensure_ascii=False) + "\n"
-
-
 class UnsoundResultError(CheckpointError):
     """A finished result whose files changed after its step."""
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from emberge import Artifact, Workspace
 from emberge.contracts import total_size
-from emberge.wording import count_by_first_word, join_numbered
+from emberge.wording import count_by_first_word
 
 from emberge_merge.steps.training_cost import compute_cost_details
 
@@ -84,7 +85,7 @@ def _name_left_out(parents: Sequence[str], plan: MergePlan) -> Iterator[tuple[st
         "left_out",
         {p: count_by_first_word(plan.omitted[n]) for p, n in names if n in plan.omitted},
     )
-    yield "left_out_tensors", join_numbered(plan.dropped)
+    yield "left_out_tensors", _join_numbered(plan.dropped)
     yield "left_out_files", {p: list(files[n]) for p, n in names if n in files}
     yield "copied_heads", list(plan.stated.heads)
 
@@ -107,3 +108,9 @@ def describe_adapter(report: AdapterReport, base: str, workspace: Workspace) -> 
     if report.findings:
         details["weights_by_layer"] = report.findings
     return details
+
+
+def _join_numbered(names: Iterable[str]) -> str:
+    """Return all names, those that differ in numbers as one: `layers.*.bias (12), lm_head.weight`."""
+    counted = Counter(re.sub(r"(?<![^.])\d+(?=\.)", "*", name) for name in names)
+    return ", ".join(name if "*" not in name else f"{name} ({n})" for name, n in counted.items())

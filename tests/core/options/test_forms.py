@@ -78,13 +78,6 @@ def test_a_type_is_a_form(annotation: Any, form: forms.Form) -> None:
     assert form.words
 
 
-def test_contracts_are_said_by_their_kinds() -> None:
-    assert form_of(tuple[Stage, ...]).words == "a merge strategy or a chain that ends with one"
-    assert form_of(tuple[Loss, ...]).words == "a loss or a list of them, summed"
-    assert form_of(Stage).words == "a merge stage"
-    assert form_of(FileRef).words == "statistics or a file"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Hidden(Sampler):
     """Names a type that is only there for type checkers."""
@@ -177,24 +170,6 @@ def test_own_options_come_in_order_with_defaults_made_by_factories() -> None:
     options = options_of(Made)
     assert options["names"].default == ("a",)
     assert options["needed"].required
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fragile(Step):
-    """Fails in a way that its author did not mean."""
-
-    size: int = 0
-
-    def __post_init__(self) -> None:
-        raise RuntimeError("oh")
-
-
-def test_a_component_that_fails_by_accident_is_the_plugins_fault() -> None:
-    plugins = Plugins()
-    hook = hookimpl(lambda: {"fragile": Fragile})
-    plugins.register(type("fragile", (), {"register_steps": staticmethod(hook)}), "fragile")
-    with pytest.raises(PluginError, match=r"recipe:1: step 'fragile' cannot be made: RuntimeError"):
-        parse_recipe("steps: {a: {fragile: 3}}", plugins)
 
 
 @dataclass(frozen=True, kw_only=True)

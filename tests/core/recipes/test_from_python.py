@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
-import emberge
 import numpy
 import pytest
 from emberge import (
@@ -154,25 +149,6 @@ def test_installed_plugins_are_loaded_if_none_are_given(berts: list[Path], tmp_p
     assert (results["both"].path / "model.safetensors").is_file()
 
 
-@pytest.mark.parametrize("call", ["check_recipe", "run_recipe"])
-def test_threads_that_wait_are_asked_to_sleep_before_torch_is_imported(
-    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
-    recipe = parse_recipe(two_steps(), toy())
-    options: dict[str, dict[str, Any]] = {
-        "check_recipe": {"recipe": {}},
-        "run_recipe": {"recipe": recipe, "out": tmp_path, "plugins": toy(), "quiet": True},
-    }
-    for before, after in ((None, "PASSIVE"), ("ACTIVE", "ACTIVE")):
-        monkeypatch.delenv("OMP_WAIT_POLICY")
-        if before is not None:
-            monkeypatch.setenv("OMP_WAIT_POLICY", before)
-        with contextlib.suppress(EmbergeError):
-            getattr(emberge, call)(**options[call])
-        assert os.environ["OMP_WAIT_POLICY"] == after
-
-
 def scored(folder: Path, metric: str = "ndcg_at_10") -> StepResult:
     """A result with scores of two models on two tasks."""
     folder.mkdir()
@@ -210,17 +186,6 @@ def test_scores_are_a_pandas_frame(tmp_path: Path) -> None:
     assert wide.loc["boom", "in-domain mean"] == 0.6155
 
 
-def test_scores_are_rows_without_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError):
-        importlib.import_module("pandas")
-    rows = scored(tmp_path / "scores").scores
-    assert rows[2] == ROW
-    tasks = ["Faq<b>", "in-domain mean", "Faq<b>", "Law", "in-domain mean"]
-    assert [row["task"] for row in rows] == tasks
-    assert (rows[0]["low"], rows[1]["metric"]) == (None, None)
-
-
 def test_damaged_scores_are_refused_by_their_file(tmp_path: Path) -> None:
     result = scored(tmp_path / "scores")
     (result.path / "scores.json").write_text("{")
@@ -251,5 +216,3 @@ def test_a_report_is_found_and_an_error_is_shown_in_a_notebook(tmp_path: Path) -
     assert error._render_traceback_() == [
         *(r"RecipeError: recipe.yaml:3: a\x1b[31m", "recipe.yaml:4: b", "in step boom")
     ]
-    (tmp_path / "report.html").write_text("<h1>5 > 4</h1>")
-    assert StepResult("page", tmp_path).report == tmp_path / "report.html"

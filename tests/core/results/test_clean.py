@@ -149,19 +149,6 @@ def test_a_removal_cut_short_leaves_nothing_that_looks_whole(out: Path, monkeypa
     assert list(out.glob("*.part")) == [], "the next run removes the rest"
 
 
-def test_it_shows_sizes_in_a_narrow_table(out: Path, capsys: Capture) -> None:
-    old = changed(out)
-    (out / ".work" / "a-0123abcd").mkdir()
-    (out / ".work" / "a-0123abcd" / "state").write_bytes(b"x" * 2_000_000)
-    assert main(["clean", str(out), "--yes"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[-1] for line in lines[:2]] == [old, ".work/a-0123abcd"]
-    assert lines[1].strip().startswith("2 MB  old work  ")
-    assert lines[2].strip().endswith("MB  in all")
-    assert lines[3] == "removed: 2 folders"
-    assert max(map(len, lines)) < 80
-
-
 @pytest.mark.parametrize(("answer", "goes"), [(b"y\n", True), (b"\n", False)])
 def test_it_asks_at_a_terminal(
     out: Path, answer: bytes, goes: bool, monkeypatch: Patch, capsys: Capture

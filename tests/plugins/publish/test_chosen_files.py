@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from emberge import CheckpointError
-from emberge.wording import NAME_REMARK
 from emberge_publish.prepare import choose_files, complete_card
 from emberge_publish.publication import NAME, Choices
+from emberge_report import NAME_REMARK
 
 
 def test_files_are_chosen_by_the_record_and_links_are_none(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from emberge.contracts import StepFilled
 from emberge.results import read_artifact
 from emberge_evaluate import read_scores
 from emberge_report import add_scores
-from emberge_report import write_card as cards
+from emberge_report import hooks as cards
 from huggingface_hub import ModelCard
 
 from tests.support import finished_run as runs

@@ -153,8 +153,7 @@ class RankTeam(InThisProcess):
             targets=find_targets(recipe, out_folder, plugins, call["finished"]),
             hear=lambda _: None,
             machine=self._share_machine(machine),
-            seed=recipe.seed,
-            recipe=call["recipe"],
+            recipe=recipe,
         )
         with tempfile.TemporaryDirectory(prefix="emberge-rank-") as output:
             follower = _FollowerRun(step, call["fingerprint"], context, output=Path(output))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Protocol
 
 from emberge.contracts import (
@@ -99,9 +98,7 @@ class RecipeRun:
             targets=Targets(plugins, self.hashes),
             hear=self.log.record,
             machine=machine,
-            seed=recipe.seed,
-            recipe=recipe.hash,
-            origin=recipe.path.parent if recipe.path is not None else Path(),
+            recipe=recipe,
         )
         self.fingerprints: dict[str, str] = {}
         """The fingerprint of each finished step."""

@@ -36,7 +36,7 @@ from emberge.errors import EmbergeError, PluginError, exits_refused
 from emberge.files import lock_folder, make_folder, write_json
 from emberge.interpreter import pause_collections, return_freed_memory
 from emberge.plugins import Plugins
-from emberge.recipes.recipe import RecipeStep
+from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.recipes.run.run_log import JsonLineFile
 from emberge.recipes.targets import Targets
 from emberge.results import (
@@ -67,11 +67,7 @@ class RunContext:
     hear: Callable[[Event], None]
     """The receiver of the steps' events."""
     machine: Machine
-    seed: int
-    recipe: str = ""
-    """The hash of the recipe as it is kept in OUT, if it has a text."""
-    origin: Path = Path()
-    """The folder at which relative references of the recipe start."""
+    recipe: Recipe
 
 
 def run_step(
@@ -251,7 +247,9 @@ class StepRun:
         artifact = dataclasses.replace(artifact, warnings=warnings)
         self._write_metrics()
         filled = (context.out_folder.path, self.id, folder, artifact, self.provenance)
-        self.plugins.announce(StepFilled(*filled, context.origin.resolve()))
+        recipe = context.recipe.path
+        origin = recipe.parent.resolve() if recipe is not None else Path.cwd()
+        self.plugins.announce(StepFilled(*filled, origin))
         seconds = time.monotonic() - began
         files = read_contents(folder, leave=(ARTIFACT,), known=notes.of)
         inputs = context.targets.list_inputs(self.step.step)
@@ -292,7 +290,7 @@ class StepRun:
     @property
     def seed(self) -> int:
         step_seed = getattr(self.step.step, "seed", None)
-        return self.context.seed if step_seed is None else step_seed
+        return self.context.recipe.seed if step_seed is None else step_seed
 
     @property
     def machine(self) -> Machine:
@@ -309,12 +307,13 @@ class StepRun:
     @property
     def provenance(self) -> Mapping[str, Any]:
         """The result's provenance: step, fingerprint of options, seed and inputs, versions, plugins."""
+        recipe = self.context.recipe
         return {
             "step": self.id,
             "kind": self.step.kind,
             "fingerprint": self.fingerprint,
-            **({"recipe": self.context.recipe} if self.context.recipe else {}),
-            "seed": self.context.seed,
+            **({"recipe": recipe.hash} if recipe.hash else {}),
+            "seed": recipe.seed,
             "versions": versions(),
             "plugins": list_plugins_behind(self.step.step, self.plugins),
         }

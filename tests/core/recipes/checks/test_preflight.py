@@ -204,24 +204,3 @@ steps:
     ]
     assert faults["5"] == ["step 'd' needs its own output"]
     assert set(faults) == {"2", "4", "5"}
-
-
-def test_a_misspelt_option_is_not_missing_too() -> None:
-    from tests.support.reading import faults
-
-    (fault,) = faults("steps:\n  a: {fit: {modle: ./m, data: d.jsonl}}\n")
-    assert fault.startswith("2: step 'fit' has no option 'modle'; did you mean 'model'")
-
-
-def test_equal_steps_are_named_beside_other_faults_but_no_unused_variables() -> None:
-    text = """\
-steps:
-  a: {write: {}}
-  b: {write: {}}
-  c: {foreach: {word: [x, y]}, write: {ticks: 2}}
-  d: {write: {wrod: x}}
-"""
-    faults = places(text)
-    assert "are the same run" in faults["3"][0]
-    assert "'word' is never used" in faults["4"][0]
-    assert set(faults) == {"3", "4", "5"}

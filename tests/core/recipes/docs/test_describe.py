@@ -129,17 +129,6 @@ def test_options_that_many_components_take_have_a_page_of_their_own(name: str) -
     assert page.endswith("Taken by\n  fit: `data`")
 
 
-def test_the_same_options_are_listed_once_on_a_page() -> None:
-    module = type("two", (), {"register_steps": staticmethod(hookimpl(lambda: {"two": TwoPlaces}))})
-    found = plugins()
-    found.register(module, "two")
-    page = describe_component(found, "two")
-    assert page.count("height: a number") == 1
-    assert "second: " in page
-    assert "The options inside are those of `first`." in page
-    assert "Taken by\n  two: `first`, `second`" in describe_component(found, "place")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Shown(MergeStrategy):
     """Take the first model.
@@ -203,14 +192,6 @@ def test_each_component_is_one_line_under_its_kind_with_its_plugin_unless_it_is_
     assert "(merge)" not in list_components(load_plugins(block=()))
 
 
-@pytest.mark.parametrize("width", [50, 80])
-def test_lines_fit_the_width(width: int) -> None:
-    lines = lines_of(width=width)
-    assert max(map(len, lines)) <= width
-    assert [line for line in lines if "…" in line], "the longest summary does not fit"
-    assert all(line.endswith("(acme)") for line in lines if line.startswith("  "))
-
-
 def test_words_keep_what_has_all_of_them_in_name_kind_or_documentation() -> None:
     def names(*words: str) -> list[str]:
         return [line.split()[0] for line in lines_of(*words) if line.startswith(" ")]
@@ -219,16 +200,6 @@ def test_words_keep_what_has_all_of_them_in_name_kind_or_documentation() -> None
     assert "ties" in names("vote"), "a word of its documentation"
     assert set(names("loss")) >= {"contrast", "rank"}
     assert names("pull", "together") == ["contrast"]
-
-
-def test_words_or_kinds_that_nothing_has_suggest_one() -> None:
-    with pytest.raises(PluginError, match=r"'tyes'.*did you mean 'ties'"):
-        lines_of("tyes")
-    with pytest.raises(PluginError, match=r"'ties'.*`emberge list`"):
-        lines_of("ties", kind="launcher")
-    assert lines_of(kind="loss")[0] == "Losses"
-    with pytest.raises(PluginError, match=r"'los'.*did you mean 'loss'"):
-        lines_of(kind="los")
 
 
 def test_a_name_that_two_plugins_give_is_shown_as_it_must_be_written() -> None:

@@ -58,19 +58,6 @@ steps:
 
 
 @pytest.mark.parametrize(
-    ("variables", "text", "expected"),
-    [
-        ("{lang: [en]}", "$lang-dev", "en-dev"),
-        ("{a-b: [en]}", "$a-b-c", "en-c"),
-        ("[{a: x, a-b: en}]", "$a-b-c$a-c", "en-cx-c"),
-    ],
-)
-def test_the_longest_name_up_to_a_dash_counts(variables: str, text: str, expected: str) -> None:
-    step = f"fit: {{model: m, data: x, notes: [{text}]}}"
-    assert read(f"steps: {{c: {{foreach: {variables}, {step}}}}}").steps[0].step.notes == [expected]
-
-
-@pytest.mark.parametrize(
     ("values", "expected"),
     [
         ("[0.2, 1e-5, -1, true, null]", ["0.2", "1e-5", "-1", "true", "null"]),
@@ -85,16 +72,6 @@ def test_the_longest_name_up_to_a_dash_counts(variables: str, text: str, expecte
 def test_ids_are_names_that_any_file_system_takes(values: str, expected: list[str]) -> None:
     text = f"steps: {{a: {{foreach: {{v: {values}}}, fit: {{model: m, data: d, notes: $v}}}}}}"
     assert ids(text) == [f"a.v={slug}" for slug in expected]
-
-
-def test_ids_that_would_be_alike_or_too_long_are_counted() -> None:
-    text = "steps: {a: {foreach: {v: [1, {x: 1}]}, fit: {model: m, data: d, notes: $v}}}"
-    assert ids(text) == ["a.0", "a.1"]  # the second value's number is the first value
-    names = [f"variable{'x' * 30}{i}" for i in range(4)]
-    row = ", ".join(f"{name}: 1" for name in names)
-    notes = ", ".join(f"${name}" for name in names)
-    long = f"steps: {{a: {{foreach: [{{{row}}}], fit: {{model: m, data: d, notes: [{notes}]}}}}}}"
-    assert ids(long) == ["a.0"]
 
 
 @pytest.mark.parametrize(

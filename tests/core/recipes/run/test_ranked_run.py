@@ -211,15 +211,6 @@ def test_a_rank_that_is_killed_ends_the_run_with_a_word(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="finds processes in /proc")
-def test_a_run_that_is_stopped_says_how_to_go_on(disturbed: Mapping[str, Run]) -> None:
-    run = disturbed["stopped"]
-    assert run.code == 130
-    assert run.said.splitlines()[-1] == "stopped; the same command goes on from here"
-    assert "error" not in run.said
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("when", ["training", "starting"])
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="finds processes in /proc")
 def test_a_killed_launcher_leaves_no_rank(disturbed: Mapping[str, list[int]], when: str) -> None:
