@@ -217,21 +217,6 @@ def test_a_merge_of_one_line_leaves_the_model(
     assert artifact("m")["kind"] == "model"
 
 
-def test_an_impossible_merge_leaves_nothing(
-    capsys: Capture, berts: list[Path], monkeypatch: Patch
-) -> None:
-    monkeypatch.delenv("EMBERGE_BLOCK")
-    shutil.copytree(berts[0], "a")
-    code, _, err = call(capsys, "merge", "a", "./nobody", "--strategy", "linear", "--out", "m")
-    assert code == 2
-    assert "'./nobody': there is no such folder" in err
-    assert [p.name for p in Path().iterdir()] == ["a"]
-    code, _, err = call(capsys, "merge", "a", "a", "--strategy", "slerpp", "--out", "m")
-    assert code == 2
-    assert "did you mean 'slerp'" in err
-    assert [p.name for p in Path().iterdir()] == ["a"]
-
-
 def artifact(folder: str) -> Any:
     return json.loads((Path(folder) / "artifact.json").read_text())
 

@@ -14,15 +14,13 @@ from emberge import Artifact
 from emberge.contracts import DataOrigin
 from emberge.wording import (
     Markdown,
-    code_block,
-    code_span,
     printable_lines,
     prose,
     table_lines,
-    web_link,
 )
-from emberge_report import Anatomy, CardFacts, anatomy, draw_card
+from emberge_report import Anatomy, CardFacts, anatomy, code_block, code_span, draw_card
 from emberge_report.lineage import Parent, Trained
+from emberge_report.markdown import web_link
 from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import gc
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge.recipes.run.step_run import StepProgress, import_modules
+from emberge.recipes.run.step_run import StepProgress
 
 
 @pytest.fixture
@@ -73,28 +69,3 @@ def test_the_first_part_begins_again_at_nothing(progress: StepProgress, told: An
             with progress.part("model", number, 2):
                 pass
     assert [report[0] for report in told] == [0, 1, 1, 2] * 2
-
-
-@pytest.fixture
-def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The name of a module that notes the thread which imports it, and whether collections were on."""
-    name = f"slow_{tmp_path.name.replace('-', '_')}"
-    (tmp_path / f"{name}.py").write_text(
-        "import gc, threading\nTHREAD, COLLECTING = threading.current_thread().name, gc.isenabled()\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    yield name
-    sys.modules.pop(name, None)
-    gc.unfreeze()
-
-
-def test_nothing_is_collected_while_modules_are_imported_and_then_as_before(slow: str) -> None:
-    import_modules([slow])
-    assert not sys.modules[slow].COLLECTING
-    assert gc.isenabled()
-    gc.disable()
-    try:
-        import_modules([slow])
-        assert not gc.isenabled()
-    finally:
-        gc.enable()
