@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from emberge import Embeddings, Loss, Share, component
-from emberge.contracts import OuterLoss
+from emberge_train import OuterLoss
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -8,6 +8,8 @@ from .attention_config import is_causal as is_causal
 from .attention_config import load_text_config as load_text_config
 from .attention_config import with_attention as with_attention
 from .cross_encoder_facts import CrossEncoderFacts as CrossEncoderFacts
+from .embedding_store import EmbeddingStore as EmbeddingStore
+from .embedding_store import Vectors as Vectors
 from .kinds.cross_encoder import CrossEncoder as CrossEncoder
 from .kinds.multi_vector import MultiVector as MultiVector
 from .kinds.splade import Splade as Splade
@@ -15,6 +17,7 @@ from .kinds.stock_loading import read_routes as read_routes
 from .layout import Layout as Layout
 from .layout import write_modalities as write_modalities
 from .layout import write_static_model as write_static_model
+from .located_texts import LocatedText as LocatedText
 from .lora import Lora as Lora
 from .text_encoder import TextEncoder as TextEncoder
 from .text_model import TextModel as TextModel

@@ -19,6 +19,8 @@ from emberge_encoder.layout import Layout, require_stock_modules
 _FORWARD = {"method": "forward", "method_output_name": "last_hidden_state"}
 # Options of a chat template that are the tokenizer's.
 _SIZES = ("padding", "truncation", "max_length", "return_tensors")
+# Stock modules that may come after the mean of tokens' vectors.
+_AFTER_STATIC = ("Normalize", "Dense", "LayerNorm", "Dropout")
 
 
 def refuse_foreign_classes(path: Path, config: Mapping[str, Any]) -> None:
@@ -70,39 +72,26 @@ def refuse_modalities(layout: Layout, kinds: Sequence[str] = ()) -> None:
     if "message" in modalities and other_modalities and not kinds:
         raise CheckpointError(
             f"{path} has every text formatted by the chat template of a processor of "
-            f"{other_modalities[0]}, and text_encoder has a tokenizer alone; to train it on "
-            "plain text, take 'message' out of "
-            "modality_config, which changes its embeddings"
+            f"{other_modalities[0]}, and text_encoder has a tokenizer alone; to train it on plain text, take "
+            "'message' out of modality_config, which changes its embeddings"
         )
-    read_kinds = ["message" if "message" in modalities else "text", *kinds]
     output = settings.get("module_output_name") or "token_embeddings"
-    unread_kinds = [kind for kind in read_kinds if _drop_format(modalities.get(kind)) != _FORWARD]
-    if unread_kinds or output != "token_embeddings":
-        kind = unread_kinds[0] if unread_kinds else read_kinds[0]
+    for kind in ("message" if "message" in modalities else "text", *kinds):
         entry = modalities.get(kind)
-        raise CheckpointError(
-            f"{path} sends a {kind} through {entry} to {output}, and text_encoder takes a transformer's "
-            "last hidden state; use a model of text alone"
-        )
-    unknown = _find_unknown_option(settings.get("processing_kwargs") or {})
-    if unknown is not None:
-        raise CheckpointError(
-            f"{path} gives the tokenizer '{unknown}' (processing_kwargs), which text_encoder does not; "
-            "take it out, which may change the model's embeddings"
-        )
-
-
-def _drop_format(entry: Any) -> Any:
-    return (
-        {k: v for k, v in entry.items() if k != "format"} if isinstance(entry, Mapping) else entry
-    )
-
-
-def _find_unknown_option(processing: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Return the first unknown option of the tokenizer or its chat template; None if all are known."""
+        method = {k: v for k, v in entry.items() if k != "format"} if entry else entry
+        if method != _FORWARD or output != "token_embeddings":
+            raise CheckpointError(
+                f"{path} sends a {kind} through {entry} to {output}, and text_encoder takes a transformer's "
+                "last hidden state; use a model of text alone"
+            )
+    processing = settings.get("processing_kwargs") or {}
     options = [*(processing.get("text") or {}), *(processing.get("common") or {})]
     options += [name for name in processing.get("chat_template") or {} if name in _SIZES]
-    return options[0] if options else None
+    if options:
+        raise CheckpointError(
+            f"{path} gives the tokenizer '{options[0]}' (processing_kwargs), which text_encoder does not; "
+            "take it out, which may change the model's embeddings"
+        )
 
 
 # Stock modules that may come after the mean of tokens' vectors.
@@ -141,37 +130,15 @@ def read_static_dimension(folder: Path) -> int | None:
 
 
 def refuse_broken_static(checkpoint: Path) -> None:
-    """Refuse a static model that cannot be loaded.
+    """Refuse a static model with a module that needs tokens after the mean of its vectors.
 
     Raises:
-        CheckpointError: if a module is unknown, or a file is missing.
+        CheckpointError: if there is one.
     """
     require_stock_modules(checkpoint)
-    first, *after = read_modules(checkpoint)
-    for module in after:
+    for module in read_modules(checkpoint)[1:]:
         if module.kind not in _AFTER_STATIC:
             raise CheckpointError(
                 f"{checkpoint}: module '{module.kind}' comes after a StaticEmbedding, which has an embedding "
                 f"of each text already; only {join_some(_AFTER_STATIC)} may"
             )
-        if module.kind == "Dense":
-            path = checkpoint / module.path / "config.json"
-            require_size(path, "out_features", read_object(path).get("out_features"))
-    if not (checkpoint / first.path / "tokenizer.json").is_file():
-        raise CheckpointError(
-            f"{checkpoint}: has no tokenizer.json, the tokenizer of a static model; get it"
-        )
-
-
-def require_size(place: Path, name: str, value: Any) -> int:
-    """Return a number of a folder's JSON file that is a size of vectors.
-
-    Raises:
-        CheckpointError: if it is none.
-    """
-    if type(value) is not int or not 1 <= value <= _LARGEST:
-        raise CheckpointError(
-            f"{place}: {name} is {value}, and the size of a vector is a whole number from 1 "
-            f"to {_LARGEST:,}; get the file again"
-        )
-    return value

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from emberge import DataError, Media, MediaFacts, MediaKind
-from emberge.media import image_size, read_clip, read_image, resample_clip
+from emberge import DataError, Media, MediaKind
 from numpy.typing import NDArray
 
+from emberge_encoder.media_decoding import read_clip, read_image, read_image_size, resample_clip
 from emberge_encoder.media_support import MediaSupport
 
 Array = NDArray[Any]
@@ -30,41 +30,25 @@ class ImageReader:
         self._processor: Any = Qwen2VLImageProcessorPil.from_dict(dict(support.processors["image"]))
         self._shrink = shrink
 
-    @property
-    def limit(self) -> int:
-        """The largest number of pixels of an image."""
-        return int(self._processor.size["longest_edge"])
-
-    def count_tokens(self, width: int, height: int) -> int:
-        """Return the number of tokens of an image of this size."""
-        patches = self._processor.get_number_of_image_patches(height, width)
-        return int(patches // self._processor.merge_size**2)
-
-    def problem(self, width: int, height: int, where: str) -> str | None:
-        """Return the reason why an image cannot be read; None if it can."""
-        if max(width, height) > 200 * min(width, height):
-            return (
-                f"{where}: an image of {width} x {height} pixels is too narrow; cut or replace it"
-            )
-        if self._shrink or width * height <= self.limit:
-            return None
-        patch = self._processor.patch_size
-        return (
-            f"{where}: an image of {width} x {height} pixels is larger than the model's limit of "
-            f"{self.limit // patch**2} patches of {patch} x {patch}; make it smaller, or have that done with "
-            "backbone: {text_encoder: {shrink: true}}"
-        )
-
     def count_media_tokens(self, media: Media) -> int:
         """Return the number of tokens of an image, from its header.
 
         Raises:
             DataError: if the image cannot be read, or is too large.
         """
-        size = image_size(media)
-        if problem := self.problem(*size, media.path):
-            raise DataError(problem)
-        return self.count_tokens(*size)
+        processor, (width, height) = self._processor, read_image_size(media)
+        limit, patch = int(processor.size["longest_edge"]), processor.patch_size
+        if not self._shrink and width * height > limit:
+            raise DataError(
+                f"{media.path}: an image of {width} x {height} pixels is larger than the model's limit of "
+                f"{limit // patch**2} patches of {patch} x {patch}; make it smaller, or have that done with "
+                "backbone: {text_encoder: {shrink: true}}"
+            )
+        try:
+            patches = processor.get_number_of_image_patches(height, width)
+        except ValueError as error:  # of one that is too narrow
+            raise DataError(f"{media.path}: {error}; cut or replace the image") from error
+        return int(patches // processor.merge_size**2)
 
     def read(self, media: Media) -> Mapping[str, Array]:
         """Return patches [p, d] of an image and its grid [1, 3]."""
@@ -104,19 +88,6 @@ class ClipReader:
         """The sampling rate that the model reads, in samples a second."""
         return int(self._extractor.sampling_rate)
 
-    def problem(self, rate: int, where: str) -> str | None:
-        """Return the reason why a clip of this sampling rate cannot be read; None if it can."""
-        if rate == self.rate or self._resample:
-            return None
-        return (
-            f"{where}: a clip has {rate} samples a second, and the model reads {self.rate}; convert it, or "
-            "have it resampled with backbone: {text_encoder: {resample: true}}"
-        )
-
-    def count_tokens(self, seconds: float) -> int:
-        """Return the number of tokens of a clip of this length."""
-        return self._count_frames_tokens(max(SHORTEST, round(seconds * self.rate)) // self._hop)
-
     def _count_frames_tokens(self, frames: int) -> int:
         chunk_count, remainder = divmod(frames, self._chunk)
         return chunk_count * _count_convolved_frames(self._chunk) + _count_convolved_frames(
@@ -137,8 +108,11 @@ class ClipReader:
 
     def _read_samples(self, media: Media) -> NDArray[np.float32]:
         clip = read_clip(media)
-        if problem := self.problem(clip.rate, media.path):
-            raise DataError(problem)
+        if clip.rate != self.rate and not self._resample:
+            raise DataError(
+                f"{media.path}: the clip has {clip.rate} samples a second, and the model reads {self.rate}; "
+                "convert it, or have it resampled with backbone: {text_encoder: {resample: true}}"
+            )
         samples = resample_clip(clip, self.rate).samples
         return np.pad(samples, (0, max(0, SHORTEST - len(samples))))
 
@@ -214,29 +188,3 @@ def media_readers(
     if "audio" in support.kinds:
         readers["audio"] = ClipReader(support, resample=resample)
     return readers
-
-
-def media_problems(
-    facts: MediaFacts, readers: Mapping[MediaKind, ImageReader | ClipReader], limit: int | None
-) -> list[str]:
-    """Return the problems of a data set's largest image and its clips; `limit` counts tokens."""
-    images, clips = readers.get("image"), readers.get("audio")
-    problems: list[str | None] = []
-    if isinstance(images, ImageReader) and facts.largest_image is not None:
-        width, height, where = facts.largest_image
-        problems.append(
-            images.problem(width, height, where)
-            or _check_length(images.count_tokens(width, height), limit, f"{where}: an image")
-        )
-    if isinstance(clips, ClipReader):
-        problems += [clips.problem(rate, where) for rate, where in facts.rates]
-        if facts.longest_clip is not None:
-            seconds, where = facts.longest_clip
-            problems.append(_check_length(clips.count_tokens(seconds), limit, f"{where}: a clip"))
-    return [problem for problem in problems if problem is not None]
-
-
-def _check_length(tokens: int, limit: int | None, what: str) -> str | None:
-    if limit is None or tokens <= limit:
-        return None
-    return f"{what} takes {tokens} tokens, and max_length is {limit}; raise it, or make the medium smaller"

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from emberge import CheckpointError, TokenisedText
-from emberge.contracts import LocatedText
 
 # Separator of the texts of a pair, for tokenizers that put none between them.
 _BREAK = "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedText:
+    """Token ids of a text, a pair, or a window of a pair, with the characters that each token came from.
+
+    `row` is the position of the text in the call's list. `part` [t] is 0 for a token of the first text, 1 for
+    a token of the second text, and -1 for special tokens. `start` and `end` [t] are positions of characters
+    in the text that `part` names.
+    """
+
+    row: int
+    tokens: TokenisedText
+    part: Sequence[int]
+    start: Sequence[int]
+    end: Sequence[int]
 
 
 def locate(
@@ -21,7 +37,7 @@ def locate(
     *,
     types: bool,
 ) -> list[LocatedText]:
-    """Return the tokens of texts or pairs, with their character positions; see `TokenEncoder.locate`.
+    """Return the tokens of texts or pairs, with their character positions; see `TextModel.locate`.
 
     `types` asks for the tokens' types, for a model that embeds them.
 

@@ -9,9 +9,9 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from emberge import CheckpointError, Count, NumberRange, Positive, WholeNumber, stable_seed, suggest
+from emberge import CheckpointError, Count, Positive, stable_seed
 
 _OUTER = "base_model.model."
 
@@ -21,9 +21,8 @@ class Lora:
     """Low-rank factors that are trained on top of frozen weights: W + s · B A with a frozen W.
 
     Hu et al., 2021, arXiv:2106.09685. `rank` is the rank of the product B A. s is `alpha` / rank, by default
-    1. `targets` are endings of the names of the transformer's modules, such as `query`; by default all linear
-    layers of its blocks get factors. `dropout` is applied to A's input. B starts at zero, and A at random
-    numbers drawn from `seed`.
+    1. All linear layers of the transformer's blocks get factors. B starts at zero, and A at random numbers,
+    the same at each start.
 
     The training saves an adapter of the model from which it started, and a merge accepts the adapter. With
     `fold` it saves a whole model, with the product added to the weights.
@@ -31,33 +30,29 @@ class Lora:
 
     rank: Count = 16
     alpha: Positive | None = None
-    targets: tuple[str, ...] = ()
-    dropout: Annotated[float, NumberRange(least=0, below=1)] = 0.0
-    seed: WholeNumber = 0
     fold: bool = False
 
     def insert_into(self, trunk: Any, source: Path) -> LoraTrunk:
         """Insert factors into a transformer, freeze its weights, and return both as one trunk.
 
         Raises:
-            CheckpointError: if the transformer lacks a target, or a target cannot get factors.
+            CheckpointError: if a layer cannot get factors.
         """
         import torch
         from peft import LoraConfig
         from peft.tuners.lora import LoraModel
 
-        targets = self._find_targets(trunk, source)
+        targets = _find_linear_names(trunk)
         alpha = self.rank if self.alpha is None else self.alpha
         config = LoraConfig(
             task_type="FEATURE_EXTRACTION",
             r=self.rank,
             lora_alpha=alpha,
             target_modules=targets,
-            lora_dropout=self.dropout,
             fan_in_fan_out=_has_transposed(trunk, targets),
         )
         with torch.random.fork_rng(), _silence_peft():
-            torch.manual_seed(stable_seed(self.seed, "lora"))
+            torch.manual_seed(stable_seed(0, "lora"))
             try:
                 tuner = LoraModel(trunk, {"default": config}, "default")
             except (ValueError, NotImplementedError) as error:
@@ -67,29 +62,14 @@ class Lora:
                 parameter.data = parameter.data.float()
         return LoraTrunk(self, tuner, targets, source)
 
-    def _find_targets(self, trunk: Any, source: Path) -> list[str]:
-        """Return the full names of the modules that get factors.
 
-        Raises:
-            CheckpointError: if no module's name ends with a target.
-        """
-        names = {module: name for name, module in trunk.named_modules()}
-        if not self.targets:
-            from emberge_encoder.blocks import find_blocks
+def _find_linear_names(trunk: Any) -> list[str]:
+    """Return the full names of all linear layers in a transformer's blocks."""
+    from emberge_encoder.blocks import find_blocks
 
-            linear_modules = (
-                m for block in find_blocks(trunk) for m in block.modules() if _is_linear(m)
-            )
-            return sorted(names[module] for module in linear_modules)
-        targets: set[str] = set()
-        for target in self.targets:
-            matching = {n for n in names.values() if f".{n}".endswith(f".{target}")}
-            if not matching:
-                words = sorted({n.rpartition(".")[2] for m, n in names.items() if _is_linear(m)})
-                hint = suggest(target, words) or f"; it has {', '.join(words)}"
-                raise CheckpointError(f"{source}: lora has no target '{target}'{hint}")
-            targets |= matching
-        return sorted(targets)
+    names = {module: name for name, module in trunk.named_modules()}
+    modules = (module for block in find_blocks(trunk) for module in block.modules())
+    return sorted(names[module] for module in modules if _is_linear(module))
 
 
 class LoraTrunk:

@@ -157,7 +157,7 @@ class MediaModel(TextModel):
         return hashlib.sha256(f"{super().tokenizer_fingerprint}{settings}".encode()).hexdigest()
 
     def tokenise(
-        self, texts: Sequence[str], *, prompt: str, max_length: int | None
+        self, texts: Sequence[str], *, prompt: str, max_length: int | None, queries: bool = False
     ) -> list[TokenisedText]:
         limit = max_length or self.layout.max_length
         mixed = [has_media(text) for text in texts]

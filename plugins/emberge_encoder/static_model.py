@@ -42,6 +42,8 @@ class StaticEncoder:
     a text without tokens gets a vector of zeros.
     """
 
+    reads_queries_apart = False
+
     def __init__(
         self,
         folder: Path,
@@ -98,7 +100,7 @@ class StaticEncoder:
         return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
 
     def tokenise(
-        self, texts: Sequence[str], *, prompt: str, max_length: int | None
+        self, texts: Sequence[str], *, prompt: str, max_length: int | None, queries: bool = False
     ) -> list[TokenisedText]:
         refuse_media(texts, self.folder)
         limit = max_length or self._max_length
@@ -123,6 +125,11 @@ class StaticEncoder:
             )
         means = self._modules.table(features["input_ids"], features["offsets"])
         return Embedded(run_modules(list(self._modules.tail), {"sentence_embedding": means}))
+
+    def states(self, features: Mapping[str, Tensor]) -> Tensor:
+        raise CheckpointError(
+            f"{self.folder}: a static model has no hidden states; take a transformer"
+        )
 
     def stored_names(self) -> Mapping[str, str]:
         names = {"table.weight": TABLE}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +14,6 @@ from emberge import (
     Count,
     Encoder,
     EncoderFacts,
-    MediaFacts,
     TextLength,
 )
 from emberge.contracts import PredictionFacts
@@ -32,7 +30,6 @@ from emberge.wording import join_some
 
 from emberge_encoder.accepted_folders import (
     is_static_model,
-    message_of,
     read_static_dimension,
     refuse_broken_static,
     refuse_foreign_classes,
@@ -51,7 +48,6 @@ from emberge_encoder.media_support import read_media_support
 from emberge_encoder.tokenizer import chat_format, load_tokenizer
 
 Pooling = Literal["mean", "cls", "last", "weighted_mean"]
-Kernel = Literal["eager", "sdpa", "flash_attention_2"]
 # Kinds of pooling over tokens that know little of the text where attention is causal.
 _BLIND = frozenset({"mean", "cls", "max", "mean_sqrt_len"})
 # Problems of attention by whether a loss over tokens is causal.
@@ -69,10 +65,6 @@ _OTHER_ATTENTION = {
 _NO_MASK = (
     "its tokenizer has no mask token; name a token that texts do not have, where the model is made an "
     "encoder, as_encoder: {mask_token: …}"
-)
-_NO_PROMPT = (
-    "include_prompt: false has no effect without a prompt; give prompts `query` or `document` here, or "
-    "query_prompt or document_prompt beside, or a prompt in the data"
 )
 _LORA_HAS_NO_HEAD = "lora trains no head that predicts tokens; leave it out for losses over tokens"
 
@@ -105,10 +97,7 @@ class TextEncoder(Backbone):
 
     `lora` trains an adapter on frozen weights. `gradient_checkpointing` keeps only each block's input and
     computes the other activations again: training takes a fifth (MiniLM on a CPU) to a third longer, and the
-    memory for activations grows only with the blocks' inputs. `attn_implementation` is transformers' name for
-    the kernel of the attention, by default its own choice. With `flash_attention_2` (a GPU, bfloat16 or
-    float16, the package flash-attn) the attention skips the padding of texts (ModernBERT, Warner et al.,
-    2024, arXiv:2412.13663); it keeps no packed texts apart, so leave `packing` out.
+    memory for activations grows only with the blocks' inputs.
 
     Losses over tokens also train the head of the checkpoint's language model, which is saved under its names
     in the checkpoint. A checkpoint without a head needs `fresh_head: true`, which begins with a new head; if
@@ -144,7 +133,6 @@ class TextEncoder(Backbone):
     dtype: Literal["float32", "bfloat16", "float16"] | None = None
     lora: Lora | None = None
     gradient_checkpointing: bool = False
-    attn_implementation: Kernel | None = None
     fresh_head: bool = False
     freeze: tuple[str, ...] = ()
     resample: bool = False
@@ -159,8 +147,8 @@ class TextEncoder(Backbone):
             if is_static_model(checkpoint):
                 return self._describe_static(checkpoint)
             layout, config = self._resolve_layout(checkpoint)
-            chat_format(layout, config)
-            self._require_options(layout, config)
+            if not Checkpoint(layout.folder).has_tokenizer:
+                raise CheckpointError(f"{layout.folder}: has no tokenizer; get its files")
             return self._describe_loadable(layout, config, predicts)
         except CheckpointError as error:
             return EncoderFacts(problems=(str(error),))
@@ -199,19 +187,6 @@ class TextEncoder(Backbone):
         model.module.to(device)
         return model
 
-    def _require_options(self, layout: Layout, config: Mapping[str, Any]) -> None:
-        """Refuse options that a checkpoint or this environment cannot fulfil."""
-        if not Checkpoint(layout.folder).has_tokenizer:
-            raise CheckpointError(f"{layout.folder}: has no tokenizer; get its files")
-        if self.attn_implementation == "flash_attention_2" and not find_spec("flash_attn"):
-            raise CheckpointError(
-                "attn_implementation flash_attention_2 needs the package flash-attn"
-            )
-        if self.freeze:
-            from emberge_encoder.trunk_weights import require_parts
-
-            require_parts(layout.trunk_folder, config, self.freeze)
-
     def _describe_loadable(
         self, layout: Layout, config: Mapping[str, Any], predicts: bool
     ) -> EncoderFacts:
@@ -227,7 +202,6 @@ class TextEncoder(Backbone):
         support = read_media_support(layout, config)
         return EncoderFacts(
             training_problems=_check_routers(layout, built),
-            prompt_problems=self._prompt_problems(layout),
             changes=self._list_changes(layout.folder),
             warnings=_warn_of_cross_encoder(layout.folder),
             dimension=_find_embedding_size(layout, int(text.hidden_size), self.dense),
@@ -244,31 +218,19 @@ class TextEncoder(Backbone):
         self, layout: Layout, config: Mapping[str, Any], vocabulary: int
     ) -> PredictionFacts:
         """Return problems of head, attention and tokens for token losses."""
-        from emberge_encoder.token_head import find_mask_id, head_problems
+        from emberge_encoder.token_head import find_mask_id
 
         if self.lora is not None:
             return PredictionFacts(problems=(_LORA_HAS_NO_HEAD,))
-        problems = [] if self.fresh_head else head_problems(layout.trunk_folder, config)
         no_mask = []
-        try:
-            tokenizer = load_tokenizer(layout.trunk_folder)
-            if find_mask_id(layout.folder, tokenizer, vocabulary) is None:
-                no_mask = [f"{layout.folder}: {_NO_MASK}"]
-        except CheckpointError as error:
-            problems.append(str(error))
+        if find_mask_id(layout.folder, load_tokenizer(layout), vocabulary) is None:
+            no_mask = [f"{layout.folder}: {_NO_MASK}"]
         causal = is_causal(config)
         attention = f"{layout.trunk_folder}: {_OTHER_ATTENTION[not causal]}"
         return PredictionFacts(
-            problems=tuple(problems),
             hidden=(attention, *no_mask) if causal else tuple(no_mask),
             causal=() if causal else (attention,),
         )
-
-    def _prompt_problems(self, layout: Layout) -> tuple[str, ...]:
-        """Return the problem of excluding prompts from pooling in a model without prompts."""
-        named = any(layout.prompts.get(name) for name in ("query", "document", "passage"))
-        # Of the model's prompts a training takes no others.
-        return () if self.include_prompt is not False or named else (_NO_PROMPT,)
 
     def _list_changes(self, checkpoint: Path) -> tuple[str, ...]:
         """Return attention and pooling if they differ from the checkpoint's."""
@@ -284,22 +246,6 @@ class TextEncoder(Backbone):
             for name, value in options.items()
             if checkpoint_values[name] and value not in (checkpoint_values[name], "as is", None)
         )
-
-    def check_media(self, checkpoint: Path, media: MediaFacts) -> list[str]:
-        """Return problems of a data set's media that the model cannot read, with file and line."""
-        if problems := super().check_media(checkpoint, media):
-            return problems
-        try:
-            layout, config = self._resolve_layout(checkpoint)
-        except CheckpointError:
-            return []  # a problem of `describe`
-        support = read_media_support(layout, config)
-        if support is None:
-            return []
-        from emberge_encoder.features import media_problems, media_readers
-
-        readers = media_readers(support, resample=self.resample, shrink=self.shrink)
-        return media_problems(media, readers, layout.max_length)
 
     def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
         from emberge_encoder.text_model import TextModel
@@ -347,15 +293,15 @@ class TextEncoder(Backbone):
         """Return the transformer, and its language model if it `predicts`, else None."""
         from emberge_encoder.trunk_weights import load_trunk
 
-        kind, kernel = self.dtype or dtype, self.attn_implementation
+        kind = self.dtype or dtype
         if not predicts:
-            return load_trunk(layout.trunk_folder, config, kind, kernel), None
+            return load_trunk(layout.trunk_folder, config, kind), None
         from emberge_encoder.token_head import load_language_model
 
         if self.lora is not None:
             raise CheckpointError(f"{checkpoint}: {_LORA_HAS_NO_HEAD}")
         language_model = load_language_model(
-            layout.trunk_folder, config, kind, kernel, fresh_head=self.fresh_head
+            layout.trunk_folder, config, kind, fresh_head=self.fresh_head
         )
         return language_model.base_model, language_model
 
@@ -449,23 +395,9 @@ class TextEncoder(Backbone):
         return self._set_normalization(self._add_dense(self._set_prompt_pooling(layout)))
 
     def _set_prompt_pooling(self, layout: Layout) -> Layout:
-        """Return the layout with prompts included in or excluded from pooling, as in the options.
-
-        Raises:
-            CheckpointError: if the kind of pooling cannot exclude a prompt.
-        """
+        """Return the layout with prompts included in or excluded from pooling, as in the options."""
         if self.include_prompt is None:
             return layout
-        where = ""
-        if "cls" in layout.pooling or set(layout.pooling) == {"last"}:
-            token = "cls" if "cls" in layout.pooling else "last"
-            where = f"{token} pooling, which takes one token; set pooling: mean, or take it out"
-        elif message_of(layout) is not None:
-            where = "messages of a chat template, which are pooled whole; take it out"
-        if where and not self.include_prompt:
-            raise CheckpointError(
-                f"{layout.folder}: include_prompt: false has no effect on {where}"
-            )
         return dataclasses.replace(layout, include_prompt=self.include_prompt)
 
     def _add_dense(self, layout: Layout) -> Layout:

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 from emberge import CheckpointError, DataError, Similarity, TokenisedText, readable
-from emberge.contracts import Embedded, LocatedText, has_media
+from emberge.contracts import Embedded, has_media
 from emberge.model_folder import POOLING, Checkpoint, ModuleFolder, TextLimit, copy_template
 from torch import Tensor, nn
 
 from emberge_encoder.blocks import BlockInputs
 from emberge_encoder.layout import Layout
-from emberge_encoder.located_texts import locate
+from emberge_encoder.located_texts import LocatedText, locate
 from emberge_encoder.lora import LoraTrunk
 from emberge_encoder.packed_rows import DOCUMENTS, packed_states
 from emberge_encoder.stock_modules import (
@@ -45,6 +45,8 @@ class EncoderModules(nn.Module):
 
 class TextModel:
     """An encoder of text (see `Encoder`); `config` is the trunk's config.json as it will be saved."""
+
+    reads_queries_apart = False
 
     def __init__(
         self,
@@ -123,7 +125,7 @@ class TextModel:
         return self._fingerprint
 
     def tokenise(
-        self, texts: Sequence[str], *, prompt: str, max_length: int | None
+        self, texts: Sequence[str], *, prompt: str, max_length: int | None, queries: bool = False
     ) -> list[TokenisedText]:
         if not texts:
             return []
@@ -158,6 +160,14 @@ class TextModel:
         max_length: int | None = None,
         stride: int | None = None,
     ) -> list[LocatedText]:
+        """Return the tokens of each text, or pair with a text of `seconds`, truncated to `max_length`.
+
+        With a `stride`, a long second text is cut into several windows. Neighbouring windows share `stride`
+        tokens, at most a quarter of a window, and the first text is cut to half of a window.
+
+        Raises:
+            CheckpointError: if the tokenizer does not report the character positions of its tokens.
+        """
         limit = max_length or self.layout.max_length
         return locate(self._tokenizer, texts, seconds, limit, stride, types=self._embeds_types)
 

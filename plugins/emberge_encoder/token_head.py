@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from emberge import CheckpointError, TokenisedText, stable_seed
 from emberge.contracts import LinearHead
-from emberge.model_folder import Checkpoint
 from emberge.wording import join_some
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -36,6 +35,8 @@ class PredictingModel(TextModel):
         self._chain.add_module("head", self._head)
         self._config["architectures"] = [type(language_model).__name__]
 
+    has_auxiliary = False
+
     @property
     def mask_id(self) -> int | None:
         return self._mask_id
@@ -48,6 +49,9 @@ class PredictingModel(TextModel):
     @property
     def max_length(self) -> int | None:
         return self.layout.max_length
+
+    def states_and_auxiliary(self, features: Mapping[str, Tensor]) -> tuple[Tensor, None]:
+        return self.states(features), None
 
     def pack(self, rows: Sequence[Sequence[TokenisedText]]) -> Mapping[str, Tensor]:
         return collate_rows(rows, self._pad_id)
@@ -78,7 +82,7 @@ class PredictingModel(TextModel):
 
 
 def load_language_model(
-    folder: Path, config: Mapping[str, Any], dtype: str, kernel: str | None, *, fresh_head: bool
+    folder: Path, config: Mapping[str, Any], dtype: str, *, fresh_head: bool
 ) -> Any:
     """Return the language model of a config and the weights in `folder`, with its head.
 
@@ -90,45 +94,21 @@ def load_language_model(
     """
     with torch.random.fork_rng():
         torch.manual_seed(stable_seed("head"))
-        model, report = load_weights(
-            language_model_loader(folder, config), folder, config, dtype, kernel
-        )
+        model, report = load_weights(language_model_loader(folder, config), folder, config, dtype)
     prefix = f"{model.base_model_prefix}."
     missing = sorted(name for name in report["missing_keys"] if not name.startswith(prefix))
     if missing and not fresh_head:
-        raise CheckpointError(f"{folder}: {_explain_missing_head(missing)}")
+        raise CheckpointError(
+            f"{folder}: has no head that predicts tokens: it lacks {join_some(missing, 1)}; start from a "
+            "checkpoint with its language model's head, or train a new one with "
+            "backbone: {text_encoder: {fresh_head: true}}"
+        )
     if not _is_head_whole(model):
         raise CheckpointError(
             f"{folder}: {type(model).__name__} makes its logits by more than its head "
             f"({join_some(_list_head_names(model))}); this backbone cannot train it"
         )
     return model
-
-
-def _explain_missing_head(missing: list[str]) -> str:
-    """Return the problem of a checkpoint that lacks these head weights, with two remedies."""
-    return (
-        f"has no head that predicts tokens: it lacks {join_some(missing, 1)}; start from a checkpoint with "
-        "its language model's head, or train a new one with backbone: {text_encoder: {fresh_head: true}}"
-    )
-
-
-def head_problems(folder: Path, config: Mapping[str, Any]) -> list[str]:
-    """Return reasons why a checkpoint has no head, from its config and the headers of its weights."""
-    try:
-        loader, built = language_model_loader(folder, config), build_config(folder, config)
-    except CheckpointError as error:
-        return [str(error)]
-    with torch.device("meta"):
-        model = loader.from_config(built, trust_remote_code=False)
-    parts = tuple(f"{name}." for name in _list_head_names(model))
-    tied_names = model.all_tied_weights_keys
-    head_tensors = sorted(
-        n for n in model.state_dict() if n.startswith(parts) and n not in tied_names
-    )
-    if not head_tensors or any(name.startswith(parts) for name in Checkpoint(folder).specs):
-        return []
-    return [f"{folder}: {_explain_missing_head(head_tensors)}"]
 
 
 def find_mask_id(folder: Path, tokenizer: Any, vocabulary: int) -> int | None:

@@ -14,7 +14,6 @@ from emberge_encoder.layout import Layout
 
 # Texts whose last tokens differ, so that the tokens at the end of both conversations are the template's.
 _FILLERS = ("0", "1 2 3 4")
-_TASKS = ("query", "document")
 
 
 # Tokens that a tokenizer inserts into every sequence.
@@ -108,26 +107,18 @@ def _count_prompt_tokens(encoding: Any, text: str, characters: int) -> int:
 
 
 def chat_format(layout: Layout, config: Mapping[str, Any]) -> ChatFormat | None:
-    """Return the format of a folder whose texts are messages; None for one of plain texts.
-
-    Raises:
-        CheckpointError: if the chat template is missing, does not accept a text or one of the prompts, or
-            depends on the kind of text.
-    """
+    """Return the format of a folder whose texts are messages; None for one of plain texts."""
     message = message_of(layout)
     if message is None:
         return None
     settings = read_trunk_settings(layout.trunk_folder)
-    chat = ChatFormat(
+    return ChatFormat(
         layout,
         load_tokenizer(layout.trunk_folder, lower_case=layout.lower_case),
         model_type=str(config.get("model_type")),
         content=message.get("format", "auto"),
         options=(settings.get("processing_kwargs") or {}).get("chat_template") or {},
     )
-    chat.require_prompts()
-    chat.refuse_task_formats()
-    return chat
 
 
 class ChatFormat:
@@ -221,26 +212,3 @@ class ChatFormat:
             raise CheckpointError(
                 f"{self._layout.trunk_folder}: its chat template does not take {message_noun}: {error}"
             ) from error
-
-    def require_prompts(self) -> None:
-        """Refuse a template that cannot format a text alone and after each of the model's prompts.
-
-        Raises:
-            CheckpointError: if it cannot; the message names the prompt.
-        """
-        for prompt in {"": "", **self._layout.prompts}.values():
-            self._format_texts(_FILLERS, prompt, tokenize=False)
-
-    def refuse_task_formats(self) -> None:
-        """Refuse a template that formats queries and documents differently.
-
-        Raises:
-            CheckpointError: if it does; the message names the kind of text.
-        """
-        default_texts = self._format_texts(_FILLERS, "", tokenize=False)
-        for task in _TASKS:
-            if self._format_texts(_FILLERS, "", tokenize=False, task=task) != default_texts:
-                raise CheckpointError(
-                    f"{self._layout.trunk_folder}: its chat template formats a {task} in a way of its own, "
-                    "and text_encoder formats every text alike; take what reads `task` out of the template"
-                )

@@ -19,12 +19,8 @@ if TYPE_CHECKING:
 BUFFERS = ("position_ids", "inv_freq", "masked_bias")
 
 
-def load_trunk(
-    folder: Path, config: Mapping[str, Any], dtype: str, kernel: str | None = None
-) -> Any:
+def load_trunk(folder: Path, config: Mapping[str, Any], dtype: str) -> Any:
     """Return a transformers model of a config and the weights in `folder`, without its unused pooler.
-
-    `kernel` is the implementation of the attention, or None for transformers' choice.
 
     Raises:
         CheckpointError: if weights are pickled, missing, unused or misshapen, or the model needs remote code.
@@ -35,7 +31,7 @@ def load_trunk(
     is_encoder = any(str(one).endswith("EncoderModel") for one in classes)
     has_decoder = is_encoder or config.get("is_encoder_decoder")
     loader = AutoModelForTextEncoding if has_decoder else AutoModel
-    model, _ = load_weights(loader, folder, config, dtype, kernel)
+    model, _ = load_weights(loader, folder, config, dtype)
     if "add_pooling_layer" in inspect.signature(type(model).__init__).parameters:
         # No embedding depends on the pooler: as an unused parameter it would only leave ranks out of step.
         # Saving carries it over from the source.
@@ -44,7 +40,7 @@ def load_trunk(
 
 
 def load_weights(
-    loader: Any, folder: Path, config: Mapping[str, Any], dtype: str, kernel: str | None
+    loader: Any, folder: Path, config: Mapping[str, Any], dtype: str
 ) -> tuple[Any, Mapping[str, Any]]:
     """Return the model that a loader of transformers makes, and its report of missing weights.
 
@@ -63,7 +59,6 @@ def load_weights(
                 str(folder),
                 config=built,
                 dtype=getattr(torch, dtype),
-                attn_implementation=kernel,
                 output_loading_info=True,
                 local_files_only=True,
                 trust_remote_code=False,
@@ -210,22 +205,6 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
     for path in sorted(folder.glob("*.safetensors")):
         tensors |= load_file(path)
     return tensors
-
-
-def require_parts(folder: Path, config: Mapping[str, Any], parts: Sequence[str]) -> None:
-    """Refuse parts of a transformer that cannot be frozen, from its config alone.
-
-    Raises:
-        CheckpointError: as `freeze` does.
-    """
-    import torch
-    from transformers import AutoModel
-
-    with torch.device("meta"), quiet_transformers():
-        trunk = AutoModel.from_config(  # type: ignore[no-untyped-call]
-            build_config(folder, config), trust_remote_code=False
-        )
-    freeze(trunk, parts, folder)
 
 
 def freeze(trunk: Any, parts: Sequence[str], folder: Path) -> None:

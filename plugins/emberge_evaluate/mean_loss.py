@@ -35,12 +35,15 @@ from emberge import (
 from emberge.contracts import (
     DatasetInfo,
     cuts_windows,
-    embedding_problems,
-    loss_problems,
-    prediction_problems,
 )
 from emberge.model_folder import TextLimit
-from emberge.training import BatchOptions
+from emberge.training import (
+    BatchOptions,
+    find_embedding_problems,
+    find_loss_problems,
+    find_prediction_problems,
+    list_losses,
+)
 
 from emberge_evaluate.kept_scores import safe_file_name
 
@@ -92,7 +95,7 @@ class MeanLoss(BatchOptions, Evaluator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self._list_losses() and not self.data:
+        if list_losses(self.loss) and not self.data:
             raise ValueError(
                 "data: a loss is of data; name held-out data, or leave out the loss too"
             )
@@ -118,9 +121,9 @@ class MeanLoss(BatchOptions, Evaluator):
         facts = self.backbone.describe(checkpoint)
         if harm := facts.problems or facts.training_problems:
             return harm
-        token_losses = prediction_problems(self._list_losses(), self.backbone, checkpoint)
+        token_losses = find_prediction_problems(list_losses(self.loss), self.backbone, checkpoint)
         too_long = TextLimit.read(checkpoint).problems(*self.lengths)
-        return [*embedding_problems(self.loss, facts), *token_losses, *too_long]
+        return [*find_embedding_problems(self.loss, facts), *token_losses, *too_long]
 
     def check_together(self, checkpoints: Sequence[Path]) -> Iterable[str]:
         if not self.data:
@@ -130,7 +133,7 @@ class MeanLoss(BatchOptions, Evaluator):
                     "trainings differ in data, steps or seed, so that their losses are over other batches "
                     "and do not compare"
                 )
-        elif any(isinstance(loss, TokenLoss) for loss in self._list_losses()):
+        elif any(isinstance(loss, TokenLoss) for loss in list_losses(self.loss)):
             yield from _compare_tokenizers(checkpoints)
 
     def preview(self, context: Preflight) -> Sequence[TaskInfo] | None:
@@ -179,7 +182,6 @@ class MeanLoss(BatchOptions, Evaluator):
             losses=self.loss,
             options=FitOptions.of(self, dropout=False, precision="float32"),
             seed=self.seed,
-            guides=workspace.model,
         )
         with open_session(
             job,
@@ -214,7 +216,7 @@ class MeanLoss(BatchOptions, Evaluator):
         return TaskScore(task, float(nats.sum() / scored.sum()), units, counts)
 
     def _find_loss_problems(self, info: DatasetInfo, *, scored: bool) -> Iterator[str]:
-        yield from loss_problems(self.loss, info, scored=scored)
+        yield from find_loss_problems(self.loss, info, scored=scored)
         losses = self._losses_of(info)
         if cuts_windows(losses, info) and len(losses) > 1:
             yield f"dataset '{info.name}' has {len(losses)} losses over tokens; give it a single one"
@@ -232,27 +234,17 @@ class MeanLoss(BatchOptions, Evaluator):
     def _list_samplers(self, workspace: Workspace) -> list[Sampler]:
         return [sampler.resolved(workspace.data) for sampler in self.sampler]
 
-    def _list_losses(self) -> list[Loss | TokenLoss]:
-        given = [self.loss.default, *self.loss.by_task.values(), *self.loss.by_dataset.values()]
-        return [loss for losses in given for loss in losses or ()]
-
     def _losses_of(self, info: DatasetInfo) -> tuple[Loss | TokenLoss, ...]:
         return self.loss.of(info.name, info.task) or ()
 
     def _hash_task(self, dataset: Dataset, workspace: Workspace) -> str:
-        """Return a hash of everything, except the model, that decides a loss: rows, options, guide models."""
+        """Return a hash of everything, except the model, that decides a loss: rows and options."""
         info = dataset.info
-        guides = [
-            loss.guided_by
-            for loss in self._losses_of(info)
-            if isinstance(loss, Loss) and loss.guided_by is not None
-        ]
         decisive = (
             dataset.fingerprint,
             info.negatives,
             {name: value for name, value in vars(self).items() if name != "data"},
             self._list_samplers(workspace),
-            [workspace.model(guide.model).fingerprint for guide in guides],
             version("emberge"),
         )
         return hashlib.sha256(repr(decisive).encode()).hexdigest()

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from emberge import CheckpointError, Model, TaskInfo, TaskScore, Workspace
-from emberge.contracts import TokenEncoder
+from emberge import CheckpointError, Encoder, Model, TaskInfo, TaskScore, Workspace
 from emberge.files import replace_file, write_text
 from emberge_evaluate import safe_file_name
 
@@ -117,10 +116,10 @@ class Grid:
         encoder = options.backbone.load(
             folder, device=self.workspace.machine.device, dtype="float32"
         )
-        if not isinstance(encoder, TokenEncoder):
+        if not hasattr(encoder, "locate"):
             raise CheckpointError(
-                f"{self.model.name}: {type(encoder).__name__} does not know where tokens are in their texts "
-                "(TokenEncoder); choose a backbone that does"
+                f"{self.model.name}: {type(encoder).__name__} does not know where tokens are in their texts; "
+                "choose a backbone that does, such as text_encoder"
             )
         if data.entry.start is not None:
             self._restore_weights(encoder, data.entry.start, cell.seed)
@@ -138,7 +137,7 @@ class Grid:
             _save_weights(encoder, weights)
         return tuned
 
-    def _restore_weights(self, encoder: TokenEncoder, start: str, seed: int) -> None:
+    def _restore_weights(self, encoder: Encoder, start: str, seed: int) -> None:
         """Load the weights of another task into an encoder, repeating that task if they are missing."""
         from safetensors.torch import load_file
 
@@ -166,7 +165,7 @@ class Grid:
         return hashlib.sha256(repr((*parts, version("emberge"))).encode()).hexdigest()[:32]
 
 
-def _save_weights(encoder: TokenEncoder, path: Path) -> None:
+def _save_weights(encoder: Encoder, path: Path) -> None:
     from safetensors.torch import save_file
 
     trained = {n: p for n, p in encoder.module.named_parameters() if p.requires_grad}

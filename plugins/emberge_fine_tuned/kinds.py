@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import torch
 from emberge import TokenisedText, split_parts
-from emberge.contracts import LocatedText, TokenEncoder
+from emberge_encoder import LocatedText
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -74,7 +74,8 @@ class Kind:
     of_tokens: ClassVar[bool] = False
 
     data: TaskData
-    encoder: TokenEncoder
+    encoder: Any
+    """An encoder that can `locate` tokens in their texts, as a TextModel can."""
     causal: bool
     max_length: int | None
 

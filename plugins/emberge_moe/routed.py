@@ -10,7 +10,6 @@ from emberge import (
     CheckpointError,
     Encoder,
     EncoderFacts,
-    MediaFacts,
     NonNegative,
     component,
 )
@@ -65,9 +64,6 @@ class Routed(Backbone):
         except CheckpointError as error:
             return EncoderFacts(problems=(str(error),))
         return replace(facts, training_problems=())
-
-    def check_media(self, checkpoint: Path, media: MediaFacts) -> list[str]:
-        return self.inner.check_media(checkpoint, media)
 
     def _find_router(self, checkpoint: Path) -> str:
         """Return the path of the model's routers.

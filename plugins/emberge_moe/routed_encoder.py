@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 from emberge import Auxiliary, Encoder, Similarity, TokenisedText
-from emberge.contracts import Embedded, LocatedText, TokenPredictor
+from emberge.contracts import Embedded, TokenPredictor
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -85,18 +85,19 @@ class RoutedEncoder:
     def prompts(self) -> Mapping[str, str]:
         return self._inner.prompts
 
-    def tokenise(
-        self, texts: Sequence[str], *, prompt: str, max_length: int | None
-    ) -> list[TokenisedText]:
-        return self._inner.tokenise(texts, prompt=prompt, max_length=max_length)
+    @property
+    def reads_queries_apart(self) -> bool:
+        return bool(self._inner.reads_queries_apart)
+
+    def tokenise(self, texts: Sequence[str], **options: Any) -> list[TokenisedText]:
+        tokenised: list[TokenisedText] = self._inner.tokenise(texts, **options)
+        return tokenised
 
     def collate(self, texts: Sequence[TokenisedText]) -> Mapping[str, Tensor]:
         return self._inner.collate(texts)
 
-    def locate(
-        self, texts: Sequence[str], seconds: Sequence[str] | None = None, **more: Any
-    ) -> list[LocatedText]:
-        return self._inner.locate(texts, seconds, **more)
+    def locate(self, *texts: Any, **options: Any) -> Any:
+        return self._inner.locate(*texts, **options)
 
     def states(self, features: Mapping[str, Tensor]) -> Tensor:
         return self._inner.states(features)
@@ -106,13 +107,6 @@ class RoutedEncoder:
 
     def save(self, folder: Path) -> None:
         self._inner.save(folder)
-
-    def states_and_auxiliary(
-        self, features: Mapping[str, Tensor]
-    ) -> tuple[Tensor, Auxiliary | None]:
-        with self._taps as taps:
-            states = self._inner.states(features)
-            return states, self._make_auxiliary(taps.routings, features)
 
     def __call__(self, features: Mapping[str, Tensor], layers: Sequence[float] = ()) -> Embedded:
         with self._taps as taps:
@@ -141,6 +135,15 @@ class RoutedEncoder:
 
 class PredictingRoutedEncoder(RoutedEncoder):
     """A routed encoder that predicts tokens, too (see `TokenPredictor`)."""
+
+    has_auxiliary = True
+
+    def states_and_auxiliary(
+        self, features: Mapping[str, Tensor]
+    ) -> tuple[Tensor, Auxiliary | None]:
+        with self._taps as taps:
+            states: Tensor = self._inner.states(features)
+            return states, self._make_auxiliary(taps.routings, features)
 
     @property
     def mask_id(self) -> int | None:

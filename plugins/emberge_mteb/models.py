@@ -98,7 +98,7 @@ def _score_pairs(
     progress: Callable[[int, int, str], None],
 ) -> ScorePairs:
     """Return a reranker's function that scores pairs, whose scores are kept in OUT's store."""
-    from emberge.encoding import EmbeddingStore
+    from emberge_encoder import EmbeddingStore
 
     # Other steps name a model without its dtype if it computes in float32.
     computed = "" if options.dtype == "float32" else f" {options.dtype}"
@@ -289,7 +289,7 @@ class SearchModel:
     ) -> list[Tensor]:
         """Return the embedding of each of a loader's texts: a sparse row, or vectors [tokens, dimension]."""
         side = _side_of(prompt_type)
-        tokens = self._embedder.tokenise(
+        tokens = self._embedder.encoder.tokenise(
             self._texts.read(inputs),
             prompt=self._texts.prompt(side, task_metadata),
             max_length=self._max_length,

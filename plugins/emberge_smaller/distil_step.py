@@ -15,7 +15,6 @@ from emberge import (
     CheckpointError,
     DataEntry,
     EmbergeError,
-    Guide,
     Loss,
     ModelRef,
     NonNegative,
@@ -30,7 +29,8 @@ from emberge import (
 )
 from emberge.files import fill_once
 from emberge.model_folder import Checkpoint, TextLimit
-from emberge.training import FitOptions
+from emberge.training import FitOptions, list_losses
+from emberge_train import Guide, give_guide, list_guided_losses
 
 from emberge_smaller.cut_layers_step import LayerStack, cut_layers
 
@@ -163,8 +163,8 @@ class Distil(FitOptions, Step):
     def _check_losses(self, context: Preflight) -> Iterator[Problem]:
         """Yield a problem if no loss has the teacher as its guide."""
         guide = self._build_guide()
-        losses = _list_losses(_with_guide(self.loss, guide))
-        if not any(loss.guided_by == guide for loss in losses):
+        losses = list_guided_losses(list_losses(_with_guide(self.loss, guide)))
+        if not any(loss.guide == guide for loss in losses):
             yield context.problem(
                 "no loss reads the teacher; take embedding_distillation, similarity_distillation or "
                 "kl_distillation",
@@ -224,16 +224,11 @@ class Distil(FitOptions, Step):
         )
 
 
-def _list_losses(losses: PerDataset[tuple[Loss, ...]]) -> list[Loss]:
-    groups = (losses.default, *losses.by_task.values(), *losses.by_dataset.values())
-    return [loss for group in groups for loss in group or ()]
-
-
 def _with_guide(losses: PerDataset[tuple[Loss, ...]], guide: Guide) -> PerDataset[tuple[Loss, ...]]:
     """Return the losses by dataset, of which those that lack a guide have this one."""
 
     def guided(group: tuple[Loss, ...] | None) -> tuple[Loss, ...] | None:
-        return None if group is None else tuple(loss.with_guide(guide) for loss in group)
+        return None if group is None else tuple(give_guide(loss, guide) for loss in group)
 
     return PerDataset(
         default=guided(losses.default),

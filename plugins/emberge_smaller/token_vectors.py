@@ -49,7 +49,7 @@ def embed_tokens(embedder: TextEmbedder, ids: Iterable[int]) -> NDArray[np.float
     Raises:
         CheckpointError: if embeddings are not finite.
     """
-    (probe,) = embedder.tokenise([_PROBE])
+    (probe,) = embedder.encoder.tokenise([_PROBE], prompt="", max_length=None)
     (own,) = embedder.text_tokens([probe])
     places = np.flatnonzero(own)
     before = list(probe.ids[: places[0]]) if len(places) else list(probe.ids)

@@ -32,8 +32,7 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.contracts import embedding_problems, loss_problems
-from emberge.training import BatchOptions
+from emberge.training import BatchOptions, find_embedding_problems, find_loss_problems
 
 if TYPE_CHECKING:
     from emberge.training import FitJob, SaveClock, Session
@@ -129,7 +128,7 @@ class MeasureStatistics(BatchOptions, Step):
             for message in facts.problems:
                 yield context.problem(message, "models")
             if self.measure == "fisher":
-                for message in embedding_problems(self.loss, facts):
+                for message in find_embedding_problems(self.loss, facts):
                     yield context.problem(message, "loss")
         if self.data:
             yield from self._check_data(context)
@@ -143,7 +142,7 @@ class MeasureStatistics(BatchOptions, Step):
         yield from checked.problems
         for head in checked.heads if self.measure == "fisher" else ():
             scored = head.example.positive_scores is not None
-            for message in loss_problems(self.loss, head.info, scored=scored):
+            for message in find_loss_problems(self.loss, head.info, scored=scored):
                 yield context.problem(message, "loss")
 
     def run(self, workspace: Workspace) -> Artifact:
@@ -220,7 +219,6 @@ class MeasureStatistics(BatchOptions, Step):
             losses=self.loss,
             options=FitOptions.of(self, dropout=False, precision="float32"),
             seed=workspace.seed,
-            guides=workspace.model,
         )
 
     def _build_artifact(self, named: tuple[ModelRef, ...], details: dict[str, Any]) -> Artifact:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from emberge import CheckpointError, EmbergeError, Encoder, TokenisedText
 from emberge.encoding import forward
-from emberge.training import Session
+from emberge.files import clear_torn
+from emberge.training import PlannedBatch, Session, latest_state, save_state
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
@@ -79,13 +80,37 @@ def measure_grams(
 def _sum_inputs(session: Session, counter: GramCounter, states: Path, note: str) -> None:
     texts: list[TokenisedText] = []
     with counter:
-        for batch in session.batches(
-            counter.sums, states, is_complete=lambda: not texts, note=note
-        ):
+        for batch in _read_batches(session, counter.sums, states, lambda: not texts, note):
             texts.extend(session.texts(batch))
             if len(texts) >= WINDOW_TEXTS or batch.step + 1 == session.plan.steps:
                 counter.add(texts)
                 texts.clear()
+
+
+def _read_batches(
+    session: Session,
+    sums: Mapping[str, Tensor],
+    states: Path,
+    is_complete: Callable[[], bool] = lambda: True,
+    note: str = "",
+) -> Iterator[PlannedBatch]:
+    """Yield the batches that a measurement has not used yet; between them, save its `sums` by the clock.
+
+    The newest state in `states` is first loaded into `sums`. A state is saved only while `is_complete()` is
+    True, that is, while the sums include all batches yielded so far.
+    """
+    clear_torn(states)
+    state = latest_state(states)
+    if state is not None:
+        for name, total in sums.items():
+            total.copy_(state.tensors[name])
+    session.clock.start()
+    for step in range(state.step if state is not None else 0, session.steps):
+        yield session.batch(step)
+        session.progress(step + 1, session.steps, "batches", note)
+        if is_complete() and session.clock.is_due():
+            with session.clock.saving():
+                save_state(states, step + 1, sums, {})
 
 
 def plan_passes(
@@ -243,7 +268,7 @@ def measure_fisher(session: Session, stored: StoredTensors, work: Path) -> Mappi
     for parameter in parameters.values():
         parameter.requires_grad_(True)
     sums = {name: torch.zeros_like(p) for name, p in parameters.items()}
-    for batch in session.batches(sums, work / "states"):
+    for batch in _read_batches(session, sums, work / "states"):
         if not bool(torch.isfinite(session.backward(batch).loss)):
             raise EmbergeError(f"the loss of batch {batch.step} is not finite; is the model sound?")
         for name, parameter in parameters.items():

@@ -5,6 +5,10 @@ from .losses.causal_lm import CausalLM as CausalLM
 from .losses.cosent import CoSENT as CoSENT
 from .losses.embedding_distillation import EmbeddingDistillation as EmbeddingDistillation
 from .losses.flops import FLOPS as FLOPS
+from .losses.guided_loss import Guide as Guide
+from .losses.guided_loss import GuidedLoss as GuidedLoss
+from .losses.guided_loss import give_guide as give_guide
+from .losses.guided_loss import list_guided_losses as list_guided_losses
 from .losses.infonce import InfoNCE as InfoNCE
 from .losses.keep_space import KeepSpace as KeepSpace
 from .losses.kl_distillation import KLDistillation as KLDistillation
@@ -12,6 +16,7 @@ from .losses.margin_mse import MarginMSE as MarginMSE
 from .losses.matryoshka import Matryoshka as Matryoshka
 from .losses.mlm import MLM as MLM
 from .losses.mntp import MNTP as MNTP
+from .losses.outer_loss import OuterLoss as OuterLoss
 from .losses.sentence_transformers import SentenceTransformersLoss as SentenceTransformersLoss
 from .losses.similarity_distillation import SimilarityDistillation as SimilarityDistillation
 from .samplers.batch_shuffle import BatchShuffle as BatchShuffle

@@ -32,7 +32,9 @@ _DOMAINS = ("ind", "ood")
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateDuringTraining:
-    """Scores of the model during its training, which decide when it ends and which model is the result.
+    """Scores of the model during its training, which decide when it ends.
+
+    The result is the best of the scored models, the earliest of equals.
 
     The other ranks wait while the first one scores. The scores, and so the step at which the training ends,
     are saved in the state from which a killed training continues.
@@ -46,8 +48,6 @@ class EvaluateDuringTraining:
     """Deciding score, in the words of `select`: `all`, `kinds`, `ind`, `ood`, a kind of task, or one task."""
     patience: Count | None = None
     """Number of scorings in a row without a new best score that ends the training; by default none does."""
-    best: bool = True
-    """Flag that the result is the best of the scored models, the earliest of equals, or the last one."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         """Yield problems that can be found before a run."""
@@ -99,7 +99,7 @@ class EvaluateDuringTraining:
             return sum(means) / len(means)
 
         identity = repr((self.metric, [(t.name, t.fingerprint) for t in tasks]))
-        return EarlyStopping(self.every, score, identity, self.patience, self.best)
+        return EarlyStopping(self.every, score, identity, self.patience)
 
     def _group_deciding_tasks(self, tasks: Sequence[TaskInfo]) -> list[list[TaskInfo]]:
         """Return the deciding tasks in groups; the mean of a group counts once."""

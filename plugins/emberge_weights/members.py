@@ -124,7 +124,7 @@ class SetEmbedder:
     def _embed_sets(
         self, folder: Path, key: str, name: str, store_folder: Path
     ) -> list[SideVectors]:
-        from emberge.encoding import EmbeddingStore
+        from emberge_encoder import EmbeddingStore
 
         backbone = before_length_one(self.backbone)
         encoder = backbone.load(folder, device=self.workspace.machine.device, dtype="float32")

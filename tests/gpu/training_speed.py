@@ -1,4 +1,4 @@
-"""Trainings on the device by precision and kernel: tokens a second, memory, loss."""
+"""Trainings on the device by precision: tokens a second, memory, loss."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import shutil
 import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ steps:
   tuned:
     train:
       model: {model}
-      backbone: {{text_encoder: {{attn_implementation: {kernel}}}}}
       data: [{{path: {data}, task: retrieval}}]
       sampler: {{batch_shuffle: {{batch_size: {batch}}}}}
       loss: {{infonce: {{temperature: 0.05}}}}
@@ -37,25 +35,8 @@ steps:
 """
 
 
-@dataclass(frozen=True)
-class Variant:
-    """A way to train: precision, and the kernel of the attention. The first is what others are held to."""
-
-    precision: str
-    kernel: str
-
-    @property
-    def name(self) -> str:
-        """Both in words."""
-        return f"{self.precision}, {self.kernel}"
-
-
-VARIANTS = (
-    Variant("float32", "sdpa"),
-    Variant("bfloat16", "sdpa"),
-    Variant("bfloat16", "eager"),
-    Variant("bfloat16", "flash_attention_2"),
-)
+# The first is what others are held to.
+PRECISIONS = ("float32", "bfloat16")
 # How far a loss may be from that of float32: bfloat16 keeps eight bits of each number.
 ABSOLUTE, RELATIVE = 0.05, 0.1
 
@@ -74,7 +55,7 @@ FULL, SMALL = Sizes(12, 768, 128, 40), Sizes(2, 32, 8, 4)
 
 
 def run_trainings(run: BenchRun) -> Iterator[Row]:
-    """Yield a row for each architecture, precision and kernel."""
+    """Yield a row for each architecture and precision."""
     place = run.folder / "trainings"
     shutil.rmtree(place, ignore_errors=True)
     sizes = SMALL if run.small else FULL
@@ -82,37 +63,25 @@ def run_trainings(run: BenchRun) -> Iterator[Row]:
     for architecture in ("bert", "qwen3"):
         model = _build(place / architecture, architecture, sizes)
         reference: list[float] = []
-        for variant in VARIANTS:
-            name = f"{architecture}, {variant.name}"
-            why = _unavailable(variant, run)
-            if why:
-                yield Row(PART, name, "skipped", why)
-                continue
-            row, losses = _train(run, name, variant, model, data, sizes, reference)
+        for precision in PRECISIONS:
+            row, losses = _train(run, architecture, precision, model, data, sizes, reference)
             reference = reference or losses
             yield row
 
 
-def _unavailable(variant: Variant, run: BenchRun) -> str:
-    if variant.kernel == "flash_attention_2" and find_spec("flash_attn") is None:
-        return "needs the package flash_attn"
-    if variant.kernel == "flash_attention_2" and not run.device.startswith("cuda"):
-        return "needs a GPU"
-    return ""
-
-
 def _train(
     run: BenchRun,
-    name: str,
-    variant: Variant,
+    architecture: str,
+    precision: str,
     model: Path,
     data: Path,
     sizes: Sizes,
     reference: list[float],
 ) -> tuple[Row, list[float]]:
-    place = model.with_name(f"{model.name}-{variant.precision}-{variant.kernel}")
+    name = f"{architecture}, {precision}"
+    place = model.with_name(f"{model.name}-{precision}")
     given = {"batch": sizes.batch, "steps": sizes.steps, "longest": LONGEST}
-    text = RECIPE.format(model=model, data=data, **given, **vars(variant))
+    text = RECIPE.format(model=model, data=data, precision=precision, **given)
     recipe = place.with_suffix(".yaml")
     recipe.write_text(text, encoding="utf-8")
     words = (str(recipe), "--out", str(place), "--devices", run.device, "--quiet")

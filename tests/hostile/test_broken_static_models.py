@@ -60,13 +60,3 @@ def test_pickles_are_not_opened(static: Path, place: str, monkeypatch: pytest.Mo
     with pytest.raises(CheckpointError, match=r"pickle|has no model\.safetensors"):
         TextEncoder().load(static, device="cpu", dtype="float32")
     assert not (static / place / "trace").exists()
-
-
-@pytest.mark.parametrize("content", [None, '{"out_features": 0}', "{"])
-def test_a_dense_without_a_size_is_a_problem(static: Path, content: str | None) -> None:
-    path = static / "2_Dense" / "config.json"
-    path.unlink() if content is None else path.write_text(content)
-    (problem,) = TextEncoder().describe(static).problems
-    assert "2_Dense/config.json" in problem
-    with pytest.raises(CheckpointError, match="2_Dense"):
-        TextEncoder().load(static, device="cpu", dtype="float32")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError, load_plugins, parse_recipe, run_recipe
-from emberge.encoding import EmbeddingStore, TextEmbedder
-from emberge_encoder import TextEncoder
+from emberge.encoding import TextEmbedder
+from emberge_encoder import EmbeddingStore, TextEncoder
 from emberge_fine_tuned import FineTuned
 from safetensors.torch import load_file, save_file
 

@@ -178,7 +178,7 @@ SHARED = ("tests.support", "tests.reference", "tests.benchmarks", "tests.gpu")
 INSIDE = ("benchmarks", "gpu", "hostile", "reference", "support")
 # Tests of what two rooms do together.
 TOGETHER = {
-    "core/data/test_domains.py": "emberge.training.plan.batch_plan",
+    "core/data/test_media_rows.py": "emberge_encoder.media_decoding",
     "core/encoding/test_cache_combinations.py": " ".join(
         (
             "emberge.training.objective",
@@ -194,21 +194,17 @@ TOGETHER = {
     "merge_recipes/test_bidirlm_recipes.py": "emberge_mteb.hub_tasks",
     "merge_recipes/test_codiemb_paper.py": "emberge_mteb.hub_tasks",
     "plugins/codiemb/test_layer_softmax.py": "emberge.merging.statistics_file",
-    "plugins/codiemb/test_mixed.py": "emberge.training.plan.batch_plan",
     "plugins/codiemb/test_ranking_losses.py": "emberge.numerics.score_tables",
     "plugins/merge/test_trim.py": "emberge.contracts.stage",
     "plugins/statistics/test_measure_statistics.py": "emberge.merging.statistics_file",
     "plugins/train/test_guides.py": " ".join(
         (
             "emberge.training.objective",
-            "emberge.training.plan.batch_plan",
             "emberge.training.tables.batch_texts",
             "emberge.training.tables.example_table",
-            "emberge.training.tables.guides",
         )
     ),
     "plugins/train/test_loss_agreement.py": "emberge.numerics.score_tables",
-    "plugins/train/test_mixture.py": "emberge.training.plan.batch_plan",
     "plugins/train/test_mlm.py": "emberge.numerics.score_tables",
     "recipes_printed/test_boom.py": "emberge_mteb.hub_tasks",
     "recipes_printed/test_codiemb.py": "emberge_mteb.hub_tasks",

@@ -71,8 +71,8 @@ def test_each_kind_of_task_has_the_papers_losses(model: str) -> None:
     for role in ROLES:
         losses = steps(model)[role].loss.by_task
         (infonce,) = losses["retrieval"]
-        assert (infonce.temperature, infonce.slot_reduction) == (0.02, "mean")
-        assert (infonce.positives_in_denominator, infonce.cross_rank) == ("all", True)
+        assert infonce.temperature == 0.02
+        assert infonce.cross_rank
         similarity = {type(one).__name__: one for one in losses["sts"]}
         assert {name: one.weight for name, one in similarity.items()} == {
             "Pearson": 2,

@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from emberge.contracts import Embedded, TokenisedText
-from emberge.encoding import EmbeddingStore, Ragged
+from emberge.encoding import Ragged
 from emberge.testing import LetterEncoder
+from emberge_encoder import EmbeddingStore
 from torch import Tensor
 
 WIDTH = 384

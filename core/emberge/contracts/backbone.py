@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
-from emberge.contracts.media import Media, MediaFacts, MediaKind
+from emberge.contracts.medium import Media, MediaFacts, MediaKind
 from emberge.contracts.similarity import COSINE, EmbeddingKind, Similarity
 from emberge.wording import join_some
 
@@ -24,7 +24,8 @@ class TokenisedText:
 
     `types` are the token type ids of a pair (BERT's segments), if the model embeds them. `media` are the
     images and clips of the text, in order; the ids contain one placeholder for each vector that the model
-    computes from an image or clip. `is_query` marks a text that a `SidedEncoder` reads as a query.
+    computes from an image or clip. `is_query` marks a text that is read as a query, by an encoder that reads
+    queries in another way than documents.
     """
 
     ids: Sequence[int]
@@ -32,22 +33,6 @@ class TokenisedText:
     types: Sequence[int] | None = None
     media: tuple[Media, ...] = ()
     is_query: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class LocatedText:
-    """Token ids of a text, a pair, or a window of a pair, with the characters that each token came from.
-
-    `row` is the position of the text in the call's list. `part` [t] is 0 for a token of the first text, 1 for
-    a token of the second text, and -1 for special tokens. `start` and `end` [t] are positions of characters
-    in the text that `part` names.
-    """
-
-    row: int
-    tokens: TokenisedText
-    part: Sequence[int]
-    start: Sequence[int]
-    end: Sequence[int]
 
 
 class AuxiliaryMetrics:
@@ -126,10 +111,18 @@ class Encoder(Protocol):
         """Texts that the model expects before its inputs, by name, such as "query" and "document"."""
         ...
 
+    @property
+    def reads_queries_apart(self) -> bool:
+        """True if queries are read otherwise than documents: with more tokens, or by other weights."""
+        ...
+
     def tokenise(
-        self, texts: Sequence[str], *, prompt: str, max_length: int | None
+        self, texts: Sequence[str], *, prompt: str, max_length: int | None, queries: bool = False
     ) -> list[TokenisedText]:
-        """Return the ids of each text after the prompt, truncated to `max_length` or the model's limit."""
+        """Return the ids of each text after the prompt, truncated to `max_length` or the model's limit.
+
+        With `queries` the texts are marked as queries, if the encoder reads these otherwise.
+        """
         ...
 
     def collate(self, texts: Sequence[TokenisedText]) -> Mapping[str, Tensor]:
@@ -138,6 +131,14 @@ class Encoder(Protocol):
 
     def __call__(self, features: Mapping[str, Tensor], layers: Sequence[float] = ()) -> Embedded:
         """Embed one batch that is on the module's device."""
+        ...
+
+    def states(self, features: Mapping[str, Tensor]) -> Tensor:
+        """Return the last hidden states [b, t, d] of a batch, one for each position, which pooling reads.
+
+        Raises:
+            CheckpointError: if the encoder has no hidden states of tokens.
+        """
         ...
 
     def stored_names(self) -> Mapping[str, str]:
@@ -150,53 +151,6 @@ class Encoder(Protocol):
 
     def save(self, folder: Path) -> None:
         """Write a SentenceTransformers folder that loads without remote code."""
-        ...
-
-
-@runtime_checkable
-class TokenEncoder(Encoder, Protocol):
-    """Encoder that also returns single tokens: their hidden states and character positions.
-
-    Measures of tokens need such an encoder, and so do heads for words and answers.
-    """
-
-    def states(self, features: Mapping[str, Tensor]) -> Tensor:
-        """Return the last hidden states [b, t, d] of a batch that is on the module's device.
-
-        Pooling reads these states. There is one for each position of the padded batch.
-        """
-        ...
-
-    def locate(
-        self,
-        texts: Sequence[str],
-        seconds: Sequence[str] | None = None,
-        *,
-        max_length: int | None = None,
-        stride: int | None = None,
-    ) -> list[LocatedText]:
-        """Return the tokens of each text, or pair with a text of `seconds`, truncated to `max_length`.
-
-        With a `stride`, a long second text is cut into several windows. Neighbouring windows share `stride`
-        tokens, at most a quarter of a window, and the first text is cut to half of a window.
-
-        Raises:
-            CheckpointError: if the tokenizer does not report the character positions of its tokens.
-        """
-        ...
-
-
-@runtime_checkable
-class SidedEncoder(Encoder, Protocol):
-    """Encoder that reads queries otherwise than documents: with more tokens, or by other weights.
-
-    `tokenise` is for documents.
-    """
-
-    def tokenise_queries(
-        self, texts: Sequence[str], *, prompt: str, max_length: int | None
-    ) -> list[TokenisedText]:
-        """Return the ids of each query after the prompt, marked as those of a query."""
         ...
 
 
@@ -217,7 +171,7 @@ class PairEncoder(Encoder, Protocol):
 
 
 @runtime_checkable
-class TokenPredictor(TokenEncoder, Protocol):
+class TokenPredictor(Encoder, Protocol):
     """Encoder with a head that predicts tokens from hidden states, as token losses need.
 
     `Backbone.load(…, predicts=True)` returns such an encoder. The head's weights are part of its `module`.
@@ -248,6 +202,17 @@ class TokenPredictor(TokenEncoder, Protocol):
         """Head that turns hidden states [s, d] into logits [s, v], ideally a `LinearHead`."""
         ...
 
+    @property
+    def has_auxiliary(self) -> bool:
+        """True if the model has its own loss term for hidden states, which is added to token losses."""
+        ...
+
+    def states_and_auxiliary(
+        self, features: Mapping[str, Tensor]
+    ) -> tuple[Tensor, Auxiliary | None]:
+        """Return the hidden states, as `states` does, and the model's own loss term for these texts."""
+        ...
+
     def pack(self, rows: Sequence[Sequence[TokenisedText]]) -> Mapping[str, Tensor]:
         """Return one padded batch on the CPU, whose rows each contain several texts one after another.
 
@@ -257,17 +222,6 @@ class TokenPredictor(TokenEncoder, Protocol):
         Raises:
             NotImplementedError: if the model cannot keep the texts of a row apart.
         """
-        ...
-
-
-@runtime_checkable
-class AuxiliaryEncoder(TokenEncoder, Protocol):
-    """Encoder that has its own loss term for hidden states, which is added to token losses."""
-
-    def states_and_auxiliary(
-        self, features: Mapping[str, Tensor]
-    ) -> tuple[Tensor, Auxiliary | None]:
-        """Return the hidden states, as `states` does, and the model's own loss term for these texts."""
         ...
 
 
@@ -295,8 +249,6 @@ class EncoderFacts:
     """Reasons why the encoder cannot be loaded."""
     training_problems: tuple[str, ...] = ()
     """Reasons why a training would harm the checkpoint."""
-    prompt_problems: tuple[str, ...] = ()
-    """Reasons why the encoder cannot be trained on data without prompts."""
     untrained: tuple[str, ...] = ()
     """Modules of the encoder that the checkpoint lacks, so that `load` begins them with random weights."""
     changes: tuple[str, ...] = ()

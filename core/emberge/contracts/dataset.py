@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
 
-from emberge.contracts.media import MediaFacts
+from emberge.contracts.medium import MediaFacts
 
 if TYPE_CHECKING:
     import numpy as np

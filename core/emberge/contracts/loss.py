@@ -2,47 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from emberge.contracts.backbone import Backbone, EncoderFacts
 from emberge.contracts.dataset import DatasetInfo
-from emberge.contracts.option import AnyNumber, PerDataset, Share, TextLength
-from emberge.contracts.reference import ModelRef
-from emberge.contracts.similarity import COSINE, EmbeddingKind, Similarity, describe_kinds
+from emberge.contracts.option import AnyNumber, Share
+from emberge.contracts.similarity import COSINE, EmbeddingKind, Similarity
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
-
-
-COLUMNS = frozenset({"anchor", "positive", "negative"})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Guide:
-    """Frozen model whose embeddings of each batch a loss gets, next to those of the trained model.
-
-    `backbone` loads `model`; by default it is a backbone of the training's kind with default options. Texts
-    get the guide's own prompts, if it has any, and are cut to `max_length` tokens, by default the guide's own
-    limit.
-
-    With `ahead` all texts of the data are embedded before the first step. Their embeddings are kept on disk,
-    where later trainings with the same model and data find them.
-    """
-
-    model: ModelRef
-    backbone: Backbone | None = None
-    max_length: TextLength | None = None
-    ahead: bool = False
-
-    def choose_backbone(self, trained: Backbone) -> Backbone:
-        """Return the guide's backbone, by default one of the class of `trained`."""
-        return self.backbone if self.backbone is not None else type(trained)()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,11 +28,10 @@ class Embeddings:
     valid [b, p + n] (bool) is False at padding, where a row has fewer texts. positive_score [b, p] and
     negative_score [b, n] are None, or NaN for a text without a score. label [b] (integers, -1 for a row
     without a label) may be None. text_id [b, 1 + p + n] is equal for equal texts, and arbitrary where
-    `valid` is False. Embeddings of a column that no loss of the dataset `embeds` are NaN. `layers` are
-    embeddings of the intermediate layers that the loss asks for. `guide` are the embeddings of its guide,
-    without a gradient. `in_batch` is True if other rows' texts are negatives. Embeddings come as the encoder
-    returns them: a loss compares them by `similarity`. `progress` is the share of the training's steps that
-    are done, 0 to 1.
+    `valid` is False. `layers` are embeddings of the intermediate layers that the loss asks for. `guide` are
+    another model's embeddings of the batch, without a gradient, if the training has a guide for the dataset.
+    `in_batch` is True if other rows' texts are negatives. `progress` is the share of the training's steps
+    that are done, 0 to 1.
     """
 
     anchor: Tensor
@@ -107,6 +77,19 @@ class Embeddings:
         ]
         return torch.cat(parts, dim=1)
 
+    def take(self, rows: slice | Tensor) -> Embeddings:
+        """Return the batch of some rows (a slice, or indices in any order), with all columns."""
+        import torch
+
+        columns: dict[str, Any] = {
+            f.name: value[rows]
+            for f in fields(self)
+            if isinstance(value := getattr(self, f.name), torch.Tensor)
+        }
+        layers = {layer: inner.take(rows) for layer, inner in self.layers.items()}
+        guide = self.guide and self.guide.take(rows)
+        return replace(self, **columns, layers=layers, guide=guide)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
@@ -133,14 +116,6 @@ class Loss:
         return frozenset()
 
     @property
-    def embeds(self) -> frozenset[str]:
-        """Columns whose embeddings the loss reads: some of "anchor", "positive" and "negative".
-
-        Texts of a column that no loss of a dataset reads are not encoded by the trained model.
-        """
-        return COLUMNS
-
-    @property
     def kinds(self) -> frozenset[EmbeddingKind]:
         """Kinds of embeddings that the loss can read: vectors, unless a subclass says more.
 
@@ -149,29 +124,9 @@ class Loss:
         return frozenset({"vector"})
 
     @property
-    def guided_by(self) -> Guide | None:
-        """The guide, whose embeddings the loss reads as `Embeddings.guide`; None without a guide."""
-        return None
-
-    @property
-    def compares_with_guide(self) -> bool:
-        """True if the loss compares the model's embeddings with the guide's, so their sizes must be equal."""
-        return False
-
-    @property
-    def lacks_guide(self) -> bool:
-        """True if the loss cannot be computed without a guide, and has none."""
-        return False
-
-    @property
     def takes_single_texts(self) -> bool:
         """True if the loss also learns from rows that have only an anchor, as those of the task `text`."""
         return False
-
-    def with_guide(self, guide: Guide) -> Self:
-        """Return the loss with this guide if it lacks one; otherwise, the loss itself."""
-        changed: dict[str, Any] = {"guide": guide}
-        return replace(self, **changed) if self.lacks_guide else self
 
     def check(self, dimension: int) -> Sequence[str]:
         """Return reasons why the loss cannot be used on embeddings of `dimension` numbers."""
@@ -184,82 +139,6 @@ class Loss:
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
         """Return the loss of this batch, a scalar that keeps the graph."""
         raise NotImplementedError
-
-
-@dataclass(frozen=True, kw_only=True)
-class OuterLoss(Loss):
-    """A loss that changes embeddings and passes them to one or several weighted inner losses.
-
-    The inner losses' needs, learned values and problems become its own. A subclass sets
-    `cross_rank`, and calls `inner` for the inner losses' sum.
-    """
-
-    loss: tuple[Loss, ...]
-    layers: tuple[float, ...] = field(init=False, default=())
-
-    def __post_init__(self) -> None:
-        if not self.loss:
-            raise ValueError("loss takes at least one loss")
-        guides = [
-            inner_loss.guided_by for inner_loss in self.loss if inner_loss.guided_by is not None
-        ]
-        if any(guide != guides[0] for guide in guides):
-            raise ValueError("its losses have different guides; wrap each of them by itself")
-        layers = {layer for inner_loss in self.loss for layer in inner_loss.layers}
-        object.__setattr__(self, "layers", tuple(sorted(layers)))
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset().union(*(inner_loss.needs for inner_loss in self.loss))
-
-    @property
-    def kinds(self) -> frozenset[EmbeddingKind]:
-        return frozenset.intersection(*(inner_loss.kinds for inner_loss in self.loss))
-
-    @property
-    def guided_by(self) -> Guide | None:
-        return next(
-            (inner_loss.guided_by for inner_loss in self.loss if inner_loss.guided_by is not None),
-            None,
-        )
-
-    @property
-    def compares_with_guide(self) -> bool:
-        return any(inner_loss.compares_with_guide for inner_loss in self.loss)
-
-    @property
-    def lacks_guide(self) -> bool:
-        return any(inner_loss.lacks_guide for inner_loss in self.loss)
-
-    @property
-    def takes_single_texts(self) -> bool:
-        return all(inner_loss.takes_single_texts for inner_loss in self.loss)
-
-    def with_guide(self, guide: Guide) -> Self:
-        return replace(self, loss=tuple(inner_loss.with_guide(guide) for inner_loss in self.loss))
-
-    def check(self, dimension: int) -> Sequence[str]:
-        return [fault for inner_loss in self.loss for fault in inner_loss.check(dimension)]
-
-    def parameters(self) -> Mapping[str, Tensor]:
-        return {
-            f"{number}.{name}": value
-            for number, loss in enumerate(self.loss)
-            for name, value in loss.parameters().items()
-        }
-
-    def inner(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
-        """Return the weighted sum of the inner losses, each with its learned parameters."""
-        total = embeddings.anchor.new_zeros(())
-        for number, loss in enumerate(self.loss):
-            prefix = f"{number}."
-            learned = {
-                name.removeprefix(prefix): value
-                for name, value in parameters.items()
-                if name.startswith(prefix)
-            }
-            total = total + loss.weight * loss(embeddings, learned)
-        return total
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -334,95 +213,3 @@ AnyLoss: TypeAlias = "Loss | TokenLoss"
 def cuts_windows(losses: Sequence[AnyLoss], info: DatasetInfo) -> bool:
     """Return whether a dataset's texts are cut into windows, as losses over the tokens of texts need."""
     return info.task == "text" and any(isinstance(loss, TokenLoss) for loss in losses)
-
-
-def kind_problems(losses: Sequence[AnyLoss], info: DatasetInfo) -> Iterator[str]:
-    """Yield reasons why losses do not fit a dataset: pairs, or single texts.
-
-    Single texts need losses over tokens, or losses of embeddings that take single texts, but not both. Losses
-    that lack a guide fit no dataset.
-    """
-    for loss in losses:
-        if isinstance(loss, Loss) and loss.lacks_guide:
-            yield f"loss {type(loss).__name__} needs a guide; name its model: guide: {{model: …}}"
-    if cuts_windows(losses, info) and not all(isinstance(loss, TokenLoss) for loss in losses):
-        yield (
-            f"dataset '{info.name}' (text) has losses over tokens and others in one sum; give it the ones, "
-            "and the same file under another name the others"
-        )
-    for loss in losses:
-        name, of_tokens = type(loss).__name__, isinstance(loss, TokenLoss)
-        if of_tokens and info.task != "text":
-            yield (
-                f"loss {name} predicts tokens of single texts, and dataset '{info.name}' is of the task "
-                f"{info.task}; give a loss of embeddings under by_task: {{{info.task}: …}}, or read the file "
-                "as texts with task: text"
-            )
-        if isinstance(loss, Loss) and info.task == "text" and not loss.takes_single_texts:
-            yield (
-                f"loss {name} compares texts, and dataset '{info.name}' (text) has single ones; give a "
-                "token loss (mlm) or embedding_distillation under by_task: {text: …}, or name its columns as "
-                "pairs"
-            )
-
-
-def loss_problems(
-    losses: PerDataset[tuple[AnyLoss, ...]], info: DatasetInfo, *, scored: bool
-) -> Iterator[str]:
-    """Yield reasons why a dataset, which is `scored` or not, cannot be trained on by its losses."""
-    losses_of_dataset = losses.of(info.name, info.task)
-    if not losses_of_dataset:
-        yield (
-            f"dataset '{info.name}' has no loss for its task {info.task}; give one under default, "
-            f"by_task: {{{info.task}: …}} or by_dataset"
-        )
-    yield from kind_problems(losses_of_dataset or (), info)
-    for loss in losses_of_dataset or ():
-        if isinstance(loss, Loss) and "positive_score" in loss.needs and not scored:
-            yield (
-                f"loss {type(loss).__name__} needs scores, which dataset '{info.name}' ({info.task}) does "
-                "not have; choose another under by_task"
-            )
-
-
-def prediction_problems(
-    losses: Sequence[AnyLoss], backbone: Backbone, checkpoint: Path
-) -> Iterator[str]:
-    """Yield reasons why a backbone's encoder of a checkpoint cannot predict tokens for losses over tokens.
-
-    There are no reasons without losses over tokens, or for an encoder that cannot be loaded at all.
-    """
-    over_tokens = [loss for loss in losses if isinstance(loss, TokenLoss)]
-    facts = backbone.describe(checkpoint, predicts=True) if over_tokens else EncoderFacts()
-    if not over_tokens or facts.problems:
-        return
-    prediction = facts.prediction
-    if prediction is None:
-        yield f"{type(backbone).__name__} predicts no tokens; choose a backbone that does"
-        return
-    yield from prediction.problems
-    if not all(loss.causal for loss in over_tokens):
-        yield from prediction.hidden
-    if any(loss.causal for loss in over_tokens):
-        yield from prediction.causal
-
-
-def embedding_problems(
-    losses: PerDataset[tuple[AnyLoss, ...]], facts: EncoderFacts
-) -> Iterator[str]:
-    """Yield reasons why losses cannot be used on the embeddings of an encoder: their kind, or their size."""
-    losses_given = (losses.default, *losses.by_task.values(), *losses.by_dataset.values())
-    checked: list[Loss] = []
-    for loss in (any_loss for losses_of_set in losses_given for any_loss in losses_of_set or ()):
-        if not isinstance(loss, Loss) or loss in checked:
-            continue
-        checked.append(loss)
-        name, kind = type(loss).__name__, facts.similarity.kind
-        if kind not in loss.kinds:
-            yield (
-                f"loss {name} reads {describe_kinds(loss.kinds)}, and the model gives "
-                f"{describe_kinds({kind})}; take a loss that asks for similarities, such as infonce, or "
-                "another backbone"
-            )
-        elif facts.dimension is not None:
-            yield from (f"loss {name}: {text}" for text in loss.check(facts.dimension))

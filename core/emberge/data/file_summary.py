@@ -11,16 +11,15 @@ from emberge.contracts import (
     MEDIA_KINDS,
     BadRow,
     Example,
-    Media,
     MediaFacts,
     Negatives,
     TaskKind,
+    media_kinds,
     pair_kind,
-    split_parts,
 )
 from emberge.data.entry import DataEntry
 from emberge.data.rows.columns import LayoutError
-from emberge.data.rows.media_values import MediaProperties, MediaValues
+from emberge.data.rows.media_values import MediaValues
 from emberge.data.rows.row_parser import Row, RowError, RowParser
 from emberge.data.rows.row_problems import RowProblems
 from emberge.errors import DataError, Problem
@@ -32,9 +31,8 @@ class FileSummary:
 
     `rows_by_label` are the rows of each label if rows are `labelled`, so that their positives are drawn.
 
-    `pairs`, `media` and `rates` map each kind of pair, kind of medium and sampling rate to its first line
-    number. `largest` has the largest image's width, height and line, and `longest` the longest clip's seconds
-    and line. `stored` is a hash of the rows and of the paths of their media.
+    `pairs` and `media` map each kind of pair and kind of medium to its first line number. `stored` is a hash
+    of the rows and of the paths of their media.
     """
 
     place: str
@@ -53,9 +51,6 @@ class FileSummary:
     digest: str = ""
     pairs: dict[str, int] = field(default_factory=dict)
     media: dict[str, int] = field(default_factory=dict)
-    rates: dict[str, int] = field(default_factory=dict)
-    largest: tuple[int, int, int] | None = None
-    longest: tuple[float, int] | None = None
     stored: str = ""
     bad_rows: RowProblems = field(default_factory=RowProblems, compare=False)
 
@@ -75,43 +70,21 @@ class FileSummary:
             self.scored += 1
             self.zero_or_one &= all(score in (0, 1) for score in scores)
 
-    def add_media(
-        self, line: int, row: Row, properties_by_hash: Mapping[str, MediaProperties]
-    ) -> None:
-        """Record the kind of a row's pair, and the facts of its media."""
+    def add_media(self, line: int, row: Row) -> None:
+        """Record the kinds of a row's pair and of its media."""
         other_texts = (*row.positives, *row.negatives)
         self.pairs.setdefault(pair_kind(row.anchor, other_texts), line)
-        if not properties_by_hash:
-            return
-        for text in (row.anchor, *other_texts):
-            for part in split_parts(text):
-                if isinstance(part, Media):
-                    self.media.setdefault(part.kind, line)
-                    self._add_properties(line, properties_by_hash[part.hash])
-
-    def _add_properties(self, line: int, properties: MediaProperties) -> None:
-        if properties.rate is not None:
-            self.rates.setdefault(str(properties.rate), line)
-            if self.longest is None or properties.seconds > self.longest[0]:
-                self.longest = (properties.seconds, line)
-        if properties.size is not None:
-            width, height = properties.size
-            if self.largest is None or width * height > self.largest[0] * self.largest[1]:
-                self.largest = (width, height, line)
+        for kind in media_kinds((row.anchor, *other_texts)):
+            self.media.setdefault(kind, line)
 
     def media_facts(self) -> MediaFacts | None:
         """Return the facts of the file's media for checks; None for a file of texts."""
         if not self.media:
             return None
-        format_place = f"{self.place}:{{}}".format
         return MediaFacts(
             pair=next(iter(self.pairs)),
             kinds=tuple(kind for kind in MEDIA_KINDS if kind in self.media),
-            place=format_place(min(self.media.values())),
-            rates=tuple((int(rate), format_place(line)) for rate, line in self.rates.items()),
-            largest_image=self.largest
-            and (self.largest[0], self.largest[1], format_place(self.largest[2])),
-            longest_clip=self.longest and (self.longest[0], format_place(self.longest[1])),
+            place=f"{self.place}:{min(self.media.values())}",
             paths_hash=self.stored,
         )
 
@@ -156,7 +129,7 @@ def parse_rows(
             summary.labelled = parse.layout.labelled
             summary.single = parse.layout.single
         summary.add(line, parsed_row)
-        summary.add_media(line, parsed_row, media.properties_by_hash)
+        summary.add_media(line, parsed_row)
         yield line, parsed_row
 
 

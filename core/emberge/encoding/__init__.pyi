@@ -7,8 +7,6 @@ from .chunk_runner import saved_bytes as saved_bytes
 from .chunks import to_device as to_device
 from .embedder import TextEmbedder as TextEmbedder
 from .embedder import default_token_budget as default_token_budget
-from .embedding_store import EmbeddingStore as EmbeddingStore
-from .embedding_store import Vectors as Vectors
 from .forward_pass import device_of as device_of
 from .forward_pass import draws_random_numbers as draws_random_numbers
 from .forward_pass import forward as forward
@@ -19,7 +17,6 @@ from .packing import packing_problem as packing_problem
 from .token_files import TEXTS_AT_ONCE as TEXTS_AT_ONCE
 from .token_files import Ragged as Ragged
 from .token_files import RaggedWriter as RaggedWriter
-from .token_files import tokenise_side as tokenise_side
 from .token_pass import TokenScores as TokenScores
 from .token_pass import corrupted as corrupted
 from .token_pass import predict_and_backward as predict_and_backward

@@ -15,10 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from emberge.contracts import Encoder, TokenEncoder, TokenisedText, content_key
+from emberge.contracts import Encoder, TokenisedText, content_key
 from emberge.encoding.chunks import Features, chunks, equal_chunks, feed
 from emberge.encoding.forward_pass import device_of, embedded
-from emberge.encoding.token_files import tokenise_side
 from emberge.errors import CheckpointError
 
 Progress = Callable[..., None]
@@ -68,24 +67,9 @@ class TextEmbedder:
         text_by_key = dict(zip(keys, texts, strict=True))
         position_by_key = {key: i for i, key in enumerate(text_by_key)}
         order = np.fromiter((position_by_key[key] for key in keys), np.int64, len(texts))
-        tokens = self.tokenise(list(text_by_key.values()), prompt=prompt, max_length=max_length)
+        distinct_texts = list(text_by_key.values())
+        tokens = self.encoder.tokenise(distinct_texts, prompt=prompt, max_length=max_length)
         return self.embed_tokens(tokens)[order]
-
-    def tokenise(
-        self,
-        texts: Sequence[str],
-        *,
-        prompt: str = "",
-        max_length: int | None = None,
-        queries: bool = False,
-    ) -> Sequence[TokenisedText]:
-        """Return the token ids of each text with `prompt` before it.
-
-        With `queries` the texts are read as queries, which makes a difference for a `SidedEncoder`.
-        """
-        return tokenise_side(
-            self.encoder, texts, prompt=prompt, max_length=max_length, queries=queries
-        )
 
     def embed_tokens(self, texts: Sequence[TokenisedText]) -> NDArray[np.float32]:
         """Return embeddings float32 [n, d] of tokenised texts.
@@ -135,16 +119,10 @@ class TextEmbedder:
         Texts with the most tokens are first; no text is padded.
 
         Raises:
-            CheckpointError: if the encoder is not a `TokenEncoder`.
+            CheckpointError: if the encoder has no hidden states of tokens.
         """
-        encoder = self.encoder
-        if not isinstance(encoder, TokenEncoder):
-            raise CheckpointError(
-                f"{type(encoder).__name__} gives no hidden states of tokens (TokenEncoder); choose a "
-                "backbone that does"
-            )
         pieces = equal_chunks([len(text.ids) for text in texts], self.token_budget)
-        yield from self._run_chunks(texts, pieces, encoder.states)
+        yield from self._run_chunks(texts, pieces, self.encoder.states)
 
     def embed_chunks(
         self, texts: Sequence[TokenisedText]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from emberge.contracts import Embedded, Encoder, TokenEncoder, TokenisedText
+from emberge.contracts import Embedded, Encoder, TokenisedText
 from emberge.encoding.chunks import Features, to_device
 
 
@@ -38,7 +38,7 @@ def embedded(
         return encoder(features, layers)
 
 
-def token_states(encoder: TokenEncoder, texts: Sequence[TokenisedText]) -> tuple[Tensor, Tensor]:
+def token_states(encoder: Encoder, texts: Sequence[TokenisedText]) -> tuple[Tensor, Tensor]:
     """Return a batch's hidden states [b, t, d], with their graph, and the mask [b, t] of tokens."""
     features = _collate_on_device(encoder, texts)
     mask = features.get("attention_mask")

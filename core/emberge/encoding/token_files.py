@@ -6,16 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from emberge.contracts import Media, SidedEncoder, TokenisedText
-
-if TYPE_CHECKING:
-    from emberge.contracts import Encoder
-
+from emberge.contracts import Media, TokenisedText
 
 # Texts handed to the tokenizer at once: enough for its threads, little enough for memory.
 TEXTS_AT_ONCE = 4096
@@ -167,12 +163,3 @@ def _read_media(path: Path) -> Mapping[int, tuple[Media, ...]]:
     with path.open(encoding="utf-8", errors="surrogatepass") as file:
         lines = (json.loads(line) for line in file)
         return {place: tuple(Media(*one) for one in found) for place, *found in lines}
-
-
-def tokenise_side(
-    encoder: Encoder, texts: Sequence[str], *, prompt: str, max_length: int | None, queries: bool
-) -> list[TokenisedText]:
-    """Return the ids of queries or of documents, which only a `SidedEncoder` reads differently."""
-    if queries and isinstance(encoder, SidedEncoder):
-        return encoder.tokenise_queries(texts, prompt=prompt, max_length=max_length)
-    return encoder.tokenise(texts, prompt=prompt, max_length=max_length)

@@ -17,13 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from emberge.contracts import (
-    AuxiliaryEncoder,
-    TokenisedText,
-    TokenLoss,
-    TokenPredictor,
-    Tokens,
-)
+from emberge.contracts import TokenisedText, TokenLoss, TokenPredictor, Tokens
 from emberge.encoding.chunk_runner import ChunkOutput, ChunkRunner, EncodePlan, PassResult
 from emberge.encoding.chunks import Features, chunks, feed, padded_tokens, to_device
 from emberge.encoding.packing import pack_rows
@@ -75,10 +69,8 @@ def predict_and_backward(
     padded = padded_tokens(rows.lengths, pieces)
 
     def read_states(features: Features) -> ChunkOutput:
-        if isinstance(encoder, AuxiliaryEncoder):
-            states, auxiliary = encoder.states_and_auxiliary(features)
-            return ChunkOutput([states], auxiliary)
-        return ChunkOutput([encoder.states(features)], None)
+        states, auxiliary = encoder.states_and_auxiliary(features)
+        return ChunkOutput([states], auxiliary)
 
     with feed(
         encoder, rows.texts, pieces, collate=_choose_collate(encoder, plan)
@@ -86,7 +78,7 @@ def predict_and_backward(
         runner = ChunkRunner(chunk_features, rows.lengths, read_states, plan, seed)
         total = torch.zeros((), device=chunk_features.device)
         counts, kept_tokens = None, padded
-        if isinstance(encoder, AuxiliaryEncoder):
+        if encoder.has_auxiliary:
             for _ in runner.run_first_pass():
                 pass
             counts = runner.total_counts(texts_on_all_ranks=False)

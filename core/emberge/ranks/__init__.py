@@ -1,4 +1,4 @@
-"""Several processes as one training: collectives, gathered batches, sharded weights."""
+"""Several processes as one training: collectives, sharded weights."""
 
 import lazy_loader
 

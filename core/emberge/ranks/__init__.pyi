@@ -7,8 +7,6 @@ from .fsdp import put as put
 from .fsdp import split_weights as split_weights
 from .fsdp import sum_gradients as sum_gradients
 from .fsdp import whole as whole
-from .gather_batch import gathered as gathered
-from .gather_batch import rows_of as rows_of
 from .ranks import ALONE as ALONE
 from .ranks import LostRankError as LostRankError
 from .ranks import Ranks as Ranks

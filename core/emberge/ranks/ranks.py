@@ -21,17 +21,15 @@ from torch import Tensor
 from torch.distributed import PrefixStore, rendezvous  # type: ignore[attr-defined]
 
 from emberge.errors import EmbergeError
-from emberge.wording import join_some
 
 T = TypeVar("T")
 
 # How long a rank waits for the others inside a step. A rank that dies is noticed at once.
-PATIENCE = datetime.timedelta(minutes=30)
+STEP_TIMEOUT = datetime.timedelta(minutes=30)
 # How long the others wait for the first rank's own work, such as an evaluation.
-LONG_PATIENCE = datetime.timedelta(days=7)
+FIRST_RANK_TIMEOUT = datetime.timedelta(days=7)
 # Gradients that travel together, in numbers.
-BUCKET = 2**24
-NAMED = 5
+GRADIENTS_AT_ONCE = 2**24
 
 
 class RanksError(EmbergeError):
@@ -137,27 +135,6 @@ class Ranks:
             ):
                 grad.copy_(part.view_as(grad))
 
-    def require_equal(self, tensors: Mapping[str, Tensor], what: str) -> None:
-        """Refuse tensors whose hashes differ between ranks.
-
-        Raises:
-            RanksError: if hashes differ, on every rank; the message names the tensors.
-        """
-        if self.size == 1:
-            return
-        marks = {name: tensor_checksums(tensor) for name, tensor in tensors.items()}
-        first_marks = self.share(marks)
-        flags = [marks.get(name) != first for name, first in first_marks.items()]
-        *flags, has_other_names = self.any_of([*flags, marks.keys() != first_marks.keys()])
-        differing_names = [name for name, flag in zip(first_marks, flags, strict=True) if flag]
-        differing_names += ["tensors that only some ranks have"] if has_other_names else []
-        if differing_names:
-            raise RanksError(
-                f"the ranks differ in {what} of {join_some(differing_names, NAMED)}; every rank must "
-                "load the same model with the same versions, and each parameter must be used or left "
-                "out on all of them"
-            )
-
     def on_first_rank(self, work: Callable[[], T]) -> T:
         """Run a function on the first rank while the others wait, and return its result on all.
 
@@ -241,28 +218,16 @@ def _build_lost_rank_error(error: Exception) -> LostRankError:
 
 
 def _split_into_buckets(grads: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Yield gradients of one dtype in order, about BUCKET numbers at a time."""
+    """Yield gradients of one dtype in order, about GRADIENTS_AT_ONCE numbers at a time."""
     bucket: list[Tensor] = []
     for grad in grads:
-        is_full = sum(g.numel() for g in bucket) + grad.numel() > BUCKET
+        is_full = sum(g.numel() for g in bucket) + grad.numel() > GRADIENTS_AT_ONCE
         if bucket and (is_full or grad.dtype != bucket[0].dtype):
             yield bucket
             bucket = []
         bucket.append(grad)
     if bucket:
         yield bucket
-
-
-def tensor_checksums(tensor: Tensor) -> list[int]:
-    """Return two checksums over a tensor's bits, which almost surely differ if the tensors do."""
-    flat = tensor.detach().contiguous().flatten()
-    bits = flat.view(torch.int32 if flat.element_size() % 4 == 0 else torch.uint8)
-    plain = placed = 0
-    for piece in torch.split(bits, BUCKET):
-        places = torch.arange(len(piece), device=piece.device) % 8191 + 1
-        plain += int(piece.sum(dtype=torch.int64))
-        placed += int((piece * places).sum(dtype=torch.int64))
-    return [plain, placed]
 
 
 def join_ranks(device: str = "cpu") -> Ranks:
@@ -291,7 +256,7 @@ def _join_group(device: str) -> Ranks:
     if device == "cuda":
         device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     try:
-        store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
+        store, rank, size = next(rendezvous("env://", timeout=STEP_TIMEOUT))
         if on_gpu:
             torch.cuda.set_device(torch.device(device))
         dist.init_process_group(
@@ -299,9 +264,9 @@ def _join_group(device: str) -> Ranks:
             store=PrefixStore("group", store),
             rank=rank,
             world_size=size,
-            timeout=PATIENCE,
+            timeout=STEP_TIMEOUT,
         )
-        patient = dist.new_group(backend="gloo", timeout=LONG_PATIENCE)
+        patient = dist.new_group(backend="gloo", timeout=FIRST_RANK_TIMEOUT)
     except (dist.DistError, RuntimeError, OSError, ValueError, KeyError) as error:
         line = (str(error).splitlines() or [type(error).__name__])[0]
         raise RanksError(

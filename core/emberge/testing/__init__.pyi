@@ -2,7 +2,6 @@
 
 from .batches import change_embeddings as change_embeddings
 from .batches import example_embeddings as example_embeddings
-from .batches import take_rows as take_rows
 from .batches import with_layers as with_layers
 from .losses import check_loss as check_loss
 from .merging import check_strategy as check_strategy

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from emberge.contracts import COSINE, EmbeddingKind, Embeddings, Loss
-from emberge.ranks import gathered
-from emberge.testing.small_encoder import WIDTH, LetterEncoder, similarity_of, width_of
+from emberge.testing.small_encoder import LetterEncoder, similarity_of, width_of
 
 _TOKENS = 3
 
@@ -54,20 +53,17 @@ def example_embeddings(
 
 
 def with_layers(loss: Loss, batch: Embeddings) -> Embeddings:
-    """Return the batch with the layers and the guide that a loss asks for."""
+    """Return the batch with the layers that a loss asks for, and a guide."""
     layers = {
         layer: change_embeddings(batch, partial(LetterEncoder.layer, layer=layer))
         for layer in loss.layers
     }
-    guide = None
-    if loss.guided_by is not None:
-        guide_width = WIDTH if loss.compares_with_guide else 5
-        width = batch.anchor.shape[-1]
-        guide_vectors = torch.randn(width, guide_width, generator=torch.Generator().manual_seed(9))
-        guide = dataclasses.replace(
-            change_embeddings(batch, lambda t: _flatten_tokens(batch, t) @ guide_vectors),
-            similarity=COSINE,
-        )
+    width = batch.anchor.shape[-1]
+    guide_vectors = torch.randn(width, width, generator=torch.Generator().manual_seed(9))
+    guide = dataclasses.replace(
+        change_embeddings(batch, lambda t: _flatten_tokens(batch, t) @ guide_vectors),
+        similarity=COSINE,
+    )
     return dataclasses.replace(batch, layers=layers, guide=guide)
 
 
@@ -85,15 +81,6 @@ def change_embeddings(batch: Embeddings, change: Callable[[Tensor], Tensor]) -> 
 def _flatten_tokens(batch: Embeddings, vectors: Tensor) -> Tensor:
     """Return a vector for each text: the sum of its tokens' vectors, if the batch has these."""
     return vectors.sum(-2) if batch.similarity.kind == "token_vectors" else vectors
-
-
-def take_rows(batch: Embeddings, which: Any) -> Embeddings:
-    """Return the given rows of a batch, in the given order."""
-    fields = {f.name: getattr(batch, f.name) for f in dataclasses.fields(batch)}
-    columns: dict[str, Any] = {n: v[which] for n, v in fields.items() if isinstance(v, Tensor)}
-    layers = {name: take_rows(inner, which) for name, inner in batch.layers.items()}
-    guide = None if batch.guide is None else take_rows(batch.guide, which)
-    return dataclasses.replace(batch, **columns, layers=layers, guide=guide)
 
 
 def columns(batch: Embeddings) -> Tensor:
@@ -117,20 +104,32 @@ def with_columns(batch: Embeddings, values: Tensor, layers: Mapping[float, Tenso
     )
 
 
-def widened(loss: Loss, batch: Embeddings) -> Embeddings:
+def widened(batch: Embeddings) -> Embeddings:
     """Return the batch with one more place for a positive and a negative, padded in all rows."""
-    slots, hard = batch.positive.shape[1], batch.negative.shape[1]
-    other = example_embeddings(
-        1,
-        positives=slots + 1,
-        negatives=hard + 1,
-        in_batch=batch.in_batch,
-        kind=batch.similarity.kind,
-    )
-    missing_columns: dict[str, Any] = {
-        name: None
-        for name in ("positive_score", "negative_score", "label")
-        if getattr(batch, name) is None
+    slots = batch.positive.shape[1]
+
+    def widen(values: Tensor, filling: float = 0.0) -> Tensor:
+        sides = (values[:, :slots], values[:, slots:])
+        filler = torch.full_like(values[:, :1], filling)
+        return torch.cat([sides[0], filler, sides[1], filler], dim=1)
+
+    def widen_columns(one: Embeddings, **changes: Any) -> Embeddings:
+        candidates = widen(one.candidates)
+        return dataclasses.replace(
+            one,
+            positive=candidates[:, : slots + 1],
+            negative=candidates[:, slots + 1 :],
+            **changes,
+        )
+
+    facts: dict[str, Any] = {
+        "valid": widen(batch.valid, False),
+        "text_id": torch.cat([batch.text_id[:, :1], widen(batch.text_id[:, 1:], -1)], dim=1),
     }
-    other = with_layers(loss, dataclasses.replace(other, **missing_columns))
-    return take_rows(gathered([batch, other]), slice(0, len(batch.anchor)))
+    if batch.positive_score is not None or batch.negative_score is not None:
+        scores = widen(batch.scores, torch.nan)
+        facts["positive_score"] = scores[:, : slots + 1]
+        facts["negative_score"] = scores[:, slots + 1 :]
+    layers = {layer: widen_columns(one, **facts) for layer, one in batch.layers.items()}
+    guide = batch.guide and widen_columns(batch.guide, **facts)
+    return widen_columns(batch, layers=layers, guide=guide, **facts)

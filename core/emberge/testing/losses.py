@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -14,12 +14,11 @@ from torch import Tensor
 
 from emberge.contracts import Embeddings, Loss, TokenisedText
 from emberge.encoding import BatchEmbeddings, EncodePlan, encode_and_backward, forward
-from emberge.ranks import gathered
+from emberge.numerics import join_rows
 from emberge.testing.batches import (
     change_embeddings,
     columns,
     example_embeddings,
-    take_rows,
     widened,
     with_columns,
     with_layers,
@@ -36,11 +35,11 @@ def check_loss(
     """Check a loss against the laws of training, with and without other rows' texts as negatives.
 
     Always checked: the loss is a pure function with a finite value and finite gradients, also for zero
-    vectors and equal texts. It needs no columns but those that it declares, and reads embeddings only of
-    columns that it `embeds`. The order of rows, and the content and number of places that `valid` masks, do
-    not matter. The loss does not apply its own `weight`, as the runner does. Learned parameters are trained
-    in the values that the runner passes. Gradients through the gradient cache, in chunks of any size, equal
-    those of one pass. A loss that gathers gives the same gradients with two ranks as with one.
+    vectors and equal texts. It needs no columns but those that it declares. The order of rows, and the
+    content and number of places that `valid` masks, do not matter. The loss does not apply its own `weight`,
+    as the runner does. Learned parameters are trained in the values that the runner passes. Gradients through
+    the gradient cache, in chunks of any size, equal those of one pass. A loss that gathers gives the same
+    gradients with two ranks as with one.
 
     Checked unless switched off: the lengths of vectors do not matter (`lengths`), a batch of one row gives a
     finite loss (`one_row`), and rows may have different numbers of texts (`filling`).
@@ -51,7 +50,6 @@ def check_loss(
     for batch in _list_batches(loss, filling):
         trial = _LossTrial(loss, batch)
         trial.check_pure()
-        trial.check_columns()
         trial.check_finite(one_row)
         trial.check_order()
         if filling:
@@ -125,26 +123,6 @@ class _LossTrial:
         assert torch.equal(before, columns(self.batch)), "pure: it changes its inputs"
         assert torch.equal(state, torch.get_rng_state()), "pure: it draws random numbers"
 
-    def check_columns(self) -> None:
-        value, grads = self.value_and_gradient(self.batch)
-        slots, hard = self.batch.positive.shape[1], self.batch.negative.shape[1]
-        names = ["anchor", *["positive"] * slots, *["negative"] * hard]
-        read = torch.tensor([name in self.loss.embeds for name in names])
-        values, *layers = (
-            columns(embeddings).where(self.spread(read), torch.nan)
-            for embeddings in (self.batch, *self.batch.layers.values())
-        )
-        reduced_batch = with_columns(
-            self.batch, values, dict(zip(self.batch.layers, layers, strict=True))
-        )
-        unread, pulls = self.value_and_gradient(reduced_batch)
-        assert torch.equal(value, unread), (
-            f"embeds: it reads columns beside {sorted(self.loss.embeds)}, which it declares"
-        )
-        assert torch.equal(grads, pulls), (
-            f"embeds: its gradient is another without columns beside {sorted(self.loss.embeds)}"
-        )
-
     def check_finite(self, one_row: bool) -> None:
         batch = self.batch
         equal = batch.anchor[0]
@@ -159,7 +137,7 @@ class _LossTrial:
             "long vectors": change_embeddings(batch, lambda t: t * 1e4),
         }
         if one_row:
-            batch_by_case["one row"] = take_rows(batch, slice(2, 3))
+            batch_by_case["one row"] = batch.take(slice(2, 3))
         for name, case in batch_by_case.items():
             value, grad = self.value_and_gradient(case)
             assert torch.isfinite(value), f"finite: the loss is {float(value)} on {name}"
@@ -169,7 +147,7 @@ class _LossTrial:
         order = torch.tensor([3, 0, 5, 1, 4, 2])
         (first, pull), (second, moved) = (
             self.value_and_gradient(self.batch),
-            self.value_and_gradient(take_rows(self.batch, order)),
+            self.value_and_gradient(self.batch.take(order)),
         )
         assert _is_close(first, second), (
             f"order of rows: it changes the loss from {float(first)} to {float(second)}"
@@ -195,7 +173,7 @@ class _LossTrial:
         assert _is_close(first, second), "filling: the content of masked places changes the loss"
         assert not pull2[:, is_padding].any(), "filling: a gradient reaches masked places"
         assert _is_close(pull, pull2), "filling: the content of masked places changes the gradient"
-        wider_loss = self.call(widened(self.loss, batch))
+        wider_loss = self.call(widened(batch))
         assert _is_close(first, wider_loss), (
             "filling: how many masked places there are changes the loss"
         )
@@ -276,12 +254,12 @@ class _LossTrial:
                 for embedded in [forward(encoder, self.make_texts(part), self.loss.layers)]
             }
 
-        def objective(encoded: BatchEmbeddings) -> Tensor:
-            pieces = [self.embed_rows(part, other_rows.get(part.start, encoded)) for part in parts]
-            return self.call(gathered(pieces) if len(pieces) > 1 else pieces[0], learned_values)
+        def compute_loss(encoded: BatchEmbeddings) -> Tensor:
+            by_part = [other_rows.get(part.start, encoded) for part in parts]
+            return self.call(self.embed_rows(by_part), learned_values)
 
         encode_and_backward(
-            encoder, self.make_texts(rows), objective, plan, seed=3, layers=self.loss.layers
+            encoder, self.make_texts(rows), compute_loss, plan, seed=3, layers=self.loss.layers
         )
         weights = encoder.words.weight
         gradients = {
@@ -301,15 +279,15 @@ class _LossTrial:
             for i in range(part.start * width, part.stop * width)
         ]
 
-    def embed_rows(self, part: slice, encoded: BatchEmbeddings) -> Embeddings:
-        """Return the batch's rows with an encoder's embeddings of `texts`."""
+    def embed_rows(self, by_part: Sequence[BatchEmbeddings]) -> Embeddings:
+        """Return the batch with an encoder's embeddings of `make_texts`, which are in parts."""
 
-        def in_places(values: Tensor) -> Tensor:
-            places = (part.stop - part.start, 1 + self.batch.valid.shape[1])
-            return values.view(*places, *values.shape[1:])
+        def in_places(values: Sequence[Tensor]) -> Tensor:
+            joined = join_rows(values) if len(values) > 1 else values[0]
+            return joined.view(*self.batch.text_id.shape, *joined.shape[1:])
 
-        layers = {name: in_places(values) for name, values in encoded.layers.items()}
-        return with_columns(take_rows(self.batch, part), in_places(encoded.embeddings), layers)
+        layers = {n: in_places([part.layers[n] for part in by_part]) for n in self.loss.layers}
+        return with_columns(self.batch, in_places([part.embeddings for part in by_part]), layers)
 
     def spread(self, mask: Tensor) -> Tensor:
         """Return a mask of texts [...] that is applied to their embeddings [..., *e]."""

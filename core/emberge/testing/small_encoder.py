@@ -36,6 +36,7 @@ class LetterEncoder(nn.Module):
     """
 
     tokenizer_fingerprint = "words"
+    reads_queries_apart = False
     prompts: Mapping[str, str] = {}
 
     def __init__(self, kind: EmbeddingKind = "vector") -> None:
@@ -55,7 +56,7 @@ class LetterEncoder(nn.Module):
         return self
 
     def tokenise(
-        self, texts: Sequence[str], *, prompt: str, max_length: int | None
+        self, texts: Sequence[str], *, prompt: str, max_length: int | None, queries: bool = False
     ) -> list[TokenisedText]:
         """Return, for each text, the number of every letter."""
         return [TokenisedText([1 + ord(c) % 63 for c in prompt + t][:max_length]) for t in texts]
@@ -75,6 +76,10 @@ class LetterEncoder(nn.Module):
         else:
             pooled = self.dropout(states.sum(1) / (ids > 0).sum(1, keepdim=True))
         return Embedded(pooled, {layer: self.layer(pooled, layer) for layer in layers})
+
+    def states(self, features: Mapping[str, Tensor]) -> Tensor:
+        """Return the vectors of a batch's letters."""
+        return self.words(features["input_ids"])  # type: ignore[no-any-return]
 
     def stored_names(self) -> Mapping[str, str]:
         """Return the names of the weights, which are stored under unchanged names."""

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from emberge.contracts import (
     AnyLoss,
@@ -15,8 +15,6 @@ from emberge.contracts import (
     Count,
     Dataset,
     EmbeddingKind,
-    Model,
-    ModelRef,
     Negatives,
     NonNegative,
     NumberRange,
@@ -28,6 +26,13 @@ from emberge.contracts import (
     WholeNumber,
 )
 from emberge.errors import DataError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from emberge.ranks import Ranks
 
 _USUAL_WARMUP = 0.1
 # Share of the steps at the end over which the schedule `warmup_stable_decay` falls.
@@ -220,16 +225,34 @@ class EarlyStopping:
     After every `every` steps and after the last step, `score(folder, step)` returns one number for the model
     (or the adapter) in a folder; larger is better. Without `score` the trainee scores itself in memory. The
     training ends after `patience` consecutive scores that are not better than the best score before them;
-    with None it runs to the end. With `best` the earliest of the best models is the result, otherwise the
-    last model. `identity` has all facts, apart from the model, on which a score depends: a saved state is
-    continued only if its `identity` is equal.
+    with None it runs to the end. The earliest of the best models is the result. `identity` has all facts,
+    apart from the model, on which a score depends: a saved state is continued only if its `identity` is
+    equal.
     """
 
     every: int
     score: Callable[[Path, int], float] | None = field(repr=False)
     identity: str
     patience: int | None = None
-    best: bool = True
+
+
+# Function from entries of a dataset's table [*k] to the embeddings of another model [*k, d].
+ReadGuide: TypeAlias = "Callable[[NDArray[np.int64]], Tensor]"
+
+
+@dataclass(frozen=True)
+class GuideRequest:
+    """Datasets of a training whose losses may read a guide, and means to compute its embeddings.
+
+    `again` is True if batches are read several times, as in a second epoch.
+    """
+
+    datasets: Sequence[Dataset]
+    device: str
+    store: Path
+    again: bool
+    ranks: Ranks
+    progress: Callable[..., None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,6 +271,6 @@ class FitJob:
     single texts' embeddings."""
     options: FitOptions = field(default_factory=FitOptions)
     seed: int = 0
-    guides: Callable[[ModelRef], Model] | None = None
-    """A function from a guide's reference to its model, needed if losses name guides."""
+    guides: Callable[[GuideRequest], Mapping[str, ReadGuide]] | None = None
+    """A function that returns by dataset how to read the embeddings of a guide, for losses that have one."""
     early_stopping: EarlyStopping | None = None

@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from emberge.contracts import (
-    COLUMNS,
-    AnyLoss,
-    DatasetInfo,
-    Embeddings,
-    Loss,
-    PerDataset,
-    TokenLoss,
-    kind_problems,
-)
-from emberge.errors import DataError, PluginError
-
-OFFERED = frozenset(
-    {"negative", "contrast", "judgement", "positive_score", "negative_score", "label"}
-)
+from emberge.contracts import AnyLoss, DatasetInfo, Embeddings, Loss, PerDataset, TokenLoss
+from emberge.errors import DataError
 
 
 class Objective:
     """Losses by dataset, with their learned parameters by name.
 
     Raises:
-        DataError: if a dataset has no loss, or a loss for another kind of data.
-        PluginError: if a loss needs or embeds a column that the runner does not offer.
+        DataError: if a dataset has no loss.
     """
 
     def __init__(
@@ -45,46 +31,20 @@ class Objective:
                     f"dataset '{info.name}' ({info.task}) has no loss; "
                     f"give one under default, by_task: {{{info.task}: …}} or by_dataset"
                 )
-            for problem in kind_problems(dataset_losses, info):
-                raise DataError(problem)
-            self._losses[info.name] = tuple(
-                loss for loss in dataset_losses if isinstance(loss, Loss)
-            )
+            self._losses[info.name] = tuple(x for x in dataset_losses if isinstance(x, Loss))
             self._token_losses[info.name] = tuple(
-                loss for loss in dataset_losses if isinstance(loss, TokenLoss)
+                x for x in dataset_losses if isinstance(x, TokenLoss)
             )
-        self._learned: dict[int, dict[str, Tensor]] = {}
+        self._learned: dict[int, Mapping[str, Tensor]] = {}
         self.parameters: dict[str, Tensor] = {}
-        for number, loss in enumerate(self._list_distinct_losses()):
-            self._check(loss)
-            parameter_by_name = {
+        distinct_losses = {id(x): x for losses_ in self._losses.values() for x in losses_}
+        for number, (identifier, loss) in enumerate(distinct_losses.items()):
+            learned = {
                 name: value.detach().clone().to(device).requires_grad_()
                 for name, value in loss.parameters().items()
             }
-            self._learned[id(loss)] = parameter_by_name
-            self.parameters |= {f"loss.{number}.{name}": v for name, v in parameter_by_name.items()}
-
-    def _list_distinct_losses(self) -> Iterator[Loss]:
-        seen_ids: set[int] = set()
-        for losses in self._losses.values():
-            for loss in losses:
-                if id(loss) not in seen_ids:
-                    seen_ids.add(id(loss))
-                    yield loss
-
-    @staticmethod
-    def _check(loss: Loss) -> None:
-        missing = sorted(loss.needs - OFFERED)
-        if missing:
-            raise PluginError(
-                f"loss '{type(loss).__name__}' needs '{missing[0]}', which the training runner does not "
-                f"offer; it offers {', '.join(sorted(OFFERED))}"
-            )
-        if not loss.embeds or not loss.embeds <= COLUMNS:
-            raise PluginError(
-                f"loss '{type(loss).__name__}' embeds {sorted(loss.embeds) or 'no column'}; name some of "
-                f"{', '.join(sorted(COLUMNS))}"
-            )
+            self._learned[identifier] = learned
+            self.parameters |= {f"loss.{number}.{name}": v for name, v in learned.items()}
 
     def of(self, dataset: str) -> tuple[Loss, ...]:
         """Return the losses of a dataset's embeddings; none for one whose losses are over tokens."""
@@ -98,19 +58,15 @@ class Objective:
         """Return the intermediate layers that these datasets' losses read, as fractions."""
         return tuple(sorted({f for d in datasets for loss in self._losses[d] for f in loss.layers}))
 
-    def embeds(self, dataset: str) -> frozenset[str]:
-        """Return the columns that the trained model must embed because the dataset's losses read them."""
-        return frozenset().union(*(loss.embeds for loss in self._losses[dataset]))
-
     def gathers(self, dataset: str) -> bool:
         """Return whether a loss of the dataset reads the rows of all ranks."""
         return any(loss.cross_rank for loss in self._losses[dataset])
 
-    def __call__(self, dataset: str, embeddings: Embeddings) -> Tensor:
-        """Return the weighted sum of a dataset's losses over all rows of a batch."""
+    def sum_losses(self, dataset: str, embeddings: Embeddings) -> Tensor:
+        """Return the weighted sum of a dataset's losses over all rows of a batch, a scalar."""
         return self._sum(self._losses[dataset], embeddings, 1)
 
-    def gathering(self, dataset: str, embeddings: Embeddings, ranks: int) -> Tensor:
+    def sum_gathering_losses(self, dataset: str, embeddings: Embeddings, ranks: int) -> Tensor:
         """Return one rank's share of the losses that read the rows of all ranks.
 
         The value and the gradient of the losses' learned parameters are divided by the number of ranks, as
@@ -121,21 +77,21 @@ class Objective:
         total = self._sum(losses, embeddings, ranks)
         return _WholeGradient.apply(total, ranks)  # type: ignore[no-any-return,no-untyped-call]
 
-    def local(self, dataset: str, embeddings: Embeddings) -> Tensor:
-        """Return the weighted sum of the losses that read a rank's own rows."""
+    def sum_local_losses(self, dataset: str, embeddings: Embeddings) -> Tensor:
+        """Return the weighted sum of the losses that read a rank's own rows, a scalar."""
         losses = [loss for loss in self._losses[dataset] if not loss.cross_rank]
         return self._sum(losses, embeddings, 1)
 
     def _sum(self, losses: Sequence[Loss], embeddings: Embeddings, ranks: int) -> Tensor:
         total = embeddings.anchor.new_zeros(())
         for loss in losses:
-            parameter_by_name = self._learned[id(loss)]
+            learned = self._learned[id(loss)]
             if ranks > 1:
-                parameter_by_name = {
+                learned = {
                     name: _ShareOfGradient.apply(value, ranks)  # type: ignore[no-untyped-call]
-                    for name, value in parameter_by_name.items()
+                    for name, value in learned.items()
                 }
-            total = total + loss.weight * loss(embeddings, parameter_by_name)
+            total = total + loss.weight * loss(embeddings, learned)
         return total
 
 

@@ -19,10 +19,6 @@ class Uniformity(Loss):
     sharpness: float = 2.0
     """The t of the Gaussian that measures uniformity: high minds near neighbours alone."""
 
-    @property
-    def embeds(self) -> frozenset[str]:
-        return frozenset({"anchor", "positive"})
-
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, "Tensor"]) -> "Tensor":
         from torch.nn.functional import normalize, pdist
 

@@ -20,8 +20,8 @@ from emberge import (
     StepRef,
     Workspace,
 )
-from emberge.contracts import embedding_problems, loss_problems
 from emberge.data import load_catalogue
+from emberge.training import find_embedding_problems, find_loss_problems
 
 from emberge_boom.study.study import FILE, Study, write_study
 from emberge_boom.study.study_run import StudyOptions, StudyRun
@@ -104,7 +104,7 @@ class Interactions(StudyOptions, Step):
             facts = self.backbone.describe(folder)
             for message in facts.problems:
                 yield context.problem(message, "backbone")
-            for message in embedding_problems(self.loss, facts):
+            for message in find_embedding_problems(self.loss, facts):
                 yield context.problem(message, "loss")
 
     def _check_data(self, context: Preflight) -> Iterator[Problem]:
@@ -114,7 +114,7 @@ class Interactions(StudyOptions, Step):
         yield from checked.problems
         for head in checked.heads:
             scored = head.example.positive_scores is not None
-            for message in loss_problems(self.loss, head.info, scored=scored):
+            for message in find_loss_problems(self.loss, head.info, scored=scored):
                 yield context.problem(message, "loss")
 
     def run(self, workspace: Workspace) -> Artifact:

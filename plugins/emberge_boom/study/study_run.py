@@ -84,7 +84,6 @@ class StudyRun(StudyOptions, Step):
             losses=narrowed.loss,
             options=FitOptions.of(narrowed),
             seed=workspace.seed,
-            guides=workspace.model,
         )
         result = fit(
             job,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from emberge_data.steps.compared_set import EMPTY
 
 if TYPE_CHECKING:
-    from emberge.encoding import Vectors
+    from emberge_encoder import Vectors
     from torch import Tensor
 
     from emberge_data.steps.compared_set import TextPairs

@@ -31,7 +31,7 @@ from emberge_data.steps.data_step import DataStep
 if TYPE_CHECKING:
     import numpy as np
     from emberge.data import StoredDataset
-    from emberge.encoding import EmbeddingStore
+    from emberge_encoder import EmbeddingStore
     from numpy.typing import NDArray
 
     from emberge_data.steps.outcome import Outcome
@@ -72,9 +72,9 @@ class Teacher:
     @contextmanager
     def opened(self, workspace: Workspace) -> Iterator[OpenTeacher]:
         """Load the encoder for the duration of the `with` block; each rank of the step embeds a share."""
-        from emberge.encoding import EmbeddingStore
         from emberge.ranks import join_ranks
         from emberge_encoder import CrossEncoder as PairBackbone
+        from emberge_encoder import EmbeddingStore
 
         model = workspace.model(self.model)
         with workspace.whole_model(model) as folder:

@@ -24,7 +24,6 @@ from emberge.model_folder import (
     read_settings,
 )
 
-from emberge_encoder.accepted_folders import require_size
 from emberge_encoder.kinds.stock_loading import (
     find_trunk,
     has_architecture,
@@ -96,7 +95,7 @@ class MultiVector(Backbone):
     def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
         from sentence_transformers import MultiVectorEncoder
 
-        from emberge_encoder.kinds.stock_model import SidedModel
+        from emberge_encoder.kinds.stock_model import StockModel
 
         facts = self.describe(checkpoint)
         if facts.problems:
@@ -108,7 +107,7 @@ class MultiVector(Backbone):
             _replace_projection(model, dimension)
         self._apply(model)
         model.to(device)
-        return SidedModel(
+        return StockModel(
             model,
             checkpoint,
             similarity=MaxSim(),
@@ -137,16 +136,15 @@ def _read_stored_dimension(checkpoint: Path, config: Mapping[str, Any]) -> int |
         path = checkpoint / "artifact.metadata"
         if not path.is_file():
             return None
-        return require_size(path, "dim", read_object(path).get("dim", _NEW_DIMENSION))
+        return int(read_object(path).get("dim", _NEW_DIMENSION))
     settings = read_settings(checkpoint)
     kind = settings.get("model_type") or settings.get("similarity_fn_name")
     if str(kind).lower() not in ("multivectorencoder", "maxsim"):
         return None
     layers = [module for module in read_modules(checkpoint) if module.kind == "Dense"]
     if not layers:
-        return require_size(checkpoint / "config.json", "hidden_size", config.get("hidden_size"))
-    path = checkpoint / layers[-1].path / "config.json"
-    return require_size(path, "out_features", read_object(path).get("out_features"))
+        return int(config["hidden_size"])
+    return int(read_object(checkpoint / layers[-1].path / "config.json")["out_features"])
 
 
 def _replace_projection(model: Any, dimension: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from emberge import (
     Backbone,
@@ -17,19 +17,16 @@ from emberge import (
     Similarity,
     TextLength,
 )
-from emberge.architectures import quiet_transformers
 from emberge.model_folder import (
     TextLimit,
     read_settings,
     read_trunk_settings,
 )
 
-from emberge_encoder.accepted_folders import require_size
 from emberge_encoder.kinds.stock_loading import (
     find_trunk,
     load_stock_model,
     read_document_modules,
-    read_routes,
     read_trunk_config,
 )
 
@@ -53,10 +50,6 @@ class Splade(Backbone):
     lie about zero, and nearly all tokens of the vocabulary would have a weight. `offset` is subtracted from
     them where a SPLADE begins: 8 leaves some hundred tokens of a text after a short training of such a head.
 
-    With `query: static` a query is a weight for each of its tokens, learned and looked up, so that a search
-    computes no model (Geng et al., 2024, arXiv:2411.04403). The weights begin at 1, and the folder's queries
-    stay static from then on; take `flops: {queries: 0}`.
-
     Example:
         sparse:
           train:
@@ -69,8 +62,6 @@ class Splade(Backbone):
 
     kind: ClassVar[EmbeddingKind] = "sparse"
 
-    query: Literal["static"] | None = None
-    """`static` weights of tokens as vectors of queries; by default they are the folder's own."""
     prompts: dict[str, str] = field(default_factory=dict)
     """Prompts by name (`query`, `document`), in addition to those of the folder."""
     max_length: TextLength | None = None
@@ -79,16 +70,14 @@ class Splade(Backbone):
     """Number that is subtracted from all logits, once, where a SPLADE begins from a head."""
 
     def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
-        from emberge_encoder.token_head import head_problems
-
         try:
             trunk = find_trunk(checkpoint)
             config = read_trunk_config(trunk)
-            size = require_size(trunk / "config.json", "vocab_size", config.get("vocab_size"))
+            size = int(config["vocab_size"])
             TextLimit.read(trunk).require(self.max_length)
-            problems = head_problems(trunk, config)
-        except CheckpointError as error:
+        except (CheckpointError, KeyError) as error:
             return EncoderFacts(problems=(str(error),))
+        problems = []
         kinds = {module.kind for module in read_document_modules(checkpoint)}
         if self.offset is not None and "SpladePooling" in kinds:
             problems.append(
@@ -104,7 +93,7 @@ class Splade(Backbone):
     def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
         from sentence_transformers import SparseEncoder
 
-        from emberge_encoder.kinds.stock_model import SidedModel
+        from emberge_encoder.kinds.stock_model import StockModel
 
         facts = self.describe(checkpoint)
         if facts.problems:
@@ -117,10 +106,8 @@ class Splade(Backbone):
         model: Any = load_stock_model(make, checkpoint, device=device, dtype=dtype)
         if self.offset is not None:
             _lower_logits(model, self.offset, checkpoint)
-        if self.query == "static" and read_routes(checkpoint) is None:
-            model = _give_static_queries(model)
         model.prompts |= self.prompts
-        return SidedModel(
+        return StockModel(
             model,
             checkpoint,
             similarity=_SPARSE,
@@ -168,24 +155,6 @@ def _lower_logits(model: Any, offset: float, checkpoint: Path) -> None:
             f"{checkpoint}: its head has no bias to subtract an offset from; take offset out"
         )
     bias.data.sub_(offset)
-
-
-def _give_static_queries(model: Any) -> Any:
-    """Return a model with this one for documents, and a weight for each token of a query."""
-    from sentence_transformers.base.modules import Router
-    from sentence_transformers.sparse_encoder import SparseEncoder
-    from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
-
-    queries = SparseStaticEmbedding(model.tokenizer)
-    router = Router.for_query_document([queries.to(model.device)], [*model])
-    # The library warns that it does not know the size of a query's embedding.
-    with quiet_transformers():
-        return SparseEncoder(
-            modules=[router],
-            prompts=model.prompts,
-            similarity_fn_name=model.similarity_fn_name,
-            device=str(model.device),
-        )
 
 
 def _read_vectors(features: Mapping[str, Any]) -> Tensor:

@@ -86,10 +86,14 @@ class StockModel:
         parts = [type(self).__name__, backend.to_str(), repr(settings), str(self._max_length)]
         return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
 
+    @property
+    def reads_queries_apart(self) -> bool:
+        return self._similarity.kind != "pair_score"
+
     def tokenise(
-        self, texts: Sequence[str], *, prompt: str, max_length: int | None
+        self, texts: Sequence[str], *, prompt: str, max_length: int | None, queries: bool = False
     ) -> list[TokenisedText]:
-        return self._tokenise(texts, prompt, max_length, "document")
+        return self._tokenise(texts, prompt, max_length, "query" if queries else "document")
 
     def _tokenise(
         self, texts: Sequence[Any], prompt: str, max_length: int | None, side: Side
@@ -193,6 +197,11 @@ class StockModel:
         attended = mask if expansion["attend"] else mask * ~expanded
         return {"query_expansion_positions": expanded, "attention_mask": attended}
 
+    def states(self, features: Mapping[str, Tensor]) -> Tensor:
+        raise CheckpointError(
+            f"{self.folder}: {type(self._model).__name__} gives no hidden states; take text_encoder"
+        )
+
     def stored_names(self) -> Mapping[str, str]:
         names: dict[str, str] = {}
         for name, _ in self._model.named_parameters():
@@ -213,15 +222,6 @@ class StockModel:
         if folder.resolve() == self.folder.resolve():
             raise CheckpointError(f"{folder}: the model came from here; save it elsewhere")
         self._model.save_pretrained(str(folder), create_model_card=False, safe_serialization=True)
-
-
-class SidedModel(StockModel):
-    """Encoder of a model that reads queries otherwise than documents (see `SidedEncoder`)."""
-
-    def tokenise_queries(
-        self, texts: Sequence[str], *, prompt: str, max_length: int | None
-    ) -> list[TokenisedText]:
-        return self._tokenise(texts, prompt, max_length, "query")
 
 
 class PairModel(StockModel):

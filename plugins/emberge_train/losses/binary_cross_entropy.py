@@ -18,8 +18,8 @@ class BinaryCrossEntropy(Loss):
 
     The mean over anchors and their positives and negatives of -y log s - (1 - y) log(1 - s), where s is the
     sigmoid of `scale` times the similarity. y is the text's score in the data, 0 to 1; without one it is 1
-    for a positive and 0 for a negative. `positive_weight` multiplies the terms of y, for rows with many more
-    negatives. It is the usual loss of rerankers. By default each rank compares only its own rows.
+    for a positive and 0 for a negative. It is the usual loss of rerankers. By default each rank compares only
+    its own rows.
 
     Example:
         reranker:
@@ -34,8 +34,6 @@ class BinaryCrossEntropy(Loss):
 
     scale: Positive = 1.0
     """Factor of the similarities; 20 suits cosines."""
-    positive_weight: Positive = 1.0
-    """Factor of the terms of texts that fit."""
     cross_rank: bool = False
 
     @property
@@ -59,6 +57,5 @@ class BinaryCrossEntropy(Loss):
         is_positive = (torch.arange(valid.shape[1], device=valid.device) < slots).to(logits.dtype)
         truth = torch.where(scores.isnan(), is_positive, scores)
         logits = logits.masked_fill(~valid, 0.0)
-        terms = -self.positive_weight * truth * logsigmoid(logits)
-        terms = terms - (1 - truth) * logsigmoid(-logits)
+        terms = -truth * logsigmoid(logits) - (1 - truth) * logsigmoid(-logits)
         return terms.masked_fill(~valid, 0.0).sum() / valid.sum().clamp(min=1)

@@ -46,6 +46,10 @@ class EmbeddingDistillation(GuidedLoss):
     def compares_with_guide(self) -> bool:
         return True
 
+    @property
+    def takes_single_texts(self) -> bool:
+        return True
+
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
         teacher = require_guide_of_size(embeddings, "embedding_distillation")
         total = self._distances(embeddings.anchor, teacher.anchor).sum()

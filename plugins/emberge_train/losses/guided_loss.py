@@ -1,34 +1,95 @@
-"""Losses that read a teacher: with the guide that they learn from, and its embeddings of the batch."""
+"""Losses with a teacher: a guide, whose embeddings of the batch they read, or scores in the data."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from emberge import Embeddings, Guide, Loss, unit_vectors
+from emberge import Backbone, Embeddings, Loss, ModelRef, TextLength, unit_vectors
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
+class Guide:
+    """Frozen model whose embeddings of each batch a loss gets, next to those of the trained model.
+
+    `backbone` loads `model`; by default it is a backbone of the training's kind with default options. Texts
+    get the guide's own prompts, if it has any, and are cut to `max_length` tokens, by default the guide's own
+    limit.
+
+    With `ahead` all texts of the data are embedded before the first step. Their embeddings are kept on disk,
+    where later trainings with the same model and data find them.
+    """
+
+    model: ModelRef
+    backbone: Backbone | None = None
+    max_length: TextLength | None = None
+    ahead: bool = False
+
+    def choose_backbone(self, trained: Backbone) -> Backbone:
+        """Return the guide's backbone, by default one of the class of `trained`."""
+        return self.backbone if self.backbone is not None else type(trained)()
+
+
+@dataclass(frozen=True, kw_only=True)
 class GuidedLoss(Loss):
-    """Loss of a model's embeddings and its guide's, which is the teacher, on pairs or single texts."""
+    """Loss that reads its guide's embeddings of the batch, `Embeddings.guide`."""
 
     guide: Guide | None = None
     """The teacher, as of a step `distil`."""
 
     @property
-    def guided_by(self) -> Guide | None:
-        return self.guide
+    def compares_with_guide(self) -> bool:
+        """True if the loss compares the model's embeddings with the guide's, so their sizes must be equal."""
+        return False
 
     @property
     def lacks_guide(self) -> bool:
+        """True if the loss cannot be computed without a guide, and has none."""
         return self.guide is None
 
-    @property
-    def takes_single_texts(self) -> bool:
-        return True
+
+def give_guide(loss: Loss, guide: Guide) -> Loss:
+    """Return the loss with a guide, if it or a loss inside it can have one and has none."""
+    inner = getattr(loss, "loss", ())
+    if isinstance(inner, tuple) and inner:
+        changed: dict[str, Any] = {"loss": tuple(give_guide(one, guide) for one in inner)}
+    elif isinstance(loss, GuidedLoss) and loss.guide is None:
+        changed = {"guide": guide}
+    else:
+        return loss
+    return replace(loss, **changed)
+
+
+def list_guided_losses(losses: Sequence[Any]) -> list[GuidedLoss]:
+    """Return all losses that can have a guide, those inside other losses included."""
+    found: list[GuidedLoss] = []
+    for loss in losses:
+        inner = getattr(loss, "loss", ())
+        found += [loss] if isinstance(loss, GuidedLoss) else []
+        found += list_guided_losses(inner) if isinstance(inner, tuple) else []
+    return found
+
+
+def find_guide(losses: Sequence[Loss]) -> Guide | None:
+    """Return the guide of a sum of losses; None if no loss has one.
+
+    Raises:
+        ValueError: if losses have different guides, or one lacks its guide.
+    """
+    guided = list_guided_losses(losses)
+    for loss in guided:
+        if loss.lacks_guide:
+            raise ValueError(
+                f"loss {type(loss).__name__} needs a guide; name its model: guide: {{model: …}}"
+            )
+    guides = [loss.guide for loss in guided if loss.guide is not None]
+    if any(guide != guides[0] for guide in guides):
+        raise ValueError("its losses have different guides; give them one")
+    return guides[0] if guides else None
 
 
 def require_guide(embeddings: Embeddings, loss: str) -> Embeddings:
@@ -61,3 +122,16 @@ def require_guide_of_size(embeddings: Embeddings, loss: str) -> Embeddings:
 def squared_distances(vectors: Tensor, others: Tensor) -> Tensor:
     """Return the squared distances of embeddings, scaled to length one."""
     return ((unit_vectors(vectors) - unit_vectors(others)) ** 2).sum(-1)
+
+
+def teacher_scores(e: Embeddings, loss: str) -> tuple[Tensor, Tensor]:
+    """Return the teacher's scores of the candidates [b, p + n], 0 where missing, and their mask.
+
+    Raises:
+        ValueError: if all positives or all negatives lack scores.
+    """
+    if e.positive_score is None or (e.negative_score is None and e.negative.shape[1]):
+        raise ValueError(f"{loss} needs a teacher's scores of positives and negatives")
+    scores = e.scores
+    is_scored = e.valid & ~scores.isnan()
+    return scores.masked_fill(~is_scored, 0.0), is_scored

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from emberge import ALL_KINDS, EmbeddingKind, Embeddings, Loss, Positive, Similarity
 from emberge.numerics import lowest_score
@@ -15,8 +14,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class TableSide:
-    """Candidates of one side of a score table, with the ids and groups that decide which pairs count.
+class Candidates:
+    """Texts of a batch that are compared with anchors: all anchors, positives or negatives.
 
     vectors [m, *e] are embeddings, prepared for comparison. For each text, row [m] is its row, text [m] its
     id, valid [m] is False for padding, and `own` [m] is True if it may be a negative of its own row.
@@ -28,54 +27,34 @@ class TableSide:
     valid: Tensor
     own: Tensor
 
-    def __add__(self, other: TableSide) -> TableSide:
+    def __add__(self, other: Candidates) -> Candidates:
         import torch
 
-        return TableSide(
-            torch.cat([self.vectors, other.vectors]),
-            torch.cat([self.row, other.row]),
-            torch.cat([self.text, other.text]),
-            torch.cat([self.valid, other.valid]),
-            torch.cat([self.own, other.own]),
-        )
-
-    def part(self, slot: int, slots: int) -> TableSide:
-        """Return the texts of one of several slots."""
-        slot_texts = slice(slot, None, slots)
-        return TableSide(
-            self.vectors[slot_texts],
-            self.row[slot_texts],
-            self.text[slot_texts],
-            self.valid[slot_texts],
-            self.own[slot_texts],
-        )
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return Candidates(*(torch.cat(pair) for pair in pairs))
 
 
-def sides(e: Embeddings) -> tuple[TableSide, TableSide, TableSide]:
+def list_candidates(e: Embeddings) -> tuple[Candidates, Candidates, Candidates]:
     """Return the anchors [b], positives [b · p] and negatives [b · n] of a batch."""
     import torch
 
     rows, slots = e.positive.shape[:2]
-    device = e.anchor.device
-    number = torch.arange(rows, device=device, dtype=torch.int32)
+    number = torch.arange(rows, device=e.anchor.device, dtype=torch.int32)
 
-    def side(vectors: Tensor, text: Tensor, valid: Tensor, own: bool) -> TableSide:
-        width = text.shape[1]
-        row = number[:, None].expand(-1, width).flatten()
-        may_be_own = torch.full_like(row, own, dtype=torch.bool)
-        return TableSide(
+    def flatten(vectors: Tensor, text: Tensor, valid: Tensor, own: bool) -> Candidates:
+        row = number[:, None].expand(-1, text.shape[1]).flatten()
+        return Candidates(
             e.similarity.prepared(vectors).flatten(0, 1),
             row,
             text.flatten(),
             valid.flatten(),
-            may_be_own,
+            torch.full_like(row, own, dtype=torch.bool),
         )
 
-    valid_anchors = e.valid.new_ones(rows, 1)
     return (
-        side(e.anchor[:, None], e.text_id[:, :1], valid_anchors, False),
-        side(e.positive, e.text_id[:, 1 : 1 + slots], e.valid[:, :slots], False),
-        side(e.negative, e.text_id[:, 1 + slots :], e.valid[:, slots:], True),
+        flatten(e.anchor[:, None], e.text_id[:, :1], e.valid.new_ones(rows, 1), False),
+        flatten(e.positive, e.text_id[:, 1 : 1 + slots], e.valid[:, :slots], False),
+        flatten(e.negative, e.text_id[:, 1 + slots :], e.valid[:, slots:], True),
     )
 
 
@@ -92,7 +71,7 @@ class Rules:
     texts: Tensor | None = None
     label: Tensor | None = None
 
-    def log_sums(self, left: TableSide, right: TableSide) -> Tensor:
+    def log_sums(self, left: Candidates, right: Candidates) -> Tensor:
         """Return log-sum-exp [k] of the scores: per left text, over the right texts that count for it.
 
         A text on the left for which no text on the right counts gets a very low number with a gradient of
@@ -105,11 +84,11 @@ class Rules:
             self.scale,
         )
 
-    def own_scores(self, anchors: TableSide, texts: Tensor) -> Tensor:
+    def own_scores(self, anchors: Candidates, texts: Tensor) -> Tensor:
         """Return the scores [b, c] of anchors with texts [b, c, *e] of their rows."""
         return self.similarity.own_scores(anchors.vectors, texts) * self.scale
 
-    def mask_excluded(self, left: TableSide, right: TableSide, block: slice) -> Tensor:
+    def mask_excluded(self, left: Candidates, right: Candidates, block: slice) -> Tensor:
         """Return the mask [block, m] of (left, right) pairs that do not count."""
         rows = left.row[block]
         same_row = rows[:, None] == right.row[None]
@@ -134,13 +113,11 @@ class InfoNCE(Loss):
     Oord et al., 2018, arXiv:1807.03748; BOOM, arXiv:2602.05787, equation 10). A row's own other positives are
     never its negatives (CoDiEmb, arXiv:2508.11442, equation 2).
 
-    `positives_in_denominator` takes all positives of other rows or only those of the same slot.
     `own_negatives_only` excludes the hard negatives of other rows, as in equation 3 of the Nomic Embed v2
     paper (arXiv:2502.07972); the authors' code uses the hard negatives of all rows, which is the default
-    here. `slot_reduction` averages or sums over a row's positives. `symmetric` adds the loss from positives
-    to anchors and halves the sum. `contrast_anchors` also takes other rows' anchors as negatives.
-    `contrast_positives` also adds the similarities between the row's positive and other rows' positives (Li
-    et al., 2023, arXiv:2308.03281). All but `slot_reduction` need other rows.
+    here. `symmetric` adds the loss from positives to anchors and halves the sum. `contrast_anchors` also
+    takes other rows' anchors as negatives. `contrast_positives` also adds the similarities between the row's
+    positive and other rows' positives (Li et al., 2023, arXiv:2308.03281). All four need other rows.
 
     `mask_equal_text` excludes candidates whose text equals the row's anchor or one of its positives.
     `mask_equal_label` excludes candidates from rows with the anchor's label.
@@ -159,9 +136,7 @@ class InfoNCE(Loss):
 
     temperature: Positive = 0.02
     """Divisor of the similarities: cosines, unless the model compares otherwise."""
-    positives_in_denominator: Literal["all", "same_slot"] = "all"
     own_negatives_only: bool = False
-    slot_reduction: Literal["mean", "sum"] = "mean"
     symmetric: bool = False
     contrast_anchors: bool = False
     contrast_positives: bool = False
@@ -177,56 +152,42 @@ class InfoNCE(Loss):
         return ALL_KINDS
 
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
-        import torch
-
         rows, slots = embeddings.positive.shape[:2]
-        anchors, positives, negatives = sides(embeddings)
+        anchors, positives, negatives = list_candidates(embeddings)
         rules = self._make_rules(embeddings)
         positive_vectors = positives.vectors.view(rows, slots, *positives.vectors.shape[1:])
         positive_scores = rules.own_scores(anchors, positive_vectors)
-        if not embeddings.in_batch:
-            return self._reduce(
-                _compute_terms(positive_scores, _sum_own_negatives(anchors, negatives, rules)),
-                embeddings,
-            )
-        negative_sums = self._sum_negatives(anchors, positives, negatives, rules)
-        if self.contrast_positives:
-            negative_sums = torch.logaddexp(
-                negative_sums, rules.log_sums(positives, positives).view(rows, slots)
-            )
+        if embeddings.in_batch:
+            negative_sums = self._sum_batch(anchors, positives, negatives, rules)
+        else:
+            negative_sums = _sum_own_negatives(anchors, negatives, rules)
         terms = _compute_terms(positive_scores, negative_sums)
-        if self.symmetric:
+        if self.symmetric and embeddings.in_batch:
             reverse_sums = rules.log_sums(positives, anchors).view(rows, slots)
             terms = (terms + _compute_terms(positive_scores, reverse_sums)) / 2
         return self._reduce(terms, embeddings)
 
-    def _sum_negatives(
-        self,
-        anchors: TableSide,
-        positives: TableSide,
-        negatives: TableSide,
-        rules: Rules,
+    def _sum_batch(
+        self, anchors: Candidates, positives: Candidates, negatives: Candidates, rules: Rules
     ) -> Tensor:
-        """Return log-sums [b, p or 1] over the negatives of each anchor."""
+        """Return log-sums [b, p or 1] over the negatives of each anchor, those of other rows included."""
         import torch
 
-        slots = len(positives.row) // len(anchors.row)
-        shared_sides = [anchors] if self.contrast_anchors else []
-        if not self.own_negatives_only:
-            shared_sides.append(negatives)
-        if self.positives_in_denominator == "all":
-            parts = [rules.log_sums(anchors, reduce(TableSide.__add__, [positives, *shared_sides]))]
-        else:
-            parts = [rules.log_sums(anchors, positives.part(slot, slots)) for slot in range(slots)]
-        summed_negatives = torch.stack(parts, dim=1)
-        if self.positives_in_denominator == "same_slot" and shared_sides:
-            shared_sums = rules.log_sums(anchors, reduce(TableSide.__add__, shared_sides))
-            summed_negatives = torch.logaddexp(summed_negatives, shared_sums[:, None])
+        candidates = positives + anchors if self.contrast_anchors else positives
         if self.own_negatives_only:
-            summed_negatives = torch.logaddexp(
-                summed_negatives, _sum_own_negatives(anchors, negatives, rules)
-            )
-        return summed_negatives
+            own_sums = _sum_own_negatives(anchors, negatives, rules)
+            sums = torch.logaddexp(rules.log_sums(anchors, candidates)[:, None], own_sums)
+        else:
+            sums = rules.log_sums(anchors, candidates + negatives)[:, None]
+        if not self.contrast_positives:
+            return sums
+        between_positives = rules.log_sums(positives, positives).view(len(sums), -1)
+        return torch.logaddexp(sums, between_positives)
+
+    def _reduce(self, terms: Tensor, e: Embeddings) -> Tensor:
+        """Return the mean of the terms [b, p] of positives that are no padding."""
+        valid = e.valid[:, : terms.shape[1]]
+        return terms.masked_fill(~valid, 0.0).sum() / valid.sum().clamp(min=1)
 
     def _make_rules(self, e: Embeddings) -> Rules:
         import torch
@@ -239,13 +200,6 @@ class InfoNCE(Loss):
         label = e.label if self.mask_equal_label else None
         return Rules(e.similarity, 1 / self.temperature, texts, label)
 
-    def _reduce(self, terms: Tensor, e: Embeddings) -> Tensor:
-        valid = e.valid[:, : e.positive.shape[1]]
-        terms = terms.masked_fill(~valid, 0.0)
-        if self.slot_reduction == "sum":
-            return terms.sum() / valid.any(1).sum().clamp(min=1)
-        return terms.sum() / valid.sum().clamp(min=1)
-
 
 def _compute_terms(positive: Tensor, negative_sums: Tensor) -> Tensor:
     """Return -own + log(e^own + e^against), exact also if e^against is much smaller than e^own."""
@@ -255,7 +209,7 @@ def _compute_terms(positive: Tensor, negative_sums: Tensor) -> Tensor:
     return torch.logaddexp(torch.zeros_like(gap), gap)
 
 
-def _sum_own_negatives(anchors: TableSide, negatives: TableSide, rules: Rules) -> Tensor:
+def _sum_own_negatives(anchors: Candidates, negatives: Candidates, rules: Rules) -> Tensor:
     """Return log-sums [b, 1] over each row's own negatives alone."""
     import torch
 

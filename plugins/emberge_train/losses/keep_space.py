@@ -6,22 +6,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import Embeddings, Guide, Loss
+from emberge import Embeddings
 
-from emberge_train.losses.guided_loss import require_guide_of_size, squared_distances
+from emberge_train.losses.guided_loss import (
+    GuidedLoss,
+    require_guide_of_size,
+    squared_distances,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeepSpace(Loss):
+class KeepSpace(GuidedLoss):
     """Distance from an old model's embeddings (Shen et al., 2020, backward-compatible, arXiv:2003.11942).
 
     The loss is the mean over rows of the mean over a row's positives and negatives of |x - g|² = 2 - 2 cos(x,
     g). Here x is the document's embedding by the trained model and g its embedding by the `guide`, which is
     the old model; both have length one. Documents embedded after the training are then near their old
-    vectors. The trained model does not embed the queries, unless another loss in the same sum reads them.
+    vectors.
 
     The guide uses its own prompts, and its embeddings must have the size of the trained model's. In a sum of
     losses, `weight` sets how strongly the old space is kept.
@@ -34,17 +38,6 @@ class KeepSpace(Loss):
             loss: [infonce, {keep_space: {guide: {model: ./old}, weight: 0.3}}]
             sampler: batch_shuffle
     """
-
-    guide: Guide
-    """The old model."""
-
-    @property
-    def embeds(self) -> frozenset[str]:
-        return frozenset({"positive", "negative"})
-
-    @property
-    def guided_by(self) -> Guide | None:
-        return self.guide
 
     @property
     def compares_with_guide(self) -> bool:

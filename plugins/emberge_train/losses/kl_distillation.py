@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from emberge import ALL_KINDS, EmbeddingKind, Embeddings, Guide, Loss, Positive
+from emberge import ALL_KINDS, EmbeddingKind, Embeddings, Positive
 from emberge.numerics import lowest_score
 
-from emberge_train.losses.guided_loss import require_guide
-from emberge_train.losses.score_arithmetic import student_scores, teacher_scores
+from emberge_train.losses.guided_loss import Guide, GuidedLoss, require_guide, teacher_scores
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class KLDistillation(Loss):
+class KLDistillation(GuidedLoss):
     """Divergence from a teacher's distribution over the texts of a row (Lin et al., 2020, arXiv:2010.11386).
 
     The loss is the mean over rows of sum_c p_c (log p_c - log q_c) over a row's positives and negatives, with
     p the softmax of the teacher's scores in the data over `temperature`, and q that of the `similarity` to
-    the anchor over it. Scores in the data are scaled to 0–1, so the temperature should be small. `rescale`
-    multiplies the loss by temperature², which keeps the size of gradients for temperatures above 1 (Hinton et
-    al., 2015, arXiv:1503.02531). By default each rank compares only its own rows.
+    the anchor over it. Scores in the data are scaled to 0–1, so the temperature should be small. By default
+    each rank compares only its own rows.
 
     With a `guide`, which is the teacher, its cosines to the anchor are used, and the data needs no scores.
     The model may then be a student of another size, and in a step `distil` the guide is its teacher.
@@ -40,9 +37,6 @@ class KLDistillation(Loss):
     """
 
     temperature: Positive = 0.05
-    similarity: Literal["cosine", "dot"] | None = None
-    """Similarity to the anchor: by default the model's own, for one vector a text the cosine."""
-    rescale: bool = False
     guide: Guide | None = None
     """Teacher whose cosines replace the scores of the data."""
     cross_rank: bool = False
@@ -57,11 +51,8 @@ class KLDistillation(Loss):
         return ALL_KINDS
 
     @property
-    def guided_by(self) -> Guide | None:
-        return self.guide
-
-    def with_guide(self, guide: Guide) -> KLDistillation:
-        return self if self.guide is not None else dataclasses.replace(self, guide=guide)
+    def lacks_guide(self) -> bool:
+        return False  # scores in the data do as well
 
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
         import torch
@@ -75,12 +66,11 @@ class KLDistillation(Loss):
             )
 
         teacher_logs = logs(teacher)
-        student_logs = logs(student_scores(embeddings, self.similarity))
+        student_logs = logs(embeddings.closeness)
         rows = (
             (teacher_logs.exp() * (teacher_logs - student_logs)).masked_fill(~is_scored, 0.0).sum(1)
         )
-        factor = self.temperature**2 if self.rescale else 1.0
-        return factor * rows.sum() / max(1, len(rows))
+        return rows.sum() / max(1, len(rows))
 
     def _read_teacher(self, embeddings: Embeddings) -> tuple[Tensor, Tensor]:
         """Return the teacher's scores of the candidates [b, p + n], and the mask of those that it scored."""

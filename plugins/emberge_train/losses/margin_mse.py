@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from emberge import ALL_KINDS, EmbeddingKind, Embeddings, Loss, Positive
+from emberge import ALL_KINDS, EmbeddingKind, Embeddings, Loss
 
-from emberge_train.losses.score_arithmetic import student_scores, teacher_scores
+from emberge_train.losses.guided_loss import teacher_scores
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,23 +19,19 @@ class MarginMSE(Loss):
     """Squared error from a teacher's margins (Hofstätter et al., 2020, arXiv:2010.02666).
 
     The loss is the mean over rows of the mean over a row's positives c and negatives k of ((s(c) - s(k)) -
-    (t(c) - t(k)))², where t are the teacher's scores in the data and s is `scale` times the `similarity` to
-    the anchor. Scores in the data are scaled to 0–1, about the range of cosines of similar texts. If the
-    teacher's scores are logits, use `similarity: dot` or a `scale`. By default each rank compares only its
-    own rows.
+    (t(c) - t(k)))², where t are the teacher's scores in the data and s are the similarities to the anchor.
+    Scores in the data are scaled to 0–1, about the range of cosines of similar texts. By default each rank
+    compares only its own rows.
 
     Example:
         trained:
           train:
             model: ./base
             data: ./scored.jsonl
-            loss: {margin_mse: {similarity: dot}}
+            loss: margin_mse
             sampler: batch_shuffle
     """
 
-    similarity: Literal["cosine", "dot"] | None = None
-    """Similarity to the anchor: by default the model's own, for one vector a text the cosine."""
-    scale: Positive = 1.0
     cross_rank: bool = False
 
     @property
@@ -48,7 +44,7 @@ class MarginMSE(Loss):
 
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
         teacher, is_scored = teacher_scores(embeddings, "margin_mse")
-        score_errors = self.scale * student_scores(embeddings, self.similarity) - teacher
+        score_errors = embeddings.closeness - teacher
         slots = embeddings.positive.shape[1]
         squares = (score_errors[:, :slots, None] - score_errors[:, None, slots:]) ** 2
         pairs = is_scored[:, :slots, None] & is_scored[:, None, slots:]

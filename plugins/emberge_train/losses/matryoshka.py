@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from emberge import AnyNumber, Count, DataError, EmbeddingKind, Embeddings, Loss, unit_vectors
-from emberge.contracts import OuterLoss
+
+from emberge_train.losses.guided_loss import list_guided_losses
+from emberge_train.losses.outer_loss import OuterLoss
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,7 +48,10 @@ class Matryoshka(OuterLoss):
             raise ValueError(f"dims are different sizes, not {list(self.dims)}")
         if self.weights and len(self.weights) != len(self.dims):
             raise ValueError(f"{len(self.dims)} dims have {len(self.weights)} weights")
-        if len({loss.compares_with_guide for loss in self.loss if loss.guided_by is not None}) > 1:
+        if (
+            len({loss.compares_with_guide for loss in list_guided_losses(self.loss) if loss.guide})
+            > 1
+        ):
             raise ValueError(
                 "its losses read the guide's embeddings whole and cut; give each a matryoshka of its own"
             )
@@ -71,9 +76,10 @@ class Matryoshka(OuterLoss):
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
         for fault in self.check(embeddings.anchor.shape[-1]):
             raise DataError(f"matryoshka: {fault}")
+        compares = any(loss.compares_with_guide for loss in list_guided_losses(self.loss))
         total = embeddings.anchor.new_zeros(())
         for size, weight in zip(self.dims, self.weights or (1.0,) * len(self.dims), strict=True):
-            cut = _cut_embeddings(embeddings, size, with_guide=self.compares_with_guide)
+            cut = _cut_embeddings(embeddings, size, with_guide=compares)
             total = total + weight * self.inner(cut, parameters)
         return total
 

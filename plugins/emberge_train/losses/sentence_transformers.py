@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
-from emberge import AnyNumber, DataError, Embeddings, Loss, NumberRange, suggest
+from emberge import AnyNumber, Embeddings, Loss, NumberRange, suggest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,109 +24,80 @@ NATIVE = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Labelled:
-    """Columns of embeddings, each [k, d], and labels: one number per row or per text."""
-
-    columns: tuple[Tensor, ...]
-    label: Tensor | None = None
+# Columns of embeddings, each [k, d], and labels [k] of their rows.
+LabelledColumns = tuple[tuple["Tensor", ...], "Tensor | None"]
 
 
-Reader = Callable[[Embeddings], Iterator[Labelled]]
-
-
-def _yield_slots(e: Embeddings) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield each positive slot as (indices of the rows that have it, positives [k, d])."""
+def read_pairs(e: Embeddings) -> Iterator[LabelledColumns]:
+    """Yield anchors with the positives of each slot, and the rows' labels."""
     for slot in range(e.positive.shape[1]):
         rows = e.valid[:, slot].nonzero()[:, 0]
-        if len(rows):
-            yield rows, e.positive[rows, slot]
+        label = None if e.label is None else e.label[rows]
+        yield (e.anchor[rows], e.positive[rows, slot]), label
 
 
-def pairs(e: Embeddings) -> Iterator[Labelled]:
-    """Yield anchor and positive columns, without negatives."""
-    for rows, positive in _yield_slots(e):
-        yield Labelled((e.anchor[rows], positive))
+def read_labelled_pairs(e: Embeddings) -> Iterator[LabelledColumns]:
+    """Yield anchors and positives with the row's label, of rows that have one."""
+    for (anchor, positive), label in read_pairs(e):
+        if label is not None:
+            known = label >= 0
+            yield (anchor[known], positive[known]), label[known]
 
 
-def triplets(e: Embeddings) -> Iterator[Labelled]:
+def read_labelled_texts(e: Embeddings) -> Iterator[LabelledColumns]:
+    """Yield anchors and positives in one column, with their row's label."""
+    import torch
+
+    if e.label is None:
+        return
+    slots = e.positive.shape[1]
+    label = e.label[:, None].expand(-1, 1 + slots)
+    is_text = torch.cat([e.valid.new_ones(len(label), 1), e.valid[:, :slots]], dim=1)
+    known = (label >= 0) & is_text
+    texts = torch.cat([e.anchor[:, None], e.positive], dim=1)
+    yield (texts[known],), label[known]
+
+
+def read_triplets(e: Embeddings) -> Iterator[LabelledColumns]:
     """Yield every anchor with each of its positives and each of its negatives."""
     slots = e.positive.shape[1]
     is_complete = e.valid[:, :slots, None] & e.valid[:, None, slots:]
     row, positive, negative = is_complete.nonzero().unbind(1)
-    if len(row):
-        yield Labelled((e.anchor[row], e.positive[row, positive], e.negative[row, negative]))
+    yield (e.anchor[row], e.positive[row, positive], e.negative[row, negative]), None
 
 
-def scored_pairs(e: Embeddings) -> Iterator[Labelled]:
+def read_scored_pairs(e: Embeddings) -> Iterator[LabelledColumns]:
     """Yield every anchor with each of its scored texts, and the score."""
     row, candidate = (e.valid & ~e.scores.isnan()).nonzero().unbind(1)
-    if len(row):
-        yield Labelled((e.anchor[row], e.candidates[row, candidate]), e.scores[row, candidate])
+    yield (e.anchor[row], e.candidates[row, candidate]), e.scores[row, candidate]
 
 
-def judged_pairs(e: Embeddings) -> Iterator[Labelled]:
+def read_judged_pairs(e: Embeddings) -> Iterator[LabelledColumns]:
     """Yield every anchor with each text: 1 for scores of one half or more and unscored positives, else 0."""
     row, candidate = e.valid.nonzero().unbind(1)
-    if len(row):
-        score = e.scores[row, candidate]
-        labels = ((score >= 0.5) | (score.isnan() & (candidate < e.positive.shape[1]))).to(
-            score.dtype
-        )
-        yield Labelled((e.anchor[row], e.candidates[row, candidate]), labels)
+    score = e.scores[row, candidate]
+    fits = (score >= 0.5) | (score.isnan() & (candidate < e.positive.shape[1]))
+    yield (e.anchor[row], e.candidates[row, candidate]), fits.to(score.dtype)
 
 
-def labelled_texts(e: Embeddings) -> Iterator[Labelled]:
-    """Yield anchors and positives in one column, with their row's label."""
-    import torch
-
-    row_label = _require_labels(e)
-    slots = e.positive.shape[1]
-    labelled = (row_label >= 0)[:, None]
-    is_labelled = torch.cat([labelled, labelled & e.valid[:, :slots]], dim=1)
-    texts = torch.cat([e.anchor[:, None], e.positive], dim=1)
-    if is_labelled.any():
-        label = row_label[:, None].expand_as(is_labelled)
-        yield Labelled((texts[is_labelled],), label[is_labelled])
-
-
-def labelled_pairs(e: Embeddings) -> Iterator[Labelled]:
-    """Yield anchor and positive with the row's label."""
-    row_label = _require_labels(e)
-    for rows, positive in _yield_slots(e):
-        labelled = row_label[rows] >= 0
-        if labelled.any():
-            yield Labelled(
-                (e.anchor[rows][labelled], positive[labelled]), row_label[rows][labelled]
-            )
-
-
-def _require_labels(e: Embeddings) -> Tensor:
-    if e.label is None:
-        raise DataError("sentence-transformers' losses of classes need labels")
-    return e.label
-
-
-# What each reads of a batch.
-READERS: Mapping[str, Reader] = {
-    "GlobalOrthogonalRegularizationLoss": pairs,
-    "MegaBatchMarginLoss": pairs,
-    "TripletLoss": triplets,
-    "AnglELoss": scored_pairs,
-    "CosineSimilarityLoss": scored_pairs,
-    "ContrastiveLoss": judged_pairs,
-    "OnlineContrastiveLoss": judged_pairs,
-    "BatchAllTripletLoss": labelled_texts,
-    "BatchHardTripletLoss": labelled_texts,
-    "BatchHardSoftMarginTripletLoss": labelled_texts,
-    "BatchSemiHardTripletLoss": labelled_texts,
-    "SoftmaxLoss": labelled_pairs,
-}
-_NEEDS: Mapping[Reader, frozenset[str]] = {
-    triplets: frozenset({"negative"}),
-    scored_pairs: frozenset({"positive_score"}),
-    labelled_texts: frozenset({"label"}),
-    labelled_pairs: frozenset({"label"}),
+Reader = Callable[[Embeddings], Iterator[LabelledColumns]]
+_TRIPLETS = (read_triplets, frozenset({"negative"}))
+_SCORED = (read_scored_pairs, frozenset({"positive_score"}))
+_LABELLED = (read_labelled_texts, frozenset({"label"}))
+# What each loss reads of a batch, and the columns that it needs.
+READERS: Mapping[str, tuple[Reader, frozenset[str]]] = {
+    "GlobalOrthogonalRegularizationLoss": (read_pairs, frozenset()),
+    "MegaBatchMarginLoss": (read_pairs, frozenset()),
+    "TripletLoss": _TRIPLETS,
+    "AnglELoss": _SCORED,
+    "CosineSimilarityLoss": _SCORED,
+    "ContrastiveLoss": (read_judged_pairs, frozenset()),
+    "OnlineContrastiveLoss": (read_judged_pairs, frozenset()),
+    "BatchAllTripletLoss": _LABELLED,
+    "BatchHardTripletLoss": _LABELLED,
+    "BatchHardSoftMarginTripletLoss": _LABELLED,
+    "BatchSemiHardTripletLoss": _LABELLED,
+    "SoftmaxLoss": (read_labelled_pairs, frozenset({"label"})),
 }
 
 
@@ -134,10 +105,10 @@ _NEEDS: Mapping[Reader, frozenset[str]] = {
 class SentenceTransformersLoss(Loss):
     """A loss of sentence-transformers, run by its own code (Reimers and Gurevych, 2019, arXiv:1908.10084).
 
-    `{sentence_transformers: {loss: TripletLoss, options: {triplet_margin: 1}}}`; functions are given by name,
-    as in `distance_metric: COSINE`. The library's loss is given an object that returns embeddings in place of
-    the model, so chunks, gradient cache and ranks work as for other losses. A loss that emberge has itself is
-    refused with its name here, and so is one that needs the model.
+    `{sentence_transformers: {loss: TripletLoss, options: {triplet_margin: 1}}}`. The library's loss is given
+    an object that returns embeddings in place of the model, so chunks, gradient cache and ranks work as for
+    other losses. A loss that emberge has itself is refused with its name here, and so is one that needs the
+    model.
 
     TripletLoss reads all triplets of a row; AnglELoss and CosineSimilarityLoss pairs with their scores;
     ContrastiveLoss and OnlineContrastiveLoss pairs with 1 for a score of at least one half or for a positive
@@ -174,7 +145,7 @@ class SentenceTransformersLoss(Loss):
 
     @property
     def needs(self) -> frozenset[str]:
-        return _NEEDS.get(READERS[self.loss], frozenset())
+        return READERS[self.loss][1]
 
     def parameters(self) -> Mapping[str, Tensor]:
         return {name: value.detach() for name, value in self._build_loss().named_parameters()}
@@ -184,73 +155,43 @@ class SentenceTransformersLoss(Loss):
         from torch.func import functional_call
 
         loss = self._build_loss()
-        parts = list(READERS[self.loss](embeddings))
-        rows = sum(len(part.columns[0]) for part in parts)
+        read, _ = READERS[self.loss]
+        parts = [(columns, label) for columns, label in read(embeddings) if len(columns[0])]
+        rows = sum(len(columns[0]) for columns, _ in parts)
         total = embeddings.anchor.sum() * 0
-        for part in parts:
-            columns = [{"sentence_embedding": column} for column in part.columns]
-            value = functional_call(loss, dict(parameters), (columns, part.label))
+        for columns, label in parts:
+            features = [{"sentence_embedding": column} for column in columns]
+            value = functional_call(loss, dict(parameters), (features, label))
             if isinstance(value, Mapping):  # terms, of which training takes the sum
                 value = torch.stack(list(value.values())).sum()
-            total = total + value * (len(part.columns[0]) / rows)
+            total = total + value * (len(columns[0]) / rows)
         return total
 
     def _build_loss(self) -> Any:
-        """Build the library's loss over an object that replaces the model.
+        """Build the library's loss over a module that returns embeddings in place of the model.
 
         Raises:
-            ValueError: if the loss lacks an option, or a value names no function.
+            ValueError: if the library's class refuses the options.
         """
         import inspect
 
         import sentence_transformers.sentence_transformer.losses as library
         import torch
 
+        class StandIn(torch.nn.Module):
+            device = torch.device("cpu")
+
+            def forward(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+                return dict(features)
+
         kind = getattr(library, self.loss)
-        parameters = inspect.signature(kind.__init__).parameters
-        names = [n for n in list(parameters)[2:] if "mini_batch" not in n]
-        for option in self.options:
-            if option not in names:
-                hint = suggest(option, names) or f"; it has {', '.join(names) or 'none'}"
-                raise ValueError(f"{self.loss} has no option '{option}'{hint}")
-        arguments = {
-            n: _resolve_value(n, v, parameters[n].default) for n, v in self.options.items()
-        }
-        if "use_mini_batched_version" in parameters:
+        arguments = dict(self.options)
+        if "use_mini_batched_version" in inspect.signature(kind.__init__).parameters:
             arguments["use_mini_batched_version"] = False
-        with torch.random.fork_rng(devices=()):  # what it learns always starts as the same numbers
-            torch.manual_seed(0)
-            return kind(model=_build_stand_in(), **arguments)
-
-
-def _resolve_value(option: str, value: Any, default: Any) -> Any:
-    """Return the function or module that a recipe names, or the value itself where none is expected."""
-    import sentence_transformers.sentence_transformer.losses as library
-    import sentence_transformers.util as functions
-    from torch import nn
-
-    if not isinstance(value, str) or not callable(default):
-        return value
-    if isinstance(default, nn.Module):
-        function = getattr(nn, value, None)
-        function = function() if isinstance(function, type) else None
-    else:
-        holder = getattr(library, default.__qualname__.partition(".")[0], functions)
-        function = getattr(holder, value, None)
-    if function is None:
-        raise ValueError(f"'{option}: {value}' names no function of sentence-transformers or torch")
-    return function
-
-
-def _build_stand_in() -> Any:
-    """Build the module that replaces the model for a loss: it returns the embeddings that it gets."""
-    import torch
-    from torch import nn
-
-    class StandIn(nn.Module):
-        device = torch.device("cpu")
-
-        def forward(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
-            return dict(features)
-
-    return StandIn()
+        try:
+            # What it learns always starts as the same numbers.
+            with torch.random.fork_rng(devices=()):
+                torch.manual_seed(0)
+                return kind(model=StandIn(), **arguments)
+        except TypeError as error:
+            raise ValueError(f"{self.loss}: {error}") from error

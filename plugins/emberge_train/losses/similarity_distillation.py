@@ -40,6 +40,10 @@ class SimilarityDistillation(GuidedLoss):
     temperature: Positive = 0.05
 
     @property
+    def takes_single_texts(self) -> bool:
+        return True
+
+    @property
     def kinds(self) -> frozenset[EmbeddingKind]:
         return ALL_KINDS - {"pair_score"}
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from emberge import Batches, DataError, DatasetInfo, Pool, Rows, Share, shuffled, stable_seed
+from emberge import Batches, DataError, DatasetInfo, Pool, Rows, shuffled, stable_seed
 from emberge.training import InOrder, Shuffled, take_rows
 
 from emberge_train.samplers.one_dataset import OneDataset
 
 RETRIEVAL = ("retrieval", "reranking")
+# Share of the rows of a retrieval set in the second stage.
+RETRIEVAL_SHARE = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,9 +20,9 @@ class TwoStage(OneDataset):
     """Retrieval first, then every task with only hard negatives (BOOM, arXiv:2602.05787).
 
     Stage one shuffles the batches of the retrieval and reranking sets, with other rows' texts as negatives.
-    Stage two shuffles the batches of all other sets and of a sample of the retrieval sets, the share
-    `retrieval_ratio` of each; there other rows' texts are never negatives, whatever the training's
-    `negatives` are. An epoch is both stages. Each further epoch repeats both, with a new sample.
+    Stage two shuffles the batches of all other sets and of half of each retrieval set, drawn at random; there
+    other rows' texts are never negatives, whatever the training's `negatives` are. An epoch is both stages.
+    Each further epoch repeats both, with a new sample.
 
     Example:
         trained:
@@ -28,10 +30,8 @@ class TwoStage(OneDataset):
             model: ./base
             data: ./datasets.yaml
             loss: infonce
-            sampler: {two_stage: {retrieval_ratio: 0.5}}
+            sampler: two_stage
     """
-
-    retrieval_ratio: Share = 0.5
 
     def batches(self, pool: Pool, seed: int) -> Batches:
         """Return the batches of stage one, then those of stage two.
@@ -63,9 +63,8 @@ class TwoStage(OneDataset):
 
     def _select_second_rows(self, info: DatasetInfo, rows: Rows, seed: int) -> Rows:
         """Return a dataset's rows in stage two."""
-        if info.task not in RETRIEVAL or self.retrieval_ratio == 1:
+        if info.task not in RETRIEVAL:
             return rows
-        count_by_ratio = round(self.retrieval_ratio * len(rows))
-        count = max(1, count_by_ratio) if self.retrieval_ratio else 0
+        count = max(1, round(RETRIEVAL_SHARE * len(rows)))
         order = shuffled(len(rows), stable_seed(seed, "sample", info.name))
         return take_rows(rows, order[:count])

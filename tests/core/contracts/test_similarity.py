@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from emberge import PerDataset, Similarity
-from emberge.contracts import EncoderFacts, MaxSim, embedding_problems
+from emberge.contracts import EncoderFacts, MaxSim
 from emberge.numerics import score_tables as tables
+from emberge.training import find_embedding_problems
 from emberge_train import CoSENT, InfoNCE, KeepSpace, Matryoshka
 from sentence_transformers.multi_vector_encoder.scoring import colbert_kd_scores, colbert_scores
 from torch import Tensor
@@ -119,6 +120,6 @@ def test_a_loss_of_vectors_is_refused_for_other_embeddings(
 ) -> None:
     losses = PerDataset(default=(loss,))
     facts = EncoderFacts(similarity=similarity, dimension=4)
-    found = list(embedding_problems(losses, facts))  # type: ignore[arg-type]
+    found = list(find_embedding_problems(losses, facts))  # type: ignore[arg-type]
     assert len(found) == (problem is not None)
     assert problem is None or problem in found[0]

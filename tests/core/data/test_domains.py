@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from emberge import DataEntry, DataRef, DatasetInfo, PerDataset
 from emberge.data import load_datasets
-from emberge.training.plan.batch_plan import BatchPlan
+from emberge.training import BatchPlan
 from emberge_data import JsonLines
 from emberge_train import BatchShuffle
 

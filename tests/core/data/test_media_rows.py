@@ -15,9 +15,10 @@ import pytest
 from emberge import DataEntry, DataError, DataRef, Media, join_parts, readable, split_parts
 from emberge.contracts import has_media
 from emberge.data import load_datasets
-from emberge.data.rows.media_values import MediaProperties, MediaValues
-from emberge.media import MediaFolder, image_size
+from emberge.data.rows.media_values import MediaValues
+from emberge.media import MediaFolder
 from emberge_data import Delimited, JsonLines, Parquet
+from emberge_encoder.media_decoding import read_image_size
 from scipy.io import wavfile
 
 from tests.support.media_models import RATE, drawing, tone
@@ -124,7 +125,7 @@ def test_columns_of_datasets_are_read(tmp_path: Path) -> None:
     dataset = load(tmp_path / "images.parquet", tmp_path / "store")
     (media,) = split_parts(dataset[1].anchor)
     assert isinstance(media, Media)
-    assert image_size(media) == drawing(1).size
+    assert read_image_size(media) == drawing(1).size
     assert Path(media.path).parent == tmp_path / "store" / "media"
 
 
@@ -144,13 +145,7 @@ def test_facts_have_their_places(folder: Path) -> None:
     rows = [{"image": name, "caption": "one"} for name in ("cat.png", "big.png", "dog.png")]
     facts = load(write(folder, rows)).info.media
     assert facts.kinds == ("image",)
-    assert facts.largest_image == (80, 40, f"{folder / 'rows.jsonl'}:2")
-    (folder / "b.wav").write_bytes(wav(440, 8000, 3.0))
-    rows = [{"audio": name, "caption": "one"} for name in ("a.wav", "b.wav")]
-    facts = load(write(folder, rows)).info.media
-    at = f"{folder / 'rows.jsonl'}:"
-    assert facts.rates == ((RATE, f"{at}1"), (8000, f"{at}2"))
-    assert facts.longest_clip == (3.0, f"{at}2")
+    assert facts.place == f"{folder / 'rows.jsonl'}:1"
 
 
 def test_rows_found_again_know_their_media_and_changed_ones_are_read_anew(folder: Path) -> None:
@@ -163,7 +158,6 @@ def test_rows_found_again_know_their_media_and_changed_ones_are_read_anew(folder
     (folder / "cat.png").write_bytes(png(5, width=48))
     again = load(path, folder / "store")
     assert first.fingerprint != again.fingerprint
-    assert again.info.media.largest_image[0] == 48
 
 
 def test_a_moved_set_is_the_same_set(folder: Path) -> None:
@@ -185,13 +179,11 @@ def test_a_moved_set_is_the_same_set(folder: Path) -> None:
     ("row", "words"),
     [
         ({"image": "none.png", "caption": "a"}, "none.png"),
-        ({"image": "broken.png", "caption": "a"}, "broken.png"),
         ({"query": "a", "positive": {"picture": "cat.png"}}, "{image: path}"),
         ({"query": "a", "image": ["cat.png", 3]}, "images"),
     ],
 )
 def test_a_bad_medium_is_named_by_line(folder: Path, row: Mapping[str, Any], words: str) -> None:
-    (folder / "broken.png").write_bytes(b"no image")
     good = {
         **row,
         **{k: "cat.png" if k == "image" else "a.wav" for k in ("image", "audio") if k in row},
@@ -224,17 +216,15 @@ def test_bytes_are_looked_at_once_and_kept_by_kind(tmp_path: Path) -> None:
         (media,) = split_parts(values.input(value, "a"))
         assert isinstance(media, Media)
         assert (media.kind, Path(media.path).suffix) == ("image", ".img")
-        assert values.properties_by_hash == {media.hash: MediaProperties(size=drawing(0).size)}
+        assert values.hashes == {media.hash}
     (media,) = split_parts(values.input({"bytes": wav(440, 8000, 0.5), "path": None}, "a"))
     assert isinstance(media, Media)
     assert (media.kind, Path(media.path).suffix) == ("audio", ".snd")
-    assert values.properties_by_hash[media.hash] == MediaProperties(rate=8000, seconds=0.5)
 
 
 def test_a_kind_is_of_the_file_unless_it_is_named(tmp_path: Path) -> None:
     values = MediaValues(MediaFolder(tmp_path))
-    with pytest.raises(DataError, match=r"no WAV|no sound"):
-        values._read_medium("audio", {"bytes": png(0)}, "audio")
+    assert values._read_medium("audio", {"bytes": png(0)}, "audio").kind == "audio"
     with pytest.raises(DataError, match=r"'a' has int as image"):
         values._read_medium("image", 5, "a")
     with pytest.raises(DataError, match="neither bytes nor a path"):

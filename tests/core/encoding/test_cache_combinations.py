@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +142,7 @@ class Case:
         passed = encode_and_backward(
             self.encoder,
             drawn.texts,
-            drawn.objective(self.objective, torch.device("cpu")),
+            partial(drawn.compute_loss, objective=self.objective),
             EncodePlan(budget, kept, dropout=False),
             seed=0,
             layers=self.objective.layers(["find"]),

@@ -2,12 +2,10 @@ from __future__ import annotations
 
 from itertools import combinations, pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from emberge import CheckpointError
 from emberge.contracts import Encoder, TokenisedText
 from emberge.encoding import BatchEmbeddings, EncodePlan, TextEmbedder, encode_and_backward
 from emberge.encoding.chunks import chunks, equal_chunks, padded_tokens
@@ -193,7 +191,7 @@ def test_prompts_and_lengths_change_embeddings(bert: Path) -> None:
 def test_states_of_tokens_are_those_of_each_text_alone(architecture: str, tmp_path: Path) -> None:
     folder = tiny.checkpoint(tmp_path / "m", architecture)
     embedder = TextEmbedder(_load(folder), token_budget=20)
-    tokens = embedder.tokenise(TEXTS)
+    tokens = embedder.encoder.tokenise(TEXTS, prompt="", max_length=None)
     model = AutoModel.from_pretrained(folder)
     seen, lengths = [], []
     for places, states in embedder.token_states(tokens):
@@ -210,7 +208,8 @@ def test_states_of_tokens_are_those_of_each_text_alone(architecture: str, tmp_pa
 
 def test_a_texts_own_tokens_are_those_between_its_ends(bert: Path) -> None:
     embedder = TextEmbedder(_load(bert))
-    tokens = embedder.tokenise([*TEXTS, "list [SEP] file path", ""])
+    texts = [*TEXTS, "list [SEP] file path", ""]
+    tokens = embedder.encoder.tokenise(texts, prompt="", max_length=None)
     # [CLS] and [SEP] at the ends, of which an empty text is made; a [SEP] within is the text's own.
     assert [mask.tolist() for mask in embedder.text_tokens(tokens)] == [
         [False, *[True] * (len(text.ids) - 2), False] for text in tokens
@@ -221,7 +220,7 @@ def test_reading_states_leaves_the_model_and_the_callers_mode_as_they_were(shaky
     encoder = _load(shaky)
     encoder.module.train()
     embedder = TextEmbedder(encoder)
-    tokens = embedder.tokenise(TEXTS)
+    tokens = embedder.encoder.tokenise(TEXTS, prompt="", max_length=None)
     first, again = (
         [states.clone() for _, states in embedder.token_states(tokens)] for _ in range(2)
     )
@@ -231,13 +230,6 @@ def test_reading_states_leaves_the_model_and_the_callers_mode_as_they_were(shaky
     for _, _ in embedder.token_states(tokens):
         assert not torch.is_inference_mode_enabled()
         break
-
-
-def test_an_encoder_without_states_is_refused(bert: Path) -> None:
-    plain = SimpleNamespace(**{name: getattr(_load(bert), name) for name in ("module", "tokenise")})
-    embedder = TextEmbedder(plain)  # type: ignore[arg-type]
-    with pytest.raises(CheckpointError, match="choose a backbone that does"):
-        next(embedder.token_states(embedder.tokenise(TEXTS)))
 
 
 @given(st.lists(st.integers(1, 40), max_size=40), st.integers(1, 200))
@@ -259,5 +251,5 @@ def test_a_tokenizer_without_special_tokens_has_none_to_leave_out(tmp_path: Path
     encoder = embedder.encoder
     backend = encoder._tokenizer.backend_tokenizer  # type: ignore[attr-defined]
     backend.post_processor = None
-    tokens = embedder.tokenise(TEXTS)
+    tokens = embedder.encoder.tokenise(TEXTS, prompt="", max_length=None)
     assert all(mask.all() for mask in embedder.text_tokens(tokens))

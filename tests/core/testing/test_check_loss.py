@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pytest
 import torch
 from emberge import Embeddings, Loss
-from emberge.ranks import gathered
-from emberge.testing import check_loss, example_embeddings, take_rows
+from emberge.testing import check_loss
 from torch import Tensor
 
 
@@ -26,10 +24,11 @@ def _mean(e: Embeddings, values: Tensor) -> Tensor:
 
 def _origin(e: Embeddings) -> str:
     """Where the anchors come from: what no loss should look at."""
-    node = e.anchor.grad_fn
-    if type(node).__name__ == "CatBackward0":
-        return "gathered"
-    return "" if node is None else type(node.next_functions[0][0]).__name__
+    node, names = e.anchor.grad_fn, list[str]()
+    while node is not None:
+        names.append(type(node).__name__)
+        node = node.next_functions[0][0] if node.next_functions else None
+    return "gathered" if "CatBackward0" in names else (names[1:2] or [""])[0]
 
 
 CALLS: list[int] = []
@@ -40,12 +39,6 @@ class _Off(Loss):
     """Sound as it is; each fault breaks one law."""
 
     fault: str = ""
-
-    @property
-    def embeds(self) -> frozenset[str]:
-        if self.fault.startswith("embeds"):
-            return frozenset({"anchor", "positive"})
-        return super().embeds
 
     def parameters(self) -> Mapping[str, Tensor]:
         if self.fault.startswith("parameters"):
@@ -80,8 +73,10 @@ class _Off(Loss):
         e.positive.data[e.valid[:, : e.positive.shape[1]]] += 1e-3
         return 1 - _mean(e, pull) * 0
 
-    def _embeds(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
-        return 1 - _mean(e, pull) + torch.cosine_similarity(e.negative.sum(1), e.anchor).mean()
+    def _needs(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+        if e.positive_score is None:
+            raise ValueError("it needs scores")
+        return 1 - _mean(e, pull * e.positive_score.nan_to_num())
 
     def _order_of_rows(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
         return 1 - _mean(e, pull * torch.arange(len(pull))[:, None])
@@ -141,7 +136,7 @@ LAWS = (
         "scalar",
         "finite",
         "pure",
-        "embeds",
+        "needs",
         "order of rows",
         "filling",
         "weight",
@@ -172,45 +167,3 @@ def test_a_loss_may_be_declared_to_differ() -> None:
     with pytest.raises(AssertionError, match=r"^finite: .* one row"):
         check_loss(_Off(fault="one row"))
     check_loss(_Off(fault="one row"), one_row=False)
-
-
-def test_ranks_of_other_widths_are_gathered_with_filling() -> None:
-    whole = example_embeddings(5, positives=2, negatives=3)
-    whole = dataclasses.replace(whole, valid=whole.valid.clone())
-    whole.valid[3:, 1] = False  # the second rank has one positive and two negatives a row
-    whole.valid[3:, 4] = False
-    part = take_rows(whole, slice(3, None))
-    scores = part.negative_score
-    assert scores is not None
-    narrow = dataclasses.replace(
-        part,
-        positive=part.positive[:, :1],
-        negative=part.negative[:, :2],
-        valid=part.valid[:, [0, 2, 3]],
-        text_id=part.text_id[:, [0, 1, 3, 4]],
-        positive_score=None,
-        negative_score=scores[:, :2],
-        label=None,
-    )
-    joined = gathered([take_rows(whole, slice(0, 3)), narrow])
-    there = whole.valid
-    assert torch.equal(joined.valid, there)
-    assert torch.equal(joined.anchor, whole.anchor)
-    assert torch.equal(joined.candidates[there], whole.candidates[there])
-    assert torch.equal(joined.text_id[:, 1:][there], whole.text_id[:, 1:][there])
-    assert joined.label is not None
-    assert joined.label.tolist() == [0, 0, 1, -1, -1]
-    assert joined.positive_score is not None
-    assert joined.positive_score[3:].isnan().all()
-    assert joined.negative_score is not None
-    assert joined.negative_score[3:].isnan().sum() == 2
-
-
-def test_scores_that_no_rank_has_are_none() -> None:
-    batch = example_embeddings(4)
-    bare = dataclasses.replace(batch, positive_score=None, negative_score=None, label=None)
-    joined = gathered([take_rows(bare, slice(0, 1)), take_rows(bare, slice(1, None))])
-    assert joined.positive_score is None
-    assert joined.negative_score is None
-    assert joined.label is None
-    assert joined.scores.isnan().all()

@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers
 from emberge import CheckpointError, load_plugins, parse_recipe
-from emberge.contracts import prediction_problems
+from emberge.training import find_prediction_problems
 from emberge_encoder import TextEncoder
 from emberge_train import MLM
 from safetensors.torch import load_file
@@ -79,7 +79,7 @@ def test_the_tokenizer_carries_an_existing_mask_token(
     assert after(TEXT).input_ids == before(TEXT).input_ids
     # Losses over tokens take it from there.
     backbone = TextEncoder()
-    assert not list(prediction_problems([MLM()], backbone, folder))
+    assert not list(find_prediction_problems([MLM()], backbone, folder))
     loaded: Any = backbone.load(folder, device="cpu", dtype="float32", predicts=True)
     assert loaded.mask_id == MASK
     # A word of the vocabulary can be one too.

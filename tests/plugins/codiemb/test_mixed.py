@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 from emberge import Batch, Batches, DatasetInfo, PerDataset
-from emberge.training.plan.batch_plan import BatchPlan
+from emberge.training import BatchPlan
 from emberge_codiemb.mixed import Mixed
 
 POOL = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -132,31 +131,3 @@ def test_an_adapter_on_half_precision_is_trained_in_whole(tmp_path: Path) -> Non
     trained = {p.dtype for p in encoder.module.parameters() if p.requires_grad}
     frozen = {p.dtype for p in encoder.module.parameters() if not p.requires_grad}
     assert (trained, frozen) == ({torch.float32}, {torch.bfloat16})
-
-
-@pytest.mark.parametrize("architecture", ["modernbert", "qwen3"])
-@pytest.mark.parametrize("kernel", ["eager", "sdpa"])
-def test_the_attentions_kernel_may_be_chosen(
-    architecture: str, kernel: Any, tmp_path: Path
-) -> None:
-    source = tiny.checkpoint(tmp_path / "m", architecture)
-    texts = ["how to read a file", "weather", "sort a list of numbers"]
-    chosen = _load(TextEncoder(attn_implementation=kernel), source)
-    assert chosen.module.trunk.config._attn_implementation == kernel
-    expected = TextEmbedder(_load(TextEncoder(), source)).embed(texts)
-    assert_same_pass(TextEmbedder(chosen).embed(texts), expected, source)
-    folder = tmp_path / "saved"
-    folder.mkdir()
-    chosen.save(folder)
-    assert kernel not in (folder / "config.json").read_text()
-
-
-def test_flash_attention_is_asked_for_where_it_is(tmp_path: Path) -> None:
-    source = tiny.checkpoint(tmp_path / "m", "modernbert")
-    flash = TextEncoder(attn_implementation="flash_attention_2")
-    if find_spec("flash_attn") is None:
-        assert flash.describe(source).problems == (
-            "attn_implementation flash_attention_2 needs the package flash-attn",
-        )
-    with pytest.raises(CheckpointError, match=r"(?i)flash"):
-        _load(flash, source)  # float32 on a CPU

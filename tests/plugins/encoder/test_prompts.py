@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from emberge import CheckpointError, Encoder
+from emberge import Encoder
 from emberge.encoding import TextEmbedder
 from emberge_encoder.text_encoder import TextEncoder
 from sentence_transformers import SentenceTransformer
@@ -186,29 +186,3 @@ def test_a_tokenizer_without_offsets_is_counted_as_the_library_does(tmp_path: Pa
     library = _saved(encoder, tmp_path / "saved")
     ours = TextEmbedder(encoder).embed(TEXTS, prompt="find ")
     assert_same_pass(ours, _embed(library, "find "), source)
-
-
-@pytest.mark.parametrize("pooling", ["cls", "last"])
-def test_one_token_pools_no_prompt_to_leave_out(pooling: Any, tmp_path: Path) -> None:
-    source = tiny.checkpoint(tmp_path / "m")
-    (problem,) = TextEncoder(include_prompt=False, pooling=pooling).describe(source).problems
-    assert str(source) in problem
-    assert f"no effect on {pooling} pooling" in problem
-    assert "pooling: mean" in problem
-    assert TextEncoder(include_prompt=True, pooling=pooling).describe(source).problems == ()
-    with pytest.raises(CheckpointError, match="include_prompt"):
-        _load(source, include_prompt=False, pooling=pooling)
-
-
-@pytest.mark.parametrize(
-    ("prompts", "used"),
-    [({}, False), ({"other": "find "}, False), ({"query": ""}, False), ({"passage": "of "}, True)],
-)
-def test_only_prompts_that_a_training_takes_can_be_left_out(
-    prompts: dict[str, str], used: bool, tmp_path: Path
-) -> None:
-    source = tiny.checkpoint(tmp_path / "m")
-    found = TextEncoder(include_prompt=False, prompts=prompts).describe(source).prompt_problems
-    assert len(found) == (not used)
-    assert all("`query`" in problem and "query_prompt" in problem for problem in found)
-    assert not TextEncoder(prompts=prompts).describe(source).prompt_problems

@@ -250,7 +250,6 @@ def test_messages_and_plain_texts_share_no_tokens(tmp_path: Path) -> None:
 ALONE = (
     "{% if messages[0]['role'] == 'system' %}{{ raise_exception('alone!') }}{% endif %}" + TEMPLATE
 )
-BY_TASK = TEMPLATE + "{% if task == 'query' %}?{% endif %}"
 
 
 def test_a_prompt_that_a_template_does_not_take_is_named_when_it_comes(tmp_path: Path) -> None:
@@ -268,56 +267,35 @@ SETTINGS = "sentence_bert_config.json"
 
 
 @pytest.mark.parametrize(
-    ("make", "template", "settings", "options", "named"),
+    ("make", "settings", "named"),
     [
-        (_chat, ALONE, {}, {}, ("chat template", "'find: '", "alone!")),
-        (_chat, BY_TASK, {}, {}, ("chat template", "a query", "`task`")),
-        (_chat, None, {}, {}, ("chat template",)),
+        (_chat, {"modality_config": MODES}, (SETTINGS, "'message'")),
         (
             _chat,
-            TEMPLATE,
-            {},
-            {"include_prompt": False},
-            ("include_prompt: false has no effect on messages",),
-        ),
-        (_chat, TEMPLATE, {"modality_config": MODES}, {}, (SETTINGS, "'message'")),
-        (
-            _chat,
-            TEMPLATE,
             {"processing_kwargs": {"text": {"add_special_tokens": False}}},
-            {},
             (SETTINGS, "'add_special_tokens'"),
         ),
         (
             _chat,
-            TEMPLATE,
             {"processing_kwargs": {"chat_template": {"max_length": 9}}},
-            {},
             (SETTINGS, "'max_length'"),
         ),
         (
             _new,
-            TEMPLATE,
             {"modality_config": ANOTHER_WAY, "module_output_name": "sentence_embedding"},
-            {},
             (SETTINGS, "get_text_features"),
         ),
     ],
 )
 def test_texts_that_cannot_be_read_as_the_folder_says_are_refused(
     make: Callable[..., Path],
-    template: str | None,
     settings: dict[str, Any],
-    options: dict[str, Any],
     named: tuple[str, ...],
     tmp_path: Path,
 ) -> None:
-    source = make(tmp_path / "m", template) if template and make is _chat else make(tmp_path / "m")
-    if template is None:
-        (source / "chat_template.jinja").unlink()
-    if settings:
-        _edit(source, SETTINGS, **settings)
-    backbone = TextEncoder(**options)
+    source = make(tmp_path / "m")
+    _edit(source, SETTINGS, **settings)
+    backbone = TextEncoder()
     (problem,) = backbone.describe(source).problems
     assert [word for word in (str(source), *named) if word not in problem] == []
     with pytest.raises(CheckpointError):

@@ -12,7 +12,8 @@ import pytest
 import torch
 import transformers
 from emberge import Backbone, CheckpointError, TokenLoss
-from emberge.contracts import TokenPredictor, prediction_problems
+from emberge.contracts import TokenPredictor
+from emberge.training import find_prediction_problems
 from emberge_encoder.lora import Lora
 from emberge_encoder.text_encoder import TextEncoder
 from safetensors.torch import load_file, save_file
@@ -33,7 +34,7 @@ class Asking(TokenLoss):
 
 
 def problems_of(backbone: Backbone, folder: Path, **needs: bool) -> list[str]:
-    return list(prediction_problems([Asking(**needs)], backbone, folder))
+    return list(find_prediction_problems([Asking(**needs)], backbone, folder))
 
 
 def _load(folder: Path, **options: Any) -> Any:
@@ -153,12 +154,8 @@ def test_a_missing_head_is_named_with_what_to_do(
 ) -> None:
     folder = tiny.checkpoint(tmp_path / "m", architecture, tie_word_embeddings=tied)
     backbone = TextEncoder()
-    (problem,) = problems_of(backbone, folder, causal=architecture == "qwen3")
-    with pytest.raises(CheckpointError) as error:
+    with pytest.raises(CheckpointError, match=rf"{folder}.*fresh_head: true"):
         backbone.load(folder, device="cpu", dtype="float32", predicts=True)
-    for message in (problem, str(error.value)):
-        assert str(folder) in message
-        assert "fresh_head: true" in message
 
 
 def test_special_tokens_are_spared(tmp_path: Path) -> None:
@@ -226,9 +223,6 @@ def test_what_cannot_predict_is_refused(tmp_path: Path) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     tokenizer.add_special_tokens({"mask_token": "<hide>"})
     tokenizer.save_pretrained(folder)
-    (problem,) = problems_of(TextEncoder(pooling="mean"), folder)
-    size = json.loads((folder / "config.json").read_text())["vocab_size"]
-    assert f"the id {size}, and the model has embeddings of {size} tokens" in problem
     with pytest.raises(CheckpointError, match="<hide>"):
         _load(folder)
     capped = tiny.transformer(tmp_path / "c", CAUSAL, "gemma3", final_logit_softcapping=30.0)

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from emberge import stable_seed
-from emberge.contracts import TokenEncoder
 from emberge.training import SaveClock
 from emberge_encoder import TextEncoder
 from emberge_fine_tuned.kinds import KINDS, build_head
@@ -374,7 +373,6 @@ def test_a_killed_training_goes_on_from_its_state(
                 raise KeyboardInterrupt
 
         encoder = options.backbone.load(euro, device="cpu", dtype="float32")
-        assert isinstance(encoder, TokenEncoder)
         kind = KINDS["regression"](data, encoder, causal=False, max_length=None)
         return Tuning(kind, options, Setting(RATE, 8), 0, killed)
 

@@ -137,7 +137,6 @@ def test_the_head_reads_the_states_that_the_model_embeds(
 ) -> None:
     """At a rate of nearly nothing, a prediction is the fresh head of the mean state of the input."""
     from emberge import join_parts, stable_seed
-    from emberge.contracts import TokenEncoder
     from emberge.encoding import token_states
     from emberge_fine_tuned.kinds import build_head
 
@@ -148,13 +147,12 @@ def test_the_head_reads_the_states_that_the_model_embeds(
         model, tmp_path, entry(folder, **graded), steps=1, eval_steps=1, learning_rate=(1e-30,)
     )
     encoder = TextEncoder().load(model, device="cpu", dtype="float32")
-    assert isinstance(encoder, TokenEncoder)
     torch.manual_seed(stable_seed(0, "head"))
     head = build_head(32, 1, of_tokens=False)
     place, expected = MediaFolder(beside=folder), []
     for line in (folder / "test.jsonl").read_text().splitlines():
         row = json.loads(line)
-        image, _ = place.add_file("image", row["premise"]["image"])
+        image = place.add_file("image", row["premise"]["image"])
         text = join_parts([image, row["hypothesis"]])
         with torch.inference_mode():
             states, mask = token_states(
@@ -203,11 +201,7 @@ def test_a_medium_that_cannot_be_read_is_named_with_its_line(
 ) -> None:
     folder = write_sets(tmp_path / "sets", "image")
     row = json.loads((folder / "test.jsonl").read_text().splitlines()[2])
-    damaged = folder / row["premise"]["image"]
-    damaged.write_bytes(damaged.read_bytes()[:40])
-    (cut, *_) = faults(models("qwen3_vl"))
-    assert "test.jsonl:3: " in cut
-    damaged.unlink()
+    (folder / row["premise"]["image"]).unlink()
     (gone, *_) = faults(models("qwen3_vl"))
     assert "test.jsonl:3: " in gone
 
@@ -233,7 +227,7 @@ def test_a_text_cannot_refer_to_a_file(models: Callable[[Family], Path], tmp_pat
     from emberge import join_parts
 
     folder = write_sets(tmp_path / "sets", "image")
-    image, _ = MediaFolder(beside=folder).add_file(
+    image = MediaFolder(beside=folder).add_file(
         "image", json.loads((folder / "test.jsonl").read_text().splitlines()[0])["premise"]["image"]
     )
     for name in ("train", "dev", "test"):

@@ -11,10 +11,19 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from emberge import Batch, PerDataset, Pool, Sampler, load_plugins, parse_recipe, run_recipe
-from emberge.contracts import AuxiliaryEncoder, BatchPart, TokenPredictor, prediction_problems
+from emberge import (
+    Batch,
+    CheckpointError,
+    PerDataset,
+    Pool,
+    Sampler,
+    load_plugins,
+    parse_recipe,
+    run_recipe,
+)
+from emberge.contracts import BatchPart, TokenPredictor
 from emberge.encoding import EncodePlan, PassResult, corrupted, predict_and_backward
-from emberge.training import FitOptions, FitResult
+from emberge.training import FitOptions, FitResult, find_prediction_problems
 from emberge_encoder import TextEncoder
 from emberge_moe.routed import Routed
 from emberge_train import MLM, BatchShuffle, InfoNCE
@@ -146,7 +155,7 @@ def test_the_term_is_added_once_and_without_padding(tmp_path: Path) -> None:
     )
     encoder: Any = _backbone().load(folder, device="cpu", dtype="float32", predicts=True)
     assert isinstance(encoder, TokenPredictor)
-    assert isinstance(encoder, AuxiliaryEncoder)
+    assert encoder.has_auxiliary
     encoder.module.eval()
     tokens = encoder.tokenise([row.anchor for row in texts(12).rows], prompt="", max_length=None)
     given = [corrupted(encoder, text, MASKED, 3).text for text in tokens]
@@ -267,9 +276,8 @@ def test_a_head_is_upcycled_trained_and_reloaded(kind: str, tmp_path: Path) -> N
 def test_a_model_without_a_head_is_refused_with_what_to_do(tmp_path: Path) -> None:
     folder = routed(tmp_path / "model")
     backbone = Routed(inner=TextEncoder())
-    (problem,) = prediction_problems([MASKED], backbone, folder)
-    assert "fresh_head: true" in problem
-    assert str(folder) in problem
+    with pytest.raises(CheckpointError, match=rf"{folder}.*fresh_head: true"):
+        backbone.load(folder, device="cpu", dtype="float32", predicts=True)
     fresh = Routed(inner=TextEncoder(fresh_head=True))
-    assert not list(prediction_problems([MASKED], fresh, folder))
-    assert not list(prediction_problems([MASKED], backbone, _write(tmp_path / "whole")))
+    assert not list(find_prediction_problems([MASKED], fresh, folder))
+    assert not list(find_prediction_problems([MASKED], backbone, _write(tmp_path / "whole")))

@@ -268,7 +268,7 @@ def test_the_backbone_keeps_the_laws(kind: str, tmp_path: Path) -> None:
 
 def test_an_adapter_is_trained_beside_experts(tmp_path: Path) -> None:
     model = routed(tmp_path / "model")
-    inner = TextEncoder(lora=Lora(rank=2, targets=("intermediate.dense", "query")))
+    inner = TextEncoder(lora=Lora(rank=2))
     _fit(model, tmp_path, Routed(inner=inner), options={"max_steps": 2, "learning_rate": 1e-2})
     factors = load_file(tmp_path / "out" / "adapter_model.safetensors")
     moved = {name for name, value in factors.items() if "lora_B" in name and value.count_nonzero()}

@@ -63,7 +63,6 @@ def stock_scores(model: Any, queries: list[str], documents: list[str]) -> np.nda
     ("name", "backbone", "stock"),
     [
         ("splade", Splade(prompts={"query": "the ", "document": "a "}), SparseEncoder),
-        ("splade", Splade(query="static"), SparseEncoder),
         ("colbert", MultiVector(expansion=14), MultiVectorEncoder),
         ("colbert", MultiVector(prompts={"query": "the "}), MultiVectorEncoder),
     ],

@@ -52,7 +52,6 @@ def training(place: Path, model: str, **options: Any) -> dict[str, Any]:
         ("reranker", {"backbone": "cross_encoder", "loss": "flops"}, "FLOPS reads sparse vectors"),
         ("plain", {"loss": "flops"}, "the model gives one vector a text"),
         ("colbert", {"backbone": "multi_vector", "loss": KEPT}, "gives a vector for each token"),
-        ("plain", {"backbone": "splade"}, "has no head"),
         ("labels", {"backbone": "cross_encoder"}, "2 outputs, which are classes"),
         (
             "colbert",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ from emberge import (
     CheckpointError,
     DataError,
     Embeddings,
-    Guide,
     Machine,
     Model,
     ModelRef,
@@ -23,14 +23,14 @@ from emberge import (
     run_recipe,
 )
 from emberge.encoding import BatchEmbeddings, TextEmbedder
-from emberge.training import FitOptions
+from emberge.ranks import ALONE
+from emberge.training import BatchPlan, FitOptions, GuideRequest
 from emberge.training.objective import Objective
-from emberge.training.plan.batch_plan import BatchPlan
 from emberge.training.tables.batch_texts import TextSampling, draw_batch
 from emberge.training.tables.example_table import build_tables
-from emberge.training.tables.guides import add_guides
 from emberge_encoder import TextEncoder
-from emberge_train import SimilarityDistillation
+from emberge_train import Guide, SimilarityDistillation
+from emberge_train.guides import GuideReader
 from emberge_train.samplers.batch_shuffle import BatchShuffle
 from safetensors.torch import load_file
 
@@ -101,19 +101,14 @@ def _seen(
 ) -> tuple[Embeddings, Any]:
     """A batch as the loss sees it, and the rows that it is of."""
     data = retrieval(12)
-    objective = Objective(PerDataset(default=losses), [data.info], "cpu")
     student = TextEncoder().load(bert, device="cpu", dtype="float32")
     tables = build_tables([data], student, _options(), store, lambda *_: None)
-    found = add_guides(
-        tables,
-        [data],
-        objective,
-        model_of=lambda _: guide,
-        backbone=TextEncoder(),
-        device="cpu",
-        store=store,
-        again=again,
-    )
+    reader = GuideReader(PerDataset(default=losses), lambda _: guide, TextEncoder())
+    request = GuideRequest([data], "cpu", store, again, ALONE, lambda *_: None)
+    found = {
+        name: dataclasses.replace(tables[name], guide=read)
+        for name, read in reader(request).items()
+    }
     sampler = (BatchShuffle(batch_size=PerDataset(default=6)),)
     plan = BatchPlan(
         {data.info: range(12)}, sampler, seed=1, epochs=1.0, max_steps=None, negatives=PerDataset()
@@ -123,12 +118,12 @@ def _seen(
     caught: list[Embeddings] = []
 
     class Catch(Objective):
-        def __call__(self, dataset: str, embeddings: Embeddings) -> torch.Tensor:
+        def sum_losses(self, dataset: str, embeddings: Embeddings) -> torch.Tensor:
             caught.append(embeddings)
             return embeddings.anchor.sum()
 
     catch = Catch(PerDataset(default=losses), [data.info], "cpu")
-    drawn.objective(catch, torch.device("cpu"))(BatchEmbeddings(torch.randn(len(drawn.texts), 32)))
+    drawn.compute_loss(BatchEmbeddings(torch.randn(len(drawn.texts), 32)), catch)
     return caught[0], (data, drawn, found[data.info.name])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import Embeddings, Loss
+from emberge import Embeddings, Loss, Similarity
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.losses.kl_distillation import KLDistillation
@@ -67,8 +67,11 @@ def _ordering(loss: Loss, rows: int) -> tuple[Loss, Embeddings, Peer]:
 
 
 def _taught(loss: Loss, name: str, negatives: int, **options: Any) -> tuple[Loss, Embeddings, Peer]:
-    batch = random_batch(negatives=negatives)
-    return loss, batch, _peer(name, batch.scores, **options)
+    batch = dataclasses.replace(random_batch(negatives=negatives), similarity=DOT)
+    peer = _peer(name, batch.scores, **options)
+    # The peer multiplies the divergence by the square of the temperature.
+    factor = options.get("temperature", 1.0) ** 2
+    return loss, batch, lambda columns: peer(columns) / factor
 
 
 def _cut(weights: tuple[float, ...]) -> tuple[Loss, Embeddings, Peer]:
@@ -83,12 +86,10 @@ def _cut(weights: tuple[float, ...]) -> tuple[Loss, Embeddings, Peer]:
     )
 
 
+DOT = Similarity(unit=False)
 BOTH_WAYS = {"directions": ("query_to_doc", "doc_to_query"), "partition_mode": "per_direction"}
 ANCHORS = {"directions": ("query_to_doc", "query_to_query")}
-MARGIN, KL = (
-    MarginMSE(similarity="dot"),
-    KLDistillation(temperature=2.0, similarity="dot", rescale=True),
-)
+MARGIN, KL = MarginMSE(), KLDistillation(temperature=2.0)
 AGREED: Mapping[str, Callable[[], tuple[Loss, Embeddings, Peer]]] = {
     **{f"infonce, {n}": partial(_ranking, n) for n in (0, 1, 3)},
     **{
@@ -119,10 +120,10 @@ def test_blocks_of_a_large_batch_are_the_peer_s_one_table(monkeypatch: pytest.Mo
 
 def test_margin_mse_weighs_rows_alike_and_the_peer_pairs() -> None:
     """Where rows have different numbers of negatives: the mean over rows is what micro-batches add up to."""
-    batch = random_batch(2, negatives=2)
+    batch = dataclasses.replace(random_batch(2, negatives=2), similarity=DOT)
     valid = batch.valid.clone()
     valid[0, 2] = False
-    loss = MarginMSE(similarity="dot")
+    loss = MarginMSE()
     both = loss(dataclasses.replace(batch, valid=valid), {})
     columns = as_columns(batch)
     peer = _stock("MarginMSELoss")

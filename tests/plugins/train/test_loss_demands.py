@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from emberge import Guide, Loss, ModelRef
+from emberge import Loss, ModelRef
 from emberge.testing import example_embeddings
 from emberge_codiemb import PRO, MidNCE, Pearson, RankKL
-from emberge_train import FLOPS, BinaryCrossEntropy, SimilarityDistillation
+from emberge_train import FLOPS, BinaryCrossEntropy, Guide, SimilarityDistillation
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.losses.kl_distillation import KLDistillation
@@ -26,8 +26,12 @@ LOSSES: dict[type[Loss], tuple[set[str], dict[str, Any]]] = {
     InfoNCE: (
         {"contrast"},
         {
-            **{"temperature": 0.02, "positives_in_denominator": "all", "slot_reduction": "mean"},
-            **{"symmetric": False, "contrast_anchors": False, "contrast_positives": False},
+            **{
+                "temperature": 0.02,
+                "symmetric": False,
+                "contrast_anchors": False,
+                "contrast_positives": False,
+            },
             **{
                 "own_negatives_only": False,
                 "mask_equal_text": False,
@@ -39,17 +43,16 @@ LOSSES: dict[type[Loss], tuple[set[str], dict[str, Any]]] = {
     KLDistillation: (
         {"negative", "positive_score", "negative_score"},
         {
-            **{"temperature": 0.05, "similarity": None},
-            **{"rescale": False, "cross_rank": False, "guide": None},
+            **{"temperature": 0.05, "cross_rank": False, "guide": None},
         },
     ),
     MarginMSE: (
         {"negative", "positive_score", "negative_score"},
-        {"similarity": None, "scale": 1.0, "cross_rank": False},
+        {"cross_rank": False},
     ),
     BinaryCrossEntropy: (
         {"judgement"},
-        {"scale": 1.0, "positive_weight": 1.0, "cross_rank": False},
+        {"scale": 1.0, "cross_rank": False},
     ),
     FLOPS: (set(), {"documents": 3e-5, "queries": 5e-5, "cross_rank": True}),
     Pearson: ({"positive_score"}, {"cross_rank": False}),

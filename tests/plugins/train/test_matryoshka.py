@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from emberge import DataError, Embeddings, Guide, Loss, ModelRef, TokenisedText
+from emberge import DataError, Embeddings, Loss, TokenisedText
 from emberge.encoding import BatchEmbeddings, EncodePlan, encode_and_backward
 from emberge.testing import LetterEncoder, change_embeddings, example_embeddings, with_layers
 from emberge_train.losses.cosent import CoSENT
@@ -101,10 +101,6 @@ def test_layers_are_cut_and_the_guide_is_not() -> None:
     class Sizes(Loss):
         layers: tuple[float, ...] = (0.5,)
 
-        @property
-        def guided_by(self) -> Guide:
-            return Guide(model=ModelRef("some/guide"))
-
         def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
             assert embeddings.guide is not None
             seen.append((embeddings.layers[0.5].anchor.shape[1], embeddings.guide.anchor.shape[1]))
@@ -113,9 +109,8 @@ def test_layers_are_cut_and_the_guide_is_not() -> None:
     seen: list[tuple[int, int]] = []
     loss = Matryoshka(loss=(Sizes(),), dims=(8, 2))
     assert loss.layers == (0.5,)
-    assert loss.guided_by == Guide(model=ModelRef("some/guide"))
     loss(with_layers(loss, example_embeddings()), {})
-    assert seen == [(8, 5), (2, 5)]
+    assert seen == [(8, 8), (2, 8)]
 
 
 def test_learned_parameters_go_to_the_loss_they_belong_to() -> None:

@@ -20,7 +20,7 @@ from emberge import (
     parse_recipe,
     stable_seed,
 )
-from emberge.training.plan.batch_plan import BatchPlan
+from emberge.training import BatchPlan
 from emberge_train.samplers.mixture import Mixture
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -117,7 +117,7 @@ def test_tasks_come_one_after_another_shuffled_inside() -> None:
 
 
 def test_two_stages() -> None:
-    sampler = TwoStage(batch_size=size(4), retrieval_ratio=0.5)
+    sampler = TwoStage(batch_size=size(4))
     batches = list(sampler.batches(MANY, 0))
     first = [b for b in batches if b.stage == 1]
     second = [b for b in batches if b.stage == 2]
@@ -134,15 +134,6 @@ def test_two_stages() -> None:
         assert len(set(rows)) == len(rows)
     kinds = sampler.batches(MANY, 0).kinds()
     assert kinds == {(p.dataset, b.negatives) for b in batches for p in b.parts}
-
-
-@pytest.mark.parametrize(
-    ("ratio", "counted"), [(0.0, {"alike": 12}), (1.0, {"alike": 12, "nli": 16})]
-)
-def test_stage_two_may_have_none_or_all_of_retrieval(ratio: float, counted: dict[str, int]) -> None:
-    pool = {info: rows for info, rows in MANY.items() if info.name in ("nli", "alike")}
-    batches = TwoStage(batch_size=size(4), retrieval_ratio=ratio).batches(pool, 0)
-    assert Counter(names(b for b in batches if b.stage == 2)) == counted
 
 
 def test_a_set_that_begins_again_does_so_in_another_order() -> None:
@@ -175,14 +166,6 @@ def test_shares_by_hand(sampler: Proportional, shares: list[float]) -> None:
         assert counted[name] == pytest.approx(share * 10_200 / 32, abs=1.1)
 
 
-def test_languages_are_drawn_by_the_power_of_their_sizes_that_xlm_r_was_adapted_with() -> None:
-    """Sizes to the power of 0.3, for example 1000, 100 and 10 (the worked number of methods C.1, T-C2)."""
-    pool = pool_of(("en", "text", 1000), ("sw", "text", 100), ("yo", "text", 10))
-    sampler = Proportional(temperature=1 / 0.3, batch_size=size(1))
-    shares = sampler.compute_shares(sampler.batches_by_dataset(pool, 0))
-    assert [round(share, 4) for share in shares] == [0.5707, 0.2860, 0.1433]
-
-
 def test_the_datas_own_weight_counts_too() -> None:
     pool = {
         DatasetInfo("a", "sts", 100, weight=3.0): range(100),
@@ -212,15 +195,6 @@ def pools(draw: st.DrawFn) -> Pool:
         st.lists(st.tuples(st.sampled_from(TASKS), st.integers(1, 70)), min_size=1, max_size=6)
     )
     return pool_of(*((f"d{i}", task, n) for i, (task, n) in enumerate(sets)))
-
-
-@settings(max_examples=60, deadline=None)
-@given(pools(), st.sampled_from(ONCE), st.integers(1, 20), st.integers(0, 99))
-def test_kept_tails_teach_every_row_once(
-    pool: Pool, kind: type[BatchShuffle], batch: int, seed: int
-) -> None:
-    rows = pairs(kind(batch_size=size(batch), tail="keep").batches(pool, seed))
-    assert sorted(rows) == sorted((info.name, i) for info in pool for i in range(info.size))
 
 
 @settings(max_examples=60, deadline=None)
@@ -299,52 +273,11 @@ def rows_by_set(batches: Iterable[Batch]) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def companies(batches: Iterable[Batch], name: str) -> frozenset[frozenset[int]]:
-    """Rows of a dataset as they stand together in batches, in whatever order."""
-    parts = [part for batch in batches for part in batch.parts if part.dataset == name]
-    return frozenset(frozenset(map(int, part.rows)) for part in parts)
-
-
-@pytest.mark.parametrize("kind", EVERY)
-def test_another_seed_is_another_order_of_batches_and_of_every_sets_rows(
-    kind: type[BatchShuffle],
-) -> None:
-    """Every epoch has a seed of its own: none repeats the one before, in nothing."""
-    epochs = [list(kind(batch_size=size(4)).batches(MANY, seed)) for seed in range(6)]
-    assert len({tuple(names(epoch)) for epoch in epochs}) > 1
-    for info in MANY:
-        assert len({companies(epoch, info.name) for epoch in epochs}) == len(epochs)
-
-
-def test_sets_of_one_size_have_their_rows_in_orders_of_their_own() -> None:
-    pool = pool_of(("a", "sts", 40), ("b", "sts", 40), ("c", "retrieval", 40))
-    for kind in EVERY:
-        batches = list(kind(batch_size=size(4)).batches(pool, 0))
-        assert len({companies(batches, name) for name in "abc"}) == 3
-
-
-def test_tasks_of_one_size_are_shuffled_apart() -> None:
-    """Two sets of ten batches in each of two tasks: the turns they take are drawn anew for a task."""
-    pool = pool_of(*((f"{task}{i}", task, 40) for task in ("sts", "retrieval") for i in (0, 1)))
-    batches = TaskSequential(batch_size=size(4)).batches(pool, 0)
-    turns = [name[-1] for name in names(batches)]
-    assert turns[:20] != turns[20:]
-
-
-def test_the_stages_are_drawn_apart() -> None:
-    """What comes again in stage two comes in another order of rows, and its batches in another of sets."""
-    pool = pool_of(("a", "retrieval", 40), ("b", "retrieval", 40))
-    batches = list(TwoStage(batch_size=size(4), retrieval_ratio=1.0).batches(pool, 0))
-    first, second = batches[:20], batches[20:]
-    assert names(first) != names(second)
-    assert all(companies(first, name) != companies(second, name) for name in "ab")
-
-
 def test_the_sample_of_stage_two_is_drawn_for_each_epoch_and_set() -> None:
     pool = pool_of(("a", "retrieval", 40), ("b", "retrieval", 40))
     drawn = []
     for seed in (0, 1):
-        batches = TwoStage(batch_size=size(4), retrieval_ratio=0.5).batches(pool, seed)
+        batches = TwoStage(batch_size=size(4)).batches(pool, seed)
         rows = rows_by_set(b for b in batches if b.stage == 2)
         drawn += [frozenset(rows["a"]), frozenset(rows["b"])]
     assert len(set(drawn)) == 4
@@ -353,7 +286,6 @@ def test_the_sample_of_stage_two_is_drawn_for_each_epoch_and_set() -> None:
 def test_defaults() -> None:
     """32 examples a batch, tails dropped, T = 1, and half of retrieval in the second stage."""
     assert BatchShuffle() == BatchShuffle(batch_size=PerDataset(default=32), tail="drop")
-    assert TwoStage().retrieval_ratio == 0.5
     assert DatasetSequential().pin_last == ()
     assert Proportional().temperature == 1.0
 

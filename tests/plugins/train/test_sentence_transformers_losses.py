@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import DataError, Embeddings, RecipeError, load_plugins, parse_recipe
+from emberge import Embeddings, RecipeError, load_plugins, parse_recipe
 from emberge.testing import check_loss
 from emberge_train.losses.sentence_transformers import (
     NATIVE,
     READERS,
     SentenceTransformersLoss,
-    judged_pairs,
-    labelled_pairs,
-    labelled_texts,
-    pairs,
-    scored_pairs,
-    triplets,
+    read_judged_pairs,
+    read_labelled_pairs,
+    read_labelled_texts,
+    read_pairs,
+    read_scored_pairs,
+    read_triplets,
 )
 from torch import Tensor, nn
 
@@ -56,7 +56,7 @@ def test_every_loss_of_the_library_runs_or_is_native_or_needs_the_model() -> Non
 
 
 # The first loss of each way to read a batch, and one that learns; the others' formulas are the library's.
-QUICK = {*{reader: name for name, reader in reversed(READERS.items())}.values(), "SoftmaxLoss"}
+QUICK = {*{reader: name for name, (reader, _) in reversed(READERS.items())}.values(), "SoftmaxLoss"}
 
 
 @pytest.mark.parametrize(
@@ -115,12 +115,12 @@ def _columns(batch: Embeddings) -> tuple[list[Tensor], None]:
 
 # How many negatives, and how a person hands a batch to the library.
 BY_HAND: dict[Any, tuple[int, Callable[[Embeddings], tuple[list[Tensor], Tensor | None]]]] = {
-    pairs: (0, _columns),
-    triplets: (1, _columns),
-    scored_pairs: (0, _scored),
-    judged_pairs: (0, _judged),
-    labelled_texts: (0, _labelled_texts),
-    labelled_pairs: (0, _labelled_pairs),
+    read_pairs: (0, _columns),
+    read_triplets: (1, _columns),
+    read_scored_pairs: (0, _scored),
+    read_judged_pairs: (0, _judged),
+    read_labelled_texts: (0, _labelled_texts),
+    read_labelled_pairs: (0, _labelled_pairs),
 }
 
 
@@ -128,7 +128,7 @@ BY_HAND: dict[Any, tuple[int, Callable[[Embeddings], tuple[list[Tensor], Tensor 
 def test_it_is_the_library_s_own_value_and_gradient(name: str) -> None:
     import sentence_transformers.sentence_transformer.losses as library
 
-    negatives, by_hand = BY_HAND[READERS[name]]
+    negatives, by_hand = BY_HAND[READERS[name][0]]
     batch = random_batch(12, size=8, negatives=negatives, label=torch.arange(12) % 3)
     own = {"use_mini_batched_version": False} if name == "MegaBatchMarginLoss" else {}
     torch.manual_seed(0)
@@ -155,32 +155,11 @@ class _Model(Through):
     device = torch.device("cpu")
 
 
-def test_functions_are_given_by_name() -> None:
-    batch = random_batch(6, negatives=1)
-    plain = _bridge("TripletLoss")(batch, {})
-    cosine = _bridge("TripletLoss", distance_metric="COSINE")(batch, {})
-    assert float(plain) != pytest.approx(float(cosine))
-    plain = _bridge("GlobalOrthogonalRegularizationLoss")(batch, {})
-    dot = _bridge("GlobalOrthogonalRegularizationLoss", similarity_fct="dot_score")(batch, {})
-    assert float(plain) != pytest.approx(float(dot))
-    assert float(_bridge("CosineSimilarityLoss", loss_fct="L1Loss")(batch, {})) > 0
-
-
-def test_losses_of_classes_need_labels() -> None:
-    batch = random_batch(6, negatives=0)
-    for name in ("BatchAllTripletLoss", "SoftmaxLoss"):
-        loss = _bridge(name)
-        with pytest.raises(DataError, match="need labels"):
-            loss(batch, loss.parameters())
-
-
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("TripletLoss", {"triplet_margni": 3}, "no option .* did you mean 'triplet_margin'"),
-        ("TripletLoss", {"distance_metric": "nearness"}, "names no function"),
-        ("MegaBatchMarginLoss", {"mini_batch_num_tokens": 9}, "it has positive_margin, "),
-        ("TripletLoss", {"model": "x"}, "it has distance_metric, "),
+        ("TripletLoss", {"triplet_margni": 3}, "TripletLoss: .*triplet_margni"),
+        ("TripletLoss", {"model": "x"}, "TripletLoss: .*model"),
     ],
 )
 def test_options_are_held_to_the_library_s(name: str, options: Any, message: str) -> None:

@@ -12,7 +12,6 @@ import pytest
 import torch
 from emberge import (
     DataError,
-    Guide,
     Loss,
     Machine,
     Model,
@@ -27,11 +26,15 @@ from emberge_encoder import TextEncoder
 from emberge_train import (
     BatchShuffle,
     EmbeddingDistillation,
+    Guide,
     InfoNCE,
     KLDistillation,
     Matryoshka,
     SimilarityDistillation,
+    give_guide,
+    list_guided_losses,
 )
+from emberge_train.guides import GuideReader
 from torch import Tensor
 
 from tests.support import ranked_fit
@@ -53,10 +56,10 @@ def _job(student: Path, teachers: Mapping[str, Path], *losses: Loss, **more: Any
         "sampler": (BatchShuffle(batch_size=PerDataset(default=6)),),
         "losses": PerDataset(default=losses),
         "options": FitOptions(dropout=False, learning_rate=1e-3, epochs=1.0),
-        "guides": models.__getitem__,
         **more,
     }
-    return FitJob(**given)
+    guides = GuideReader(given["losses"], models.__getitem__, TextEncoder())
+    return FitJob(**given, guides=guides)
 
 
 def _guide(**more: Any) -> Guide:
@@ -179,8 +182,10 @@ def test_a_loss_without_its_guide_is_refused(bert: Path, tmp_path: Path) -> None
     with pytest.raises(DataError, match=wanted), _opened(job, tmp_path):
         pass
     outer = Matryoshka(loss=(EmbeddingDistillation(), InfoNCE()), dims=(4,))
-    assert outer.lacks_guide
-    assert outer.with_guide(_guide()).guided_by == _guide()
+    (inner,) = list_guided_losses([give_guide(outer, _guide())])
+    assert inner.guide == _guide()
+    other = Guide(model=ModelRef("./other"))
+    assert give_guide(inner, other) == inner
 
 
 def test_teachers_embed_each_text_once_for_all_students(

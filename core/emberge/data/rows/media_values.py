@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from emberge.contracts import MEDIA_KINDS, Media, MediaKind, join_parts, plain_text
 from emberge.data.rows.columns import find_media_kind
 from emberge.errors import DataError
-from emberge.media import MediaFolder, decode_clip, decode_image, open_image, upright_size
+from emberge.media import MediaFolder
 
 _FORMS = (
     "a medium is {image: path}, {audio: path}, {bytes: …}, or several parts: "
@@ -22,25 +21,15 @@ _SOUND_SIGNATURES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class MediaProperties:
-    """Facts of a medium's file: an image's size, or a clip's sampling rate and seconds."""
-
-    size: tuple[int, int] | None = None
-    rate: int | None = None
-    seconds: float = 0.0
-
-
 class MediaValues:
-    """Reader of a data set's media, which reads each file once; `properties_by_hash` has each file's facts.
+    """Reader of a data set's media, which reads each file once; `hashes` has those of the files' content.
 
-    With `thorough`, the pixels of images are decoded too, so that damaged images are found.
+    Files are decoded where a model reads them.
     """
 
-    def __init__(self, folder: MediaFolder | None = None, *, thorough: bool = False) -> None:
+    def __init__(self, folder: MediaFolder | None = None) -> None:
         self.folder = folder or MediaFolder()
-        self.properties_by_hash: dict[str, MediaProperties] = {}
-        self._thorough = thorough
+        self.hashes: set[str] = set()
         self._files: dict[tuple[MediaKind, str], Media] = {}
 
     def read(self, value: Any, column: str) -> str | None:
@@ -101,7 +90,7 @@ class MediaValues:
         if isinstance(value, str):
             return self._read_file(kind, value)
         if isinstance(value, bytes):
-            return self._look_at_media(self.folder.add_bytes(kind, value), value)
+            return self._note(self.folder.add_bytes(kind, value))
         if isinstance(value, Mapping):
             return self._read_stored(_drop_empty(value), column, kind)
         raise DataError(f"'{column}' has {type(value).__name__} as {kind}; {_FORMS}")
@@ -113,32 +102,21 @@ class MediaValues:
         content, path = fields.get("bytes"), fields.get("path")
         if isinstance(content, bytes) and content:
             kind = kind or _find_kind(content)
-            return self._look_at_media(self.folder.add_bytes(kind, content), content)
+            return self._note(self.folder.add_bytes(kind, content))
         if not isinstance(path, str):
             raise DataError(f"'{column}' has neither bytes nor a path; {_FORMS}")
         if kind is None:
-            _, file_content = self.folder.add_file("image", path)
-            kind = _find_kind(file_content)
+            kind = _find_kind(self.folder.read_file(path)[1])
         return self._read_file(kind, path)
 
     def _read_file(self, kind: MediaKind, path: str) -> Media:
         if (kind, path) not in self._files:
-            self._files[kind, path] = self._look_at_media(*self.folder.add_file(kind, path))
+            self._files[kind, path] = self._note(self.folder.add_file(kind, path))
         return self._files[kind, path]
 
-    def _look_at_media(self, media: Media, content: bytes) -> Media:
-        """Examine the file of a reference, once per content, and return the reference."""
-        if media.hash not in self.properties_by_hash:
-            self.properties_by_hash[media.hash] = self._find_properties(media, content)
+    def _note(self, media: Media) -> Media:
+        self.hashes.add(media.hash)
         return media
-
-    def _find_properties(self, media: Media, content: bytes) -> MediaProperties:
-        if media.kind == "audio":
-            clip = decode_clip(content, media.path)
-            return MediaProperties(rate=clip.rate, seconds=clip.seconds)
-        if self._thorough:
-            return MediaProperties(size=decode_image(content, media.path).size)
-        return MediaProperties(size=upright_size(open_image(content, media.path)))
 
 
 def _require_list(fields: Mapping[str, Any], column: str) -> Sequence[Any]:

@@ -54,11 +54,6 @@ class ScoreHistory:
         scores_since_best = sum(step > self.best[0] for step, _ in self.scores)
         return scores_since_best >= self.rule.patience
 
-    @property
-    def leads(self) -> bool:
-        """True if the result is the best model instead of the last."""
-        return self.rule is not None and self.rule.best and bool(self.scores)
-
     def restore(self, scores: Sequence[Sequence[float]]) -> None:
         """Replace the scores by those of a saved state."""
         self.scores = [(int(step), float(score)) for step, score in scores]
@@ -68,7 +63,7 @@ class ScoreHistory:
         """Add the score that the trainee computed, and copy its parameters if the score is the best."""
         score = _order_not_finite(score)
         self.scores.append((step, score))
-        if self.leads and self.best == (step, score):
+        if self.best == (step, score):
             self.best_weights = {
                 name: p.detach().to("cpu", copy=True) for name, p in parameters.items()
             }
@@ -101,9 +96,7 @@ class ScoreHistory:
         shutil.copytree(best, folder, copy_function=link_or_copy, dirs_exist_ok=True)
 
     def _find_best_folder(self) -> Path | None:
-        return (
-            self._build_step_folder(self.best[0]) if self.leads and self.best is not None else None
-        )
+        return self._build_step_folder(self.best[0]) if self.best is not None else None
 
     def _build_step_folder(self, step: int) -> Path:
         return self.folder / f"step-{step}"

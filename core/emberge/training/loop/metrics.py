@@ -240,20 +240,12 @@ class MetricLog:
         self._since = _PointSums(step.ended)
 
     def _update_note(self, loss: float) -> None:
-        """Update the note: the step's loss, and the newest values of all other metrics."""
-        newest = self._newest
-        parts = [f"loss {loss:.4g}"]
-        names = [name for name in newest if name.startswith("task_loss/")]
-        if len(names) > 1:
-            parts.append(
-                " ".join(f"{name.removeprefix('task_loss/')} {newest[name]:.3g}" for name in names)
-            )
-        if "tokens_per_second" in newest:
-            parts.append(f"{_format_count(newest['tokens_per_second'])} tokens/s")
-            parts.append(f"{newest['padding_share']:.0%} padding")
-            parts.append(f"{newest.get('gpu_memory_gib', newest['memory_gib']):.1f} GiB")
-            if newest["kept_share"] < 1:  # the other activations are computed twice
-                parts.append(f"{newest['kept_share']:.0%} kept")
+        """Update the note: the step's loss, and the newest values of other metrics."""
+        newest, parts = self._newest, [f"loss {loss:.4g}"]
+        if newest:
+            memory = newest.get("gpu_memory_gib", newest["memory_gib"])
+            parts.append(f"{newest['tokens_per_second']:,.0f} tokens/s")
+            parts.append(f"{newest['padding_share']:.0%} padding, {memory:.1f} GiB")
         self.note = ", ".join(parts)
 
     def _describe_failure(self, batch: PlannedBatch, what: str) -> str:
@@ -299,7 +291,3 @@ def measure_memory_used(device: torch.device) -> dict[str, float]:
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
-
-
-def _format_count(number: float) -> str:
-    return f"{number:.0f}" if number < 1000 else f"{number / 1000:.3g}k"

@@ -6,20 +6,17 @@ import contextlib
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from emberge.contracts import (
-    COLUMNS,
     Dataset,
     Encoder,
-    Pool,
     Rows,
     TokenisedText,
     TokenLoss,
@@ -30,16 +27,14 @@ from emberge.encoding import (
     PassResult,
     TokenScores,
     corrupted,
-    device_of,
     encode_and_backward,
     predict_and_backward,
     score_texts,
 )
-from emberge.files import clear_torn
 from emberge.ranks import Ranks, gathered_weights, shard_rows
 from emberge.seeds import stable_seed
 from emberge.training.fit_options import FitJob, FitOptions
-from emberge.training.loop.checkpoints import SaveClock, latest_state, save_state
+from emberge.training.loop.checkpoints import SaveClock
 from emberge.training.objective import Objective
 from emberge.training.plan.batch_plan import BatchPlan, PlannedBatch, PlannedPart, steps_to_keep
 from emberge.training.plan.batch_sequences import take_rows
@@ -53,14 +48,13 @@ from emberge.training.trainee import Trainee
 class Session(Trainee):
     """Model, batches and losses of a job, ready for passes over its batches.
 
-    `plan` has the batches of the `pool`. `datasets` are the datasets of its rows, `tables` have these rows as
+    `plan` has the batches. `datasets` are the datasets of its rows, `tables` have these rows as
     token ids, and `windows` have the rows of single texts. `encode_plan` decides how a batch is run in
     chunks, and `sampling` which texts of a row are drawn.
     """
 
     job: FitJob
     ranks: Ranks
-    pool: Pool
     plan: BatchPlan
     datasets: Sequence[Dataset]
     objective: Objective
@@ -75,8 +69,6 @@ class Session(Trainee):
 
     # Threads are chosen once and kept with the states.
     fixes_threads = True
-
-    # ── as a trainee ────────────────────────────────────────────────────────────────────────────
 
     @functools.cached_property
     def parameters(self) -> Mapping[str, Tensor]:
@@ -115,16 +107,9 @@ class Session(Trainee):
     def save(self, folder: Path) -> None:
         self.encoder.save(folder)
 
-    # ── passes over batches ─────────────────────────────────────────────────────────────────────
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the encoder's weights."""
-        return device_of(self.encoder)
-
     def texts(self, batch: PlannedBatch) -> tuple[TokenisedText, ...]:
-        """Return the texts of one batch of pairs on this rank, including columns that no loss embeds."""
-        return self._draw_texts(batch, lambda _: COLUMNS).texts
+        """Return the texts of one batch of pairs on this rank."""
+        return self._draw_batch(batch, skips_anchors=False).texts
 
     def backward(self, batch: PlannedBatch) -> PassResult:
         """Run the gradient cache's two passes over a batch; return the result with the whole batch's loss.
@@ -146,15 +131,17 @@ class Session(Trainee):
 
     def _run_pair_passes(self, batch: PlannedBatch, share: float, seed: int) -> PassResult:
         """Run both passes over the pairs of a batch, whose loss is weighted by their share of its rows."""
-        drawn = self._draw_texts(batch, self._list_embedded)
+        encoder = self.encoder
+        # The texts of an encoder of pairs contain the anchor.
+        drawn = self._draw_batch(batch, skips_anchors=encoder.similarity.kind == "pair_score")
         return encode_and_backward(
-            self.encoder,
+            encoder,
             drawn.texts,
-            drawn.objective(
-                self.objective,
-                self.device,
-                self.encoder.similarity,
-                batch.step / self.plan.steps,
+            functools.partial(
+                drawn.compute_loss,
+                objective=self.objective,
+                similarity=encoder.similarity,
+                progress=batch.step / self.plan.steps,
             ),
             self.encode_plan,
             seed=seed,
@@ -221,20 +208,13 @@ class Session(Trainee):
             token_budget=self.encode_plan.token_budget,
         )
 
-    def _list_embedded(self, dataset: str) -> frozenset[str]:
-        """Return the columns whose texts the model embeds; a pair has its anchor's text already."""
-        embeds = self.objective.embeds(dataset)
-        return embeds - {"anchor"} if self.encoder.similarity.kind == "pair_score" else embeds
-
-    def _draw_texts(
-        self, batch: PlannedBatch, embeds: Callable[[str], frozenset[str]]
-    ) -> DrawnBatch:
+    def _draw_batch(self, batch: PlannedBatch, *, skips_anchors: bool) -> DrawnBatch:
         return draw_batch(
             batch,
             self.tables,
             self.sampling,
             unique=not self.encode_plan.dropout,
-            embeds=embeds,
+            skips_anchors=skips_anchors,
             ranks=self.ranks,
         )
 
@@ -244,32 +224,6 @@ class Session(Trainee):
         if window_table is None:
             return rows
         return np.unique(window_table.texts[take_rows(rows)])
-
-    def batches(
-        self,
-        sums: Mapping[str, Tensor],
-        states: Path,
-        *,
-        is_complete: Callable[[], bool] = lambda: True,
-        note: str = "",
-    ) -> Iterator[PlannedBatch]:
-        """Yield the batches that a measurement has not used yet; between them, save its `sums` by the clock.
-
-        The newest state in `states` is first loaded into `sums`. A state is saved only while `is_complete()`
-        is True, that is, while the sums include all batches yielded so far.
-        """
-        clear_torn(states)
-        state = latest_state(states)
-        if state is not None:
-            for name, total in sums.items():
-                total.copy_(state.tensors[name])
-        self.clock.start()
-        for step in range(state.step if state is not None else 0, self.plan.steps):
-            yield self.plan[step]
-            self.progress(step + 1, self.plan.steps, "batches", note)
-            if is_complete() and self.clock.is_due():
-                with self.clock.saving():
-                    save_state(states, step + 1, sums, {})
 
 
 def _describe_job(job: FitJob, datasets: Sequence[Dataset], plan: str) -> dict[str, Any]:

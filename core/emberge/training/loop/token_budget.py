@@ -33,6 +33,7 @@ from emberge.training.tables.text_windows import WindowTable
 CHUNK_SHARE = 0.5
 # Smallest token budget. Smaller chunks would save nothing, as a longer text is a chunk by itself.
 LEAST_TOKENS = 128
+ENGINE_FILE = "engine.json"
 
 
 @dataclass(frozen=True)
@@ -53,29 +54,33 @@ class EngineSettings:
         return torch.bfloat16 if self.precision == "bfloat16" else None
 
 
-def choose_engine(work: Path, device: str, options: FitOptions, beside: int = 1) -> EngineSettings:
+def choose_engine(work: Path, options: FitOptions, ranks: Ranks) -> EngineSettings:
     """Return the settings of an earlier start, or choose them now and write them into `work`.
 
-    `beside` is the number of ranks that share the machine's cores.
+    The ranks of a machine share its cores, and the first rank decides for all.
     """
-    path = work / "engine.json"
-    if path.is_file():
-        return EngineSettings(**json.loads(path.read_text(encoding="utf-8")))
-    precision: str = options.precision
-    if precision in ("auto", "fast"):
-        precision = choose_training_dtype(device, on_processors=precision == "fast")
-    budget = options.token_budget or default_token_budget(device, training=True)
-    is_requested = options.token_budget is not None
-    engine = EngineSettings(
-        max(1, torch.get_num_threads() // beside), budget, precision, fitted=is_requested
-    )
-    make_folder(work)
-    return _write_settings(work, engine)
+
+    def choose() -> EngineSettings:
+        path = work / ENGINE_FILE
+        if path.is_file():
+            return EngineSettings(**json.loads(path.read_text(encoding="utf-8")))
+        precision: str = options.precision
+        if precision in ("auto", "fast"):
+            precision = choose_training_dtype(ranks.device, on_processors=precision == "fast")
+        engine = EngineSettings(
+            threads=max(1, torch.get_num_threads() // ranks.local_size),
+            token_budget=options.token_budget or default_token_budget(ranks.device, training=True),
+            precision=precision,
+            fitted=options.token_budget is not None,
+        )
+        make_folder(work)
+        return _write_settings(work, engine)
+
+    return EngineSettings(**ranks.on_first_rank(lambda: asdict(choose())))
 
 
 def _write_settings(work: Path, engine: EngineSettings) -> EngineSettings:
-    path = work / "engine.json"
-    write_json(path, asdict(engine))  # on disk before any state that depends on it
+    write_json(work / ENGINE_FILE, asdict(engine))  # before any state that depends on it
     return engine
 
 
@@ -93,11 +98,9 @@ def fit_token_budget(
     The first rank decides for all ranks, which share the memory of a CPU. States are only saved later, so a
     kill before this point changes no result.
     """
-    text = _find_longest(tables)
 
     def fit() -> EngineSettings:
-        if engine.fitted:
-            return engine
+        text = _find_longest(tables)
         budget = engine.token_budget
         if text is not None:
             saved = measure_activation_bytes(encoder, text, engine.autocast)
@@ -105,7 +108,7 @@ def fit_token_budget(
             budget = halve_to_fit(budget, saved / len(text.ids), memory)
         return _write_settings(work, replace(engine, token_budget=budget, fitted=True))
 
-    return EngineSettings(**ranks.on_first_rank(lambda: asdict(fit())))
+    return engine if engine.fitted else EngineSettings(**ranks.on_first_rank(lambda: asdict(fit())))
 
 
 def halve_to_fit(wanted: int, bytes_a_token: float, memory: int) -> int:
@@ -132,11 +135,7 @@ def measure_activation_bytes(
 
 
 def _find_longest(tables: Collection[ExampleTable | WindowTable]) -> TokenisedText | None:
-    longest: TokenisedText | None = None
-    for table in tables:
-        lengths = table.sequences.lengths
-        if len(lengths):
-            text = table.sequences[int(np.argmax(lengths))]
-            if longest is None or len(text.ids) > len(longest.ids):
-                longest = text
-    return longest
+    """Return the text with the most tokens, the first of equals; None without texts."""
+    filled = [table.sequences for table in tables if len(table.sequences)]
+    longest = max(filled, key=lambda sequences: int(sequences.lengths.max()), default=None)
+    return longest and longest[int(np.argmax(longest.lengths))]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from emberge.files import clear_torn, sync_tree
-from emberge.ranks import clip_gradients, is_split, put, sum_gradients, whole
+from emberge.ranks import clip_gradients, put, sum_gradients, whole
 from emberge.training.fit_options import EarlyStopping, FitOptions, FitResult
 from emberge.training.loop.checkpoints import (
     KeptCheckpoints,
@@ -81,7 +81,7 @@ class Trainer:
         for step in range(first, steps):
             if self.history.stopped:
                 break
-            self.step(trainee.batch(step), record, check=step == first)
+            self.step(trainee.batch(step), record)
             self.progress(step + 1, steps, "steps", record.note)
             was_scored = self._score_if_due(step + 1, record, metric)
             self.seconds = before + time.monotonic() - started
@@ -110,7 +110,7 @@ class Trainer:
             curve=record.curve(),
             checkpoints=checkpoints,
             scores=tuple(self.history.scores),
-            result_step=best[0] if best is not None and self.history.leads else steps,
+            result_step=best[0] if best is not None else steps,
             step_losses=tuple(zip(record.names, record.losses, strict=True)),
             figures=record.model.figures(),
         )
@@ -133,8 +133,8 @@ class Trainer:
         record.leave_out(time.monotonic() - began)
         return True
 
-    def step(self, batch: PlannedBatch, record: MetricLog, *, check: bool = False) -> None:
-        """Run one optimizer step; with `check`, the ranks first check that their parameters are equal."""
+    def step(self, batch: PlannedBatch, record: MetricLog) -> None:
+        """Run one optimizer step."""
         options, step = self.options, batch.step
         steps = self.trainee.steps
         factor = learning_rate_factor(
@@ -148,19 +148,11 @@ class Trainer:
             group["lr"] = options.learning_rate * factor
         pass_result = self.trainee.backward(batch)
         sum_gradients(self.parameters, self.ranks, self.split)
-        if check:
-            self._check_ranks_equal()
         max_norm = options.max_grad_norm if options.max_grad_norm is not None else float("inf")
         norm = clip_gradients(list(self.parameters.values()), max_norm)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         record.add(batch, pass_result, norm, options.learning_rate * factor)
-
-    def _check_ranks_equal(self) -> None:
-        unsplit_parameters = {name: p for name, p in self.parameters.items() if not is_split(p)}
-        self.ranks.require_equal(unsplit_parameters, "the values")
-        grads = {name: p.grad for name, p in unsplit_parameters.items() if p.grad is not None}
-        self.ranks.require_equal(grads, "the gradients")
 
     def _resume_from_state(self, identity: Mapping[str, Any], record: MetricLog) -> int:
         states = self.work / "states"
@@ -267,7 +259,7 @@ class Trainer:
 
         def write() -> list[str]:
             folder.mkdir(parents=True, exist_ok=True)
-            if self.history.leads and not self.history.is_in_memory:
+            if self.history.scores and not self.history.is_in_memory:
                 self.history.copy_into(folder)
             else:
                 self.trainee.save(folder)

@@ -81,7 +81,7 @@ def uses_in_batch_negatives(
     return info.task in IN_BATCH_TASKS
 
 
-def select(samplers: Sequence[Sampler], pool: Pool, seed: int) -> Pool:
+def select_rows(samplers: Sequence[Sampler], pool: Pool, seed: int) -> Pool:
     """Apply the samplers' selections one after another, and return the pool without empty datasets."""
     for sampler in samplers:
         pool = sampler.select(pool, seed)
@@ -148,7 +148,7 @@ class BatchPlan:
             for option in fields(sampler)
         }
         refuse_unknown_names({**sampler_options, "negatives": self._negatives}, pool)
-        self.pool = select(samplers, pool, seed)
+        self.pool = select_rows(samplers, pool, seed)
         if not self.pool:
             raise DataError(
                 "there are no examples to train on: every dataset is empty after selection"
@@ -159,7 +159,6 @@ class BatchPlan:
         self._groups: dict[tuple[str, bool], None] = {}
         self.starts = self._count_steps(epochs, max_steps)
         self.steps = self.starts[-1]
-        self._refuse_mixed_kinds()
         self.fingerprint = self._compute_fingerprint(
             [_describe_dataset(info, rows) for info, rows in pool.items()],
             # Modules are not named, so that code may move without restarting users' trainings.
@@ -205,12 +204,6 @@ class BatchPlan:
         """Yield a sample of the first epoch's batches, including the first and the last."""
         for step in np.unique(np.linspace(0, self.starts[1] - 1, PROBED_BATCHES).astype(np.int64)):
             yield self._build_epoch_batches(0)[int(step)]
-
-    def _refuse_mixed_kinds(self) -> None:
-        """Refuse a sampler if a sample of its first epoch has several kinds of pairs in one batch."""
-        if len({info.pair for info in self.pool}) > 1:
-            for batch in self._list_probes():
-                self._require_one_kind(batch)
 
     def _require_one_kind(self, batch: Batch) -> Batch:
         """Return a batch after checking that its pairs are of one kind.

@@ -1,11 +1,24 @@
-"""Texts of a planned batch, and the embeddings that its losses get."""
+"""Texts of a planned batch, and the embeddings that its losses get.
+
+Each row of a batch has an anchor, p positives and n negatives. Four kinds of numbers lead from the row to
+its embeddings, each but the first an array [b, 1 + p + n]:
+
+    row of the dataset                          17
+    │   ExampleTable.starts: the row's texts; p and n of them are drawn
+    entry of the table, -1 for padding          [40, 42, 43]
+    │   ExampleTable.entries: equal texts are one sequence
+    sequence of token ids                       [8, 8, 31]
+    │   sequences of the batch, numbered in the order in which the ranks encode them
+    position among the batch's embeddings       [0, 0, 1]
+"""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,9 +26,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from emberge.contracts import COLUMNS, COSINE, Embeddings, Similarity, TokenisedText
+from emberge.contracts import COSINE, Embeddings, Similarity, TokenisedText
 from emberge.encoding import BatchEmbeddings, to_device
-from emberge.ranks import ALONE, Ranks, rows_of, shard_rows
+from emberge.ranks import ALONE, Ranks, shard_rows
 from emberge.seeds import random_bits, stable_seed
 from emberge.training.objective import Objective
 from emberge.training.plan.batch_plan import PlannedBatch, PlannedPart
@@ -24,7 +37,7 @@ from emberge.training.tables.example_table import ExampleTable
 
 @dataclass(frozen=True)
 class TextSampling:
-    """Number of texts drawn from a row, of which rows with fewer texts repeat theirs."""
+    """Number of texts drawn from a row; rows with fewer texts repeat theirs."""
 
     positives: int = 1
     negatives: int = 7
@@ -32,44 +45,41 @@ class TextSampling:
 
 
 @dataclass(frozen=True, eq=False)
-class _DrawnPart:
-    """Entries [b, 1 + p + n] of a table (-1 for padding), with `slots` columns of positives.
+class DrawnPart:
+    """Texts of the rows of one dataset: `entries` and `positions` as in the module's drawing.
 
-    `embedded` [1 + p + n] (bool) marks columns whose texts go through the trained model.
+    The columns after the anchor are `positives` positives, then the negatives.
     """
 
     part: PlannedPart
     table: ExampleTable
     entries: NDArray[np.int64]
-    slots: int
-    embedded: NDArray[np.bool_]
+    positions: NDArray[np.int64]
+    positives: int
 
     @functools.cached_property
     def sequences(self) -> NDArray[np.int64]:
+        """Sequences of the table [b, 1 + p + n], -1 for padding."""
         return np.where(self.entries >= 0, self.table.entries[self.entries], -1)
 
 
 @dataclass(frozen=True, eq=False)
 class DrawnBatch:
-    """Texts that this rank encodes, and for each part, the positions of its texts among those of all ranks.
-
-    `counts` has the number of texts of each rank.
-    """
+    """Texts that this rank encodes, and the parts whose rows have them; `counts` are the ranks' texts."""
 
     texts: tuple[TokenisedText, ...]
-    parts: tuple[_DrawnPart, ...]
-    places: tuple[NDArray[np.int64], ...]
+    parts: tuple[DrawnPart, ...]
     counts: tuple[int, ...]
     ranks: Ranks = ALONE
 
-    def objective(
+    def compute_loss(
         self,
-        loss: Objective,
-        device: torch.device,
+        encoded: BatchEmbeddings,
+        objective: Objective,
         similarity: Similarity = COSINE,
         progress: float = 1.0,
-    ) -> Callable[[BatchEmbeddings], Tensor]:
-        """Return the function from the embeddings of the rank's texts to its share of the batch's loss.
+    ) -> Tensor:
+        """Return the rank's share of the batch's loss, a scalar, from the embeddings of the rank's texts.
 
         The embeddings are compared by `similarity`; `progress` is the share of steps that are done.
 
@@ -78,39 +88,36 @@ class DrawnBatch:
         of its own rows. A loss that does not gather is computed over the rank's rows and weighted by their
         number.
         """
-
-        def of(encoded: BatchEmbeddings) -> Tensor:
-            names = [drawn.part.dataset for drawn in self.parts]
-            masked_embeddings = encoded
-            if self.ranks.size > 1:
-                masked_embeddings = self._gather_embeddings(
-                    encoded, any(loss.gathers(name) for name in names)
-                )
-            rows = sum(len(drawn.part.rows) for drawn in self.parts)
-            total = encoded.embeddings.new_zeros(())
-            for drawn, places in zip(self.parts, self.places, strict=True):
-                embeddings = _build_embeddings(drawn, places, masked_embeddings, device, similarity)
-                embeddings = replace(embeddings, progress=progress)
-                total = total + self._part(loss, drawn, embeddings) * (len(drawn.part.rows) / rows)
-            return total
-
-        return of
-
-    def _part(self, loss: Objective, drawn: _DrawnPart, whole: Embeddings) -> Tensor:
-        name, size = drawn.part.dataset, len(drawn.part.rows)
-        if self.ranks.size == 1:
-            return loss(name, whole)
-        total = loss.gathering(name, whole, self.ranks.size)
-        own_rows = shard_rows(size, self.ranks.rank, self.ranks.size)
-        if own_rows.start < own_rows.stop:
-            share = (own_rows.stop - own_rows.start) / size
-            total = total + share * loss.local(name, rows_of(whole, own_rows))
+        names = [drawn.part.dataset for drawn in self.parts]
+        all_encoded = encoded
+        if self.ranks.size > 1:
+            all_encoded = self._gather(encoded, any(objective.gathers(name) for name in names))
+        rows = sum(len(drawn.part.rows) for drawn in self.parts)
+        total = encoded.embeddings.new_zeros(())
+        for drawn in self.parts:
+            embeddings = _build_embeddings(drawn, all_encoded, similarity, progress)
+            share = len(drawn.part.rows) / rows
+            total = total + self._compute_part_loss(drawn.part, embeddings, objective) * share
         return total
 
-    def _gather_embeddings(self, encoded: BatchEmbeddings, needed: bool) -> BatchEmbeddings:
+    def _compute_part_loss(
+        self, part: PlannedPart, embeddings: Embeddings, objective: Objective
+    ) -> Tensor:
+        size, (rank, ranks) = len(part.rows), (self.ranks.rank, self.ranks.size)
+        if ranks == 1:
+            return objective.sum_losses(part.dataset, embeddings)
+        total = objective.sum_gathering_losses(part.dataset, embeddings, ranks)
+        own_rows = shard_rows(size, rank, ranks)
+        if own_rows.start < own_rows.stop:
+            share = (own_rows.stop - own_rows.start) / size
+            own_embeddings = embeddings.take(own_rows)
+            total = total + share * objective.sum_local_losses(part.dataset, own_embeddings)
+        return total
+
+    def _gather(self, encoded: BatchEmbeddings, needed: bool) -> BatchEmbeddings:
         """Return the embeddings of all ranks, with zeros in place of other ranks' if no loss reads these."""
 
-        def of(own: Tensor) -> Tensor:
+        def gather(own: Tensor) -> Tensor:
             if own.ndim > 2:
                 own = pad(own, (0, 0, 0, self.ranks.largest(own.shape[1]) - own.shape[1]))
             if needed:
@@ -119,90 +126,79 @@ class DrawnBatch:
             after = sum(self.counts) - before - len(own)
             return pad(own, (0, 0) * (own.ndim - 1) + (before, after))
 
-        return BatchEmbeddings(
-            of(encoded.embeddings), {name: of(values) for name, values in encoded.layers.items()}
-        )
+        layers = {layer: gather(values) for layer, values in encoded.layers.items()}
+        return BatchEmbeddings(gather(encoded.embeddings), layers)
 
 
 def draw_batch(
     batch: PlannedBatch,
     tables: Mapping[str, ExampleTable],
-    draw: TextSampling,
+    sampling: TextSampling,
     *,
     unique: bool,
-    embeds: Callable[[str], frozenset[str]] = lambda _: COLUMNS,
+    skips_anchors: bool = False,
     ranks: Ranks = ALONE,
 ) -> DrawnBatch:
     """Draw each row's texts; with `unique`, each distinct text of a rank is encoded once.
 
-    `embeds` returns the columns of a dataset whose texts are encoded: some of "anchor", "positive" and
-    "negative". The drawn texts depend only on seed, epoch, dataset and row. Every rank draws all rows,
-    because the number of a row's texts depends on the other rows of its batch.
+    With `skips_anchors` anchors are not encoded, as for an encoder of pairs, whose texts contain them. The
+    drawn texts depend only on seed, epoch, dataset and row. Every rank draws all rows, because the number of
+    a row's texts depends on the other rows of its batch.
     """
-    parts = [
-        _draw_part(part, tables[part.dataset], draw, batch.epoch, embeds(part.dataset))
-        for part in batch.parts
-    ]
-    places = [np.zeros(drawn.entries.shape, np.int64) for drawn in parts]
+    parts = [_draw_part(part, tables[part.dataset], sampling, batch.epoch) for part in batch.parts]
     counts: list[int] = []
     texts: list[TokenisedText] = []
     for rank in range(ranks.size):
-        texts_found = _find_texts(parts, places, unique, (rank, ranks.size), sum(counts))
-        counts.append(len(texts_found))
+        found = _number_texts(parts, unique, skips_anchors, (rank, ranks.size), sum(counts))
+        counts.append(len(found))
         if rank == ranks.rank:
-            texts = [drawn.table.sequences[sequence] for drawn, sequence in texts_found]
-    return DrawnBatch(tuple(texts), tuple(parts), tuple(places), tuple(counts), ranks)
+            texts = [drawn.table.sequences[sequence] for drawn, sequence in found]
+    return DrawnBatch(tuple(texts), tuple(parts), tuple(counts), ranks)
 
 
-def _find_texts(
-    parts: Sequence[_DrawnPart],
-    places: Sequence[NDArray[np.int64]],
+def _number_texts(
+    parts: Sequence[DrawnPart],
     unique: bool,
+    skips_anchors: bool,
     rank: tuple[int, int],
     start: int,
-) -> list[tuple[_DrawnPart, int]]:
-    """Return a rank's texts in order, at least one; write their numbers, from `start` on, into `places`."""
-    texts: list[tuple[_DrawnPart, int]] = []
-    number_by_text: dict[tuple[str, int], int] = {}
-    for drawn, numbered in zip(parts, places, strict=True):
-        own_rows = shard_rows(len(numbered), *rank)
-        numbered[own_rows] = start  # padding points at the first text, and is masked
-        encoded = np.where(drawn.embedded, drawn.sequences[own_rows], -1)
-        for index, sequence in np.ndenumerate(encoded):
-            if sequence < 0:
+) -> list[tuple[DrawnPart, int]]:
+    """Return the sequences that a rank encodes, at least one; write their positions, from `start` on."""
+    texts: list[tuple[DrawnPart, int]] = []
+    position_by_text: dict[tuple[str, int], int] = {}
+    for drawn in parts:
+        own_rows = shard_rows(len(drawn.positions), *rank)
+        drawn.positions[own_rows] = start  # padding points at the first text, and is masked
+        for (row, column), sequence in np.ndenumerate(drawn.sequences[own_rows]):
+            if sequence < 0 or (skips_anchors and column == 0):
                 continue
             key = (drawn.part.dataset, int(sequence))
-            if not unique or key not in number_by_text:
-                number_by_text[key] = start + len(texts)
+            if not unique or key not in position_by_text:
+                position_by_text[key] = start + len(texts)
                 texts.append((drawn, int(sequence)))
-            numbered[own_rows][index] = number_by_text[key]
+            drawn.positions[own_rows.start + row, column] = position_by_text[key]
     return texts or [(parts[0], int(parts[0].sequences[0, 0]))]
 
 
 def _draw_part(
-    part: PlannedPart,
-    table: ExampleTable,
-    draw: TextSampling,
-    epoch: int,
-    embeds: frozenset[str],
-) -> _DrawnPart:
+    part: PlannedPart, table: ExampleTable, sampling: TextSampling, epoch: int
+) -> DrawnPart:
     rows = part.rows
-    slots = min(draw.positives, int(table.positives[rows].max()))
-    negative_slots = min(draw.negatives, int(table.negatives[rows].max()))
-    entries = np.full((len(rows), 1 + slots + negative_slots), -1, np.int64)
+    positives = min(sampling.positives, int(table.positives[rows].max()))
+    negatives = min(sampling.negatives, int(table.negatives[rows].max()))
+    entries = np.full((len(rows), 1 + positives + negatives), -1, np.int64)
     for index, row in enumerate(rows):
         start, count = int(table.starts[row]), int(table.positives[row])
         left = int(table.starts[row + 1]) - start - 1 - count
         entries[index, 0] = start
-        key = (draw.seed, "draw", part.dataset, epoch, int(row))
-        for kind, first, size, begin, want in (
-            ("positive", start + 1, count, 1, slots),
-            ("negative", start + 1 + count, left, 1 + slots, negative_slots),
+        key = (sampling.seed, "draw", part.dataset, epoch, int(row))
+        for kind, first, size, column, want in (
+            ("positive", start + 1, count, 1, positives),
+            ("negative", start + 1 + count, left, 1 + positives, negatives),
         ):
             chosen_entries = first + _choose_numbers(size, want, (*key, kind))
-            entries[index, begin : begin + len(chosen_entries)] = chosen_entries
-    columns = np.array(["anchor", *["positive"] * slots, *["negative"] * negative_slots])
-    return _DrawnPart(part, table, entries, slots, np.isin(columns, sorted(embeds)))
+            entries[index, column : column + len(chosen_entries)] = chosen_entries
+    return DrawnPart(part, table, entries, np.zeros(entries.shape, np.int64), positives)
 
 
 def _choose_numbers(size: int, want: int, key: Sequence[object]) -> NDArray[np.int64]:
@@ -217,60 +213,48 @@ def _choose_numbers(size: int, want: int, key: Sequence[object]) -> NDArray[np.i
 
 
 def _build_embeddings(
-    drawn: _DrawnPart,
-    places: NDArray[np.int64],
-    encoded: BatchEmbeddings,
-    device: torch.device,
-    similarity: Similarity,
+    drawn: DrawnPart, encoded: BatchEmbeddings, similarity: Similarity, progress: float
 ) -> Embeddings:
-    table, slots = drawn.table, drawn.slots
+    """Return the embeddings, scores and labels of a part's rows."""
+    table, first_negative = drawn.table, 1 + drawn.positives
+    device = encoded.embeddings.device
     scores = np.where(drawn.entries >= 0, table.scores[drawn.entries], np.nan)
     labels = np.asarray(table.labels[drawn.part.rows])
-    index = to_device(torch.from_numpy(places), device)
 
     def on_device(array: NDArray[np.generic]) -> Tensor:
         return to_device(torch.from_numpy(np.ascontiguousarray(array)), device)
 
-    def seen(values: Tensor, layers: Mapping[float, Embeddings]) -> Embeddings:
-        rows = values[index.flatten()].view(*index.shape, *values.shape[1:])
-        if not drawn.embedded.all():
-            is_embedded = on_device(drawn.embedded).view(-1, *[1] * (values.ndim - 1))
-            rows = rows.where(is_embedded, torch.nan)
-        if similarity.kind == "pair_score":  # a pair's score is its text's product with one
-            rows = torch.cat([torch.ones_like(rows[:, :1]), rows[:, 1:]], dim=1)
+    def build_scores(columns: slice) -> Tensor | None:
+        values = np.ascontiguousarray(scores[:, columns], np.float32)
+        return None if np.isnan(values).all() else on_device(values)
+
+    positions = on_device(drawn.positions)
+    facts: dict[str, Any] = {
+        "valid": on_device(drawn.entries[:, 1:] >= 0),
+        "text_id": on_device(table.text_ids[drawn.sequences]),
+        "positive_score": build_scores(slice(1, first_negative)),
+        "negative_score": build_scores(slice(first_negative, None)),
+        "label": on_device(labels) if (labels >= 0).any() else None,
+        "in_batch": drawn.part.in_batch,
+        "similarity": similarity,
+        "progress": progress,
+    }
+
+    def build(rows: Tensor, **changes: Any) -> Embeddings:
         return Embeddings(
             anchor=rows[:, 0],
-            positive=rows[:, 1 : 1 + slots],
-            negative=rows[:, 1 + slots :],
-            valid=on_device(drawn.entries[:, 1:] >= 0),
-            text_id=on_device(table.text_ids[drawn.sequences]),
-            positive_score=_build_score_tensor(scores[:, 1 : 1 + slots], device),
-            negative_score=_build_score_tensor(scores[:, 1 + slots :], device),
-            label=on_device(labels) if (labels >= 0).any() else None,
-            in_batch=drawn.part.in_batch,
-            layers=layers,
-            similarity=similarity,
+            positive=rows[:, 1:first_negative],
+            negative=rows[:, first_negative:],
+            **{**facts, **changes},
         )
 
-    embeddings = seen(
-        encoded.embeddings, {name: seen(values, {}) for name, values in encoded.layers.items()}
-    )
-    if table.guide is None:
-        return embeddings
-    guide_embeddings = table.guide(drawn.entries)
-    guide = replace(
-        embeddings,
-        anchor=guide_embeddings[:, 0],
-        positive=guide_embeddings[:, 1 : 1 + slots],
-        negative=guide_embeddings[:, 1 + slots :],
-        layers={},
-        similarity=COSINE,  # a guide gives vectors
-    )
-    return replace(embeddings, guide=guide)
+    def take(values: Tensor) -> Tensor:
+        rows = values[positions.flatten()].view(*positions.shape, *values.shape[1:])
+        if similarity.kind == "pair_score":  # a pair's score is its text's product with one
+            rows = torch.cat([torch.ones_like(rows[:, :1]), rows[:, 1:]], dim=1)
+        return rows
 
-
-def _build_score_tensor(scores: NDArray[np.floating], device: torch.device) -> Tensor | None:
-    if not scores.size or np.isnan(scores).all():
-        return None
-    values = np.ascontiguousarray(scores, dtype=np.float32)
-    return to_device(torch.from_numpy(values), device)
+    # A guide gives vectors, whatever the model gives.
+    guide = table.guide and build(table.guide(drawn.entries), similarity=COSINE)
+    layers = {layer: build(take(values)) for layer, values in encoded.layers.items()}
+    return build(take(encoded.embeddings), layers=layers, guide=guide)

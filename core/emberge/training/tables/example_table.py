@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,27 +13,21 @@ from numpy.typing import NDArray
 from emberge.contracts import (
     Dataset,
     DatasetInfo,
+    Encoder,
     Example,
     PairEncoder,
     PerDataset,
     Rows,
-    SidedEncoder,
     TokenisedText,
 )
-from emberge.encoding import TEXTS_AT_ONCE, Ragged, RaggedWriter, tokenise_side
-from emberge.errors import DataError
+from emberge.encoding import TEXTS_AT_ONCE, Ragged, RaggedWriter
+from emberge.errors import DataError, PluginError
 from emberge.files import fill_once
 from emberge.hashes import text_keys
-from emberge.training.fit_options import BatchOptions
+from emberge.training.fit_options import BatchOptions, ReadGuide
 from emberge.training.plan.batch_sequences import take_rows
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from emberge.contracts import Encoder
-
-
-VERSION = 1
+VERSION = 2
 ARRAYS = ("starts", "entries", "positives", "scores", "labels", "text_ids")
 
 
@@ -54,7 +46,7 @@ def sides(dataset: Dataset, encoder: Encoder, options: BatchOptions) -> tuple[Te
     The prompt is put before anchors and, if the dataset is symmetric, before every text. It is the options'
     prompt for this dataset, else the dataset's own prompt, else the options' prompt for its task, else the
     model's. Single texts are documents, also where they are anchors. An encoder that reads queries otherwise
-    (`SidedEncoder`) has anchors as queries and the other texts as documents, in symmetric datasets too.
+    has anchors as queries and the other texts as documents, in symmetric datasets too.
     """
     named, prompts = (dataset.info.name, dataset.info.task), encoder.prompts
     query = _choose_prompt(options.query_prompt, dataset, dataset.prompt, prompts.get("query", ""))
@@ -62,7 +54,7 @@ def sides(dataset: Dataset, encoder: Encoder, options: BatchOptions) -> tuple[Te
         options.document_prompt, dataset, "", prompts.get("document", prompts.get("passage", ""))
     )
     longest = options.max_length.of(*named)
-    is_sided = isinstance(encoder, SidedEncoder)
+    is_sided = encoder.reads_queries_apart
     documents = TextSide(
         query if dataset.symmetric and not is_sided else document,
         options.document_length.of(*named) or longest,
@@ -108,7 +100,7 @@ class ExampleTable:
     labels: NDArray[np.int64]
     text_ids: NDArray[np.int64]
     sequences: Ragged
-    guide: Callable[[NDArray[np.int64]], Tensor] | None = None
+    guide: ReadGuide | None = None
 
     @property
     def negatives(self) -> NDArray[np.int64]:
@@ -123,48 +115,52 @@ class ExampleTable:
         """
         row_numbers = take_rows(rows)
         for need in sorted(needs):
-            lacking = self._find_lacking_rows(need, row_numbers, in_batch)
+            if need not in COLUMNS_NEEDED:
+                raise PluginError(
+                    f"loss '{loss}' needs '{need}', which the training runner does not offer; it offers "
+                    f"{', '.join(COLUMNS_NEEDED)}"
+                )
+            words, advice = COLUMNS_NEEDED[need]
+            lacking = row_numbers[self._find_lacking(need, row_numbers, in_batch)]
             if len(lacking):
                 raise DataError(
-                    f"dataset '{self.info.name}': row {lacking[0] + 1} has no {_WORDS_BY_COLUMN[need]}, "
-                    f"which loss '{loss}' needs ({len(lacking)} of {len(rows)} rows); "
-                    f"{_ADVICE_BY_COLUMN[need]}"
+                    f"dataset '{self.info.name}': row {lacking[0] + 1} has no {words}, which loss '{loss}' "
+                    f"needs ({len(lacking)} of {len(rows)} rows); {advice}"
                 )
 
-    def _find_lacking_rows(
+    def _find_lacking(
         self, need: str, rows: NDArray[np.int64], in_batch: bool
-    ) -> NDArray[np.int64]:
-        if need == "negative" or (need == "contrast" and not in_batch):
-            return np.asarray(rows[self.negatives[rows] == 0])
-        if need == "judgement":
-            is_unscored = np.isnan(self.scores[self.starts[rows] + 1])
-            return np.asarray(rows[(self.negatives[rows] == 0) & is_unscored])
-        if need == "label":
-            return np.asarray(rows[self.labels[rows] < 0])
-        if need == "positive_score":
-            # Either all positives of a row have scores, or none has.
-            return np.asarray(rows[np.isnan(self.scores[self.starts[rows] + 1])])
-        if need == "negative_score":
-            last_scores = self.scores[self.starts[rows + 1] - 1]
-            return np.asarray(rows[(self.negatives[rows] > 0) & np.isnan(last_scores)])
-        return rows[:0]
+    ) -> NDArray[np.bool_]:
+        """Return the mask of the rows that lack a column."""
+        has_no_negative = self.negatives[rows] == 0
+        # Either all positives or negatives of a row have scores, or none has.
+        is_unscored = np.isnan(self.scores[self.starts[rows] + 1])
+        last_is_unscored = np.isnan(self.scores[self.starts[rows + 1] - 1])
+        lacking_by_need = {
+            "negative": has_no_negative,
+            "contrast": has_no_negative & (not in_batch),
+            "judgement": has_no_negative & is_unscored,
+            "label": self.labels[rows] < 0,
+            "positive_score": is_unscored,
+            "negative_score": ~has_no_negative & last_is_unscored,
+        }
+        return np.asarray(lacking_by_need[need])
 
 
-_WORDS_BY_COLUMN = {
-    "negative": "negative",
-    "contrast": "negative of its own",
-    "judgement": "negative of its own and no score",
-    "label": "label",
-    "positive_score": "score",
-    "negative_score": "score of its negatives",
-}
-_ADVICE_BY_COLUMN = {
-    "negative": "add hard negatives or choose another loss",
-    "contrast": "add hard negatives, or take other rows' texts with negatives: in_batch",
-    "judgement": "add hard negatives, for a loss of which text fits needs texts that do not",
-    "label": "name the column, or choose another loss",
-    "positive_score": "name the score column, or choose another loss for this task",
-    "negative_score": "score them by a teacher, or choose another loss",
+# Columns that a loss may need, in words, with a remedy for rows that lack them.
+COLUMNS_NEEDED = {
+    "negative": ("negative", "add hard negatives or choose another loss"),
+    "contrast": (
+        "negative of its own",
+        "add hard negatives, or take other rows' texts with negatives: in_batch",
+    ),
+    "judgement": (
+        "negative of its own and no score",
+        "add hard negatives, for a loss of which text fits needs texts that do not",
+    ),
+    "label": ("label", "name the column, or choose another loss"),
+    "positive_score": ("score", "name the score column, or choose another loss for this task"),
+    "negative_score": ("score of its negatives", "score them by a teacher, or choose another loss"),
 }
 
 
@@ -188,7 +184,7 @@ def build_table(
 
     def fill(side: Path) -> None:
         with RaggedWriter(side) as writer:
-            _Builder(encoder, both, side, writer).write(dataset, progress)
+            _TableWriter(encoder, both, side, writer).write(dataset, progress)
 
     fill_once(folder, fill)
     arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS}
@@ -217,16 +213,7 @@ def build_tables(
     return tables
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    """Text that waits for the tokenizer, with its number; `query` is that of a pair, else None."""
-
-    number: int
-    text: str
-    query: str | None
-
-
-class _Builder:
+class _TableWriter:
     """Writer of a dataset's table, which reads the dataset once, row by row."""
 
     def __init__(
@@ -237,13 +224,11 @@ class _Builder:
         self._both = both
         self._folder = folder
         self._writer = writer
-        self._places: dict[tuple[TextSide, bytes], int] = {}
+        self._numbers: dict[tuple[TextSide, bytes], int] = {}
         self._texts: dict[bytes, int] = {}
-        self._labels: dict[str, int] = {}
-        self._waiting: dict[TextSide, list[_Waiting]] = {}
-        self._count = 0
         self._text_ids: list[int] = []
-        self._order: list[NDArray[np.int64]] = []
+        self._labels: dict[str, int] = {}
+        self._waiting: list[tuple[TextSide, str, str | None]] = []
 
     def write(self, dataset: Dataset, progress: Callable[[int, int], None] | None) -> None:
         """Write the table into the folder."""
@@ -258,21 +243,17 @@ class _Builder:
             scores += _list_scores(example)
             starts.append(len(entries))
             positives.append(len(example.positives))
-            labels.append(self._label(example.label))
+            labels.append(self._number_label(example.label))
             if progress is not None and row % 1000 == 999:
                 progress(row + 1, len(dataset))
         self._flush()
-        # Sequences were written in the order of the two sides, not in the order of their numbers.
-        order = np.concatenate([np.zeros(0, np.int64), *self._order])
-        new_number = np.empty(len(order), np.int64)
-        new_number[order] = np.arange(len(order))
         arrays = {
             "starts": np.asarray(starts, np.int64),
-            "entries": new_number[np.asarray(entries, np.int64)].astype(np.int32),
+            "entries": np.asarray(entries, np.int32),
             "positives": np.asarray(positives, np.int32),
             "scores": np.asarray(scores, np.float32),
             "labels": np.asarray(labels, np.int64),
-            "text_ids": np.asarray(self._text_ids, np.int64)[order],
+            "text_ids": np.asarray(self._text_ids, np.int64),
         }
         for name, array in arrays.items():
             np.save(self._folder / f"{name}.npy", array)
@@ -290,43 +271,40 @@ class _Builder:
         """Return the number of a text, or of the pair of a query and the text."""
         digest = text_keys((text,))
         key = (side, digest if query is None else digest + text_keys((query,)))
-        if key not in self._places:
-            self._places[key] = self._count
+        if key not in self._numbers:
+            self._numbers[key] = len(self._numbers)
             self._text_ids.append(self._texts.setdefault(digest, len(self._texts)))
-            self._waiting.setdefault(side, []).append(_Waiting(self._count, text, query))
-            self._count += 1
-            if len(self._waiting[side]) >= TEXTS_AT_ONCE:
+            self._waiting.append((side, text, query))
+            if len(self._waiting) >= TEXTS_AT_ONCE:
                 self._flush()
-        return self._places[key]
+        return self._numbers[key]
 
     def _flush(self) -> None:
-        for side, waiting in self._waiting.items():
-            for is_pair, group in itertools.groupby(waiting, lambda one: one.query is not None):
-                entries = list(group)
-                self._writer.add(self._tokenise(side, entries, is_pair))
-                self._order.append(np.asarray([one.number for one in entries], np.int64))
+        """Tokenise the waiting texts, those of one side together, and write them in their order."""
+        tokens: dict[int, TokenisedText] = {}
+        kinds = [(side, query is not None) for side, _, query in self._waiting]
+        for kind in dict.fromkeys(kinds):
+            places = [place for place, one in enumerate(kinds) if one == kind]
+            _, texts, queries = zip(*(self._waiting[place] for place in places), strict=True)
+            tokens |= zip(places, self._tokenise(kind[0], texts, queries), strict=True)
+        self._writer.add([tokens[place] for place in range(len(tokens))])
         self._waiting.clear()
 
     def _tokenise(
-        self, side: TextSide, waiting: Sequence[_Waiting], is_pair: bool
+        self, side: TextSide, texts: Sequence[str], queries: Sequence[str | None]
     ) -> list[TokenisedText]:
-        texts = [one.text for one in waiting]
-        if is_pair and self._pair_encoder is not None:
+        if self._pair_encoder is not None and queries[0] is not None:
             return self._pair_encoder.tokenise_pairs(
-                [one.query or "" for one in waiting],
+                [query or "" for query in queries],
                 texts,
                 prompt=self._both[0].prompt,
                 max_length=side.max_length,
             )
-        return tokenise_side(
-            self._encoder,
-            texts,
-            prompt=side.prompt,
-            max_length=side.max_length,
-            queries=side.queries,
+        return self._encoder.tokenise(
+            texts, prompt=side.prompt, max_length=side.max_length, queries=side.queries
         )
 
-    def _label(self, label: str | None) -> int:
+    def _number_label(self, label: str | None) -> int:
         return -1 if label is None else self._labels.setdefault(label, len(self._labels))
 
 

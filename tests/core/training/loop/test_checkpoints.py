@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import DatasetInfo, PerDataset
-from emberge.files import clear_torn, replace_folder
+from emberge.files import clear_torn
 from emberge.training import FitOptions, latest_state, save_state
 from emberge.training.loop.checkpoints import KeptCheckpoints
 from emberge.training.plan.batch_plan import BatchPlan, steps_to_keep
@@ -88,14 +88,6 @@ def test_a_state_is_saved_where_a_kill_left_half_of_it(tmp_path: Path) -> None:
     ]
 
 
-def test_a_folder_of_that_name_is_replaced_as_a_whole(tmp_path: Path) -> None:
-    handles = len(os.listdir("/proc/self/fd"))
-    for name in ("old", "new"):
-        replace_folder(tmp_path / "m", lambda side, name=name: (side / name).write_text(name))
-    assert [path.name for path in tmp_path.rglob("*")] == ["m", "new"]
-    assert len(os.listdir("/proc/self/fd")) == handles, "files were closed"
-
-
 def test_a_state_is_on_the_disk_before_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,15 +147,3 @@ def test_the_newest_few_models_are_kept_and_put_into_the_result(tmp_path: Path) 
         there = result / "checkpoints" / name / "model"
         assert there.read_text() == text
         assert there.samefile(tmp_path / "checkpoints" / name / "model"), "no second copy"
-
-
-def test_models_that_came_back_with_a_power_cut_are_not_handed_over(tmp_path: Path) -> None:
-    kept = KeptCheckpoints(tmp_path / "kept", frozenset({1, 2, 3}), 2)
-    for step in (1, 2, 3):
-        (tmp_path / "kept" / f"step-{step}").mkdir(parents=True)
-    assert len(kept.copy_into(tmp_path / "out")) == 2
-    none = KeptCheckpoints(tmp_path / "kept", frozenset(), 0)
-    assert none.copy_into(tmp_path / "none") == ()
-    (tmp_path / "kept" / ".step-4.0123456789abcdef.part").mkdir()
-    kept.clear_torn()
-    assert sorted(p.name for p in (tmp_path / "kept").iterdir()) == ["step-1", "step-2", "step-3"]

@@ -11,7 +11,6 @@ import pytest
 import torch
 from emberge import (
     DataError,
-    DatasetInfo,
     Example,
     MediaFacts,
     MediaKind,
@@ -23,14 +22,12 @@ from emberge.training import FitOptions
 from emberge.training.plan.batch_plan import BatchPlan
 from emberge_codiemb import Mixed
 from emberge_encoder import TextEncoder
-from emberge_train import MLM, BatchShuffle, InfoNCE
+from emberge_train import BatchShuffle, InfoNCE
 from safetensors import safe_open
 
-from tests.support import ranked_fit, tiny
-from tests.support.exact import ExactEncoder
+from tests.support import tiny
 from tests.support.fitting import run_fit
 from tests.support.media_models import RATE, SIDE, drawing, media_model, tone
-from tests.support.ranked_fit import Death, Training
 from tests.support.training_data import InMemory, dataset
 
 TOWERS = ("visual", "audio_tower")
@@ -106,11 +103,6 @@ def places(root: Path) -> Mapping[str, Any]:
     return {"folder": root / "out", "work": root / "work"}
 
 
-def contents(root: Path) -> dict[str, bytes]:
-    out = root / "out"
-    return {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()}
-
-
 @pytest.mark.slow
 def test_three_kinds_are_learned_in_one_run_and_towers_stay(
     omni: Path, media: Path, tmp_path: Path
@@ -146,48 +138,9 @@ def test_frozen_parts_keep_their_own_dtype(tmp_path: Path) -> None:
         assert not frozen or torch.equal(tensor, half[name])
 
 
-@pytest.mark.slow
-def test_recomputed_chunks_change_no_bit(omni: Path, media: Path, tmp_path: Path) -> None:
-    for name, kept in (("kept", 10_000), ("again", 0)):
-        run_fit(**arguments(omni, media, kept_tokens=kept), **places(tmp_path / name))
-    assert contents(tmp_path / "kept") == contents(tmp_path / "again")
-
-
-@pytest.mark.slow
-def test_killed_ranks_end_in_the_same_bytes(omni: Path, media: Path, tmp_path: Path) -> None:
-    given = arguments(omni, media, epochs=2)
-    ranked_fit.run([Training(tmp_path / "whole", given)], tmp_path / "whole.pkl", 2)
-    cut = Training(tmp_path / "cut", given, deaths=(Death(1, "step", 5),))
-    ended = ranked_fit.codes(ranked_fit.start([cut], tmp_path / "cut.pkl", 2))
-    assert -9 in ended
-    ranked_fit.run([Training(tmp_path / "cut", given)], tmp_path / "last.pkl", 2)
-    assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
-
-
-@pytest.mark.slow
-def test_two_ranks_learn_as_one(omni: Path, media: Path, tmp_path: Path) -> None:
-    given = arguments(omni, media, backbone=ExactEncoder(freeze=TOWERS))
-    losses = []
-    for ranks in (1, 2):
-        training = Training(tmp_path / str(ranks), given)
-        (found,) = ranked_fit.run([training], tmp_path / f"{ranks}.pkl", ranks)
-        losses.append(found["losses"])
-    # The text stack's norms compute in float32 even here.
-    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
-
-
-@pytest.mark.slow
-def test_ranks_that_split_weights_are_refused(omni: Path, media: Path, tmp_path: Path) -> None:
-    training = Training(tmp_path / "t", arguments(omni, media), shard=True)
-    path = tmp_path / "t.pkl"
-    assert ranked_fit.codes(ranked_fit.start([training], path, 2)) == [1, 1]
-    assert "pictures:1: " in ranked_fit.said(path, 0)
-    assert "without --shard" in ranked_fit.said(path, 0)
-
-
-def test_media_for_a_model_of_text_are_refused_before_work(media: Path, tmp_path: Path) -> None:
+def test_media_for_a_model_of_text_are_refused(media: Path, tmp_path: Path) -> None:
     model = tiny.checkpoint(tmp_path / "bert")
-    with pytest.raises(DataError, match=r"pictures:1: .*text"):
+    with pytest.raises(DataError, match=r"has media, and the model in .* reads text alone"):
         run_fit(**arguments(model, media, backbone=TextEncoder()), **places(tmp_path))
     assert not (tmp_path / "out").exists()
 
@@ -196,25 +149,7 @@ def test_a_batch_of_several_kinds_is_refused(media: Path) -> None:
     pool = {one.info: range(len(one)) for one in three_kinds(media)}
     mixed = Mixed(batch_size=PerDataset(default=6), draws=3)
     with pytest.raises(DataError, match=r"Mixed .*batch_shuffle"):
-        BatchPlan(pool, (mixed,), seed=0)
+        BatchPlan(pool, (mixed,), seed=0)[0]
     tones = next(info for info in pool if info.name == "tones")
     alike = {replace(tones, name=f"tones {n}"): range(10) for n in (1, 2, 3)}
     assert len(BatchPlan(alike, (mixed,), seed=0))
-
-
-def test_every_batch_has_one_kind(media: Path) -> None:
-    pool = {one.info: range(len(one)) for one in three_kinds(media)}
-    kinds = {info.name: info.pair for info in pool}
-    plan = BatchPlan(pool, (BATCHES,), seed=0, epochs=3)
-    assert {len({kinds[part.dataset] for part in batch.parts}) for batch in plan} == {1}
-
-
-def test_media_in_texts_for_token_losses_are_refused(omni: Path, tmp_path: Path) -> None:
-    from tests.support.training_data import dataset
-
-    facts = MediaFacts("image-text", ("image",), "rows.jsonl:7")
-    texts = dataset("read", "text", [])
-    texts = replace(texts, info=DatasetInfo("read", "text", 1, media=facts))
-    masked = PerDataset(default=(MLM(),))
-    with pytest.raises(DataError, match=r"rows\.jsonl:7: .*'read'"):
-        run_fit(**arguments(omni, tmp_path, datasets=[texts], losses=masked), **places(tmp_path))

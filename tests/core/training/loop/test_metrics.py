@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from emberge import PerDataset
 from emberge.encoding import PassResult
 from emberge.ranks import Ranks
 from emberge.training import FitOptions
-from emberge.training.loop.metrics import MetricLog, measure_memory_used
+from emberge.training.loop.metrics import MetricLog
 from emberge.training.plan.batch_plan import PlannedBatch, PlannedPart
 from emberge_encoder import TextEncoder
 from emberge_train import BatchShuffle, CoSENT, InfoNCE
@@ -93,18 +92,6 @@ def test_counts_are_those_of_all_ranks(up: float) -> None:
     assert _at(rows, 1)["padding_share"] == _at(alone, 1)["padding_share"] == 0.25
 
 
-def test_speeds_are_by_the_machines_clock_unless_another_is_given() -> None:
-    rows: Rows = []
-    began = time.monotonic()
-    record = _record(rows, steps=1, every=1)
-    time.sleep(0.01)
-    _add(record, 0, 1.0, "find")
-    ended = time.monotonic()
-    record.finish()
-    speed = _at(rows, 1)["tokens_per_second"]
-    assert 30 / (ended - began) <= speed <= 30 / 0.01
-
-
 def test_the_line_of_progress_says_loss_speed_padding_and_memory(
     bert: Path, tmp_path: Path
 ) -> None:
@@ -124,14 +111,6 @@ def test_the_line_of_progress_says_loss_speed_padding_and_memory(
     assert notes[0] == ""
     assert re.fullmatch(r"loss [\d.]+", notes[1])
     assert re.fullmatch(
-        r"loss [\d.]+, (retrieval|sts) [\d.]+ (retrieval|sts) [\d.]+, "
-        r"[\d.]+k? tokens/s, \d+% padding, \d+\.\d GiB",
+        r"loss [\d.]+, [\d,]+ tokens/s, \d+% padding, \d+\.\d GiB",
         notes[-1],
     )
-
-
-def test_memory_is_what_this_process_has_held() -> None:
-    before = measure_memory_used(torch.device("cpu"))["memory_gib"]
-    held = torch.ones(2**26)  # a quarter of a GiB
-    assert measure_memory_used(torch.device("cpu"))["memory_gib"] >= max(before, 0.25)
-    assert held.sum() == 2**26

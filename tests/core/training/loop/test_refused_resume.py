@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge import DatasetInfo, EmbergeError, PerDataset
+from emberge import EmbergeError, PerDataset
 from emberge.training import FitOptions, FitResult
-from emberge_boom import Bagging
 from emberge_encoder import TextEncoder
-from emberge_train import BatchShuffle, CoSENT, InfoNCE, Matryoshka
+from emberge_train import BatchShuffle, CoSENT, InfoNCE
 
 from tests.support import tiny
 from tests.support.fitting import run_fit
@@ -35,10 +34,6 @@ def _rewritten(like: InMemory) -> InMemory:
     changed = dataclasses.replace(like.rows[3], anchor="find another thing")
     rows = [*like.rows[:3], changed, *like.rows[4:]]
     return dataclasses.replace(like, rows=rows, fingerprint="rewritten")
-
-
-def _renamed(like: InMemory) -> InMemory:
-    return dataclasses.replace(like, info=DatasetInfo("seek", like.info.task, len(like)))
 
 
 class _Killed(BaseException):
@@ -92,24 +87,14 @@ BATCHES = r"the batches \(sampler, seed or number of rows\)"
             {"losses": _losses(InfoNCE(temperature=0.2))},
             r"the options of components \(loss of find\)",
         ),
-        ({"losses": _losses(InfoNCE(temperature=0.1, weight=2.0))}, r"components \(loss of find\)"),
-        (
-            {"losses": _losses(CONTRAST, CoSENT(unscored=True, weight=0.1))},
-            r"components \(loss of find\)",
-        ),
-        ({"losses": _losses(Matryoshka(loss=(CONTRAST,), dims=(16,)))}, r"\(loss of find\)"),
         ({"losses": _losses(sts=CoSENT(scale=7.0))}, r"components \(loss of alike\)"),
         ({"backbone": TextEncoder(pooling="cls")}, r"the options of components \(backbone\)"),
-        ({"sampler": _sampler(6)}, BATCHES),
         ({"sampler": _sampler(8, tail="keep")}, BATCHES),
-        ({"sampler": (Bagging(ratio=0.9), *_sampler())}, BATCHES),
         ({"seed": 1}, BATCHES),
-        ({"options": dataclasses.replace(OPTIONS, epochs=2.0)}, r"the options \(epochs\)"),
         (
             {"options": dataclasses.replace(OPTIONS, learning_rate=5e-4)},
             r"the options \(learning_rate\)",
         ),
-        ({"options": dataclasses.replace(OPTIONS, dropout=False)}, r"the options \(dropout\)"),
         (
             {
                 "options": dataclasses.replace(
@@ -118,17 +103,7 @@ BATCHES = r"the batches \(sampler, seed or number of rows\)"
             },
             r"the options \(max_grad_norm, max_length\)",
         ),
-        (
-            {"options": dataclasses.replace(OPTIONS, hard_negatives=3)},
-            r"the options \(hard_negatives\)",
-        ),
-        (
-            {"options": dataclasses.replace(OPTIONS, query_prompt=PerDataset(default="Q: "))},
-            r"the options \(query_prompt\)",
-        ),
         ({"datasets": [_rewritten(retrieval()), similarity()]}, r"the data \(find\)"),
-        ({"datasets": [retrieval(48), similarity()]}, r"the data \(find\)"),
-        ({"datasets": [_renamed(retrieval()), similarity()]}, r"the data \(find, seek\)"),
         ({"datasets": [retrieval()]}, r"the data \(alike\)"),
         ({"datasets": [retrieval(), similarity(), retrieval(name="more")]}, r"the data \(more\)"),
     ],

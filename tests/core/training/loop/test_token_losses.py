@@ -17,10 +17,9 @@ from emberge_boom import Bagging
 from emberge_train import MLM, BatchShuffle, InfoNCE
 from safetensors.torch import load_file
 
-from tests.support import ranked_fit, tiny
+from tests.support import tiny
 from tests.support.exact import ExactEncoder
 from tests.support.fitting import run_fit
-from tests.support.ranked_fit import Death, Training
 from tests.support.token_training import (
     EPSILON,
     MASKED,
@@ -106,37 +105,10 @@ def test_chunks_change_nothing(tmp_path: Path) -> None:
     assert _losses(found[0]) == exactly(_losses(found[1]))
 
 
-def test_recomputed_blocks_change_nothing(tmp_path: Path) -> None:
-    folder = _model(tmp_path)
-    plain = _fit(folder, tmp_path / "plain")
-    recomputed = _fit(folder, tmp_path / "again", backbone=_backbone(gradient_checkpointing=True))
-    assert _losses(recomputed) == exactly(_losses(plain))
-
-
-def _shaky(root: Path) -> Path:
-    """A tiny XLM-R, whose dropout of 0.1 makes random numbers matter."""
-    return _model(root, "xlm-roberta")
-
-
 @pytest.mark.slow
 def test_two_ranks_are_one_process(tmp_path: Path) -> None:
     arguments = _arguments(_model(tmp_path), datasets=[texts(21)])
     assert_two_ranks_are_one(tmp_path, arguments)
-
-
-@pytest.mark.slow
-def test_a_killed_training_ends_in_the_same_bytes(tmp_path: Path) -> None:
-    options = FitOptions(**OPTIONS | {"dropout": True, "save_steps": 2, "epochs": 3})
-    arguments = _arguments(_shaky(tmp_path), options=options)
-    ranked_fit.run([Training(tmp_path / "whole", arguments)], tmp_path / "whole.pkl", 1)
-    cut = Training(tmp_path / "cut", arguments, deaths=(Death(0, "step", 5),))
-    assert ranked_fit.codes(ranked_fit.start([cut], tmp_path / "cut.pkl", 1)) == [-9]
-    ranked_fit.run([Training(tmp_path / "cut", arguments)], tmp_path / "last.pkl", 1)
-    first, second = (
-        {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()}
-        for out in (tmp_path / "whole/out", tmp_path / "cut/out")
-    )
-    assert first == second
 
 
 def test_losses_are_a_weighted_sum(tmp_path: Path) -> None:
@@ -224,30 +196,6 @@ def test_a_loss_for_another_kind_of_data_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
-def test_ranks_that_split_weights_are_refused(tmp_path: Path) -> None:
-    arguments = _arguments(_model(tmp_path), datasets=[texts(8)])
-    path = tmp_path / "t.pkl"
-    training = Training(tmp_path / "t", arguments, shard=True)
-    assert ranked_fit.codes(ranked_fit.start([training], path, 2)) == [1, 1]
-    assert "without --shard" in ranked_fit.said(path, 0)
-
-
 def test_a_model_without_a_head_is_refused_with_what_to_do(bert: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"no head .*fresh_head: true"):
         _fit(bert, tmp_path, datasets=[texts(8)])
-
-
-@pytest.mark.slow
-def test_half_precision_learns_too(tmp_path: Path) -> None:
-    from emberge_encoder import TextEncoder
-
-    options = OPTIONS | {"precision": "bfloat16", "epochs": 12, "learning_rate": 3e-3}
-    result = _fit(
-        _model(tmp_path),
-        tmp_path,
-        backbone=TextEncoder(pooling="mean"),
-        options=FitOptions(**options),
-    )
-    losses = _losses(result)
-    assert sum(losses[-5:]) < 0.95 * sum(losses[:5])

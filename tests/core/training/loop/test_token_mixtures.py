@@ -14,11 +14,10 @@ from emberge.contracts import BatchPart
 from emberge.training import FitJob, FitOptions, FitResult, open_session
 from emberge_train import MLM, Mixture
 
-from tests.support import ranked_fit, tiny
+from tests.support import tiny
 from tests.support.exact import ExactEncoder
 from tests.support.fitting import run_fit
-from tests.support.ranked_fit import Death, Training
-from tests.support.token_training import MASKED, OPTIONS, assert_two_ranks_are_one
+from tests.support.token_training import MASKED, OPTIONS
 from tests.support.tolerance import exactly
 from tests.support.training_data import InMemory, texts
 
@@ -114,15 +113,6 @@ def test_arms_that_differ_in_loss_model_or_rate_see_the_same_rows_in_the_same_or
     assert _rows(model, tmp_path / "arm", **arm) == plain_rows
 
 
-def test_another_model_with_the_same_tokenizer_sees_the_same_rows(
-    plain_rows: Any, tmp_path: Path
-) -> None:
-    wider = tiny.transformer(
-        tmp_path / "wider", "AutoModelForMaskedLM", "bert", seed=5, hidden_size=64
-    )
-    assert _rows(wider, tmp_path / "wide") == plain_rows
-
-
 def test_another_seed_or_sampler_sees_others(model: Path, plain_rows: Any, tmp_path: Path) -> None:
     assert _rows(model, tmp_path / "seed", seed=1) != plain_rows
     even = dataclasses.replace(MIXTURE, shares={})
@@ -135,25 +125,3 @@ def test_a_larger_share_of_masks_hides_the_same_places_and_more() -> None:
     losses: list[TokenLoss] = [MLM(share=share) for share in (0.1, 0.2, 0.3, 0.4)]
     hidden = [set(np.flatnonzero(loss.corrupt(text, 3)[0] == 4)) for loss in losses]
     assert all(few < more for few, more in itertools.pairwise(hidden))
-
-
-@pytest.mark.slow
-def test_two_ranks_are_one_process(model: Path, tmp_path: Path) -> None:
-    arguments = _arguments(model)
-    assert_two_ranks_are_one(tmp_path, arguments)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_a_killed_training_ends_in_the_same_bytes(ranks: int, model: Path, tmp_path: Path) -> None:
-    options = FitOptions(**LIMITS | {"dropout": True, "save_steps": 2})
-    arguments = _arguments(model, options=options)
-    ranked_fit.run([Training(tmp_path / "whole", arguments)], tmp_path / "whole.pkl", ranks)
-    cut = Training(tmp_path / "cut", arguments, deaths=(Death(0, "step", 5),))
-    assert -9 in ranked_fit.codes(ranked_fit.start([cut], tmp_path / "cut.pkl", ranks))
-    ranked_fit.run([Training(tmp_path / "cut", arguments)], tmp_path / "last.pkl", ranks)
-    first, second = (
-        {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()}
-        for out in (tmp_path / "whole/out", tmp_path / "cut/out")
-    )
-    assert first == second

@@ -17,16 +17,12 @@ from sentence_transformers import MultiVectorEncoder, SparseEncoder
 
 from tests.support import ranked_fit, tiny
 from tests.support.fitting import run_fit
-from tests.support.ranked_fit import Death, Training
+from tests.support.ranked_fit import Training
 from tests.support.training_data import dataset, retrieval
 
 KINDS: Mapping[str, tuple[Backbone, tuple[Loss, ...]]] = {
     "colbert": (MultiVector(), (InfoNCE(temperature=1),)),
     "splade": (Splade(), (InfoNCE(temperature=1), FLOPS(documents=0.05, queries=0.05))),
-    "static": (
-        Splade(query="static"),
-        (InfoNCE(temperature=0.3), FLOPS(documents=0.01, queries=0)),
-    ),
     "reranker": (CrossEncoder(), (BinaryCrossEntropy(), InfoNCE(temperature=1, weight=0.5))),
 }
 
@@ -51,7 +47,7 @@ def arguments(folders: Mapping[str, Path], name: str, **more: Any) -> dict[str, 
     options |= {key: more.pop(key) for key in [*more] if key == "kept_tokens"}
     return {
         "backbone": backbone,
-        "checkpoint": folders["splade" if name == "static" else name],
+        "checkpoint": folders[name],
         "datasets": [dataset("find", "retrieval", judged_rows())],
         "sampler": (BatchShuffle(batch_size=PerDataset(default=8)),),
         "losses": PerDataset(default=losses),
@@ -84,7 +80,6 @@ def test_a_kind_learns_and_loads_in_its_stock_class(
     kind: Any = {
         "colbert": MultiVectorEncoder,
         "splade": SparseEncoder,
-        "static": SparseEncoder,
         "reranker": StockCrossEncoder,
     }[name]
     model = kind(str(tmp_path / "out"), device="cpu", local_files_only=True)
@@ -112,7 +107,7 @@ def test_recomputed_chunks_change_no_bit(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", ["colbert", "reranker"])
 def test_two_ranks_learn_as_one(folders: Mapping[str, Path], name: str, tmp_path: Path) -> None:
     losses = []
     for ranks in (1, 2):
@@ -120,19 +115,6 @@ def test_two_ranks_learn_as_one(folders: Mapping[str, Path], name: str, tmp_path
         (found,) = ranked_fit.run([training], tmp_path / f"{ranks}.pkl", ranks)
         losses.append(found["losses"])
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", KINDS)
-def test_killed_trainings_end_in_the_same_bytes(
-    folders: Mapping[str, Path], name: str, tmp_path: Path
-) -> None:
-    given = arguments(folders, name)
-    ranked_fit.run([Training(tmp_path / "whole", given)], tmp_path / "whole.pkl", 1)
-    cut = Training(tmp_path / "cut", given, deaths=(Death(0, "step", 3),))
-    assert ranked_fit.codes(ranked_fit.start([cut], tmp_path / "cut.pkl", 1)) == [-9]
-    ranked_fit.run([Training(tmp_path / "cut", given)], tmp_path / "last.pkl", 1)
-    assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
 
 
 def test_rows_without_anything_that_does_not_fit_are_refused(

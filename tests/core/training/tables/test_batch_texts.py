@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from emberge import Embeddings, Loss, PerDataset
+from emberge import Embeddings, Loss, PerDataset, Similarity
 from emberge.encoding import BatchEmbeddings
 from emberge.ranks import Ranks
 from emberge.training import FitOptions
@@ -22,6 +23,8 @@ from tests.support.training_data import InMemory, retrieval, similarity
 
 class Prompted:
     """What `sides` asks of an encoder."""
+
+    reads_queries_apart = False
 
     def __init__(self, **prompts: str) -> None:
         self.prompts = prompts
@@ -66,50 +69,46 @@ def test_the_nearest_prompt_is_taken() -> None:
     assert silent[0].prompt == ""
 
 
-COLUMNS = np.array(["anchor", "positive", "negative"])
-
-
-@pytest.mark.parametrize("embeds", [{"anchor"}, {"positive", "negative"}, {"negative"}])
-def test_each_rank_encodes_the_columns_that_losses_embed(
-    bert: Path, tmp_path: Path, embeds: set[str]
+@pytest.mark.parametrize("skips_anchors", [False, True])
+def test_each_rank_encodes_its_texts_and_the_loss_gets_them(
+    bert: Path, tmp_path: Path, skips_anchors: bool
 ) -> None:
     data = retrieval(8)
     encoder = TextEncoder().load(bert, device="cpu", dtype="float32")
     table = build_tables([data], encoder, FitOptions(), tmp_path, lambda *_: None)["find"]
     batch = PlannedBatch(0, 0, 0, (PlannedPart("find", np.arange(8), True),))
 
-    def drawn(rank: int, size: int) -> DrawnBatch:
+    def draw(rank: int, size: int) -> DrawnBatch:
         return draw_batch(
             batch,
             {"find": table},
             TextSampling(1, 1, 1),
             unique=False,
-            embeds=lambda _: frozenset(embeds),
+            skips_anchors=skips_anchors,
             ranks=Ranks(rank=rank, size=size),
         )
 
-    both = [drawn(rank, 2) for rank in range(2)]
+    both = [draw(rank, 2) for rank in range(2)]
     texts = [text for one in both for text in one.texts]
-    (part,), (places,) = both[0].parts, both[0].places
-    wanted = np.isin(COLUMNS, sorted(embeds)) & (part.entries >= 0)
+    (part,) = both[0].parts
+    wanted = part.entries >= 0
+    wanted[:, 0] &= not skips_anchors
     assert len(texts) == int(wanted.sum())
     for at in np.argwhere(wanted):
         sequence = table.sequences[int(part.sequences[tuple(at)])]
-        assert list(texts[places[tuple(at)]].ids) == list(sequence.ids)
+        assert list(texts[part.positions[tuple(at)]].ids) == list(sequence.ids)
 
-    seen: list[Embeddings] = []
+    class Product(Loss):
+        def __call__(self, embeddings: Embeddings, parameters: Any) -> torch.Tensor:
+            return embeddings.closeness[embeddings.valid].sum()
 
-    class Catch(Objective):
-        def __call__(self, dataset: str, embeddings: Embeddings) -> torch.Tensor:
-            seen.append(embeddings)
-            return sum(getattr(embeddings, name).sum() for name in embeds)  # type: ignore[return-value]
-
-    alone = drawn(0, 1)
-    leaf = torch.randn(len(alone.texts), 4, requires_grad=True)
-    catch = Catch(PerDataset(default=(Loss(),)), [data.info], "cpu")
-    alone.objective(catch, torch.device("cpu"))(BatchEmbeddings(leaf)).backward()
-    for name in COLUMNS:
-        assert bool(getattr(seen[0], name).isnan().all()) == (name not in embeds)
+    alone = draw(0, 1)
+    leaf = torch.randn(len(alone.texts), 1, requires_grad=True)
+    objective = Objective(PerDataset(default=(Product(),)), [data.info], "cpu")
+    kind: Any = "pair_score" if skips_anchors else "vector"
+    similarity = Similarity(kind, unit=False)
+    loss = alone.compute_loss(BatchEmbeddings(leaf), objective, similarity)
+    loss.backward()  # type: ignore[no-untyped-call]
     assert leaf.grad is not None
     assert bool(leaf.grad.isfinite().all())
-    assert bool((leaf.grad != 0).all())
+    assert bool((leaf.grad == 1).all()) is skips_anchors  # there each score is a text's own

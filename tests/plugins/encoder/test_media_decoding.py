@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import struct
-import subprocess
-import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 from emberge import DataError, Media
-from emberge.media import MediaFolder, image_size, read_clip, read_image, resample_clip
+from emberge.media import MediaFolder
+from emberge_encoder import media_decoding
+from emberge_encoder.media_decoding import read_clip, read_image, read_image_size, resample_clip
 from PIL import Image
 
 from tests.support.drawn_images import drawing, saved
@@ -31,7 +31,7 @@ def test_an_image_comes_back_with_its_pixels_and_equal_bytes_are_one_file(tmp_pa
     assert folder.add_image(red) == folder.add_image(red.copy())
     assert len(list((tmp_path / "media").iterdir())) == 1
     media = MediaFolder(tmp_path).add_image(Image.new("RGB", (8, 6), (1, 2, 3)))
-    assert image_size(media) == (8, 6)
+    assert read_image_size(media) == (8, 6)
     assert read_image(media).getpixel((7, 5)) == (1, 2, 3)
 
 
@@ -54,21 +54,9 @@ def test_samples_of_every_width_are_in_the_same_range(tmp_path: Path, width: str
     wanted = tone(440) * 0.5
     stored = (middle + wanted * (float(whole.max) - middle)).astype(width)
     wavfile.write(tmp_path / "a.wav", RATE, stored)
-    media, _ = MediaFolder(beside=tmp_path).add_file("audio", "a.wav")
+    media = MediaFolder(beside=tmp_path).add_file("audio", "a.wav")
     # A step of the width, and once more because the range is not symmetric.
     assert np.abs(read_clip(media).samples - wanted).max() < 2 * 2.0 ** (1 - whole.bits) + 1e-6
-
-
-def test_without_a_store_files_go_with_the_process() -> None:
-    script = (
-        "from emberge.media import MediaFolder\n"
-        "from pathlib import Path\n"
-        "path = Path(MediaFolder().add_bytes('image', b'bytes').path)\n"
-        "assert path.is_file()\n"
-        "print(path)"
-    )
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert not Path(ran.stdout.strip()).exists()
 
 
 def test_damaged_changed_and_missing_files_are_named(tmp_path: Path) -> None:
@@ -92,9 +80,7 @@ def test_damaged_changed_and_missing_files_are_named(tmp_path: Path) -> None:
 
 
 def test_other_sounds_name_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from emberge.media import sound_files
-
-    monkeypatch.setattr(sound_files, "find_spec", lambda _: None)
+    monkeypatch.setattr(media_decoding, "find_spec", lambda _: None)
     media = MediaFolder(tmp_path).add_bytes("audio", b"fLaC....")
     with pytest.raises(DataError, match=r"pip install 'emberge\[audio\]'"):
         read_clip(media)
@@ -138,8 +124,9 @@ def upright(orientation: int) -> Any:
     }[orientation]
 
 
-@pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("kind", ["PNG", "WEBP", "JPEG"])
+@pytest.mark.parametrize(
+    ("kind", "orientation"), [*(("PNG", n) for n in range(1, 9)), ("WEBP", 6), ("JPEG", 6)]
+)
 def test_8_orientations_are_turned(
     keep: Callable[[bytes], Media], kind: str, orientation: int
 ) -> None:
@@ -151,7 +138,7 @@ def test_8_orientations_are_turned(
     shown = pixels(media)
     assert shown.shape == (*wanted.shape, 3)
     assert np.abs(shown[..., 0].astype(int) - wanted).max() <= (2 if kind == "JPEG" else 0)
-    assert image_size(media) == (shown.shape[1], shown.shape[0])
+    assert read_image_size(media) == (shown.shape[1], shown.shape[0])
 
 
 def exif_of(orientation: int) -> bytes:
@@ -167,7 +154,7 @@ def exif_of(orientation: int) -> bytes:
 def test_exif_that_is_unsound_turns_nothing(keep: Callable[[bytes], Media], exif: bytes) -> None:
     whole = saved(drawing(), "PNG")
     content = whole[:33] + chunk(b"eXIf", exif) + whole[33:]
-    assert image_size(keep(content)) == (3, 2)
+    assert read_image_size(keep(content)) == (3, 2)
     assert np.array_equal(pixels(keep(content))[..., 0], drawing())
 
 
@@ -189,13 +176,6 @@ def test_16_bits_keep_their_brightness_rounded(
 def swapped(image: Image.Image) -> Image.Image:
     """The image with the order of bytes of Motorola."""
     return Image.frombytes("I;16B", image.size, np.asarray(image).astype(">u2").tobytes())
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.int32])
-def test_32_bits_are_refused(tmp_path: Path, dtype: Any) -> None:
-    image = Image.fromarray(np.full((2, 3), 5, dtype))
-    with pytest.raises(DataError, match="32 bits"):
-        MediaFolder(tmp_path).add_image(image)
 
 
 def test_inks_are_colours_and_alpha_leaves_the_one_below(keep: Callable[[bytes], Media]) -> None:

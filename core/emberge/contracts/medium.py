@@ -43,17 +43,12 @@ class MediaFacts:
     """Facts of a data set's images and clips, for checks before work; places are `file:line`.
 
     `pair` is the kind of the dataset's pairs (`image-text`), and `place` is the place of the first image or
-    clip. `rates` are sampling rates, each with the place of its first clip. `largest_image` is the width,
-    height and place of the largest image, and `longest_clip` the seconds and place of the longest clip.
-    `paths_hash` is a hash of the files' paths.
+    clip. `paths_hash` is a hash of the files' paths.
     """
 
     pair: str
     kinds: tuple[MediaKind, ...]
     place: str = ""
-    rates: tuple[tuple[int, str], ...] = ()
-    largest_image: tuple[int, int, str] | None = None
-    longest_clip: tuple[float, str] | None = None
     paths_hash: str = ""
 
 
