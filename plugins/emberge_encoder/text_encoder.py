@@ -223,7 +223,7 @@ class TextEncoder(Backbone):
         if self.lora is not None:
             return PredictionFacts(problems=(_LORA_HAS_NO_HEAD,))
         no_mask = []
-        if find_mask_id(layout.folder, load_tokenizer(layout), vocabulary) is None:
+        if find_mask_id(layout.folder, load_tokenizer(layout.trunk_folder), vocabulary) is None:
             no_mask = [f"{layout.folder}: {_NO_MASK}"]
         causal = is_causal(config)
         attention = f"{layout.trunk_folder}: {_OTHER_ATTENTION[not causal]}"

@@ -45,7 +45,7 @@ def test_other_formats_are_refused_whatever_their_name(
     tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a program was started"))
-    with pytest.raises(DataError, match="is no PNG, JPEG, WebP, GIF or BMP image"):
+    with pytest.raises(DataError, match="is no PNG, JPEG, WEBP, GIF, BMP image"):
         read_image(keep(tmp_path, "image", content))
 
 
@@ -58,7 +58,7 @@ def test_a_bomb_is_refused_by_its_header(tmp_path: Path) -> None:
     parts = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(1000)))
     media = keep(tmp_path, "image", b"\x89PNG\r\n\x1a\n" + parts + chunk(b"IEND", b""))
     for read in (read_image_size, read_image):
-        with pytest.raises(DataError, match=rf"{media.hash}.* pixels.*smaller"):
+        with pytest.raises(DataError, match=rf"{media.hash}.* pixels"):
             read(media)
 
 

@@ -73,11 +73,6 @@ class _Off(Loss):
         e.positive.data[e.valid[:, : e.positive.shape[1]]] += 1e-3
         return 1 - _mean(e, pull) * 0
 
-    def _needs(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
-        if e.positive_score is None:
-            raise ValueError("it needs scores")
-        return 1 - _mean(e, pull * e.positive_score.nan_to_num())
-
     def _order_of_rows(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
         return 1 - _mean(e, pull * torch.arange(len(pull))[:, None])
 
@@ -136,7 +131,6 @@ LAWS = (
         "scalar",
         "finite",
         "pure",
-        "needs",
         "order of rows",
         "filling",
         "weight",

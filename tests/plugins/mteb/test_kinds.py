@@ -167,7 +167,6 @@ def test_what_a_kind_cannot_be_scored_on_is_found_before_the_run(
     [
         ("plain", "cross_encoder", "has no head with one output"),
         ("plain", "multi_vector", "has no linear layer for vectors of tokens"),
-        ("plain", "splade", "has no head that predicts tokens"),
         ("splade", "text_encoder", "module 'SpladePooling'"),
         ("reranker", "text_encoder", "is a reranker"),
         ("colbert", "text_encoder", "that is a multi-vector model"),
