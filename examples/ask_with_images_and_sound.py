@@ -19,7 +19,7 @@ def part(word: str) -> str | Media:
     """Return the reference to a file, or the word as it is."""
     if not Path(word).is_file():
         return word
-    return files.add_file("audio" if word.endswith(".wav") else "image", word)[0]
+    return files.add_file("audio" if word.endswith(".wav") else "image", word)
 
 
 question = join_parts([part(word) for word in words[:split]])

@@ -109,7 +109,7 @@ class Kind:
         """Return the tokens of texts or pairs; a pair is one input if the task has images or clips."""
         if self.data.has_media:
             joined = [_join_pair(*pair) for pair in zip(texts, seconds, strict=True)]
-            return self.encoder.tokenise(joined, prompt="", max_length=self.max_length)
+            return list(self.encoder.tokenise(joined, prompt="", max_length=self.max_length))
         pairs = [second for second in seconds if second is not None]
         located = self.encoder.locate(texts, pairs or None, max_length=self.max_length)
         return [text.tokens for text in located]

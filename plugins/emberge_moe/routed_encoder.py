@@ -97,7 +97,7 @@ class RoutedEncoder:
         return self._inner.collate(texts)
 
     def locate(self, *texts: Any, **options: Any) -> Any:
-        return self._inner.locate(*texts, **options)
+        return cast(Any, self._inner).locate(*texts, **options)
 
     def states(self, features: Mapping[str, Tensor]) -> Tensor:
         return self._inner.states(features)

@@ -95,7 +95,9 @@ class Train(TrainOptions, Step):
             options=FitOptions.of(self),
             seed=workspace.seed,
             guides=GuideReader(self.loss, workspace.model, self.backbone),
-            early_stopping=watch and watch.early_stopping(workspace, model, adapts=adapts),
+            early_stopping=None
+            if watch is None
+            else watch.early_stopping(workspace, model, adapts=adapts),
         )
         result = fit(
             job,

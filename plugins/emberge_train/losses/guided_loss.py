@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from emberge import Backbone, Embeddings, Loss, ModelRef, TextLength, unit_vectors
+from emberge import Backbone, Embeddings, Loss, ModelRef, TextLength, TokenLoss, unit_vectors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -74,7 +74,7 @@ def list_guided_losses(losses: Sequence[Any]) -> list[GuidedLoss]:
     return found
 
 
-def find_guide(losses: Sequence[Loss]) -> Guide | None:
+def find_guide(losses: Sequence[Loss | TokenLoss]) -> Guide | None:
     """Return the guide of a sum of losses; None if no loss has one.
 
     Raises:

@@ -138,4 +138,4 @@ def _find_longest(tables: Collection[ExampleTable | WindowTable]) -> TokenisedTe
     """Return the text with the most tokens, the first of equals; None without texts."""
     filled = [table.sequences for table in tables if len(table.sequences)]
     longest = max(filled, key=lambda sequences: int(sequences.lengths.max()), default=None)
-    return longest and longest[int(np.argmax(longest.lengths))]
+    return None if longest is None else longest[int(np.argmax(longest.lengths))]

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -247,7 +248,7 @@ class _TableWriter:
             if progress is not None and row % 1000 == 999:
                 progress(row + 1, len(dataset))
         self._flush()
-        arrays = {
+        arrays: dict[str, NDArray[Any]] = {
             "starts": np.asarray(starts, np.int64),
             "entries": np.asarray(entries, np.int32),
             "positives": np.asarray(positives, np.int32),
