@@ -34,8 +34,10 @@ ROUTERS = ("Router", "Asym")
 _ROUTER_CONFIGS = ("router_config.json", "config.json")
 """Names of a router's config; Asym, its predecessor, has the second one."""
 
-MODULES, SETTINGS = "modules.json", "config_sentence_transformers.json"
-"""The file that lists the modules, and that of the prompts and other settings."""
+MODULES = "modules.json"
+"""The file that lists a folder's modules."""
+SETTINGS = "config_sentence_transformers.json"
+"""The file of the prompts and other settings of a whole model."""
 _TRUNK_SETTINGS = tuple(
     f"sentence_{kind}_config.json"
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
