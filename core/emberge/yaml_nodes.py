@@ -158,7 +158,6 @@ class _NodeConverter:
     def __init__(self, place: Callable[[int], str], problems: list[Problem]) -> None:
         self._place = place
         self._problems = problems
-        self._open: set[int] = set()
         self._count = 0
 
     def convert(self, node: yaml.Node) -> Node:
@@ -166,26 +165,11 @@ class _NodeConverter:
 
         Raises:
             _TooManyValuesError: if the document means more than `MOST_VALUES` values.
+            RecursionError: if it is nested too deeply, as an anchor that holds itself is.
         """
         self._count += 1
         if self._count > MOST_VALUES:
             raise _TooManyValuesError
-        key = id(node)
-        if key in self._open:
-            self._note(node, "an anchor holds itself")
-            return Scalar(None, "", self._where(node))
-        self._open.add(key)
-        converted = self._convert_node(node)
-        self._open.discard(key)
-        return converted
-
-    def _where(self, node: yaml.Node) -> str:
-        return self._place(node.start_mark.line + 1)
-
-    def _note(self, node: yaml.Node, message: str) -> None:
-        self._problems.append(Problem(message, self._where(node)))
-
-    def _convert_node(self, node: yaml.Node) -> Node:
         if isinstance(node, yaml.ScalarNode):
             return self._read_scalar(node)
         if node.tag not in (_TAG + "seq", _TAG + "map"):
@@ -193,6 +177,12 @@ class _NodeConverter:
         if isinstance(node, yaml.SequenceNode):
             return Items(tuple(self.convert(item) for item in node.value), self._where(node))
         return self._read_fields(node)
+
+    def _where(self, node: yaml.Node) -> str:
+        return self._place(node.start_mark.line + 1)
+
+    def _note(self, node: yaml.Node, message: str) -> None:
+        self._problems.append(Problem(message, self._where(node)))
 
     def _read_fields(self, node: yaml.Node) -> Fields:
         entries: dict[str, Node] = {}

@@ -33,7 +33,6 @@ from emberge.contracts import (
     StepWarned,
 )
 from emberge.devices import limit_torch_threads
-from emberge.files import disk
 from emberge.options import read_component
 from emberge.recipes import status
 from emberge_local import Ended, Launch, Local, PoolLauncher
@@ -222,21 +221,6 @@ def test_what_is_said_to_be_done_is_believed_when_it_is_seen(
     monkeypatch.setattr(schedule, "PATIENCE", 0.2)
     with pytest.raises(EmbergeError, match=says):
         launched("steps: {a: {wait: {}}}", tmp_path, Idle(code=code))
-
-
-def test_the_folder_of_a_launched_step_is_on_the_disk_before_its_process_works_in_it(
-    tmp_path: Path, monkeypatch: Patch
-) -> None:
-    synced: list[Path] = []
-    monkeypatch.setattr(disk, "sync", synced.append)
-
-    class Overloaded(Idle):
-        def launch(self, launch: Launch) -> Idle:
-            assert launch.work.parent in synced
-            raise EmbergeError("all machines are taken; try later")
-
-    with pytest.raises(EmbergeError, match="taken"):
-        launched("steps: {a: {wait: {}}}", tmp_path, Overloaded())
 
 
 WAITING = "steps: {a: {wait: {name: a}}, b: {wait: {name: b}}, c: {wait: {name: c}}}"

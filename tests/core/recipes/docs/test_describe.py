@@ -29,7 +29,6 @@ from emberge.recipes import (
 from emberge.recipes.docs.describe import build_component_pages, list_component_rows
 from emberge.recipes.run.step_run import list_plugins_behind
 
-from tests.support import acme
 from tests.support.places import ROOT
 from tests.support.reading import plugins
 
@@ -200,17 +199,6 @@ def test_words_keep_what_has_all_of_them_in_name_kind_or_documentation() -> None
     assert "ties" in names("vote"), "a word of its documentation"
     assert set(names("loss")) >= {"contrast", "rank"}
     assert names("pull", "together") == ["contrast"]
-
-
-def test_a_name_that_two_plugins_give_is_shown_as_it_must_be_written() -> None:
-    both = plugins()
-    twin = type("twin", (), {"register_samplers": staticmethod(acme.register_samplers)})
-    both.register(twin, "twin")
-    names = [line.split()[0] for line in list_components(both, kind="sampler").splitlines()[1:]]
-    assert {"acme:bag", "twin:bag"} <= set(names)
-    assert "bag" not in names
-    page = describe_component(both, "acme:bag")
-    assert "sampler 'bag' comes from 'acme' and from 'twin'; write acme:bag or twin:bag" in page
 
 
 EXAMPLE = ROOT / "examples" / "third_party_plugin"
