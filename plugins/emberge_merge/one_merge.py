@@ -188,10 +188,11 @@ def run_one_merge(
     quiet: bool,
     warn: Callable[[str], None],
 ) -> StepResult:
-    """Check the recipe of a merge, run it, publish the model as the folder `out` by one rename; return it.
+    """Check the recipe of a merge, run it, and publish the last step's model as the folder `out`; return it.
 
-    The work is done in a hidden folder next to `out`. After a kill, or if the disk is full, the folder is
-    kept, and the same command continues from it. `warn` is called with each warning of the check.
+    The work is done in a hidden folder next to `out`, which one rename publishes. After a kill, or if the
+    disk is full, the folder is kept, and the same command continues from it. `warn` is called with each
+    warning of the check.
 
     Raises:
         RecipeError: if `out` exists, or the check finds an error.
@@ -202,7 +203,6 @@ def run_one_merge(
             # The process was killed after all work was done.
             shutil.rmtree(work_folder, ignore_errors=True)
         raise RecipeError(f"{out} exists already; remove it or choose another --out")
-    final_step_id = _find_last_step(recipe)
     report = check_recipe(recipe, plugins)
     report.raise_errors()
     for problem in report.of("warning"):
@@ -210,29 +210,13 @@ def run_one_merge(
     try:
         results = run_recipe(recipe, work_folder, plugins, machine=machine, quiet=quiet)
         sync(work_folder / ".work")  # or a power cut could restore work that looks unfinished
-        publish(results[final_step_id].path.resolve(), out)
+        publish(results[recipe.steps[-1].id].path.resolve(), out)
     except Exception as error:
         if not _is_worth_keeping(error):
             shutil.rmtree(work_folder, ignore_errors=True)
         raise
     shutil.rmtree(work_folder, ignore_errors=True)
     return StepResult(out.name, out)
-
-
-def _find_last_step(recipe: Recipe) -> str:
-    """Return the id of the step whose model is requested: the step that no other step needs.
-
-    Raises:
-        RecipeError: if there are several such steps.
-    """
-    needed = {name for step in recipe.steps for name in step.needs}
-    last_steps = [step.id for step in recipe.steps if step.id not in needed]
-    if len(last_steps) > 1 and STEP_ID not in last_steps:
-        raise RecipeError(
-            f"{recipe.path} makes several models, {', '.join(last_steps)}; get them all by "
-            f"`emberge run {recipe.path} --out DIR`"
-        )
-    return last_steps[0] if len(last_steps) == 1 else STEP_ID
 
 
 def _is_worth_keeping(error: Exception) -> bool:

@@ -143,10 +143,6 @@ class WeightComparison:
         """Return the sums over all weights, including vectors."""
         return sum(self.weights.values(), PairSums())
 
-    def change_cosine(self) -> float | None:
-        """Return the cosine of both models' changes from the base, over all weights; None without a base."""
-        return sum(self.changes.values(), PairSums()).cosine
-
     @property
     def title(self) -> str:
         """The names of the models above the table."""

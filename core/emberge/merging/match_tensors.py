@@ -227,18 +227,9 @@ class _TensorMatcher:
             for m, spec in zip(self.request.inputs, plan.sources, strict=True)
             if spec is None and m.name in self.names
         ]
-        policy = self.request.missing
-        if policy == "average_present" and any(plan.sources):
+        if self.request.missing == "average_present" and any(plan.sources):
             return self._plan_present(plan)
         if lacking_names or not in_template:
-            if policy == "copy_base" and plan.base is not None:
-                return replace(
-                    plan,
-                    action="copy",
-                    sources=(),
-                    origin=plan.base,
-                    out=self._build_base_spec(plan),
-                )
             self._add_problem(plan.name, self._describe_lack(plan, lacking_names))
             return None
         return self._require_base(plan)
@@ -258,10 +249,7 @@ class _TensorMatcher:
         quoted_names = ", ".join(f"'{name}'" for name in lacking)
         hint = "merge models of one architecture"
         if self.request.missing == "strict":
-            options = "missing: average_present or copy_base (`--set missing=average_present`)"
-            hint = f"set {options}, or {hint}"
-        if self.request.missing == "copy_base":
-            hint = "the base lacks it too" if self.request.base else "copy_base needs a base"
+            hint = f"set missing: average_present (`--set missing=average_present`), or {hint}"
         return f"{quoted_names} {'lacks' if len(lacking) == 1 else 'lack'} it; {hint}"
 
     def _require_base(self, plan: TensorPlan) -> TensorPlan | None:
@@ -307,10 +295,6 @@ class _TensorMatcher:
 
     def _build_copied_spec(self, spec: TensorSpec) -> TensorSpec:
         return spec.renamed(self.pattern.out_name(spec))
-
-    def _build_base_spec(self, plan: TensorPlan) -> TensorSpec:
-        assert plan.base is not None
-        return TensorSpec(plan.out.name, plan.base.shape, plan.base.dtype)
 
     def _name_like_template(self, name: str, spec: TensorSpec) -> TensorSpec:
         is_plain_name = name == HEAD or any(name.startswith(p) for p in self.template.parts if p)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
 
 from emberge.contracts import MergeStrategy, MergeTransform, Stage
 from emberge.errors import CheckpointError, Problem
@@ -31,14 +32,6 @@ class TensorPlan:
     sources: tuple[TensorSpec | None, ...]
     base: TensorSpec | None = None
     origin: TensorSpec | None = None
-
-
-class EffectiveWeight(NamedTuple):
-    """A model's effective weight: the mean over elements, and the least and the largest of a tensor."""
-
-    mean: float
-    least: float
-    largest: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,30 +108,36 @@ class MergePlan:
             raise CheckpointError("\n".join(errors))
 
 
-def plan_effective_weights(plan: MergePlan) -> tuple[dict[str, EffectiveWeight], float]:
-    """Return each model's effective weights, and the sum of the recipe's weights as a mean over elements.
+def add_effective_weights(plan: MergePlan) -> MergePlan:
+    """Return the plan with each model's effective weights, and the recipe's sum as a mean over elements.
 
     If a strategy uses shares, a weight is divided by the sum over the models merged together. If a strategy
     merges its result with the base, the base has a weight too, and the models share the rest.
     """
-    sums: dict[str, _WeightSum] = {m.name: _WeightSum() for m in plan.request.inputs}
-    keeps_base = any(_find_base_share(chain) for chain in plan.request.chains)
-    base_names = [plan.request.base.name] if plan.request.base is not None and keeps_base else []
-    sums |= {name: _WeightSum() for name in base_names}
+    # For each model, the numbers of elements by weight.
+    counts: dict[str, Counter[float]] = {m.name: Counter() for m in plan.request.inputs}
+    base = plan.request.base if any(map(_find_base_share, plan.request.chains)) else None
+    if base is not None:
+        counts[base.name] = Counter()
     total = elements = 0.0
     for tensor in plan.tensors:
         if tensor.action != "merge":
             continue
-        recipe_weights = plan.weights_of(tensor)
+        recipe_weights, size = plan.weights_of(tensor), tensor.out.elements
         for name, weight in _compute_weights(plan, tensor, recipe_weights).items():
-            sums[name].add(weight, tensor.out.elements)
-        for name in base_names:
-            base_share = _find_base_share(plan.request.chains[plan.request.chain_of(tensor.name)])
-            sums[name].add(base_share, tensor.out.elements)
-        total += tensor.out.elements * sum(recipe_weights.values())
-        elements += tensor.out.elements
-    weights = {name: one.effective(elements) for name, one in sums.items()}
-    return weights, total / (elements or 1.0)
+            counts[name][weight] += size
+        if base is not None:
+            share = _find_base_share(plan.request.chains[plan.request.chain_of(tensor.name)])
+            counts[base.name][share] += size
+        total += size * sum(recipe_weights.values())
+        elements += size
+    elements = elements or 1.0
+    return replace(
+        plan,
+        weights={n: sum(w * count for w, count in c.items()) / elements for n, c in counts.items()},
+        weight_ranges={n: (min(c, default=0.0), max(c, default=0.0)) for n, c in counts.items()},
+        weight_sum=total / elements,
+    )
 
 
 def _compute_weights(
@@ -185,21 +184,3 @@ def find_weighing_link(
         if isinstance(link, MergeTransform) and list(link.remaining(models, groups)) != models:
             return link, dict(zip(models, groups, strict=True))
     return chain[-1], dict.fromkeys(models, "")
-
-
-class _WeightSum:
-    """The weights of one model in a merge's tensors, each with the number of elements."""
-
-    def __init__(self) -> None:
-        self.elements: dict[float, int] = {}
-
-    def add(self, weight: float, elements: int) -> None:
-        self.elements[weight] = self.elements.get(weight, 0) + elements
-
-    def effective(self, elements: float) -> EffectiveWeight:
-        total = sum(weight * count for weight, count in self.elements.items())
-        return EffectiveWeight(
-            mean=total / (elements or 1.0),
-            least=min(self.elements, default=0.0),
-            largest=max(self.elements, default=0.0),
-        )

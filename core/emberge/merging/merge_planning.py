@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from emberge.errors import EmbergeError, Problem
 from emberge.files import find_disk_space_problems
 from emberge.merging.match_tensors import match_tensors
-from emberge.merging.merge_plan import MergePlan, plan_effective_weights
+from emberge.merging.merge_plan import MergePlan, add_effective_weights
 from emberge.merging.plan_checks import (
     TEMPLATE_REMEDY,
     compare_folders,
@@ -204,7 +204,7 @@ def _add_tensors(
     )
     problems += find_tensor_problems(plan)
     if not problems:
-        plan = _add_weights(plan)
+        plan = add_effective_weights(plan)
         matched.warnings += list_plan_warnings(plan, checkpoints)
     return replace(plan, problems=tuple(problems), warnings=(*warnings, *matched.warnings))
 
@@ -252,14 +252,4 @@ def _add_tokens(plan: MergePlan, tokens: TokenPlan | None) -> MergePlan:
         token_plan=tokens,
         problems=(*plan.problems, *tokens.problems),
         warnings=(*plan.warnings, *tokens.warnings),
-    )
-
-
-def _add_weights(plan: MergePlan) -> MergePlan:
-    effective, total = plan_effective_weights(plan)
-    return replace(
-        plan,
-        weights={name: weight.mean for name, weight in effective.items()},
-        weight_ranges={n: (weight.least, weight.largest) for n, weight in effective.items()},
-        weight_sum=total,
     )

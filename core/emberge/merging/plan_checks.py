@@ -127,7 +127,7 @@ def _check_base(request: MergeRequest) -> Iterator[Problem]:
                 f"the base is also listed as the model '{model.name}', whose delta would be zero; "
                 "take it out of one place"
             )
-    if request.missing != "copy_base" and all(policy == "forbidden" for policy in policies):
+    if all(policy == "forbidden" for policy in policies):
         names = ", ".join(chain[-1].name_in_messages for chain in request.chains if chain)
         yield Problem(f"a base is given and '{names}' uses none; leave the base out")
 

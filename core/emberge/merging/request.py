@@ -19,7 +19,7 @@ from emberge.errors import suggest
 from emberge.merging.chain import ModelOptions, simplify_name
 
 ModelPart = Literal["whole", "text"]
-Missing = Literal["strict", "copy_base", "average_present"]
+Missing = Literal["strict", "average_present"]
 Dtype = Literal["float32", "float16", "bfloat16", "float64"]
 # Stages compute in the dtype of their blocks; the dtype that is stored is free.
 Compute = Literal["float32", "float64"]

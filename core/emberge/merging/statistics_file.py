@@ -201,15 +201,6 @@ class StatisticsFile:
         return Statistics(values, self.base, self.models, self.measure, facts)
 
 
-def read_statistics(path: Path) -> Statistics:
-    """Read a whole statistics file, or the one in the folder of a step that measured.
-
-    Raises:
-        CheckpointError: if it is missing, damaged or no statistics file.
-    """
-    return StatisticsFile.open(path).read()
-
-
 def _read_data(specs: Iterable[TensorSpec]) -> Iterator[memoryview]:
     """Yield the bytes of entries of one file, in the order of the file."""
     buffer = memoryview(bytearray(_READ_BYTES))

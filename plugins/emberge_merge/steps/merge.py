@@ -97,7 +97,7 @@ class Merge(Step):
 
     `token_aware` (the default) matches rows by id and token, `union` by token.
     """
-    missing: Literal["strict", "copy_base", "average_present"] = "strict"
+    missing: Literal["strict", "average_present"] = "strict"
     layers: Count | None = None
     """Number of layers that the models must have, as configs of mergekit state it."""
     max_shard_size: str = "5GB"

@@ -20,7 +20,7 @@ from emberge import (
     run_recipe,
 )
 from emberge.merging import MergeInput, Statistics
-from emberge.merging.statistics_file import read_statistics
+from emberge.merging.statistics_file import StatisticsFile
 from emberge.tensor_names import layer_of
 from emberge_codiemb.layer_softmax import LayerSoftmax
 from safetensors.torch import load_file
@@ -213,7 +213,7 @@ def test_a_recipe_measures_specialists_and_fuses(
     recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
     check_recipe(recipe, plugins).raise_errors()
     results = folders(run_recipe(recipe, tmp_path / "out", plugins, quiet=True))
-    statistics = read_statistics(results["norms"])
+    statistics = StatisticsFile.open(results["norms"]).read()
     expected = norms_of([states[1], states[3]], states[0])
     longest = max(tensor.numel() for tensor in states[0].values())
     for layer, norms in expected.items():

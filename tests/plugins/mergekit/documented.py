@@ -14,10 +14,6 @@ models:
   - {model: B, parameters: {weight: 0.3}}
   - {model: C, parameters: {weight: 0.5}}
 merge_method: linear
-# weights that are not normalised
-models: [{model: A, parameters: {weight: 0.6}}, {model: B, parameters: {weight: 0.6}}]
-merge_method: linear
-parameters: {normalize: false}
 # the base is a model like others where a method has none
 base_model: BASE
 models: [{model: BASE, parameters: {weight: 0.2}}, {model: A, parameters: {weight: 0.8}}]
@@ -121,12 +117,6 @@ parameters: {weight: 0.5, density: 1.0, rescale: false}
 models: [{model: A, parameters: {weight: 5e-1}}, {model: B, parameters: {weight: "0.25"}}]
 merge_method: linear
 parameters: {normalize: yes}
-# slerp by depth, written backwards
-slices:
-  - sources: [{model: A, layer_range: [0, 4]}, {model: B, layer_range: [0, 4]}]
-merge_method: slerp
-base_model: B
-parameters: {t: [1.0, 0.0]}
 # nuslerp
 models: [{model: A, parameters: {weight: 0.7}}, {model: B, parameters: {weight: [0.1, 0.6]}}]
 merge_method: nuslerp
@@ -135,10 +125,6 @@ models: [{model: A, parameters: {weight: 0.7}}, {model: B, parameters: {weight: 
 base_model: BASE
 merge_method: nuslerp
 parameters: {nuslerp_flatten: false, nuslerp_row_wise: true}
-# nuslerp column by column
-models: [{model: A, parameters: {weight: 0.7}}, {model: B, parameters: {weight: 0.4}}]
-merge_method: nuslerp
-parameters: {nuslerp_flatten: false}
 # multi-slerp
 models:
   - {model: A, parameters: {weight: 1}}

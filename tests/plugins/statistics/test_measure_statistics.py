@@ -23,7 +23,7 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.merging.statistics_file import read_statistics
+from emberge.merging.statistics_file import StatisticsFile
 from emberge.model_folder import model_fingerprint
 from emberge.results import read_artifact
 from emberge.training import FitJob, FitOptions, SaveClock
@@ -105,7 +105,9 @@ def measured(
     )
     values: dict[str, Tensor] = {}
     for part in parts:
-        values |= {n: torch.as_tensor(v["m"]) for n, v in read_statistics(part).values.items()}
+        values |= {
+            n: torch.as_tensor(v["m"]) for n, v in StatisticsFile.open(part).read().values.items()
+        }
     return values
 
 
@@ -344,7 +346,7 @@ def test_a_recipe_measures_each_model_and_merges(
 ) -> None:
     results = run(place, plugins, RECIPE, MEASURE=what, STRATEGY=strategy)
     assert {"stats.a", "stats.b"} <= set(results)
-    files = [read_statistics(results[f"stats.{n}"]) for n in "ab"]
+    files = [StatisticsFile.open(results[f"stats.{n}"]).read() for n in "ab"]
     for name, file in zip("ab", files, strict=True):
         assert file.measure == what
         assert file.models == {name: model_fingerprint(place / name)}
