@@ -148,10 +148,6 @@ class Stage:
         """Yield the problems, for `check`, of merging models with these names and group labels."""
         return ()
 
-    def weight_warnings(self, weights: Mapping[str, float]) -> Iterable[str]:
-        """Yield warnings about the models' weights, each given by its minimum over all tensors."""
-        return ()
-
     def schedules(self) -> dict[str, PerTensor]:
         """Return the options that vary over tensors or models, by name."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}

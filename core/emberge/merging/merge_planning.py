@@ -21,7 +21,7 @@ from emberge.merging.plan_checks import (
     find_request_problems,
     find_template_problems,
     find_tensor_problems,
-    list_plan_warnings,
+    list_token_warnings,
 )
 from emberge.merging.request import MergeInput, MergeRequest
 from emberge.model_folder import (
@@ -156,7 +156,11 @@ def _plan_from_folders(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -
         plan,
         stated=folders.facts,
         problems=(*plan.problems, *folders.problems),
-        warnings=(*folders.warnings, *plan.warnings, *list_plan_warnings(plan, checkpoints)),
+        warnings=(
+            *folders.warnings,
+            *plan.warnings,
+            *list_token_warnings(plan.request, template, checkpoints),
+        ),
     )
 
 
@@ -205,7 +209,7 @@ def _add_tensors(
     problems += find_tensor_problems(plan)
     if not problems:
         plan = add_effective_weights(plan)
-        matched.warnings += list_plan_warnings(plan, checkpoints)
+        matched.warnings += list_token_warnings(request, template, checkpoints)
     return replace(plan, problems=tuple(problems), warnings=(*warnings, *matched.warnings))
 
 

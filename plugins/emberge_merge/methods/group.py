@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -82,9 +82,6 @@ class Group(MergeTransform):
             if size not in self.by.arity:
                 name = self.by.name_in_recipes
                 yield f"the group '{label}' has {size} models, which '{name}' does not take"
-
-    def weight_warnings(self, weights: Mapping[str, float]) -> Iterable[str]:
-        return self.by.weight_warnings(weights)
 
     def remaining(self, models: Sequence[str], groups: Sequence[str]) -> Sequence[str]:
         return tuple(dict.fromkeys(groups))

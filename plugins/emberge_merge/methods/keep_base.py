@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,9 +69,6 @@ class KeepBase(MergeStrategy):
 
     def problems(self, models: Sequence[str], groups: Sequence[str]) -> Iterable[str]:
         return self.by.problems(models, groups)
-
-    def weight_warnings(self, weights: Mapping[str, float]) -> Iterable[str]:
-        return self.by.weight_warnings(weights)
 
     def measure(self, block: Block, stats: Stats) -> Measures:
         return self.by.measure(_build_inner_block(block), stats)

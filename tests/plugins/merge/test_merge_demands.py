@@ -113,12 +113,6 @@ def test_numbers_have_a_range(name: str, option: str, within: tuple[float, float
     assert given.within == within
 
 
-def test_weights_that_count_for_nothing_are_doubted_where_they_differ() -> None:
-    stage = link("energy_weights")
-    assert list(stage.weight_warnings({"a": 1.0, "b": 2.0}))
-    assert not list(stage.weight_warnings({"a": 2.0, "b": 2.0}))
-
-
 def test_a_group_is_what_its_strategy_is() -> None:
     inner = Fisher(statistics=())
     outer = Group(by=inner)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from emberge import Block, Measures, MergeTransform, NonNegative, Pass, Stats
@@ -35,10 +34,6 @@ class EnergyWeights(MergeTransform):
     weight_role = "unused"
     needs_torch = False
     passes = (Pass(),)
-
-    def weight_warnings(self, weights: Mapping[str, float]) -> Iterator[str]:
-        if len(set(weights.values())) > 1:
-            yield "the weights that are given count for nothing, as it works them out from the changes"
 
     def measure(self, block: Block, stats: Stats) -> Measures:
         return {"energy": block.evaluate(SumOfDeltas(squares=True)), "size": block.size}

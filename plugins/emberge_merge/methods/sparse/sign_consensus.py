@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -43,14 +43,6 @@ class SignConsensus(MergeStrategy):
     base_policy = "required"
     needs_torch = False
     weight_role = "scale"  # the sum of those that agree divides, never the sum of all
-
-    def weight_warnings(self, weights: Mapping[str, float]) -> Iterator[str]:
-        negative = [name for name, weight in weights.items() if weight < 0]
-        if negative:
-            yield (
-                f"{', '.join(negative)}: a negative weight turns a model's signs around in the election, and "
-                "sums of weights may come near zero; give positive weights unless you mean that"
-            )
 
     def formula(self, block: Block, stats: Stats) -> SignElection:
         weights = block.weights.tolist()

@@ -110,18 +110,6 @@ def test_weights_that_vary_are_shown_with_their_bounds(place: Path, capsys: Capt
     assert shown["./c"] == "1 to 2)"
 
 
-def test_weights_that_turn_or_change_nothing_are_doubted(place: Path, capsys: Capture) -> None:
-    models = [{"model": "./a", "weight": [{"filter": "pooler", "value": -1}, {"value": 1}]}, "./b"]
-    _, err = check(capsys, models=models, base="./base", strategy="ties")
-    assert "warning: r.yaml:" in err
-    assert "'ties': ./a: a negative weight turns a model's signs around" in err
-    _, err = check(capsys, models=models, base="./base", strategy="task_arithmetic")
-    assert err == ""
-    models = [{"model": "./a", "weight": 2}, "./b"]
-    _, err = check(capsys, models=models, base="./base", strategy="sce")
-    assert "'sce': the weights that are given count for nothing" in err
-
-
 def change_the_pad_token(folder: Path) -> None:
     rewrite(folder / "tokenizer_config.json", pad_token="[MASK]")
 
