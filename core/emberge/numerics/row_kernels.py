@@ -37,7 +37,7 @@ def _array_of(dtype: str) -> Any:
 
 _POINTER, _NUMBER, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _BYTES, _WORDS, _INT32S, _INT64S = map(_array_of, ("uint8", "uint32", "int32", "int64"))
-_SINGLES, _DOUBLES, _HALVES = map(_array_of, ("float32", "float64", "uint16"))
+_SINGLES, _DOUBLES = map(_array_of, ("float32", "float64"))
 # The arguments of each kernel; ctypes refuses arrays of another dtype, or with gaps.
 _ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "decode": (_POINTER, _SINGLES),
@@ -47,7 +47,6 @@ _ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "gram": (_POINTER, _NUMBER, _NUMBER, _DOUBLES),
     "draw_ranked": (_POINTER, _NUMBER, _SINGLES, _WORDS, _BYTES),
     "count_near_limits": (_POINTER, *[_NUMBER] * 4, *[_INT64S] * 5, *[_INT32S] * 3),
-    "encode": (_SINGLES, _NUMBER, _HALVES),
     "are_usable": (_NUMBER, _BYTES, _NUMBER),
     "take_runs": (_POINTER, _NUMBER, _INT64S, _INT64S, _NUMBER, _SINGLES),
     "read_file": (_BYTES, _NUMBER, _NUMBER, _NUMBER),

@@ -374,38 +374,19 @@ def words_are_usable(stored: np.ndarray, dtype: str, kernels: KernelLibrary) -> 
     return bool(kernels.call("are_usable", DTYPES.index(dtype), stored, count))
 
 
-def encode(
-    values: Tensor | np.ndarray, dtype: str, *, kernels: KernelLibrary | None = None
-) -> Tensor | np.ndarray:
-    """Return the values in the form to store: contiguous, on the CPU.
+def encode(values: Tensor | np.ndarray, dtype: str) -> Tensor | np.ndarray:
+    """Return merged rows in the form to store: contiguous, on the CPU.
 
-    A tensor stays a tensor. An array of float32, which needs kernels, stays an array, of words (uint16) for
-    bfloat16; such words are returned as they are.
+    A tensor stays a tensor. An array stays an array; words of bfloat16 (uint16) are returned as they are.
     """
-    if isinstance(values, np.ndarray):
-        return _encode_array(values, dtype, kernels)
-    import torch
+    if not isinstance(values, np.ndarray):
+        import torch
 
-    stored_dtype = getattr(torch, dtype)
-    use_torch = kernels is None or dtype != "bfloat16" or values.dtype != torch.float32
-    if use_torch or values.device.type != "cpu":
-        return values.to(dtype=stored_dtype).cpu().contiguous()
-    words = _encode_array(values.contiguous().numpy(), dtype, kernels)
-    return torch.from_numpy(words.view(np.int16)).view(stored_dtype)
-
-
-def _encode_array(values: np.ndarray, dtype: str, kernels: KernelLibrary | None) -> np.ndarray:
-    if values.dtype == np.uint16:
+        return values.to(dtype=getattr(torch, dtype)).cpu().contiguous()
+    if dtype != "float16":
         return values
-    if dtype == "bfloat16":
-        out = pooled_array(values.shape, np.uint16)
-        assert kernels is not None
-        kernels.call("encode", values, values.size, out)
-        return out
-    if dtype == "float16":
-        with np.errstate(over="ignore"):  # infinity is refused with the tensor's name
-            return values.astype(np.float16)
-    return values
+    with np.errstate(over="ignore"):  # infinity is refused with the tensor's name
+        return values.astype(np.float16)
 
 
 @functools.cache

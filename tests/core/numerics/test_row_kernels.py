@@ -16,8 +16,6 @@ import torch
 from emberge import Block
 from emberge.numerics import (
     InnerProducts,
-    encode,
-    kernels,
     row_kernels,
     stored_rows,
 )
@@ -207,12 +205,7 @@ def test_kernels_add_products_in_the_order_of_torch(
 
 def test_arrays_of_another_kind_are_refused() -> None:
     require_kernels()
-    call, out = row_kernels.load_library().call, np.zeros(4, np.uint16)
-    for values in (np.zeros(4), np.zeros(8, np.float32)[::2]):
+    call = row_kernels.load_library().call
+    for stored in (np.zeros(4), np.zeros(8, np.uint8)[::2]):
         with pytest.raises(ctypes.ArgumentError):
-            call("encode", values, 4, out)
-
-
-def test_words_of_bfloat16_are_not_rounded_again() -> None:
-    words: np.ndarray = np.array([0x3F80, 0x0001], np.uint16)
-    assert encode(words, "bfloat16", kernels=kernels()) is words
+            call("are_usable", 0, stored, 2)

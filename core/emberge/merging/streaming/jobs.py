@@ -255,7 +255,7 @@ class MergeJob(TensorJob):
         with self._name_in_errors():
             merged = self.chain.merge(self._split_by_link(stats), block, self.spec.dtype)
             block.rows.check_rest()
-        encoded = encode(merged, self.spec.dtype, kernels=self.kernels)
+        encoded = encode(merged, self.spec.dtype)
         if isinstance(encoded, np.ndarray):
             return self._require_usable(encoded)
         if self.partial_rows is not None:

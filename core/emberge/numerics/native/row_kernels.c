@@ -1395,13 +1395,6 @@ int KERNEL(count_near_limits)(
 
 /* ── conversions ──────────────────────────────────────────────────────────────────────────────── */
 
-/* Write float32 numbers as bfloat16. */
-int KERNEL(encode)(const float *restrict values, int64_t count, uint16_t *restrict into)
-{
-    encode_numbers(values, (index_t)count, into);
-    return 0;
-}
-
 /* Return whether stored numbers are neither NaN nor too large. */
 int KERNEL(are_usable)(int64_t kind, const void *memory, int64_t count)
 {
