@@ -36,30 +36,6 @@ def _stepped(
         optimizer.step()
 
 
-def test_one_step_is_the_formula_s_and_only_matrices_decay() -> None:
-    """The first step: m / (1 - beta) is the gradient and v's root its size, whatever the betas."""
-    parameters = _parameters()
-    before = {name: p.detach().clone() for name, p in parameters.items()}
-    _stepped(parameters, adamw(parameters, OPTIONS), 1)
-    for place, (name, parameter) in enumerate(parameters.items()):
-        gradient = 0.5 - place
-        decay = 0.1 * 0.5 if name in ("matrix", "cube") else 0.0
-        wanted = before[name] * (1 - decay) - 0.1 * gradient / (abs(gradient) + 0.25)
-        torch.testing.assert_close(parameter.detach(), wanted, rtol=1e-12, atol=1e-12)
-
-
-def test_two_steps_have_both_betas() -> None:
-    parameters = {"bias": nn.Parameter(torch.tensor([1.0], dtype=torch.float64))}
-    _stepped(parameters, adamw(parameters, OPTIONS), 2)
-    value, mean, square = 1.0, 0.0, 0.0
-    for step, gradient in ((1, 0.5), (2, 1.5)):
-        mean = 0.9 * mean + 0.1 * gradient
-        square = 0.8 * square + 0.2 * gradient**2
-        root = (square / (1 - 0.8**step)) ** 0.5
-        value -= 0.1 * mean / (1 - 0.9**step) / (root + 0.25)
-    assert parameters["bias"].item() == pytest.approx(value, rel=1e-12)
-
-
 def test_an_optimizer_that_is_restored_goes_on_as_if_it_had_not_stopped() -> None:
     whole, halves = _parameters(), _parameters()
     _stepped(whole, adamw(whole, OPTIONS), 4)
