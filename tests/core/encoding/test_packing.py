@@ -29,25 +29,8 @@ def test_dropout_is_off_for_the_trial_and_as_before_after_it(encoder: Any, train
     assert {part.training for part in encoder.module.modules()} == {training}
 
 
-def _failing(self: Any, features: Mapping[str, Tensor]) -> Tensor:
-    raise ValueError("no rows of several texts")
-
-
 def _joined(self: Any, features: Mapping[str, Tensor]) -> Tensor:
     return torch.cumsum(features["input_ids"].float(), 1)[..., None]
-
-
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize(
-    ("states", "words"), [(_failing, "no rows of several texts"), (_joined, "saw each other")]
-)
-def test_a_refused_model_is_in_the_mode_that_it_was_in(
-    encoder: Any, training: bool, states: Any, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(type(encoder), "states", states)
-    encoder.module.train(training)
-    assert words in packing_problem(encoder)
-    assert {part.training for part in encoder.module.modules()} == {training}
 
 
 def test_a_refusal_names_the_model_and_the_reason(

@@ -101,15 +101,6 @@ def test_modules_that_cannot_follow_are_refused_by_name(kind: str, tmp_path: Pat
         _load(TextEncoder(), source)
 
 
-def test_modules_before_pooling_are_refused(tmp_path: Path) -> None:
-    source = tiny.projected(tmp_path / "m")
-    modules = json.loads((source / "modules.json").read_text())
-    modules[1], modules[2] = modules[2], modules[1]
-    (source / "modules.json").write_text(json.dumps(modules))
-    (fault,) = TextEncoder().describe(source).problems
-    assert f"{source}/modules.json: module 'Dense' comes before Pooling" in fault
-
-
 def test_half_precision_weights_are_loaded_trained_and_saved(tmp_path: Path) -> None:
     source = tiny.checkpoint(tmp_path / "m")
     encoder = _load(TextEncoder(dtype="bfloat16"), source)

@@ -169,17 +169,6 @@ def test_prompts_of_the_options_are_added_to_those_of_the_folder(
         assert found == {"query": "the ", "document": "a "}, backbone
 
 
-def test_a_query_does_not_read_the_tokens_that_expand_it(folders: Mapping[str, Path]) -> None:
-    """The vectors of its own tokens stay, and those of mask tokens are added."""
-    plain, expanded = (
-        embed(MultiVector(expansion=length), folders["colbert"], [QUERIES, POSITIVES])
-        for length in (None, 16)
-    )
-    for own, more in zip(rows(plain[:3]), rows(expanded[:3]), strict=True):
-        assert len(own) < len(more) == 16
-        torch.testing.assert_close(more[: len(own)], own, atol=1e-6, rtol=0)
-
-
 def test_a_folder_is_known_by_its_similarity_too(
     folders: Mapping[str, Path], tmp_path: Path
 ) -> None:
@@ -284,15 +273,6 @@ def test_a_reranker_without_its_head_is_refused(
         CrossEncoder().load(folder, device="cpu", dtype="float32")
 
 
-def test_tokens_of_other_settings_are_kept_apart(folders: Mapping[str, Path]) -> None:
-    backbones = (MultiVector(), MultiVector(max_length=5), MultiVector(expansion=9))
-    prints = {
-        backbone.load(folders["colbert"], device="cpu", dtype="float32").tokenizer_fingerprint
-        for backbone in (*backbones, MultiVector())
-    }
-    assert len(prints) == 3
-
-
 @pytest.mark.parametrize(("backbone", "name"), [(Splade(), "splade"), (MultiVector(), "colbert")])
 def test_queries_and_documents_keep_their_places_in_a_batch(
     folders: Mapping[str, Path], backbone: Backbone, name: str
@@ -323,17 +303,6 @@ def test_the_second_text_of_a_pair_has_the_type_that_its_tokenizer_gives(
     scores = stock.predict(list(zip(QUERIES, POSITIVES, strict=True)), activation_fn=nn.Identity())
     found = embed(CrossEncoder(), folder, [QUERIES, POSITIVES])
     np.testing.assert_allclose(found[:, 0].numpy(), scores, atol=1e-6)
-
-
-def test_new_weights_are_the_same_whatever_was_drawn_before(folders: Mapping[str, Path]) -> None:
-    heads = []
-    for seed in (1, 2):
-        torch.manual_seed(seed)
-        encoder = CrossEncoder().load(folders["plain"], device="cpu", dtype="float32")
-        heads.append(dict(encoder.module.named_parameters()))
-        assert torch.initial_seed() == seed
-    assert heads[0].keys() == heads[1].keys()
-    assert all(torch.equal(weight, heads[1][name]) for name, weight in heads[0].items())
 
 
 @pytest.mark.parametrize("name", ["splade", "reranker", "colbert"])

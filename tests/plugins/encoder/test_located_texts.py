@@ -69,12 +69,6 @@ def test_a_pair_has_the_states_that_transformers_gives_it(bert: Path) -> None:
     assert torch.allclose(found[mask], expected[mask], atol=1e-5)
 
 
-def test_models_without_kinds_of_tokens_get_none(tmp_path: Path) -> None:
-    encoder = loaded(tiny.checkpoint(tmp_path / "modern", "modernbert"))
-    (one,) = encoder.locate(["the bank"], ["a card"])
-    assert one.tokens.types is None
-
-
 def test_a_tokenizer_that_puts_nothing_between_texts_gets_a_line_break(tmp_path: Path) -> None:
     """As those of most causal models: bytes, with the space before a word in its token."""
     folder = tiny.checkpoint(tmp_path / "qwen", "qwen3")

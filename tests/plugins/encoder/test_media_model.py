@@ -188,14 +188,6 @@ def test_text_is_cut_and_media_are_not(models: dict[str, Path], folder: MediaFol
         encoder.tokenise([text], prompt="", max_length=5)
 
 
-def test_a_prompt_comes_first(models: dict[str, Path], folder: MediaFolder) -> None:
-    encoder = load(models["qwen3_vl"])
-    image = folder.add_image(drawing(0))
-    (with_prompt,) = encoder.tokenise([join_parts([image])], prompt="find the ", max_length=None)
-    (as_text,) = encoder.tokenise([join_parts(["find the ", image])], prompt="", max_length=None)
-    assert list(with_prompt.ids) == list(as_text.ids)
-
-
 @pytest.mark.parametrize(
     ("family", "medium", "before", "fix"),
     [

@@ -74,16 +74,6 @@ def test_a_text_in_a_row_is_computed_as_if_alone(kind: str, attention: Any, tmp_
     assert packing_problem(encoder) == ""
 
 
-def test_a_model_computes_single_texts_as_before(tmp_path: Path) -> None:
-    encoder = _load(tmp_path, "qwen3", "bidirectional")
-    rows = _texts(encoder)
-    single = encoder.collate(rows[0])
-    with torch.no_grad():
-        before = encoder.states(single)
-        encoder.states(encoder.pack(rows))
-        assert torch.equal(before, encoder.states(single))
-
-
 def test_a_row_is_padded_and_says_which_text_a_token_is_of(tmp_path: Path) -> None:
     encoder = _load(tmp_path, "qwen3")
     features = encoder.pack([[TokenisedText([7, 8]), TokenisedText([9])], [TokenisedText([5])]])

@@ -233,20 +233,6 @@ def test_a_text_is_the_message_that_sentence_transformers_makes_of_it(
             assert np.abs(encoder.embed(TEXTS, prompt=prompt) - theirs).max() <= 1e-5
 
 
-def test_messages_and_plain_texts_share_no_tokens(tmp_path: Path) -> None:
-    message = TextEncoder().load(_chat(tmp_path / "m"), device="cpu", dtype="float32")
-    other = _chat(tmp_path / "other", TEMPLATE + "list")
-    found = {message.tokenizer_fingerprint}
-    found.add(TextEncoder().load(other, device="cpu", dtype="float32").tokenizer_fingerprint)
-    _edit(other, "sentence_bert_config.json", modality_config={"text": FORWARD})
-    plain = TextEncoder().load(other, device="cpu", dtype="float32")
-    assert len(found | {plain.tokenizer_fingerprint}) == 3, "their token caches are apart"
-    assert (
-        np.abs(TextEmbedder(plain).embed(TEXTS) - TextEmbedder(message).embed(TEXTS)).max() > 0.01
-    )
-    assert np.abs(TextEmbedder(plain).embed(TEXTS) - _by_library(other)).max() <= 1e-5
-
-
 ALONE = (
     "{% if messages[0]['role'] == 'system' %}{{ raise_exception('alone!') }}{% endif %}" + TEMPLATE
 )

@@ -10,75 +10,18 @@ import pytest
 from emberge import Loss, ModelRef
 from emberge.testing import example_embeddings
 from emberge_codiemb import PRO, MidNCE, Pearson, RankKL
-from emberge_train import FLOPS, BinaryCrossEntropy, Guide, SimilarityDistillation
+from emberge_train import Guide, SimilarityDistillation
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.losses.kl_distillation import KLDistillation
 from emberge_train.losses.margin_mse import MarginMSE
 from emberge_train.losses.matryoshka import Matryoshka
 from emberge_train.losses.mlm import MLM
-from emberge_train.losses.mntp import MNTP
-
-RANKS = {"temperature": 0.05, "cross_rank": False}
-# Loss: what it reads, and its own options.
-LOSSES: dict[type[Loss], tuple[set[str], dict[str, Any]]] = {
-    CoSENT: ({"positive_score"}, {"scale": 20.0, "unscored": False, "cross_rank": False}),
-    InfoNCE: (
-        {"contrast"},
-        {
-            **{
-                "temperature": 0.02,
-                "symmetric": False,
-                "contrast_anchors": False,
-                "contrast_positives": False,
-            },
-            **{
-                "own_negatives_only": False,
-                "mask_equal_text": False,
-                "mask_equal_label": False,
-                "cross_rank": True,
-            },
-        },
-    ),
-    KLDistillation: (
-        {"negative", "positive_score", "negative_score"},
-        {
-            **{"temperature": 0.05, "cross_rank": False, "guide": None},
-        },
-    ),
-    MarginMSE: (
-        {"negative", "positive_score", "negative_score"},
-        {"cross_rank": False},
-    ),
-    BinaryCrossEntropy: (
-        {"judgement"},
-        {"scale": 1.0, "cross_rank": False},
-    ),
-    FLOPS: (set(), {"documents": 3e-5, "queries": 5e-5, "cross_rank": True}),
-    Pearson: ({"positive_score"}, {"cross_rank": False}),
-    PRO: ({"positive_score"}, RANKS),
-    RankKL: ({"positive_score"}, RANKS),
-}
-
-
-@pytest.mark.parametrize("kind", LOSSES, ids=lambda kind: kind.__name__)
-def test_what_a_loss_reads_and_its_defaults(kind: type[Loss]) -> None:
-    needs, options = LOSSES[kind]
-    loss = kind()
-    assert loss.needs == needs
-    own = {f.name: getattr(loss, f.name) for f in dataclasses.fields(loss)}
-    assert own == {"weight": 1.0, "layers": (), **options}
 
 
 def test_options_change_what_is_read() -> None:
     assert InfoNCE(mask_equal_label=True).needs == {"contrast", "label"}
     assert CoSENT(unscored=True).needs == frozenset()
-
-
-@pytest.mark.parametrize("kind", [MLM, MNTP])
-def test_hidden_tokens_are_three_of_ten_and_never_swapped(kind: type[MLM | MNTP]) -> None:
-    options = {f.name: getattr(kind(), f.name) for f in dataclasses.fields(kind)}
-    assert options == {"weight": 1.0, "share": 0.3, "masked": 1.0, "random": 0.0}
 
 
 def test_matryoshka_is_what_its_losses_are() -> None:
@@ -154,8 +97,3 @@ def _cut(**options: Any) -> Matryoshka:
 def test_numbers_that_mean_nothing_are_refused(make: Callable[[], object], named: str) -> None:
     with pytest.raises(ValueError, match=named):
         make()
-
-
-def test_numbers_on_the_edge_are_taken() -> None:
-    assert Matryoshka(loss=(InfoNCE(),), dims=(1,)).dims == (1,)
-    assert MLM(share=1.0, masked=0.5, random=0.5).share == 1.0

@@ -134,10 +134,3 @@ def test_a_size_beyond_the_embedding_is_an_error_that_names_both() -> None:
         loss(example_embeddings(), {})
     outer = Matryoshka(loss=(Matryoshka(loss=(CoSENT(),), dims=(6,)),), dims=(8, 4))
     assert outer.check(8) == ["dims asks for the first 6 numbers of embeddings that have 4"]
-
-
-def test_it_gathers_and_needs_what_its_losses_do() -> None:
-    assert not Matryoshka(loss=(CoSENT(),), dims=(8,)).cross_rank
-    assert Matryoshka(loss=(InfoNCE(),), dims=(8,)).cross_rank
-    both = Matryoshka(loss=(InfoNCE(), CoSENT(cross_rank=True)), dims=(8,))
-    assert both.needs == {"contrast", "positive_score"}

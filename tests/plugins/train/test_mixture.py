@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,6 @@ from emberge import (
     check_recipe,
     load_plugins,
     parse_recipe,
-    stable_seed,
 )
 from emberge.training import BatchPlan
 from emberge_train.samplers.mixture import Mixture
@@ -87,15 +85,6 @@ def test_a_group_without_a_set_and_a_set_of_two_groups_are_named() -> None:
         assert list(Mixture(shares=shares, batch_tokens=10).check_data(list(pool)))
 
 
-def test_a_pass_that_begins_again_has_another_order() -> None:
-    pool = texts(long=[10] * 100, short=[10] * 10)
-    batches = Mixture(shares={"long": 0.5}, batch_tokens=20).batches(pool, 0)
-    rows = [int(row) for b in batches for p in b.parts if p.dataset == "short" for row in p.rows]
-    passes = [tuple(rows[start : start + 10]) for start in range(0, 100, 10)]
-    assert all(sorted(one) == list(range(10)) for one in passes)
-    assert len(set(passes)) == 10
-
-
 @st.composite
 def mixtures(draw: st.DrawFn) -> tuple[Pool, dict[str, float], int]:
     count = draw(st.integers(2, 4))
@@ -150,19 +139,6 @@ def test_a_batch_is_known_without_those_before_it(
     alone = sampler.batches(pool, seed)[place]
     for one, other in zip(whole[place].parts, alone.parts, strict=True):
         assert (one.dataset, list(one.rows)) == (other.dataset, list(other.rows))
-
-
-def test_a_plan_over_epochs_is_the_samplers_batches() -> None:
-    pool = texts(english=[10] * 16, code=[10] * 8)
-    sampler = Mixture(shares={"english": 0.5}, batch_tokens=40)
-    plan = BatchPlan(pool, [sampler], seed=7, max_steps=20)
-    epochs = [sampler.batches(pool, stable_seed(7, "epoch", epoch)) for epoch in range(3)]
-    drawn = list(itertools.chain.from_iterable(epochs))
-    for planned, batch in zip(plan, drawn, strict=False):
-        assert [(p.dataset, list(p.rows)) for p in planned.parts] == [
-            (p.dataset, list(p.rows)) for p in batch.parts
-        ]
-    assert plan.groups() == (("code", False), ("english", False))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -166,27 +165,11 @@ def test_shares_by_hand(sampler: Proportional, shares: list[float]) -> None:
         assert counted[name] == pytest.approx(share * 10_200 / 32, abs=1.1)
 
 
-def test_the_datas_own_weight_counts_too() -> None:
-    pool = {
-        DatasetInfo("a", "sts", 100, weight=3.0): range(100),
-        DatasetInfo("b", "sts", 100): range(100),
-    }
-    counted = Counter(names(Proportional(batch_size=size(5)).batches(pool, 0)))
-    assert counted == {"a": 30, "b": 10}
-
-
 def test_shares_count_examples() -> None:
     pool = pool_of(("find", "retrieval", 400), ("alike", "sts", 400))
     both = size(16, sts=4)
     examples = Counter(names(Proportional(batch_size=both, temperature=2).batches(pool, 0)))
     assert examples == {"find": 25, "alike": 100}
-
-
-def test_a_set_of_little_weight_has_a_batch_in_each_epoch() -> None:
-    pool = pool_of(("a", "sts", 800), ("b", "sts", 8))
-    light = PerDataset(default=1.0, by_dataset={"b": 0.001})
-    counted = Counter(names(Proportional(batch_size=size(4), weight=light).batches(pool, 0)))
-    assert counted == {"a": 202, "b": 1}
 
 
 @st.composite
@@ -283,31 +266,11 @@ def test_the_sample_of_stage_two_is_drawn_for_each_epoch_and_set() -> None:
     assert len(set(drawn)) == 4
 
 
-def test_defaults() -> None:
-    """32 examples a batch, tails dropped, T = 1, and half of retrieval in the second stage."""
-    assert BatchShuffle() == BatchShuffle(batch_size=PerDataset(default=32), tail="drop")
-    assert DatasetSequential().pin_last == ()
-    assert Proportional().temperature == 1.0
-
-
 @pytest.mark.parametrize("tail", ["drop", "keep", "wrap"])
 @pytest.mark.parametrize("kind", EVERY)
 def test_laws(kind: type[BatchShuffle], tail: str) -> None:
     repeats = tail == "wrap" or kind not in ONCE
     check_sampler(kind(batch_size=size(16), tail=tail), repeats=repeats)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: DatasetSequential(pin_last=("a", "a")), "pin_last names 'a' twice"),
-        (lambda: DatasetSequential(order=("sts", "sts")), "order names sts twice"),
-        (lambda: TaskSequential(order=("sts", "sts")), "order names sts twice"),
-    ],
-)
-def test_bad_options_are_refused(make: object, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make()  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(
@@ -354,16 +317,6 @@ def test_batches_of_tokens_are_full_but_for_a_text(tail: Tail) -> None:
     else:
         assert len(set(rows)) >= 500 - (60 if tail == "drop" else 0)
     assert all(len(set(map(int, batch))) == len(batch) for batch in batches)
-
-
-def test_batches_of_tokens_come_again_in_another_order() -> None:
-    pool = _texts([10] * 12)
-    sampler = BatchShuffle(batch_tokens=PerDataset(default=40))
-    (dataset,) = sampler.batches_by_dataset(pool, 0)
-    batches = dataset.of_length(6)
-    rows = [tuple(map(int, batch.parts[0].rows)) for batch in batches]
-    assert sorted(itertools.chain.from_iterable(rows)) == sorted([*range(12), *range(12)])
-    assert len(set(rows)) == 6
 
 
 def test_pairs_go_by_examples_beside_texts_by_tokens() -> None:

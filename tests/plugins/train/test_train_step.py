@@ -202,12 +202,6 @@ def test_check_names_sizes_that_the_models_embeddings_do_not_have(
     assert str(width) in problem
 
 
-def test_data_of_a_step_that_is_yet_to_run_are_passed_over(bert: Path) -> None:
-    room = Look(bert)
-    assert _check(_step((DataEntry(path=DataRef("$corpus")),)), room) == []
-    assert not room.notes
-
-
 def test_an_adapter_is_refused(data: tuple[DataEntry, ...], bert: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="not an adapter"):
         _step(data).run(_room(tmp_path, bert, adapter=tmp_path))

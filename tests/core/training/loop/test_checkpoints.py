@@ -75,19 +75,6 @@ def test_what_a_kill_left_half_written_is_not_seen_and_removed(tmp_path: Path) -
     assert not torn.exists()
 
 
-def test_a_state_is_saved_where_a_kill_left_half_of_it(tmp_path: Path) -> None:
-    """In a folder that may not be there yet; nothing of the half is in the whole."""
-    folder = tmp_path / "work" / "states"
-    torn = folder / ".step-2.0123456789abcdef.part"
-    torn.mkdir(parents=True)
-    (torn / "half").write_text("")
-    state = _save(folder, 2)
-    assert {path.name for path in state.iterdir()} == {"manifest.json", "tensors.safetensors"}
-    assert [path.name for path in _save(tmp_path / "not" / "there", 1).parent.iterdir()] == [
-        "step-1"
-    ]
-
-
 def test_a_state_is_on_the_disk_before_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import EmbergeError, Loss, PerDataset
+from emberge import Loss, PerDataset
 from emberge.training import EarlyStopping, FitOptions, FitResult
 from emberge.training.loop.early_stopping import ScoreHistory
 from emberge_encoder import TextEncoder
@@ -156,12 +156,6 @@ def test_a_training_that_was_stopped_stays_so(bert: Path, tmp_path: Path) -> Non
     assert again.result_step == 2
 
 
-def test_other_scores_are_another_training(bert: Path, tmp_path: Path) -> None:
-    _fit(bert, tmp_path, EarlyStopping(6, _told([1, 2], 6), "told"))
-    with pytest.raises(EmbergeError, match=r"the options of components \(evaluate\) have changed"):
-        _fit(bert, tmp_path, EarlyStopping(6, _told([1, 2], 6), "others"))
-
-
 def test_the_best_models_of_the_two_newest_states_are_kept(tmp_path: Path) -> None:
     course = ScoreHistory(
         EarlyStopping(1, lambda _, step: [0.0, 1, 3, 2, 4][step], "told"), 4, tmp_path
@@ -173,12 +167,3 @@ def test_the_best_models_of_the_two_newest_states_are_kept(tmp_path: Path) -> No
         course.drop_unneeded()
         there.append(sorted(path.name for path in tmp_path.iterdir()))
     assert there == [["step-1"], ["step-1", "step-2"], ["step-2"], ["step-2", "step-4"]]
-
-
-def test_what_is_no_number_is_no_better(tmp_path: Path) -> None:
-    course = ScoreHistory(
-        EarlyStopping(1, lambda _, step: [0.0, float("nan"), 0.2][step], "told"), 2, tmp_path
-    )
-    for step in (1, 2):
-        course.scores = course.take(step)
-    assert course.best == (2, 0.2)

@@ -59,20 +59,6 @@ def test_points_are_means_since_the_one_before() -> None:
     assert (first["examples"], last["examples"]) == (12.0, 20.0)
 
 
-def test_time_that_is_left_out_makes_nothing_slower() -> None:
-    clock = [0.0]
-    rows: Rows = []
-    record = _record(rows, steps=2, every=2, clock=lambda: clock[0])
-    for step in range(2):
-        clock[0] += 1
-        _add(record, step, 1.0, "find")
-        record.flush_losses()
-        clock[0] += 100
-        record.leave_out(100)
-    record.finish()
-    assert _at(rows, 2)["tokens_per_second"] == 30.0
-
-
 @pytest.mark.parametrize("up", [0.0, 1.0, 1000.0, 1e9], ids="up for {} s".format)
 def test_counts_are_those_of_all_ranks(up: float) -> None:
     class Two(Ranks):

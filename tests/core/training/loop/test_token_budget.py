@@ -12,7 +12,7 @@ from emberge import PerDataset, devices
 from emberge.encoding import chunk_runner as memory
 from emberge.encoding import default_token_budget
 from emberge.training import FitOptions, FitResult
-from emberge.training.loop.token_budget import LEAST_TOKENS, halve_to_fit, measure_activation_bytes
+from emberge.training.loop.token_budget import LEAST_TOKENS, halve_to_fit
 from emberge_encoder import TextEncoder
 from emberge_train import BatchShuffle, InfoNCE
 
@@ -84,15 +84,6 @@ def test_a_budget_is_halved_until_a_chunk_takes_half_of_what_is_free(
     assert halve_to_fit(2048, each, memory_free) == budget
 
 
-def test_activations_grow_with_the_text(shaky: Path) -> None:
-    encoder = TextEncoder().load(shaky, device="cpu", dtype="float32")
-    encoder.module.eval()
-    short, long = encoder.tokenise(["a list", "a list " * 20], prompt="", max_length=None)
-    ratio = measure_activation_bytes(encoder, long) / measure_activation_bytes(encoder, short)
-    assert ratio == pytest.approx(len(long.ids) / len(short.ids), rel=0.5)
-    assert not encoder.module.training
-
-
 def test_short_memory_makes_smaller_chunks_that_learn_the_same(
     shaky: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,16 +117,6 @@ def test_memory_that_comes_or_goes_changes_no_byte_of_a_resumed_training(
         assert _weights(cut) == _weights(whole)
     # With dropout the chunks would show, were they not kept.
     assert _weights(tmp_path / f"whole{SHORT}") != _weights(tmp_path / f"whole{PLENTY}")
-
-
-def test_a_budget_asked_for_is_taken(
-    shaky: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(memory, "read_available_memory", lambda: 0)
-    metrics: list[tuple[str, float, int]] = []
-    _fit(shaky, tmp_path, metrics, token_budget=700)
-    assert _budget(tmp_path) == 700
-    assert "token_budget" not in {name for name, _, _ in metrics}
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from emberge import Batch, Machine, PerDataset, Pool, Sampler, TokenLoss, Tokens
+from emberge import Batch, Machine, PerDataset, Pool, Sampler
 from emberge.contracts import BatchPart
 from emberge.training import FitJob, FitOptions, FitResult, open_session
 from emberge_train import MLM, Mixture
@@ -111,17 +109,3 @@ def test_arms_that_differ_in_loss_model_or_rate_see_the_same_rows_in_the_same_or
     arm: dict[str, Any], model: Path, plain_rows: Any, tmp_path: Path
 ) -> None:
     assert _rows(model, tmp_path / "arm", **arm) == plain_rows
-
-
-def test_another_seed_or_sampler_sees_others(model: Path, plain_rows: Any, tmp_path: Path) -> None:
-    assert _rows(model, tmp_path / "seed", seed=1) != plain_rows
-    even = dataclasses.replace(MIXTURE, shares={})
-    assert _rows(model, tmp_path / "even", sampler=(even,)) != plain_rows
-
-
-def test_a_larger_share_of_masks_hides_the_same_places_and_more() -> None:
-    ids = np.arange(10, 210, dtype=np.int64)
-    text = Tokens(ids, np.zeros(200, bool), 4, 1000)
-    losses: list[TokenLoss] = [MLM(share=share) for share in (0.1, 0.2, 0.3, 0.4)]
-    hidden = [set(np.flatnonzero(loss.corrupt(text, 3)[0] == 4)) for loss in losses]
-    assert all(few < more for few, more in itertools.pairwise(hidden))

@@ -107,14 +107,3 @@ def test_a_loss_that_is_no_number_ends_a_training_with_its_step(tmp_path: Path) 
     with pytest.raises(TrainingError, match="step 4") as told:
         trained(Point(bad_step=3), tmp_path)
     assert told.value.step == 4
-
-
-def test_the_first_step_of_a_warm_up_is_above_zero_or_zero_as_in_transformers(
-    tmp_path: Path,
-) -> None:
-    above, zero = Point(), Point()
-    zero.warms_up_from_zero = True
-    for name, point in (("above", above), ("zero", zero)):
-        trained(point, tmp_path / name)
-    assert not torch.equal(above.seen[1], above.seen[0])
-    assert torch.equal(zero.seen[1], zero.seen[0])

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -74,11 +73,6 @@ def test_part_of_an_epoch_is_its_first_batches(epochs: float, steps: int) -> Non
     assert _content(plan) == _content(BatchPlan(POOL, SAMPLER, seed=3, epochs=3))[:steps]
 
 
-def test_max_steps_overrides_epochs() -> None:
-    assert BatchPlan(POOL, SAMPLER, seed=3, epochs=1, max_steps=25).steps == 25
-    assert BatchPlan(POOL, SAMPLER, seed=3, epochs=9, max_steps=2).steps == 2
-
-
 def test_other_rows_are_negatives_in_retrieval_alone_unless_told() -> None:
     def found(negatives: PerDataset[Negatives] | None = None) -> dict[str, bool]:
         return {c[0]: c[3] for c in _content(BatchPlan(POOL, SAMPLER, seed=0, negatives=negatives))}
@@ -108,16 +102,6 @@ def test_what_a_sampler_draws_is_part_of_the_fingerprint(monkeypatch) -> None:  
     assert BatchPlan(POOL, SAMPLER, seed=3).fingerprint != before
 
 
-def test_moving_a_samplers_code_to_another_module_keeps_the_fingerprint(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    before = BatchPlan(POOL, SAMPLER, seed=3).fingerprint
-    monkeypatch.setattr(BatchShuffle, "__module__", "elsewhere")
-    assert BatchPlan(POOL, SAMPLER, seed=3).fingerprint == before
-    monkeypatch.setattr(BatchShuffle, "revision", 2, raising=False)
-    assert BatchPlan(POOL, SAMPLER, seed=3).fingerprint != before
-
-
 def test_groups_are_the_datasets_with_their_negatives() -> None:
     two_stages = BatchPlan(POOL, (TwoStage(batch_size=PerDataset(default=8)),), seed=0)
     assert set(two_stages.groups()) == {
@@ -130,24 +114,6 @@ def test_groups_are_the_datasets_with_their_negatives() -> None:
         ("topics", False),
     }
     assert BatchPlan(POOL, (HardOnly(),), seed=0).groups() == (("find", False),)
-
-
-def test_a_generator_will_do_for_a_sampler() -> None:
-    plan = BatchPlan(POOL, (Generated(),), seed=0, epochs=2.5)
-    assert plan.starts == [0, 4, 8, 10]
-    assert [b.parts[0].rows.tolist() for b in plan][:2] == [[0], [1]]
-    assert plan.groups() == (("alike", False), ("find", True))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Generated(Sampler):
-    """A sampler that yields its batches, an empty one among them."""
-
-    def batches(self, pool: Pool, seed: int) -> Iterator[Batch]:
-        yield Batch((BatchPart("alike", [0]),))
-        yield Batch((BatchPart("find", []),))
-        for row in (1, 2, 3):
-            yield Batch((BatchPart("find", [row]),))
 
 
 @pytest.mark.parametrize(
@@ -179,22 +145,6 @@ def test_what_does_not_fit_the_data_is_refused(
     error = NotImplementedError if isinstance(samplers[-1], Bagging) else DataError
     with pytest.raises(error, match=message):
         BatchPlan(POOL, samplers, seed=0, negatives=negatives)
-
-
-def test_a_sampler_says_a_thing_once() -> None:
-    pool = {**POOL, DatasetInfo("tiny", "sts", 3): range(3)}
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        plan = BatchPlan(pool, SAMPLER, seed=0, epochs=4)
-        assert [plan[step].step for step in (0, plan.steps - 1, 0)] == [0, plan.steps - 1, 0]
-    assert ["'tiny' (3 rows, batches of 8)" in str(word.message) for word in said] == [True]
-
-
-def test_nothing_to_train_on_is_said() -> None:
-    with pytest.raises(DataError, match="no examples"):
-        BatchPlan({DatasetInfo("a", "sts", 0): range(0)}, SAMPLER, seed=0)
-    with pytest.raises(DataError, match="no sampler"):
-        BatchPlan(POOL, (), seed=0)
 
 
 def test_rows_draw_their_texts_by_seed_epoch_and_row(tmp_path, bert) -> None:  # type: ignore[no-untyped-def]
