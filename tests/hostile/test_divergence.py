@@ -62,12 +62,11 @@ def test_embeddings_that_are_no_numbers_are_refused_where_all_are_made(
 def test_a_model_of_no_numbers_is_not_exported(bert: Path, tmp_path: Path) -> None:
     broken = Path(shutil.copytree(bert, tmp_path / "broken"))
     weights = load_file(broken / "model.safetensors")
-    name = sorted(weights)[-1]
-    weights[name].view(-1)[-1] = float("nan")
+    weights["embeddings.LayerNorm.weight"].fill_(float("nan"))
     save_file(weights, broken / "model.safetensors", {"format": "pt"})
     text = "steps:\n  served:\n    export: {model: ./broken, formats: [float32]}\n"
     plugins = load_plugins()
     recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
-    with pytest.raises(CheckpointError, match=name):
+    with pytest.raises(CheckpointError, match="not finite"):
         run_recipe(recipe, tmp_path / "out", plugins, quiet=True)
-    assert not list((tmp_path / "out").rglob("*.safetensors"))
+    assert not (tmp_path / "out" / "served").exists()

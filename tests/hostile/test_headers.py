@@ -33,15 +33,6 @@ def test_an_index_names_files_of_its_folder_alone(tmp_path: Path, shard: str) ->
         _ = Checkpoint(inside).specs
 
 
-def test_an_index_that_is_wrong_about_a_tensor_is_refused(tmp_path: Path) -> None:
-    weights(tmp_path, f'{{"a":{{{EMPTY}}}}}', "x.safetensors")
-    weights(tmp_path, f'{{"b":{{{EMPTY}}}}}', "y.safetensors")
-    content = {"weight_map": {"a": "y.safetensors", "b": "x.safetensors"}}
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(content))
-    with pytest.raises(CheckpointError, match=r"places tensor 'a' in 'y\.safetensors'"):
-        _ = Checkpoint(tmp_path).specs
-
-
 def test_a_pipe_in_the_place_of_weights_keeps_nothing_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text("{}")

@@ -375,7 +375,7 @@ def _read_lengths(checkpoint: Checkpoint) -> Iterator[Fact]:
     length = stored.get("max_seq_length") or tokenizer.get("model_max_length")
     # A tokenizer without a limit has a number beyond all bounds.
     settings["max_seq_length"] = None
-    if length and length < 1e9:
+    if isinstance(length, int | float) and 0 < length < 1e9:
         settings["max_seq_length"] = min(length, TextLimit.of(checkpoint).positions or length)
     for key in _LENGTHS:
         if settings.get(key) is not None and settings[key] != {}:
