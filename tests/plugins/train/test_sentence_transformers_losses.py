@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -15,53 +14,20 @@ from emberge_train.losses.sentence_transformers import (
     NATIVE,
     READERS,
     SentenceTransformersLoss,
-    read_judged_pairs,
-    read_labelled_pairs,
-    read_labelled_texts,
     read_pairs,
     read_scored_pairs,
     read_triplets,
 )
-from torch import Tensor, nn
+from torch import Tensor
 
 from tests.support.losses import Through, random_batch
 
-# What a loss cannot do without.
-OPTIONS: dict[str, dict[str, Any]] = {"SoftmaxLoss": {"embedding_dimension": 8, "num_labels": 3}}
-# Losses that cut, copy or decode the model itself.
-OF_MODELS = {
-    "AdaptiveLayerLoss",
-    "ContrastiveTensionLoss",
-    "ContrastiveTensionLossInBatchNegatives",
-    "DenoisingAutoEncoderLoss",
-    "GISTEmbedLoss",
-    "Matryoshka2dLoss",
-}
-
 
 def _bridge(name: str, **options: Any) -> SentenceTransformersLoss:
-    return SentenceTransformersLoss(loss=name, options={**OPTIONS.get(name, {}), **options})
+    return SentenceTransformersLoss(loss=name, options=options)
 
 
-def test_every_loss_of_the_library_runs_or_is_native_or_needs_the_model() -> None:
-    import sentence_transformers.sentence_transformer.losses as library
-
-    theirs = {
-        name.removeprefix("Cached")
-        for name, kind in vars(library).items()
-        if inspect.isclass(kind) and issubclass(kind, nn.Module)
-    }
-    assert {*READERS, *NATIVE, *OF_MODELS} == theirs
-    assert not set(READERS) & set(NATIVE)
-
-
-# The first loss of each way to read a batch, and one that learns; the others' formulas are the library's.
-QUICK = {*{reader: name for name, (reader, _) in reversed(READERS.items())}.values(), "SoftmaxLoss"}
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n not in QUICK)) for n in READERS]
-)
+@pytest.mark.parametrize("name", READERS)
 def test_each_keeps_the_laws(name: str) -> None:
     """Their distances are of vectors as they are."""
     check_loss(_bridge(name), lengths=False)
@@ -94,21 +60,6 @@ def _scored(batch: Embeddings) -> tuple[list[Tensor], Tensor]:
     return [batch.anchor, batch.positive[:, 0]], batch.positive_score[:, 0]
 
 
-def _judged(batch: Embeddings) -> tuple[list[Tensor], Tensor]:
-    columns, scores = _scored(batch)
-    return columns, (scores >= 0.5).double()
-
-
-def _labelled_texts(batch: Embeddings) -> tuple[list[Tensor], Tensor]:
-    assert batch.label is not None
-    return [torch.cat([batch.anchor, batch.positive[:, 0]])], batch.label.repeat(2)
-
-
-def _labelled_pairs(batch: Embeddings) -> tuple[list[Tensor], Tensor]:
-    assert batch.label is not None
-    return [batch.anchor, batch.positive[:, 0]], batch.label
-
-
 def _columns(batch: Embeddings) -> tuple[list[Tensor], None]:
     return [batch.anchor, *batch.candidates.unbind(1)], None
 
@@ -118,9 +69,6 @@ BY_HAND: dict[Any, tuple[int, Callable[[Embeddings], tuple[list[Tensor], Tensor 
     read_pairs: (0, _columns),
     read_triplets: (1, _columns),
     read_scored_pairs: (0, _scored),
-    read_judged_pairs: (0, _judged),
-    read_labelled_texts: (0, _labelled_texts),
-    read_labelled_pairs: (0, _labelled_pairs),
 }
 
 
@@ -132,16 +80,15 @@ def test_it_is_the_library_s_own_value_and_gradient(name: str) -> None:
     batch = random_batch(12, size=8, negatives=negatives, label=torch.arange(12) % 3)
     own = {"use_mini_batched_version": False} if name == "MegaBatchMarginLoss" else {}
     torch.manual_seed(0)
-    peer = getattr(library, name)(_Model(8), **OPTIONS.get(name, {}), **own).double()
+    peer = getattr(library, name)(_Model(8), **own).double()
     ours = _bridge(name)
-    learned = {n: value.double() for n, value in ours.parameters().items()}
 
     mine, theirs = (batch.anchor.clone().requires_grad_() for _ in range(2))
     columns, label = by_hand(dataclasses.replace(batch, anchor=theirs))
     expected = peer([{"sentence_embedding": c} for c in columns], label)
     if isinstance(expected, dict):
         expected = sum(expected.values())
-    value = ours(dataclasses.replace(batch, anchor=mine), learned)
+    value = ours(dataclasses.replace(batch, anchor=mine), {})
     assert value.item() == pytest.approx(expected.item(), rel=1e-9)
     value.backward()
     expected.backward()
@@ -164,7 +111,7 @@ class _Model(Through):
 )
 def test_options_are_held_to_the_library_s(name: str, options: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        _bridge(name, **options).parameters()
+        _bridge(name, **options)(random_batch(4, size=8, negatives=1), {})
 
 
 RECIPE = """
