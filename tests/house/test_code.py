@@ -55,10 +55,9 @@ PASSES_ELSEWHERE = {
     "plugins/emberge_encoder/text_model.py": "part of an encoder: its call of transformers' model",
     "plugins/emberge_encoder/token_head.py": "tries whether a bare model's head is whole",
     "plugins/emberge_moe/routed_encoder.py": "an encoder around another, whose calls are the other's",
-    "plugins/emberge_train/losses/sentence_transformers.py": "calls a loss, not a model",
 }
 METHODS = {
-    *("_call_impl", "encode_document", "encode_query", "functional_call", "states"),
+    *("_call_impl", "encode_document", "encode_query", "states"),
     "states_and_auxiliary",
 }
 ENCODERS = {"encoder", "_encoder"}

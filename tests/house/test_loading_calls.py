@@ -35,11 +35,7 @@ CALLS = {
     "core/emberge/testing/training.py": ["SentenceTransformer"],
     "plugins/emberge_encoder/kinds/stock_loading.py": ["stock_class"],
     "plugins/emberge_encoder/random_model.py": ["loader.from_config"],
-    "plugins/emberge_encoder/token_head.py": ["loader.from_config"],
-    "plugins/emberge_encoder/trunk_weights.py": [
-        "AutoModel.from_config",
-        "loader.from_pretrained",
-    ],
+    "plugins/emberge_encoder/trunk_weights.py": ["loader.from_pretrained"],
     "plugins/emberge_encoder/tokenizer.py": ["AutoTokenizer.from_pretrained"],
     "plugins/emberge_export/programs.py": ["SentenceTransformer"],
     "plugins/emberge_hub/pickles.py": ["torch.load"],
