@@ -31,7 +31,7 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
     """
     from emberge.devices import find_machine
     from emberge.processes import end_with_starter, rank_and_size, require_possible_ranks, run_ranks
-    from emberge.recipes import check_recipe, form_team, run_recipe
+    from emberge.recipes import check_recipe, run_recipe
 
     end_with_starter()
     recipe = _read_recipe(options, plugins)
@@ -45,10 +45,16 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
     # `accelerate launch --use_fsdp` means `--shard`.
     shard = options.shard or os.environ.get("ACCELERATE_USE_FSDP") == "true"
     if rank != 0:
+        from emberge.recipes import form_team  # which loads torch
+
         form_team(machine, shard=shard).follow(recipe, options.out, plugins, machine)
         return 0
     require_check(check_recipe(recipe, plugins), quiet=options.quiet)
-    team = form_team(machine, shard=shard) if count > 1 else None
+    team = None
+    if count > 1:
+        from emberge.recipes import form_team
+
+        team = form_team(machine, shard=shard)
     error: BaseException | None = None
     try:
         run_recipe(
