@@ -44,6 +44,8 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
         return run_ranks(options.words, count)
     # `accelerate launch --use_fsdp` means `--shard`.
     shard = options.shard or os.environ.get("ACCELERATE_USE_FSDP") == "true"
+    if count > 1:  # it loads torch, which one process may not need
+        from emberge.recipes import form_team
     if rank != 0:
         from emberge.recipes import form_team  # which loads torch
 
