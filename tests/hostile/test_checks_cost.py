@@ -62,18 +62,3 @@ def test_steps_that_share_a_catalogue_and_files_read_them_once(
     check_recipe(recipe, load_plugins(), deep=False)
     assert read["catalogue"] == 1
     assert read["pairs.jsonl.gz"] == 2 * 24  # its first rows, and all of them for the preview
-
-
-def test_a_model_larger_than_the_memory_is_refused(tmp_path: Path) -> None:
-    size = "hidden_size: 131072, num_attention_heads: 16, num_hidden_layers: 1"
-    config = f"{{model_type: bert, {size}, intermediate_size: 1048576}}"
-    (found,) = errors(config, tmp_path)
-    assert "of memory; make it smaller" in found
-
-
-def errors(config: str, folder: Path) -> list[str]:
-    (folder / "texts.jsonl").write_text('{"text": "a list"}\n')
-    data = "{path: ./texts.jsonl, task: text}"
-    text = f"steps:\n  a:\n    random_model:\n      config: {config}\n      data: {data}\n"
-    recipe = parse_recipe(text, load_plugins(), path=folder / "r.yaml")
-    return [str(one) for one in check_recipe(recipe, load_plugins(), deep=False).errors]

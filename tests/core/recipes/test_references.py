@@ -92,7 +92,7 @@ def test_a_model_that_is_not_there_says_where_and_what_to_do(tmp_path: Path, mod
     for text, advice in (
         ("me/x", r"if you meant the folder \./me/x"),
         ("me/here", r"write \./me/here for the folder"),
-        ("ftp://me/x", "addresses are read that begin with https://"),
+        ("ftp://me/x", "addresses are read that begin with hf://"),
     ):
         with pytest.raises(CheckpointError, match=rf"asked: finder\); {advice}"):
             locate_model(ModelRef(text, tmp_path), plugins)

@@ -108,8 +108,6 @@ MERGES = """
     merge: {models: [$boom, $full], weights: size, strategy: linear}
   again:
     merge: {models: [$boom, $both], strategy: linear}
-  report:
-    report: {of: [$members, $full, $boom, $both]}
 """
 
 
@@ -134,18 +132,3 @@ def test_bags_weigh_by_their_sizes(made: Mapping[str, Path]) -> None:
     weights = details(made["boom"])["weights"]  # methods' N weights of the five bags
     expected = [0.066667, 0.133333, 0.2, 0.266667, 0.333333]
     assert list(weights.values()) == pytest.approx(expected, abs=1e-6)
-
-
-def test_cards_and_reports_tell_the_cost(made: Mapping[str, Path]) -> None:
-    card = (made["boom"] / "README.md").read_text("utf-8")
-    (line,) = [line for line in card.splitlines() if "one run on all rows" in line]
-    assert "cost 3 × one run on all rows (420 of 140): 40 rows trained on" in line
-    assert "trained:" not in card
-    page = (made["report"] / "report.html").read_text("utf-8")
-    assert "Training cost" in page
-    section = page.partition("Training cost")[2].partition("</table>")[0]
-    rows = re.findall(r"<tr>.*?</tr>", section, re.DOTALL)
-    shown = [re.sub(r"<[^>]+>", " ", row).split() for row in rows[1:]]
-    # The members stand inside their merge, and the training on everything beside it in another.
-    assert [row[0] for row in shown] == ["boom", "both"]
-    assert [row[1] for row in shown] == ["3", "4"]

@@ -210,7 +210,7 @@ def test_models_that_read_other_tokens_are_noted_before_and_beside_their_scores(
 
 
 def test_sets_losses_and_models_that_do_not_fit_are_found_before_any_work(
-    bert: Path, models: list[Path], plugins: Plugins, place: Path
+    models: list[Path], plugins: Plugins, place: Path
 ) -> None:
     (place / "empty.jsonl").write_text("")
     (place / "pairs.jsonl").write_text('{"anchor": "a", "positive": "b"}\n' * 40)
@@ -221,7 +221,6 @@ def test_sets_losses_and_models_that_do_not_fit_are_found_before_any_work(
     for text, words in (
         (recipe(models, data="{path: ./empty.jsonl}"), r"empty\.jsonl.*no rows"),
         (recipe(models, data="{path: ./pairs.jsonl}"), pair),
-        (recipe([bert, models[0]]), rf"{bert}.*head"),
         (recipe(models, data=both).replace(loss, kinds), "(?s)english.*an evaluation of its own"),
         (
             recipe(models).replace(loss, "loss: [mlm, {mlm: {share: 0.1}}]"),
