@@ -17,10 +17,6 @@
 PYTHON ?= python3
 TORCH ?= torch
 
-# One test needs it, in a process of its own, and skips without: beside a torch without CUDA it does not load
-# as it is, so nothing else may meet it.
-TORCHVISION := torchvision==0.28.0
-
 VENV := .venv
 BIN := $(VENV)/bin
 # Named after the place, because an editable install points at it: a checkout that was moved or copied
@@ -98,7 +94,6 @@ mutants: $(READY)
 $(READY): $(BIN)/python pyproject.toml constraints.txt $(KERNELS)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(TORCH)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo,dev,docs]'
-	-$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(VENV)/beside '$(TORCHVISION)'
 	@rm -f $(VENV)/ready-* && touch $@
 
 # A virtual environment whose interpreter is gone counts as missing and is made anew.

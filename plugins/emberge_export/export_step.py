@@ -110,6 +110,7 @@ class Export(Step):
 
         model = workspace.model(self.model)
         with workspace.whole_model(model) as folder:
+            _require_numbers(folder)
             copy_model(folder, workspace.folder)
         figures = self._write_files(workspace)
         _require_same(model.name, figures)
@@ -181,6 +182,25 @@ class Parity:
         )
         mean, least = (round(float(one), 6) for one in (cosines.mean(), cosines.min()))
         return cls(file, round(size / 1e6, 2), mean, least)
+
+
+def _require_numbers(folder: Path) -> None:
+    """Refuse a model with NaN or infinity in any tensor, even in one that a few sentences do not reach.
+
+    Raises:
+        CheckpointError: if there is one; the message has the tensor's name.
+    """
+    import torch
+    from emberge.tensor_files import TensorReader
+
+    with TensorReader() as reader:
+        for name, spec in Checkpoint(folder).specs.items():
+            values = torch.empty(spec.elements if spec.mergeable else 0)
+            reader.read(spec, 0, values)
+            if not values.isfinite().all():
+                raise CheckpointError(
+                    f"{folder}: '{name}' has NaN or infinite values; make the model again"
+                )
 
 
 def _require_same(name: str, figures: Mapping[str, Parity]) -> None:

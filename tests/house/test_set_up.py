@@ -83,7 +83,6 @@ def test_no_test_is_skipped_for_a_package_that_make_could_install() -> None:
 def test_only_what_a_machine_lacks_is_a_reason_to_skip() -> None:
     fine = (
         "needs a CUDA device",
-        "needs torchvision: pip install --no-deps torchvision==0.28.0",
         "needs the data sets in ../shared/data beside the project",
     )
     wrong = ("ray is not installed", "could not import 'ray': No module named 'ray'")

@@ -12,8 +12,6 @@ ALLOWED = (
     # A GPU, or none.
     r"needs (a|two) CUDA devices?",
     r"this machine has a GPU",
-    # Beside a torch without CUDA it does not load as it is, and is installed apart.
-    r"needs torchvision",
     # Data sets that are no part of the project.
     r"needs .* in \.\./shared/data",
     # Another system, file system or kernel.

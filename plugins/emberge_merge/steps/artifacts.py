@@ -1,4 +1,4 @@
-"""Artifacts of merges and of adapters made by steps, for cards, reports and `emberge verify`."""
+"""Artifacts of merges and of adapters made by steps, and what the training of a merge's members cost."""
 
 from __future__ import annotations
 
@@ -8,18 +8,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from emberge import Artifact, Workspace
+from emberge import Artifact, Expected, Workspace
 from emberge.contracts import total_size
 from emberge.wording import count_by_first_word
 
-from emberge_merge.steps.training_cost import compute_cost_details
-
 if TYPE_CHECKING:
-    from emberge import Model
+    from emberge import Model, ModelRef, Preflight
     from emberge.merging import MergePlan, MergeReport, MergeRequest
 
     from emberge_merge.adapters.merge_to_adapter import AdapterReport
     from emberge_merge.steps.merge_options import ModelEntry
+
+# What a training says of its work, which is added up.
+_WORK = ("examples", "seconds", "cpu_seconds")
+Trainings = Mapping[str, Mapping[str, Any]]
+
+
+def expect_model(context: Preflight, references: Iterable[ModelRef]) -> None:
+    """Announce a merge of these models to the checks of later steps."""
+    parents = tuple(dict.fromkeys(reference.text for reference in references))
+    context.expect(Expected(Artifact(kind="model", parents=parents)))
 
 
 def build_artifact(
@@ -114,3 +122,71 @@ def _join_numbered(names: Iterable[str]) -> str:
     """Return all names, those that differ in numbers as one: `layers.*.bias (12), lm_head.weight`."""
     counted = Counter(re.sub(r"(?<![^.])\d+(?=\.)", "*", name) for name in names)
     return ", ".join(name if "*" not in name else f"{name} ({n})" for name, n in counted.items())
+
+
+def training_cost(trainings: Trainings) -> dict[str, Any]:
+    """Return the cost TC = Σₘ |D⁽ᵐ⁾| / |D| as values of JSON; empty if it is unknown (arXiv:2602.05787).
+
+    `times` is the cost, and `members` has the terms of its sum. All data are the union of the trainings'
+    datasets by name; if trainings give different sizes for a dataset, the largest counts.
+    """
+    facts = trainings.values()
+    if not facts or not all(training.get("datasets") for training in facts):
+        return {}
+    of = _count_all_rows(trainings)
+    rows = {
+        name: sum(int(used["rows"]) for used in training["datasets"].values())
+        for name, training in trainings.items()
+    }
+    work = {
+        key: round(sum(training[key] for training in facts), 3)
+        for key in _WORK
+        if all(training.get(key) is not None for training in facts)
+    }
+    return {
+        "times": round(sum(rows.values()) / of, 6),
+        "members": {name: round(count / of, 6) for name, count in rows.items()},
+        **{"rows": sum(rows.values()), "of": of},
+        **work,
+    }
+
+
+def _count_all_rows(trainings: Trainings) -> int:
+    sizes: dict[str, int] = {}
+    for training in trainings.values():
+        for name, used in training["datasets"].items():
+            sizes[name] = max(sizes.get(name, 0), int(used["of"]))
+    return sum(sizes.values())
+
+
+def _find_trainings(models: Mapping[str, Artifact | None]) -> dict[str, Mapping[str, Any]]:
+    """Return the trainings behind the models of steps; empty if the trainings of one model are unknown."""
+    trainings = [_list_trainings(step, artifact) for step, artifact in models.items()]
+    if not all(trainings):
+        return {}
+    return {name: training for each in trainings for name, training in each.items()}
+
+
+def _list_trainings(name: str, artifact: Artifact | None) -> dict[str, Mapping[str, Any]]:
+    """Return the trainings behind the model of step `name`: the step, or those of a merge's models.
+
+    Not listed are trainings that a member itself started from, and models from outside the run.
+    """
+    details = artifact.details if artifact is not None else {}
+    if isinstance(details.get("trained"), Mapping):
+        return dict(details["trained"])
+    if "datasets" not in details:
+        return {}
+    datasets = {
+        data: {"rows": used["rows"], "of": used["of"]} for data, used in details["datasets"].items()
+    }
+    return {name: {"datasets": datasets, **{k: details[k] for k in _WORK if k in details}}}
+
+
+def compute_cost_details(found: Sequence[tuple[ModelRef, Model]]) -> dict[str, Any]:
+    """Return the cost of the trainings behind a merge's models, as details of its artifact."""
+    trainings = _find_trainings(
+        {reference.step: m.artifact for reference, m in found if reference.step is not None}
+    )
+    cost = training_cost(trainings)
+    return {"training_cost": cost, "trained": trainings} if cost else {}

@@ -29,7 +29,7 @@ from emberge.merging import (
 from emberge.model_folder import Checkpoint
 
 from emberge_merge.methods.weighted_sums import Linear
-from emberge_merge.steps.artifacts import build_artifact
+from emberge_merge.steps.artifacts import build_artifact, expect_model
 from emberge_merge.steps.found_weights import FoundWeights
 from emberge_merge.steps.merge_options import (
     Find,
@@ -47,7 +47,6 @@ from emberge_merge.steps.merge_options import (
     require_weights,
 )
 from emberge_merge.steps.plan_lines import describe_plan
-from emberge_merge.steps.training_cost import describe_cost
 
 if TYPE_CHECKING:
     from emberge.merging import MergePlan
@@ -114,8 +113,8 @@ class Merge(Step):
         return ("torch",) if needs_torch else ("numpy",)
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        members = [entry.model for entry in self.models]
-        describe_cost(members, context, [self.base] if self.base is not None else [])
+        base = [self.base] if self.base is not None else []
+        expect_model(context, [*(entry.model for entry in self.models), *base])
         yield from find_weight_problems(self.models, context, self.weights)
         if self.template is not None and context.model(self.template) is None:
             return  # a step is yet to make the model that everything is compared with

@@ -26,7 +26,11 @@ from emberge.merging import MergeInput, MergeRequest, plan_merge
 from emberge_merge.adapters.adapter_checks import find_adapter_problems
 from emberge_merge.adapters.low_rank import Combination, Truncation
 from emberge_merge.methods.weighted_sums import Linear, TaskArithmetic
-from emberge_merge.steps.artifacts import describe_adapter
+from emberge_merge.steps.artifacts import (
+    compute_cost_details,
+    describe_adapter,
+    expect_model,
+)
 from emberge_merge.steps.merge_options import (
     Find,
     FoundModel,
@@ -40,7 +44,6 @@ from emberge_merge.steps.merge_options import (
     find_weight_problems,
     locate_statistics,
 )
-from emberge_merge.steps.training_cost import compute_cost_details, describe_cost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +96,8 @@ class MergeAdapters(Step):
         if self.base is not None and context.adapter(self.base) is not None:
             yield context.problem("the base must be a whole model", "base")
             return
-        members = [entry.model for entry in self.models]
-        describe_cost(members, context, [self.base] if self.base is not None else [])
+        base_reference = [self.base] if self.base is not None else []
+        expect_model(context, [*(entry.model for entry in self.models), *base_reference])
         yield from find_weight_problems(self.models, context, self.weights)
         find = find_by_check(context)
         base = self._find_base(find)

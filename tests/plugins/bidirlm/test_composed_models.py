@@ -9,11 +9,15 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from emberge import Plugins, load_plugins, parse_recipe, run_recipe
+from emberge import Plugins, join_parts, load_plugins, parse_recipe, run_recipe
+from emberge.encoding import TextEmbedder
+from emberge.media import MediaFolder
 from emberge.model_folder import read_trunk_settings
 from emberge.results import read_artifact
+from emberge_encoder import TextEncoder
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
@@ -201,6 +205,20 @@ def test_saved_and_loaded_again_it_is_the_same(
     ids = torch.arange(8)[None]
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     same(again.double()(**inputs).last_hidden_state, model.double()(**inputs).last_hidden_state)
+
+
+def test_sentence_transformers_opens_it_for_text_and_sound(
+    made: dict[str, Path], tmp_path: Path
+) -> None:
+    folder, texts = made["heard"], ["a short text", "one that is a good deal longer"]
+    stock, trunk = (SentenceTransformer(str(made[n]), device="cpu") for n in ("heard", "merged"))
+    assert_same_pass(stock.encode(texts), trunk.encode(texts), folder)
+    tones = [np.sin(np.arange(int(16000 * s)) / 6).astype(np.float32) for s in (1.0, 1.3)]
+    media = MediaFolder(tmp_path / "media")
+    inputs = [join_parts([media.add_clip(tone, 16000)]) for tone in tones]
+    embedder = TextEmbedder(TextEncoder().load(folder, device="cpu", dtype="float32"))
+    theirs = [stock.encode([{"array": tone, "sampling_rate": 16000}])[0] for tone in tones]
+    assert np.abs(embedder.embed(inputs) - np.array(theirs)).max() <= 1e-5
 
 
 # ── tensors ─────────────────────────────────────────────────────────────────────────────────────

@@ -16,6 +16,7 @@ from emberge import CheckpointError, Plugins, check_recipe, load_plugins, parse_
 from emberge.results import read_artifact
 from emberge_export import export_step, programs
 from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
 
 needs_onnx = pytest.mark.usefixtures("onnx")
 
@@ -187,6 +188,19 @@ def test_an_export_of_another_model_is_refused(
         run(place, kind, plugins)
     others[file] = one_off(0.99999)
     run(place, kind, plugins)
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_a_model_with_a_value_that_is_no_number_is_refused_before_export(
+    value: float, place: Path, plugins: Plugins, others: dict[str, Any]
+) -> None:
+    path = place / "model" / "model.safetensors"
+    state = load_file(path)
+    name = "embeddings.word_embeddings.weight"
+    state[name][-1, -1] = value
+    save_file(state, path, metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=f"'{name}' has NaN or infinite values"):
+        run(place, "float16", plugins)
 
 
 def test_an_export_with_embeddings_that_are_no_numbers_is_refused(
