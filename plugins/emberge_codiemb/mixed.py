@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from emberge import Batch, Batches, Count, Negatives, PerDataset, Pool, Sampler, stable_seed
-from emberge.training import Shuffled, batches_by_dataset
+from emberge_train import Shuffled, batches_by_dataset
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Folders that `text_encoder` accepts: by the class of the model, and by the inputs that it takes.
+"""Folders of models, read without their weights: what `text_encoder` accepts, and kinds of models.
 
 Since release 6 of sentence-transformers, sentence_bert_config.json lists the inputs.
 """
@@ -6,12 +6,19 @@ Since release 6 of sentence-transformers, sentence_bert_config.json lists the in
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emberge import CheckpointError
+from emberge import CheckpointError, MediaKind
 from emberge.architectures import find_config_class
-from emberge.model_folder import Checkpoint, read_modules, read_object, read_trunk_settings
+from emberge.model_folder import (
+    Checkpoint,
+    read_modules,
+    read_object,
+    read_settings,
+    read_trunk_settings,
+)
 from emberge.wording import join_some
 
 from emberge_encoder.layout import Layout, require_stock_modules
@@ -21,6 +28,18 @@ _FORWARD = {"method": "forward", "method_output_name": "last_hidden_state"}
 _SIZES = ("padding", "truncation", "max_length", "return_tensors")
 # Stock modules that may come after the mean of tokens' vectors.
 _AFTER_STATIC = ("Normalize", "Dense", "LayerNorm", "Dropout")
+# Names of the table of vectors: that of sentence-transformers, and that of model2vec.
+_STATIC_TABLES = ("embedding.weight", "embeddings")
+_CLASSIFIER = "ForSequenceClassification"
+# A class of transformers has so many outputs unless its config names them.
+_DEFAULT_OUTPUTS = 2
+# Kinds of media by the model types of transformers' native classes.
+FAMILIES: Mapping[str, tuple[MediaKind, ...]] = {
+    "qwen3_vl": ("image",),
+    "qwen3_asr": ("audio",),
+    "qwen3_omni_moe_thinker": ("image", "audio"),
+}
+_PROCESSORS: Mapping[MediaKind, str] = {"image": "image_processor", "audio": "feature_extractor"}
 
 
 def refuse_foreign_classes(path: Path, config: Mapping[str, Any]) -> None:
@@ -94,13 +113,6 @@ def refuse_modalities(layout: Layout, kinds: Sequence[str] = ()) -> None:
         )
 
 
-# Stock modules that may come after the mean of tokens' vectors.
-_AFTER_STATIC = ("Normalize", "Dense", "LayerNorm", "Dropout")
-_LARGEST = 1 << 20  # of a vector, or of a vocabulary
-# Names of the table of vectors: that of sentence-transformers, and that of model2vec.
-_STATIC_TABLES = ("embedding.weight", "embeddings")
-
-
 def is_static_model(folder: Path) -> bool:
     """Return whether a folder is a static model: its first module is a StaticEmbedding.
 
@@ -142,3 +154,126 @@ def refuse_broken_static(checkpoint: Path) -> None:
                 f"{checkpoint}: module '{module.kind}' comes after a StaticEmbedding, which has an embedding "
                 f"of each text already; only {join_some(_AFTER_STATIC)} may"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class CrossEncoderFacts:
+    """Facts of a folder that may be a cross-encoder; `outputs` is the number of its scores or classes.
+
+    It `is_one` if sentence-transformers' CrossEncoder saved it, or if it is a bare folder of a
+    sequence-classification class of transformers.
+    """
+
+    folder: Path
+    is_one: bool
+    outputs: int
+
+    @classmethod
+    def read(cls, folder: Path) -> CrossEncoderFacts:
+        """Return the facts of a model folder, from its configs alone.
+
+        Raises:
+            CheckpointError: if a file cannot be read.
+        """
+        path = folder / "config.json"
+        config = read_object(path) if path.is_file() else {}
+        names, labels = config.get("architectures"), config.get("id2label")
+        first = str(next(iter(names), "")) if isinstance(names, list) else ""
+        classifies = first.endswith(_CLASSIFIER)
+        is_saved = read_settings(folder).get("model_type") == "CrossEncoder"
+        outputs = len(labels) if isinstance(labels, dict) and labels else _DEFAULT_OUTPUTS
+        is_one = is_saved if read_modules(folder) else classifies
+        return cls(folder, is_one, outputs if classifies else 1)
+
+    @property
+    def noun(self) -> str:
+        """Phrase for its kind: a reranker or a classifier."""
+        if self.outputs != 1:
+            return f"a classifier with {self.outputs} outputs, which embeds no text"
+        return "a reranker (cross-encoder), which scores pairs of texts and embeds none"
+
+    @property
+    def remedy(self) -> str:
+        """Advice for whoever wants an embedder."""
+        encoder = "take the encoder that it came from"
+        if self.outputs != 1:
+            return encoder
+        return (
+            f"{encoder}; evaluate and train take rerankers with backbone: cross_encoder, and score_pairs as "
+            "its teacher"
+        )
+
+    @property
+    def problems(self) -> list[str]:
+        """Reasons why it cannot score pairs."""
+        if self.outputs == 1:
+            return []
+        return [
+            f"{self.folder / 'config.json'}: the model has {self.outputs} outputs, which are classes; a "
+            "cross-encoder that scores pairs has one (id2label), so choose such a model, or the encoder that "
+            "it came from"
+        ]
+
+
+@dataclass(frozen=True)
+class MediaSupport:
+    """Kinds of media that a model reads, with its family, config, and the settings of their processors."""
+
+    family: str
+    kinds: tuple[MediaKind, ...]
+    folder: Path
+    config: Mapping[str, Any]
+    processors: Mapping[MediaKind, Mapping[str, Any]]
+
+    def token_id(self, kind: MediaKind) -> int:
+        """Return the id of the placeholder token of a kind of media."""
+        return int(self.config[f"{kind}_token_id"])
+
+
+def read_media_support(layout: Layout, config: Mapping[str, Any]) -> MediaSupport | None:
+    """Return the media that the model of a folder reads; None if it reads text alone.
+
+    Raises:
+        CheckpointError: if the folder lists media, but lacks a token or settings for them.
+    """
+    family = str(config.get("model_type"))
+    settings = {} if layout.bare else read_trunk_settings(layout.trunk_folder)
+    modality_config = settings.get("modality_config") or {}
+    kinds = tuple(kind for kind in FAMILIES.get(family, ()) if kind in modality_config)
+    if not kinds or "message" not in modality_config:
+        return None
+    folder = layout.trunk_folder
+    for kind in kinds:
+        if config.get(f"{kind}_token_id") is None:
+            raise CheckpointError(f"{folder}/config.json: has no {kind}_token_id; add it")
+    if "image" in kinds and config.get("vision_start_token_id") is None:
+        raise CheckpointError(
+            f"{folder}/config.json: has no vision_start_token_id, by which positions of images are found; "
+            "add it at the top"
+        )
+    return MediaSupport(
+        family,
+        kinds,
+        folder,
+        config,
+        {kind: _read_processor_settings(folder, kind) for kind in kinds},
+    )
+
+
+def _read_processor_settings(folder: Path, kind: MediaKind) -> Mapping[str, Any]:
+    """Return the settings of the processor of a kind, in either of the files that transformers writes."""
+    processor_file, preprocessor_file = (
+        folder / "processor_config.json",
+        folder / "preprocessor_config.json",
+    )
+    settings = (
+        read_object(processor_file).get(_PROCESSORS[kind]) if processor_file.is_file() else None
+    )
+    if not settings and preprocessor_file.is_file():
+        settings = read_object(preprocessor_file)
+    if not settings:
+        raise CheckpointError(
+            f"{folder}: lists {kind} in modality_config, and has no {_PROCESSORS[kind]} in "
+            "processor_config.json; copy it from the model that it came from"
+        )
+    return dict(settings)

@@ -9,8 +9,8 @@ import numpy as np
 from emberge import DataError, Media, MediaKind
 from numpy.typing import NDArray
 
+from emberge_encoder.accepted_folders import MediaSupport
 from emberge_encoder.media_decoding import read_clip, read_image, read_image_size, resample_clip
-from emberge_encoder.media_support import MediaSupport
 
 Array = NDArray[Any]
 # Samples that Qwen3-ASR pads a shorter clip to, half a second at its rate.

@@ -13,8 +13,8 @@ from emberge import DataError, Media, MediaKind, TokenisedText, readable, split_
 from emberge.contracts import has_media
 from torch import Tensor
 
+from emberge_encoder.accepted_folders import MediaSupport
 from emberge_encoder.features import ClipReader, ImageReader, pad_whole_chunks
-from emberge_encoder.media_support import MediaSupport
 from emberge_encoder.text_model import TextModel
 from emberge_encoder.tokenizer import ChatFormat
 

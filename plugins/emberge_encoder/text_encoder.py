@@ -29,7 +29,9 @@ from emberge.model_folder import (
 from emberge.wording import join_some
 
 from emberge_encoder.accepted_folders import (
+    CrossEncoderFacts,
     is_static_model,
+    read_media_support,
     read_static_dimension,
     refuse_broken_static,
     refuse_foreign_classes,
@@ -41,10 +43,8 @@ from emberge_encoder.attention_config import (
     is_causal,
     with_attention,
 )
-from emberge_encoder.cross_encoder_facts import CrossEncoderFacts
 from emberge_encoder.layout import Layout
 from emberge_encoder.lora import Lora
-from emberge_encoder.media_support import read_media_support
 from emberge_encoder.tokenizer import chat_format, load_tokenizer
 
 Pooling = Literal["mean", "cls", "last", "weighted_mean"]
@@ -427,7 +427,7 @@ class TextEncoder(Backbone):
 
     def _require_attention(self, layout: Layout, config: Mapping[str, Any], trunk: Any) -> None:
         """Refuse a model that does not attend as the option, config.json or its pooling requires."""
-        from emberge_encoder.attention import reads_later_tokens
+        from emberge_encoder.blocks import reads_later_tokens
 
         later = reads_later_tokens(trunk, trunk.config.get_text_config().vocab_size)
         attention = declared_attention(config) if self.attention == "as is" else self.attention

@@ -1,7 +1,6 @@
 """Public names of emberge_train, each with the module that defines it."""
 
 from .losses.binary_cross_entropy import BinaryCrossEntropy as BinaryCrossEntropy
-from .losses.causal_lm import CausalLM as CausalLM
 from .losses.cosent import CoSENT as CoSENT
 from .losses.embedding_distillation import EmbeddingDistillation as EmbeddingDistillation
 from .losses.flops import FLOPS as FLOPS
@@ -14,14 +13,16 @@ from .losses.keep_space import KeepSpace as KeepSpace
 from .losses.kl_distillation import KLDistillation as KLDistillation
 from .losses.margin_mse import MarginMSE as MarginMSE
 from .losses.matryoshka import Matryoshka as Matryoshka
-from .losses.mlm import MLM as MLM
-from .losses.mntp import MNTP as MNTP
 from .losses.outer_loss import OuterLoss as OuterLoss
-from .losses.sentence_transformers import SentenceTransformersLoss as SentenceTransformersLoss
 from .losses.similarity_distillation import SimilarityDistillation as SimilarityDistillation
-from .samplers.batch_shuffle import BatchShuffle as BatchShuffle
-from .samplers.dataset_sequential import DatasetSequential as DatasetSequential
+from .losses.token_losses import MLM as MLM
+from .losses.token_losses import MNTP as MNTP
+from .losses.token_losses import CausalLM as CausalLM
+from .samplers.batch_sequences import Shuffled as Shuffled
+from .samplers.batch_sequences import batches_by_dataset as batches_by_dataset
 from .samplers.mixture import Mixture as Mixture
+from .samplers.one_dataset import BatchShuffle as BatchShuffle
+from .samplers.one_dataset import DatasetSequential as DatasetSequential
+from .samplers.one_dataset import TaskSequential as TaskSequential
 from .samplers.proportional import Proportional as Proportional
-from .samplers.task_sequential import TaskSequential as TaskSequential
 from .samplers.two_stage import TwoStage as TwoStage

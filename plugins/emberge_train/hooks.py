@@ -9,16 +9,37 @@ from emberge import hookimpl
 
 @hookimpl
 def register_samplers() -> Mapping[str, str]:
-    from emberge_train.samplers import samplers
-
-    return samplers()
+    return {
+        "batch_shuffle": "emberge_train.samplers.one_dataset:BatchShuffle",
+        "dataset_sequential": "emberge_train.samplers.one_dataset:DatasetSequential",
+        "mixture": "emberge_train.samplers.mixture:Mixture",
+        "proportional": "emberge_train.samplers.proportional:Proportional",
+        "task_sequential": "emberge_train.samplers.one_dataset:TaskSequential",
+        "two_stage": "emberge_train.samplers.two_stage:TwoStage",
+    }
 
 
 @hookimpl
 def register_losses() -> Mapping[str, str]:
-    from emberge_train.losses import losses
-
-    return losses()
+    return {
+        "infonce": "emberge_train.losses.infonce:InfoNCE",
+        "cosent": "emberge_train.losses.cosent:CoSENT",
+        "embedding_distillation": (
+            "emberge_train.losses.embedding_distillation:EmbeddingDistillation"
+        ),
+        "similarity_distillation": (
+            "emberge_train.losses.similarity_distillation:SimilarityDistillation"
+        ),
+        "margin_mse": "emberge_train.losses.margin_mse:MarginMSE",
+        "kl_distillation": "emberge_train.losses.kl_distillation:KLDistillation",
+        "binary_cross_entropy": "emberge_train.losses.binary_cross_entropy:BinaryCrossEntropy",
+        "flops": "emberge_train.losses.flops:FLOPS",
+        "keep_space": "emberge_train.losses.keep_space:KeepSpace",
+        "matryoshka": "emberge_train.losses.matryoshka:Matryoshka",
+        "mlm": "emberge_train.losses.token_losses:MLM",
+        "mntp": "emberge_train.losses.token_losses:MNTP",
+        "causal_lm": "emberge_train.losses.token_losses:CausalLM",
+    }
 
 
 @hookimpl

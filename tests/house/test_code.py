@@ -50,7 +50,7 @@ RUNS_MODELS = "core/emberge/encoding/"
 PASSES_ELSEWHERE = {
     "core/emberge/ranks/fsdp.py": "finds the modules that a pass calls; ranks are below encoding",
     "core/emberge/testing/training.py": "compares with the library that a saved folder is for",
-    "plugins/emberge_encoder/attention.py": "asks a bare model of transformers which way it attends",
+    "plugins/emberge_encoder/blocks.py": "asks a bare model of transformers which way it attends",
     "plugins/emberge_encoder/packed_rows.py": "part of an encoder: its call of transformers' model",
     "plugins/emberge_encoder/text_model.py": "part of an encoder: its call of transformers' model",
     "plugins/emberge_encoder/token_head.py": "tries whether a bare model's head is whole",

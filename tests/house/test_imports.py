@@ -182,8 +182,8 @@ TOGETHER = {
     "core/encoding/test_cache_combinations.py": " ".join(
         (
             "emberge.training.objective",
-            "emberge.training.tables.batch_texts",
-            "emberge.training.tables.example_table",
+            "emberge.training.batch_texts",
+            "emberge.training.example_table",
         )
     ),
     "core/files/test_synced_renames.py": "emberge_evaluate.kept_scores",
@@ -200,8 +200,8 @@ TOGETHER = {
     "plugins/train/test_guides.py": " ".join(
         (
             "emberge.training.objective",
-            "emberge.training.tables.batch_texts",
-            "emberge.training.tables.example_table",
+            "emberge.training.batch_texts",
+            "emberge.training.example_table",
         )
     ),
     "plugins/train/test_loss_agreement.py": "emberge.numerics.score_tables",

@@ -23,7 +23,6 @@ from emberge_train import (
     KLDistillation,
     MarginMSE,
     Matryoshka,
-    SentenceTransformersLoss,
     SimilarityDistillation,
 )
 from torch import Tensor, nn
@@ -98,11 +97,6 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
         {},
     ),
     "matryoshka, similarity": (Matryoshka(loss=(CoSENT(), CoSENT(scale=5)), dims=(8, 5)), {}),
-    "sentence_transformers": (SentenceTransformersLoss(loss="CosineSimilarityLoss"), {}),
-    "sentence_transformers, ranks": (
-        SentenceTransformersLoss(loss="MegaBatchMarginLoss", cross_rank=True),
-        {},
-    ),
 }
 
 

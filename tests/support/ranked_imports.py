@@ -1,7 +1,7 @@
 """Everything that a rank of a test's training imports, so that ranks are forked with it."""
 
 import emberge.ranks.ranks
-import emberge.training.loop.fit
+import emberge.training.loop.trainer
 import emberge_codiemb.pair_losses
 import emberge_encoder.text_model
 import safetensors.torch

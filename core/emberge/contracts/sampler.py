@@ -91,7 +91,7 @@ class Sampler:
         """Return one epoch's global batches; `seed` is the epoch's.
 
         The method may be a generator, which is read into memory once per epoch. For large data return
-        `Batches` (`DatasetBatches`, `Shuffled`, `InOrder`), which compute each batch on demand.
+        `Batches`, which compute each batch on demand.
 
         Raises:
             NotImplementedError: if the sampler only selects, so it cannot be the last of a chain.

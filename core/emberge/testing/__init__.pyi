@@ -5,6 +5,5 @@ from .batches import example_embeddings as example_embeddings
 from .batches import with_layers as with_layers
 from .losses import check_loss as check_loss
 from .merging import check_strategy as check_strategy
-from .small_encoder import LetterEncoder as LetterEncoder
 from .training import check_backbone as check_backbone
 from .training import check_sampler as check_sampler

@@ -1,5 +1,13 @@
 """Public names of training, each with the module that defines it."""
 
+from .batch_plan import BatchPlan as BatchPlan
+from .batch_plan import PlannedBatch as PlannedBatch
+from .batch_plan import PlannedPart as PlannedPart
+from .batch_plan import select_rows as select_rows
+from .batch_plan import steps_to_keep as steps_to_keep
+from .batch_plan import take_rows as take_rows
+from .example_table import TextSide as TextSide
+from .example_table import build_table as build_table
 from .fit_options import BatchOptions as BatchOptions
 from .fit_options import EarlyStopping as EarlyStopping
 from .fit_options import FitJob as FitJob
@@ -11,25 +19,13 @@ from .fit_options import choose_negatives as choose_negatives
 from .loop.checkpoints import SaveClock as SaveClock
 from .loop.checkpoints import latest_state as latest_state
 from .loop.checkpoints import save_state as save_state
-from .loop.fit import fit as fit
-from .loop.fit import train as train
 from .loop.metrics import TrainingError as TrainingError
 from .loop.session import Session as Session
 from .loop.session_opening import open_session as open_session
+from .loop.trainer import fit as fit
+from .loop.trainer import train as train
 from .loss_problems import find_embedding_problems as find_embedding_problems
 from .loss_problems import find_loss_problems as find_loss_problems
 from .loss_problems import find_prediction_problems as find_prediction_problems
 from .loss_problems import list_losses as list_losses
-from .plan.batch_plan import BatchPlan as BatchPlan
-from .plan.batch_plan import PlannedBatch as PlannedBatch
-from .plan.batch_plan import PlannedPart as PlannedPart
-from .plan.batch_plan import select_rows as select_rows
-from .plan.batch_plan import steps_to_keep as steps_to_keep
-from .plan.batch_sequences import DatasetBatches as DatasetBatches
-from .plan.batch_sequences import InOrder as InOrder
-from .plan.batch_sequences import Shuffled as Shuffled
-from .plan.batch_sequences import batches_by_dataset as batches_by_dataset
-from .plan.batch_sequences import take_rows as take_rows
-from .tables.example_table import TextSide as TextSide
-from .tables.example_table import build_table as build_table
 from .trainee import Trainee as Trainee

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from emberge.encoding import PassResult
 from emberge.ranks import Ranks
+from emberge.training.batch_plan import PlannedBatch
 from emberge.training.fit_options import FitOptions
-from emberge.training.plan.batch_plan import PlannedBatch
 
 
 class Trainee:

@@ -3,38 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from emberge import (
-    Backbone,
-    CheckpointError,
-    EmbeddingKind,
-    Encoder,
-    EncoderFacts,
-    Similarity,
-    TextLength,
-)
-from emberge.model_folder import TextLimit
+from emberge import CheckpointError, EmbeddingKind, EncoderFacts, Similarity
 
-from emberge_encoder.cross_encoder_facts import CrossEncoderFacts
+from emberge_encoder.accepted_folders import CrossEncoderFacts
 from emberge_encoder.kinds.stock_loading import (
+    StockBackbone,
     find_trunk,
     has_architecture,
     load_stock_model,
-    read_trunk_config,
 )
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-_SCORE = Similarity("pair_score", unit=False)
-_CLASSIFIER = "ForSequenceClassification"
 
 
 @dataclass(frozen=True, kw_only=True)
-class CrossEncoder(Backbone):
+class CrossEncoder(StockBackbone):
     """A reranker: query and document go through the model together and come out as one score.
 
     (Nogueira and Cho, 2019, arXiv:1901.04085.) A folder of sentence-transformers' CrossEncoder, or of a class
@@ -56,51 +41,19 @@ class CrossEncoder(Backbone):
 
     kind: ClassVar[EmbeddingKind] = "pair_score"
 
-    prompts: dict[str, str] = field(default_factory=dict)
-    """Prompts by name, in addition to those of the folder; the one named `query` begins each query."""
-    max_length: TextLength | None = None
-    """Tokens of a pair at most; by default the folder's own limit."""
-
-    def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
-        try:
-            trunk = find_trunk(checkpoint)
-            config = read_trunk_config(trunk)
-            TextLimit.read(trunk).require(self.max_length)
-        except CheckpointError as error:
-            return EncoderFacts(problems=(str(error),))
-        if problems := CrossEncoderFacts.read(trunk).problems:
-            return EncoderFacts(problems=tuple(problems))
-        untrained = () if _has_head(config) else ("head with one output",)
-        changes = tuple(f"a new {name}" for name in untrained)
-        return EncoderFacts(dimension=1, similarity=_SCORE, untrained=untrained, changes=changes)
-
-    def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
-        from sentence_transformers import CrossEncoder as Stock
-
-        from emberge_encoder.kinds.stock_model import PairModel
-
-        facts = self.describe(checkpoint)
-        if facts.problems:
-            raise CheckpointError(facts.problems[0])
-        has_head = _has_head(read_trunk_config(find_trunk(checkpoint)))
-        fresh = () if has_head else ("classifier", "score", "head")
-        model: Any = load_stock_model(Stock, checkpoint, device=device, dtype=dtype, fresh=fresh)
-        model.prompts |= self.prompts
-        return PairModel(
-            model,
-            checkpoint,
-            similarity=_SCORE,
+    def read_facts(self, checkpoint: Path, config: Mapping[str, Any]) -> EncoderFacts:
+        for problem in CrossEncoderFacts.read(find_trunk(checkpoint)).problems:
+            raise CheckpointError(problem)
+        is_new = not has_architecture(config, "ForSequenceClassification")
+        return EncoderFacts(
             dimension=1,
-            output=_read_scores,
-            max_length=self.max_length,
+            similarity=Similarity("pair_score", unit=False),
+            untrained=("head with one output",) if is_new else (),
+            changes=("a new head with one output",) if is_new else (),
         )
 
+    def load_model(self, checkpoint: Path, facts: EncoderFacts, device: str, dtype: str) -> Any:
+        from sentence_transformers import CrossEncoder as Stock
 
-def _has_head(config: Mapping[str, Any]) -> bool:
-    """Return whether a folder's model is of a class for sequence classification."""
-    return has_architecture(config, _CLASSIFIER)
-
-
-def _read_scores(features: Mapping[str, Any]) -> Tensor:
-    scores: Tensor = features["scores"]
-    return scores
+        fresh = ("classifier", "score", "head") if facts.untrained else ()
+        return load_stock_model(Stock, checkpoint, device, dtype, fresh)

@@ -3,40 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from emberge import (
-    Backbone,
-    CheckpointError,
-    Count,
-    EmbeddingKind,
-    Encoder,
-    EncoderFacts,
-    TextLength,
-)
+from emberge import CheckpointError, Count, EmbeddingKind, EncoderFacts, TextLength
 from emberge.contracts import MaxSim
-from emberge.model_folder import (
-    TextLimit,
-    read_modules,
-    read_object,
-    read_settings,
-)
+from emberge.model_folder import read_modules, read_object, read_settings
 
 from emberge_encoder.kinds.stock_loading import (
-    find_trunk,
+    StockBackbone,
     has_architecture,
     load_stock_model,
-    read_trunk_config,
 )
 
-if TYPE_CHECKING:
-    from torch import Tensor
+_NEW_DIMENSION = 128
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultiVector(Backbone):
+class MultiVector(StockBackbone):
     """A vector for each token, compared by late interaction (ColBERT: Khattab and Zaharia, 2020, 2004.12832).
 
     A folder of a MultiVectorEncoder (sentence-transformers, PyLate, or ColBERT's own) is used as it says. Any
@@ -63,71 +48,33 @@ class MultiVector(Backbone):
     dimension: Count | None = None
     """Size of a token's vector: for a new layer 128, else that of the folder."""
     expansion: TextLength | None = None
-    prompts: dict[str, str] = field(default_factory=dict)
-    """Prompts by name (`query`, `document`), in addition to those of the folder."""
-    max_length: TextLength | None = None
-    """Tokens of a text at most; by default the folder's own limit."""
 
-    def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
-        try:
-            trunk = find_trunk(checkpoint)
-            config = read_trunk_config(trunk)
-            TextLimit.read(trunk).require(self.max_length)
-            stored = _read_stored_dimension(checkpoint, config)
-        except CheckpointError as error:
-            return EncoderFacts(problems=(str(error),))
+    def read_facts(self, checkpoint: Path, config: Mapping[str, Any]) -> EncoderFacts:
+        stored = _read_stored_dimension(checkpoint, config)
         if stored is not None and self.dimension not in (None, stored):
-            return EncoderFacts(
-                problems=(
-                    f"{checkpoint}: has vectors of {stored} numbers, and dimension: {self.dimension} asks "
-                    "for others; take the option out, or begin with the encoder that it came from",
-                )
+            raise CheckpointError(
+                f"{checkpoint}: has vectors of {stored} numbers, and dimension: {self.dimension} asks for "
+                "others; take the option out, or begin with the encoder that it came from"
             )
         dimension = stored or self.dimension or _NEW_DIMENSION
-        changes = () if stored else (f"a new linear layer to {dimension} numbers for each token",)
+        change = f"a new linear layer to {dimension} numbers for each token"
         return EncoderFacts(
             dimension=dimension,
             similarity=MaxSim(),
             untrained=() if stored else ("linear layer for vectors of tokens",),
-            changes=changes,
+            changes=() if stored else (change,),
         )
 
-    def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
+    def load_model(self, checkpoint: Path, facts: EncoderFacts, device: str, dtype: str) -> Any:
         from sentence_transformers import MultiVectorEncoder
 
-        from emberge_encoder.kinds.stock_model import StockModel
-
-        facts = self.describe(checkpoint)
-        if facts.problems:
-            raise CheckpointError(facts.problems[0])
-        dimension = facts.dimension or _NEW_DIMENSION
-        model = load_stock_model(MultiVectorEncoder, checkpoint, device=device, dtype=dtype)
-        config = read_trunk_config(find_trunk(checkpoint))
-        if _read_stored_dimension(checkpoint, config) is None:
-            _replace_projection(model, dimension)
-        self._apply(model)
-        model.to(device)
-        return StockModel(
-            model,
-            checkpoint,
-            similarity=MaxSim(),
-            dimension=dimension,
-            output=_read_token_vectors,
-            max_length=self.max_length,
-        )
-
-    def _apply(self, model: Any) -> None:
-        """Set the options that are given in a model's modules."""
+        model = load_stock_model(MultiVectorEncoder, checkpoint, device, dtype)
+        if facts.untrained:
+            _replace_projection(model, facts.dimension or _NEW_DIMENSION)
         if self.expansion is not None:
-            model[0].query_expansion = {
-                "strategy": "fixed",
-                "attend": False,
-                "length": self.expansion,
-            }
-        model.prompts |= self.prompts
-
-
-_NEW_DIMENSION = 128
+            expansion = {"strategy": "fixed", "attend": False, "length": self.expansion}
+            model[0].query_expansion = expansion
+        return model
 
 
 def _read_stored_dimension(checkpoint: Path, config: Mapping[str, Any]) -> int | None:
@@ -155,10 +102,3 @@ def _replace_projection(model: Any, dimension: int) -> None:
     dense: Any = begin_dense(model[place].in_features, dimension)
     dense.module_input_name = dense.module_output_name = "token_embeddings"
     model[place] = dense
-
-
-def _read_token_vectors(features: Mapping[str, Any]) -> Tensor:
-    """Return the vectors [n, t, d] of tokens that count, and zeros elsewhere."""
-    vectors: Tensor = features["token_embeddings"]
-    mask: Tensor = features["attention_mask"]
-    return vectors * mask[..., None].to(vectors.dtype)

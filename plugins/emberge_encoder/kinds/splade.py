@@ -3,41 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from emberge import (
-    Backbone,
-    CheckpointError,
-    EmbeddingKind,
-    Encoder,
-    EncoderFacts,
-    Positive,
-    Similarity,
-    TextLength,
-)
-from emberge.model_folder import (
-    TextLimit,
-    read_settings,
-    read_trunk_settings,
-)
+from emberge import CheckpointError, EmbeddingKind, EncoderFacts, Positive, Similarity
+from emberge.model_folder import read_settings, read_trunk_settings
 
 from emberge_encoder.kinds.stock_loading import (
+    StockBackbone,
     find_trunk,
     load_stock_model,
     read_document_modules,
-    read_trunk_config,
 )
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-_SPARSE = Similarity("sparse", unit=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Splade(Backbone):
+class Splade(StockBackbone):
     """Sparse vectors over the vocabulary (SPLADE: Formal et al., 2021, arXiv:2107.05720).
 
     A text's weight of a token is the largest log(1 + relu(logit)) over the text's tokens, where the logits
@@ -62,59 +44,34 @@ class Splade(Backbone):
 
     kind: ClassVar[EmbeddingKind] = "sparse"
 
-    prompts: dict[str, str] = field(default_factory=dict)
-    """Prompts by name (`query`, `document`), in addition to those of the folder."""
-    max_length: TextLength | None = None
-    """Tokens of a text at most; by default the folder's own limit."""
     offset: Positive | None = None
     """Number that is subtracted from all logits, once, where a SPLADE begins from a head."""
 
-    def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
-        try:
-            trunk = find_trunk(checkpoint)
-            config = read_trunk_config(trunk)
-            size = int(config["vocab_size"])
-            TextLimit.read(trunk).require(self.max_length)
-        except (CheckpointError, KeyError) as error:
-            return EncoderFacts(problems=(str(error),))
-        problems = []
+    def read_facts(self, checkpoint: Path, config: Mapping[str, Any]) -> EncoderFacts:
         kinds = {module.kind for module in read_document_modules(checkpoint)}
         if self.offset is not None and "SpladePooling" in kinds:
-            problems.append(
+            raise CheckpointError(
                 f"{checkpoint}: is a SPLADE already, whose logits have their offset; take offset out"
             )
         if "SparseAutoEncoder" in kinds:
-            problems.append(
+            raise CheckpointError(
                 f"{checkpoint}: its sparse vectors are of an autoencoder (CSR), not over a vocabulary; begin "
                 "with the model that it came from"
             )
-        return EncoderFacts(problems=tuple(problems), dimension=size, similarity=_SPARSE)
+        size = config.get("vocab_size")
+        if not isinstance(size, int):
+            raise CheckpointError(f"{checkpoint}: its config.json has no vocab_size; get it again")
+        return EncoderFacts(dimension=size, similarity=Similarity("sparse", unit=False))
 
-    def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
+    def load_model(self, checkpoint: Path, facts: EncoderFacts, device: str, dtype: str) -> Any:
         from sentence_transformers import SparseEncoder
 
-        from emberge_encoder.kinds.stock_model import StockModel
-
-        facts = self.describe(checkpoint)
-        if facts.problems:
-            raise CheckpointError(facts.problems[0])
-        assert facts.dimension is not None  # it is known where nothing is a problem
-        is_stored = any(
-            module.kind == "SpladePooling" for module in read_document_modules(checkpoint)
-        )
-        make = SparseEncoder if is_stored else _begin_splade
-        model: Any = load_stock_model(make, checkpoint, device=device, dtype=dtype)
+        kinds = {module.kind for module in read_document_modules(checkpoint)}
+        stock_class = SparseEncoder if "SpladePooling" in kinds else _begin_splade
+        model: Any = load_stock_model(stock_class, checkpoint, device, dtype)
         if self.offset is not None:
             _lower_logits(model, self.offset, checkpoint)
-        model.prompts |= self.prompts
-        return StockModel(
-            model,
-            checkpoint,
-            similarity=_SPARSE,
-            dimension=facts.dimension,  # the library's is that of a token's state before the first text
-            output=_read_vectors,
-            max_length=self.max_length,
-        )
+        return model
 
 
 def _begin_splade(folder: str, *, device: str, **options: Any) -> Any:
@@ -155,8 +112,3 @@ def _lower_logits(model: Any, offset: float, checkpoint: Path) -> None:
             f"{checkpoint}: its head has no bias to subtract an offset from; take offset out"
         )
     bias.data.sub_(offset)
-
-
-def _read_vectors(features: Mapping[str, Any]) -> Tensor:
-    vectors: Tensor = features["sentence_embedding"]
-    return vectors

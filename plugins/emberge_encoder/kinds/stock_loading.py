@@ -1,12 +1,13 @@
-"""Loading of whole models of sentence-transformers, without remote code, pickles or random weights."""
+"""Backbones of whole models of sentence-transformers: no remote code, pickles or random weights."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emberge import CheckpointError
+from emberge import Backbone, CheckpointError, Encoder, EncoderFacts, TextLength
 from emberge.architectures import quiet_transformers
 from emberge.model_folder import (
     ROUTERS,
@@ -23,6 +24,57 @@ from emberge_encoder.accepted_folders import refuse_foreign_classes
 from emberge_encoder.layout import require_stock_modules
 from emberge_encoder.tokenizer import require_vocabulary
 from emberge_encoder.trunk_weights import refuse_pickles
+
+
+@dataclass(frozen=True, kw_only=True)
+class StockBackbone(Backbone):
+    """Backbone whose encoder is a whole model of sentence-transformers.
+
+    A subclass describes a folder by `read_facts`, and loads the library's model by `load_model`.
+    """
+
+    prompts: dict[str, str] = field(default_factory=dict)
+    """Prompts by name (`query`, `document`), in addition to those of the folder."""
+    max_length: TextLength | None = None
+    """Tokens of a text, or of a pair, at most; by default the folder's own limit."""
+
+    def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
+        try:
+            trunk = find_trunk(checkpoint)
+            config = read_trunk_config(trunk)
+            TextLimit.read(trunk).require(self.max_length)
+            return self.read_facts(checkpoint, config)
+        except CheckpointError as error:
+            return EncoderFacts(problems=(str(error),))
+
+    def read_facts(self, checkpoint: Path, config: Mapping[str, Any]) -> EncoderFacts:
+        """Return the encoder's facts, of which the dimension is known, by the folder and its trunk's config.
+
+        Raises:
+            CheckpointError: if no such encoder can be loaded from the folder.
+        """
+        raise NotImplementedError
+
+    def load_model(self, checkpoint: Path, facts: EncoderFacts, device: str, dtype: str) -> Any:
+        """Return the library's model of a folder, on a device.
+
+        Raises:
+            CheckpointError: if it cannot be loaded.
+        """
+        raise NotImplementedError
+
+    def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
+        from emberge_encoder.kinds.stock_model import PairModel, StockModel
+
+        facts = self.describe(checkpoint)
+        if facts.problems:
+            raise CheckpointError(facts.problems[0])
+        model = self.load_model(checkpoint, facts, device, dtype)
+        model.prompts |= self.prompts
+        model.to(device)
+        encoder_class = PairModel if self.kind == "pair_score" else StockModel
+        limit = TextLimit.read(find_trunk(checkpoint))
+        return encoder_class(model, checkpoint, facts, limit, self.max_length)
 
 
 def find_trunk(checkpoint: Path) -> Path:
@@ -105,7 +157,6 @@ def has_architecture(config: Mapping[str, Any], ending: str) -> bool:
 def load_stock_model(
     stock_class: Callable[..., Any],
     folder: Path,
-    *,
     device: str,
     dtype: str,
     fresh: Collection[str] = (),

@@ -5,24 +5,26 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from emberge import CheckpointError, Similarity, TokenisedText
+from emberge import CheckpointError, EmbeddingKind, EncoderFacts, Similarity, TokenisedText
 from emberge.contracts import Embedded
 from emberge.model_folder import TextLimit
 from torch import Tensor, nn
 
-from emberge_encoder.kinds.stock_loading import find_trunk
 from emberge_encoder.text_model import refuse_media
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Side = Literal["query", "document"]
 # Texts of a chunk that are read as queries, among the features of a batch.
 _QUERIES = "is_query"
+# Features of the model's output that are the embeddings.
+_OUTPUTS: Mapping[EmbeddingKind, str] = {
+    "sparse": "sentence_embedding",
+    "token_vectors": "token_embeddings",
+    "pair_score": "scores",
+}
 # Settings of the first module that decide the ids of a text.
 _READING = ("max_seq_length", "query_length", "document_length", "query_expansion", "do_lower_case")
 
@@ -30,31 +32,26 @@ _READING = ("max_seq_length", "query_length", "document_length", "query_expansio
 class StockModel:
     """Encoder of a sentence-transformers model, which reads queries and documents as the library does.
 
-    `output` takes the embeddings [n, *e] from the features that the model's modules return. `model` is a
-    SparseEncoder or a MultiVectorEncoder.
+    `model` is a SparseEncoder or a MultiVectorEncoder.
     """
 
     def __init__(
         self,
         model: Any,
         folder: Path,
-        *,
-        similarity: Similarity,
-        dimension: int,
-        output: Callable[[Mapping[str, Any]], Tensor],
-        max_length: int | None = None,
+        facts: EncoderFacts,
+        limit: TextLimit,
+        max_length: int | None,
     ) -> None:
         self.folder = folder
         self._model = model
-        self._similarity = similarity
-        self._dimension = dimension
-        self._output = output
+        self._facts = facts
+        self._limit = limit
         self._max_length = max_length
         self._tokenizer = model.tokenizer
         # LogitScore takes the last token of a row; else padding after a text changes no vector.
         self._pads_left = any(type(one).__name__ == "LogitScore" for one in model.modules())
         # Modules that change their input in place where they are not trained.
-        self._limit = TextLimit.read(find_trunk(folder))
         self._in_place = [one for one in model.modules() if type(one).__name__ == "SpladePooling"]
 
     @property
@@ -64,11 +61,13 @@ class StockModel:
 
     @property
     def similarity(self) -> Similarity:
-        return self._similarity
+        return self._facts.similarity
 
     @property
     def dimension(self) -> int:
-        return self._dimension
+        # The library's own number is, before the first text, that of a token's state.
+        assert self._facts.dimension is not None
+        return self._facts.dimension
 
     @property
     def prompts(self) -> Mapping[str, str]:
@@ -88,7 +87,7 @@ class StockModel:
 
     @property
     def reads_queries_apart(self) -> bool:
-        return self._similarity.kind != "pair_score"
+        return self.similarity.kind != "pair_score"
 
     def tokenise(
         self, texts: Sequence[str], *, prompt: str, max_length: int | None, queries: bool = False
@@ -170,8 +169,12 @@ class StockModel:
         if expansion is not None:
             own |= self._mark_expansion(own["input_ids"], own["attention_mask"], expansion)
         own["modality"] = "text"
-        out = self._model(own, task=side)
-        return self._output(out)
+        output = self._model(own, task=side)
+        embeddings: Tensor = output[_OUTPUTS[self.similarity.kind]]
+        if self.similarity.kind == "token_vectors":
+            mask: Tensor = output["attention_mask"]
+            embeddings = embeddings * mask[..., None].to(embeddings.dtype)
+        return embeddings
 
     def _mark_expansion(
         self, ids: Tensor, mask: Tensor, expansion: Mapping[str, Any]

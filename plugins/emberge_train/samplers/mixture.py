@@ -20,7 +20,8 @@ from emberge import (
     Sampler,
     suggest,
 )
-from emberge.training import DatasetBatches, batches_by_dataset
+
+from emberge_train.samplers.batch_sequences import DatasetBatches, batches_by_dataset
 
 # Shares that people round to a few digits still make a whole.
 ROUNDING = 1e-6

@@ -1,4 +1,4 @@
-"""Base classes of samplers whose batches have one dataset each: batch sizes, and the order of tasks."""
+"""Samplers whose batches have one dataset each: shuffled, by task, or one dataset after another."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from emberge import (
+    Batches,
     Count,
     DataError,
     Negatives,
@@ -13,9 +14,18 @@ from emberge import (
     Pool,
     Sampler,
     TaskKind,
+    shuffled,
+    stable_seed,
+    suggest,
 )
 from emberge.contracts import Tail
-from emberge.training import DatasetBatches, batches_by_dataset
+
+from emberge_train.samplers.batch_sequences import (
+    DatasetBatches,
+    InOrder,
+    Shuffled,
+    batches_by_dataset,
+)
 
 # BOOM's order, in which reranking counts as retrieval; pair classification, which BOOM has not, is like sts.
 BOOM_ORDER: tuple[TaskKind, ...] = (
@@ -93,3 +103,105 @@ class TaskOrder(OneDataset):
                 )
             groups[task].append(dataset)
         return [group for group in groups.values() if group]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchShuffle(OneDataset):
+    """Batches of one dataset each; the batches of all datasets are shuffled together.
+
+    One optimizer step sees one dataset, so in-batch negatives stay within a task (BOOM's BLS,
+    arXiv:2602.05787; CoDiEmb's sampler, arXiv:2508.11442; first Liu et al., 2019, arXiv:1901.11504). Each row
+    comes once an epoch, so the number of steps of a dataset is its number of rows over its `batch_size`. A
+    smaller `batch_size` gives a task more steps, which is how CoDiEmb balances retrieval and similarity. A
+    dataset's `weight` is ignored; `proportional` and `temperature` use it.
+
+    Example:
+        trained:
+          train:
+            model: ./base
+            data: ./pairs.jsonl
+            loss: infonce
+            sampler: {batch_shuffle: {batch_size: 64}}
+    """
+
+    def batches(self, pool: Pool, seed: int) -> Batches:
+        return Shuffled(self.batches_by_dataset(pool, seed), stable_seed(seed, "batches"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSequential(TaskOrder):
+    """Batches grouped by task, one task after another; inside a task they are shuffled.
+
+    Tasks come in `order`, by default classification, clustering, pair classification, sts and then retrieval
+    with reranking, and the batches of each task are shuffled as by `batch_shuffle` (BOOM, arXiv:2602.05787).
+    Each row comes once an epoch.
+
+    Example:
+        trained:
+          train:
+            model: ./base
+            data: ./datasets.yaml
+            loss: infonce
+            sampler: {task_sequential: {order: [sts, retrieval]}}
+    """
+
+    def batches(self, pool: Pool, seed: int) -> Batches:
+        """Return the batches of all tasks, one task after another.
+
+        Raises:
+            DataError: if a dataset's task is not in `order`.
+        """
+        groups = self.by_task(self.batches_by_dataset(pool, seed))
+        return InOrder(
+            [Shuffled(group, stable_seed(seed, "task", i)) for i, group in enumerate(groups)]
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetSequential(TaskOrder):
+    """Batches of one dataset after another, ordered by task (BOOM, arXiv:2602.05787).
+
+    Tasks come in `order`, by default classification, clustering, pair classification, sts and then retrieval
+    with reranking; inside a task the datasets come in random order, and so do the rows inside a dataset.
+    `pin_last` names datasets that come at the very end, in the order given: BOOM ends with MS MARCO document
+    and MS MARCO passage. Each row comes once an epoch.
+
+    Example:
+        trained:
+          train:
+            model: ./base
+            data: ./datasets.yaml
+            loss: infonce
+            sampler: {dataset_sequential: {pin_last: [nq]}}
+    """
+
+    pin_last: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        repeated_names = sorted({name for name in self.pin_last if self.pin_last.count(name) > 1})
+        if repeated_names:
+            raise ValueError(f"pin_last names '{repeated_names[0]}' twice")
+
+    def batches(self, pool: Pool, seed: int) -> Batches:
+        """Return the batches of all datasets, one dataset after another.
+
+        Raises:
+            DataError: if `pin_last` names no dataset, or a dataset's task is not in `order`.
+        """
+        names = [info.name for info in pool]
+        for name in self.pin_last:
+            if name not in names:
+                hint = suggest(name, names) or f"; there are {', '.join(names)}"
+                raise DataError(f"pin_last names '{name}', which is no dataset here{hint}")
+        datasets = self.batches_by_dataset(pool, seed)
+        pinned = {
+            dataset.info.name: dataset for dataset in datasets if dataset.info.name in self.pin_last
+        }
+        free = [dataset for dataset in datasets if dataset.info.name not in pinned]
+        unpinned: list[DatasetBatches] = []
+        for number, group in enumerate(self.by_task(free)):
+            unpinned += [
+                group[i] for i in shuffled(len(group), stable_seed(seed, "datasets", number))
+            ]
+        return InOrder(unpinned + [pinned[name] for name in self.pin_last if name in pinned])

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from emberge import Batches, PerDataset, Pool, Positive, stable_seed
-from emberge.training import DatasetBatches, Shuffled
 
+from emberge_train.samplers.batch_sequences import DatasetBatches, Shuffled
 from emberge_train.samplers.one_dataset import OneDataset
 
 

@@ -12,8 +12,6 @@ from emberge.contracts import default_component
 from emberge.contracts.option import component
 from emberge.contracts.schedule import FilteredValue
 from emberge_train import BatchShuffle
-from hypothesis import given
-from hypothesis import strategies as st
 
 NAME = "layers.0.mlp.up_proj.weight"
 
@@ -33,13 +31,6 @@ def test_a_list_is_interpolated_over_depth() -> None:
 
 def test_a_list_of_one_number_is_that_number() -> None:
     assert PerTensor([0.7]).at(NAME, 0.9) == 0.7
-
-
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=6), st.floats(0, 1))
-def test_interpolation_stays_between_its_ends(values: list[float], depth: float) -> None:
-    found = PerTensor(values).at(NAME, depth)
-    slack = 1e-9 * max(map(abs, values))
-    assert min(values) - slack <= found <= max(values) + slack
 
 
 def test_the_first_filter_that_fits_wins() -> None:
@@ -73,18 +64,14 @@ def test_a_star_is_every_tensor() -> None:
         ([{"filter": "mlp", "value": 3}], "3 lies outside 0 to 1"),
         ("0.5", "needs a number"),
         (True, "needs a number"),
-        (None, "needs a number"),
         ([], "needs a number"),
         ([0.1, "x"], "needs numbers"),
-        ([0.1, [0.2]], "needs numbers"),
         (math.nan, "needs a number"),
         ([0.1, math.inf], "needs numbers"),
         ([{"filter": "mlp"}], "an entry has 'value'"),
         ([{"filter": "mlp", "value": 0.1, "weight": 1}], "an entry has 'value'"),
         ([{"filter": 3, "value": 0.1}], "a part of a tensor's name, not 3"),
-        ([{"filter": "", "value": 0.1}], "a part of a tensor's name, not ''"),
         ([{"value": 0.1}, {"filter": "mlp", "value": 0.2}], "for all tensors stands last"),
-        ([0.1, {"value": 0.2}], "needs numbers"),
     ],
 )
 def test_what_is_no_schedule_is_refused(value: object, said: str) -> None:

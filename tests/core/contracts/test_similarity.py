@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from emberge import PerDataset, Similarity
-from emberge.contracts import EncoderFacts, MaxSim
+from emberge import Similarity
+from emberge.contracts import MaxSim
 from emberge.numerics import score_tables as tables
-from emberge.training import find_embedding_problems
-from emberge_train import CoSENT, InfoNCE, KeepSpace, Matryoshka
 from sentence_transformers.multi_vector_encoder.scoring import colbert_kd_scores, colbert_scores
 from torch import Tensor
-
-from tests.support.losses import GUIDE
 
 
 def texts(shape: tuple[int, ...], lengths: list[int], seed: int) -> tuple[Tensor, Tensor]:
@@ -85,41 +81,3 @@ def test_sums_in_blocks_are_the_sums_of_the_table(
     monkeypatch.setattr(tables, "CELLS", 12)  # blocks of one or two rows
     for one, other in zip(whole, measure(), strict=True):
         torch.testing.assert_close(one, other)
-
-
-@pytest.mark.parametrize(
-    ("loss", "similarity", "problem"),
-    [
-        (
-            KeepSpace(guide=GUIDE),
-            MaxSim(),
-            "reads one vector a text, and the model gives a vector for each token",
-        ),
-        (
-            Matryoshka(loss=(InfoNCE(),), dims=(2,)),
-            Similarity("pair_score", unit=False),
-            "reads one vector a text or a vector for each token, and the model gives a score",
-        ),
-        (
-            Matryoshka(loss=(KeepSpace(guide=GUIDE),), dims=(2,)),
-            MaxSim(),
-            "reads one vector a text, and",
-        ),
-        (
-            Matryoshka(loss=(InfoNCE(),), dims=(9,)),
-            MaxSim(),
-            "first 9 numbers of embeddings that have 4",
-        ),
-        (CoSENT(), MaxSim(), None),
-        (InfoNCE(), Similarity("pair_score", unit=False), None),
-        (KeepSpace(guide=GUIDE), Similarity(), None),
-    ],
-)
-def test_a_loss_of_vectors_is_refused_for_other_embeddings(
-    loss: object, similarity: Similarity, problem: str | None
-) -> None:
-    losses = PerDataset(default=(loss,))
-    facts = EncoderFacts(similarity=similarity, dimension=4)
-    found = list(find_embedding_problems(losses, facts))  # type: ignore[arg-type]
-    assert len(found) == (problem is not None)
-    assert problem is None or problem in found[0]

@@ -15,9 +15,9 @@ from emberge import Auxiliary, DatasetInfo, Embeddings, Encoder, Loss, PerDatase
 from emberge.contracts import Embedded
 from emberge.encoding import EncodePlan, encode_and_backward
 from emberge.training import FitOptions, PlannedBatch, PlannedPart
+from emberge.training.batch_texts import TextSampling, draw_batch
+from emberge.training.example_table import build_tables
 from emberge.training.objective import Objective
-from emberge.training.tables.batch_texts import TextSampling, draw_batch
-from emberge.training.tables.example_table import build_tables
 from emberge_train import BatchShuffle, CoSENT, InfoNCE, Matryoshka
 from safetensors.torch import load_file
 from torch import nn

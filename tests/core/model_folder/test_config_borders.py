@@ -69,12 +69,6 @@ def test_a_prompt_of_null_is_none(stored: Any, read: dict[str, str], tmp_path: P
     assert read_settings(tmp_path) == {**settings, "prompts": read}
 
 
-def test_the_default_is_one_of_the_prompts(tmp_path: Path) -> None:
-    for settings in ({"prompts": {"q": "q: "}, "default_prompt_name": "q"}, {"prompts": {}}):
-        (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(settings))
-        assert read_settings(tmp_path) == settings
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

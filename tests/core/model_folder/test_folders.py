@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError
-from emberge.cli.main import main
 from emberge.model_folder import Checkpoint, describe_origin, model_fingerprint
 
 from tests.support import tiny
@@ -229,13 +228,3 @@ def test_modules_behind_a_router_are_of_the_chain_and_of_the_fingerprint(tmp_pat
     content[-1] ^= 1
     path.write_bytes(content)
     assert model_fingerprint(folder) != before
-
-
-def test_one_command_line_chooses_a_template(bert: Path, tmp_path: Path) -> None:
-    other = shutil.copytree(bert, tmp_path / "other")
-    edit(other, "config_sentence_transformers.json", prompts={"query": "find: "})
-    command = ["merge", str(bert), str(other), "--out", str(tmp_path / "out"), "--quiet"]
-    assert main(command) == 2
-    assert main([*command, "--template", str(other)]) == 0
-    settings = json.loads((tmp_path / "out" / "config_sentence_transformers.json").read_text())
-    assert settings["prompts"] == {"query": "find: "}

@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
-from emberge import CheckpointError, load_plugins, parse_recipe, run_recipe
+from emberge import CheckpointError
 from emberge.files import UnsoundFileError
 from emberge.model_folder import Checkpoint, count_parameters, read_modules
 from emberge_encoder import TextEncoder, read_routes
-from safetensors.numpy import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Router
-
-TEXTS = ["the list of files", "sort a table by its key column", "health"]
 
 
 def opened(folder: Path) -> SentenceTransformer:
@@ -44,22 +40,6 @@ def test_routes_are_read_and_counted_by_modules(
     folder = pair(berts[0], bert, tmp_path / "pair")
     alone = count_parameters(Checkpoint(bert))
     assert count_parameters(Checkpoint(folder)) == 2 * alone
-
-
-def test_routers_merge_route_by_route(bert: Path, berts: list[Path], tmp_path: Path) -> None:
-    for name, queries in zip("ab", berts, strict=False):
-        pair(queries, bert, tmp_path / name)
-    plugins = load_plugins()
-    text = "steps:\n  soup:\n    merge: {models: [./a, ./b], strategy: linear}\n"
-    recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
-    soup = run_recipe(recipe, tmp_path / "out", plugins, quiet=True)["soup"].path
-    name = "query_0_Transformer/model.safetensors"
-    one, two, found = (load_file(f / name) for f in (tmp_path / "a", tmp_path / "b", soup))
-    assert found.keys() == one.keys()
-    for tensor, values in found.items():
-        np.testing.assert_allclose(values, (one[tensor] + two[tensor]) / 2, atol=1e-7)
-    documents = (opened(f).encode_document(TEXTS) for f in (soup, tmp_path / "a"))
-    np.testing.assert_array_equal(*documents)
 
 
 def test_a_broken_router_is_refused(bert: Path, tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,6 @@ from emberge.encoding import TextEmbedder
 from emberge_encoder import EmbeddingStore, TextEncoder, embedding_store
 
 from tests.support import tiny
-from tests.support.places import ROOT
 from tests.support.tolerance import assert_same_pass
 
 TEXTS = [" ".join(tiny.WORDS[i : i + 1 + i % 5]) for i in range(20)]
@@ -100,18 +97,3 @@ def test_a_killed_embedding_ends_with_the_same_bytes(
 
 def test_no_texts_are_no_vectors(encoder: Any, tmp_path: Path) -> None:
     assert EmbeddingStore(tmp_path, encoder, model="m").embed([])[:].shape == (0, encoder.dimension)
-
-
-@pytest.mark.slow
-def test_vectors_of_two_hundred_thousand_texts_are_on_disk_and_stay_within_100_mb(
-    tmp_path: Path,
-) -> None:
-    """In memory they would be 307 MB."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.many_texts", str(tmp_path), "200000"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-    )
-    assert int(done.stdout) < 100e6

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -125,52 +124,6 @@ def test_it_is_written_down_and_sentence_transformers_obeys(pooling: Any, tmp_pa
     assert_same_pass(
         TextEmbedder(again).embed(TEXTS, prompt="find the "), _embed(back, "find the "), source
     )
-
-
-def _sentencepiece(folder: Path) -> Path:
-    """A tiny BERT with a tokenizer of XLM-R, such as multilingual-e5-large has."""
-    from transformers import XLMRobertaTokenizer
-
-    tiny.checkpoint(folder)
-    for path in folder.glob("tokenizer*"):
-        path.unlink()
-    pieces = ["<s>", "<pad>", "</s>", "<unk>", "▁", "▁find", ":", "▁file", "▁of", "▁names", "▁the"]
-    scored = [(piece, -0.1 * place) for place, piece in enumerate([*pieces, *"abcdefilmnost"])]
-    XLMRobertaTokenizer(vocab=scored, model_max_length=64).save_pretrained(folder)
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("kind", "prompt", "agree"),
-    [
-        (tiny.checkpoint, "find the ", True),
-        (tiny.checkpoint, "find:", True),
-        (tiny.checkpoint, "find the fi", False),
-        (_sentencepiece, "find: ", True),
-        (_sentencepiece, "find:", True),
-        (_byte_level, "find:", True),
-        (_byte_level, "find: ", False),
-    ],
-)
-def test_both_libraries_agree_where_the_prompts_own_tokens_come_first(
-    kind: Callable[[Path], Path], prompt: str, agree: bool, tmp_path: Path
-) -> None:
-    """And elsewhere sentence-transformers leaves out the token across the prompt's end as well."""
-    source = kind(tmp_path / "m")
-    encoder = _load(source, include_prompt=False)
-    library = _saved(encoder, tmp_path / "saved")
-    text = "le of names" if prompt.endswith("fi") else "file of names"
-    tokenizer = AutoTokenizer.from_pretrained(source)
-    alone, whole = (tokenizer(t)["input_ids"] for t in (prompt, prompt + text))
-    if alone[-1] in tokenizer.all_special_ids:
-        alone.pop()
-    assert (whole[: len(alone)] == alone) is agree
-    theirs = library.encode([text], prompt=prompt, show_progress_bar=False)
-    ours = TextEmbedder(encoder).embed([text], prompt=prompt)
-    if agree:
-        assert_same_pass(ours, theirs, source)
-    else:
-        assert np.abs(ours - theirs).max() > 1e-3
 
 
 def test_a_tokenizer_without_offsets_is_counted_as_the_library_does(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from emberge import CheckpointError
-from emberge.cli.main import main
 from emberge.encoding import TextEmbedder
 from emberge_encoder.text_encoder import TextEncoder
 from sentence_transformers import SentenceTransformer
@@ -124,36 +122,6 @@ def test_both_libraries_agree_before_and_after_a_training(
     assert np.abs(ours - before).max() > 1e-3
     again = TextEncoder().load(tmp_path / "saved", device="cpu", dtype="float32")
     assert np.abs(ours - TextEmbedder(again).embed(TEXTS)).max() <= 1e-6
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_training_and_a_merge_leave_the_same_files_beside_the_weights(
-    kind: Callable[[Path], Path], tmp_path: Path
-) -> None:
-    source = kind(tmp_path / "m")
-    for name in ("README.md", "trainer_state.json", "plot.png", "optimizer.pt"):
-        (source / name).write_text("{}")
-    (source / "LICENSE").write_text("mine")
-    _trained(TextEncoder(), source, tmp_path / "saved")
-    twin, out = shutil.copytree(source, tmp_path / "twin"), tmp_path / "merged"
-    words = ("merge", source, twin, "--strategy", "linear", "--out", out, "--quiet")
-    assert main([str(word) for word in words]) == 0
-    trained, merged = _beside(tmp_path / "saved"), _beside(out)
-    for written in ("artifact.json", "README.md"):  # by the run, about the merge
-        assert merged.pop(written) != b"{}"
-    assert trained.keys() == merged.keys()
-    assert "LICENSE" in trained
-    assert not {"README.md", "trainer_state.json", "plot.png"} & trained.keys()
-    # A training writes down the longest text, which the newest release leaves to the tokenizer.
-    lengths = {name for name in trained if name.endswith("sentence_bert_config.json")}
-    assert {n: trained[n] for n in trained.keys() - lengths} == {
-        n: merged[n] for n in merged.keys() - lengths
-    }
-
-
-def _beside(folder: Path) -> dict[str, bytes]:
-    paths = [p for p in folder.rglob("*") if p.is_file() and p.suffix != ".safetensors"]
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
 def test_keys_that_nobody_knows_survive_a_training(tmp_path: Path) -> None:

@@ -50,6 +50,11 @@ def training(place: Path, model: str, **options: Any) -> dict[str, Any]:
             "KeepSpace reads one vector a text",
         ),
         ("reranker", {"backbone": "cross_encoder", "loss": "flops"}, "FLOPS reads sparse vectors"),
+        (
+            "reranker",
+            {"backbone": "cross_encoder", "loss": {"matryoshka": {"loss": "infonce", "dims": [1]}}},
+            "reads one vector a text or a vector for each token, and the model gives a score",
+        ),
         ("plain", {"loss": "flops"}, "the model gives one vector a text"),
         ("colbert", {"backbone": "multi_vector", "loss": KEPT}, "gives a vector for each token"),
         ("labels", {"backbone": "cross_encoder"}, "2 outputs, which are classes"),

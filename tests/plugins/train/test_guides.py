@@ -25,13 +25,13 @@ from emberge import (
 from emberge.encoding import BatchEmbeddings, TextEmbedder
 from emberge.ranks import ALONE
 from emberge.training import BatchPlan, FitOptions, GuideRequest
+from emberge.training.batch_texts import TextSampling, draw_batch
+from emberge.training.example_table import build_tables
 from emberge.training.objective import Objective
-from emberge.training.tables.batch_texts import TextSampling, draw_batch
-from emberge.training.tables.example_table import build_tables
 from emberge_encoder import TextEncoder
 from emberge_train import Guide, SimilarityDistillation
 from emberge_train.guides import GuideReader
-from emberge_train.samplers.batch_shuffle import BatchShuffle
+from emberge_train.samplers.one_dataset import BatchShuffle
 from safetensors.torch import load_file
 
 from tests.support import tiny

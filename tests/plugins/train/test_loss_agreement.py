@@ -131,19 +131,3 @@ def test_margin_mse_weighs_rows_alike_and_the_peer_pairs() -> None:
     second = peer.compute_loss_from_embeddings([c[1:] for c in columns], batch.scores[1:])
     assert float(both) == pytest.approx(float(first + second) / 2, rel=1e-9)
     assert float(both) != pytest.approx(float(first + 2 * second) / 3, rel=1e-3)
-
-
-def test_zero_vectors_give_the_peer_a_gradient_of_a_million_millions() -> None:
-    batch = random_batch(4, negatives=0)
-    anchor = batch.anchor.clone()
-    anchor[0] = 0
-    peer = _stock("MultipleNegativesRankingLoss", scale=20.0)
-    theirs = anchor.clone().requires_grad_()
-    peer.compute_loss_from_embeddings([theirs, batch.positive[:, 0]], None).backward()
-    ours = anchor.clone().requires_grad_()
-    InfoNCE(temperature=0.05)(dataclasses.replace(batch, anchor=ours), {}).backward()
-    assert theirs.grad is not None
-    assert ours.grad is not None
-    assert float(theirs.grad[0].abs().max()) > 1e9
-    assert not ours.grad[0].any()
-    assert torch.allclose(ours.grad[1:], theirs.grad[1:], rtol=1e-6)

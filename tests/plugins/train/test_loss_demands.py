@@ -16,7 +16,7 @@ from emberge_train.losses.infonce import InfoNCE
 from emberge_train.losses.kl_distillation import KLDistillation
 from emberge_train.losses.margin_mse import MarginMSE
 from emberge_train.losses.matryoshka import Matryoshka
-from emberge_train.losses.mlm import MLM
+from emberge_train.losses.token_losses import MLM
 
 
 def test_options_change_what_is_read() -> None:

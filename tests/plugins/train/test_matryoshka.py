@@ -5,16 +5,15 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from emberge import DataError, Embeddings, Loss, TokenisedText
-from emberge.encoding import BatchEmbeddings, EncodePlan, encode_and_backward
-from emberge.testing import LetterEncoder, change_embeddings, example_embeddings, with_layers
+from emberge import DataError, Embeddings, Loss
+from emberge.testing import change_embeddings, example_embeddings, with_layers
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.losses.matryoshka import Matryoshka
 from torch import Tensor
 
 from tests.support.losses import Learnable
-from tests.support.tolerance import assert_near, exactly, near
+from tests.support.tolerance import exactly
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,31 +47,6 @@ def test_worked_numbers() -> None:
     assert float(both) == pytest.approx(0.96 + 0.142011834, abs=1e-9)
     weighed = Matryoshka(loss=(_Cosine(),), dims=(4, 2), weights=(2, 0.5))(_pair(Q, D), {})
     assert float(weighed) == pytest.approx(0.48 + 2 * 0.142011834, abs=1e-9)
-
-
-def test_worked_numbers_through_the_gradient_cache() -> None:
-    """Two texts, each a chunk of its own whose graph is not kept."""
-    encoder = LetterEncoder().eval()
-    with torch.no_grad():
-        encoder.words.weight[1, :4], encoder.words.weight[2, :4] = Q.float(), D.float()
-    texts = [TokenisedText([1]), TokenisedText([2])]
-    loss = Matryoshka(loss=(_Cosine(),), dims=(4, 2))
-    found: list[float] = []
-
-    def objective(encoded: BatchEmbeddings) -> Tensor:
-        value = loss(_pair(*encoded.embeddings.unbind()), {})
-        found.append(value.item())
-        return value
-
-    encode_and_backward(encoder, texts, objective, EncodePlan(1, 0, dropout=False), seed=0)
-    assert found == near([0.96 + 0.142011834], addends=8)
-    leaf = Q.clone().requires_grad_()
-    loss(_pair(leaf, D), {}).backward()
-    gradient = encoder.words.weight.grad
-    assert leaf.grad is not None
-    assert gradient is not None
-    assert_near(gradient[1, :4], leaf.grad, addends=16)
-    assert not gradient[1, 4:].any()
 
 
 def test_it_is_the_sum_of_its_losses_at_each_size() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -126,32 +126,6 @@ def test_shares_of_tokens_are_kept_to_a_window(
             assert 0 <= ahead < longest
 
 
-@settings(max_examples=20, deadline=None)
-@given(mixtures(), st.integers(0, 99), st.data())
-def test_a_batch_is_known_without_those_before_it(
-    drawn: tuple[Pool, dict[str, float], int], seed: int, data: st.DataObject
-) -> None:
-    """So a training that goes on after a kill has the batches of one that was not killed."""
-    pool, shares, size = drawn
-    sampler = Mixture(shares=shares, batch_tokens=size)
-    whole = list(sampler.batches(pool, seed))
-    place = data.draw(st.integers(0, len(whole) - 1))
-    alone = sampler.batches(pool, seed)[place]
-    for one, other in zip(whole[place].parts, alone.parts, strict=True):
-        assert (one.dataset, list(one.rows)) == (other.dataset, list(other.rows))
-
-
-@pytest.mark.parametrize(
-    ("options", "place"),
-    [
-        ({"shares": {"a": 0.7, "b": 0.7}}, "shares add up to 1.4"),
-    ],
-)
-def test_bad_options_are_refused(options: Mapping[str, object], place: str) -> None:
-    with pytest.raises(ValueError, match=place):
-        Mixture(**options)  # type: ignore[arg-type]
-
-
 PAIRS = {DatasetInfo("pairs", "retrieval", 9): range(9)}
 TWO = texts(english=[10] * 20, code=[10] * 20)
 
@@ -222,3 +196,8 @@ def test_the_papers_training_is_as_many_steps_as_it_has_tokens() -> None:
         assert taken.keys() == counts.keys()
         for name, share in counts.items():
             assert abs(taken[name] - share * size) <= window
+
+
+def test_shares_above_one_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"shares add up to 1\.4"):
+        Mixture(shares={"a": 0.7, "b": 0.7})

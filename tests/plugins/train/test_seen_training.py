@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from emberge import (
     EmbergeError,
     Machine,
     Plugins,
-    RecipeError,
     check_recipe,
     load_plugins,
     parse_recipe,
     run_recipe,
 )
 from emberge.results import read_artifact
-from safetensors.torch import load_file
 
 from tests.support import pair_evaluator
 from tests.support.result_folders import folders
@@ -194,30 +190,3 @@ def test_an_adapter_is_scored_on_its_base(place: Path, plugins: Plugins) -> None
     assert (folder / "adapter_config.json").is_file()
     assert not (folder / "model.safetensors").exists()
     assert len(details["scores_on_the_way"]) == len(pair_evaluator.SCORED) >= 3
-
-
-def test_check_names_what_cannot_be(place: Path, plugins: Plugins) -> None:
-    text = EVALUATE.replace("every: 2", "every: 0").replace("patience: 3", "patience: 0")
-    with pytest.raises(RecipeError) as caught:
-        _faults(place, text, plugins)
-    for option in ("every", "patience"):
-        assert re.search(rf"recipe.yaml:\d+: option '{option}' .* at least 1", str(caught.value))
-
-
-def test_kept_models_are_inputs_of_a_merge(place: Path, plugins: Plugins) -> None:
-    text = """
-      max_steps: 12
-      save_steps: 3
-      keep_last: 2
-  soup:
-    merge: {models: [{model: $member.checkpoints}], strategy: linear}
-"""
-    found = _run(place, text, plugins)
-    kept = sorted(path.name for path in (found["member"] / "checkpoints").iterdir())
-    assert kept == ["step-12", "step-9"]
-    folders = [found["member"] / "checkpoints" / name for name in ("step-9", "step-12")]
-    soup, *kept_weights = (load_file(f / "model.safetensors") for f in (found["soup"], *folders))
-    for name, tensor in soup.items():
-        assert torch.equal(tensor, kept_weights[0][name].add(kept_weights[1][name]).mul(0.5))
-    moved = [name for name in soup if not torch.equal(soup[name], kept_weights[1][name])]
-    assert len(moved) > 10

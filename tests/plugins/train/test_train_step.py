@@ -12,11 +12,10 @@ from emberge_encoder import TextEncoder
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.losses.matryoshka import Matryoshka
-from emberge_train.losses.mlm import MLM
-from emberge_train.samplers.batch_shuffle import BatchShuffle
+from emberge_train.losses.token_losses import MLM
+from emberge_train.samplers.one_dataset import BatchShuffle
 from emberge_train.train_step import Train
 from sentence_transformers import SentenceTransformer
-from transformers import AutoModelForMaskedLM
 
 from tests.support import tiny
 from tests.support.bench import Bench
@@ -115,18 +114,6 @@ def test_what_comes_before_the_first_step_is_told(
         "the first step is measured",
     ]
     assert room.told[0][3] == "loading rows"
-
-
-def test_the_seed_decides_the_weights(
-    data: tuple[DataEntry, ...], bert: Path, tmp_path: Path
-) -> None:
-    weights = []
-    for name, room_seed in (("a", 3), ("b", 3), ("c", 0)):
-        (tmp_path / name).mkdir()
-        room = _room(tmp_path / name, bert, seed=room_seed)
-        _step(data, max_steps=2).run(room)
-        weights.append((room.folder / "model.safetensors").read_bytes())
-    assert weights[0] == weights[1] != weights[2]
 
 
 def _check(step: Train, room: Glance) -> list[str]:
@@ -261,25 +248,3 @@ def test_a_check_shows_single_texts_and_counts_no_windows(
     (shown,) = (lines for title, lines in room.notes.items() if title.startswith("read"))
     assert shown[0] == "columns: text = text"
     assert shown[1].startswith("text: ")
-
-
-def test_a_check_names_losses_and_models_that_are_not_for_single_texts(
-    data: tuple[DataEntry, ...], read: DataEntry, bert: Path, tmp_path: Path
-) -> None:
-    room = Look(bert)
-    fresh = TextEncoder(fresh_head=True)
-    (problem,) = _check(_step((read,), backbone=fresh), room)
-    assert problem.startswith("loss: loss InfoNCE compares texts")
-    (problem,) = _check(_step(data[:1], loss=PerDataset(default=(MLM(),))), room)
-    assert problem.startswith("loss: loss MLM predicts tokens of single texts")
-
-
-def test_a_head_is_trained_on_texts_of_a_file(read: DataEntry, bert: Path, tmp_path: Path) -> None:
-    room = _room(tmp_path, bert)
-    step = _step((read,), loss=PerDataset(default=(MLM(),)), backbone=TextEncoder(fresh_head=True))
-    artifact = step.run(room)
-    assert artifact.size == 20
-    assert artifact.details["datasets"] == {"read": {"task": "text", "rows": 20, "of": 20}}
-    _, report = AutoModelForMaskedLM.from_pretrained(room.folder, output_loading_info=True)
-    assert not report["missing_keys"]
-    assert SentenceTransformer(str(room.folder), device="cpu").encode(["a list"]).shape == (1, 32)

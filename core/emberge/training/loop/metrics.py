@@ -18,7 +18,7 @@ from emberge.contracts import AuxiliaryMetrics
 from emberge.encoding import PassResult
 from emberge.errors import EmbergeError
 from emberge.ranks import ALONE, Ranks
-from emberge.training.plan.batch_plan import PlannedBatch
+from emberge.training.batch_plan import PlannedBatch
 
 LOGGED_POINTS = 500
 CURVE_POINTS = 200

@@ -33,14 +33,19 @@ from emberge.encoding import (
 )
 from emberge.ranks import Ranks, gathered_weights, shard_rows
 from emberge.seeds import stable_seed
+from emberge.training.batch_plan import (
+    BatchPlan,
+    PlannedBatch,
+    PlannedPart,
+    steps_to_keep,
+    take_rows,
+)
+from emberge.training.batch_texts import DrawnBatch, TextSampling, draw_batch
+from emberge.training.example_table import ExampleTable
 from emberge.training.fit_options import FitJob, FitOptions
 from emberge.training.loop.checkpoints import SaveClock
 from emberge.training.objective import Objective
-from emberge.training.plan.batch_plan import BatchPlan, PlannedBatch, PlannedPart, steps_to_keep
-from emberge.training.plan.batch_sequences import take_rows
-from emberge.training.tables.batch_texts import DrawnBatch, TextSampling, draw_batch
-from emberge.training.tables.example_table import ExampleTable
-from emberge.training.tables.text_windows import WindowTable
+from emberge.training.text_windows import WindowTable
 from emberge.training.trainee import Trainee
 
 

@@ -30,16 +30,16 @@ from emberge.encoding import (
 )
 from emberge.errors import CheckpointError, DataError
 from emberge.ranks import Ranks, RanksError, is_split, join_ranks, split_weights
+from emberge.training.batch_plan import BatchPlan, refuse_unknown_names
+from emberge.training.batch_texts import TextSampling
+from emberge.training.example_table import ExampleTable, build_tables
 from emberge.training.fit_options import PAIRS_ALONE, FitJob, GuideRequest, choose_negatives
 from emberge.training.loop.checkpoints import SaveClock
 from emberge.training.loop.session import Session
 from emberge.training.loop.token_budget import choose_engine, fit_token_budget
 from emberge.training.loss_problems import find_loss_problems, find_prediction_problems
 from emberge.training.objective import Objective
-from emberge.training.plan.batch_plan import BatchPlan, refuse_unknown_names
-from emberge.training.tables.batch_texts import TextSampling
-from emberge.training.tables.example_table import ExampleTable, build_tables
-from emberge.training.tables.text_windows import WindowTable, build_windows
+from emberge.training.text_windows import WindowTable, build_windows
 
 Progress = Callable[..., None]
 Warn = Callable[[str], None]

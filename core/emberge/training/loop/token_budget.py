@@ -24,9 +24,9 @@ from emberge.encoding import (
 )
 from emberge.files import make_folder, write_json
 from emberge.ranks import Ranks
+from emberge.training.example_table import ExampleTable
 from emberge.training.fit_options import FitOptions
-from emberge.training.tables.example_table import ExampleTable
-from emberge.training.tables.text_windows import WindowTable
+from emberge.training.text_windows import WindowTable
 
 # Share of the memory for activations that a running chunk may use; the rest is for kept
 # activations.

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +8,9 @@ from typing import Any
 import pytest
 import torch
 from emberge import DatasetInfo, PerDataset
-from emberge.files import clear_torn
 from emberge.training import FitOptions, latest_state, save_state
+from emberge.training.batch_plan import BatchPlan, steps_to_keep
 from emberge.training.loop.checkpoints import KeptCheckpoints
-from emberge.training.plan.batch_plan import BatchPlan, steps_to_keep
 from emberge_train import BatchShuffle
 
 # Two epochs of five steps.
@@ -61,18 +59,6 @@ def test_a_bent_state_is_passed_over(tmp_path: Path, name: str, harm: str) -> No
     state = latest_state(tmp_path)
     assert state is not None
     assert state.step == 1
-
-
-def test_what_a_kill_left_half_written_is_not_seen_and_removed(tmp_path: Path) -> None:
-    _save(tmp_path, 1)
-    torn = tmp_path / ".step-2.0123456789abcdef.part"
-    torn.mkdir()
-    (torn / "manifest.json").write_text(json.dumps({"step": 2, "files": {}, "facts": {}}))
-    state = latest_state(tmp_path)
-    assert state is not None
-    assert state.step == 1
-    clear_torn(tmp_path)
-    assert not torn.exists()
 
 
 def test_a_state_is_on_the_disk_before_it_has_its_name(

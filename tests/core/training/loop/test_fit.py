@@ -162,25 +162,6 @@ def test_an_interrupted_training_goes_on_to_the_same_bytes(shaky: Path, tmp_path
         assert first.read_bytes() == second.read_bytes()
 
 
-def test_a_kill_while_saving_costs_only_that_state(shaky: Path, tmp_path: Path) -> None:
-    options = FitOptions(learning_rate=1e-3, epochs=2, token_budget=80, save_steps=3)
-    _fit(shaky, tmp_path / "whole", options=options)
-
-    def stop(done: int, *_: object) -> None:
-        if done == 10:
-            raise _Killed
-
-    with pytest.raises(_Killed):
-        _fit(shaky, tmp_path / "cut", options=options, progress=stop)
-    states = tmp_path / "cut" / "work" / "states"
-    assert sorted(p.name for p in states.iterdir()) == ["step-6", "step-9"]
-    tensors = states / "step-9" / "tensors.safetensors"
-    tensors.write_bytes(tensors.read_bytes()[:-100])
-    (states / ".step-12.0123456789abcdef.part").mkdir()
-    _fit(shaky, tmp_path / "cut", options=options)
-    assert _weights(tmp_path / "cut") == _weights(tmp_path / "whole")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Guided(Loss):
     """A loss that wants what nobody offers."""

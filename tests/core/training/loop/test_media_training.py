@@ -19,7 +19,7 @@ from emberge import (
 )
 from emberge.media import MediaFolder
 from emberge.training import FitOptions
-from emberge.training.plan.batch_plan import BatchPlan
+from emberge.training.batch_plan import BatchPlan
 from emberge_codiemb import Mixed
 from emberge_encoder import TextEncoder
 from emberge_train import BatchShuffle, InfoNCE

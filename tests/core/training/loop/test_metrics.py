@@ -11,8 +11,8 @@ from emberge import PerDataset
 from emberge.encoding import PassResult
 from emberge.ranks import Ranks
 from emberge.training import FitOptions
+from emberge.training.batch_plan import PlannedBatch, PlannedPart
 from emberge.training.loop.metrics import MetricLog
-from emberge.training.plan.batch_plan import PlannedBatch, PlannedPart
 from emberge_encoder import TextEncoder
 from emberge_train import BatchShuffle, CoSENT, InfoNCE
 

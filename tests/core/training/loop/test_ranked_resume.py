@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,6 @@ from tests.support.losses import Learnable
 from tests.support.ranked_fit import Death, Training
 from tests.support.tolerance import exactly
 from tests.support.training_data import retrieval, similarity
-
-# While states and models are saved.
-WHILE_SAVING = tuple(Death(0, "flush", number) for number in range(1, 11))
 
 
 @pytest.fixture(scope="module")
@@ -79,30 +75,6 @@ def test_killed_ranks_end_in_the_same_bytes(shaky: Path, tmp_path: Path) -> None
     deaths = [(Death(1, "step", 5),), (Death(0, "flush", 7),), (Death(0, "step", 4, 0.02),)]
     assert _killed(tmp_path / "cut", arguments, deaths) == 3
     assert _contents(tmp_path / "cut") == _contents(tmp_path / "whole")
-
-
-@pytest.mark.slow
-def test_a_dozen_kills_end_in_the_same_bytes(shaky: Path, tmp_path: Path) -> None:
-    arguments = _arguments(shaky, epochs=12)
-    (whole,) = ranked_fit.run([Training(tmp_path / "w", arguments)], tmp_path / "w.pkl", 2)
-    steps = whole["result"].steps
-    chance = random.Random(0)
-    at_steps = [
-        tuple(
-            Death(rank, "step", step, chance.uniform(0, 0.05))
-            for rank in chance.choice([(0,), (1,), (0, 1)])
-        )
-        # Not near the end, which would be over before a late death comes.
-        for step in sorted(chance.sample(range(1, steps - 25), 8))
-    ]
-    deaths: list[tuple[Death, ...]] = []
-    for number, each in enumerate(at_steps):
-        deaths.append(each)
-        if number % 2:
-            deaths.append((WHILE_SAVING[number],))
-    assert len(deaths) == 12
-    assert _killed(tmp_path / "cut", arguments, deaths) == 12
-    assert _contents(tmp_path / "cut") == _contents(tmp_path / "w")
 
 
 def _exact_arguments(bert: Path, **options: Any) -> dict[str, Any]:

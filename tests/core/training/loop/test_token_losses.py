@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from emberge import Batch, CheckpointError, DataError, Loss, PerDataset, Pool, Sampler, TokenLoss
+from emberge import Batch, DataError, Loss, PerDataset, Pool, Sampler, TokenLoss
 from emberge.contracts import BatchPart
 from emberge.training import FitOptions, FitResult
 from emberge_boom import Bagging
 from emberge_train import MLM, BatchShuffle, InfoNCE
-from safetensors.torch import load_file
 
 from tests.support import tiny
 from tests.support.exact import ExactEncoder
@@ -94,17 +93,6 @@ def test_a_training_is_the_loop_written_by_hand(architecture: str, tmp_path: Pat
         assert torch.allclose(ours[name], tensor, rtol=0, atol=far + EXACT), name
 
 
-def test_chunks_change_nothing(tmp_path: Path) -> None:
-    folder = _model(tmp_path)
-    found = [
-        _fit(
-            folder, tmp_path / str(budget), options=FitOptions(**OPTIONS | {"token_budget": budget})
-        )
-        for budget in (64, 100_000)
-    ]
-    assert _losses(found[0]) == exactly(_losses(found[1]))
-
-
 @pytest.mark.slow
 def test_two_ranks_are_one_process(tmp_path: Path) -> None:
     arguments = _arguments(_model(tmp_path), datasets=[texts(21)])
@@ -130,15 +118,6 @@ def replaced(loss: MLM, weight: float) -> MLM:
 LOSSES: PerDataset[tuple[Loss | TokenLoss, ...]] = PerDataset(
     default=(InfoNCE(),), by_task={"text": (MASKED,)}
 )
-
-
-def test_texts_and_pairs_are_trained_together(tmp_path: Path) -> None:
-    folder, data = _model(tmp_path), [texts(12), retrieval(16)]
-    result = _fit(folder, tmp_path, datasets=data, losses=LOSSES)
-    assert set(result.losses) == {"read", "find"}
-    assert result.pool == {"read": 12, "find": 16}
-    saved, source = (load_file(f / "model.safetensors") for f in (tmp_path / "out", folder))
-    assert saved.keys() == source.keys()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,8 +173,3 @@ def test_a_loss_for_another_kind_of_data_is_refused(
     with pytest.raises(DataError, match=fix):
         _fit(bert, tmp_path, datasets=[data], losses=PerDataset(default=losses))
     assert not (tmp_path / "out").exists()
-
-
-def test_a_model_without_a_head_is_refused_with_what_to_do(bert: Path, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"no head .*fresh_head: true"):
-        _fit(bert, tmp_path, datasets=[texts(8)])

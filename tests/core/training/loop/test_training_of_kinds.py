@@ -57,11 +57,6 @@ def arguments(folders: Mapping[str, Path], name: str, **more: Any) -> dict[str, 
     }
 
 
-def contents(root: Path) -> dict[str, bytes]:
-    out = root / "out"
-    return {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()}
-
-
 @pytest.mark.parametrize("name", KINDS)
 def test_a_kind_learns_and_loads_in_its_stock_class(
     folders: Mapping[str, Path], name: str, tmp_path: Path
@@ -93,17 +88,6 @@ def test_a_kind_learns_and_loads_in_its_stock_class(
             model.similarity_pairwise(queries, model.encode_document(column)) for column in columns
         )
     assert float((fits > misses).mean(dtype=None if name == "reranker" else fits.dtype)) > 0.8
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_recomputed_chunks_change_no_bit(
-    folders: Mapping[str, Path], name: str, tmp_path: Path
-) -> None:
-    for side, kept in (("kept", 10_000), ("again", 0)):
-        root = tmp_path / side
-        given = arguments(folders, name, kept_tokens=kept)
-        run_fit(**given, folder=root / "out", work=root / "work")
-    assert contents(tmp_path / "kept") == contents(tmp_path / "again")
 
 
 @pytest.mark.slow

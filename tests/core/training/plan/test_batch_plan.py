@@ -8,10 +8,9 @@ import pytest
 from emberge import Batch, Batches, DataError, DatasetInfo, Negatives, PerDataset, Pool, Sampler
 from emberge.contracts import BatchPart
 from emberge.encoding import TextEmbedder
-from emberge.training import Shuffled
-from emberge.training.plan.batch_plan import BatchPlan
-from emberge.training.tables.batch_texts import TextSampling, draw_batch
-from emberge.training.tables.example_table import TextSide, build_table
+from emberge.training.batch_plan import BatchPlan
+from emberge.training.batch_texts import TextSampling, draw_batch
+from emberge.training.example_table import TextSide, build_table
 from emberge_boom import Bagging
 from emberge_train import BatchShuffle, TwoStage
 
@@ -90,18 +89,6 @@ class HardOnly(Sampler):
         yield Batch((BatchPart("find", [1, 2]),), stage=1, negatives="hard_only")
 
 
-def test_what_a_sampler_draws_is_part_of_the_fingerprint(monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    """Code that changes without its options does not continue another's training."""
-    before = BatchPlan(POOL, SAMPLER, seed=3).fingerprint
-    assert BatchPlan(POOL, SAMPLER, seed=3).fingerprint == before
-    monkeypatch.setattr(
-        BatchShuffle,
-        "batches",
-        lambda self, pool, seed: Shuffled(self.batches_by_dataset(pool, seed), seed + 1),
-    )
-    assert BatchPlan(POOL, SAMPLER, seed=3).fingerprint != before
-
-
 def test_groups_are_the_datasets_with_their_negatives() -> None:
     two_stages = BatchPlan(POOL, (TwoStage(batch_size=PerDataset(default=8)),), seed=0)
     assert set(two_stages.groups()) == {
@@ -131,11 +118,6 @@ def test_groups_are_the_datasets_with_their_negatives() -> None:
             "negatives: .* did you mean 'alike'",
         ),
         (SAMPLER, PerDataset(by_task={"retreival": "in_batch"}), "did you mean 'retrieval'"),
-        (
-            (BatchShuffle(batch_size=PerDataset(default=64)),),
-            PerDataset(),
-            r"no dataset fills a batch: 'find' \(50 rows, batches of 64\).*tail: keep",
-        ),
         ((Bagging(ratio=0.5),), PerDataset(), "only selects"),
     ],
 )

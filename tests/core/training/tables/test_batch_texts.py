@@ -12,10 +12,10 @@ from emberge import Embeddings, Loss, PerDataset, Similarity
 from emberge.encoding import BatchEmbeddings
 from emberge.ranks import Ranks
 from emberge.training import FitOptions
+from emberge.training.batch_plan import PlannedBatch, PlannedPart
+from emberge.training.batch_texts import DrawnBatch, TextSampling, draw_batch
+from emberge.training.example_table import TextSide, build_tables, sides
 from emberge.training.objective import Objective
-from emberge.training.plan.batch_plan import PlannedBatch, PlannedPart
-from emberge.training.tables.batch_texts import DrawnBatch, TextSampling, draw_batch
-from emberge.training.tables.example_table import TextSide, build_tables, sides
 from emberge_encoder import TextEncoder
 
 from tests.support.training_data import InMemory, retrieval, similarity

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from emberge import DataError, Example, PerDataset
 from emberge.training import BatchOptions
-from emberge.training.tables.text_windows import WindowTable, build_windows
+from emberge.training.text_windows import WindowTable, build_windows
 from emberge_encoder import TextEncoder
 
 from tests.support import tiny

@@ -25,8 +25,8 @@ from emberge.encoding import TEXTS_AT_ONCE, Ragged, RaggedWriter
 from emberge.errors import DataError, PluginError
 from emberge.files import fill_once
 from emberge.hashes import text_keys
+from emberge.training.batch_plan import take_rows
 from emberge.training.fit_options import BatchOptions, ReadGuide
-from emberge.training.plan.batch_sequences import take_rows
 
 VERSION = 2
 ARRAYS = ("starts", "entries", "positives", "scores", "labels", "text_ids")

@@ -30,9 +30,9 @@ from emberge.contracts import COSINE, Embeddings, Similarity, TokenisedText
 from emberge.encoding import BatchEmbeddings, to_device
 from emberge.ranks import ALONE, Ranks, shard_rows
 from emberge.seeds import random_bits, stable_seed
+from emberge.training.batch_plan import PlannedBatch, PlannedPart
+from emberge.training.example_table import ExampleTable
 from emberge.training.objective import Objective
-from emberge.training.plan.batch_plan import PlannedBatch, PlannedPart
-from emberge.training.tables.example_table import ExampleTable
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from emberge.contracts import (
     TASK_KINDS,
@@ -27,7 +25,10 @@ from emberge.contracts import (
 from emberge.errors import DataError, suggest
 from emberge.seeds import stable_seed
 from emberge.training.fit_options import FitOptions
-from emberge.training.plan.batch_sequences import take_rows
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 # Tasks in which other rows' texts are negatives (BOOM, arXiv:2602.05787, the table in its text; STS
 # is not among them).
@@ -69,6 +70,17 @@ class PlannedBatch:
     def name(self) -> str:
         """Names of the batch's datasets, joined by `+`."""
         return "+".join(dict.fromkeys(part.dataset for part in self.parts))
+
+
+def take_rows(rows: Rows, places: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+    """Return the row numbers at the positions `places`, by default all of them, as an array."""
+    import numpy as np
+
+    if isinstance(rows, range):
+        places = np.arange(len(rows), dtype=np.int64) if places is None else places
+        return np.asarray(rows.start + rows.step * places, dtype=np.int64)
+    numbers = np.asarray(rows, dtype=np.int64)
+    return numbers if places is None else numbers[places]
 
 
 def uses_in_batch_negatives(
@@ -202,6 +214,8 @@ class BatchPlan:
 
     def _list_probes(self) -> Iterator[Batch]:
         """Yield a sample of the first epoch's batches, including the first and the last."""
+        import numpy as np
+
         for step in np.unique(np.linspace(0, self.starts[1] - 1, PROBED_BATCHES).astype(np.int64)):
             yield self._build_epoch_batches(0)[int(step)]
 
@@ -249,14 +263,14 @@ class BatchPlan:
         return PlannedBatch(step, epoch, batch.stage, parts)
 
     def _find_epoch(self, step: int) -> int:
-        return int(np.searchsorted(self.starts, step, side="right")) - 1
+        return bisect.bisect_right(self.starts, step) - 1
 
     def __iter__(self) -> Iterator[PlannedBatch]:
         return (self[step] for step in range(self.steps))
 
     def _part(self, part: BatchPart, negatives: Negatives) -> PlannedPart:
         in_batch = uses_in_batch_negatives(self._infos[part.dataset], negatives, self._negatives)
-        return PlannedPart(part.dataset, np.asarray(part.rows, dtype=np.int64), in_batch)
+        return PlannedPart(part.dataset, take_rows(part.rows), in_batch)
 
     def groups(self) -> tuple[tuple[str, bool], ...]:
         """Return each pair (dataset, whether other rows' texts are negatives) that occurs in the plan.

@@ -1,7 +1,8 @@
-"""Parts of losses over tokens: the choice of masked tokens, and the cross-entropy of scored tokens."""
+"""Losses over tokens: masked tokens at their places or from the place before, and every next token."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -58,6 +59,88 @@ class HiddenTokens(TokenLoss):
         assert tokens.mask_id is not None
         ids = np.where(is_hidden, tokens.mask_id, np.where(replaced, random_tokens, tokens.ids))
         return ids.astype(np.int64), np.where(is_chosen, tokens.ids, UNSCORED).astype(np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MLM(HiddenTokens):
+    """Prediction of hidden tokens at their places (Devlin et al., 2019, arXiv:1810.04805).
+
+    Each token that is neither special nor part of a prompt is chosen with the probability `share`. Of the
+    chosen tokens, the share `masked` is replaced by the mask token, the share `random` by a random token, and
+    the rest is unchanged. The loss is the mean cross-entropy of all chosen tokens. By default all chosen
+    tokens are masked (BidirLM, arXiv:2604.02045); BERT uses `masked: 0.8, random: 0.1`. Logits are computed
+    by the model's own head or its input embeddings, in blocks and only for the chosen tokens.
+
+    Example:
+        adapted:
+          train:
+            model: ./base
+            data: {path: ./texts.jsonl, task: text}
+            loss: {mlm: {share: 0.3}}
+            sampler: {batch_shuffle: {batch_size: 64}}
+            backbone: {text_encoder: {attention: bidirectional, pooling: mean}}
+    """
+
+    def __call__(self, hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> Tensor:
+        return mean_of_scored(hidden, labels, head)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MNTP(HiddenTokens):
+    """Prediction of hidden tokens from the state before each (BehnamGhader et al., 2024, arXiv:2404.05961).
+
+    A causal model predicts each token from the state before it, so its head still fits after attention
+    becomes bidirectional. Tokens are chosen and hidden as in `mlm`; by default all chosen tokens are masked
+    (BidirLM, arXiv:2604.02045: `share` 0.3 for Qwen3 0.6B, 0.4 for Gemma 3 270M). LLM2Vec uses `share: 0.2,
+    masked: 0.8, random: 0.1`. The first token of a text has no state before it and is never chosen.
+
+    Example:
+        adapted:
+          train:
+            model: ./base
+            data: {path: ./texts.jsonl, task: text}
+            loss: {mntp: {share: 0.3}}
+            sampler: {batch_shuffle: {batch_size: 64}}
+            backbone: {text_encoder: {attention: bidirectional, pooling: mean}}
+    """
+
+    def corrupt(self, tokens: Tokens, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        never_chosen = tokens.spared.copy()
+        never_chosen[:1] = True
+        return super().corrupt(dataclasses.replace(tokens, spared=never_chosen), seed)
+
+    def __call__(self, hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> Tensor:
+        return mean_of_scored(*next_of(hidden, labels), head)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CausalLM(TokenLoss):
+    """Prediction of every token from those before it (Radford et al., 2019; Brown et al., arXiv:2005.14165).
+
+    All tokens except the first of each text are scored, special tokens and prompt tokens included. No token
+    is hidden, so the model needs causal attention and no mask token.
+
+    Example:
+        pretrained:
+          train:
+            model: ./start
+            data: {path: ./texts.jsonl, task: text}
+            loss: causal_lm
+            sampler: {batch_shuffle: {batch_size: 64}}
+            backbone: {text_encoder: {pooling: last}}
+    """
+
+    @property
+    def causal(self) -> bool:
+        return True
+
+    def corrupt(self, tokens: Tokens, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        labels = tokens.ids.copy()
+        labels[:1] = UNSCORED
+        return tokens.ids, labels
+
+    def __call__(self, hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> Tensor:
+        return mean_of_scored(*next_of(hidden, labels), head)
 
 
 def mean_of_scored(hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> Tensor:

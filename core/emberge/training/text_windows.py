@@ -15,8 +15,8 @@ from emberge.contracts import Dataset, DatasetInfo, TokenisedText, TokenPredicto
 from emberge.encoding import TEXTS_AT_ONCE, Ragged, RaggedWriter, TextEmbedder
 from emberge.errors import DataError
 from emberge.files import fill_once
+from emberge.training.example_table import TextSide, build_text_side
 from emberge.training.fit_options import BatchOptions
-from emberge.training.tables.example_table import TextSide, build_text_side
 
 VERSION = 2
 # A number of tokens that no text reaches.

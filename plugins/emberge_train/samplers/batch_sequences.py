@@ -9,34 +9,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from emberge.contracts import (
+from emberge import (
     Batch,
     Batches,
-    BatchPart,
+    DataError,
     DatasetInfo,
     Negatives,
     PerDataset,
     Pool,
-    Rows,
-    Tail,
+    shuffled,
+    stable_seed,
 )
-from emberge.errors import DataError
-from emberge.seeds import shuffled, stable_seed
+from emberge.contracts import BatchPart, Rows, Tail
+from emberge.training import take_rows
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-
-def take_rows(rows: Rows, places: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-    """Return the row numbers at the positions `places`, by default all of them, as an array."""
-    import numpy as np
-
-    if isinstance(rows, range):
-        places = np.arange(len(rows), dtype=np.int64) if places is None else places
-        return np.asarray(rows.start + rows.step * places, dtype=np.int64)
-    numbers = np.asarray(rows, dtype=np.int64)
-    return numbers if places is None else numbers[places]
 
 
 @dataclass(frozen=True, eq=False)

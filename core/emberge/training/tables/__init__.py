@@ -1,1 +1,0 @@
-"""Examples of datasets as the texts and columns of a batch."""
