@@ -18,7 +18,6 @@ from .contracts.evaluator import Evaluator as Evaluator
 from .contracts.evaluator import TaskInfo as TaskInfo
 from .contracts.evaluator import TaskScore as TaskScore
 from .contracts.evaluator import Units as Units
-from .contracts.launcher import Launcher as Launcher
 from .contracts.loss import Embeddings as Embeddings
 from .contracts.loss import Loss as Loss
 from .contracts.loss import TokenLoss as TokenLoss
@@ -70,6 +69,7 @@ from .contracts.stage import Stats as Stats
 from .contracts.stage import WeightRole as WeightRole
 from .contracts.stage import chain as chain
 from .contracts.step import Expected as Expected
+from .contracts.step import Launcher as Launcher
 from .contracts.step import Machine as Machine
 from .contracts.step import Preflight as Preflight
 from .contracts.step import Step as Step
@@ -90,9 +90,9 @@ from .numerics.score_tables import unit_vectors as unit_vectors
 from .plugins import Plugins as Plugins
 from .plugins import load_plugins as load_plugins
 from .recipes.checked_run import run_recipe as run_recipe
-from .recipes.checks.preflight import check_recipe as check_recipe
 from .recipes.parse.parse import load_recipe as load_recipe
 from .recipes.parse.parse import parse_recipe as parse_recipe
+from .recipes.preflight import check_recipe as check_recipe
 from .recipes.run.step_result import StepResult as StepResult
 from .seeds import hash_evenly as hash_evenly
 from .seeds import random_bits as random_bits

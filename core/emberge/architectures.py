@@ -8,6 +8,7 @@ fills its own.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import re
 import threading
@@ -20,6 +21,8 @@ from typing import Any
 from emberge.errors import PluginError
 
 _CLASS_PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+# Modules of transformers with the tables of its auto classes.
+_TABLE_FILES = ("models/auto/auto_mappings.py", "models/auto/modeling_auto.py")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +100,33 @@ def find_config_class(model_type: str | None) -> Any:
             _REGISTERED[model_type] = architecture
     # The mapping's `get` neither finds registered classes nor imports transformers' own.
     return CONFIG_MAPPING[model_type] if model_type and model_type in CONFIG_MAPPING else None
+
+
+def has_config_class(model_type: str | None) -> bool:
+    """Return whether a plugin or transformers has a config class of a model type, without importing it."""
+    if model_type in _ADDED or model_type in read_model_types("CONFIG_MAPPING_NAMES"):
+        return True
+    # A few types are in no table.
+    return find_config_class(model_type) is not None
+
+
+@functools.cache
+def read_model_types(table: str) -> frozenset[str]:
+    """Return the model types in a table of transformers' auto classes, such as `CONFIG_MAPPING_NAMES`.
+
+    The table is read from its source, as importing it costs seconds.
+    """
+    spec = find_spec("transformers")
+    assert spec is not None
+    (folder,) = spec.submodule_search_locations or ()
+    for file in _TABLE_FILES:
+        source = (Path(folder) / file).read_text("utf-8")
+        written = re.search(rf"^{table} = OrderedDict\((.*?)^\)", source, re.DOTALL | re.MULTILINE)
+        if written is not None:
+            included = re.findall(r"\*list\((\w+)\.items\(\)\)", written[1])
+            own = re.findall(r"""\(\s*["']([^"']+)["'],""", written[1])
+            return frozenset(own).union(*map(read_model_types, included))
+    return frozenset()
 
 
 def find_source(model_type: str) -> Path | None:

@@ -14,22 +14,8 @@ from typing import TYPE_CHECKING, Literal
 import pluggy
 
 if TYPE_CHECKING:
+    from emberge import contracts
     from emberge.architectures import Architecture
-    from emberge.contracts import (
-        Backbone,
-        ChainSpec,
-        Evaluator,
-        Event,
-        Launcher,
-        Loss,
-        MergeStrategy,
-        MergeTransform,
-        Reader,
-        Sampler,
-        Step,
-        TokenLoss,
-        TranslatedRecipe,
-    )
     from emberge.plugin_verbs import Verb
 
 hookspec = pluggy.HookspecMarker("emberge")
@@ -40,47 +26,49 @@ hookimpl = pluggy.HookimplMarker("emberge")
 
 
 @hookspec
-def register_samplers() -> Mapping[str, type[Sampler] | str]:
+def register_samplers() -> Mapping[str, type[contracts.Sampler] | str]:
     """Add samplers, which choose training examples and group them into batches."""
 
 
 @hookspec
-def register_losses() -> Mapping[str, type[Loss] | type[TokenLoss] | str]:
+def register_losses() -> Mapping[str, type[contracts.Loss] | type[contracts.TokenLoss] | str]:
     """Add losses, pure functions of embeddings or of hidden states."""
 
 
 @hookspec
-def register_backbones() -> Mapping[str, type[Backbone] | str]:
+def register_backbones() -> Mapping[str, type[contracts.Backbone] | str]:
     """Add backbones, which turn a checkpoint into an encoder."""
 
 
 @hookspec
-def register_merge_transforms() -> Mapping[str, type[MergeTransform] | str]:
+def register_merge_transforms() -> Mapping[str, type[contracts.MergeTransform] | str]:
     """Add merge transforms, links of a merge chain that turn N models into M."""
 
 
 @hookspec
-def register_merge_strategies() -> Mapping[str, type[MergeStrategy] | ChainSpec | str]:
+def register_merge_strategies() -> Mapping[
+    str, type[contracts.MergeStrategy] | contracts.ChainSpec | str
+]:
     """Add merge strategies, links of a merge chain that turn N models into one, or names for whole chains."""
 
 
 @hookspec
-def register_steps() -> Mapping[str, type[Step] | str]:
+def register_steps() -> Mapping[str, type[contracts.Step] | str]:
     """Add kinds of step, which read folders and fill one folder."""
 
 
 @hookspec
-def register_evaluators() -> Mapping[str, type[Evaluator] | str]:
+def register_evaluators() -> Mapping[str, type[contracts.Evaluator] | str]:
     """Add evaluators, which give models scores on tasks."""
 
 
 @hookspec
-def register_readers() -> Mapping[str, type[Reader] | str]:
+def register_readers() -> Mapping[str, type[contracts.Reader] | str]:
     """Add readers, which turn a kind of data file into rows."""
 
 
 @hookspec
-def register_launchers() -> Mapping[str, type[Launcher] | str]:
+def register_launchers() -> Mapping[str, type[contracts.Launcher] | str]:
     """Add launchers, which run ready steps side by side."""
 
 
@@ -116,7 +104,7 @@ def locate_model(
 
 
 @hookspec(firstresult=True)
-def read_recipe(text: str, path: Path | None) -> str | TranslatedRecipe | None:
+def read_recipe(text: str, path: Path | None) -> str | contracts.TranslatedRecipe | None:
     """Turn another tool's recipe into ours, in YAML, or return None if your plugin does not know the format.
 
     `path` is the file that the text comes from; relative references start at its folder. A `TranslatedRecipe`
@@ -129,5 +117,5 @@ def read_recipe(text: str, path: Path | None) -> str | TranslatedRecipe | None:
 
 
 @hookspec
-def hear_event(event: Event) -> None:
+def hear_event(event: contracts.Event) -> None:
     """Hear what happens in a run: `StepStarted`, `MetricLogged`, `StepFinished` and the other events."""

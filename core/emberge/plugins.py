@@ -15,11 +15,9 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.metadata import EntryPoint, distributions
-from importlib.util import module_from_spec
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import pluggy
@@ -364,31 +362,20 @@ def _find_entry_points() -> list[tuple[PluginSource, EntryPoint]]:
     return [plugin_by_entry[key] for key in sorted(plugin_by_entry)]
 
 
-class _UncachedLoader(SourceFileLoader):
-    """Loader of a plugin file without Python's cache of compiled files.
-
-    The cache takes a file of equal size that was edited within the same second for the old one.
-    """
-
-    def get_code(self, fullname: str) -> CodeType:
-        return self.source_to_code(self.get_data(self.path), self.path)
-
-
 def _import_file(path: Path) -> tuple[ModuleType, str]:
     """Import a plugin file; return its module and the SHA-256 of its source."""
     if not path.is_file():
         raise PluginError(f"{path}: there is no such plugin file")
     if path.suffix != ".py":
         raise PluginError(f"{path}: a plugin is a Python file, and its name ends with .py")
-    # The module gets a unique name, so that a file called json.py does not replace the library's
-    # module.
-    name = f"emberge_plugin_file_{path.stem}"
-    loader = _UncachedLoader(name, os.fspath(path))
-    module = sys.modules[name] = module_from_spec(ModuleSpec(name, loader, origin=loader.path))
-    module.__file__ = loader.path
+    # The module gets a unique name, so that a file called json.py does not replace the library's module.
+    name, content = f"emberge_plugin_file_{path.stem}", path.read_bytes()
+    module = sys.modules[name] = ModuleType(name)
+    module.__file__ = os.fspath(path)
     try:
-        loader.exec_module(module)
+        # Python's cache of compiled files would take a file that was edited within a second for the old one.
+        exec(compile(content, path, "exec", dont_inherit=True), vars(module))
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise PluginError(f"{path}: the plugin cannot be imported: {error!r}") from error
-    return module, hashlib.sha256(path.read_bytes()).hexdigest()
+    return module, hashlib.sha256(content).hexdigest()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from emberge.plugins import KINDS, Plugins
-from emberge.recipes.docs.describe import build_component_pages, list_component_rows, option_line
+from emberge.recipes.describe import build_component_pages, list_component_rows, option_line
 from emberge.wording import Markdown, table_lines
 from emberge_report import code_span
 

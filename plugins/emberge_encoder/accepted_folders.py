@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError, MediaKind
-from emberge.architectures import find_config_class
+from emberge.architectures import has_config_class
 from emberge.model_folder import (
     Checkpoint,
     read_modules,
@@ -58,7 +58,7 @@ def refuse_foreign_classes(path: Path, config: Mapping[str, Any]) -> None:
             "without 'export' for one that loads"
         )
     kind = config.get("model_type")
-    if find_config_class(kind) is None:
+    if not has_config_class(kind):
         named = join_some([str(name) for name in config.get("architectures") or ["…"]])
         subject = f"model type '{kind}'" if kind else f"class {named}, and no model type is given"
         code_note = (

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from emberge import CheckpointError
+from emberge.architectures import read_model_types
 from emberge.wording import join_some
 
 Attention = Literal["as is", "causal", "bidirectional"]
@@ -90,19 +91,12 @@ def _find_text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _is_language_model(config: Mapping[str, Any]) -> bool:
     """Return whether a model type generates text from left to right."""
-    from transformers.models.auto.modeling_auto import (
-        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-        MODEL_FOR_MASKED_LM_MAPPING_NAMES,
-        MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES,
-    )
-
     kind = str(config.get("model_type", ""))
-    if kind in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+    if kind in read_model_types("MODEL_FOR_MASKED_LM_MAPPING_NAMES"):
         return bool(config.get("is_decoder"))
     names = {kind, kind.removesuffix("_text")}
-    return bool(
-        names & {*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES}
-    )
+    generating = ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES")
+    return any(names & read_model_types(table) for table in generating)
 
 
 def _refuse_hybrid(config: Mapping[str, Any]) -> None:

@@ -22,6 +22,7 @@ from emberge.model_folder import (
     ModuleFolder,
     TextLimit,
     count_experts,
+    find_trunk_config,
     read_modules,
     read_object,
     read_settings,
@@ -190,25 +191,19 @@ class TextEncoder(Backbone):
     def _describe_loadable(
         self, layout: Layout, config: Mapping[str, Any], predicts: bool
     ) -> EncoderFacts:
-        """Return the facts of an encoder that can be loaded.
-
-        Raises:
-            CheckpointError: if transformers refuses the config.
-        """
-        from emberge_encoder.trunk_weights import build_config
-
-        built = build_config(layout.trunk_folder, config)
-        text = built.get_text_config()
+        """Return the facts of an encoder that can be loaded."""
         support = read_media_support(layout, config)
         return EncoderFacts(
-            training_problems=_check_routers(layout, built),
+            training_problems=_check_routers(layout, config),
             changes=self._list_changes(layout.folder),
             warnings=_warn_of_cross_encoder(layout.folder),
-            dimension=_find_embedding_size(layout, int(text.hidden_size), self.dense),
+            dimension=_find_embedding_size(
+                layout, _read_size(layout, config, "hidden_size"), self.dense
+            ),
             causal=is_causal(config),
             media=() if support is None else support.kinds,
             prediction=(
-                self._describe_prediction(layout, config, int(text.vocab_size))
+                self._describe_prediction(layout, config, _read_size(layout, config, "vocab_size"))
                 if predicts
                 else None
             ),
@@ -467,9 +462,19 @@ def _find_embedding_size(layout: Layout, hidden_size: int, dense: int | None) ->
     return size
 
 
-def _check_routers(layout: Layout, built: Any) -> tuple[str, ...]:
+def _read_size(layout: Layout, config: Mapping[str, Any], key: str) -> int:
+    """Return a size of the transformer, from its class if the config has it under another name."""
+    size = find_trunk_config(config).get(key)
+    if isinstance(size, int):
+        return size
+    from emberge_encoder.trunk_weights import build_config
+
+    return int(getattr(build_config(layout.trunk_folder, config).get_text_config(), key))
+
+
+def _check_routers(layout: Layout, config: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the problem of training a model with expert routers without load balancing."""
-    experts = count_experts(built.to_dict())
+    experts = count_experts(config)
     if experts < 2:
         return ()
     return (

@@ -1,9 +1,9 @@
 """Public names of emberge_local, each with the module that defines it."""
 
 from .local import Local as Local
+from .local import StepProcess as StepProcess
 from .pool_launcher import Ended as Ended
 from .pool_launcher import Launch as Launch
 from .pool_launcher import Launched as Launched
 from .pool_launcher import PoolLauncher as PoolLauncher
 from .pool_launcher import StepPool as StepPool
-from .step_process import StepProcess as StepProcess

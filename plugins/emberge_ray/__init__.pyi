@@ -1,3 +1,3 @@
 """Public names of emberge_ray, each with the module that defines it."""
 
-from .launcher import Ray as Ray
+from .cluster import Ray as Ray

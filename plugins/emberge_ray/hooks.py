@@ -9,4 +9,4 @@ from emberge import hookimpl
 
 @hookimpl
 def register_launchers() -> Mapping[str, str]:
-    return {"ray": "emberge_ray.launcher:Ray"}
+    return {"ray": "emberge_ray.cluster:Ray"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from emberge.interpreter import pause_collections
@@ -38,16 +37,11 @@ threading.Thread(target=lambda: (time.sleep(0.1), print("thread"))).start()
 """
 
 
-def run(code: str, stdout: str | int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+def run(code: str) -> subprocess.CompletedProcess[str]:
     # Each part of a command's end is to be seen, so what is printed must not be flushed at once.
-    command = [sys.executable, "-c", code]
     environment = {"PYTHONPATH": ":".join(sys.path)}
-    if isinstance(stdout, int):
-        return subprocess.run(command, stdout=stdout, env=environment, text=True, check=False)
-    with Path(stdout).open("w") as file:
-        return subprocess.run(
-            command, stdout=file, stderr=subprocess.PIPE, env=environment, text=True, check=False
-        )
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, stdout=subprocess.PIPE, env=environment, text=True, check=False)
 
 
 def test_threads_end_exit_functions_run_output_is_flushed_and_nothing_is_destroyed() -> None:

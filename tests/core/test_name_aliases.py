@@ -190,15 +190,14 @@ def test_names_of_the_first_berts_are_todays(tmp_path: Path) -> None:
     assert not problems(old, one)
 
 
-@pytest.mark.parametrize("size", ["20KB", "1GB"])
-def test_shards_and_dtypes_mix(size: str, tmp_path: Path) -> None:
+def test_shards_and_dtypes_mix(tmp_path: Path) -> None:
     dtypes = ["float32", "bfloat16", "float16"]
     folders = [
-        tiny.checkpoint(tmp_path / d, seed=i, dtype=d, max_shard_size="20KB" if i else size)
+        tiny.checkpoint(tmp_path / d, seed=i, dtype=d, max_shard_size="20KB")
         for i, d in enumerate(dtypes)
     ]
     assert (folders[1] / "model.safetensors.index.json").is_file()
-    out = merge(tmp_path / "out", *folders, max_shard_size=size)
+    out = merge(tmp_path / "out", *folders, max_shard_size="20KB")
     loaded = [tensors(f) for f in folders]
     for name, tensor in tensors(out).items():
         assert tensor.dtype == torch.float32

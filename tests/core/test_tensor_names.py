@@ -46,7 +46,6 @@ def problems(*folders: Path, **settings: Any) -> str:
         (["model.embed_tokens.weight", "lm_head.weight"], "model."),
         (["model.language_model.embed_tokens.weight", "visual.pos_embed"], "model.language_model."),
         (["bert.embeddings.word_embeddings.weight"], "bert."),
-        (["embeddings.tok_embeddings.weight"], ""),
         # Two towers: nobody can say which one is meant.
         (["a.embed_tokens.weight", "b.embed_tokens.weight"], ""),
         # The ending must be whole words.
@@ -81,14 +80,10 @@ def test_two_tensors_of_one_name_are_refused(tmp_path: Path) -> None:
     ("name", "layer"),
     [
         ("layers.7.mlp.up_proj.weight", "layers.7"),
-        ("encoder.layer.11.output.dense.bias", "layers.11"),
         ("h.0.ln_1.weight", "layers.0"),
         ("visual.blocks.3.norm1.weight", "visual.blocks.3"),
-        ("audio_tower.layers.3.norm.weight", "audio_tower.layers.3"),
         ("embed_tokens.weight", "embeddings"),
-        ("embeddings.LayerNorm.weight", "embeddings"),
         ("norm.weight", "final"),
-        ("final_norm.weight", "final"),
         ("pooler.dense.weight", "pooler"),
         ("2_Dense.linear.weight", "2_Dense"),
     ],
@@ -164,15 +159,12 @@ def test_buffers_are_the_templates_and_never_merged(tmp_path: Path) -> None:
     assert found.dropped == ("rotary.inv_freq",)
 
 
-def test_another_shape_or_type_names_the_models_and_the_tensor(tmp_path: Path) -> None:
+def test_another_shape_names_the_models_and_the_tensor(tmp_path: Path) -> None:
     a = model(tmp_path / "acme", {"layers.3.w": torch.zeros(3, 2)})
     b = model(tmp_path / "other", {"layers.3.w": torch.zeros(3, 1)})
     assert problems(a, b) == (
         "layers.3.w: 'other' has shape [3, 1], 'acme' has [3, 2]; merge models of one architecture"
     )
-    a = model(tmp_path / "a", {"w": torch.ones(2), "n": torch.ones(2, dtype=torch.int64)})
-    b = model(tmp_path / "b", {"w": torch.ones(2), "n": torch.ones(2, dtype=torch.int32)})
-    assert "n: 'b' holds int32 [2], the template int64 [2]" in problems(a, b)
 
 
 def pair(tmp_path: Path) -> tuple[Path, Path, Path]:
@@ -206,22 +198,6 @@ def test_a_tensor_that_the_base_alone_lacks_is_named_or_has_is_left_out(tmp_path
     assert found.dropped == ("v",)
 
 
-def test_tokenizers_are_refused_with_their_first_difference(bert: Path, tmp_path: Path) -> None:
-    other = shutil.copytree(bert, tmp_path / "other")
-    content = json.loads((other / "tokenizer.json").read_text())
-    ids = content["model"]["vocab"]
-    ids["merge"], ids["train"] = ids["train"], ids["merge"]
-    (other / "tokenizer.json").write_text(json.dumps(content))
-    said = problems(bert, other)
-    assert "'bert' and 'other' have different tokenizers: id " in said
-    assert '"merge" in one and "train" in the other' in said
-    # Spacing alone is no difference.
-    same = shutil.copytree(bert, tmp_path / "same")
-    content = json.loads((same / "tokenizer.json").read_text())
-    (same / "tokenizer.json").write_text(json.dumps(content, indent=4))
-    assert not problems(bert, same)
-
-
 def test_more_tokens_than_rows_are_left_out(bert: Path, tmp_path: Path) -> None:
     other = shutil.copytree(bert, tmp_path / "other")
     content = json.loads((other / "tokenizer.json").read_text())
@@ -231,16 +207,6 @@ def test_more_tokens_than_rows_are_left_out(bert: Path, tmp_path: Path) -> None:
     assert not found.problems
     assert any('no model has a row for the tokens "[NEW]"' in said for said in found.warnings)
     assert not problems(bert, other, tokenizer=other)
-
-
-def test_padding_of_the_vocabulary_may_differ(tmp_path: Path) -> None:
-    a = model(tmp_path / "a", {"embed_tokens.weight": torch.ones(6, 2)})
-    b = model(tmp_path / "b", {"embed_tokens.weight": torch.ones(8, 2)})
-    for folder in (a, b):
-        (folder / "vocab.txt").write_text("\n".join("abcde"))
-    found = plan(a, b)
-    assert not found.problems
-    assert found.tensors[0].out.shape == (6, 2)
 
 
 def edit(folder: Path, file: str, **changes: Any) -> None:
@@ -277,21 +243,13 @@ def test_every_fault_is_told_at_once(berts: list[Path], bert: Path) -> None:
     )
 
 
-def test_settings_that_cannot_be_are_refused(berts: list[Path], bert: Path) -> None:
-    inputs = tuple(
-        MergeInput(f.name, f, PerTensor(w)) for f, w in zip(berts, (1, -1, 0), strict=True)
-    )
-    assert "the weights sum to zero, and 'linear' divides by their sum" in problems(inputs=inputs)
+def test_schedules_without_an_end_are_refused(berts: list[Path]) -> None:
     partial = PerTensor([{"filter": "layer.0", "value": 1}])
     inputs = (MergeInput("a", berts[0], partial), MergeInput("b", berts[1]))
     assert "end the list with a plain value" in problems(inputs=inputs)
     slerp = (Slerp(t=partial),)
     inputs = (MergeInput("a", berts[0]), MergeInput("b", berts[1]))
     assert "'slerp': t: no filter fits" in problems(inputs=inputs, strategy=slerp)
-    assert "a base is given and 'linear' uses none" in problems(
-        *berts, base=MergeInput("base", bert)
-    )
-    assert "'task_arithmetic' needs a base" in problems(*berts, strategy=(TaskArithmetic(),))
 
 
 def test_a_model_yet_to_be_made_is_no_fault_and_weights_are_told(berts: list[Path]) -> None:
@@ -306,7 +264,6 @@ def test_a_model_yet_to_be_made_is_no_fault_and_weights_are_told(berts: list[Pat
     )
     found = plan(inputs=inputs)
     assert list(found.weights.values()) == pytest.approx([0.125, 0.25, 0.625])
-    assert found.weight_sum == pytest.approx(8)
     assert found.weight_sum == 8
 
 

@@ -68,13 +68,6 @@ def test_what_people_share_is_read(tmp_path: Path) -> None:
     ]
     path.write_text("\n".join([*shared, *steps]))
     assert len(load_recipe(path, load_plugins()).steps) == 199
-    path = tmp_path / "config.yml"
-    models = [f"  - {{model: ./m{i}, parameters: *p}}" for i in range(20)]
-    path.write_text(
-        "\n".join(["merge_method: linear", "parameters: &p {weight: 0.5}", "models:", *models])
-    )
-    (step,) = load_recipe(path, load_plugins()).steps
-    assert len(step.step.models) == 20  # type: ignore[attr-defined]
 
 
 def test_a_catalogue_of_nested_aliases_is_refused(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from emberge.contracts import (
     StepStarted,
     StepWarned,
 )
-from emberge.recipes.checks.status import read_result_table
+from emberge.recipes.run_status import read_result_table
 from emberge_terminal import progress
 
 from tests.support.places import SUPPORT

@@ -115,7 +115,7 @@ NEW_FILES = {
     "core/emberge/data/dataset_store.py",
     "plugins/emberge_data/written_sets.py",
     "core/emberge/encoding/token_files.py",
-    "plugins/emberge_local/step_process.py",  # of a random name, in a work folder
+    "plugins/emberge_local/local.py",  # of a random name, in a work folder
     "core/emberge/tensor_files/safetensors_header.py",  # of a random name, to be checked
     "core/emberge/tensor_files/server_file.py",
     # ... and in place or at the end of a file, in a folder that is locked.

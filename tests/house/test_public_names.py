@@ -17,7 +17,7 @@ from emberge import ArtifactKind, load_plugins
 from emberge.cli import verbs
 from emberge.cli.arguments import VERBS
 from emberge.recipes import describe_component
-from emberge.recipes.docs.describe import list_component_rows
+from emberge.recipes.describe import list_component_rows
 
 from tests.house.project import FACES, PLUGIN_FACES, plugin_packages, sources
 from tests.support.places import ROOT

@@ -30,12 +30,12 @@ def chain(name: str, **options: Any) -> tuple[Stage, ...]:
     if not isinstance(known, ChainSpec):
         return (made(known, options),)
     given = {**known.defaults, **options}
-    unknown = [option for option in given if not known.link_of(option)]
+    own = [
+        {k: v for k, v in given.items() if k in link.__dataclass_fields__} for link in known.links
+    ]
+    unknown = given.keys() - {option for options in own for option in options}
     assert not unknown, f"'{name}' has no option {unknown}"
-    return tuple(
-        made(link, {k: v for k, v in given.items() if link in known.link_of(k)})
-        for link in known.links
-    )
+    return tuple(made(link, options) for link, options in zip(known.links, own, strict=True))
 
 
 def made(type_: type[Stage], options: Mapping[str, Any]) -> Stage:

@@ -16,7 +16,6 @@ from emberge.interpreter import pause_collections
 from emberge.wording import count_noun, human_size, printable
 
 if TYPE_CHECKING:
-    from emberge.contracts import Launcher
     from emberge.plugins import Plugins
     from emberge.recipes import CheckReport, Recipe
 
@@ -37,8 +36,12 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
     recipe = _read_recipe(options, plugins)
     recipe.require_upload_allowed(options.allow_upload)
     machine = find_machine(options.devices, options.workers, options.memory)
-    launcher = _build_launcher(options, plugins) if options.launcher else None
     rank, started = rank_and_size()
+    if options.launcher and (options.ranks not in (None, 1) or started > 1):
+        raise RecipeError(
+            "--launcher runs several steps, each by a process of its own, and --ranks one step by several; "
+            "leave one of them out"
+        )
     count = require_possible_ranks(options.ranks, machine)
     if count > started:
         return run_ranks(options.words, count)
@@ -64,7 +67,7 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
             options.out,
             plugins,
             machine=machine,
-            launcher=team or launcher,
+            launcher=team or options.launcher,
             allow_upload=options.allow_upload,
             quiet=options.quiet,
         )
@@ -76,25 +79,6 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
     if team is not None:
         team.dismiss()
     return 0
-
-
-def _build_launcher(options: argparse.Namespace, plugins: Plugins) -> Launcher:
-    """Build the launcher that `--launcher` names; the option has the form of a component in a recipe.
-
-    Raises:
-        RecipeError: if the launcher does not exist, its options are wrong, or several ranks do the run.
-    """
-    from emberge.contracts import Launcher
-    from emberge.options import read_component
-    from emberge.processes import rank_and_size
-
-    launcher = read_component(options.launcher, Launcher, plugins, "--launcher")
-    if options.ranks not in (None, 1) or rank_and_size()[1] > 1:
-        raise RecipeError(
-            "--launcher runs several steps, each by a process of its own, and --ranks one step by several; "
-            "leave one of them out"
-        )
-    return launcher
 
 
 def _show_outcome(options: argparse.Namespace, recipe: Recipe, error: BaseException | None) -> None:
@@ -236,7 +220,7 @@ def _ask_user(what: str) -> bool:
 
 def verify(options: argparse.Namespace, _: object) -> int:
     """Check a result against its provenance."""
-    from emberge.recipes import verify_result
+    from emberge.results import verify_result
 
     print("\n".join(verify_result(options.folder)))
     print("nothing differs from what was published")
@@ -251,7 +235,8 @@ def list_all(options: argparse.Namespace, plugins: Plugins) -> int:
     from emberge.recipes import list_components
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    table = list_components(plugins, options.having, kind=options.kind, width=width)
+    with pause_collections():  # most of the time goes into imports
+        table = list_components(plugins, options.having, kind=options.kind, width=width)
     print(table, end="\n" if table else "")
     return 0
 

@@ -39,8 +39,6 @@ from .event import StepProgressed as StepProgressed
 from .event import StepSkipped as StepSkipped
 from .event import StepStarted as StepStarted
 from .event import StepWarned as StepWarned
-from .exchange import TranslatedRecipe as TranslatedRecipe
-from .launcher import Launcher as Launcher
 from .loss import AnyLoss as AnyLoss
 from .loss import Embeddings as Embeddings
 from .loss import LinearHead as LinearHead
@@ -69,7 +67,6 @@ from .option import Positive as Positive
 from .option import Share as Share
 from .option import TextLength as TextLength
 from .option import WholeNumber as WholeNumber
-from .option import default_component as default_component
 from .option import is_sound_number as is_sound_number
 from .option import limits_of as limits_of
 from .option import unsound_number as unsound_number
@@ -78,6 +75,7 @@ from .reference import FileRef as FileRef
 from .reference import ModelRef as ModelRef
 from .reference import Reference as Reference
 from .reference import StepRef as StepRef
+from .reference import TranslatedRecipe as TranslatedRecipe
 from .result import Artifact as Artifact
 from .result import Model as Model
 from .result import total_size as total_size
@@ -107,6 +105,7 @@ from .stage import all_stages as all_stages
 from .stage import list_statistics_files as list_statistics_files
 from .stage import nested_stages as nested_stages
 from .step import Expected as Expected
+from .step import Launcher as Launcher
 from .step import Machine as Machine
 from .step import Preflight as Preflight
 from .step import Step as Step

@@ -7,8 +7,7 @@ schema and the tables of options show the limits.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -123,11 +122,6 @@ def component(name: str, **options: Any) -> Any:
     no plugin imports another plugin. In Python code, pass the component itself.
     """
     return field(default=None, metadata={"component": {name: options} if options else name})
-
-
-def default_component(option: dataclasses.Field[Any]) -> str | Mapping[str, Any] | None:
-    """Return a field's default component as a recipe writes it: a name or `{name: options}`."""
-    return option.metadata.get("component")
 
 
 @dataclass(frozen=True, kw_only=True)

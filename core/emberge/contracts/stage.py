@@ -251,10 +251,6 @@ class ChainSpec:
     defaults: Mapping[str, Any]
     doc: str
 
-    def link_of(self, option: str) -> list[type[Stage]]:
-        """Return the links that have this option; a chain's options are the union of its links'."""
-        return [link for link in self.links if option in link.__dataclass_fields__]
-
 
 def chain(*links: type[Stage], doc: str, **defaults: Any) -> ChainSpec:
     """Return a chain of stages to register under a name: `chain(First, Second, doc="…", option=0.5)`."""

@@ -1,4 +1,4 @@
-"""Steps, which turn input folders into one, and the contexts in which they are checked and run."""
+"""Steps, the contexts in which they are checked and run, and launchers, which run them in processes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from emberge.contracts.option import Count
 from emberge.contracts.reference import (
     ArtifactKind,
     DataRef,
@@ -281,4 +282,28 @@ class Step:
 
     def run(self, workspace: Workspace) -> Artifact:
         """Do the work, writing only under `workspace.folder` and `workspace.work`."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launcher:
+    """A launcher, which runs each step in a process as soon as its inputs are finished.
+
+    Its fields are the options in `--launcher 'name: {options}'`. They decide the speed and never the result,
+    except `threads`: float32 sums change with the number of threads that add them up. Every step gets this
+    number, so a recipe gives the same bytes under each launcher, with any number of workers, and in a run
+    without a launcher on as many threads (`OMP_NUM_THREADS`).
+    """
+
+    threads: Count = 1
+    """CPU threads of a step's sums; merges also use idle cores, which changes no byte."""
+
+    def run_steps(self, run: Any) -> None:
+        """Run every step of a `RecipeRun` that can run; errors of steps are recorded in `run`.
+
+        `emberge_local.PoolLauncher` does so by a pool of processes, which a launcher opens.
+
+        Raises:
+            EmbergeError: if the launcher cannot start.
+        """
         raise NotImplementedError

@@ -4,6 +4,7 @@ from .catalogue import EVAL_PATH_NAMES as EVAL_PATH_NAMES
 from .catalogue import build_instruction_prompt as build_instruction_prompt
 from .catalogue import build_set as build_set
 from .catalogue import load_catalogue as load_catalogue
+from .columns import fold_headings as fold_headings
 from .data_sources import PARTS as PARTS
 from .data_sources import DataSource as DataSource
 from .data_sources import expand as expand
@@ -20,9 +21,8 @@ from .dataset_store import StoredDataset as StoredDataset
 from .dataset_store import sample_rows as sample_rows
 from .entry import DataEntry as DataEntry
 from .entry import ListedEvalSet as ListedEvalSet
+from .file_summary import RowProblems as RowProblems
 from .first_rows import CheckedData as CheckedData
 from .first_rows import check_datasets as check_datasets
 from .first_rows import check_entries as check_entries
-from .rows.columns import fold_headings as fold_headings
-from .rows.media_values import MediaValues as MediaValues
-from .rows.row_problems import RowProblems as RowProblems
+from .media_values import MediaValues as MediaValues

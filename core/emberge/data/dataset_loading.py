@@ -18,6 +18,7 @@ from emberge.contracts import (
     TaskKind,
     Workspace,
 )
+from emberge.data.columns import LayoutError
 from emberge.data.data_sources import DataSource, expand, find_reader, refuse_clashes
 from emberge.data.dataset_store import (
     StoredDataset,
@@ -29,9 +30,8 @@ from emberge.data.dataset_store import (
 )
 from emberge.data.entry import Columns, DataEntry
 from emberge.data.file_summary import FileSummary, decide_data, parse_rows
-from emberge.data.rows.columns import LayoutError
-from emberge.data.rows.media_values import MediaValues
-from emberge.data.rows.row_parser import RowParser
+from emberge.data.media_values import MediaValues
+from emberge.data.row_parser import RowParser
 from emberge.errors import DataError
 from emberge.media import MediaFolder
 from emberge.wording import format_path

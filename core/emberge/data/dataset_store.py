@@ -17,7 +17,7 @@ from pathlib import Path
 from emberge.contracts import DatasetInfo, Example, Media, content_key, has_media, split_parts
 from emberge.data.entry import DataEntry
 from emberge.data.file_summary import DataDecisions, FileSummary
-from emberge.data.rows.row_parser import Row
+from emberge.data.row_parser import Row
 from emberge.errors import DataError
 from emberge.files import publish, write_json
 from emberge.seeds import hash_evenly

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -17,12 +18,49 @@ from emberge.contracts import (
     media_kinds,
     pair_kind,
 )
+from emberge.data.columns import LayoutError
 from emberge.data.entry import DataEntry
-from emberge.data.rows.columns import LayoutError
-from emberge.data.rows.media_values import MediaValues
-from emberge.data.rows.row_parser import Row, RowError, RowParser
-from emberge.data.rows.row_problems import RowProblems
+from emberge.data.media_values import MediaValues
+from emberge.data.row_parser import Row, RowError, RowParser
 from emberge.errors import DataError, Problem
+
+_SHOWN_PROBLEMS = 20
+_SHOWN_ROWS = 5
+
+
+class RowProblems:
+    """Problems of rows that cannot be used: the first twenty messages, and the first rows of each."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._rows: dict[str, list[int]] = {}
+        self._counts: Counter[str] = Counter()
+
+    def add(self, number: int, message: str) -> None:
+        """Add the problem of a row, 0 for the whole file."""
+        self.count += 1
+        if message in self._rows or len(self._rows) < _SHOWN_PROBLEMS:
+            self._counts[message] += 1
+            self._rows.setdefault(message, [])
+            if len(self._rows[message]) < _SHOWN_ROWS:
+                self._rows[message].append(number)
+
+    def list_problems(self, place: str) -> list[Problem]:
+        """Return a problem for each message, at its first row, and one with the number of further rows."""
+        problems = [
+            Problem(
+                f"{message}{self._list_rows(message)}", f"{place}:{rows[0]}" if rows[0] else place
+            )
+            for message, rows in self._rows.items()
+        ]
+        if omitted := self.count - self._counts.total():
+            problems.append(Problem(f"{omitted} more rows cannot be used", place))
+        return problems
+
+    def _list_rows(self, message: str) -> str:
+        count, rows = self._counts[message], self._rows[message]
+        more = ", …" if count > len(rows) else ""
+        return f" ({count:,} rows: {', '.join(map(str, rows))}{more})" if count > 1 else ""
 
 
 @dataclass
@@ -90,7 +128,6 @@ class FileSummary:
 
     def problems(self) -> list[Problem]:
         """Return the problems of rows that cannot be used."""
-        self.bad_rows.read = self.rows + self.bad_rows.count
         return self.bad_rows.list_problems(self.place)
 
     def plain(self) -> dict[str, Any]:

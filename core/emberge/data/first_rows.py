@@ -15,7 +15,7 @@ from emberge.data.data_sources import DataSource, expand, refuse_clashes
 from emberge.data.dataset_store import build_info
 from emberge.data.entry import DataEntry
 from emberge.data.file_summary import DataDecisions, FileSummary, decide_data, parse_rows
-from emberge.data.rows.media_values import MediaValues
+from emberge.data.media_values import MediaValues
 from emberge.errors import DataError, EmbergeError, Problem
 from emberge.media import MediaFolder
 from emberge.wording import shorten

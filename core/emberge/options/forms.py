@@ -30,7 +30,6 @@ from emberge.contracts import (
     Reference,
     Sampler,
     Stage,
-    default_component,
     limits_of,
 )
 from emberge.errors import PluginError
@@ -413,7 +412,7 @@ def _read_option(owner: type, field: dataclasses.Field[Any]) -> Option:
         ) from error
     except TypeError as error:
         raise PluginError(f"{label} cannot be used: {error}") from error
-    return Option(field.name, form, owner, default, default_component(field))
+    return Option(field.name, form, owner, default, field.metadata.get("component"))
 
 
 def _find_type(owner: type, name: str) -> Any:

@@ -1,21 +1,17 @@
 """Public names of recipes, each with the module that defines it."""
 
 from .checked_run import run_recipe as run_recipe
-from .checks.preflight import CheckReport as CheckReport
-from .checks.preflight import check_recipe as check_recipe
-from .checks.status import results_shown as results_shown
-from .checks.status import run_summary as run_summary
-from .checks.status import status as status
-from .checks.verify import verify_result as verify_result
-from .docs.component_table import list_components as list_components
-from .docs.describe import describe_component as describe_component
-from .docs.json_schema import recipe_schema as recipe_schema
-from .docs.new_plugin import write_plugin as write_plugin
+from .describe import describe_component as describe_component
+from .describe import list_components as list_components
+from .json_schema import recipe_schema as recipe_schema
+from .new_plugin import write_plugin as write_plugin
 from .parse.parse import load_recipe as load_recipe
 from .parse.parse import read_text as read_text
 from .parse.parse import translate as translate
 from .parse.shipped import named_recipe as named_recipe
 from .parse.shipped import shipped_recipes as shipped_recipes
+from .preflight import CheckReport as CheckReport
+from .preflight import check_recipe as check_recipe
 from .recipe import Recipe as Recipe
 from .recipe import RecipeStep as RecipeStep
 from .references import is_folder as is_folder
@@ -29,4 +25,7 @@ from .run.step_run import RunContext as RunContext
 from .run.step_run import explain_disk_full as explain_disk_full
 from .run.step_run import find_result as find_result
 from .run.step_run import run_step as run_step
+from .run_status import results_shown as results_shown
+from .run_status import run_summary as run_summary
+from .run_status import status as status
 from .targets import find_targets as find_targets

@@ -14,8 +14,8 @@ from emberge.files import lock_folder, write_text
 from emberge.interpreter import set_torch_defaults
 from emberge.options import read_component
 from emberge.plugins import Plugins, load_plugins
-from emberge.recipes.checks.preflight import CheckReport, check_recipe
 from emberge.recipes.parse.shipped import to_recipe
+from emberge.recipes.preflight import CheckReport, check_recipe
 from emberge.recipes.recipe import Recipe
 from emberge.recipes.run.recipe_run import Executor, InThisProcess, RecipeRun
 from emberge.recipes.run.step_result import StepResult

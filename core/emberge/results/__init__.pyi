@@ -14,3 +14,4 @@ from .run_folder import read_artifact as read_artifact
 from .run_folder import read_record as read_record
 from .run_folder import require_sound_result as require_sound_result
 from .run_folder import results_in as results_in
+from .run_folder import verify_result as verify_result

@@ -111,10 +111,8 @@ def test_a_locale_without_a_letter_ends_no_command() -> None:
     [
         ("rum r.yaml --out out", "there is no verb 'rum'; did you mean 'run'?"),
         ("run r.yaml --outt out", "there is no option '--outt'; did you mean '--out'?"),
-        ("run r.yaml", "the following arguments are required: --out"),
         ("run r.yam --out out", "r.yam: there is no such file, nor a shipped recipe"),
         ("run r.yaml --out out --devices cuda:77", "cuda:77 is not here"),
-        ("run r.yaml --out out --workers 0", "--workers: needs a whole number of at least 1"),
         ("status nowhere", "nowhere holds no run of a recipe"),
         ("list --kind los", "there is no kind 'los'; did you mean 'loss'?"),
         ("recipes boom/demmo", "did you mean 'boom/demo'"),
@@ -232,12 +230,5 @@ def test_plugins_and_shipped_recipes_are_written_and_shown(capsys: Capture) -> N
     code, _, err = call(capsys, "show", "wride")
     assert (code, "did you mean 'write'" in err) == (2, True)
     assert "write" in call(capsys, "schema")[1]
-
-
-def test_a_shipped_recipe_runs_by_its_name(capsys: Capture, monkeypatch: Patch) -> None:
-    monkeypatch.delenv("EMBERGE_BLOCK")
-    code, out, _ = call(capsys, "recipes")
-    assert code == 0
-    assert "boom/demo" in out
-    code, out, _ = call(capsys, "recipes", "boom/demo")
-    assert "strategy: multi_slerp" in out
+    assert "boom/demo" in call(capsys, "recipes")[1]
+    assert "strategy: multi_slerp" in call(capsys, "recipes", "boom/demo")[1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Callable
@@ -18,19 +17,6 @@ def raised_in(work: Callable[[], object]) -> type[BaseException]:
     with pytest.raises(KeyboardInterrupt) as raised, interrupted_by_signals():
         work()
     return raised.type
-
-
-@pytest.mark.parametrize(
-    ("number", "kind"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
-)
-def test_a_signal_ends_the_wait_of_the_main_thread(
-    number: signal.Signals, kind: type[BaseException], interruptible: None
-) -> None:
-    def work() -> None:
-        threading.Timer(0.1, os.kill, (os.getpid(), number)).start()
-        assert not threading.Event().wait(LIMIT)
-
-    assert raised_in(work) is kind
 
 
 def test_a_signal_that_is_sent_twice_is_raised_once_and_a_later_one_again(

@@ -69,11 +69,3 @@ def test_a_formula_may_be_for_some_tensors() -> None:
 def test_a_strategy_without_either_is_named() -> None:
     with pytest.raises(NotImplementedError, match="NothingYet has neither a formula nor a merge"):
         merge_one(NothingYet(), Block.of(MODELS))
-
-
-def test_changes_from_the_base_are_summed() -> None:
-    base = torch.tensor([[1.0, 1.0]])
-    block = Block.of(MODELS, base)
-    assert torch.equal(
-        block.evaluate(WeightedSum([1.0, 0.5], of_deltas=True)), torch.tensor([[4.5, -0.5]])
-    )

@@ -124,7 +124,6 @@ BILINGUAL = {"translation": {"en": "tree", "de": "Baum"}}
         ([BILINGUAL], ("translation.en", "translation.de"), [("tree", "Baum")]),
         (PAGES, ("texts.0", "texts.1"), [("title", "body"), ("second title", "second body")]),
         ([JOINED], ("task+of.query", "pos"), [("Find it.\ntree", "Baum")]),
-        ([{"of.query": "own", **JOINED}], ("of.query", "pos"), [("own", "Baum")]),
     ],
 )
 def test_a_column_may_be_a_part_of_another_or_several_joined(
@@ -141,7 +140,6 @@ def test_a_column_may_be_a_part_of_another_or_several_joined(
     ("row", "column"),
     [
         ({"texts": ["title"]}, "texts.1"),
-        ({"texts": {"0": "tree"}}, "texts.fr"),
         ({"texts": ["title"]}, "texts.0+task"),
     ],
 )

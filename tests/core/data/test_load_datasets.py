@@ -113,34 +113,11 @@ def test_texts_of_labels_are_drawn_by_the_sets_name_and_the_row(tmp_path: Path) 
 GOOD = {"query": "q", "pos": ["a"], "neg": ["n"]}
 
 
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
-        ({"pos": ["a"]}, "column 'query' is missing (columns: pos); add it or remove"),
-        ('{"query": "q",', "not JSON"),
-        ("[1, 2]", "expected an object"),
-    ],
-)
-def test_a_bad_row_is_named_with_its_line(tmp_path: Path, row: Any, said: str) -> None:
-    message = refusal(tmp_path, [GOOD, row, GOOD])
-    assert message.count("\n") == 0
-    assert f"{tmp_path / 'rows.jsonl'}:2: {said}" in message
-
-
 def test_bad_rows_are_told_of_all_datasets_and_up_to_twenty(tmp_path: Path) -> None:
-    one_fault = (
-        [{**GOOD, "query": n} for n in range(25)],
-        [f"{'x' * n} [" for n in range(1, 26)],
-        [{"pos": ["a"], f"x{n}": 1} for n in range(25)],
-        [{**GOOD, "pos_scores": [f"{n},5" if n % 2 else "high"]} for n in range(25)],
-    )
-    for rows in one_fault:
-        (line,) = refusal(tmp_path, [GOOD, *rows]).splitlines()
-        assert ":2: " in line
-        assert "(25 rows of the 26 that were read: 2, 3, 4, 5, 6, …)" in line
-    bad_lists = [{**GOOD, "pos": ["a", 3]}, {**GOOD, "pos": [None]}, {**GOOD, "pos": [5]}]
-    for rows, count in ((bad_lists, 2), (bad_lists[::2], 1)):
-        assert len(refusal(tmp_path, rows).splitlines()) == count
+    rows = [{**GOOD, "query": n} for n in range(25)]
+    (line,) = refusal(tmp_path, [GOOD, *rows]).splitlines()
+    assert ":2: " in line
+    assert "(25 rows: 2, 3, 4, 5, 6, …)" in line
     lines = refusal(tmp_path, [GOOD, *({**GOOD, f"neg_{n}": n} for n in range(25))]).splitlines()
     assert [line.split(": ")[0].rpartition(":")[2] for line in (lines[0], lines[19])] == ["2", "21"]
     assert "5 more rows cannot be used" in lines[20]
@@ -354,10 +331,8 @@ def counted(path: Path, **options: Any) -> DatasetInfo:
     ("rows", "options"),
     [
         (PAIRS, {"limit": 4, "weight": 2.5, "name": "few"}),
-        (PAIRS, {"first": 5, "limit": 7}),
         (SCORED, {"score_range": (0, 10), "negatives": "none", "limit": 2}),
         (LABELS, {"limit": 3}),
-        (LABELS, {"task": "text"}),
     ],
 )
 def test_counts_are_as_trainings_load(
@@ -370,10 +345,8 @@ def test_counts_are_as_trainings_load(
 @pytest.mark.parametrize(
     "rows",
     [
-        [*PAIRS, {"anchor": "", "positive": "x"}, {"anchor": "y"}],
         [*LABELS, {"text": "alone", "label": "prime"}],
         LABELS[::2],
-        [{"what": 1}],
         [],
     ],
 )

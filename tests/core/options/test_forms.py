@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, Union
@@ -52,7 +52,6 @@ class Point:
         (Annotated[float, AT_LEAST_1], forms.Value(float, AT_LEAST_1)),
         (Optional[float], forms.Maybe(NUMBER)),  # noqa: UP045
         (Union[float, str], forms.Either((NUMBER, forms.Value(str)))),  # noqa: UP007
-        (float | None, forms.Maybe(NUMBER)),
         (Literal["a", 1], forms.Choice(("a", 1))),
         (Any, forms.Anything()),
         (Path, forms.Folder()),
@@ -60,10 +59,8 @@ class Point:
         (PerModel, forms.Schedule(PerModel)),
         (Point, forms.Record(Point)),
         (tuple[float, ...], forms.Many(NUMBER)),
-        (Sequence[float], forms.Many(NUMBER)),
         (tuple[float, str], forms.Fixed((NUMBER, forms.Value(str)))),
         (Mapping[str, float], forms.Table(NUMBER)),
-        (dict[str, tuple[float, ...]], forms.Table(forms.Many(NUMBER))),
         (PerDataset[float], forms.ByData(NUMBER)),
         (Backbone, forms.Part((Backbone,))),
         (MergeStrategy, forms.Part((MergeStrategy,))),

@@ -181,11 +181,3 @@ def test_without_a_terminal_it_refuses_unless_told_not_to_ask(
         assert not (out / old).exists()
         assert main(["clean", str(out)]) == 0, "there is nothing to ask about"
         assert capsys.readouterr().out.endswith("there is nothing to remove\n")
-
-
-def test_a_folder_without_a_run_is_no_out(tmp_path: Path, capsys: Capture) -> None:
-    (tmp_path / "models").mkdir()
-    for place in ("models", "nowhere"):
-        assert main(["clean", str(tmp_path / place), "--yes"]) == 2
-        assert f"{place} holds no run" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["models"]

@@ -272,7 +272,7 @@ def test_no_worker_outlives_the_run(tmp_path: Path, number: int) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("locl", "--launcher: there is no launcher 'locl'; did you mean 'local'?"),
+        ("locl", "launcher: there is no launcher 'locl'; did you mean 'local'?"),
         ("{local: {workers: 0}}", "'workers' of launcher 'local' needs a whole number of at least"),
     ],
 )

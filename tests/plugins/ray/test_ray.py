@@ -22,7 +22,7 @@ from emberge import (
 from emberge.devices import limit_torch_threads
 from emberge_local import Launch
 from emberge_ray import cluster
-from emberge_ray.launcher import Ray
+from emberge_ray.cluster import Ray
 
 from tests.support.launched import (
     LIMIT,

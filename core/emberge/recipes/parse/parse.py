@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import numbers
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from emberge.errors import Problem, RecipeError, suggest
 from emberge.plugins import Plugins, load_plugins
 from emberge.recipes.parse.build_steps import build_recipe, sort_problems
 from emberge.recipes.parse.overrides import override
-from emberge.recipes.parse.python_data import to_yaml_data
 from emberge.recipes.recipe import Recipe
 from emberge.yaml_nodes import (
     Fields,
@@ -35,13 +35,6 @@ def read_text(path: Path) -> str:
     """
     try:
         return path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        sibling_names = [p.name for p in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
-        raise RecipeError(
-            f"{path}: there is no such recipe{suggest(path.name, sibling_names)}"
-        ) from None
-    except IsADirectoryError:
-        raise RecipeError(f"{path}: this is a folder; name the recipe in it") from None
     except UnicodeDecodeError as error:
         message = f"this is not UTF-8 text (byte {error.start}); save it as UTF-8"
         raise RecipeError(Problem(message, str(path))) from None
@@ -117,7 +110,7 @@ def parse_recipe(
         raise RecipeError(sort_problems([*problems, *missing]))
     root = override(root, overrides, problems)
     built = build_recipe(root, plugins, folder, problems)
-    return replace(built, path=path, text=text, overrides=tuple(overrides))
+    return dataclasses.replace(built, path=path, text=text, overrides=tuple(overrides))
 
 
 def _translate_text(
@@ -131,6 +124,41 @@ def _translate_text(
     if not translated.lines:
         return translated.text, lambda line: f"{label} (translated):{line}"
     return translated.text, lambda line: f"{label}:{translated.line(line)}"
+
+
+# ── Python data ─────────────────────────────────────────────────────────────────────────────────
+
+
+def to_yaml_data(value: Any, place: str) -> Any:
+    """Return a value as data that YAML has: a path or result becomes text, a dataclass its fields.
+
+    Raises:
+        RecipeError: if YAML has no such value; names the value's place in the data, `recipe.steps.a.merge`.
+    """
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return float(value)
+    if isinstance(value, os.PathLike):
+        return path_text(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_yaml_data(inner, f"{place}.{key}") for key, inner in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return [to_yaml_data(inner, f"{place}.{index}") for index, inner in enumerate(value)]
+    kind = type(value).__name__
+    message = f"a recipe has mappings, lists, texts, numbers and paths, no {kind}"
+    raise RecipeError(Problem(message, place))
+
+
+def path_text(path: os.PathLike[str]) -> str:
+    """Return a path as a recipe names it: `./models/one`, as `models/one` would be an id of the hub."""
+    text = os.fspath(path)
+    is_clear = os.path.isabs(text) or text.startswith(".")
+    return (text if is_clear else f"./{text}").replace("$", "$$")
 
 
 # ── the plugins that a recipe needs: `plugins: [mine.py, acme]` ─────────────────────────────────

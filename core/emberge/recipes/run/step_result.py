@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberge.contracts import Artifact
 from emberge.errors import DataError, EmbergeError
-from emberge.recipes.parse.python_data import path_text
+from emberge.recipes.parse.parse import path_text
 from emberge.results import read_artifact
 
 if TYPE_CHECKING:

@@ -37,13 +37,10 @@ def errors(report: CheckReport) -> list[tuple[str, str]]:
 PAIRS = "data: ./pairs.jsonl"
 USES = (
     "plan: {merge: {models: [./a, ./empty], strategy: linear}}",
-    "base: {merge: {models: [./a, ./b], base: ./empty, strategy: ties}}",
     "template: {merge: {models: [./a, ./b], template: ./empty, strategy: linear}}",
     f"trained: {{train: {{model: ./empty, {PAIRS}, sampler: batch_shuffle, loss: infonce}}}}",
     "scored: {evaluate: {models: [./empty], evaluators: {mteb: {tasks: [NFCorpus]}}}}",
     "extracted: {extract_lora: {model: ./empty, base: ./a, rank: 2}}",
-    "its_base: {extract_lora: {model: ./a, base: ./empty, rank: 2}}",
-    "measured: {measure_statistics: {models: [./empty], base: ./a}}",
 )
 
 

@@ -80,7 +80,6 @@ def test_weights_are_shown_as_the_method_takes_them(place: Path, capsys: Capture
     assert plan["kernels"] == [kernels_line()]
     plan, _ = check(capsys, models=["./a", "./b"], strategy={"slerp": {"t": 0.2}})
     assert plan["weights"] == ["not used by slerp"]
-    assert plan["method"] == ["slerp (t 0.2)"]
     models = [
         {"model": "./a", "group": "x", "weight": 3},
         {"model": "./b", "group": "x"},
@@ -118,14 +117,9 @@ def pad_on_the_left(folder: Path) -> None:
     rewrite(folder / "tokenizer_config.json", padding_side="left")
 
 
-def normalise_otherwise(folder: Path) -> None:
-    rewrite(folder / "tokenizer.json", normalizer={"type": "NFC"})
-
-
 TOKENS: dict[Callable[[Path], None], str] = {
     change_the_pad_token: 'pad_token is "[PAD]" in one and "[MASK]" in the other',
     pad_on_the_left: 'padding_side is "right" in one and "left" in the other',
-    normalise_otherwise: "the tokenizers' normalizer differs (tokenizer.json)",
 }
 
 
@@ -190,15 +184,3 @@ def test_what_was_foretold_is_told_once_and_kept(place: Path, capsys: Capture) -
     record = json.loads(Path("m/artifact.json").read_text())
     assert ["the first is kept" in warning for warning in record["warnings"]] == [True]
     assert "the first is kept" in Path("m/README.md").read_text()
-
-
-def test_what_only_the_run_could_see_is_told_then(place: Path, capsys: Capture) -> None:
-    pad_on_the_left(place / "a")
-    steps = {
-        "first": {"merge": {"models": ["./a"], "strategy": "passthrough"}},
-        "then": {"merge": linear("$first", "./b")},
-    }
-    Path("r.yaml").write_text(yaml.safe_dump({"steps": steps}))
-    assert main(["run", "r.yaml", "--out", "out"]) == 0
-    said = capsys.readouterr()
-    assert "the first is kept" in said.out + said.err

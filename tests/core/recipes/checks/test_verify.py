@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -10,13 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import xxhash
 from emberge.cli.main import main
-from emberge.hashes import HashCache
 from emberge.model_folder import Checkpoint, model_fingerprint
-from emberge.tensor_files import FileContent
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
 
 from tests.support.fixture_types import Capture, Patch
 
@@ -64,6 +58,7 @@ def call(capsys: Capture, *words: Any) -> tuple[int, str, str]:
 
 
 def test_a_published_folder_verifies_wherever_it_is_copied(copied: Path, capsys: Capture) -> None:
+    (copied / "README.md").write_text("# Better words")
     code, out, err = call(capsys, copied)
     assert (code, err) == (0, "")
     lines = out.splitlines()
@@ -71,12 +66,6 @@ def test_a_published_folder_verifies_wherever_it_is_copied(copied: Path, capsys:
     assert lines[1].endswith(" files as published")
     assert lines[2].startswith("trim → sign_consensus, seed 0, emberge ")
     assert lines[-1] == "nothing differs from what was published"
-
-
-def test_a_card_that_gets_scores_later_is_no_difference(copied: Path, capsys: Capture) -> None:
-    (copied / "README.md").write_text("# Better words")
-    (copied / ".gitattributes").write_text("*.safetensors filter=lfs")
-    assert call(capsys, copied)[0] == 0
 
 
 def flip_a_byte(folder: Path) -> None:
@@ -88,23 +77,6 @@ def flip_a_byte(folder: Path) -> None:
         file.write(bytes([byte ^ 1]))
 
 
-def pool_otherwise(folder: Path) -> None:
-    path = folder / "1_Pooling" / "config.json"
-    path.write_text(path.read_text() + "\n")
-
-
-def save_again(folder: Path) -> None:
-    save_file(load_file(folder / WEIGHTS), folder / WEIGHTS)
-
-
-def drop_a_tensor(folder: Path) -> None:
-    state = load_file(folder / WEIGHTS)
-    del state[NAME]
-    with safe_open(folder / WEIGHTS, "pt") as file:
-        metadata = file.metadata()
-    save_file(state, folder / WEIGHTS, metadata)
-
-
 def add_a_vocabulary(folder: Path) -> None:
     (folder / "vocab.txt").write_text("a\nb\n")
 
@@ -112,9 +84,6 @@ def add_a_vocabulary(folder: Path) -> None:
 AGAIN = "get it again from where the folder came from, or run the recipe again"
 DIFFERENCES: dict[Callable[[Path], None], str] = {
     flip_a_byte: f"{WEIGHTS} was changed; {AGAIN}",
-    pool_otherwise: "1_Pooling/config.json was changed",
-    save_again: f"{WEIGHTS} was changed",
-    drop_a_tensor: f"{WEIGHTS} was changed",
     add_a_vocabulary: "vocab.txt was added",
 }
 
@@ -169,14 +138,3 @@ def test_headers_and_records_say_how_a_result_came_about(made: Path) -> None:
 
 
 TAIL = ["sign_consensus"]
-
-
-def test_hashes_are_those_of_the_bytes_and_of_the_text_beside(made: Path) -> None:
-    text = (made / "out" / "recipe.yaml").read_bytes()
-    record = json.loads((made / "out" / "first" / "artifact.json").read_text())
-    assert record["recipe"] == hashlib.sha256(text).hexdigest()
-    path = made / "merged" / WEIGHTS
-    found = FileContent.of_file(path)
-    raw = path.read_bytes()
-    assert (found.size, found.hash) == (len(raw), xxhash.xxh3_128(raw).hexdigest())
-    assert found.hash == HashCache().of(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import shlex
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,6 @@ from emberge import (
     MergeStrategy,
     PluginError,
     RecipeError,
-    Step,
     hookimpl,
     load_plugins,
     parse_recipe,
@@ -26,26 +25,11 @@ from emberge.recipes import (
     list_components,
     write_plugin,
 )
-from emberge.recipes.docs.describe import build_component_pages, list_component_rows
+from emberge.recipes.describe import build_component_pages, list_component_rows
 from emberge.recipes.run.step_run import list_plugins_behind
 
 from tests.support.places import ROOT
 from tests.support.reading import plugins
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """A place."""
-
-    height: float = 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class TwoPlaces(Step):
-    """Go from one place to another."""
-
-    first: Place = field(default_factory=Place)
-    second: tuple[Place, ...] = ()
 
 
 def row(name: str) -> dict[str, object]:
@@ -110,22 +94,10 @@ def test_a_page_says_what_a_component_does_and_takes_or_suggests_another() -> No
     assert "  density: a number that may vary over depth, tensors or models = 0.5\n" in text
     assert "\n      The share kept." in text
     assert describe_component(plugins(), "board").startswith("board: an evaluator of acme")
-    page = describe_component(plugins(), "fit")
-    assert "`emberge show DataEntry` lists the options inside." in page
-    assert "hub: text" not in page
     with pytest.raises(PluginError, match=r"there is no component 'tyes'; did you mean 'ties'\?"):
         describe_component(plugins(), "tyes")
     with pytest.raises(PluginError, match="`emberge list` names all that are installed"):
         describe_component(plugins(), "qqqq")
-
-
-@pytest.mark.parametrize("name", ["DataEntry", "data-entry", "dataentry"])
-def test_options_that_many_components_take_have_a_page_of_their_own(name: str) -> None:
-    page = describe_component(plugins(), name)
-    assert page.startswith("DataEntry: a mapping of options, taken by 1 component")
-    assert "One entry of `data`" in page
-    assert "\n  hub: text or nothing" in page
-    assert page.endswith("Taken by\n  fit: `data`")
 
 
 @dataclass(frozen=True, kw_only=True)

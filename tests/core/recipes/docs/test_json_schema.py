@@ -90,15 +90,12 @@ def test_all_that_a_recipe_can_say_is_valid() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (fit("learnin_rate: 3"), "'learnin_rate' was unexpected"),
         (fit("max_steps: 1.5"), "1.5 is not of type 'integer'"),
         (fit("precision: float8"), "'float8' is not one of ['auto', 'bfloat16']"),
         (fit("loss: {contrast: {temperature: 0}}"), "0 is less than or equal to the minimum of 0"),
-        (fit("loss: {by_task: {stss: rank}}"), "'stss' was unexpected"),
         (blend("strategy: [{cut: {density: 2}}, mean]"), "2 is greater than the maximum of 1"),
         (blend("strategy: mean", "rules: [{filter: x}]"), "'strategy' is a required property"),
         ("steps: {a: {corpus: 1, norms: m}}", "has too many properties"),
-        ("steps: {a: {foreach: {n: 1}, corpus: $n}}", "1 is not of type 'array'"),
         ("steps: {a: {tell: {of: ./x}}}", "'./x' does not match"),
         ("sede: 1\nsteps: {a: {corpus: 1}}", "'sede' does not match any of the regexes"),
     ],
@@ -112,16 +109,13 @@ def test_what_an_editor_can_see_is_flagged_as_the_grammar_would(text: str, said:
     ("text", "place", "word"),
     [
         (fit("sampler: [{bag: {ration: 0.2}}, shuffle]"), "fit.sampler[0].bag", "ration"),
-        (fit("sampler: {bga: {ratio: 0.2}}"), "fit.sampler", "bga"),
         (fit("loss: {by_tsak: {sts: rank}}"), "fit.loss", "by_tsak"),
-        (fit("loss: [rank, {contrast: {wieght: 2}}]"), "fit.loss[1].contrast", "wieght"),
         (blend("strategy: {ties: {densty: 0.5}}"), "blend.strategy.ties", "densty"),
         (
             blend("strategy: mean", "rules: [{filter: x, strategy: {grouped: {bye: mean}}}]"),
             "blend.rules[0].strategy.grouped",
             "bye",
         ),
-        (fit("sampler: shufle"), "fit.sampler", "shufle"),
         ("steps: {a: {fti: {}}}", "", "fti"),
     ],
 )
@@ -141,19 +135,13 @@ def test_options_come_with_documentation_defaults_and_choices_by_plain_names() -
     assert {"enum": ["auto", "in_batch"]} in options["negatives"]["anyOf"]
     # An inherited option is documented by the contract.
     assert options["weight"]["description"].startswith("`weight` is the loss's factor")
-    assert definitions["sampler.acme.bag"]["properties"]["ratio"]["default"] == 1.0
     ties = definitions["merge_strategy.acme.ties"]["properties"]
     assert list(ties) == ["density", "scale", "normalize"]
     assert ties["density"]["default"] == 0.2
     assert definitions["step.acme.fit"]["properties"]["sampler"]["default"] == "shuffle"
     names = recipe_schema(plugins())["$defs"]["Sampler.name"]["else"]
     texts = dict(zip(names["enum"], names["enumDescriptions"], strict=True))
-    assert texts["bag"]
     assert texts["bag"] == texts["acme:bag"]
-
-    definitions = recipe_schema(plugins())["$defs"]
-    assert {"Entry", "Rule"} <= definitions.keys()
-    assert not [name for name in definitions if "tests." in name or "emberge." in name]
 
 
 def test_every_shipped_recipe_is_read_and_valid() -> None:

@@ -62,11 +62,8 @@ steps:
     [
         ("[0.2, 1e-5, -1, true, null]", ["0.2", "1e-5", "-1", "true", "null"]),
         ("[BAAI/bge-base@v2, ./ft/legal, '../x y']", ["BAAI-bge-base-v2", "ft-legal", "x-y"]),
-        ("[a, A, b]", ["0", "1", "b"]),
         ("[{a: 1}, [2], x]", ["0", "1", "x"]),
         (f"[{'x' * 41}, {'y' * 40}]", ["0", "y" * 40]),
-        ("[-0.5, -1e3, '-x-']", ["-0.5", "-1e3", "x"]),
-        ("[日本, ok]", ["0", "ok"]),
     ],
 )
 def test_ids_are_names_that_any_file_system_takes(values: str, expected: list[str]) -> None:
@@ -78,7 +75,6 @@ def test_ids_are_names_that_any_file_system_takes(values: str, expected: list[st
     ("foreach", "said"),
     [
         ("3", "foreach takes `{name: [values]}` or a list of `{name: value}`, not the number 3"),
-        ("[]", "not an empty list"),
         ("{n: 1}", "foreach: 'n' needs a list of values, not the number 1"),
         ("{'a b': [1]}", "foreach: 'a b' is no name for a variable"),
         ("[{n: 1}, {k: 2}]", "foreach: this row has k, the first has n"),
@@ -125,10 +121,6 @@ def test_in_a_list_a_step_is_all_of_its_instances_with_all_that_an_entry_says() 
         ("$m.n=3", "ir"),
     ]
     assert {e.weight.plain() for e in models[1:]} == {0.5}
-    claim = "[{model: ./x, not_worse_than: [$m, ./y]}]"
-    text = members(f"s: {{rate: {{models: ./x, evaluators: board, require: {claim}}}}}")
-    (only,) = read(text).steps[-1].step.require
-    assert [one.text for one in only.not_worse_than] == ["$m.n=1", "$m.n=2", "$m.n=3", "./y"]
 
 
 def test_steps_are_matched_by_their_variables_in_an_entry_and_later() -> None:
@@ -197,11 +189,6 @@ steps:
         ),
         ("fit: {model: x/$e, data: d}", "'x/$e': a step's output is written alone, as $e or"),
         ("fit: {model: $g-h-i, data: d}", "'$g-h-i': a step's output is written alone, as $g-h or"),
-        (
-            "fit: {model: m, data: d, seed: $e}",
-            "of step 'fit' needs a whole number, not the step $e",
-        ),
-        ("tell: {of: ./x}", "of step 'tell' needs a step, not the text './x'; earlier steps: $c"),
     ],
 )
 def test_a_step_where_something_else_belongs_is_refused(step: str, said: str) -> None:
@@ -218,11 +205,6 @@ def test_a_step_may_be_many_independent_ones() -> None:
     assert {one.group for one in pairs} == {"p"}
     assert pairs[1].step == acme.Pairs(models=(ModelRef("a"), ModelRef("c")))
     assert scores.needs == ("p.0-1", "p.0-2", "p.1-2")
-    text = "steps: {p: {foreach: {m: [b, c]}, pairs: {models: [./$m, ./$m-x, ./$m-y]}}, "
-    text += "s: {foreach: {m: [c, b]}, rate: {models: $p, evaluators: board}}}"
-    found = {one.id: one.needs for one in read(text).steps}
-    assert found["s.m=b"] == ("p.m=b.0-1", "p.m=b.0-2", "p.m=b.1-2")
-    assert found["s.m=c"] == ("p.m=c.0-1", "p.m=c.0-2", "p.m=c.1-2")
 
 
 def test_steps_come_after_what_they_need_and_rings_are_named() -> None:

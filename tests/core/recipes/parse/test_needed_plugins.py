@@ -78,9 +78,3 @@ def test_plugins_are_needed_by_their_names_and_files_first(tmp_path: Path) -> No
     text = "plugins: none.py\nsteps:\n  a: {unknown: {}}\n"
     (message,) = refused(text, plugins(), tmp_path / "r.yaml")
     assert message == "the recipe needs the plugin file none.py, which is missing"
-
-
-@pytest.mark.parametrize("written", ["[3]", "['']"])
-def test_a_plugin_is_named_by_a_text(written: str) -> None:
-    (message,) = refused(f"plugins: {written}\nsteps:\n  a: {{fit: {{}}}}\n", plugins())
-    assert message.startswith("plugins are files or names of installed plugins, not ")

@@ -23,11 +23,9 @@ def test_words_mean_what_yaml_1_2_says(word: str) -> None:
     ("word", "value"),
     [
         ("1e-5", 1e-5),
-        (".5", 0.5),
         ("010", 10),
         ("0o17", 15),
         ("0xfF", 255),
-        ("false", False),
         ("", None),
         ("'1'", "1"),
         ("!!str 1", "1"),
@@ -62,11 +60,8 @@ steps:
         ("seed: 1", "1: a recipe needs `steps: {id: {kind: options}}`"),
         ("steps:\n\ta: 3", "2: a tab stands here; indent with spaces"),
         ("steps: [a", "1: this is not YAML: while parsing a flow sequence, expected ',' or ']'"),
-        ("a: 1\nb: \x07", "2: YAML has no place for"),
         ("steps: {a: {corpus: !!python/name:os.system 3}}", "1: the tag"),
         ("steps: &a {c: *a}", "1: the recipe is nested too deeply"),
-        ("steps: {? [a] : 3}", "1: a key must be a word"),
-        ("steps: {<<: 3}", "1: `<<` takes a mapping"),
         ("[" * 3000, "1: the recipe is nested too deeply"),
     ],
 )
@@ -88,10 +83,6 @@ def test_a_recipe_has_a_seed_steps_and_keys_of_its_own() -> None:
     ("text", "said"),
     [
         ("sed: 1\nsteps: {c: {corpus: 3}}", "1: a recipe has no 'sed'; did you mean 'seed'?"),
-        (
-            "vars: 1\nsteps: {c: {corpus: 3}}",
-            "1: a recipe has no 'vars'; it has seed, plugins, steps",
-        ),
         ("seed: -1\nsteps: {c: {corpus: 3}}", "1: the seed needs a whole number from 0, not"),
         (f"seed: {2**63}\nsteps: {{c: {{corpus: 3}}}}", "1: the seed needs a whole number from 0"),
         ("steps: {c d: {corpus: 3}}", "1: a step's id is letters, digits, _ and -, not 'c d'"),
@@ -148,13 +139,10 @@ def test_values_become_what_their_options_take() -> None:
     ("line", "said"),
     [
         ("learning_rate: fast", "'learning_rate' of step 'fit' needs a number, not the text"),
-        ("learning_rate: true", "needs a number, not true"),
         ("learning_rate: .nan", "needs a number, not NaN"),
         ("max_steps: 1.5", "needs a whole number, not the number 1.5"),
-        ("precision: 3", "needs one of auto, bfloat16, not the number 3"),
         ("betas: [0.9]", "needs a list of 2 (a number, a number), not a list"),
         ("loss: {contrast: {temperature: 0}}", "needs a number above 0, not the number 0"),
-        ("backbone: {plain: {prompts: [a]}}", "needs a mapping of names to text, not a list"),
         ("backbone: {plain: maen}", "mean, cls, last, not the text 'maen'; did you mean 'mean'?"),
         ("data: [{path: x, task: stss}]", "not the text 'stss'; did you mean 'sts'?"),
         (
@@ -219,9 +207,7 @@ def test_components_have_defaults_and_a_first_option_of_their_own() -> None:
     [
         ("sampler: bga", "there is no sampler 'bga'; did you mean 'bag'?"),
         ("sampler: 3", "takes one component, `name` or `name: {options}`, not the number 3"),
-        ("sampler: []", "option 'sampler' of step 'fit' is an empty list"),
         ("sampler: {bag: 1, shuffle: 2}", "`name: {options}`, not 'bag' and 'shuffle'"),
-        ("backbone: [plain]", "takes one component, `name` or `name: {options}`, not a list"),
     ],
 )
 def test_what_is_no_component_is_refused(line: str, said: str) -> None:
@@ -255,7 +241,6 @@ def test_a_list_is_a_chain_whose_links_may_be_chains_and_have_strategies() -> No
     [
         ("strategy: cut", "transform 'cut' cannot end a chain; let a merge strategy follow it"),
         ("strategy: [mean, vote]", "merge strategy 'mean' ends a chain and can only stand last"),
-        ("strategy: {ties: {densty: 1}}", "strategy 'ties' has no option 'densty'; did you mean"),
         ("strategy: {ties: {density: 3}}", "'density' of merge strategy 'ties': 3 lies outside 0"),
         ("strategy: [{grouped: ties}, mean]", "'ties' is a chain of 2 links, and option 'by' of"),
         ("strategy: [{cut: {density: [{filtr: x, value: 1}]}}, mean]", "an entry has 'value'"),
@@ -288,10 +273,6 @@ def test_every_option_knows_its_line_also_of_several_steps() -> None:
     assert only.lines["sampler.0.ratio"] == f"{FILE}:8"
     assert only.lines["data"] == f"{FILE}:5"
     assert only.lines["loss.default.0.temperature"] == f"{FILE}:11"
-    text = blend("strategy:", "  - grouped", "  - ties:", "      density: 1", "      scale: 2")
-    (only,) = read(text).steps
-    found = [only.lines[f"strategy.{path}"] for path in ("1.density", "2.scale", "1")]
-    assert found == [f"{FILE}:8", f"{FILE}:9", f"{FILE}:7"]
     text = "steps:\n  m:\n    foreach: {n: [1, 2]}\n    fit: {model: m, data: d, seed: $n}\n"
     text += "  b:\n    blend:\n      strategy: mean\n      models:\n      - $m\n      - ./x\n"
     lines = read(text).steps[-1].lines
@@ -334,8 +315,6 @@ def test_options_and_foreach_are_set_over_the_recipe_and_nowhere_else() -> None:
         ("a.fit.seed", "write `--set step.kind.option=value`"),
         ("aa.fit.seed=3", "there is no step 'aa'; did you mean 'a'?"),
         ("a=3", "nothing is called 'a'; its options are set as a.fit.…"),
-        ("a.fit.sede=3", "step 'fit' has no option 'sede'; did you mean 'seed'?"),
-        ("a.fit.seed=[", "this is not YAML"),
         ("a.fit.betas.2=1", "'2' stands for a list; give an index from 0 to 1"),
         ("a.fit.model.x=1", "'x' is no part of the text './m'"),
     ],
@@ -351,11 +330,6 @@ def test_a_recipe_file_is_read_with_or_without_a_byte_order_mark_or_named(tmp_pa
     path.write_bytes("﻿steps: {c: {corpus: 3}}".encode())
     recipe = load_recipe(path, plugins(), ["seed=2"])
     assert (recipe.path, recipe.seed, recipe.overrides) == (path, 2, ("seed=2",))
-    (tmp_path / "static.yaml").write_text("steps:")
-    with pytest.raises(RecipeError, match=r"there is no such recipe; did you mean 'static.yaml'\?"):
-        load_recipe(tmp_path / "statik.yaml", plugins())
-    with pytest.raises(RecipeError, match="this is a folder"):
-        load_recipe(tmp_path, plugins())
     (tmp_path / "latin.yaml").write_bytes("x-name: gr\xfcn".encode("latin-1"))
     with pytest.raises(RecipeError, match="this is not UTF-8 text"):
         load_recipe(tmp_path / "latin.yaml", plugins())

@@ -398,14 +398,6 @@ def test_a_step_of_one_part_gathers_nothing_and_parts_are_no_option() -> None:
         read("steps: {all: {sum_of_squares: {numbers: [1], _parts: {}}}}")
 
 
-def test_instances_of_a_foreach_gather_their_own() -> None:
-    text = "steps: {all: {foreach: {n: [1, 2]}, sum_of_squares: {numbers: [$n, 7]}}}"
-    steps = {step.id: step.needs for step in read(text).steps}
-    assert steps["all.n=1"] == ("all.n=1.of=1", "all.n=1.of=7")
-    assert steps["all.n=2"] == ("all.n=2.of=2", "all.n=1.of=7")  # what they share is run once
-    assert len(steps) == 5
-
-
 PLUGIN = '''
 from dataclasses import dataclass
 
@@ -420,14 +412,9 @@ class Margin(Loss):
         return 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class Other(Loss):
-    """Return nothing."""
-
-
 @hookimpl
 def register_losses():
-    return {"margin": Margin, "other": Other}
+    return {"margin": Margin}
 '''
 
 

@@ -32,17 +32,6 @@ def test_parts_are_shares_of_the_outermost_and_reports_else_forwarded(
 
 
 def test_a_part_is_named_and_counted_if_there_are_others(progress: StepProgress, told: Any) -> None:
-    with progress.part("task", 1, 3, "scifact"):
-        progress.report(5, 10, "texts", "queries")
-    with progress.part("task", 2, 3, "nfcorpus"):
-        pass
-    assert told == [
-        (0, 3, "tasks", "task 1 of 3: scifact"),
-        (0.5, 3, "tasks", "task 1 of 3: scifact · queries"),
-        (1, 3, "tasks", "task 1 of 3: scifact"),
-        (1, 3, "tasks", "task 2 of 3: nfcorpus"),
-        (2, 3, "tasks", "task 2 of 3: nfcorpus"),
-    ]
     with progress.part("model", 1, 1, "base"), progress.part("set", 1, 1):
         progress.report(3, 4, "texts", "queries")
     assert (3, 4, "texts", "base · queries") in told

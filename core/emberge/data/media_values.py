@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from emberge.contracts import MEDIA_KINDS, Media, MediaKind, join_parts, plain_text
-from emberge.data.rows.columns import find_media_kind
+from emberge.data.columns import find_media_kind
 from emberge.errors import DataError
 from emberge.media import MediaFolder
 

@@ -1,4 +1,4 @@
-"""The page of each component, from fields and docstrings alone.
+"""The table and the pages of components, from fields and docstrings alone.
 
 An option's documentation (`option_docs`) is a string literal right below the field, or the sentence of the
 class's docstring that names the option in backticks.
@@ -6,21 +6,22 @@ class's docstring that names the option in backticks.
 
 from __future__ import annotations
 
-import inspect
 import json
 import shutil
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING
 from typing import Any
 
 from emberge.errors import PluginError, suggest
 from emberge.options import Option, article, document_options
 from emberge.plugins import KINDS, Component, Plugins
-from emberge.wording import count_noun
+from emberge.wording import plural
 
 STAGES = ("merge transform", "merge strategy")
-_FEW = 5  # options inside an option that every page of a component can list
+# The distribution whose components are listed without naming their plugin.
+_OWN_DISTRIBUTION = "emberge"
+_NARROWEST = 40  # characters of a line of the table
 
 
 # ── components as plain data ────────────────────────────────────────────────────────────────────
@@ -76,8 +77,7 @@ def _build_option_row(
 ) -> dict[str, Any]:
     """Return an option as plain data; if it accepts a mapping, with the options of the mapping.
 
-    `block` is then the mapping's name, and `shared` is True if the core has it for all plugins, such as the
-    entries of data.
+    `block` is then the mapping's name.
     """
     row: dict[str, Any] = {
         "name": option.name,
@@ -89,11 +89,10 @@ def _build_option_row(
         row["default"] = option.default
     record = option.form.record
     if record is not None and record not in inside:
-        nested = document_options(record, plugins)
         row["block"] = record.__name__
-        row["shared"] = record.__module__.startswith("emberge.") and len(nested) > _FEW
         row["options"] = [
-            _build_option_row(inner_option, plugins, (*inside, record)) for inner_option in nested
+            _build_option_row(inner_option, plugins, (*inside, record))
+            for inner_option in document_options(record, plugins)
         ]
     return row
 
@@ -133,21 +132,73 @@ def _split_example(doc: str) -> tuple[str, str]:
     return prose, example
 
 
+# ── the table ───────────────────────────────────────────────────────────────────────────────────
+
+
+def list_components(
+    plugins: Plugins,
+    words: Sequence[str] = (),
+    *,
+    kind: str | None = None,
+    width: int | None = None,
+) -> str:
+    """Return the components by kind as a table, one line each.
+
+    Only components that have every one of `words` in their name, kind or documentation are listed and, if
+    `kind` is not None, only components of this kind. Lines are cut to `width` characters, unless it is None.
+
+    Raises:
+        PluginError: if the kind does not exist, or no component has the words.
+    """
+    if kind is not None and kind not in KINDS:
+        hint = suggest(kind, KINDS) or f"; kinds: {', '.join(KINDS)}"
+        raise PluginError(f"there is no kind '{kind}'{hint}")
+    of_kind = [c for c in sort_components(plugins) if kind in (None, c.kind)]
+    listed = [component for component in of_kind if _has_words(component, words)]
+    if words and not listed:
+        hint = suggest(words[0], [c.name for c in of_kind]) or "; `emberge list` names all"
+        raise PluginError(
+            f"no component has '{' '.join(words)}' in its name or documentation{hint}"
+        )
+    return "\n".join(_format_table(listed, plugins, width))
+
+
+def _has_words(component: Component, words: Sequence[str]) -> bool:
+    text = "\n".join((component.kind, component.full_name, component.doc)).casefold()
+    return all(word.casefold() in text for word in words)
+
+
+def _format_table(
+    components: Sequence[Component], plugins: Plugins, width: int | None
+) -> Iterator[str]:
+    # A name that two plugins use is written with its plugin.
+    names = [c.full_name if describe_clash(c, plugins) else c.name for c in components]
+    name_width = max(map(len, names), default=0)
+    last_kind = None
+    for component, name in zip(components, names, strict=True):
+        if component.kind != last_kind:
+            yield from [""] if last_kind else []
+            yield plural(component.kind).capitalize()
+            last_kind = component.kind
+        is_clear = component.source.distribution == _OWN_DISTRIBUTION or name != component.name
+        plugin_mark = "" if is_clear else f" ({component.plugin})"
+        start = f"  {name:<{name_width}}  "
+        summary = component.summary
+        if width is not None:
+            left = max(width, _NARROWEST) - len(start) - len(plugin_mark)
+            summary = textwrap.shorten(summary, max(left, 2), placeholder=" …")
+        yield f"{start}{summary}{plugin_mark}".rstrip()
+
+
 # ── pages as text ───────────────────────────────────────────────────────────────────────────────
 
 
 def describe_component(plugins: Plugins, name: str) -> str:
-    """Return the documentation, options and example of a component, or of a block of options, as text.
-
-    A block that many components take, such as `DataEntry`, has a page of its own, to which theirs refer.
+    """Return the documentation, options and example of a component as text.
 
     Raises:
-        PluginError: if there is neither a component nor a block of this name; has a suggestion.
+        PluginError: if there is no component of this name; has a suggestion.
     """
-    is_component = any(name in (c.name, c.full_name) for c in plugins.components)
-    block_page = None if is_component else _build_block_page(plugins, name)
-    if block_page is not None:
-        return "\n".join(block_page)
     pages = build_component_pages(plugins, name)
     return "\n\n\n".join("\n".join(_format_page(page)) for page in pages)
 
@@ -177,9 +228,7 @@ def _format_options(
         yield from _wrap_text(option_line(option), indent, hanging=4)
         yield from _wrap_text(option["doc"], indent + 4)
         block = option.get("block", "")
-        if option.get("shared"):
-            yield from _wrap_text(f"`emberge show {block}` lists the options inside.", indent + 4)
-        elif block in listed:
+        if block in listed:
             yield from _wrap_text(f"The options inside are those of `{listed[block]}`.", indent + 4)
         else:
             listed |= {block: option["name"]} if block else {}
@@ -208,35 +257,3 @@ def _wrap_text(text: str, indent: int, hanging: int = 0) -> list[str]:
         subsequent_indent=" " * (indent + hanging),
         break_on_hyphens=False,
     )
-
-
-def _build_block_page(plugins: Plugins, name: str) -> list[str] | None:
-    """Return the page of a block of options, named like DataEntry or data-entry; None if there is none."""
-    block: type | None = None
-    users: dict[str, list[str]] = {}
-    for component in plugins.components:
-        for option in _list_options(component, plugins):
-            record = option.form.record
-            if record is not None and _fold_name(record.__name__) == _fold_name(name):
-                block = record
-                users.setdefault(component.name, []).append(f"`{option.name}`")
-    if block is None:
-        return None
-    options = document_options(block, plugins)
-    rows = [_build_option_row(option, plugins, (block,)) for option in options]
-    takers = count_noun(len(users), "component")
-    return [
-        f"{block.__name__}: a mapping of options, taken by {takers}",
-        "",
-        inspect.cleandoc(block.__doc__ or ""),
-        *["", "Options", *_format_options(rows, 2, {})],
-        *[
-            "",
-            "Taken by",
-            *(f"  {user}: {', '.join(names)}" for user, names in sorted(users.items())),
-        ],
-    ]
-
-
-def _fold_name(name: str) -> str:
-    return name.casefold().replace("-", "").replace("_", "")

@@ -57,7 +57,7 @@ def write_plugin(name: str, folder: Path) -> Path:
 
 
 def _find_example() -> Path:
-    package = Path(__file__).parents[2]
+    package = Path(__file__).parents[1]
     for root in (package, package.parents[1]):  # the wheel, a checkout
         folder = root / "examples" / "third_party_plugin"
         if folder.is_dir():

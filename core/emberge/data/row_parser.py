@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from emberge.contracts import TaskKind, plain_text
+from emberge.data.columns import ColumnLayout, LayoutError, find_layout, find_media_kind
 from emberge.data.entry import Columns
-from emberge.data.rows.columns import ColumnLayout, LayoutError, find_layout, find_media_kind
-from emberge.data.rows.media_values import MediaValues
+from emberge.data.media_values import MediaValues
 from emberge.errors import DataError
 
 _TYPE_NAMES = {

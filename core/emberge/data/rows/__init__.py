@@ -1,1 +1,0 @@
-"""Columns of files, and the rows read from them."""

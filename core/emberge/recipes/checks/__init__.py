@@ -1,1 +1,0 @@
-"""Checks of recipes and results: preflight, status, verification."""

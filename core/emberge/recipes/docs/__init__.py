@@ -1,1 +1,0 @@
-"""Documentation derived from components: lists, pages, JSON Schema, new plugins."""
