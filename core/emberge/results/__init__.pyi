@@ -8,7 +8,6 @@ from .run_folder import Input as Input
 from .run_folder import NoRunError as NoRunError
 from .run_folder import OutFolder as OutFolder
 from .run_folder import artifact_record as artifact_record
-from .run_folder import find_differences as find_differences
 from .run_folder import measure_folder as measure_folder
 from .run_folder import read_artifact as read_artifact
 from .run_folder import read_record as read_record

@@ -129,7 +129,8 @@ def test_a_check_of_a_training_and_a_merge_imports_no_heavy_library(
     pairs, path = tmp_path / "pairs.jsonl", tmp_path / "r.yaml"
     pairs.write_text('{"query": "a", "pos": "b"}\n' * 64)
     path.write_text(
-        f"steps:\n  a: {{train: {{model: {bert}, data: {pairs}, loss: infonce}}}}\n"
+        f"steps:\n  a: {{train: {{model: {bert}, data: {pairs}, loss: infonce, "
+        "sampler: batch_shuffle}}\n"
         f"  b: {{merge: {{models: [$a, {bert}]}}}}\n"
     )
     code = (
