@@ -20,7 +20,7 @@ COPY core core
 COPY plugins plugins
 COPY merge_recipes merge_recipes
 COPY examples/third_party_plugin examples/third_party_plugin
-# Extras by name, such as demo,pdf; demo has a small model and corpora.
+# Extras by name, such as demo,export; demo has a small model and corpora.
 ARG EXTRAS=demo
 RUN pip install --constraint constraints.txt ".[$EXTRAS]"
 

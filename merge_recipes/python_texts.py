@@ -75,7 +75,7 @@ class StdlibTexts(Step):
                         texts[half, name][text] = None
         catalogue: dict[str, list[Mapping[str, str]]] = {"train": [], "dev": []}
         for (half, name), found in texts.items():
-            file = f"{half}/{name}.jsonl.gz"
+            file = f"{half}/{name}.jsonl"
             write_json_rows(workspace.folder / file, ({"text": text} for text in found))
             catalogue[half].append({"name": name, "file": file, "task": "text"})
         write_entries(workspace.folder, catalogue)
@@ -128,7 +128,7 @@ class StdlibTasks(Step):
                 halves[half].append({"words": words, "labels": labels})
         entries = []
         for half, rows in halves.items():
-            file = f"names/{half}.jsonl.gz"
+            file = f"names/{half}.jsonl"
             write_json_rows(workspace.folder / file, rows)
             entries.append({"name": f"names_{half}", "file": file, "task": "classification"})
         write_entries(workspace.folder, {"train": entries})

@@ -26,18 +26,9 @@ __all__ = [
 
 
 class EmbergeError(Exception):
-    """A failure that its message explains; it is printed without a traceback, in notebooks too."""
+    """A failure that its message explains; commands print it without a traceback."""
 
     exit_code = 1
-
-    def _render_traceback_(self) -> list[str]:
-        """Return the lines that a notebook shows in place of a traceback (a protocol of IPython)."""
-        notes = getattr(self, "__notes__", ())
-        text = "\n".join([f"{type(self).__name__}: {self}", *notes])
-        # Messages quote files of strangers, whose control characters a browser need not see.
-        return [
-            "".join(c if c.isprintable() else repr(c)[1:-1] for c in s) for s in text.split("\n")
-        ]
 
 
 class RecipeError(EmbergeError):

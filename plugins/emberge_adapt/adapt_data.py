@@ -17,7 +17,7 @@ PART_BY_WORD = {
     "score": "score",
     "label": "label",
 }
-DOCUMENT_SUFFIXES = (".txt", ".md", ".html", ".htm", ".pdf")
+DOCUMENT_SUFFIXES = (".txt", ".md", ".html", ".htm")
 # Kinds of data: rows of queries and documents, or documents alone.
 DataKind = Literal["rows", "documents"]
 _HUB = "hub:"

@@ -50,8 +50,8 @@ class AdaptOutcome(os.PathLike[str]):
         return str(self.out / MODEL)
 
     @property
-    def scores(self) -> Any:
-        """The scores of base, model and trainings: a pandas `DataFrame`, or a list without pandas."""
+    def scores(self) -> list[dict[str, Any]]:
+        """The scores of base, model and trainings, a row for each model and task."""
         return StepResult(SCORES, self.out / SCORES).scores
 
     @property

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,16 +17,18 @@ from emberge import (
     RecipeError,
     RequirementError,
     check_recipe,
+    load_plugins,
     parse_recipe,
     run_recipe,
 )
+from emberge.devices import find_machine
 from emberge.model_folder import Checkpoint, TextLimit, count_parameters
 from emberge.recipes import is_folder, locate_model
 from emberge.wording import count_noun
 from emberge_data import read_document_rows
 from emberge_evaluate import read_scores
 
-from emberge_adapt.adapt_data import AdaptData, recognise_data
+from emberge_adapt.adapt_data import AdaptData, read_columns, recognise_data
 from emberge_adapt.adapt_outcome import AdaptOutcome
 from emberge_adapt.adapt_plan import (
     DEFAULT_MODEL,
@@ -33,6 +37,7 @@ from emberge_adapt.adapt_plan import (
     Effort,
     choose_training,
     hold_out,
+    require_effort,
 )
 from emberge_adapt.data_facts import DataFacts, read_facts
 from emberge_adapt.recipe_text import SCORES, write_recipe
@@ -205,3 +210,74 @@ def run_adaptation(
     with contextlib.suppress(RequirementError):  # the outcome names what is missing
         run_recipe(recipe, out, plugins, machine=machine, quiet=quiet)
     return AdaptOutcome(out, read_scores(out / SCORES), adaptation.plan)
+
+
+# ── the function and the verb ───────────────────────────────────────────────────────────────────
+
+
+def adapt(
+    data: str | os.PathLike[str],
+    *,
+    out: str | os.PathLike[str],
+    model: str = DEFAULT_MODEL,
+    effort: str = "normal",
+    columns: Mapping[str, str] | None = None,
+    documents: str | os.PathLike[str] | None = None,
+    test: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+    devices: str | None = None,
+    workers: int | None = None,
+    memory: str | int | None = None,
+    quiet: bool = False,
+) -> AdaptOutcome:
+    """Adapt a model to data: train, merge with the base, test, report; return the outcome.
+
+    The arguments are the options of `emberge adapt`; `columns` is `{"query": "question", "document":
+    "answer"}`. A call that was interrupted goes on when it is repeated. Without a gain beyond chance the
+    outcome has `has_gain` False, and says what would help.
+
+    Raises:
+        DataError: before any work, if the data cannot be used.
+        CheckpointError: before any work, if the model does not exist or is no encoder.
+        RecipeError: before any work, if an option is wrong, or `out` has another run.
+    """
+    plugins = load_plugins()
+    request = AdaptRequest(
+        data=os.fspath(data),
+        model=model,
+        effort=require_effort(effort),
+        columns=read_columns(f"{part}={column}" for part, column in (columns or {}).items()),
+        documents=None if documents is None else os.fspath(documents),
+        test=None if test is None else os.fspath(test),
+        seed=seed,
+    )
+    machine = find_machine(devices, workers, memory)
+    adaptation = prepare(request, plugins)
+    return run_adaptation(adaptation, Path(out), plugins, machine=machine, quiet=quiet)
+
+
+def run(options: argparse.Namespace, plugins: Plugins) -> int:
+    """Print the recipe, or run it and print the outcome; return the exit code.
+
+    Raises:
+        RecipeError: if --out is missing or belongs to another run.
+    """
+    request = AdaptRequest(
+        data=options.data,
+        model=options.model or DEFAULT_MODEL,
+        effort=require_effort(options.effort),
+        columns=read_columns(options.columns),
+        documents=options.documents,
+        test=options.test,
+        seed=options.seed,
+    )
+    adaptation = prepare(request, plugins)
+    if options.print:
+        print(adaptation.recipe_text, end="")
+        return 0
+    if options.out is None:
+        raise RecipeError("name the folder of the results by --out DIR, or only --print the recipe")
+    machine = find_machine(options.devices, options.workers, options.memory)
+    outcome = run_adaptation(adaptation, options.out, plugins, machine=machine, quiet=options.quiet)
+    print("\n".join(outcome.lines()))
+    return RequirementError.exit_code if outcome.unmet else 0

@@ -26,7 +26,7 @@ def register_verbs() -> Mapping[str, Verb]:
             "emberge adapt hub:sentence-transformers/natural-questions --effort quick --out out/nq\n"
             "emberge adapt pairs.csv --print > adapt.yaml",
             add_options=_add_options,
-            run="emberge_adapt.adapt_function:run",
+            run="emberge_adapt.adapt_run:run",
             machine=True,
             resumes=True,
         ),
@@ -37,8 +37,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "data",
         metavar="DATA",
-        help="a file of pairs (.csv, .tsv, .jsonl, .parquet), a folder of documents (.txt, .md, .html, "
-        ".pdf), a catalogue, or hub:owner/name",
+        help="a file of pairs (.csv, .tsv, .jsonl, .parquet), a folder of documents (.txt, .md, "
+        ".html), a catalogue, or hub:owner/name",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="where results go")
     parser.add_argument(

@@ -1,7 +1,6 @@
 """Public names of emberge_data, each with the module that defines it."""
 
 from .delimited import Delimited as Delimited
-from .distinct_texts import DistinctTexts as DistinctTexts
 from .document_rows import read_document_rows as read_document_rows
 from .documents.cutting import cut_document as cut_document
 from .documents.document_files import read_documents as read_documents
@@ -24,6 +23,7 @@ from .json_lines import JsonLines as JsonLines
 from .json_lines import open_data_file as open_data_file
 from .parquet import Parquet as Parquet
 from .steps.mine_hard_negatives import read_corpora as read_corpora
+from .steps.row_texts import DistinctTexts as DistinctTexts
 from .written_sets import write_catalogue as write_catalogue
 from .written_sets import write_entries as write_entries
 from .written_sets import write_json_rows as write_json_rows

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import yaml
 from emberge import Example, Media, split_parts
@@ -51,23 +49,14 @@ def write_entries(folder: Path, entries: Mapping[str, Any]) -> None:
 
 
 def write_json_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
-    """Write rows as JSON Lines, compressed if the name ends in `.gz`, and return their number."""
+    """Write rows as JSON Lines, and return their number."""
     path.parent.mkdir(parents=True, exist_ok=True)
     count = 0
-    with (
-        path.open("wb") as raw,
-        _open_packed(raw) if path.suffix == ".gz" else raw as stream,
-        io.TextIOWrapper(stream, encoding="utf-8", newline="\n") as file,
-    ):
+    with path.open("w", encoding="utf-8", newline="\n") as file:
         for row in rows:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
             count += 1
     return count
-
-
-def _open_packed(raw: BinaryIO) -> BinaryIO:
-    # The header has neither a time nor a file name, so that the bytes depend only on the rows.
-    return cast("BinaryIO", gzip.GzipFile("", "wb", 6, raw, mtime=0))
 
 
 def _write_sets(

@@ -180,7 +180,7 @@ class _CorpusWriter:
         return hash_evenly("dev", module) % 4 == 0
 
     def training(self, package: str, rows: Sequence[Definition]) -> int:
-        path = f"train/{package}.jsonl.gz"
+        path = f"train/{package}.jsonl"
         self.write(path, ({"query": d.query, "pos": [d.document], "neg": []} for d in rows))
         source = {"package": package, "version": version(package)}
         source |= {"licence": "PSF-2.0"} if package == STDLIB else {}
@@ -202,9 +202,9 @@ class _CorpusWriter:
         ids = _make_ids(documents)
         folder = f"eval/{package}"
         corpus = ({"_id": ids[d], "title": "", "text": d.document} for d in documents)
-        self.write(f"{folder}/corpus.jsonl.gz", corpus)
+        self.write(f"{folder}/corpus.jsonl", corpus)
         queries = ({"_id": f"q:{ids[d]}", "text": d.query} for d in (*test, *dev))
-        self.write(f"{folder}/queries.jsonl.gz", queries)
+        self.write(f"{folder}/queries.jsonl", queries)
         halves = {"test": test, **({"dev": dev} if dev else {})}
         for half, half_documents in halves.items():
             name = "qrels.tsv" if half == "test" else f"qrels_{half}.tsv"

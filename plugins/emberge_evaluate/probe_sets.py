@@ -183,9 +183,9 @@ def _write_retrieval(
         for number, document in enumerate(sorted([*needed, *other_documents]))
     }
     corpus = ({"_id": ids[passage], "title": "", "text": passage} for passage in sorted(ids))
-    write_json_rows(folder / "corpus.jsonl.gz", corpus)
+    write_json_rows(folder / "corpus.jsonl", corpus)
     write_json_rows(
-        folder / "queries.jsonl.gz",
+        folder / "queries.jsonl",
         ({"_id": f"q{number}", "text": query} for number, query in enumerate(sampled_queries)),
     )
     lines = [
@@ -213,5 +213,5 @@ def _write_classification(folder: Path, pairs: Sequence[Pair], queries: int) -> 
     ]
     for half, half_texts in (("train", train_texts), ("test", test_texts)):
         rows: Iterable[Mapping[str, Any]] = ({"text": t, "label": label_of[t]} for t in half_texts)
-        write_json_rows(folder / f"{half}.jsonl.gz", rows)
+        write_json_rows(folder / f"{half}.jsonl", rows)
     return {"queries": len(test_texts), "documents": len(train_texts)}

@@ -27,17 +27,15 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Format = Literal["float32", "float16", "int8", "openvino"]
+Format = Literal["float32", "float16", "int8"]
 FILES: dict[Format, str] = {
     "float32": "onnx/model.onnx",
     "float16": "onnx/model_fp16.onnx",
     "int8": "onnx/model_int8.onnx",
-    "openvino": "openvino/openvino_model.xml",
 }
-_PACKAGES = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "openvino": ("openvino",)}
-# An export in float32 is the same model: less than this is a fault of it. OpenVINO computes in bfloat16 where
-# the processor has it.
-_LEAST_COSINES = {"float32": 0.9999, "openvino": 0.999}
+_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+# An export in float32 is the same model: less than this is a fault of it.
+_LEAST_COSINE = 0.9999
 # Short and long, in several scripts, with numbers and code.
 _SENTENCES = (
     "a cat",
@@ -61,12 +59,12 @@ _SENTENCES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Export(Step):
-    """Export a model to ONNX and OpenVINO in addition to its weights, and compare each file with torch.
+    """Export a model to ONNX in addition to its weights, and compare each file with torch.
 
     The transformer is exported by transformers' own exporters, in float32, in float16, and with int8 weights
     (dynamic quantisation, one scale per channel). Pooling and later modules remain modules of
-    SentenceTransformers, as its backends and text-embeddings-inference expect. Then onnxruntime or OpenVINO
-    loads each file, and its embeddings of a few sentences are compared with torch's. The mean and the least
+    SentenceTransformers, as its backends and text-embeddings-inference expect. Then onnxruntime loads each
+    file, and its embeddings of a few sentences are compared with torch's. The mean and the least
     cosine are in the artifact and in the model's card.
 
     Example:
@@ -80,7 +78,7 @@ class Export(Step):
     model: ModelRef
     """The model, of sentence-transformers or transformers."""
     formats: tuple[Format, ...] = ("float32", "float16", "int8")
-    """The files to write: three of ONNX, and OpenVINO."""
+    """The files of ONNX to write."""
 
     def __post_init__(self) -> None:
         if not self.formats:
@@ -88,22 +86,17 @@ class Export(Step):
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         context.expect(Expected(Artifact(kind="model", parents=(self.model.text,))))
-        for package in self._find_missing():
-            requirement = package if package == "openvino" else "'emberge[export]'"
-            yield context.problem(
-                f"the package {package} is missing; pip install {requirement}", "formats"
-            )
+        for package in _PACKAGES:
+            if find_spec(package) is None:
+                yield context.problem(
+                    f"the package {package} is missing; pip install 'emberge[export]'", "formats"
+                )
         folder = context.whole_model(self.model)
         if folder is not None:
             try:
                 Layout.read(folder)
             except EmbergeError as error:
                 yield context.problem(str(error), "model")
-
-    def _find_missing(self) -> list[str]:
-        kinds = {"openvino" if name == "openvino" else "onnx" for name in self.formats}
-        packages = [package for kind in sorted(kinds) for package in _PACKAGES[kind]]
-        return [package for package in packages if find_spec(package) is None]
 
     def run(self, workspace: Workspace) -> Artifact:
         from emberge.model_folder import copy_model
@@ -209,11 +202,10 @@ def _require_same(name: str, figures: Mapping[str, Parity]) -> None:
     Raises:
         CheckpointError: if it does; the message has the cosine.
     """
-    for kind, floor in _LEAST_COSINES.items():
-        lowest_cosine = figures[kind].least_cosine if kind in figures else 1.0
-        if lowest_cosine < floor:
-            raise CheckpointError(
-                f"'{name}' exported as {kind} gives other embeddings than in torch: the least cosine is "
-                f"{lowest_cosine:.6f}, and should be {floor} at least; serve its safetensors, and let the "
-                "authors of transformers know"
-            )
+    lowest_cosine = figures["float32"].least_cosine if "float32" in figures else 1.0
+    if lowest_cosine < _LEAST_COSINE:
+        raise CheckpointError(
+            f"'{name}' exported as float32 gives other embeddings than in torch: the least cosine is "
+            f"{lowest_cosine:.6f}, and should be {_LEAST_COSINE} at least; serve its safetensors, and let "
+            "the authors of transformers know"
+        )

@@ -1,4 +1,4 @@
-"""Exports of a model's transformer to other runtimes, by transformers' own exporters, and their loading."""
+"""Exports of a model's transformer to ONNX, by transformers' own exporters, and their loading."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import contextlib
 import copy
 import io
 import logging
-import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +64,6 @@ class Exporting:
             "float32": lambda target: _save_onnx(self._trace_float32(), target),
             "float16": self._write_half,
             "int8": self._write_int8,
-            "openvino": self._write_openvino,
         }
         try:
             with quiet():
@@ -114,17 +112,6 @@ class Exporting:
             path,
         )
 
-    def _write_openvino(self, path: Path) -> None:
-        _stop_telemetry()
-        from transformers.exporters.configs import OpenVINOConfig
-        from transformers.exporters.exporter_openvino import OpenVINOExporter
-
-        exporter: Any = OpenVINOExporter
-        exported = exporter().export(
-            self._trunk, self._encode_sample(), OpenVINOConfig(dynamic=True)
-        )
-        exporter.save_program(exported.components["model"].program, path)
-
 
 def _save_onnx(program: Any, path: Path) -> None:
     import onnx_ir
@@ -167,50 +154,27 @@ def load_runtime(model: Any, path: Path) -> Iterator[None]:
 
 
 class RuntimeTrunk(torch.nn.Module):
-    """Transformer that onnxruntime or OpenVINO computes, with as many threads as torch has."""
+    """Transformer that onnxruntime computes, with as many threads as torch has."""
 
     device = torch.device("cpu")
     dtype = torch.float32
 
     def __init__(self, path: Path, config: Any) -> None:
+        import onnxruntime
+
         super().__init__()
         self.config = config
-        open_program = _open_openvino if path.suffix == ".xml" else _open_onnx
-        self._names, self._compute = open_program(str(path))
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        options.log_severity_level = 3
+        self._session: Any = onnxruntime.InferenceSession(
+            str(path), options, providers=["CPUExecutionProvider"]
+        )
+        self._names = [node.name for node in self._session.get_inputs()]
 
     def forward(self, **features: Any) -> dict[str, Tensor]:
         """Return the states of the last layer, in float32."""
         ids = features["input_ids"]
         inputs = {n: features.get(n, torch.zeros_like(ids)).cpu().numpy() for n in self._names}
-        states = np.asarray(self._compute(inputs), dtype=np.float32)
+        states = np.asarray(self._session.run([_OUTPUT], inputs)[0], dtype=np.float32)
         return {_OUTPUT: torch.from_numpy(states)}
-
-
-# Names of a program's inputs, and the function that computes states from them.
-_Program = tuple[list[str], Callable[[Mapping[str, Any]], Any]]
-
-
-def _open_onnx(path: str) -> _Program:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    names = [node.name for node in session.get_inputs()]
-    return names, lambda inputs: session.run([_OUTPUT], inputs)[0]
-
-
-def _open_openvino(path: str) -> _Program:
-    _stop_telemetry()
-    import openvino
-
-    settings = {"INFERENCE_NUM_THREADS": torch.get_num_threads()}
-    program = openvino.Core().compile_model(path, "CPU", settings)
-    names = [port.get_any_name() for port in program.inputs]
-    return names, lambda inputs: program(inputs)[program.output(_OUTPUT)]
-
-
-def _stop_telemetry() -> None:
-    """Turn off OpenVINO's telemetry before OpenVINO is imported, as if the telemetry package were missing."""
-    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]

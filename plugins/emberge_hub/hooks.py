@@ -37,7 +37,7 @@ def _add_safetensors_options(parser: argparse.ArgumentParser) -> None:
 def locate_model(reference: str, revision: str | None, files: Files) -> Path | None:
     """Return the folder of `pkg:module`, of a name on a hub, or of an address; None for other references."""
     if reference.startswith("pkg:"):
-        from emberge_hub.packages import in_package
+        from emberge_hub.hub import in_package
 
         return in_package(reference.removeprefix("pkg:"), revision)
     if "://" in reference:

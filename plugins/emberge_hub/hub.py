@@ -1,12 +1,14 @@
-"""Models on a hub (`owner/name@revision`)."""
+"""Models on a hub (`owner/name@revision`), and those that installed packages ship (`pkg:module`)."""
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Any, Literal
 
 from emberge import CheckpointError
 from emberge.errors import AccessError
@@ -159,3 +161,52 @@ def _asking_hub(reference: str) -> Iterator[None]:
         elif isinstance(error, errors.HfHubHTTPError) and error.response is not None:
             reason = f"it answered {error.response.status_code}"
         raise ConnectionError(f"the hub cannot be reached ({reason})") from error
+
+
+# ── packages ────────────────────────────────────────────────────────────────────────────────────
+
+
+def in_package(module: str, revision: str | None = None) -> Path:
+    """Return the folder of the only model that an installed package ships.
+
+    Raises:
+        CheckpointError: if the package is not installed, or ships no model or several.
+    """
+    if revision:
+        raise CheckpointError(
+            f"pkg:{module}@{revision}: a package has no revisions; pin its version where it is installed"
+        )
+    models = [model for folder in _find_package(module) for model in sorted(_find_models(folder))]
+    if len(models) != 1:
+        count = f"{len(models)} models; name one by its folder: " if models else "no model"
+        raise CheckpointError(
+            f"pkg:{module}: the package ships {count}{', '.join(map(str, models))}"
+        )
+    return models[0]
+
+
+def _find_package(module: str) -> list[Path]:
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None:
+        raise CheckpointError(
+            f"pkg:{module}: no package '{module}' is installed here; install the one that ships the model"
+        )
+    return [Path(place) for place in spec.submodule_search_locations or ()]
+
+
+def _find_models(package: Path) -> Iterator[Path]:
+    """Yield the folders with a model's config, except those inside another model."""
+    tops = {sign.parent for sign in package.rglob("modules.json")}
+    tops |= {path.parent for path in package.rglob("config.json") if _is_model_config(path)}
+    yield from (top for top in tops if not tops & set(top.parents))
+
+
+def _is_model_config(path: Path) -> bool:
+    try:
+        config: Any = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return False
+    return isinstance(config, dict) and bool({"model_type", "architectures"} & set(config))

@@ -25,10 +25,10 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.contracts import Side
+from emberge.contracts import Side, describe_kinds
 from emberge.model_folder import TextLimit
+from emberge.wording import join_some
 
-from emberge_mteb.kinds import find_kind_problems
 from emberge_mteb.task_options import TaskOptions
 
 
@@ -93,7 +93,7 @@ class Mteb(TaskOptions, Evaluator):
         if self.backbone is None:
             return
         tasks = self.preview(context) or ()
-        yield from find_kind_problems(self.backbone, tasks, has_sizes=bool(self.dims))
+        yield from _find_kind_problems(self.backbone, tasks, has_sizes=bool(self.dims))
         if checkpoint is None:
             return
         facts = self.backbone.describe(checkpoint)
@@ -135,7 +135,7 @@ class Mteb(TaskOptions, Evaluator):
 
         if self.backbone is None:
             raise RecipeError("evaluator 'mteb' needs a backbone, such as text_encoder")
-        for fault in find_kind_problems(self.backbone, tasks, has_sizes=bool(self.dims)):
+        for fault in _find_kind_problems(self.backbone, tasks, has_sizes=bool(self.dims)):
             raise DataError(f"{model.name}: {fault}")
         facts = self.backbone.describe(model.folder)
         for fault in (*facts.problems, *self._check_widths(facts.dimension)):
@@ -170,3 +170,38 @@ class Mteb(TaskOptions, Evaluator):
         for source in self.list_sources(workspace, self._scored_with):
             if source.info.name == task.name:
                 yield from source.texts()
+
+
+def _find_kind_problems(
+    backbone: Backbone, tasks: Sequence[TaskInfo], *, has_sizes: bool
+) -> Iterator[str]:
+    """Yield reasons why models of a backbone's kind cannot be scored on some of the tasks.
+
+    `has_sizes` is whether embeddings are cut to several sizes.
+    """
+    kind = backbone.kind
+    if kind == "vector":
+        return
+    kind_of_task = {task.name: task.kind for task in tasks}
+    searched = [name for name, task in kind_of_task.items() if task.endswith("retrieval")]
+    # Texts of other tasks are neither queries nor documents.
+    others = join_some(
+        [n for n, task in kind_of_task.items() if not task.endswith(("retrieval", "reranking"))]
+    )
+    if kind == "pair_score" and searched:
+        yield (
+            f"is a reranker, which scores pairs of texts and cannot search (in {join_some(searched)}); score "
+            "it on reranking tasks"
+        )
+    if kind == "pair_score" and others:
+        yield f"is a reranker, and no query comes with candidates in {others}; take reranking tasks"
+    if kind in ("sparse", "token_vectors") and others:
+        yield (
+            f"gives {describe_kinds({kind})}, and one vector a text is needed for {others}; take retrieval "
+            "and reranking tasks"
+        )
+    if has_sizes:
+        yield (
+            f"dims is about vectors of whole texts, and models of {type(backbone).__name__} give none; leave "
+            "it out"
+        )

@@ -12,7 +12,7 @@ from emberge_evaluate import DOMAINS, MEANS, Comparison, Scores, Task
 from emberge_report.card import open_template
 from emberge_report.conclusions import WHERE, loss_in_words
 from emberge_report.formats import signed
-from emberge_report.front_matter import split_card
+from emberge_report.markdown import split_card
 
 if TYPE_CHECKING:
     from huggingface_hub.repocard_data import EvalResult

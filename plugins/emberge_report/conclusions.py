@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from emberge.wording import count_noun
 from emberge_evaluate import DOMAINS, MEANS, Comparison, Estimate, Scores
@@ -14,23 +14,15 @@ from emberge_report.formats import points, signed
 WHERE = {"elsewhere": "of domains that no training had", "out": "out of domain"}
 
 
-def conclusions(scores: Scores, merged: Mapping[str, Sequence[str]]) -> list[Markup]:
+def conclusions(scores: Scores, merges: Sequence[str]) -> list[Markup]:
     """Return sentences on the scores that claim no more than the intervals allow.
 
-    `merged` has the parents of each merge. Models that differ only in seed are treated as one.
+    `merges` are the names of merged models. Models that differ only in seed are treated as one.
     """
-    lines: list[Markup] = []
-    if scores.pooled is not None:
-        pooled = scores.pooled
-        arm_of = {model: arm for arm in pooled.models for model in pooled.members_of(arm)}
-        merged = {
-            arm_of[name]: list(dict.fromkeys(arm_of.get(parent, parent) for parent in parents))
-            for name, parents in merged.items()
-            if name in arm_of
-        }
+    if (pooled := scores.pooled) is not None:
+        merges = [arm for arm in pooled.models if {*pooled.members_of(arm)} & {*merges}]
         scores = pooled
-    if scores.forgetting:
-        lines.append(_describe_forgetting(scores))
+    lines = [_describe_forgetting(scores)] if scores.forgetting else []
     for on in scores.headlines():
         scored_models = [m for m in scores.models if scores.value(m, on) is not None]
         if not scored_models:
@@ -38,12 +30,9 @@ def conclusions(scores: Scores, merged: Mapping[str, Sequence[str]]) -> list[Mar
         choose = min if scores.less else max
         best = choose(scored_models, key=lambda model: scores.value(model, on) or 0.0)
         verb = " has the least loss," if scores.less else " scores highest,"
-        parts = [_describe_model(scores, best, on, verb, merged)]
-        parts += [
-            _describe_model(scores, m, on, " scores", merged)
-            for m in merged
-            if m in scored_models and m != best
-        ]
+        others = [m for m in merges if m in scored_models and m != best]
+        parts = [_describe_model(scores, best, on, verb)]
+        parts += [_describe_model(scores, m, on, " scores") for m in others]
         lines.append(Markup("{}: {}.").format(_name_place(on), Markup("; ").join(parts)))
     return lines
 
@@ -73,16 +62,9 @@ def loss_in_words(forgotten: Estimate, less: bool) -> str:
     return f"{text} [{signed(low, less)}, {signed(high, less)}], which may be chance"
 
 
-def _describe_model(
-    scores: Scores, model: str, on: str, verb: str, merged: Mapping[str, Sequence[str]]
-) -> Markup:
-    """Return one model's score, its comparison with the reference, and a merge's parents' scores."""
-    values = [v for p in merged.get(model, ()) if (v := scores.value(p, on)) is not None]
-    low, high = (points(end(values), scores.less) if values else "" for end in (min, max))
-    parents = f"its parents {low} to {high}" if values else ""
-    note = Markup("; ").join(
-        filter(None, (_describe_difference(scores.difference(model, on)), parents))
-    )
+def _describe_model(scores: Scores, model: str, on: str, verb: str) -> Markup:
+    """Return one model's score and its comparison with the reference."""
+    note = _describe_difference(scores.difference(model, on))
     return Markup("<b>{}</b>{} {}{}").format(
         model,
         verb,

@@ -16,7 +16,7 @@ from emberge.model_folder import name_of_model
 from emberge.results import ARTIFACT, OutFolder, read_artifact
 from emberge_hub import in_package
 
-from emberge_report.front_matter import read_front_matter, stated_licence
+from emberge_report.markdown import read_front_matter, stated_licence
 
 README = "README.md"
 # Beginnings of references to folders.

@@ -35,7 +35,7 @@ _NUMBER = re.compile(r"[-+\N{MINUS SIGN}]?[\d.,]*(e[-+]\d+)?( ?%)?|–")
 def report_page(report: ReportData) -> str:
     """Return the HTML of a report, which is well-formed XML too."""
     headings = dict(_list_sections(report))
-    merge_parents = {merge.name: merge.parents for merge in report.made("merged")}
+    merges = [merge.name for merge in report.made("merged")]
     versions = report.provenance.get("versions")
     versions = versions if isinstance(versions, Mapping) else {}
     program = versions.get("emberge")
@@ -47,7 +47,7 @@ def report_page(report: ReportData) -> str:
         headings=headings,
         sections=headings.items(),
         subtitle=_write_subtitle(report),
-        sentences=[s for _, scores in report.scores for s in conclusions(scores, merge_parents)],
+        sentences=[s for _, scores in report.scores for s in conclusions(scores, merges)],
         provenance=[
             (key, value)
             for key, value in {**report.provenance, **versions}.items()

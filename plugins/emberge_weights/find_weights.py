@@ -12,7 +12,6 @@ from emberge import (
     Artifact,
     Backbone,
     Count,
-    DataError,
     Expected,
     ModelRef,
     NumberRange,
@@ -30,8 +29,6 @@ from emberge_data import check_eval_sets
 
 from emberge_weights.weight_sets import (
     SetEntry,
-    WeightSet,
-    read_set,
     read_sets,
     require_sets,
     unusable,
@@ -104,17 +101,10 @@ class FindWeights(Step):
         yield from self._check_models(context)
 
     def _check_sets(self, context: Preflight) -> Iterator[Problem]:
-        sets: list[WeightSet] = []
         for entry in self.data:
             seen, faults = check_eval_sets(context, entry, entry.split)
             faults = [*faults, *(fault for one in seen if (fault := unusable(one)))]
             yield from (context.problem(fault, "data") for fault in faults)
-            if not faults and entry.path.step is None:  # those of a step are not there yet
-                sets += [read_set(one, entry, context.readers) for one in seen]
-        try:
-            require_sets(sets)
-        except DataError as error:
-            yield context.problem(str(error), "data")
         if any(entry.split == "test" for entry in self.data):
             yield context.warning(
                 "weights are chosen on a test half; what is reported on it will look better than it is",

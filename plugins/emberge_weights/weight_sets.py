@@ -73,7 +73,7 @@ def read_sets(
     resolve: Callable[[DataRef], Path | None],
     readers: Sequence[Reader],
 ) -> Iterator[WeightSet]:
-    """Yield the sets of all readable entries.
+    """Yield the sets of all readable entries, cut to the entries' limits.
 
     Raises:
         DataError: if data cannot be read (the message has file and line), or a set cannot be scored from
@@ -81,23 +81,12 @@ def read_sets(
     """
     for entry in entries:
         for eval_set in pick_eval_sets(entry, readers=readers, resolve=resolve, split=entry.split):
-            yield read_set(eval_set, entry, readers)
-
-
-def read_set(eval_set: EvalSet, entry: SetEntry, readers: Sequence[Reader]) -> WeightSet:
-    """Return one set of an entry, cut to the entry's limits.
-
-    Raises:
-        DataError: if its data cannot be read (the message has file and line), or it cannot be scored from
-            similarities.
-    """
-    fault = unusable(eval_set)
-    if fault is not None:
-        raise DataError(fault)
-    data = load_eval_set(eval_set, readers=readers, split=entry.split)
-    data = _limit_queries(data, entry.limit_queries, eval_set.name)
-    data = _limit_documents(data, entry.limit_documents, eval_set.name)
-    return _make_weight_set(eval_set, entry.split, data)
+            if (problem := unusable(eval_set)) is not None:
+                raise DataError(problem)
+            data = load_eval_set(eval_set, readers=readers, split=entry.split)
+            data = _limit_queries(data, entry.limit_queries, eval_set.name)
+            data = _limit_documents(data, entry.limit_documents, eval_set.name)
+            yield _make_weight_set(eval_set, entry.split, data)
 
 
 def require_sets(sets: Sequence[WeightSet]) -> None:

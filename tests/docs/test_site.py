@@ -86,7 +86,7 @@ def test_the_search_of_a_folder_needs_no_server(site: Path) -> None:
     """The browser may then neither fetch the index nor start a worker."""
     index = (site / "search" / "search_index.js").read_text("utf-8")
     assert index.startswith("var __index = {")
-    assert "openvino" in index
+    assert "onnxruntime" in index
     scripts = re.findall(r'<script src="?([^">]+)', (site / "howto" / "export.html").read_text())
     assert "../assets/iframe-worker.js" in scripts
     assert (site / "assets" / "iframe-worker.js").is_file()

@@ -1,1 +1,1 @@
-"""Documents of people, as text, Markdown, web pages, code or PDF, cut into passages at headings."""
+"""Documents of people, as text, Markdown, web pages or code, cut into passages at headings."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import io
-import logging
 import os
 import re
 from collections import defaultdict
@@ -21,7 +18,6 @@ from emberge_data.document_rows import read_document_rows
 from emberge_data.documents.html_pages import read_html, read_markdown
 from emberge_data.documents.python_code import read_python
 from emberge_data.documents.source_document import (
-    SectionBuilder,
     SourceDocument,
     SourceSection,
     UnreadableDocumentError,
@@ -41,19 +37,13 @@ _TEXT_KINDS: Mapping[str, Callable[[str, str, str], SourceDocument]] = {
     ".xhtml": read_html,
     ".py": read_python,
 }
-_KINDS = ", ".join([*_TEXT_KINDS, ".pdf"])
+_KINDS = ", ".join(_TEXT_KINDS)
 # Folders of programs rather than of documents, beside those whose names begin with a dot.
 _SKIPPED_FOLDERS = frozenset(("__pycache__", "node_modules", "site-packages"))
 _BEIR = ("corpus.jsonl", "corpus.jsonl.gz")
-# Pages of a PDF file that are read where only the first documents are: each may take a tenth of a second.
-_FIRST_PAGES = 10
 # A word in a file's name, which is a title then, unlike `d103` or `2024-11-02`: three letters, or two of a
 # script whose words are shorter.
 _WORD = re.compile(r"[^\W\d_]{3}|[^\W\d_a-zA-Z]{2}")
-
-
-# A word that is divided at a line's end.
-_HYPHEN = re.compile(r"(?<=[^\W\d_])-\n(?=[a-zà-ÿ])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +63,9 @@ def read_documents(
 ) -> DocumentReading:
     """Read the documents of a folder, of one file, or of a file of rows with `text` (and `id`, `title`).
 
-    Files are text, Markdown, HTML, Python, and PDF where pypdf is installed. A folder with a `corpus.jsonl`,
-    as BEIR has, is that file. Hidden files and links are not read. A file that cannot be used is counted in a
-    warning; a bad row is an error. With `first`, only so many files or rows are read, and of a PDF file the
-    first pages.
+    Files are text, Markdown, HTML and Python. A folder with a `corpus.jsonl`, as BEIR has, is that file.
+    Hidden files and links are not read. A file that cannot be used is counted in a warning; a bad row is an
+    error. With `first`, only so many files or rows are read.
 
     Raises:
         DataError: if there is no document with text, or a row has no text column.
@@ -84,7 +73,7 @@ def read_documents(
     corpus = next((path / name for name in _BEIR if (path / name).is_file()), None)
     if corpus is not None:
         return _read_rows(corpus, readers, first)
-    if path.is_file() and path.suffix.lower() not in (*_TEXT_KINDS, ".pdf"):
+    if path.is_file() and path.suffix.lower() not in _TEXT_KINDS:
         return _read_rows(path, readers, first)
     skipped: defaultdict[str, list[str]] = defaultdict(list)  # names of files by the reason
     files = [path] if path.is_file() else sorted(_walk_folder(path, skipped))
@@ -95,7 +84,7 @@ def read_documents(
             progress(number, len(files))
         name = file.relative_to(root).as_posix()
         try:
-            documents.append(_read_file(file, name, None if first is None else _FIRST_PAGES))
+            documents.append(_read_file(file, name))
         except UnreadableDocumentError as error:
             skipped[str(error)].append(name)
     lines = [
@@ -127,23 +116,19 @@ def _is_shown(name: str) -> bool:
 
 def _find_problem(file: Path) -> str:
     """Return why a file is not read, "" if it is of a kind that is."""
-    suffix = file.suffix.lower()
     if file.is_symlink():
         return "a link, which may lead out of the folder"
     if not file.is_file():
         return "no regular file"
-    if suffix == ".pdf":
-        return "" if _can_read_pdf() else 'PDF is read with pypdf, pip install "emberge[pdf]"'
-    return "" if suffix in _TEXT_KINDS else f"of another kind than {_KINDS}"
+    return "" if file.suffix.lower() in _TEXT_KINDS else f"of another kind than {_KINDS}"
 
 
-def _read_file(file: Path, name: str, first_pages: int | None) -> SourceDocument:
-    """Return a file's document, of a PDF file the first pages.
+def _read_file(file: Path, name: str) -> SourceDocument:
+    """Return a file's document.
 
     Raises:
         UnreadableDocumentError: if it has no text, is too large or cannot be read.
     """
-    suffix = file.suffix.lower()
     title = re.sub("[_-]", " ", file.stem) if _WORD.search(file.stem) else ""
     try:
         if file.stat().st_size > DOCUMENT_BYTES:
@@ -151,48 +136,10 @@ def _read_file(file: Path, name: str, first_pages: int | None) -> SourceDocument
         content = read_regular(file, limit=DOCUMENT_BYTES)
     except (OSError, UnsoundFileError):
         raise UnreadableDocumentError("cannot be opened") from None
-    if suffix == ".pdf":
-        document = _read_pdf(name, content, title, first_pages)
-    else:
-        document = _TEXT_KINDS[suffix](name, _decode(content), title)
+    document = _TEXT_KINDS[file.suffix.lower()](name, _decode(content), title)
     if not document.has_text:
         raise UnreadableDocumentError("without text")
     return document
-
-
-def _can_read_pdf() -> bool:
-    """Return whether pypdf is installed."""
-    return importlib.util.find_spec("pypdf") is not None
-
-
-def _read_pdf(
-    name: str, content: bytes, fallback_title: str, first_pages: int | None = None
-) -> SourceDocument:
-    """Return the text of a PDF's first pages, by default of all, as one section.
-
-    Words that are divided at a line's end are joined.
-
-    Raises:
-        UnreadableDocumentError: if the file has a password or is damaged.
-    """
-    from pypdf import PdfReader
-
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it logs each fault that it repairs
-    try:
-        reader = PdfReader(io.BytesIO(content))
-        title = str((reader.metadata and reader.metadata.title) or "")
-        builder = SectionBuilder(" ".join(_encodable(title).split()))
-        for page in islice(reader.pages, first_pages):
-            text = _HYPHEN.sub("", _encodable(page.extract_text()))
-            for paragraph in re.split(r"\n\s*\n", text):
-                builder.paragraph(" ".join(paragraph.split()))
-    except Exception as error:  # damaged files make pypdf fail in many ways
-        raise UnreadableDocumentError("is damaged, or has a password") from error
-    return builder.build(name, fallback_title)
-
-
-def _encodable(text: str) -> str:
-    return text.replace("\x00", "").encode(errors="replace").decode()
 
 
 def _decode(content: bytes) -> str:

@@ -79,24 +79,21 @@ class EvalSource:
 
 
 def pick_eval_sets(
-    source: EvalSource | Path,
-    only: Sequence[str] = (),
+    source: EvalSource,
     *,
     readers: Sequence[Reader] = (),
     resolve: Callable[[DataRef], Path | None] = lambda reference: reference.folder / reference.text,
     split: Split = "test",
 ) -> list[EvalSet]:
-    """Return the evaluation sets of a source, or of the catalogue or file at a path, without their texts.
+    """Return the evaluation sets of a source, without their texts.
 
-    Of a file of rows, the columns of the first row are read, unless the source names the task. `only` are
-    names of sets, if a path is given. The list is empty if `resolve` returns None for the source, as for a
-    step that has not run. A catalogue without evaluation sets means the sets of its part `split`.
+    Of a file of rows, the columns of the first row are read, unless the source names the task. The list is
+    empty if `resolve` returns None for the source, as for a step that has not run. A catalogue without
+    evaluation sets means the sets of its part `split`.
 
     Raises:
         DataError: if there is no such set or file, its columns cannot be understood, or options do not fit.
     """
-    if isinstance(source, Path):
-        source = EvalSource(path=DataRef(str(source)), only=tuple(only))
     path = resolve(source.path)
     if path is None:
         return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from emberge import Artifact, ArtifactKind, DataError, DataRef, Preflight, Problem, Step, Workspace
 from emberge.contracts import DataOrigin
@@ -18,15 +18,18 @@ if TYPE_CHECKING:
     from emberge import Reader
 
 
+# Part of the judgements that is read: `qrels/train.tsv`.
+_JUDGEMENTS = "train"
+
+
 @dataclass(frozen=True, kw_only=True)
 class BeirPairs(Step):
-    """Training pairs of a folder in the layout of BEIR: `corpus`, `queries` and `qrels`.
+    """Training pairs of a folder in the layout of BEIR: `corpus`, `queries` and `qrels/train.tsv`.
 
     Every query with a relevant document (Thakur et al., 2021, arXiv:2104.08663) becomes a row: its positives
     are the documents with a grade above 0, titles in front, and its negatives those with the grade 0. Queries
-    without a relevant document are left out of the training judgements, and an error in others. Documents
-    without a judgement are in no row; mining finds negatives among them:
-    `mine_hard_negatives: {data: $pairs, corpus: ./scifact/corpus.jsonl, …}`.
+    without a relevant document are left out. Documents without a judgement are in no row; mining finds
+    negatives among them: `mine_hard_negatives: {data: $pairs, corpus: …}`.
 
     Example:
         pairs:
@@ -39,8 +42,6 @@ class BeirPairs(Step):
 
     path: DataRef
     """Folder with the files of documents and queries, and of their judgements."""
-    judgements: Literal["train", "dev", "test"] = "train"
-    """Part of the judgements to read: `qrels/train.tsv` by default."""
     source: DataOrigin = field(default_factory=DataOrigin)
     """Origin of the folder's data, which the result names."""
 
@@ -50,7 +51,7 @@ class BeirPairs(Step):
         folder = context.data(self.path)
         if folder is None:
             return
-        missing = explain_missing_half(_describe_folder(folder), self.judgements, context.readers)
+        missing = explain_missing_half(_describe_folder(folder), _JUDGEMENTS, context.readers)
         if missing is not None:
             yield context.problem(missing, "path")
 
@@ -58,7 +59,7 @@ class BeirPairs(Step):
         from emberge_data.written_sets import write_entries, write_json_rows
 
         folder = workspace.data(self.path)
-        rows = _read_pairs(folder, self.judgements, workspace.readers)
+        rows = _read_pairs(folder, workspace.readers)
         name = folder.resolve().name
         write_json_rows(workspace.folder / "pairs.jsonl", rows)
         entry: dict[str, Any] = {"name": name, "file": "pairs.jsonl", "task": "retrieval"}
@@ -74,9 +75,7 @@ def _describe_folder(folder: Path) -> EvalSet:
     return EvalSet(name=folder.resolve().name, folder=folder, task="retrieval")
 
 
-def _read_pairs(
-    folder: Path, judgements: str, readers: Sequence[Reader]
-) -> list[Mapping[str, Any]]:
+def _read_pairs(folder: Path, readers: Sequence[Reader]) -> list[Mapping[str, Any]]:
     """Return the rows of all queries with a relevant document.
 
     Raises:
@@ -84,7 +83,7 @@ def _read_pairs(
     """
     from emberge_data.evaluation.eval_sets import load_eval_set
 
-    loaded = load_eval_set(_describe_folder(folder), readers=readers, split=judgements)
+    loaded = load_eval_set(_describe_folder(folder), readers=readers, split=_JUDGEMENTS)
     assert isinstance(loaded, RetrievalData)
     rows: list[Mapping[str, Any]] = []
     for query, grades in loaded.relevant.items():
@@ -93,7 +92,5 @@ def _read_pairs(
         if positives:
             rows.append({"query": loaded.queries[query], "pos": positives, "neg": negatives})
     if not rows:
-        raise DataError(
-            f"{folder}: no query of its {judgements} judgements has a relevant document"
-        )
+        raise DataError(f"{folder}: no query of its training judgements has a relevant document")
     return rows

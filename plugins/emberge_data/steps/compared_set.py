@@ -112,7 +112,7 @@ class ComparedSet:
         """
         import numpy as np
 
-        from emberge_data.distinct_texts import DistinctTexts
+        from emberge_data.steps.row_texts import DistinctTexts
 
         name = dataset.info.name
         if dataset.info.task == "text" or dataset.draws:

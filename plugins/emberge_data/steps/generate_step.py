@@ -46,9 +46,9 @@ _NEAR_COPY = 0.6
 class GenerateQueries(Step):
     """Training pairs for documents that have no queries: each query with the passage that answers it.
 
-    `documents` is a folder of text, Markdown, HTML, Python and, where pypdf is installed, PDF files, or one
-    such file, or a file of rows with `text` (and `title`, `id`), as BEIR's corpora. The documents are cut
-    into passages at headings and between sentences; a passage is at most 200 words long.
+    `documents` is a folder of text, Markdown, HTML and Python files, or one such file, or a file of rows with
+    `text` (and `title`, `id`), as BEIR's corpora. The documents are cut into passages at headings and between
+    sentences; a passage is at most 200 words long.
 
     Queries are titles, headings, first paragraphs of docstrings, and first sentences. A query's text is then
     taken out of the passages of its document, also out of the titles and headings, so that no passage

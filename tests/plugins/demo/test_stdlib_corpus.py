@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from emberge import Artifact, DataEntry, DataError, DataRef, Problem
 from emberge.data import load_catalogue, load_datasets
-from emberge_data import JsonLines, RetrievalData, load_eval_set, pick_eval_sets
+from emberge_data import EvalSource, JsonLines, RetrievalData, load_eval_set, pick_eval_sets
 from emberge_demo.stdlib_corpus import Definition, StdlibCorpus, definitions, usable_definitions
 
 from tests.support.bench import Bench
@@ -165,7 +165,10 @@ def texts(folder: Path) -> tuple[set[str], set[str], set[str]]:
     """Queries trained on, searched in-domain and out-of-domain."""
     entry = DataEntry(path=DataRef(str(folder)))
     (train,) = load_datasets([entry], readers=[JsonLines()], resolve=lambda r: Path(r.text))
-    halves = [load_eval_set(s, readers=[JsonLines()]) for s in pick_eval_sets(folder)]
+    halves = [
+        load_eval_set(s, readers=[JsonLines()])
+        for s in pick_eval_sets(EvalSource(path=DataRef(str(folder))))
+    ]
     assert all(isinstance(half, RetrievalData) for half in halves)
     queries = [set(cast("RetrievalData", half).queries.values()) for half in halves]
     return {train[i].anchor for i in range(len(train))}, queries[0], queries[1]
@@ -179,7 +182,7 @@ def test_the_corpus_is_a_catalogue_with_sets_in_and_out_of_domain(
     assert [(s.name, s.task, s.prompt) for s in catalogue.train] == [
         ("acme_alpha", "retrieval", None)
     ]
-    sets = pick_eval_sets(tmp_path / "out")
+    sets = pick_eval_sets(EvalSource(path=DataRef(str(tmp_path / "out"))))
     assert [(s.name, s.domain, s.symmetric) for s in sets] == [
         ("acme_alpha", "in", False),
         ("acme_beta", "out", False),

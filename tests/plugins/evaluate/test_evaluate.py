@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from emberge import (
@@ -106,34 +105,6 @@ def test_a_score_of_another_task_or_a_damaged_file_is_computed_again(
     kept.write_text(kept.read_text()[:-20])
     run(step("base", evaluators=(given,)), workspace)
     assert given.asked[4:] == [("base", "papers")]
-
-
-@pytest.mark.parametrize(
-    ("options", "met"),
-    [
-        ({"model": "$merged", "better_than": ("$base",), "margin": 6.0}, False),
-        ({"model": "$worse", "not_worse_than": ("$base",)}, False),
-        ({"model": "$worse", "not_worse_than": ("$base",), "margin": 25.0}, True),
-        ({"model": "$merged", "not_worse_than": ("$base", "$worse"), "tasks": "ood"}, True),
-        ({"model": "$merged", "better_than": ("$base",), "tasks": "retrieval"}, True),
-        ({"model": "$worse", "better_than": ("$base",), "tasks": "kinds"}, False),
-    ],
-)
-def test_requirements_hold_when_the_lower_bound_does(
-    options: dict[str, Any], met: bool, given: Given, tmp_path: Path
-) -> None:
-    references = {
-        key: ModelRef(value) if isinstance(value, str) else tuple(ModelRef(v) for v in value)
-        for key, value in options.items()
-        if key in ("model", "better_than", "not_worse_than")
-    }
-    require = Requirement(**{**options, **references})
-    workspace = bench(tmp_path, "base", "merged", "worse")
-    wanted = step("base", "merged", "worse", evaluators=(given,), require=(require,))
-    artifact, result = run(wanted, workspace)
-    assert all(r["met"] is met for r in result["requirements"])
-    assert len(result["requirements"]) == len(list(require.demands()))
-    assert len(artifact.details["unmet"]) == (0 if met else 1)
 
 
 def test_models_of_one_name_or_reference_are_told_apart(given: Given, tmp_path: Path) -> None:

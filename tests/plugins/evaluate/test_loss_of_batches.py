@@ -92,26 +92,6 @@ def test_a_data_sets_loss_is_that_of_its_batches(
     assert shown == pytest.approx(expected, abs=6e-5), "four digits"
 
 
-def test_data_and_models_that_do_not_fit_are_found_before_any_work(
-    berts: list[Path], plugins: Plugins, place: Path
-) -> None:
-    """A select comes after the trainings that it chooses from."""
-
-    def errors(data: str, loss: str, more: str = "") -> list[str]:
-        text = (
-            f"steps:\n  best:\n    select:\n      models: [{berts[0]}]\n      metric: loss\n      top: 1\n"
-            f"      evaluators: {{mean_loss: {{data: {data}, loss: {loss}{more}}}}}\n"
-        )
-        recipe = parse_recipe(text, plugins, path=place / "r.yaml")
-        found = [str(problem) for problem in check_recipe(recipe, plugins).errors]
-        assert all("r.yaml:7" in problem for problem in found)
-        return found
-
-    find = "{path: ./find.jsonl, task: retrieval}"
-    (wide,) = errors(find, "{matryoshka: {loss: infonce, dims: [9999, 8]}}")
-    assert "9999" in wide
-
-
 def test_a_loss_is_no_score(berts: list[Path], plugins: Plugins, place: Path) -> None:
     def errors(text: str) -> str:
         recipe = parse_recipe(text, plugins, path=place / "r.yaml")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from emberge import Artifact, DataError, Workspace
-from emberge_data import JsonLines, RetrievalData, load_eval_set, pick_eval_sets
+from emberge import Artifact, DataError, DataRef, Workspace
+from emberge_data import EvalSource, JsonLines, RetrievalData, load_eval_set, pick_eval_sets
 from emberge_evaluate import probe_sets
 from emberge_evaluate.probe_sets import ProbeSets
 from emberge_evaluate.probe_texts import licences, papers, places, things
@@ -42,9 +41,12 @@ def run(step: ProbeSets, folder: Path, names: Iterable[str] = QUICK) -> tuple[Ar
         return step.run(cast("Workspace", place)), place
 
 
+def pick(folder: Path) -> list[Any]:
+    return pick_eval_sets(EvalSource(path=DataRef(str(folder))))
+
+
 def rows(path: Path) -> Iterator[dict[str, Any]]:
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        yield from map(json.loads, file)
+    yield from map(json.loads, path.read_text("utf-8").splitlines())
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +59,7 @@ def probe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_set_is_read_as_a_local_set_is_elsewhere_and_has_no_answer_in_a_query(
     probe: Path,
 ) -> None:
-    found = pick_eval_sets(probe, ())
+    found = pick(probe)
     assert [one.name for one in found] == [f"probe_{name}" for name in QUICK]
     assert {one.domain for one in found} == {"elsewhere"}
     for one in found[:-1]:
@@ -70,7 +72,7 @@ def test_every_set_is_read_as_a_local_set_is_elsewhere_and_has_no_answer_in_a_qu
             asked = data.queries[query].lower()
             assert asked not in {data.corpus[document].lower() for document in judged}
     folder = probe / "eval" / "languages"
-    fitted, tested = (list(rows(folder / f"{half}.jsonl.gz")) for half in ("train", "test"))
+    fitted, tested = (list(rows(folder / f"{half}.jsonl")) for half in ("train", "test"))
     assert not {row["text"] for row in fitted} & {row["text"] for row in tested}
     assert {row["label"] for row in tested} <= {row["label"] for row in fitted}
 
@@ -79,7 +81,7 @@ def test_a_smaller_probe_is_part_of_a_larger_one(probe: Path, tmp_path: Path) ->
     run(ProbeSets(queries=20, documents=60), tmp_path, ("places", "things"))
     for name in ("places", "things"):
         small, large = (
-            {row["text"] for row in rows(folder / "eval" / name / "queries.jsonl.gz")}
+            {row["text"] for row in rows(folder / "eval" / name / "queries.jsonl")}
             for folder in (tmp_path, probe)
         )
         assert len(small) == 20
@@ -102,6 +104,6 @@ def test_texts_that_a_machine_lacks_are_left_out_and_named(
     _, place = run(ProbeSets(queries=20), tmp_path / "a", ("places", "things"))
     assert len(place.warned) == 1
     assert "'places'" in place.warned[0]
-    assert [one.name for one in pick_eval_sets(tmp_path / "a", ())] == ["probe_things"]
+    assert [one.name for one in pick(tmp_path / "a")] == ["probe_things"]
     with pytest.raises(DataError, match="no set of the probe has enough texts"):
         run(ProbeSets(queries=20), tmp_path / "b", ("places",))

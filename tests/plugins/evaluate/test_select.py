@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -32,7 +33,7 @@ from emberge import (
     run_recipe,
 )
 from emberge.results import find_leftovers, read_artifact, remove_leftovers
-from emberge_evaluate.select_step import Select
+from emberge_evaluate.select_step import Select, rank_models
 from sentence_transformers import SentenceTransformer
 
 from tests.support.bench import Bench, model_at, write_pairs, write_retrieval
@@ -213,6 +214,17 @@ def test_models_of_one_name_are_told_apart(berts: list[Path], tmp_path: Path) ->
     assert len(set(artifact.details["checkpoints"])) == 2
 
 
+SHARES = {"a": 0.70, "b": 0.72, "c": 0.69, "d": 0.71}
+
+
+def test_what_is_no_number_is_last() -> None:
+    for less in (False, True):
+        for bad in (math.nan, -math.inf if not less else math.inf):
+            *_, last = rank_models({**SHARES, "b": bad}, less=less)
+            assert last.name == "b"
+            assert math.isinf(last.behind)
+
+
 # ── faults, before any work ─────────────────────────────────────────────────────────────────────
 
 
@@ -385,7 +397,7 @@ def run(
 
 @dataclass(frozen=True)
 class Finished:
-    """A run of a short training, two choices, their merge and a page; do not write into it."""
+    """A run of a short training, two choices and their merge; do not write into it."""
 
     place: Path
     made: Mapping[str, Path]
@@ -395,8 +407,7 @@ class Finished:
 @pytest.fixture(scope="module")
 def short(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     place = write_place(tmp_path_factory.mktemp("short"), bert)
-    page = "\n  page: {report: {of: [$joint, $ir, $sts]}}\n"
-    made = run(place, registered(), SHORT, GIVEN, FUSED, page)
+    made = run(place, registered(), SHORT, GIVEN, FUSED)
     return Finished(place, made, list(asked))
 
 
@@ -418,7 +429,8 @@ def test_checkpoints_are_chosen_by_task_and_fused(short: Finished) -> None:
             found = made[name] / folder / "model.safetensors"
             original = made["joint"] / "checkpoints" / source / "model.safetensors"
             assert found.stat().st_ino == original.stat().st_ino, "a second name, no copy"
-        assert (made[name] / "README.md").is_file()
+        card = (made[name] / "README.md").read_text()
+        assert ("## How it was chosen" in card, "## How it was trained" in card) == (True, False)
     assert sources == {"ir": ["step-2", "step-1"], "sts": ["step-1", "step-3"]}
     details = read_artifact(made["fused"]).details  # type: ignore[union-attr]
     assert details["training_cost"]["times"] == 1, "one training, though two choices came from it"
@@ -448,15 +460,6 @@ def test_a_chosen_model_outlives_the_training_it_came_from(
     remove_leftovers(out, [one.path for one in find_leftovers(out)])
     assert not old.exists()
     assert contents(result) == before
-
-
-def test_cards_and_reports_know_a_choice_from_a_training(short: Finished) -> None:
-    shown = (short.made["page"] / "report.html").read_text()
-    assert "1 training, 2 choices" in shown
-    card = (short.made["sts"] / "README.md").read_text()
-    assert "by choosing joint/step-1" in card
-    assert "## How it was chosen" in card
-    assert "## How it was trained" not in card
 
 
 def test_too_few_checkpoints_are_named_before_the_training(place: Path, plugins: Plugins) -> None:

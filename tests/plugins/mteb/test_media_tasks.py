@@ -11,12 +11,10 @@ import numpy as np
 import pytest
 import yaml
 from datasets import Dataset, DatasetDict
-from datasets import Image as ImageFeature
 from emberge import (
     DataError,
     DataRef,
     TaskScore,
-    join_parts,
     split_parts,
 )
 from emberge.encoding import TextEmbedder
@@ -98,9 +96,10 @@ def scores(
 def test_a_local_set_scores_what_the_models_own_embeddings_rank(
     name: str, scores: dict[str, TaskScore], catalogue: Path, omni: Path
 ) -> None:
-    from emberge_data import JsonLines, load_eval_set, pick_eval_sets
+    from emberge_data import EvalSource, JsonLines, load_eval_set, pick_eval_sets
 
-    (eval_set,) = pick_eval_sets(catalogue, [name])
+    entry = EvalSource(path=DataRef(str(catalogue)), only=(name,))
+    (eval_set,) = pick_eval_sets(entry)
     data = cast("RetrievalData", load_eval_set(eval_set, readers=[JsonLines()]))
     sides = find_media_sides(data)
     assert sides is not None
@@ -152,22 +151,6 @@ def mteb_model(omni: Path, media: Path) -> VectorModel:
         TaskTexts(Prompts(), media),
         build_model_meta("omni", "0", ["image", "audio"]),
     )
-
-
-def test_mtebs_own_zero_shot_task_of_images_is_scored(omni: Path, tmp_path: Path) -> None:
-    (task,) = hub_tasks(["FER2013ZeroShot"], None, ())
-    rows = Dataset.from_dict(
-        {"jpg": [drawing(i) for i in range(8)], "cls": [i % 7 for i in range(8)]}
-    ).cast_column("jpg", ImageFeature())
-    task.dataset, task.data_loaded = DatasetDict({"test": rows}), True
-    model = mteb_model(omni, tmp_path)
-    model.prepare({})
-    score = score_task(task, model).score
-    embedder = TextEmbedder(BACKBONE.load(omni, device="cpu", dtype="float32"))
-    images = [join_parts([MediaFolder(tmp_path / "again").add_image(drawing(i))]) for i in range(8)]
-    guessed = (embedder.embed(images) @ embedder.embed(task.get_candidate_labels()).T).argmax(1)
-    assert score == pytest.approx(float(np.mean(guessed == np.arange(8) % 7)), abs=1e-5)
-    assert model.mteb_model_meta.modalities == ["text", "image", "audio"]
 
 
 def test_mtebs_own_task_of_sound_is_scored(omni: Path, tmp_path: Path) -> None:

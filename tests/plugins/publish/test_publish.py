@@ -86,20 +86,6 @@ def test_a_dry_run_shows_files_card_and_licence_without_a_log_in_or_a_network(
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
-def test_the_card_is_that_of_the_run_with_the_name_on_the_hub(hub: Hub, merged: Merged) -> None:
-    folder = merged("license: mit\nbase_model: acme/small", "license: mit\nlanguage: 'no'")
-    assert publish("--yes") == 0
-    card = there(hub) / "README.md"
-    found = front(card)
-    assert found["license"] == "mit"
-    assert found["base_model"] == ["acme/small"]
-    assert found["base_model_relation"] == "merge"
-    assert found["language"] == ["no"]
-    before = (folder / "README.md").read_text().splitlines()
-    changed = [line for line in card.read_text().splitlines() if line not in before]
-    assert changed == ["# soup", 'model = SentenceTransformer("me/soup")']
-
-
 def test_a_licence_that_nobody_states_is_one_warning(
     hub: Hub, merged: Merged, capsys: Capture
 ) -> None:

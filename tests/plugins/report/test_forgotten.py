@@ -36,7 +36,7 @@ SCORES = Scores(
 def words(scores: Scores) -> list[str]:
     import re
 
-    return [re.sub("<[^>]*>", "", line) for line in conclusions(scores, {})]
+    return [re.sub("<[^>]*>", "", line) for line in conclusions(scores, ())]
 
 
 def test_the_first_conclusion_is_what_was_forgotten() -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 import yaml
-from emberge import load_plugins
 from emberge.contracts import StepFilled
 from emberge.results import read_artifact
 from emberge_evaluate import read_scores
@@ -157,18 +155,6 @@ def test_models_of_the_hub_are_linked_with_their_revision(
     assert "| [acme/code](https://huggingface.co/acme/code) | 0.4 | – | unknown |" in found.text
 
 
-def test_folders_are_found_from_where_the_recipe_lies(berts: list[Path], tmp_path: Path) -> None:
-    parent = tmp_path / "recipes" / "legal"
-    shutil.copytree(berts[1], parent)
-    (parent / "README.md").write_text("---\nlicense: cc-by-4.0\nbase_model: acme/small\n---\n")
-    out = tmp_path / "out"
-    out.mkdir()
-    runs.merged(out, "soup", berts[0], {"./legal": 1.0}, size=None)
-    cards.hear_event(filled(out, "soup", parent.parent))
-    assert card(out, "soup").data.license == "cc-by-4.0"
-    assert card(out, "soup").data.base_model == ["acme/small"]
-
-
 def test_a_member_of_weight_zero_is_not_counted_and_empty_options_are_left_out(
     berts: list[Path], tmp_path: Path
 ) -> None:
@@ -185,18 +171,6 @@ def test_a_member_of_weight_zero_is_not_counted_and_empty_options_are_left_out(
     assert "| news | 0 |" in text
     assert "dtype: bfloat16\nk: 0\n" in text
     assert not any(f"{name}:" in text for name in ("backbone", "stages", "keep"))
-
-
-def test_the_plugins_listener_writes_cards(
-    bert: Path, berts: list[Path], tmp_path: Path, recwarn: pytest.WarningsRecorder
-) -> None:
-    run = runs.demo_run(tmp_path / "out", bert, berts)
-    plugins = load_plugins()
-    for step in ("boom", "scores"):
-        plugins.announce(filled(run.root, step))
-    assert "by merging 3 models" in card(run.root, "boom").text
-    assert not (run.root / "scores" / "README.md").exists()
-    assert not recwarn.list
 
 
 def test_a_card_has_the_scores_of_each_size_of_embeddings(

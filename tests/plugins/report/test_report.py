@@ -7,41 +7,11 @@ import math
 import re
 from pathlib import Path
 
-import pytest
 from emberge_report.charts import smooth
 from emberge_report.report_data import read_curves
 
 from tests.support import finished_run as runs
 from tests.support.finished_run import BASE, SCORES, FinishedRun, parsed, report, words
-
-STEPS = ("full", "members.draw=1", "members.draw=2", "members.draw=3", "boom", "scores")
-
-
-@pytest.fixture(scope="module")
-def run(bert: Path, berts: list[Path], tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
-    return runs.demo_run(tmp_path_factory.mktemp("run") / "out", bert, berts)
-
-
-def test_a_difference_whose_interval_holds_zero_is_not_called_better(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    runs.scored(out, {"old": (0.70, 0.70, 0.70), "new": (0.71, 0.80, 0.60)})
-    page = report(FinishedRun(out), "scores", base=None)
-    table = next(
-        t for t in parsed(page).iter("table") if "Differences" in (t.findtext("caption") or "")
-    )
-    first, second, third, *_ = ("".join(cell.itertext()) for cell in table.iter("td"))
-    assert first.endswith("no clear difference")
-    assert second.endswith("better")
-    assert third.endswith("worse")
-
-
-def test_a_report_of_scores_alone_has_no_empty_section(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    runs.scored(out, SCORES)
-    titles = [h.text for h in parsed(report(FinishedRun(out), "scores", base=None)).iter("h2")]
-    assert titles == ["Scores", "What was run"]
 
 
 def test_many_tasks_are_folded_and_turned(tmp_path: Path) -> None:

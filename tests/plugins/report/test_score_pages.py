@@ -106,16 +106,6 @@ def test_a_page_of_losses_marks_the_lowest_and_shows_them_as_they_are(tmp_path: 
     assert worse.verdict == "worse"
 
 
-def test_without_seeds_nothing_of_them_is_said(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    run = scored(tmp_path, out, "bls", "boom")
-    assert read_scores(out / "scores").pooled is None
-    text = words(report(run, "scores", base=None))
-    for absent in ("Each model by itself", "seeds (Student", "±"):
-        assert absent not in text
-
-
 @pytest.mark.parametrize("seeds", [("",), (".seed=1", ".seed=2")])
 def test_a_pair_that_the_recipe_compares_has_its_table(
     tmp_path: Path, seeds: Sequence[str]

@@ -69,7 +69,6 @@ def test_a_sound_search_has_no_problems(place: Path, plugins: Plugins) -> None:
             "embeddings.LayerNorm.bias and 29 more: './wide' has shape [64]",
         ),
         ("./c]", "./pooled]", MODELS, "(1_Pooling/config.json); take models that agree"),
-        ("[likeness]", "[likeness], limit_queries: 20", DATA, "take a set with 50 or more"),
     ],
 )
 def test_a_problem_is_named_at_its_line(

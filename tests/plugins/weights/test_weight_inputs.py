@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from emberge import DataRef, PerTensor, hash_evenly
+from emberge import DataError, DataRef, PerTensor, hash_evenly
 from emberge.data import sample_rows
 from emberge_data import JsonLines, RetrievalData
 from emberge_weights.members import find_prompt, member_inputs
@@ -18,6 +18,7 @@ from emberge_weights.weight_sets import (
     WeightSet,
     _limit_queries,
     read_sets,
+    require_sets,
 )
 
 from tests.support.bench import model_at, write_rows
@@ -91,6 +92,13 @@ def test_a_corpus_keeps_what_belongs_to_queries_and_as_many_others_in_its_order(
     assert {*fewer.documents} < {*some.documents}
     (one,) = read(tmp_path, only=("asked",), limit_queries=1)
     assert len(one.queries) == 1
+
+
+def test_a_set_of_fewer_than_fifty_queries_is_refused() -> None:
+    texts = [f"t{n}" for n in range(50)]
+    require_sets([WeightSet("enough", "mean", texts, texts)])
+    with pytest.raises(DataError, match=r"'few' has 49 queries; .*take a set with 50 or more"):
+        require_sets([WeightSet("few", "mean", texts[:49], texts)])
 
 
 # ── prompts ─────────────────────────────────────────────────────────────────────────────────────

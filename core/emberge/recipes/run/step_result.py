@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 from dataclasses import dataclass
@@ -73,8 +72,8 @@ class StepResult(os.PathLike[str]):
         )
 
     @property
-    def scores(self) -> Any:
-        """The scores of an evaluation: a pandas `DataFrame`, or a list of dictionaries without pandas.
+    def scores(self) -> list[dict[str, Any]]:
+        """The scores of an evaluation as rows, of which pandas makes a table: `DataFrame(result.scores)`.
 
         Each row has a `model`, a `task` (or mean of tasks), its `domain` and `metric`, the `score`, and the
         ends `low` and `high` of its interval. Scores are shares, so 0.731 is shown as 73.1 in tables.
@@ -83,11 +82,12 @@ class StepResult(os.PathLike[str]):
             EmbergeError: if the step has no scores.
             DataError: if the scores cannot be read.
         """
-        records = self._read_scores()
+        path = self.path / SCORES_FILE
+        self._require("scores", has_one=path.is_file())
         try:
-            return importlib.import_module("pandas").DataFrame(records)
-        except ImportError:
-            return records
+            return list(json.loads(path.read_text("utf-8"))["records"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path}: these are no scores; run the evaluation again") from error
 
     @property
     def report(self) -> Path:
@@ -99,15 +99,6 @@ class StepResult(os.PathLike[str]):
         pages = sorted(self.path.glob("*.html"))
         self._require("report", has_one=bool(pages))
         return pages[0]
-
-    def _read_scores(self) -> list[dict[str, Any]]:
-        """Return the table of an evaluation, which its file of scores contains as `records`."""
-        path = self.path / SCORES_FILE
-        self._require("scores", has_one=path.is_file())
-        try:
-            return list(json.loads(path.read_text("utf-8"))["records"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path}: these are no scores; run the evaluation again") from error
 
     def _require(self, wanted: str, *, has_one: bool) -> None:
         if not has_one:

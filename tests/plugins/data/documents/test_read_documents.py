@@ -102,40 +102,6 @@ def test_a_name_without_a_word_is_no_title(tmp_path: Path, name: str, title: str
     assert only(tmp_path / f"{name}.md", "Text of a page.").title == title
 
 
-def pdf(text: str, pages: int = 1) -> bytes:
-    """A PDF file of pages with one text, written by hand."""
-    content = f"BT /F1 12 Tf 72 700 Td ({text}) Tj ET".encode()
-    page = b"<</Type/Page/Parent 2 0 R/Contents 4 0 R/Resources<</Font<</F1 5 0 R>>>>>>"
-    objects = [
-        b"<</Type/Catalog/Pages 2 0 R>>",
-        b"<</Type/Pages/Kids[%s]/Count %d/MediaBox[0 0 600 800]>>" % (b"3 0 R " * pages, pages),
-        page,
-        b"<</Length %d>>stream\n%s\nendstream" % (len(content), content),
-        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
-    ]
-    body, places = b"%PDF-1.4\n", []
-    for number, one in enumerate(objects, 1):
-        places.append(len(body))
-        body += b"%d 0 obj%s endobj\n" % (number, one)
-    table = b"xref\n0 6\n0000000000 65535 f \n" + b"".join(b"%010d 00000 n \n" % p for p in places)
-    return body + table + b"trailer<</Size 6/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % len(body)
-
-
-def test_a_pdf_file_is_read_and_a_damaged_one_is_counted(tmp_path: Path) -> None:
-    (tmp_path / "a.pdf").write_bytes(pdf("Quarterly figures rose."))
-    (tmp_path / "b.pdf").write_bytes(b"%PDF-1.4 and nothing more")
-    found = read(tmp_path)
-    assert outline(found.documents[0]) == [((), "Quarterly figures rose.")]
-    assert [warning for warning in found.warnings if "damaged" in warning and "b.pdf" in warning]
-
-
-def test_of_a_pdf_file_the_first_pages_are_read_where_few_documents_are(tmp_path: Path) -> None:
-    (tmp_path / "a.pdf").write_bytes(pdf("Figures rose.", pages=25))
-    found = read(tmp_path, first=5)
-    assert found.documents[0].sections[0].text.count("Figures") == 10
-    assert read(tmp_path).documents[0].sections[0].text.count("Figures") == 25
-
-
 def test_rows_of_a_beir_corpus_are_documents(tmp_path: Path) -> None:
     (tmp_path / "corpus.jsonl").write_text(
         '{"_id": "x", "title": "T", "text": "One."}\n{"_id": 2, "text": "Two."}\n'

@@ -72,7 +72,7 @@ def test_queries_are_distinct_anchors_and_positives_alone_are_relevant(tmp_path:
 
 def test_the_set_is_named_after_the_file_and_in_domain(tmp_path: Path) -> None:
     path = write(tmp_path / "heldout.csv", CSV)
-    (plain_set,) = pick_eval_sets(path, readers=READERS)
+    (plain_set,) = pick_eval_sets(source(path), readers=READERS)
     assert (plain_set.name, plain_set.task, plain_set.domain) == ("heldout", "retrieval", "in")
     assert (plain_set.symmetric, plain_set.prompt) == (False, "")
     described = source(path, name="faq", domain="out", instruction="Find it.")
@@ -92,7 +92,7 @@ def test_columns_may_be_named_and_rows_have_no_halves(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.csv:2: no column for the anchor.*columns: \{anchor"):
         load(path)
     path = write(tmp_path / "a.csv", CSV)
-    (eval_set,) = pick_eval_sets(path, readers=READERS)
+    (eval_set,) = pick_eval_sets(source(path), readers=READERS)
     assert explain_missing_half(eval_set, "test", READERS) is None
     assert explain_missing_half(eval_set, "dev", READERS) is None
     assert load(path, "dev") == load(path, "test")
@@ -178,7 +178,7 @@ def test_faults_of_documents_and_of_rows_are_told_together(tmp_path: Path) -> No
 )
 def test_the_columns_say_the_kind_of_task(tmp_path: Path, text: str, task: str) -> None:
     path = write(tmp_path / "a.csv", text)
-    (eval_set,) = pick_eval_sets(path, readers=READERS)
+    (eval_set,) = pick_eval_sets(source(path), readers=READERS)
     assert eval_set.task == task
     assert eval_set.symmetric == (task != "retrieval")
     (named_set,) = pick_eval_sets(source(path, task="clustering"), readers=READERS)
@@ -203,7 +203,7 @@ def test_a_folder_in_beirs_layout_is_a_set(tmp_path: Path) -> None:
     write_rows(folder / "corpus.jsonl", {"_id": "d", "title": "T", "text": "D"})
     write_rows(folder / "queries.jsonl", {"_id": "q", "text": "Q"})
     write(folder / "qrels" / "test.tsv", "query-id\tcorpus-id\tscore\nq\td\t1\n")
-    (eval_set,) = pick_eval_sets(folder, readers=READERS)
+    (eval_set,) = pick_eval_sets(source(folder), readers=READERS)
     assert (eval_set.name, eval_set.task, eval_set.domain) == ("faq", "retrieval", "in")
     assert load(folder).relevant == {"q": {"d": 1}}
     assert faults_of(folder) == []

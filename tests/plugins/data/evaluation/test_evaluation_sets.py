@@ -43,6 +43,10 @@ def one_set(folder: Path, task: str, **options: Any) -> EvalSet:
     return EvalSet(name="exam", folder=folder, task=task, where="datasets.yaml:2", **options)  # type: ignore[arg-type]
 
 
+def pick(path: Path, *only: str) -> list[EvalSet]:
+    return pick_eval_sets(EvalSource(path=DataRef(str(path)), only=only))
+
+
 def half(folder: Path, task: str, split: str = "test") -> Any:
     return load_eval_set(one_set(folder, task), readers=READERS, split=split)
 
@@ -55,13 +59,13 @@ def listed(tmp_path: Path) -> Path:
 
 
 def test_all_sets_are_taken_or_those_that_are_named_and_listed(listed: Path) -> None:
-    assert [one.name for one in pick_eval_sets(listed)] == ["a", "b"]
-    assert [one.name for one in pick_eval_sets(listed, ("b", "a"))] == ["b", "a"]
+    assert [one.name for one in pick(listed)] == ["a", "b"]
+    assert [one.name for one in pick(listed, "b", "a")] == ["b", "a"]
     with pytest.raises(DataError, match="no evaluation set 'aa'; did you mean 'a'"):
-        pick_eval_sets(listed, ("a", "aa"))
+        pick(listed, "a", "aa")
     listed.write_text("train:\n- {name: a, file: a}\n")
     with pytest.raises(DataError, match="has no evaluation sets"):
-        pick_eval_sets(listed)
+        pick(listed)
 
 
 def test_facts_of_a_set_have_the_defaults_of_its_task(listed: Path) -> None:
@@ -73,7 +77,7 @@ def test_facts_of_a_set_have_the_defaults_of_its_task(listed: Path) -> None:
         "- {name: b, dir: b, task: sts, prompt: 'q: ', symmetric: false, instruction: I}\n"
         "- {name: c, dir: c, task: retrieval, instruction: ' '}\n"
     )
-    first, second, third = pick_eval_sets(listed)
+    first, second, third = pick(listed)
     assert first.where.endswith("datasets.yaml:2")
     assert replace(first, where="") == EvalSet(
         **{"name": "a", "folder": listed.parent / "sets/a", "task": "sts", "language": "no"},
@@ -97,7 +101,7 @@ def test_facts_of_a_set_have_the_defaults_of_its_task(listed: Path) -> None:
 def test_bad_facts_of_a_set_have_their_line(listed: Path, facts: str, words: str) -> None:
     listed.write_text(f"eval:\n- {{name: a, dir: a, {facts}}}\n")
     with pytest.raises(DataError, match=rf"datasets\.yaml:2: .*{words}"):
-        pick_eval_sets(listed)
+        pick(listed)
 
 
 NEEDED = {
@@ -239,18 +243,6 @@ def test_all_faults_of_all_sets_are_told_before_a_run(tmp_path: Path) -> None:
     assert str(caught.value).splitlines() == faults[:5]
 
 
-def test_a_fault_of_many_rows_of_a_set_is_one(tmp_path: Path) -> None:
-    texts = [{"_id": f"{n}", "text": "A"} for n in range(30)]
-    grades = "".join(f"{n}\tz\t1\n{n}\t{n}\t0.5\n" for n in range(30))
-    retrieval(tmp_path, texts, [{"id": n} for n in range(30)], {"qrels.tsv": grades})
-    context: Any = Announced(None)
-    source = EvalSource(path=DataRef(str(tmp_path)))
-    numbers, ids = check_eval_sets(context, source)[1]
-    assert "qrels.tsv:2: expected query, document and a whole number" in numbers
-    assert "(30 rows: 2, 4, 6, 8, 10, …)" in numbers
-    assert "(30 rows: 1, 2, 3, 4, 5, …)" in ids
-
-
 def test_titles_are_of_documents_alone_and_media_come_before_text(tmp_path: Path) -> None:
     from emberge import Media, split_parts
 
@@ -274,13 +266,6 @@ def test_titles_are_of_documents_alone_and_media_come_before_text(tmp_path: Path
     }
     assert parts == {"q": ["a"], "r": ["image", "b"], "s": ["image"], "t": ["c"], "u": ["image"]}
     assert found.corpus == {"d": "t b"}
-
-
-def test_a_bad_medium_of_a_set_has_its_line(tmp_path: Path) -> None:
-    rows = [{"_id": "q", "text": "a"}, {"_id": "r", "image": "none.png"}]
-    retrieval(tmp_path, rows, [{"_id": "d", "text": "b"}], {"qrels.tsv": "q\td\t1\n"})
-    with pytest.raises(DataError, match=r"queries\.jsonl:2: .*none\.png"):
-        half(tmp_path, "retrieval")
 
 
 def pairs(count: int) -> list[dict[str, Any]]:

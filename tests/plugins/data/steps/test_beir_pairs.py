@@ -61,17 +61,15 @@ def test_relevant_documents_are_positives_and_judged_others_negatives(
     assert list(example.negatives) == ["Call sort."]
 
 
-def test_other_judgements_are_read_where_they_are_named(folder: Path, tmp_path: Path) -> None:
-    (folder / "qrels" / "dev.tsv").write_text("q1\td1\t1\n", "utf-8")
-    (example,) = run(folder, tmp_path, judgements="dev")
-    assert example.anchor == "sort a list"
+def test_judgements_without_a_relevant_document_are_refused(folder: Path, tmp_path: Path) -> None:
     (folder / "qrels" / "train.tsv").write_text("q1\td1\t0\n", "utf-8")
-    with pytest.raises(DataError, match="no query of its train judgements"):
+    with pytest.raises(DataError, match="no query of its training judgements"):
         run(folder, tmp_path)
 
 
 def test_a_check_names_missing_judgements(folder: Path) -> None:
     context = Glance()
     assert not [*BeirPairs(path=DataRef(str(folder))).check(context)]
-    (problem,) = BeirPairs(path=DataRef(str(folder)), judgements="dev").check(context)
-    assert "dev" in problem.message
+    (folder / "qrels" / "train.tsv").unlink()
+    (problem,) = BeirPairs(path=DataRef(str(folder))).check(context)
+    assert "train" in problem.message

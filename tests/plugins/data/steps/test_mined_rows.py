@@ -210,17 +210,6 @@ def test_options_decide_which_passages_are_negatives(
         assert [note == few for _, note in found] == [len(text) < count for text in expected]
 
 
-def test_below_a_negative_score_the_threshold_is_lower_still(tmp_path: Path) -> None:
-    """0.95 of 0.8 is 0.76, and of -0.2 it is -0.21 that a negative may have."""
-    rows = [{"query": "q", "pos": ["a"], "neg": [*"bcdefg"]}]
-    for cosines, negatives in (
-        ((0.80, 0.79, 0.77, 0.7601, 0.7599, 0.74, 0.60), "efg"),
-        ((-0.2, -0.195, -0.205, -0.209, -0.211, -0.3, -0.9), "efg"),
-    ):
-        found = judged(mine(count=6), workspace(tmp_path), *rows, cosines=cosines)
-        assert found[0][0][1] == negatives
-
-
 def test_where_nothing_passes_the_scores_seen_are_told(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         judged(mine(count=2, margin=0.1), workspace(tmp_path), *ROWS)

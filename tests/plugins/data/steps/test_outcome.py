@@ -1,7 +1,15 @@
+"""Outcomes of rows: counted, shown, and the last rows of labels."""
+
 from __future__ import annotations
 
-from emberge import Example
-from emberge_data.steps.outcome import SHOWN, Outcome, SetChanges, changes_table
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from emberge import DatasetInfo, Example
+from emberge_data.steps.outcome import SHOWN, Outcome, SetChanges, changes_table, drop_lonely
+
+from tests.support.training_data import InMemory
 
 PAIR = Example("a", ("b",), ("c",))
 LONG = Example("word " * 200, ("b",))
@@ -43,3 +51,33 @@ def test_the_first_rows_are_examples() -> None:
     outcomes = [Outcome(i, PAIR, None, "gone") for i in range(100)]
     rows = [one["row"] for one in watched(outcomes)[0].plain()["examples"]]
     assert rows == [*range(1, SHOWN + 1)]
+
+
+@dataclass(frozen=True)
+class Drawn(InMemory):
+    """A set, whose positives and negatives may be drawn."""
+
+    draws: bool = False
+
+
+def dataset(*rows: Example, draws: bool = False) -> Any:
+    return Drawn(DatasetInfo("a", "retrieval", len(rows)), rows, draws=draws)
+
+
+def test_the_last_row_of_a_label_goes_where_positives_are_drawn() -> None:
+    rows = [Example(f"t{n}", label=label) for n, label in enumerate("aabbc")]
+    given = [Outcome(n, row, row, "kept") for n, row in enumerate(rows)]
+    given[1] = replace(given[1], after=None, note="a copy")
+    asked: list[int] = []
+
+    def outcomes() -> Iterator[Outcome]:
+        asked.append(1)
+        yield from given
+
+    assert list(drop_lonely(dataset(*rows), outcomes)) == given
+    assert len(asked) == 1
+    found = list(drop_lonely(dataset(*rows, draws=True), outcomes))
+    alone = "no other row of its label is left"
+    assert [one.note for one in found] == [alone, "a copy", "kept", "kept", alone]
+    assert [one.after for one in found] == [None, None, rows[2], rows[3], None]
+    assert len(asked) == 3

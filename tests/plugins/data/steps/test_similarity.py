@@ -109,24 +109,6 @@ def higher(queries: Any, documents: Any, pairs: TextPairs) -> list[float]:
     return _count_higher(compared, compare, np.arange(len(pairs.rows)), scores).tolist()
 
 
-SCORES = [[0.9, 0.95, 0.2, 0.1], [0.3, 0.8, 0.85, 0.9], [0.1, 0.2, 0.7, 0.1], [0.5, 0.6, 0.7, 0.4]]
-
-
-@pytest.mark.parametrize(
-    ("top_k", "kept"),
-    [
-        (1, [False, False, True, False]),
-        (2, [True, False, True, False]),
-        (3, [True, True, True, False]),
-    ],
-)
-def test_a_pair_stays_if_its_document_is_among_the_nearest(top_k: int, kept: list[bool]) -> None:
-    # Documents along the axes have the scores as cosines, but for the length of each query.
-    everyone = TextPairs(*[np.arange(4)] * 3)
-    found = higher(np.array(SCORES, np.float32), np.eye(4, dtype=np.float32), everyone)
-    assert [count < top_k for count in found] == kept
-
-
 def test_a_document_with_an_equal_score_counts_half() -> None:
     documents = np.array([[1, 0], [1, 0], [2, 0], [1, 1]], np.float32)
     pairs = TextPairs(np.arange(4), np.zeros(4, int), np.arange(4))

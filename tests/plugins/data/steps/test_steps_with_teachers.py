@@ -43,59 +43,6 @@ def recipe(folder: Path, teacher: Any, steps: Steps) -> Path:
     return path
 
 
-ROWS = pairs(40)
-PASSAGES = {row["pos"][0] for row in ROWS}
-
-
-@pytest.fixture(scope="module")
-def made(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The results of one recipe with every kind of step."""
-    folder = tmp_path_factory.mktemp("taught")
-    plain = {"data": write(folder / "rows.jsonl", ROWS)}
-    everything = [{**row, "neg": sorted(PASSAGES), "neg_scores": [0.5] * 40} for row in ROWS]
-    given = {"data": write(folder / "given.jsonl", everything)}
-    mine = "mine_hard_negatives"
-    steps: Steps = {
-        "plain": (mine, {**plain, "count": 4, "margin": None}),
-        "margin": (mine, {**plain, "count": 4, "margin": 0.9}),
-        "allowed": (mine, {**plain, "count": 39, "margin": 0.99}),
-        "filtered": ("filter_negatives", {**given, "margin": 0.99}),
-    }
-    path = recipe(folder, str(bert), steps)
-    assert main(["run", str(path), "--out", str(folder / "out"), "--quiet"]) == 0
-    return folder / "out"
-
-
-def rows_of(folder: Path) -> Rows:
-    (file,) = folder.glob("*.jsonl")
-    return [json.loads(line) for line in file.read_text("utf-8").splitlines()]
-
-
-def test_mined_negatives_are_other_passages_of_the_set_and_are_described(made: Path) -> None:
-    found = rows_of(made / "plain")
-    assert [(row["query"], row["pos"]) for row in found] == [
-        (row["query"], row["pos"]) for row in ROWS
-    ]
-    for row in found:
-        assert len(set(row["neg"])) == 4
-        assert set(row["neg"]) <= PASSAGES - set(row["pos"])
-    table = (made / "plain" / "changes.md").read_text("utf-8")
-    (sentence,) = [one for one in table.splitlines() if one.startswith("rows: ")]
-    assert "160 negatives for 40 of 40 queries" in sentence
-    assert "`changes.json`" in table
-    artifact = json.loads((made / "margin" / "artifact.json").read_text("utf-8"))
-    (sentence,) = artifact["details"]["sentences"]
-    assert sentence in (made / "margin" / "changes.md").read_text("utf-8")
-
-
-def test_filtered_negatives_are_those_that_mining_would_allow(made: Path) -> None:
-    found, allowed = rows_of(made / "filtered"), rows_of(made / "allowed")
-    assert 0 < sum(len(row["neg"]) for row in found) < 39 * 40
-    for row, mined in zip(found, allowed, strict=True):
-        assert set(row["neg"]) == set(mined["neg"])
-        assert len(row.get("neg_scores", ())) == len(row["neg"])
-
-
 def test_progress_is_by_set_and_never_decreases(
     bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
