@@ -36,17 +36,29 @@ class DocumentRow:
         raise DataError(f"{self.where}: the text is empty or only white space; fill or remove it")
 
 
+def read_placed_rows(
+    path: Path, readers: Sequence[Reader]
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield `file:line` and each row of a file.
+
+    Raises:
+        DataError: if a row cannot be read.
+    """
+    for number, row in find_reader(path, readers).rows(path):
+        where = f"{format_path(path)}:{number}"
+        if isinstance(row, BadRow):
+            raise DataError(f"{where}: {row.message}")
+        yield where, fold_headings(row)
+
+
 def read_document_rows(path: Path, readers: Sequence[Reader]) -> Iterator[DocumentRow]:
     """Yield the documents of a file of rows, also those whose text is empty.
 
     Raises:
         DataError: if a row cannot be read, has no text column, or has an id of another kind.
     """
-    for number, row in find_reader(path, readers).rows(path):
-        where = f"{format_path(path)}:{number}"
-        if isinstance(row, BadRow):
-            raise DataError(f"{where}: {row.message}")
-        yield parse_document(where, fold_headings(row))
+    for where, row in read_placed_rows(path, readers):
+        yield parse_document(where, row)
 
 
 def parse_document(

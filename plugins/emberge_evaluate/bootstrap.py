@@ -67,19 +67,6 @@ def interval(samples: Array) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def ratio_bound(numerators: Array, denominators: Array) -> float | None:
-    """Return the one-sided lower bound of a ratio of samples [resamples].
-
-    On a draw with a divisor at or below zero the ratio is undetermined, so such a draw lowers the bound. With
-    too many of these draws there is none.
-    """
-    positive = denominators > 0
-    ratios = np.divide(numerators, denominators, out=np.zeros_like(numerators), where=positive)
-    certain = np.where(positive, ratios, -np.inf)
-    low = np.quantile(certain, 1 - CONFIDENCE, method="inverted_cdf")
-    return float(low) if np.isfinite(low) else None
-
-
 def lower_bound(samples: Array) -> float:
     """Return the one-sided lower percentile bound of bootstrap samples."""
     return float(np.quantile(samples, 1 - CONFIDENCE))

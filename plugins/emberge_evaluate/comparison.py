@@ -8,16 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from emberge import TaskInfo, TaskScore, Units, stable_seed
-from emberge.wording import count_noun
 
 from emberge_evaluate.columns import Arm
 from emberge_evaluate.requirements import (
-    ENOUGH_UNITS,
     Demand,
     Requirement,
     describe_demand,
     describe_forgetting,
-    describe_share_kept,
 )
 from emberge_evaluate.scores import ColumnKey, Comparison, Estimate, Interval, Verdict
 from emberge_evaluate.task_groups import MEAN_OF, average_scores, parts_of_group
@@ -87,8 +84,6 @@ class Judge:
         """Return the verdict, as numbers and text, on one requirement for the group of tasks `on`."""
         from emberge_evaluate.bootstrap import lower_bound
 
-        if demand == "keeps":
-            return self._judge_share(requirement, arm, other, on)
         difference, resampled, error, freedom, _ = self._compute_difference(arm, other, on)
         samples = self._add_noise(difference, resampled, error, freedom)
         if self.less:
@@ -112,60 +107,6 @@ class Judge:
         if is_forgetting:
             return replace(verdict, text=describe_forgetting(verdict, *names))
         return replace(verdict, text=describe_demand(verdict, *names, less=self.less))
-
-    def _judge_share(self, requirement: Requirement, arm: str, other: str, on: str) -> Verdict:
-        """Return the verdict on the required share of another arm's score that an arm keeps."""
-        required_share = requirement.keeps or 0.0
-        share, low = self._estimate_share(arm, other, on)
-        units, unit = self._count_units(arm, on)
-        verdict = Verdict(
-            text="",
-            met=units >= ENOUGH_UNITS and low is not None and low >= required_share,
-            model=arm,
-            other=other,
-            demand="keeps",
-            tasks=requirement.tasks,
-            margin=required_share,
-            difference=share,
-            lower_bound=low or 0.0,
-        )
-        names = self._name_arm(arm), self._name_arm(other)
-        words = count_noun(units, unit) if units else ""
-        text = describe_share_kept(verdict, *names, words, is_few=units < ENOUGH_UNITS)
-        return replace(verdict, text=text)
-
-    def _estimate_share(self, arm: str, other: str, on: str) -> tuple[float, float | None]:
-        """Return (score of an arm divided by another's, lower bound); the bound is None if it is unknown.
-
-        For means over seeds the bound includes the spread over seeds of the residual, arm - share * other.
-        """
-        import numpy as np
-
-        from emberge_evaluate.bootstrap import ratio_bound
-
-        (points, samples), (other_points, other_samples) = (
-            self._score_arm(arm, on),
-            self._score_arm(other, on),
-        )
-        whole = float(other_points.mean())
-        if whole <= 0:
-            return 0.0, None
-        share = float(points.mean()) / whole
-        draws, other_draws = (
-            np.full(self._resamples, one.mean()) if drawn is None else drawn.mean(0)
-            for one, drawn in ((points, samples), (other_points, other_samples))
-        )
-        _, error, freedom, _ = self._compare_points(arm, points, other, share * other_points)
-        noise = self._add_noise(0.0, np.zeros(self._resamples), error, freedom)
-        return share, ratio_bound(draws + noise, other_draws)
-
-    def _count_units(self, arm: str, on: str) -> tuple[int, str]:
-        """Return (number, noun) of the test units behind an arm's score on a group of tasks."""
-        scores = self.scores[next(iter(self.arms[arm].members))]
-        tasks = [task for part in parts_of_group(self.tasks, on) for task in part]
-        units = [one for task in tasks if (one := scores[task.name].units) is not None]
-        nouns = {one.unit for one in units}
-        return sum(len(one.values) for one in units), nouns.pop() if len(nouns) == 1 else "example"
 
     def _name_arm(self, arm: str) -> str:
         count = len(self.arms[arm].columns)

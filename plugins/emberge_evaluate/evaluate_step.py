@@ -215,12 +215,6 @@ class Evaluate(Step):
             )
         for fault in find_column_problems(tasks):
             yield "evaluators", fault
-        if losses and any(requirement.keeps for requirement in self.require):
-            yield (
-                "require",
-                "keeps is a share of a score of which more is better, and these tasks are losses; use "
-                "not_worse_than",
-            )
 
     def run(self, workspace: Workspace) -> Artifact:
         for _, fault in (*self._find_require_problems(), *self._find_compare_problems()):

@@ -6,13 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from emberge import ModelRef, NonNegative, PositiveShare
+from emberge import ModelRef, NonNegative
 
 from emberge_evaluate.scores import Verdict
 
-Demand = Literal["not_worse_than", "better_than", "forgetting", "keeps"]
-# Test units below which a share of a score cannot be told.
-ENOUGH_UNITS = 100
+Demand = Literal["not_worse_than", "better_than", "forgetting"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,10 +26,6 @@ class Requirement:
     `forgetting: 0.5` compares the model, by default each scored model, with the step's `base`: on tasks
     outside all training domains the model must be less than that many points below the base, with this
     confidence.
-
-    `keeps: 0.95` with `of` is for a smaller model: its score divided by that of `of`, a mean over the tasks,
-    is at least this share, with this confidence. With fewer than 100 queries in these tasks the share cannot
-    be told, and the claim is not met.
     """
 
     model: ModelRef | None = None
@@ -39,9 +33,6 @@ class Requirement:
     better_than: tuple[ModelRef, ...] = ()
     forgetting: NonNegative | None = None
     """Limit, in points, on the model's loss against the base on tasks outside all training domains."""
-    keeps: PositiveShare | None = None
-    """Share of the score of `of` that the model must have."""
-    of: ModelRef | None = None
     tasks: str = "all"
     margin: NonNegative = 0.0
 
@@ -51,8 +42,6 @@ class Requirement:
             yield "not_worse_than", other
         for other in self.better_than:
             yield "better_than", other
-        if self.keeps is not None and self.of is not None:
-            yield "keeps", self.of
 
     def references(self) -> Iterator[ModelRef]:
         """Yield the reference of every model that the requirement names."""
@@ -62,17 +51,13 @@ class Requirement:
 
     def find_problems(self) -> Iterator[str]:
         """Yield a problem for each contradiction between options."""
-        is_comparison = bool(self.not_worse_than or self.better_than or self.of)
+        is_comparison = bool(self.not_worse_than or self.better_than)
         if not is_comparison and self.forgetting is None:
-            yield "a requirement needs not_worse_than, better_than, forgetting, or keeps with of"
-        if self.margin and not (self.not_worse_than or self.better_than):
+            yield "a requirement needs not_worse_than, better_than or forgetting"
+        if self.margin and not is_comparison:
             yield "margin has no effect without not_worse_than or better_than"
         if is_comparison and self.model is None:
             yield "a requirement needs the model that it is about; name it under 'model'"
-        if (self.keeps is None) != (self.of is None):
-            yield "a requirement on a share of a score needs both, keeps and of"
-        if self.of is not None and self.of == self.model:
-            yield f"of: {self.model} keeps all of its own score; name the larger model"
 
 
 def describe_demand(verdict: Verdict, arm: str, other: str, *, less: bool) -> str:
@@ -111,20 +96,3 @@ def describe_forgetting(verdict: Verdict, arm: str, base: str) -> str:
 
 def _describe_change(points: float) -> str:
     return f"{'lost' if points < 0 else 'gained'} {abs(points):.2f}"
-
-
-def describe_share_kept(verdict: Verdict, arm: str, other: str, units: str, is_few: bool) -> str:
-    """Return the sentence on the share of another model's score that is to be kept.
-
-    `units` is the number of test units in words, "" without any; a bound of 0 is unknown.
-    """
-    claim = f"{arm} is to keep at least {100 * verdict.margin:g}% of {other} on {verdict.tasks}"
-    if not units:
-        return f"{claim}: cannot be told, as no task there has scores by query"
-    if is_few:
-        return f"{claim}: cannot be told with {units}; take {ENOUGH_UNITS} or more"
-    if not verdict.lower_bound:
-        return f"{claim}: cannot be told, as the score of {other} may be 0"
-    return (
-        f"{claim}: it keeps {verdict.difference:.1%}, at worst {verdict.lower_bound:.1%} (at 95%)"
-    )

@@ -221,8 +221,7 @@ def _judge_demands(
         for size, (demand, reference) in itertools.product(sizes, requirement.demands()):
             rivals = arms_of[reference.text, size]
             for arm, rival in itertools.product(arms_of[str(requirement.model), size], rivals):
-                amount = requirement.keeps if demand == "keeps" else requirement.margin
-                key = (arm, rival, demand, on, amount)
+                key = (arm, rival, demand, on, requirement.margin)
                 if arm != rival and key not in seen_demands:
                     seen_demands.add(key)
                     yield judge.judge(requirement, demand, arm, rival, on)

@@ -115,8 +115,7 @@ class Verdict:
     """Result of one requirement on two models or arms: whether it is met, in words and numbers.
 
     `demand` is "not_worse_than", "better_than" or "forgetting" (compared with `other`), by `margin` points on
-    `tasks`; `lower_bound` is the lower bound of the `difference`. With "keeps", these three numbers are
-    shares of the score of `other`.
+    `tasks`; `lower_bound` is the lower bound of the `difference`.
     """
 
     text: str

@@ -18,7 +18,6 @@ from emberge import (
     Model,
     Preflight,
     Problem,
-    RecipeError,
     TaskInfo,
     TaskScore,
     TextLength,
@@ -72,7 +71,7 @@ class Mteb(TaskOptions, Evaluator):
             evaluators: {mteb: {tasks: [STS12, NFCorpus]}}
     """
 
-    backbone: Backbone | None = component("text_encoder")
+    backbone: Backbone = component("text_encoder")
     """Backbone that loads the checkpoint."""
     prompt: str | None = None
     max_length: TextLength | None = None
@@ -90,8 +89,6 @@ class Mteb(TaskOptions, Evaluator):
         yield from self.check_tasks(context)
 
     def check_model(self, checkpoint: Path | None, context: Preflight) -> Iterator[str]:
-        if self.backbone is None:
-            return
         tasks = self.preview(context) or ()
         yield from _find_kind_problems(self.backbone, tasks, has_sizes=bool(self.dims))
         if checkpoint is None:
@@ -133,8 +130,6 @@ class Mteb(TaskOptions, Evaluator):
         from emberge_mteb.models import ModelOptions, load_model
         from emberge_mteb.scoring import score_task, silence_mteb
 
-        if self.backbone is None:
-            raise RecipeError("evaluator 'mteb' needs a backbone, such as text_encoder")
         for fault in _find_kind_problems(self.backbone, tasks, has_sizes=bool(self.dims)):
             raise DataError(f"{model.name}: {fault}")
         facts = self.backbone.describe(model.folder)

@@ -20,6 +20,7 @@ from emberge.data import MediaValues, read_examples
 from emberge.media import MediaFolder
 from emberge.wording import format_path, join_some
 
+from emberge_data.document_rows import read_placed_rows
 from emberge_data.evaluation.eval_data import (
     ClassificationData,
     ClusteringData,
@@ -30,11 +31,9 @@ from emberge_data.evaluation.eval_data import (
 )
 from emberge_data.evaluation.retrieval_sets import (
     SearchedDocuments,
-    SetProblems,
     find_judgement_file,
     join_rows,
     read_beir,
-    read_placed_rows,
     read_searched_documents,
 )
 
@@ -53,22 +52,10 @@ def load_eval_set(
 
     Raises:
         DataError: if a file is missing, a row cannot be used, no document is relevant to a query, or ids,
-            grades or rows contradict each other; has a line with `file:line` for each problem.
+            grades or rows contradict each other; has `file:line`.
     """
     _require_folder(eval_set)
     return _LOADERS[eval_set.task](_HalfReader(eval_set, readers, split))
-
-
-def find_set_problems(eval_set: EvalSet, split: str, readers: Sequence[Reader]) -> list[str]:
-    """Read one half of an evaluation set, and return all that cannot be used, each with `file:line`."""
-    half = _HalfReader(eval_set, readers, split)
-    with half.problems.collect():
-        _LOADERS[eval_set.task](half)
-    try:
-        half.problems.require_none()
-    except DataError as error:
-        return str(error).splitlines()
-    return []
 
 
 def explain_missing_half(eval_set: EvalSet, split: str, readers: Sequence[Reader]) -> str | None:
@@ -125,7 +112,6 @@ class _HalfReader:
 
     def __init__(self, eval_set: EvalSet, readers: Sequence[Reader], split: str) -> None:
         self.eval_set, self.readers, self.split = eval_set, readers, split
-        self.problems = SetProblems()
         self.media = MediaValues(MediaFolder(beside=eval_set.folder))
 
     def file(self, stem: str) -> Path:
@@ -134,7 +120,7 @@ class _HalfReader:
 
     def plain(self, stem: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Return an iterator over `file:line` and each row of a file."""
-        return read_placed_rows(self.file(stem), self.readers, self.problems)
+        return read_placed_rows(self.file(stem), self.readers)
 
     def examples(self, stem: str, task: TaskKind) -> list[tuple[str, Example]]:
         """Read rows in the format of training files, each after its `file:line`, with the same checks."""
@@ -147,14 +133,12 @@ class _HalfReader:
         ]
 
     def labelled_texts(self, stem: str) -> list[LabelledText]:
-        """Read the (text, label) pairs of a file; none if it has problems."""
-        examples: list[tuple[str, Example]] = []
-        with self.problems.collect():
-            examples = self.examples(stem, "classification")
-            if examples[0][1].label is None:
-                raise DataError(
-                    f"{format_path(self.file(stem))}: the rows need the columns text and label"
-                )
+        """Read the (text, label) pairs of a file."""
+        examples = self.examples(stem, "classification")
+        if examples[0][1].label is None:
+            raise DataError(
+                f"{format_path(self.file(stem))}: the rows need the columns text and label"
+            )
         return [(example.anchor, str(example.label)) for _, example in examples]
 
 
@@ -162,8 +146,7 @@ def _load_pairs(half: _HalfReader) -> PairData:
     rows = half.examples(half.split, half.eval_set.task)
     for where, row in rows:
         if len(row.positives) != 1 or row.positive_scores is None:
-            half.problems.add(f"{where}: a pair needs one other text and one score")
-    half.problems.require_none()
+            raise DataError(f"{where}: a pair needs one other text and one score")
     return PairData(
         [row.anchor for _, row in rows],
         [row.positives[0] for _, row in rows],
@@ -175,21 +158,17 @@ def _load_classification(half: _HalfReader) -> ClassificationData:
     rows = half.eval_set.rows
     if rows is None or rows.fitted is not None:
         fitted, scored = half.labelled_texts("train"), half.labelled_texts(half.split)
-        half.problems.require_none()
     else:
-        labelled = half.labelled_texts(half.split)
-        half.problems.require_none()
-        fitted, scored = _halve_labels([*dict.fromkeys(labelled)], half)
+        fitted, scored = _halve_labels([*dict.fromkeys(half.labelled_texts(half.split))], half)
     labels = {label for _, label in fitted}
     place = format_path(half.file("train"))
     if len(labels) == 1:
-        half.problems.add(f"{place}: all rows have one label; a classifier needs texts of another")
+        raise DataError(f"{place}: all rows have one label; a classifier needs texts of another")
     if unfitted := dict.fromkeys(f"'{label}'" for _, label in scored if label not in labels):
-        half.problems.add(
+        raise DataError(
             f"{format_path(half.file(half.split))}: no text of {place} has the label "
             f"{join_some(unfitted)}, so that no classifier can give it; correct it, or add texts"
         )
-    half.problems.require_none()
     return ClassificationData(*_transpose(fitted), *_transpose(scored))
 
 
@@ -219,19 +198,14 @@ def _halve_labels(
 
 
 def _load_clustering(half: _HalfReader) -> ClusteringData:
-    pairs = half.labelled_texts(half.split)
-    half.problems.require_none()
-    return ClusteringData(*_transpose(pairs))
+    return ClusteringData(*_transpose(half.labelled_texts(half.split)))
 
 
 def _load_reranking(half: _HalfReader) -> RerankingData:
     rows = half.examples(half.split, "reranking")
     for where, row in rows:
         if not row.negatives:
-            half.problems.add(
-                f"{where}: a row to rerank needs negatives; add them or remove the row"
-            )
-    half.problems.require_none()
+            raise DataError(f"{where}: a row to rerank needs negatives; add them or remove the row")
     return RerankingData(
         [row.anchor for _, row in rows],
         [row.positives for _, row in rows],
@@ -240,25 +214,18 @@ def _load_reranking(half: _HalfReader) -> RerankingData:
 
 
 def _load_retrieval(half: _HalfReader) -> EvalData:
-    eval_set, readers, problems = half.eval_set, half.readers, half.problems
-    if (source := eval_set.rows) is None:
+    if (source := half.eval_set.rows) is None:
         return read_beir(
-            eval_set,
+            half.eval_set,
             corpus=half.plain("corpus"),
             queries=half.plain("queries"),
             media=half.media,
             split=half.split,
-            problems=problems,
         )
-    documents, rows = SearchedDocuments(""), list[tuple[str, Example]]()
-    with problems.collect():
-        if source.documents is not None:
-            documents = read_searched_documents(source.documents, readers, half.media, problems)
-    with problems.collect():
-        rows = half.examples(half.split, "retrieval")
-    if not rows or problems.hidden:  # else unknown ids are told too
-        problems.require_none()
-    return join_rows(rows, documents, problems)
+    documents = SearchedDocuments("")
+    if source.documents is not None:
+        documents = read_searched_documents(source.documents, half.readers, half.media)
+    return join_rows(half.examples(half.split, "retrieval"), documents)
 
 
 _LOADERS: Mapping[str, Callable[[_HalfReader], EvalData]] = {

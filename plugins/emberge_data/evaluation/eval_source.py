@@ -36,7 +36,7 @@ from emberge.data import (
 from emberge.wording import format_path
 
 from emberge_data.evaluation.eval_data import EvalRows, EvalSet
-from emberge_data.evaluation.eval_sets import explain_missing_half, find_set_problems
+from emberge_data.evaluation.eval_sets import explain_missing_half, load_eval_set
 
 _DESCRIPTIONS = ("name", "domain", "instruction", "prompt")
 _OF_ROWS = ("columns", "task", "documents", "score_range")
@@ -336,7 +336,11 @@ def _read_whole(
     readers: tuple[Reader, ...],
     stamps: tuple[tuple[str, int, int], ...],  # noqa: ARG001 - it ages the memory
 ) -> Sequence[str]:
-    return find_set_problems(eval_set, split, readers)
+    try:
+        load_eval_set(eval_set, readers=readers, split=split)
+    except DataError as error:
+        return str(error).splitlines()
+    return []
 
 
 def _list_files(eval_set: EvalSet) -> list[Path]:

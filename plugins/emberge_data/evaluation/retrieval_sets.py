@@ -7,75 +7,23 @@ documents are rows with text, id and title, or lines of a `.txt` file.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
-from emberge import BadRow, DataError, Example, Reader
+from emberge import DataError, Example, Reader
 from emberge.contracts import Split, plain_text
-from emberge.data import MediaValues, RowProblems, find_reader, fold_headings
+from emberge.data import MediaValues
 from emberge.wording import format_path
 
-from emberge_data.document_rows import parse_document
+from emberge_data.document_rows import parse_document, read_placed_rows
 from emberge_data.evaluation.eval_data import EvalSet, RetrievalData
 from emberge_data.json_lines import read_text_lines
 
 _GRADE = re.compile(r"\s*(-?[0-9]{1,9})(?:\.0*)?\s*")
-_PLACED = re.compile(r"(.+?)(?::(\d+))?: (.*)", re.DOTALL)
 Judgement = tuple[str, tuple[str, str, int]]
 PlacedRows = Iterable[tuple[str, Mapping[str, Any]]]
-
-
-class SetProblems:
-    """Problems with `file:line`, one for all rows of a file that have it; the first twenty are shown.
-
-    `hidden` is True if a row could not be read, so that not every id is known.
-    """
-
-    def __init__(self) -> None:
-        self._rows_by_file: dict[str, RowProblems] = {}
-        self.hidden = False
-
-    def add(self, message: str, *, hides: bool = False) -> None:
-        """Add a problem, which `hides` the id of a row."""
-        match = _PLACED.fullmatch(message)
-        file, line, text = match.groups() if match else ("", None, message)
-        self._rows_by_file.setdefault(file, RowProblems()).add(int(line or 0), text)
-        self.hidden |= hides
-
-    @contextmanager
-    def collect(self) -> Iterator[None]:
-        """Add the problems that a DataError of the block names, and go on."""
-        try:
-            yield
-        except DataError as error:
-            for message in str(error).splitlines():
-                self.add(message)
-
-    def require_none(self) -> None:
-        """Raise the problems that were added, and forget them.
-
-        Raises:
-            DataError: if there is one; has a line for each, and a count of those that are not shown.
-        """
-        rows_by_file, self._rows_by_file = self._rows_by_file, {}
-        listed = [p for file, rows in rows_by_file.items() for p in rows.list_problems(file)]
-        if listed:
-            raise DataError("\n".join(map(str, listed)))
-
-
-def read_placed_rows(
-    file: Path, readers: Sequence[Reader], problems: SetProblems
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield `file:line` and each row of a file; rows that cannot be read are problems."""
-    for line, row in find_reader(file, readers).rows(file):
-        where = f"{format_path(file)}:{line}"
-        if isinstance(row, BadRow):
-            problems.add(f"{where}: {row.message}", hides=True)
-            continue
-        yield where, fold_headings(row)
 
 
 # ── files in BEIR's layout ──────────────────────────────────────────────────────────────────────
@@ -88,7 +36,6 @@ def read_beir(
     queries: PlacedRows,
     split: str,
     media: MediaValues,
-    problems: SetProblems,
 ) -> RetrievalData:
     """Join documents, the queries with a judgement in this half, and the judgements.
 
@@ -96,25 +43,24 @@ def read_beir(
         DataError: if a row has no id or text, an id occurs twice, a judgement names an unknown id, or a query
             has no relevant document.
     """
-    judgements = _read_judgements(eval_set, split, problems)
-    texts = _read_texts(queries, media, problems, titled=False)
-    documents = _read_texts(corpus, media, problems, titled=True)
+    judgements = _read_judgements(eval_set, split)
+    texts = _read_texts(queries, media, titled=False)
+    documents = _read_texts(corpus, media, titled=True)
     grades: dict[str, dict[str, int]] = {}
     for where, (query, document, grade) in judgements:
-        if query not in texts and not problems.hidden:
-            problems.add(
+        if query not in texts:
+            raise DataError(
                 f"{where}: there is no query '{query}'; remove the judgement, or add the query"
             )
-        if document not in documents and not problems.hidden:
-            problems.add(
+        if document not in documents:
+            raise DataError(
                 f"{where}: there is no document '{document}'; remove the judgement, or add the document"
             )
         if grades.setdefault(query, {}).setdefault(document, grade) != grade:
-            problems.add(
+            raise DataError(
                 f"{where}: '{document}' was given another grade for '{query}' before; keep one of "
                 "the lines"
             )
-    problems.require_none()
     return RetrievalData(documents, {name: texts[name] for name in grades}, grades)
 
 
@@ -134,14 +80,12 @@ def find_judgement_file(eval_set: EvalSet, split: str) -> Path:
     )
 
 
-def _read_judgements(eval_set: EvalSet, split: str, problems: SetProblems) -> list[Judgement]:
+def _read_judgements(eval_set: EvalSet, split: str) -> list[Judgement]:
     """Return the judgements of one half: `file:line`, (query, document, grade).
 
-    Problems are lines that cannot be read, and queries of the test or dev half without a grade above 0, for
-    which each model's score would be 0.
-
     Raises:
-        DataError: if there is no file with them, or no judgement in it.
+        DataError: if there is no file with them, no judgement in it, a line that cannot be read, or a query
+            of the test or dev half without a grade above 0, for which each model's score would be 0.
     """
     path = find_judgement_file(eval_set, split)
     judgements = []
@@ -152,44 +96,35 @@ def _read_judgements(eval_set: EvalSet, split: str, problems: SetProblems) -> li
             continue
         where = f"{format_path(path)}:{line}"
         if len(cells) != 3 or grade is None:
-            problems.add(f"{where}: expected query, document and a whole number between tabs")
-            continue
+            raise DataError(f"{where}: expected query, document and a whole number between tabs")
         judgements.append((where, (cells[0], cells[1], int(grade[1]))))
     if not judgements:
-        problems.require_none()
         raise DataError(f"{format_path(path)}: there are no judgements")
     if split in get_args(Split):
         seen = {query for _, (query, _, grade) in judgements if grade > 0}
         for where, (query, _, _) in judgements:
             if query not in seen:
-                seen.add(query)
-                problems.add(
+                raise DataError(
                     f"{where}: no document has a grade above 0 for the query '{query}', so that nothing "
                     "could be right; remove its lines, or correct them"
                 )
     return judgements
 
 
-def _read_texts(
-    rows: PlacedRows, media: MediaValues, problems: SetProblems, *, titled: bool
-) -> dict[str, str]:
+def _read_texts(rows: PlacedRows, media: MediaValues, *, titled: bool) -> dict[str, str]:
     """Return texts by id."""
     texts: dict[str, str] = {}
     for where, row in rows:
         name = row.get("_id")
         if isinstance(name, bool) or not isinstance(name, str | int):
-            problems.add(
+            raise DataError(
                 f"{where}: expected _id and text (columns: {', '.join(row)}); an _id is text or a "
-                "whole number",
-                hides=True,
+                "whole number"
             )
-            continue
         if str(name) in texts:
-            problems.add(f"{where}: the id '{name}' was given before; ids are unique")
-        texts.setdefault(str(name), "")
-        with problems.collect():
-            columns = row if titled else {key: row[key] for key in row if key != "title"}
-            texts[str(name)] = parse_document(where, columns, media).join()
+            raise DataError(f"{where}: the id '{name}' was given before; ids are unique")
+        columns = row if titled else {key: row[key] for key in row if key != "title"}
+        texts[str(name)] = parse_document(where, columns, media).join()
     return texts
 
 
@@ -239,14 +174,12 @@ class SearchedDocuments:
 
 
 def read_searched_documents(
-    path: Path, readers: Sequence[Reader], media: MediaValues, problems: SetProblems
+    path: Path, readers: Sequence[Reader], media: MediaValues
 ) -> SearchedDocuments:
     """Read the documents of a file.
 
-    Problems are documents without a text, and ids that occur twice.
-
     Raises:
-        DataError: if there is no such file, or no document in it.
+        DataError: if there is no such file, no document in it, a document without a text, or an id twice.
     """
     documents = SearchedDocuments(format_path(path))
     if path.name.lower().endswith(".txt"):
@@ -254,11 +187,9 @@ def read_searched_documents(
             if line.strip():
                 documents.add(plain_text(line))
     else:
-        for where, row in read_placed_rows(path, readers, problems):
-            with problems.collect():
-                _add_row(documents, where, row, media)
+        for where, row in read_placed_rows(path, readers):
+            _add_row(documents, where, row, media)
     if not documents.texts:
-        problems.require_none()
         raise DataError(f"{documents.file}: there are no documents; give a file with texts")
     return documents
 
@@ -276,17 +207,13 @@ def _add_row(
     documents.add(document.text, document.title, document.name)
 
 
-def join_rows(
-    rows: Iterable[tuple[str, Example]],
-    documents: SearchedDocuments,
-    problems: SetProblems,
-) -> RetrievalData:
+def join_rows(rows: Iterable[tuple[str, Example]], documents: SearchedDocuments) -> RetrievalData:
     """Return the retrieval set of rows, each after its `file:line`, and of further documents.
 
     If the first positive is the id of a document, positives and negatives are ids.
 
     Raises:
-        DataError: if there is no document of an id; has a line for each problem.
+        DataError: if there is no document of an id.
     """
     queries: dict[str, dict[int, int]] = {}
     by_id: bool | None = None
@@ -295,12 +222,9 @@ def join_rows(
             by_id = row.positives[0] in documents.number_by_id
         judged = queries.setdefault(row.anchor, {})
         for text in row.positives:
-            with problems.collect():
-                judged[documents.find(text, by_id, where)] = 1
+            judged[documents.find(text, by_id, where)] = 1
         for text in row.negatives:
-            with problems.collect():
-                documents.find(text, by_id, where)
-    problems.require_none()
+            documents.find(text, by_id, where)
     relevant = {
         f"q{number}": {f"d{document}": grade for document, grade in judged.items()}
         for number, judged in enumerate(queries.values())

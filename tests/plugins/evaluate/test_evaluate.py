@@ -226,7 +226,7 @@ def test_check_finds_every_fault_at_once(given: Given) -> None:
     for message in (
         "models: model '$base' is named 2 times",
         "require: '$stray' is in a requirement but not among the models; add it there",
-        "require: a requirement needs not_worse_than, better_than, forgetting, or keeps with of",
+        "require: a requirement needs not_worse_than, better_than or forgetting",
         "the evaluator was asked",
     ):
         assert message in found

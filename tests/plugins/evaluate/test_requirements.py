@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emberge import Evaluator, Model, ModelRef, RecipeError, TaskInfo, TaskScore, Units, Workspace
+from emberge import Evaluator, Model, ModelRef, TaskInfo, TaskScore, Units, Workspace
 from emberge_evaluate.evaluate_step import Evaluate, EvaluatedModel
 from emberge_evaluate.requirements import Requirement
 
@@ -129,76 +129,12 @@ def test_a_claim_reads_as_what_is_wanted_and_what_was_found(
     assert re.fullmatch(expected, verdict["text"]), verdict["text"]
 
 
-def share(folder: Path, share: float, metric: str = "ndcg_at_10", **values: Any) -> Any:
-    """The verdict on the share that the first of the models keeps of `large`."""
-    first = next(iter(values))
-    require = Requirement(model=ModelRef(f"${first}"), keeps=share, of=ModelRef("$large"))
-    return judged(folder, Given(values=values, metric=metric), require)
-
-
-@pytest.mark.parametrize(("wanted", "met"), [(0.949, True), (0.951, False)])
-def test_an_even_share_has_no_width(wanted: float, met: bool, tmp_path: Path) -> None:
-    verdict = share(tmp_path, wanted, small=0.95 * QUERIES, large=QUERIES)
-    assert (verdict["met"], verdict["difference"]) == (met, pytest.approx(0.95))
-    claim = f"small is to keep at least {100 * wanted:.1f}% of large on all"
-    assert verdict["text"] == f"{claim}: it keeps 95.0%, at worst 95.0% (at 95%)"
-
-
-def test_the_bound_of_a_share_is_that_of_the_ratio_over_drawn_queries(tmp_path: Path) -> None:
-    """By the delta method: the deviation of the ratio is that of small - share * large, over large."""
-    small = 0.95 * QUERIES + np.random.default_rng(1).normal(0, 0.2, len(QUERIES))
-    verdict = share(tmp_path, 0.9, small=small, large=QUERIES)
-    kept = small.mean() / QUERIES.mean()
-    # Two tasks of the same queries are drawn apart, which halves the variance.
-    error = (small - kept * QUERIES).std() / np.sqrt(2 * len(QUERIES)) / QUERIES.mean()
-    assert verdict["difference"] == pytest.approx(kept)
-    assert verdict["lower_bound"] == pytest.approx(kept - 1.645 * error, abs=0.15 * error)
-
-
-def test_seeds_are_pooled_and_their_spread_lowers_the_bound(tmp_path: Path) -> None:
-    """Two seeds of the small model with shares of 0.95 and 0.85: a mean of 0.9, known by two points alone."""
-    values = {"small.seed=1": 0.95 * QUERIES, "small.seed=2": 0.85 * QUERIES, "large": QUERIES}
-    verdict = share(tmp_path, 0.8, **values)
-    assert (verdict["model"], verdict["difference"]) == ("small", pytest.approx(0.9))
-    # The standard error is 0.05, and Student's t with one degree of freedom has 6.31 at 95 %.
-    assert verdict["lower_bound"] == pytest.approx(0.9 - 6.31 * 0.05, abs=0.08)
-    assert verdict["met"] is False
-
-
-@pytest.mark.parametrize(
-    ("small", "large", "words"),
-    [
-        (QUERIES[:49], QUERIES[:49], "cannot be told with 98 queries; take 100 or more"),
-        (QUERIES, 0 * QUERIES, "the score of large may be 0"),
-    ],
-)
-def test_a_share_that_cannot_be_told_is_not_met(
-    small: Any, large: Any, words: str, tmp_path: Path
-) -> None:
-    verdict = share(tmp_path, 0.5, small=small, large=large)
-    assert verdict["met"] is False
-    assert words in verdict["text"]
-    enough = share(tmp_path / "enough", 0.5, small=QUERIES[:50], large=QUERIES[:50])
-    assert enough["met"] is True
-
-
-def test_losses_have_no_share(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="these tasks are losses"):
-        share(tmp_path, 0.5, "loss", small=QUERIES, large=QUERIES)
-
-
-SMALL, LARGE = ModelRef("$small"), ModelRef("$large")
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, "needs not_worse_than, better_than, forgetting, or keeps with of"),
-        ({"forgetting": 1.0, "better_than": (LARGE,)}, "name it under 'model'"),
-        ({"model": SMALL, "of": LARGE}, "both, keeps and of"),
-        ({"model": SMALL, "keeps": 0.9, "forgetting": 1.0}, "both, keeps and of"),
-        ({"model": SMALL, "keeps": 0.9, "of": SMALL}, "name the larger model"),
-        ({"keeps": 0.9, "of": LARGE}, "needs the model"),
+        ({}, "needs not_worse_than, better_than or forgetting"),
+        ({"forgetting": 1.0, "better_than": (ModelRef("$old"),)}, "name it under 'model'"),
+        ({"forgetting": 1.0, "margin": 1.0}, "margin has no effect"),
     ],
 )
 def test_options_that_contradict_each_other_are_named(options: dict[str, Any], words: str) -> None:

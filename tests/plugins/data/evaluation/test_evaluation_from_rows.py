@@ -159,14 +159,6 @@ def test_a_document_that_cannot_be_searched_is_named_by_check_and_run(
     assert faults_of(path, documents=DataRef(str(documents))) == [str(caught.value)]
 
 
-def test_faults_of_documents_and_of_rows_are_told_together(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", "Question,DOCUMENT\nQ,1\nR,7\nS,8\n")
-    documents = write_rows(tmp_path / "docs.jsonl", *({"ID": 1, "Text": text} for text in "AB"))
-    faults = faults_of(path, documents=DataRef(str(documents)))
-    places = [fault.removeprefix(f"{tmp_path}/").split(" ")[0] for fault in faults]
-    assert places == ["docs.jsonl:2:", "a.csv:3:", "a.csv:4:"]
-
-
 @pytest.mark.parametrize(
     ("text", "task"),
     [

@@ -201,6 +201,7 @@ def test_a_query_without_a_grade_above_0_is_refused_in_scored_halves(tmp_path: P
         ("queries", {"id": "x"}, r"expected _id and text \(columns: id\)"),
         ("corpus", {"_id": "x", "words": "a"}, r"the row needs a text, .* \(columns: _id, words\)"),
         ("corpus", [], "expected an object"),
+        ("corpus", {"_id": "d", "text": "c"}, "the id 'd' was given before"),
     ],
 )
 def test_faults_of_retrieval_sets_have_lines(
@@ -213,34 +214,36 @@ def test_faults_of_retrieval_sets_have_lines(
         half(tmp_path, "retrieval")
 
 
-def test_all_faults_of_all_sets_are_told_before_a_run(tmp_path: Path) -> None:
-    texts = [{"_id": "a", "text": "A"}, {"_id": "b", "text": "B"}]
-    qrels = "Query-ID\tCorpus-ID\tScore\na\tz\t1\ny\tb\t1\na\ta\t1\na\ta\t2\nb\tb\n"
-    retrieval(tmp_path / "r", texts, [*texts, {"_id": "a", "text": "C"}], {"qrels.tsv": qrels})
-    pairs = [{"query": "a", "pos": "b", "score": 1}, {"query": "a", "pos": ["b", "c"], "score": 1}]
-    rows_file(tmp_path / "p" / "test.jsonl", *pairs[:1], {"query": 3, "pos": "b", "score": 1})
-    (tmp_path / "c").mkdir()
-    (tmp_path / "c" / "train.jsonl").write_text('{"text": "A", "label": "x"}\n' * 2)
-    (tmp_path / "c" / "test.jsonl").write_text('{"Text": "B", "LABEL": "y"}\n' * 2)
-    listed = [
-        *("eval:", "- {name: r, dir: r, task: retrieval}", "- {name: p, dir: p, task: sts}"),
-        "- {name: c, dir: c, task: classification}",
-    ]
-    (tmp_path / "datasets.yaml").write_text("\n".join(listed))
-    context: Any = Announced(None)
-    source = EvalSource(path=DataRef(str(tmp_path / "datasets.yaml")))
-    _, faults = check_eval_sets(context, source)
-    assert [fault.removeprefix(f"{tmp_path}/").split(" ")[0] for fault in faults] == [
-        *("r/qrels.tsv:6:", "r/qrels.tsv:2:", "r/qrels.tsv:3:", "r/qrels.tsv:5:"),
-        *("r/corpus.jsonl:3:", "p/test.jsonl:2:", "c/train.jsonl:", "c/test.jsonl:"),
-    ]
-    for fault, word in zip(
-        faults, ("number", "'z'", "'y'", "grade", "'a'", "text", "one label", "'y'"), strict=True
-    ):
-        assert word in fault
-    with pytest.raises(DataError) as caught:
-        half(tmp_path / "r", "retrieval")
-    assert str(caught.value).splitlines() == faults[:5]
+@pytest.mark.parametrize(
+    ("judged", "said"),
+    [
+        ("q\tz\t1", "2: there is no document 'z'"),
+        ("y\td\t1", "2: there is no query 'y'"),
+        ("q\td\t1\nq\td\t2", "3: 'd' was given another grade for 'q'"),
+        ("q\td", "2: expected query, document and a whole number"),
+    ],
+)
+def test_judgements_that_cannot_be_used_have_lines(tmp_path: Path, judged: str, said: str) -> None:
+    texts = [{"_id": "q", "text": "a"}], [{"_id": "d", "text": "b"}]
+    retrieval(tmp_path, *texts, {"qrels.tsv": f"query\tdocument\tscore\n{judged}\n"})
+    with pytest.raises(DataError, match=rf"qrels\.tsv:{said}"):
+        half(tmp_path, "retrieval")
+
+
+@pytest.mark.parametrize(
+    ("fitted", "said"),
+    [
+        ("xx", r"train\.jsonl: all rows have one label"),
+        ("xy", r"test\.jsonl: no text .* label 'z'"),
+    ],
+)
+def test_labels_that_no_classifier_can_give_are_refused(
+    tmp_path: Path, fitted: str, said: str
+) -> None:
+    for stem, labels in (("train", fitted), ("test", "xz")):
+        rows_file(tmp_path / f"{stem}.jsonl", *({"text": f"{n}", "label": n} for n in labels))
+    with pytest.raises(DataError, match=said):
+        half(tmp_path, "classification")
 
 
 def test_titles_are_of_documents_alone_and_media_come_before_text(tmp_path: Path) -> None:
