@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -81,15 +81,12 @@ def same_tensors(one: Path, other: Path) -> bool:
 @pytest.fixture(scope="module")
 def disk(
     bert: Path, berts: list[Path], plugins: Plugins, tmp_path_factory: pytest.TempPathFactory
-) -> Mapping[str, Path]:
-    """Merges of the same models in folders, by strategy."""
+) -> Path:
+    """The merge of the same models in folders."""
     place = tmp_path_factory.mktemp("disk")
     for name, folder in zip(("base", "a", "b", "c"), (bert, *berts), strict=True):
         (place / name).symlink_to(folder)
-    return {
-        strategy: merged(MERGE.format(place, strategy), place / strategy, plugins)
-        for strategy in ("task_arithmetic", "ties")
-    }
+    return merged(MERGE.format(place, "task_arithmetic"), place / "out", plugins)
 
 
 def test_a_method_of_several_passes_fetches_each_byte_once(
@@ -157,32 +154,21 @@ steps:
     assert asked == {byte // BLOCK for stretch in (header, *trunk) for byte in stretch}
 
 
-def test_addresses_without_a_model_of_an_unknown_kind_or_with_a_secret_are_refused(
-    server: RangeServer, tmp_path: Path, plugins: Plugins
-) -> None:
-    for address, remedy in (
-        ("xyz://a/b", "there is no model"),
-        ("https://a/b", "there is no model"),
-    ):
+def test_addresses_of_an_unknown_kind_are_refused(tmp_path: Path, plugins: Plugins) -> None:
+    for address in ("xyz://a/b", "https://a/b"):
         text = f"steps:\n  merged:\n    merge: {{models: [{address}, {address}]}}\n"
         recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
         (error, *_) = check_recipe(recipe, plugins).errors
-        assert remedy in error.message
+        assert "there is no model" in error.message
         assert address in error.message
-    for address in ("s3://me:hunter2@host/m", "s3://host/m?token=hunter2"):
-        text = f"steps:\n  merged:\n    merge: {{models: ['{address}', '{address}']}}\n"
-        recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
-        (error, *_) = check_recipe(recipe, plugins).errors
-        assert "credentials" in error.message
-        assert "hunter2" not in error.message
 
 
 def test_a_hub_is_read_by_ranges_and_checked_against_its_hashes(
-    disk: Mapping[str, Path], server: RangeServer, root: Path, tmp_path: Path, plugins: Plugins
+    disk: Path, server: RangeServer, root: Path, tmp_path: Path, plugins: Plugins
 ) -> None:
     text = MERGE.format("hf://owner", "task_arithmetic")
     ranged = merged(text, tmp_path / "ranged", plugins)
-    assert same_tensors(disk["task_arithmetic"], ranged)
+    assert same_tensors(disk, ranged)
     artifact = read_artifact(ranged)
     assert artifact is not None
     assert [one["checked"] for one in artifact.details["fetched"]] == ["sha256"] * 4
@@ -200,7 +186,7 @@ def flip_last_byte(path: Path) -> None:
 
 
 def test_a_bucket_is_read_by_ranges(
-    disk: Mapping[str, Path],
+    disk: Path,
     server: RangeServer,
     tmp_path: Path,
     plugins: Plugins,
@@ -215,4 +201,4 @@ def test_a_bucket_is_read_by_ranges(
     ranged = merged(
         MERGE.format("s3://bucket/owner", "task_arithmetic"), tmp_path / "ranged", plugins
     )
-    assert same_tensors(disk["task_arithmetic"], ranged)
+    assert same_tensors(disk, ranged)

@@ -1,41 +1,11 @@
-"""A check names sets that do not exist, and counts what it could not look at."""
+"""A check counts what it could not look at."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from emberge import load_plugins, parse_recipe
 from emberge.cli.main import main
-from emberge.recipes import check_recipe
-
-CHOICE = """steps:
-  probe:
-    probe_sets: {}
-  found:
-    find_weights:
-      models: [./a, ./b]
-      data: {path: $probe, SET}
-"""
-WRONG = {
-    "only: [probe_papers], split: test": "",
-    "only: [papers], split: test": "no evaluation set 'papers'; did you mean 'probe_papers'",
-    "only: [probe_languages], split: test": "is of kind classification",
-    "split: test": "is of kind classification",
-    "only: [probe_papers]": "makes no development sets; write split: test",
-}
-
-
-def faults(text: str) -> list[str]:
-    recipe = parse_recipe(text, load_plugins(), path=Path("r.yaml"))
-    return [str(one) for one in check_recipe(recipe, load_plugins(), deep=False).errors]
-
-
-@pytest.mark.parametrize("entry", WRONG)
-def test_sets_of_a_step_that_is_yet_to_run_are_checked_by_name_and_kind(entry: str) -> None:
-    found = [one for one in faults(CHOICE.replace("SET", entry)) if "./" not in one]
-    assert len(found) == bool(WRONG[entry])
-    assert all(one.startswith("r.yaml:7: ") and WRONG[entry] in one for one in found)
 
 
 def test_a_check_counts_what_was_not_looked_at_and_lists_it_if_asked(
