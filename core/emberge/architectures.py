@@ -118,9 +118,9 @@ def read_model_types(table: str) -> frozenset[str]:
     """
     spec = find_spec("transformers")
     assert spec is not None
-    (folder,) = spec.submodule_search_locations or ()
+    assert spec.origin is not None
     for file in _TABLE_FILES:
-        source = (Path(folder) / file).read_text("utf-8")
+        source = (Path(spec.origin).parent / file).read_text("utf-8")
         written = re.search(rf"^{table} = OrderedDict\((.*?)^\)", source, re.DOTALL | re.MULTILINE)
         if written is not None:
             included = re.findall(r"\*list\((\w+)\.items\(\)\)", written[1])

@@ -6,6 +6,7 @@ it from loading other plugins. Therefore entry points are loaded here.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib
 import inspect
@@ -16,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from importlib.metadata import EntryPoint, distributions
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -126,7 +128,11 @@ class Component:
 
     @property
     def doc(self) -> str:
-        """The component's documentation, dedented."""
+        """The component's documentation, dedented; a class that is not imported yet stays so."""
+        if isinstance(self.added, str) and "type" not in vars(self):
+            doc = _read_class_doc(*self.added.split(":"))
+            if doc is not None:
+                return doc
         text = self.type.doc if isinstance(self.type, ChainSpec) else self.type.__doc__
         return inspect.cleandoc(text or "")
 
@@ -134,6 +140,19 @@ class Component:
     def summary(self) -> str:
         """First line of the documentation."""
         return self.doc.partition("\n")[0]
+
+
+def _read_class_doc(module: str, name: str) -> str | None:
+    """Return the docstring of a class from its module's source; None if it is not written there."""
+    try:
+        spec = find_spec(module)
+    except ImportError:  # of a package around it
+        return None
+    if spec is None or spec.origin is None:
+        return None
+    statements = ast.parse(Path(spec.origin).read_bytes()).body
+    classes = (one for one in statements if isinstance(one, ast.ClassDef) and one.name == name)
+    return next((ast.get_docstring(one) for one in classes), None)
 
 
 class Plugins:
