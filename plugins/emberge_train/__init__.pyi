@@ -2,19 +2,19 @@
 
 from .losses.binary_cross_entropy import BinaryCrossEntropy as BinaryCrossEntropy
 from .losses.cosent import CoSENT as CoSENT
-from .losses.embedding_distillation import EmbeddingDistillation as EmbeddingDistillation
+from .losses.distillation import EmbeddingDistillation as EmbeddingDistillation
+from .losses.distillation import KeepSpace as KeepSpace
+from .losses.distillation import SimilarityDistillation as SimilarityDistillation
 from .losses.flops import FLOPS as FLOPS
 from .losses.guided_loss import Guide as Guide
 from .losses.guided_loss import GuidedLoss as GuidedLoss
 from .losses.guided_loss import give_guide as give_guide
 from .losses.guided_loss import list_guided_losses as list_guided_losses
 from .losses.infonce import InfoNCE as InfoNCE
-from .losses.keep_space import KeepSpace as KeepSpace
-from .losses.kl_distillation import KLDistillation as KLDistillation
-from .losses.margin_mse import MarginMSE as MarginMSE
 from .losses.matryoshka import Matryoshka as Matryoshka
-from .losses.outer_loss import OuterLoss as OuterLoss
-from .losses.similarity_distillation import SimilarityDistillation as SimilarityDistillation
+from .losses.matryoshka import OuterLoss as OuterLoss
+from .losses.score_distillation import KLDistillation as KLDistillation
+from .losses.score_distillation import MarginMSE as MarginMSE
 from .losses.token_losses import MLM as MLM
 from .losses.token_losses import MNTP as MNTP
 from .losses.token_losses import CausalLM as CausalLM

@@ -24,17 +24,13 @@ def register_losses() -> Mapping[str, str]:
     return {
         "infonce": "emberge_train.losses.infonce:InfoNCE",
         "cosent": "emberge_train.losses.cosent:CoSENT",
-        "embedding_distillation": (
-            "emberge_train.losses.embedding_distillation:EmbeddingDistillation"
-        ),
-        "similarity_distillation": (
-            "emberge_train.losses.similarity_distillation:SimilarityDistillation"
-        ),
-        "margin_mse": "emberge_train.losses.margin_mse:MarginMSE",
-        "kl_distillation": "emberge_train.losses.kl_distillation:KLDistillation",
+        "embedding_distillation": ("emberge_train.losses.distillation:EmbeddingDistillation"),
+        "similarity_distillation": ("emberge_train.losses.distillation:SimilarityDistillation"),
+        "margin_mse": "emberge_train.losses.score_distillation:MarginMSE",
+        "kl_distillation": "emberge_train.losses.score_distillation:KLDistillation",
         "binary_cross_entropy": "emberge_train.losses.binary_cross_entropy:BinaryCrossEntropy",
         "flops": "emberge_train.losses.flops:FLOPS",
-        "keep_space": "emberge_train.losses.keep_space:KeepSpace",
+        "keep_space": "emberge_train.losses.distillation:KeepSpace",
         "matryoshka": "emberge_train.losses.matryoshka:Matryoshka",
         "mlm": "emberge_train.losses.token_losses:MLM",
         "mntp": "emberge_train.losses.token_losses:MNTP",

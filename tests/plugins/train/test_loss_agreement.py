@@ -12,9 +12,8 @@ import torch
 from emberge import Embeddings, Loss, Similarity
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
-from emberge_train.losses.kl_distillation import KLDistillation
-from emberge_train.losses.margin_mse import MarginMSE
 from emberge_train.losses.matryoshka import Matryoshka
+from emberge_train.losses.score_distillation import KLDistillation, MarginMSE
 from torch import Tensor
 
 from tests.support.losses import Through, as_columns, random_batch

@@ -13,9 +13,8 @@ from emberge_codiemb import PRO, MidNCE, Pearson, RankKL
 from emberge_train import Guide, SimilarityDistillation
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
-from emberge_train.losses.kl_distillation import KLDistillation
-from emberge_train.losses.margin_mse import MarginMSE
 from emberge_train.losses.matryoshka import Matryoshka
+from emberge_train.losses.score_distillation import KLDistillation, MarginMSE
 from emberge_train.losses.token_losses import MLM
 
 

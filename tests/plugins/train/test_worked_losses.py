@@ -14,8 +14,7 @@ from emberge.testing import example_embeddings
 from emberge_train import FLOPS, BinaryCrossEntropy, KeepSpace
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
-from emberge_train.losses.kl_distillation import KLDistillation
-from emberge_train.losses.margin_mse import MarginMSE
+from emberge_train.losses.score_distillation import KLDistillation, MarginMSE
 
 from tests.support.losses import GUIDE, angled_groups, at, random_batch, scored_pairs
 
