@@ -44,10 +44,6 @@ def test_text_of_data_never_refers_to_a_file(text: str) -> None:
     assert split_parts(clean) == [clean]
 
 
-def test_a_broken_reference_is_text() -> None:
-    assert split_parts("\ufffcimage:short:/a.png\ufffc") == ["\ufffcimage:short:/a.png\ufffc"]
-
-
 def test_a_path_with_the_mark_is_refused() -> None:
     with pytest.raises(ValueError, match="rename the file"):
         Media("image", "0" * 32, "a\ufffcb.png")

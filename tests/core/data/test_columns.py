@@ -7,13 +7,15 @@ from itertools import product
 
 import pytest
 from emberge import Columns
-from emberge.data.columns import ColumnLayout, LayoutError, find_layout, find_media_kind
-
-ANCHORS = ["query", "anchor", "question", "sentence1", "sentence_1", "sentence_a", "premise"]
-ANCHORS += ["text1", "question1", "sentence"]
-POSITIVES = ["pos", "positive", "positives", "answer", "document", "passage", "hypothesis", "code"]
-POSITIVES += ["sentence2", "sentence_2", "sentence_b", "text2", "question2"]
-NEGATIVES = ["neg", "negative", "negatives", "hard_negative", "hard_negatives"]
+from emberge.data.columns import (
+    ANCHORS,
+    NEGATIVES,
+    POSITIVES,
+    ColumnLayout,
+    LayoutError,
+    find_layout,
+    find_media_kind,
+)
 
 
 def test_every_pair_of_usual_names_is_a_pair() -> None:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from emberge import DataEntry, DataRef, DatasetInfo, PerDataset
+from emberge import DataEntry, DataRef, PerDataset
 from emberge.data import load_datasets
 from emberge.training import BatchPlan
 from emberge_data import JsonLines
@@ -48,9 +48,3 @@ def test_the_recipe_beats_the_catalogue_and_that_the_kind_of_task(folder: Path) 
     assert policies(folder, by_dataset={"faq": "in_batch"}) == {"faq": True, "quiet": True}
     assert policies(folder, default="hard_only") == {"faq": False, "quiet": False}
     assert policies(folder, default="auto") == {"faq": False, "quiet": True}
-
-
-def test_another_policy_is_another_plan() -> None:
-    sampler = BatchShuffle(batch_size=PerDataset(default=4))
-    infos = (DatasetInfo("a", "sts", 8, negatives=w) for w in ("auto", "in_batch", "hard_only"))
-    assert len({BatchPlan({i: range(8)}, [sampler], seed=0).fingerprint for i in infos}) == 3

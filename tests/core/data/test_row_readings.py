@@ -76,7 +76,6 @@ def test_a_part_that_cannot_be_used_is_named(row: Mapping[str, Any], words: str)
 def test_rows_of_a_text_and_a_label_need_both() -> None:
     good = {"text": "a", "label": "x"}
     assert parsed(good) == [Row("a", label="x")]
-    assert parsed({"text": "a", "label": 0}) == [Row("a", label="0")]
     alone = {"sentence": "a", "label": "x"}
     assert parsed(alone, {**alone, "positive": "b"})[1] == Row("a", label="x")
     assert "'label' is empty; give the row a label" in refusal(good, {"text": "a", "label": None})

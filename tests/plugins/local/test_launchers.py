@@ -172,19 +172,6 @@ def test_a_step_that_dies_each_time_fails_and_says_how_often(tmp_path: Path) -> 
     assert tries.read_text() == "xxx"
 
 
-def test_finished_steps_are_skipped_whoever_made_them(tmp_path: Path) -> None:
-    text = "steps: {a: {wait: {ticks: 1, every: 0}}, b: {wait: {ticks: 1, every: 0, of: [$a]}}}"
-    launched(text, tmp_path, Local())
-    for launcher in (None, Local()):
-        listener = Listener()
-        launched(text, tmp_path, launcher, listener)
-        assert [e for e in listener.events if e[0] != "run_started"] == [
-            ("skipped", "a"),
-            ("skipped", "b"),
-            ("run_finished", ""),
-        ]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Idle(PoolLauncher):
     """Say at once that a step has ended."""
