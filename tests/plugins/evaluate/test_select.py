@@ -297,11 +297,6 @@ def test_test_data_and_sets_without_a_development_half_are_refused(
     found = faults(chosen_of(berts, text), plugins, tmp_path)
     assert "has no qrels_dev.tsv" in found
     assert "has no dev file" in found
-    both = catalogue(tmp_path / "both", "test", "dev")
-    text = f"evaluators: {{mteb: {{data: {{path: {both}, split: dev}}}}}}; tasks: find"
-    found = faults(chosen_of(berts, text), plugins, tmp_path)
-    assert "did you mean 'find-dev'" in found
-    assert len(found.splitlines()) == 1
 
 
 def test_what_does_not_show_before_the_run_is_refused_in_it(

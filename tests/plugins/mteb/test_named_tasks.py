@@ -81,11 +81,9 @@ def test_check_names_an_unknown_task_and_an_unknown_benchmark() -> None:
     assert "'Banking77Classification'" in line
 
 
-def test_check_refuses_nothing_to_do_and_doubles(tmp_path: Path) -> None:
+def test_check_refuses_nothing_to_do_and_doubles() -> None:
     assert "nothing to score on" in faults(Mteb())[0]
     assert "task 'STS13' is named 2 times" in faults(Mteb(tasks=("STS13", "STS13")))[0]
-    path = DataRef(str(write_catalogue(tmp_path, ["sts", "clustering"])))
-    assert "did you mean 'sts'" in faults(Mteb(data=(EvalEntry(path=path, only=("sst",)),)))[0]
 
 
 def test_languages_keep_a_part_of_a_task() -> None:
