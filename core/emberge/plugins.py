@@ -6,7 +6,6 @@ it from loading other plugins. Therefore entry points are loaded here.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import importlib
 import inspect
@@ -144,6 +143,8 @@ class Component:
 
 def _read_class_doc(module: str, name: str) -> str | None:
     """Return the docstring of a class from its module's source; None if it is not written there."""
+    import ast
+
     try:
         spec = find_spec(module)
     except ImportError:  # of a package around it

@@ -1,7 +1,5 @@
 """Public names of emberge_merge, each with the module that defines it."""
 
-from .methods import strategies as strategies
-from .methods import transforms as transforms
 from .methods.fisher import Fisher as Fisher
 from .methods.group import Group as Group
 from .methods.sparse.drop_by_rank import chances as chances

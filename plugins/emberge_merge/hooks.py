@@ -6,22 +6,54 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
-from emberge import ChainSpec, MergeStrategy, MergeTransform, hookimpl
+from emberge import hookimpl
 from emberge.plugin_verbs import Verb
 
 
 @hookimpl
-def register_merge_transforms() -> Mapping[str, type[MergeTransform]]:
-    from emberge_merge.methods import transforms
-
-    return transforms()
+def register_merge_transforms() -> Mapping[str, str]:
+    return {
+        "drop": "emberge_merge.methods.sparse.drop:Drop",
+        "drop_by_rank": "emberge_merge.methods.sparse.drop_by_rank:DropByRank",
+        "energy_weights": "emberge_merge.methods.sparse.energy_weights:EnergyWeights",
+        "group": "emberge_merge.methods.group:Group",
+        "rescale": "emberge_merge.methods.sparse.rescale:Rescale",
+        "select_variance": "emberge_merge.methods.sparse.select_variance:SelectVariance",
+        "trim": "emberge_merge.methods.sparse.trim:Trim",
+        "trim_outliers": "emberge_merge.methods.sparse.trim:TrimOutliers",
+        "unanimous": "emberge_merge.methods.sparse.unanimous:Unanimous",
+    }
 
 
 @hookimpl
-def register_merge_strategies() -> Mapping[str, type[MergeStrategy] | ChainSpec]:
-    from emberge_merge.methods import strategies
-
-    return strategies()
+def register_merge_strategies() -> Mapping[str, str]:
+    return {
+        "breadcrumbs": "emberge_merge.methods.named_chains:BREADCRUMBS",
+        "breadcrumbs_ties": "emberge_merge.methods.named_chains:BREADCRUMBS_TIES",
+        "dare_linear": "emberge_merge.methods.named_chains:DARE_LINEAR",
+        "dare_ties": "emberge_merge.methods.named_chains:DARE_TIES",
+        "della": "emberge_merge.methods.named_chains:DELLA",
+        "della_linear": "emberge_merge.methods.named_chains:DELLA_LINEAR",
+        "fisher": "emberge_merge.methods.fisher:Fisher",
+        "iso_c": "emberge_merge.methods.spectral:IsoC",
+        "karcher": "emberge_merge.methods.spherical.mean_directions:Karcher",
+        "keep_base": "emberge_merge.methods.keep_base:KeepBase",
+        "linear": "emberge_merge.methods.weighted_sums:Linear",
+        "model_stock": "emberge_merge.methods.spherical.model_stock:ModelStock",
+        "multi_slerp": "emberge_merge.methods.spherical.mean_directions:MultiSlerp",
+        "nuslerp": "emberge_merge.methods.spherical.slerp:Nuslerp",
+        "passthrough": "emberge_merge.methods.weighted_sums:Passthrough",
+        "regmean": "emberge_merge.methods.regmean:Regmean",
+        "sce": "emberge_merge.methods.named_chains:SCE",
+        "sce_unanimous": "emberge_merge.methods.named_chains:SCE_UNANIMOUS",
+        "sequential_slerp": "emberge_merge.methods.spherical.slerp:SequentialSlerp",
+        "sign_consensus": "emberge_merge.methods.sparse.sign_consensus:SignConsensus",
+        "slerp": "emberge_merge.methods.spherical.slerp:Slerp",
+        "task_arithmetic": "emberge_merge.methods.weighted_sums:TaskArithmetic",
+        "ties": "emberge_merge.methods.named_chains:TIES",
+        "tsv_m": "emberge_merge.methods.spectral:TsvM",
+        "wudi": "emberge_merge.methods.spectral:Wudi",
+    }
 
 
 @hookimpl

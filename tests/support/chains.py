@@ -7,19 +7,36 @@ from typing import Any
 
 import numpy as np
 import torch
-from emberge import Block, ChainSpec, MergeStrategy, MergeTransform, PerTensor, Stage, merge_blocks
+from emberge import (
+    Block,
+    ChainSpec,
+    MergeStrategy,
+    MergeTransform,
+    PerTensor,
+    Stage,
+    load_plugins,
+    merge_blocks,
+)
 from emberge.contracts import rows_of
 from emberge.tensor_names import layer_of
 from emberge_codiemb import LayerSoftmax
-from emberge_merge import chances, strategies, transforms
+from emberge_merge import chances
 from emberge_merge.methods.sparse.ranked_draw import list_chances
 from torch import Tensor
 
 EVERYTHING = 1 << 30
 
+
+def methods(kind: str) -> dict[str, Any]:
+    """The merge transforms or strategies of the plugin `merge` by name: types and chains."""
+    components = load_plugins(block=()).components
+    return {c.name: c.type for c in components if (c.plugin, c.kind) == ("merge", kind)}
+
+
+TRANSFORMS, STRATEGIES = methods("merge transform"), methods("merge strategy")
 KNOWN: Mapping[str, type[MergeTransform] | type[MergeStrategy] | ChainSpec] = {
-    **transforms(),
-    **strategies(),
+    **TRANSFORMS,
+    **STRATEGIES,
     "layer_softmax": LayerSoftmax,
 }
 

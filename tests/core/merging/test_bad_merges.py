@@ -12,8 +12,9 @@ import torch
 import yaml
 from emberge import ChainSpec
 from emberge.cli.main import main
-from emberge_merge import strategies
 from safetensors.torch import load_file, save_file
+
+from tests.support.chains import STRATEGIES
 
 NAME = "encoder.layer.1.output.dense.weight"
 
@@ -79,7 +80,7 @@ def test_a_merge_that_makes_no_sense_is_refused(
     assert says in line
 
 
-REGISTERED = [name for name, one in strategies().items() if isinstance(one, ChainSpec)]
+REGISTERED = [name for name, one in STRATEGIES.items() if isinstance(one, ChainSpec)]
 
 
 @pytest.mark.parametrize("name", REGISTERED)

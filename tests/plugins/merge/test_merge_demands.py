@@ -10,16 +10,15 @@ import torch
 from emberge import Pass, PerTensor, Stage
 from emberge.contracts import Options
 from emberge_codiemb import LayerSoftmax
-from emberge_merge.methods import strategies, transforms
 from emberge_merge.methods.fisher import Fisher
 from emberge_merge.methods.group import Group
 from emberge_merge.methods.weighted_sums import Linear
 
-from tests.support.chains import blocks_of, made
+from tests.support.chains import STRATEGIES, TRANSFORMS, blocks_of, made
 
 LINKS: dict[str, type[Stage]] = {
     name: kind
-    for name, kind in {**transforms(), **strategies(), "layer_softmax": LayerSoftmax}.items()
+    for name, kind in {**TRANSFORMS, **STRATEGIES, "layer_softmax": LayerSoftmax}.items()
     if isinstance(kind, type)
 }
 # What cannot be left out.

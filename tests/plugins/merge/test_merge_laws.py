@@ -8,9 +8,9 @@ import pytest
 import torch
 from emberge import Block, CheckpointError, Measures, MergeStrategy, Pass, Stats, load_plugins
 from emberge.testing import check_strategy
-from emberge_merge.methods import strategies, transforms
 from torch import Tensor
 
+from tests.support.chains import STRATEGIES, TRANSFORMS
 from tests.support.merge_in_memory import merge_state_dicts
 from tests.support.registered import CHAINS
 
@@ -28,10 +28,10 @@ def test_no_strategy_is_left_out() -> None:
     components = load_plugins(block=()).components
     registered = {one.name for one in components if one.kind == "merge strategy"}
     # What statistics make of fisher is in its own tests, as is mergekit's own; without a file it refuses.
-    assert {*strategies(), "layer_softmax"} <= registered
+    assert {*STRATEGIES, "layer_softmax"} <= registered
     assert registered - {"fisher", "mergekit"} <= tried
     used = {link.name_in_recipes for links, _ in CHAINS.values() for link in links}
-    assert set(transforms()) <= used
+    assert set(TRANSFORMS) <= used
 
 
 def models_of(name: str, dtype: torch.dtype) -> tuple[State | None, list[State]]:
