@@ -44,6 +44,8 @@ CALLS = {
 NEVER = {
     *("yaml.unsafe_load", "yaml.full_load", "yaml.load_all", "torch.hub.load", "eval", "exec"),
 }
+# A plugin file is code that the user names, and is run as it is on disk.
+PLUGIN_FILES = ("core/emberge/plugins.py", "exec")
 NO_MODULES = {"pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
 # Collectives of torch that send pickles.
 PICKLING = re.compile(r"\b(all_gather|gather|broadcast|scatter|send|recv)_object(_list)?$")
@@ -82,7 +84,7 @@ def trusts(source: Source) -> Found:
         for word in ("trust_remote_code", "allow_pickle"):
             if any(k.arg == word for k in call.keywords) and given(call, word) is not False:
                 yield call.lineno, f"{name} with {word}"
-        if name in NEVER or PICKLING.search(name):
+        if (name in NEVER or PICKLING.search(name)) and (source.place, name) != PLUGIN_FILES:
             yield call.lineno, name
         if name in ("np.load", "numpy.load") and len(call.args) > 2:
             yield call.lineno, f"{name}: the third argument is allow_pickle"
