@@ -104,12 +104,11 @@ def locate_model(
 
 
 @hookspec(firstresult=True)
-def read_recipe(text: str, path: Path | None) -> str | contracts.TranslatedRecipe | None:
+def read_recipe(text: str, path: Path | None) -> str | None:
     """Turn another tool's recipe into ours, in YAML, or return None if your plugin does not know the format.
 
-    `path` is the file that the text comes from; relative references start at its folder. A `TranslatedRecipe`
-    knows the lines of the user's file, so problems are reported at those lines. If a recipe of your format is
-    wrong, raise `RecipeError` with `path:line`.
+    `path` is the file that the text comes from; relative references start at its folder. If a recipe of your
+    format is wrong, raise `RecipeError` with `path:line`.
     """
 
 

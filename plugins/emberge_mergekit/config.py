@@ -53,11 +53,6 @@ class ConfigPlace:
                 break
         return place
 
-    @property
-    def line(self) -> int:
-        """The line, counted from 1."""
-        return int(self.where.rpartition(":")[2])
-
 
 @dataclass(frozen=True)
 class Scope:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from emberge import hookimpl
-from emberge.contracts import TranslatedRecipe
 from emberge.plugin_verbs import Verb
 
 # The first key of an emberge recipe at the start of a line.
@@ -16,7 +15,7 @@ _STEPS_KEY = re.compile(r"^steps[ \t]*:", re.MULTILINE)
 
 
 @hookimpl
-def read_recipe(text: str, path: Path | None) -> TranslatedRecipe | None:
+def read_recipe(text: str, path: Path | None) -> str | None:
     if _STEPS_KEY.search(
         text
     ):  # one of ours, whose reader need not wait for the translator's import
@@ -39,7 +38,7 @@ def register_verbs() -> Mapping[str, Verb]:
             "to it",
             examples="emberge convert mergekit.yml > recipe.yaml",
             add_options=_add_convert_options,
-            run="emberge_mergekit.convert_verb:run",
+            run="emberge_mergekit.translate:run",
         )
     }
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from emberge import Problem, suggest
 
-from emberge_mergekit.config import ConfigPlace, Scope
+from emberge_mergekit.config import Scope
 from emberge_mergekit.library import find_fault
 
 # It only saves memory in mergekit, and configs set it even for methods that do not have it.
@@ -26,7 +26,6 @@ class Entry:
 
     value: Any
     filter: str | None
-    line: int
 
     @property
     def all(self) -> bool:
@@ -74,7 +73,7 @@ def read_scope(
         else:
             faults = list(_find_faults(name, parameter, value))
             problems += [Problem(fault, place.where) for fault in faults]
-            settings[name] = () if faults else _read_setting(parameter, value, place)
+            settings[name] = () if faults else _read_setting(parameter, value)
     return settings
 
 
@@ -84,13 +83,13 @@ def _list_conditions(value: Any) -> list[tuple[str | None, Any]]:
     return [(getattr(c, "filter", None), getattr(c, "value", c)) for c in conditions]
 
 
-def _read_setting(parameter: Any, value: Any, place: ConfigPlace) -> Setting:
+def _read_setting(parameter: Any, value: Any) -> Setting:
     def convert(inner: Any) -> Any:
         if isinstance(inner, list):
             return tuple(map(parameter.validate, inner))
         return parameter.validate(inner)
 
-    return tuple(Entry(convert(v), f, place.line) for f, v in _list_conditions(value))
+    return tuple(Entry(convert(v), f) for f, v in _list_conditions(value))
 
 
 def _find_faults(name: str, parameter: Any, value: Any) -> Iterator[str]:
@@ -120,5 +119,5 @@ def flatten(name: str, scopes: Iterable[Settings], default: Any = None) -> Setti
         if entries and entries[-1].all:
             return tuple(entries)
     if entries and default is not None:
-        entries.append(Entry(default, None, entries[-1].line))
+        entries.append(Entry(default, None))
     return tuple(entries)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge import Problem, RecipeError, suggest
-from emberge.contracts import TranslatedRecipe
+from emberge import Plugins, Problem, RecipeError, suggest
+from emberge.recipes import read_text
 
 from emberge_mergekit.config import SHAPE_KEYS, Config, is_config, read_config, read_document
 from emberge_mergekit.equivalents import Link
@@ -26,8 +27,22 @@ _PLAIN_WORD = re.compile(
 )
 
 
-def translate(text: str, path: Path | None) -> TranslatedRecipe | None:
-    """Translate a config into a recipe; None for a text that is not a mergekit config.
+def run(options: argparse.Namespace, _: Plugins) -> int:
+    """Print the recipe that means the same as a config: the verb `convert`.
+
+    Raises:
+        RecipeError: if the file cannot be read, or is no config.
+    """
+    path = options.config
+    translated = translate(read_text(path), path)
+    if translated is None:
+        raise RecipeError(f"{path} is no config of mergekit")
+    print(translated.rstrip("\n"))
+    return 0
+
+
+def translate(text: str, path: Path | None) -> str | None:
+    """Translate a config into a recipe's text; None for a text that is not a mergekit config.
 
     Raises:
         RecipeError: if the config has faults; the message has all of them, each with `path:line`.
@@ -46,7 +61,7 @@ def translate(text: str, path: Path | None) -> TranslatedRecipe | None:
         raise RecipeError(dict.fromkeys(by_line))
     writer = _RecipeWriter(path)
     writer.write_merge(config, merge)
-    return TranslatedRecipe("".join(f"{line}\n" for line in writer.lines), tuple(writer.origins))
+    return "".join(f"{line}\n" for line in writer.lines)
 
 
 def _plan(config: Config, problems: list[Problem]) -> PlannedMerge | None:
@@ -70,7 +85,7 @@ def _find_tokenizer(config: Config) -> str | ModelReference | None:
 
 
 class _RecipeWriter:
-    """Writer of a recipe's `lines`; `origins` has the user's line for each.
+    """Writer of a recipe's `lines`.
 
     mergekit reads a name as a folder if that folder exists in the current folder, and as a hub id otherwise.
     A recipe's folders are relative to the recipe.
@@ -79,72 +94,62 @@ class _RecipeWriter:
     def __init__(self, path: Path | None) -> None:
         name = path.name if path is not None else "a config"
         self.lines = [f"# From {name}, a config of mergekit.", "steps:"]
-        self.origins = [1, 1]
         self._folder = path.parent if path is not None else Path()
 
-    def _add(self, depth: int, text: str, line: int = 0) -> None:
-        """Add a line, indented by two spaces per level; `line=0` repeats the previous line's origin."""
+    def _add(self, depth: int, text: str) -> None:
+        """Add a line, indented by two spaces per level."""
         self.lines.append("  " * depth + text)
-        self.origins.append(line or self.origins[-1])
 
     def write_merge(self, config: Config, merge: PlannedMerge) -> None:
         """Write the step of the config."""
-        place = config.place
-        self._add(1, "merged:", place.line)
+        self._add(1, "merged:")
         self._add(2, "merge:")
-        self._add(3, "models:", merge.place.line)
+        self._add(3, "models:")
         for model in merge.models:
-            self._add(4, f"- {self._format_model(model)}", model.source.place.line)
+            self._add(4, f"- {self._format_model(model)}")
         if merge.base is not None:
-            base = self._refer_to(merge.base.model)
-            self._add(3, f"base: {base}", place.at("base_model").line)
+            self._add(3, f"base: {self._refer_to(merge.base.model)}")
         if merge.layers is not None:
-            self._add(3, f"layers: {merge.layers}", merge.place.line)
+            self._add(3, f"layers: {merge.layers}")
         self._write_tokenizer(config)
         for note in dict.fromkeys(merge.notes):
             self._add(3, f"# {note}")
-        self._write_strategy(merge.links, place.at("merge_method").line)
+        self._write_strategy(merge.links)
         self._write_dtypes(config)
 
-    def _write_strategy(self, links: Sequence[Link], line: int) -> None:
+    def _write_strategy(self, links: Sequence[Link]) -> None:
         """Write `strategy:` and its links, one option per line."""
         if len(links) == 1 and not links[0].options:
-            self._add(3, f"strategy: {links[0].name}", line)
+            self._add(3, f"strategy: {links[0].name}")
             return
-        self._add(3, "strategy:", line)
+        self._add(3, "strategy:")
         for link in links:
             dash = "- " if len(links) > 1 else ""
             self._add(4, f"{dash}{link.name}{':' if link.options else ''}")
             for name, value in link.options.items():
-                entries = (
-                    [e for e in value if isinstance(e, Entry)] if isinstance(value, tuple) else []
-                )
-                origin = entries[0].line if entries else 0
-                self._add(6 if dash else 5, f"{name}: {_flow(value)}", origin)
+                self._add(6 if dash else 5, f"{name}: {_flow(value)}")
 
     def _write_tokenizer(self, config: Config) -> None:
         source, content = _find_tokenizer(config), config.content
-        line = config.place.at("tokenizer_source" if content.tokenizer_source else "tokenizer").line
         if source == "union":
             self._add(3, "# a token that a model lacks takes the weighted mean of the others' rows")
-            self._add(3, "vocabulary: {policy: union, pad_to: 1}", line)
+            self._add(3, "vocabulary: {policy: union, pad_to: 1}")
         elif source is not None:
             model = content.base_model if source == "base" else source
             self._add(3, "# a token with another id in a model is not taken from that model")
-            self._add(3, f"tokenizer: {self._refer_to(model)}", line)
+            self._add(3, f"tokenizer: {self._refer_to(model)}")
 
     def _write_dtypes(self, config: Config) -> None:
-        content, place = config.content, config.place
+        content = config.content
         dtype, out_dtype = (
             text and text.removeprefix("torch.") for text in (content.dtype, content.out_dtype)
         )
         if dtype in ("bfloat16", "float16"):
             self._add(3, f"# mergekit computes in {dtype}; here it is rounded to only once")
         if dtype == "float64":
-            self._add(3, "dtype: float64", place.at("dtype").line)
+            self._add(3, "dtype: float64")
         if out_dtype or dtype:
-            line = place.at("out_dtype" if out_dtype else "dtype").line
-            self._add(3, f"out_dtype: {out_dtype or dtype}", line)
+            self._add(3, f"out_dtype: {out_dtype or dtype}")
 
     def _format_model(self, model: PlannedModel) -> str:
         entries = [f"model: {self._refer_to(model.source.model)}"]

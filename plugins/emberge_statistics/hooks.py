@@ -21,7 +21,7 @@ def register_verbs() -> Mapping[str, Verb]:
             summary="compare two models' weights layer by layer: cosine, distance, changes, signs",
             examples="emberge diff ./a ./b\nemberge diff ./a ./b --base me/base",
             add_options=_add_diff_options,
-            run="emberge_statistics.diff_verb:run",
+            run="emberge_statistics.measure_weights:run_diff",
             machine=True,
         )
     }

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import torch
-from emberge import CheckpointError, Machine, Model
+from emberge import CheckpointError, Machine, Model, ModelRef, Plugins
 from emberge.contracts import rows_of
+from emberge.devices import find_machine
 from emberge.merging import Tokenizer, open_model
 from emberge.model_folder import Checkpoint, ModelPair
+from emberge.recipes import locate_model, name_here
 from emberge.tensor_files import TensorReader, TensorSpec
 from emberge.tensor_names import Part, is_buffer, is_vocabulary, layer_of, part_of
 from emberge.wording import count_by_first_word, count_noun, join_some
@@ -205,3 +208,31 @@ def _match_rows(matched: _MatchedPairs, checkpoints: Sequence[Checkpoint]) -> No
             f"{count_noun(different_count, 'row')} of {common_rows} of the vocabularies are for other tokens "
             "and are left out"
         )
+
+
+def run_diff(options: argparse.Namespace, plugins: Plugins) -> int:
+    """Print the comparison of the models that a command line names: the verb `diff`."""
+    references = [options.first, options.second, *([options.base] if options.base else [])]
+    models = _make_names_distinct([_find_model(text, plugins) for text in references])
+    machine = find_machine(options.devices, options.workers, options.memory)
+    comparison = compare_weights(*models, machine=machine)
+    notes = [f"note: {remark}" for remark in comparison.remarks()]
+    print("\n".join([comparison.title, *comparison.table(), *notes]))
+    return 0
+
+
+def _find_model(text: str, plugins: Plugins) -> Model:
+    """Find a model by its reference; a bare name that is a folder here means the folder."""
+    located = locate_model(ModelRef(name_here(text)), plugins)
+    return Model(located.name, located.folder, "", adapter=located.adapter)
+
+
+def _make_names_distinct(models: list[Model]) -> list[Model]:
+    """Return the models; if two names are equal, all models are named by their folders' paths."""
+    names = [model.name for model in models]
+    if len(set(names)) == len(names):
+        return models
+    return [
+        Model(str(m.adapter or m.folder), m.folder, m.fingerprint, adapter=m.adapter)
+        for m in models
+    ]

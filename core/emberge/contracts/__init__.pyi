@@ -75,7 +75,6 @@ from .reference import FileRef as FileRef
 from .reference import ModelRef as ModelRef
 from .reference import Reference as Reference
 from .reference import StepRef as StepRef
-from .reference import TranslatedRecipe as TranslatedRecipe
 from .result import Artifact as Artifact
 from .result import Model as Model
 from .result import total_size as total_size

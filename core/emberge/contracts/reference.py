@@ -1,9 +1,9 @@
-"""References in a recipe to models, data, files and steps; and recipes of other tools."""
+"""References in a recipe to models, data, files and steps."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal, get_args
@@ -119,21 +119,3 @@ class StepRef(Reference):
     """Any earlier step."""
 
     accepts: ClassVar[tuple[str, ...]] = get_args(ArtifactKind)
-
-
-@dataclass(frozen=True, slots=True)
-class TranslatedRecipe:
-    """A recipe in our YAML, with the line of the user's file that each line comes from.
-
-    `lines[i]` is the user's line for line i + 1 of `text`; both count from 1. Faults can then be reported at
-    the lines that the user wrote.
-    """
-
-    text: str
-    lines: Sequence[int] = ()
-
-    def line(self, number: int) -> int:
-        """Return the user's line that a line of the text comes from, or the last known one."""
-        if not self.lines:
-            return number
-        return self.lines[min(max(number, 1), len(self.lines)) - 1]

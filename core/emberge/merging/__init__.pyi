@@ -1,11 +1,9 @@
 """Public names of merging, each with the module that defines it."""
 
 from .adapter_config import describe_base as describe_base
-from .adapter_reader import AdapterNames as AdapterNames
 from .adapter_reader import find_products as find_products
 from .adapter_reader import is_saved_whole as is_saved_whole
 from .adapter_reader import open_model as open_model
-from .adapter_reader import read_adapter as read_adapter
 from .chain import merge_blocks as merge_blocks
 from .loadable_models import find_loading_problems as find_loading_problems
 from .loadable_models import whole_model as whole_model

@@ -59,8 +59,6 @@ class AdapterConfig:
     root_scaled: bool = False
     magnitudes: bool = False
     transposed: bool = False
-    saved_modules: tuple[str, ...] = ()
-    task: str | None = None
 
     def rank_of(self, module: str) -> int:
         """Return the rank that a module should have."""
@@ -70,12 +68,6 @@ class AdapterConfig:
         """Return the factor of a module's B A: alpha / r, or alpha / √r if the adapter is rank-stabilised."""
         alpha = float(_match_pattern(self.alpha_pattern, module, self.alpha))
         return alpha / (math.sqrt(rank) if self.root_scaled else rank)
-
-    def saves_whole(self, module: str) -> bool:
-        """Return whether the adapter contains all weights of the module, or of a module around it."""
-        words = module.split(".")
-        ancestors = [".".join(words[: n + 1]) for n in range(len(words))]
-        return any(name.endswith(self.saved_modules) for name in ancestors)
 
 
 def read_adapter_config(folder: Path) -> AdapterConfig:
@@ -135,8 +127,6 @@ def _build_config(path: Path, config: Mapping[str, Any]) -> AdapterConfig:
         root_scaled=config.get("use_rslora") is True,
         magnitudes=config.get("use_dora") is True,
         transposed=config.get("fan_in_fan_out") is True,
-        saved_modules=tuple(str(name) for name in config.get("modules_to_save") or ()),
-        task=config.get("task_type"),
     )
 
 

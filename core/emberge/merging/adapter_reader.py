@@ -41,13 +41,6 @@ _COPY_NAME = re.compile(r"\.(?:base_layer|modules_to_save\.\w+)(?=\.)")
 # Part of the names of unchanged copies of the base's tensors that peft saves with the trained ones.
 _UNUSED_COPY_PART = ".original_module."
 _EMBEDDING_FACTORS = {"lora_embedding_A": "lora_A", "lora_embedding_B": "lora_B"}
-# Classes with a head for words: peft's task types, and the tasks of a base whose adapter has no type.
-_LANGUAGE_TYPES = ("CAUSAL_LM", "SEQ_2_SEQ_LM")
-_LANGUAGE_TASKS = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")
-_CLASSIFICATION = {"SEQ_CLS": "ForSequenceClassification", "TOKEN_CLS": "ForTokenClassification"}
-# Last layers of heads for classification, whose rows are the outputs.
-_CLASSIFIERS = ("classifier.out_proj.weight", "classifier.weight", "score.weight")
-_CLASS_ENDING = re.compile(r"(?:Model|LMHeadModel|For[A-Z]\w*)$")
 
 
 @dataclass
@@ -128,7 +121,7 @@ class AdaptedCheckpoint(Checkpoint):
 
     A folder that sentence-transformers saved with an adapter inside has its own modules, prompts and
     tokenizer, and takes weights and config from the base. Any other adapter brings a tokenizer at most. The
-    config follows the adapted tensors: the rows of the embedding, and whether the head is tied to it.
+    config has the rows of the adapted embedding. A head that is tied to the embedding stays so.
     """
 
     def __init__(self, base: Path, adapter: Path) -> None:
@@ -174,13 +167,9 @@ class AdaptedCheckpoint(Checkpoint):
         if names is None or not config:
             return config
         rows = [count_rows(one) for one in (self.base.names, names)]
-        changed = (
-            config if rows[0] == rows[1] else change_trunk_config(config, {"vocab_size": rows[1]})
-        )
-        if names.task != self.base.names.task:
-            changed = {**changed, **_describe_classifier(config, names)}
-        untied = names.tied is False and self.base.names.tied is not False
-        return {**changed, "tie_word_embeddings": False} if untied else changed
+        if rows[0] == rows[1]:
+            return config
+        return change_trunk_config(config, {"vocab_size": rows[1]})
 
     @functools.cached_property
     def names(self) -> Names:
@@ -236,18 +225,6 @@ def warn_of_adapter(name: str, checkpoint: Checkpoint | None) -> Iterator[str]:
             )
 
 
-def _describe_classifier(config: Mapping[str, Any], names: Names) -> dict[str, Any]:
-    """Return the keys of a config that name the class of a new head for classification, and its outputs."""
-    outputs = next((names.specs[head].shape[0] for head in _CLASSIFIERS if head in names.specs), 0)
-    labels = {str(number): f"LABEL_{number}" for number in range(outputs)}
-    classes = (_CLASS_ENDING.sub("", str(one)) for one in config.get("architectures") or ())
-    return {
-        "architectures": [f"{one}{names.task}" for one in classes],
-        "id2label": labels,
-        "label2id": {label: int(number) for number, label in labels.items()},
-    }
-
-
 def find_products(spec: TensorSpec, base: TensorSpec) -> Sequence[LowRank] | None:
     """Return the low-rank products that are added to `base` to give `spec`; None if it is no such sum."""
     origin = spec.origin if isinstance(spec, AdaptedSpec) else spec
@@ -281,44 +258,30 @@ class _AdapterApplier:
     def __init__(self, names: Names, checkpoint: AdaptedCheckpoint, adapter: Adapter) -> None:
         self.names, self.base, self.adapter = names, checkpoint.base.folder, adapter
         self.specs = dict(names.specs)
-        # A tied head is the embedding, and may be changed like any tensor.
+        # Adapters of a class with a tied head may change it by its name.
         tied_head = names.stands_for(HEAD)
         if tied_head is not None:
             self.specs.setdefault(HEAD, tied_head.renamed(HEAD))
         known = dataclasses.replace(names, specs=dict(self.specs))
         self.base_names = AdapterNames(known, checkpoint, adapter.folder.name, self.base.name)
-        self.fresh: set[str] = set()
 
     def apply(self) -> Names:
         self._place_whole()
         for name, module in self.adapter.modules.items():
             self._adapt_module(name, module)
         self.base_names.require_one_prefix()
-        tied = self.names.tied
         if self.names.stands_for(HEAD) is not None:
-            if self._has_own_head():
-                self.fresh.add(HEAD)
-                tied = False
-            elif HEAD in self.names.specs:
+            del self.specs[HEAD]
+            if HEAD in self.names.specs:
                 self.specs[HEAD] = self.names.specs[HEAD]
-            else:
-                del self.specs[HEAD]
-        heads = self.names.heads | self.fresh
-        new_class = _CLASSIFICATION.get(self.adapter.config.task or "") if self.fresh else None
-        task = new_class or self.names.task
-        return dataclasses.replace(self.names, specs=self.specs, heads=heads, tied=tied, task=task)
+        return dataclasses.replace(self.names, specs=self.specs)
 
     def _place_whole(self) -> None:
         for name, spec in self.adapter.whole_tensors.items():
             base_name = self.base_names.find_name(name)
             if base_name is None:
-                if not self.adapter.config.saves_whole(name):
-                    raise self._build_unknown_name_error(name)
-                base_name = self.base_names.name_missing_tensor(name)
-                self.fresh.add(base_name)
-                self.specs[base_name] = spec.renamed(base_name)
-            else:
-                self.specs[base_name] = _cast_saved(self.specs[base_name], spec)
+                raise self._build_unknown_name_error(name)
+            self.specs[base_name] = _cast_saved(self.specs[base_name], spec)
 
     def _adapt_module(self, name: str, module: AdaptedModule) -> None:
         base_name = self.base_names.find_name(f"{name}.weight")
@@ -376,32 +339,6 @@ class _AdapterApplier:
                 )
             yield MagnitudeScale(m, transposed)
 
-    def _has_own_head(self) -> bool:
-        """Return whether the adapter unties the head from the embedding, as the class it was trained on does.
-
-        It does if it changes the head, or the embedding of a class with a head, and the two differ.
-        """
-        embedding = self.names.embedding()
-        name = next(n for n, spec in self.names.specs.items() if spec is embedding)
-        before = self.names.specs.get(HEAD) or embedding
-        changes_head = self.specs[HEAD] != before.renamed(HEAD) if before is not None else False
-        return (changes_head or self._frees_embedding(name)) and not _are_same(
-            self.specs[HEAD], self.specs[name]
-        )
-
-    def _frees_embedding(self, embedding: str) -> bool:
-        """Return whether the adapter has an embedding of its own, which the class's head does not share.
-
-        It is saved whole, or changed by factors.
-        """
-        adapter = self.adapter
-        names = [name for name in adapter.whole_tensors if adapter.config.saves_whole(name)]
-        names += [f"{name}.weight" for name in adapter.modules]
-        changes = any(self.base_names.find_name(name) == embedding for name in names)
-        task = self.adapter.config.task
-        of_class = self.names.task in _LANGUAGE_TASKS and bool(self.base_names.prefix)
-        return changes and (task in _LANGUAGE_TYPES if task is not None else of_class)
-
     def _build_unknown_name_error(self, name: str) -> CheckpointError:
         return self._build_error(
             f"it changes '{name}', which {self.base.name} does not have; name the base that it "
@@ -410,13 +347,6 @@ class _AdapterApplier:
 
     def _build_error(self, message: str) -> CheckpointError:
         return CheckpointError(f"{self.adapter.folder}: {message}")
-
-
-def _are_same(first: TensorSpec, second: TensorSpec) -> bool:
-    """Return whether two tensors, with an adapter's changes, are equal byte for byte."""
-    if isinstance(first, AdaptedSpec) and isinstance(second, AdaptedSpec):
-        return first.changes == second.changes and _are_same(first.origin, second.origin)
-    return first == second.renamed(first.name) or same_bytes(first, second)
 
 
 def _derive_tensor(origin: TensorSpec, changes: list[Change]) -> TensorSpec:
@@ -450,8 +380,6 @@ class AdapterNames:
         self._known = {usual_name(spec.name): name for name, spec in names.specs.items()}
         self._known.update({name: name for name in names.specs})
         self._leads: dict[str, str] = {}
-        self.prefix = ""
-        """The longest text before canonical names in those that were looked up."""
 
     def find_name(self, name: str) -> str | None:
         """Return the canonical name of a tensor; None if the base has no such tensor."""
@@ -461,15 +389,8 @@ class AdapterNames:
             base_name = self._known.get(".".join(words[start:]))
             if base_name is not None:
                 self._leads.setdefault("".join(f"{w}." for w in words[:start]), name)
-                if name.endswith(f".{base_name}"):
-                    self.prefix = max(self.prefix, name.removesuffix(base_name), key=len)
                 return base_name
         return None
-
-    def name_missing_tensor(self, name: str) -> str:
-        """Return the canonical name of a tensor that the base lacks, without the adapter's name prefix."""
-        name = self._strip_module_number(name)
-        return name.removeprefix(max(self._leads, key=len, default=""))
 
     def require_one_prefix(self) -> None:
         """Refuse an adapter whose names match the base's under several prefixes.

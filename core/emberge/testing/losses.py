@@ -16,6 +16,7 @@ from emberge.contracts import Embeddings, Loss, TokenisedText
 from emberge.encoding import BatchEmbeddings, EncodePlan, encode_and_backward, forward
 from emberge.numerics import join_rows
 from emberge.testing.batches import (
+    LetterEncoder,
     change_embeddings,
     columns,
     example_embeddings,
@@ -23,7 +24,6 @@ from emberge.testing.batches import (
     with_columns,
     with_layers,
 )
-from emberge.testing.small_encoder import LetterEncoder
 
 ENCODER = "the encoder"
 OPTIONAL_COLUMNS = ("positive_score", "negative_score", "label")

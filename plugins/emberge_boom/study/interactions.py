@@ -23,7 +23,7 @@ from emberge import (
 from emberge.data import load_catalogue
 from emberge.training import find_embedding_problems, find_loss_problems
 
-from emberge_boom.study.study import FILE, Study, write_study
+from emberge_boom.study.study import FILE, Study, figures_of, write_study
 from emberge_boom.study.study_run import StudyOptions, StudyRun
 
 
@@ -123,8 +123,6 @@ class Interactions(StudyOptions, Step):
         Raises:
             DataError: if losses cannot be compared.
         """
-        from emberge_boom.study.study_figures import figures_of
-
         if not self._runs:
             raise DataError(_explain_missing_datasets(self.data))
         runs = [workspace.artifact(reference)[1] for reference in self._runs.values()]

@@ -2,60 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from emberge import Problem
 from emberge.merging import (
-    AdapterNames,
     MergeInput,
     MergePlan,
     TensorPlan,
     describe_base,
-    read_adapter,
 )
 from emberge.model_folder import Checkpoint
 from emberge.tensor_names import POOLER, Names, head_of
 
 from emberge_merge.adapters.low_rank import Combination, LowRankProducts, Truncation
-
-
-@dataclass(frozen=True)
-class AdaptedClass:
-    """The class that an adapter fits: its `prefix` before the names of the backbone, and peft's task type."""
-
-    prefix: str = ""
-    task: str | None = "FEATURE_EXTRACTION"
-    remarks: tuple[str, ...] = ()
-
-    @property
-    def has_head(self) -> bool:
-        """True for a class with a head, such as one for causal language models."""
-        return bool(self.prefix) or self.task not in (None, "FEATURE_EXTRACTION")
-
-
-def find_common_class(models: Iterable[MergeInput]) -> AdaptedClass:
-    """Return the class that all adapters of a merge fit: that of each, or the backbone if they differ."""
-    classes: dict[AdaptedClass, str] = {}
-    for model in models:
-        if model.folder is None or model.adapter is None:
-            continue
-        base, adapter = (
-            Checkpoint(model.folder),
-            read_adapter(Checkpoint(model.adapter).trunk, whole=False),
-        )
-        if adapter is None or not base.has_weights:
-            continue
-        names = AdapterNames(base.names, base, "", "")
-        for name in (*adapter.whole_tensors, *(f"{module}.weight" for module in adapter.modules)):
-            names.find_name(name)
-        task = adapter.config.task or (None if names.prefix else AdaptedClass.task)
-        classes.setdefault(AdaptedClass(names.prefix, task), model.name)
-    if len(classes) < 2:
-        return next(iter(classes), AdaptedClass())
-    members = " and ".join(f"'{name}' for {one.task}" for one, name in classes.items())
-    remark = f"{members}: adapters of different classes; the result fits the backbone (AutoModel)"
-    return AdaptedClass(remarks=(remark,))
 
 
 def find_adapter_problems(
@@ -65,6 +24,9 @@ def find_adapter_problems(
     combination: Combination | None = None,
 ) -> Iterator[Problem]:
     """Yield the reasons why a merge's result cannot be an adapter on the base, from headers and configs."""
+    if base.adapter is not None:
+        yield Problem(f"'{base.name}' is an adapter; the base must be a whole model")
+        return
     if base.folder is None or not plan.tensors:
         return
     checkpoint = Checkpoint(base.folder)
@@ -119,26 +81,18 @@ def _hash_base(base: Checkpoint) -> str:
 
 
 def _list_changes(plan: MergePlan, base: Names) -> Iterator[TensorPlan]:
-    """Yield the tensors that an adapter holds as changes; a head that the base lacks is kept whole."""
-    trained_on, heads = find_common_class(plan.request.inputs), list_heads(plan, base)
+    """Yield the tensors that an adapter contains as changes."""
     for tensor in plan.tensors:
-        is_fresh_head = tensor.name in heads and tensor.name not in base.specs
-        is_change = tensor.action == "merge" and not is_fresh_head
-        if is_change and not is_left_out(tensor.name, plan, base, trained_on):
+        if tensor.action == "merge" and not is_left_out(tensor.name, plan, base):
             yield tensor
 
 
-def is_left_out(name: str, plan: MergePlan, base: Names, trained_on: AdaptedClass) -> bool:
-    """Return whether an adapter of the class has no place for a tensor: one of a head that it lacks.
+def is_left_out(name: str, plan: MergePlan, base: Names) -> bool:
+    """Return whether a tensor belongs to a head, which an adapter of the backbone has no place for.
 
-    A class without a head has the base's pooler, if there is one.
+    A pooler that the base has is part of its backbone.
     """
-    if trained_on.has_head or name not in list_heads(plan, base):
+    assert plan.template is not None
+    if name not in base.heads | plan.template.names.heads:
         return False
     return head_of(name) != POOLER or name not in base.specs
-
-
-def list_heads(plan: MergePlan, base: Names) -> frozenset[str]:
-    """Return the names of all tensors in heads of the base or of the result."""
-    assert plan.template is not None
-    return base.heads | plan.template.names.heads

@@ -14,7 +14,6 @@ from emberge import CheckpointError
 from emberge.files import writing
 from torch import Tensor
 
-from emberge_merge.adapters.adapter_checks import AdaptedClass
 from emberge_merge.adapters.low_rank import LowRankFactors
 
 _PEFT_PREFIX = "base_model.model."
@@ -27,13 +26,10 @@ class AdapterParts:
     """The tensors of an adapter by the backbone's names; if `transposed`, the layers store [in, out].
 
     `names` are those of all tensors of the backbone, since a module that is saved whole needs all of its
-    tensors. The adapter has the names of the class that it is `trained_on`, where tensors in `heads` are
-    outside the backbone.
+    tensors.
     """
 
     names: frozenset[str]
-    trained_on: AdaptedClass = field(default_factory=AdaptedClass)
-    heads: frozenset[str] = frozenset()
     transposed: bool = False
     factors: dict[str, LowRankFactors] = field(default_factory=dict)
     """Factors of the changes, by module."""
@@ -99,21 +95,16 @@ class AdapterParts:
         for module, product in self.factors.items():
             if _TABLE_NAME.search(module):
                 # A table stores [tokens, features]: the product of an adapter's factors is its transpose.
-                yield f"{self._name(module)}.lora_embedding_A", product.b.T.contiguous()
-                yield f"{self._name(module)}.lora_embedding_B", product.a.T.contiguous()
+                yield f"{_PEFT_PREFIX}{module}.lora_embedding_A", product.b.T.contiguous()
+                yield f"{_PEFT_PREFIX}{module}.lora_embedding_B", product.a.T.contiguous()
             else:
                 a, b = (product.b.T, product.a.T) if self.transposed else (product.a, product.b)
-                yield f"{self._name(module)}.lora_A.weight", a.contiguous()
-                yield f"{self._name(module)}.lora_B.weight", b.contiguous()
+                yield f"{_PEFT_PREFIX}{module}.lora_A.weight", a.contiguous()
+                yield f"{_PEFT_PREFIX}{module}.lora_B.weight", b.contiguous()
         for name, tensor in whole_tensors.items():
             module, last = _strip_weight(name), name.rpartition(".")[2]
             inner = f"{module}.base_layer" if module in self.factors else module
-            yield f"{self._name(inner)}.{last}", tensor.contiguous()
-
-    def _name(self, module: str) -> str:
-        """Return peft's name of a module of the class."""
-        is_outside = f"{module}.weight" in self.heads
-        return f"{_PEFT_PREFIX}{'' if is_outside else self.trained_on.prefix}{module}"
+            yield f"{_PEFT_PREFIX}{inner}.{last}", tensor.contiguous()
 
     def _build_config(self, base: str) -> dict[str, Any]:
         ranks = {module: factors.rank for module, factors in self.factors.items()}
@@ -125,7 +116,7 @@ class AdapterParts:
         # alpha = r: the factors are the whole change, and no rule of scaling can misread them.
         return {
             "peft_type": "LORA",
-            "task_type": self.trained_on.task,
+            "task_type": "FEATURE_EXTRACTION",
             "base_model_name_or_path": base,
             "inference_mode": True,
             "r": most_common_rank,

@@ -21,15 +21,10 @@ from emberge.merging import (
 )
 from emberge.model_folder import Checkpoint, name_of_model
 from emberge.tensor_files import HEADER, TensorReader
-from emberge.tensor_names import POOLER, head_of
+from emberge.tensor_names import head_of
 from torch import Tensor
 
-from emberge_merge.adapters.adapter_checks import (
-    find_adapter_problems,
-    find_common_class,
-    is_left_out,
-    list_heads,
-)
+from emberge_merge.adapters.adapter_checks import find_adapter_problems, is_left_out
 from emberge_merge.adapters.adapter_writer import AdapterParts
 from emberge_merge.adapters.low_rank import Combination, LowRankProducts, Truncation, factorise
 
@@ -123,10 +118,8 @@ class _AdapterBuilder:
         self.saved = {t.name for t in self.merged if self.products.is_saved_whole(t)}
         self.modules = tuple(part for part in self.base.parts if part)
         trunk = {n for n in self.names.specs if not (self.modules and n.startswith(self.modules))}
-        self.trained_on = find_common_class(self.plan.request.inputs)
-        heads = frozenset(n for n in list_heads(self.plan, self.names) if head_of(n) != POOLER)
         is_transposed = self.base.config.get("model_type") in _CONV1D_TYPES
-        self.parts = AdapterParts(frozenset(trunk), self.trained_on, heads, is_transposed)
+        self.parts = AdapterParts(frozenset(trunk), is_transposed)
         self._whole: dict[str, Tensor] = {}
         self._lock = threading.Lock()
 
@@ -152,18 +145,14 @@ class _AdapterBuilder:
         }
 
     def _list_remarks(self) -> Iterator[str]:
-        yield from self.trained_on.remarks
         if self.left:
             heads = ", ".join(sorted({head_of(name) for name in self.left}))
             yield f"the changes of the head {heads} are left out: an adapter here is the trunk's"
 
     def _take_merged(self, name: str, merged: Tensor, reader: TensorReader) -> None:
         """Put a merged tensor into the parts, as factors of its change or whole; threads call this."""
-        if is_left_out(name, self.plan, self.names, self.trained_on):
+        if is_left_out(name, self.plan, self.names):
             self.left.add(name)
-            return
-        if name not in self.names.specs:
-            self._keep_whole(name, merged)
             return
         base = self._read_base(name, reader)
         if float((merged - base).abs().max()) <= _LARGEST_ROUNDING * float(base.abs().max()):
@@ -187,7 +176,7 @@ class _AdapterBuilder:
 
     def _take_product(self, tensor: TensorPlan, reader: TensorReader) -> None:
         product = self.products.factors(tensor, reader)
-        if product is not None and is_left_out(tensor.name, self.plan, self.names, self.trained_on):
+        if product is not None and is_left_out(tensor.name, self.plan, self.names):
             self.left.add(tensor.name)
         elif product is not None:
             self.parts.factors[tensor.name.removesuffix(".weight")] = product

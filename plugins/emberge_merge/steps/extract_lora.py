@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from emberge import (
     Artifact,
-    CheckpointError,
     Count,
     ModelRef,
     Preflight,
@@ -51,10 +50,9 @@ class ExtractLora(Step):
         return self.base
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        if context.adapter(self.base) is not None:
-            yield context.problem("the base must be a whole model", "base")
-            return
-        base = MergeInput(self.base.text, context.model(self.base))
+        base = MergeInput(
+            self.base.text, context.model(self.base), adapter=context.adapter(self.base)
+        )
         model = MergeInput(
             self.model.text, context.model(self.model), adapter=context.adapter(self.model)
         )
@@ -69,16 +67,14 @@ class ExtractLora(Step):
         from emberge_merge.adapters.merge_to_adapter import merge_to_adapter
 
         model, base = workspace.model(self.model), workspace.model(self.base)
-        if base.adapter is not None:
-            raise CheckpointError(
-                f"'{self.base.text}' is an adapter; the base must be a whole model"
-            )
         tuned = MergeInput(
             model.name, model.folder, fingerprint=model.fingerprint, adapter=model.adapter
         )
         report = merge_to_adapter(
             self._build_request(tuned, workspace.seed),
-            MergeInput(base.name, base.folder, fingerprint=base.fingerprint),
+            MergeInput(
+                self.base.text, base.folder, fingerprint=base.fingerprint, adapter=base.adapter
+            ),
             workspace,
             Truncation(self.rank),
         )

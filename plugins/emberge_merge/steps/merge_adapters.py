@@ -93,9 +93,6 @@ class MergeAdapters(Step):
         if not self.models:
             yield context.problem("there are no models to merge", "models")
             return
-        if self.base is not None and context.adapter(self.base) is not None:
-            yield context.problem("the base must be a whole model", "base")
-            return
         base_reference = [self.base] if self.base is not None else []
         expect_model(context, [*(entry.model for entry in self.models), *base_reference])
         yield from find_weight_problems(self.models, context, self.weights)
@@ -122,7 +119,7 @@ class MergeAdapters(Step):
             return [convert_model(model) for model in workspace.models(reference)]
 
         base = self._find_base(find)
-        self._require_whole(workspace)
+        self._require_base(workspace)
         request = self._build_request(
             find, base, workspace.data, weights=self.weights, seed=workspace.seed
         )
@@ -139,16 +136,12 @@ class MergeAdapters(Step):
     def _find_base(self, find: Find) -> MergeInput:
         """Return the base of the result: the option `base`, or the base of the first model's adapter."""
         if self.base is not None:
-            return replace(find_one_model(find, self.base).input, adapter=None)
+            return find_one_model(find, self.base).input
         reference = self.models[0].model
         return MergeInput(reference.main, find(reference)[0].folder)
 
-    def _require_whole(self, workspace: Workspace) -> None:
-        """Refuse an adapter as the base, and a first model that has no base."""
-        if self.base is not None and workspace.model(self.base).adapter is not None:
-            raise CheckpointError(
-                f"'{self.base.text}' is an adapter; the base must be a whole model"
-            )
+    def _require_base(self, workspace: Workspace) -> None:
+        """Refuse a first model that has no base if the option `base` names none."""
         first_model = workspace.models(self.models[0].model)[0]
         if self.base is None and first_model.adapter is None:
             raise CheckpointError(

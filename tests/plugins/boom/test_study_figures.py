@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from emberge_boom.study.study_figures import figures_of
+from emberge_boom.study.study import figures_of
 from emberge_report import read_figures
 
 from tests.plugins.boom.studied import worked

@@ -100,18 +100,20 @@ def test_the_papers_list_of_similarity_losses() -> None:
     )
 
 
-def test_the_papers_baseline_is_a_contrast_of_the_final_embedding() -> None:
-    (step,) = recipe(Path(), "{mid_nce: {layer: null}}").steps
-    assert step.step.loss.by_task["sts"] == (MidNCE(layer=None, loss=(InfoNCE(),)),)
-
-
-def test_the_layer_comes_first_and_inner_losses_may_be_several() -> None:
-    (step,) = recipe(Path(), "{mid_nce: 0.25}").steps
-    assert step.step.loss.by_task["sts"] == (MidNCE(layer=0.25, loss=(InfoNCE(),)),)
-    several = "{mid_nce: {loss: [{infonce: {temperature: 0.1}}, {infonce: {weight: 0.5}}]}}"
-    (step,) = recipe(Path(), several).steps
-    inner = (InfoNCE(temperature=0.1), InfoNCE(weight=0.5))
-    assert step.step.loss.by_task["sts"] == (MidNCE(loss=inner),)
+@pytest.mark.parametrize(
+    ("written", "loss"),
+    [
+        ("{mid_nce: {layer: null}}", MidNCE(layer=None, loss=(InfoNCE(),))),
+        ("{mid_nce: 0.25}", MidNCE(layer=0.25, loss=(InfoNCE(),))),
+        (
+            "{mid_nce: {loss: [{infonce: {temperature: 0.1}}, {infonce: {weight: 0.5}}]}}",
+            MidNCE(loss=(InfoNCE(temperature=0.1), InfoNCE(weight=0.5))),
+        ),
+    ],
+)
+def test_a_layer_or_none_and_inner_losses(written: str, loss: Loss) -> None:
+    (step,) = recipe(Path(), written).steps
+    assert step.step.loss.by_task["sts"] == (loss,)
 
 
 # ── before a training ───────────────────────────────────────────────────────────────────────────

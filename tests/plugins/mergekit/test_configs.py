@@ -16,10 +16,12 @@ from tests.plugins.mergekit.peer import (
     check_against_mergekit,
     family,
     ours,
+    quietly,
     state_of,
     theirs,
 )
 from tests.support import tiny
+from tests.support.peft_adapters import save_adapter
 from tests.support.tolerance import EXACT
 
 
@@ -34,6 +36,28 @@ def test_a_config_gives_what_mergekit_gives(
 ) -> None:
     """In float64, which leaves no room for another formula."""
     check_against_mergekit(filled(CONFIGS[case], models, dtype="float64"), tmp_path, within=EXACT)
+
+
+def test_an_adapter_is_merged_as_mergekit_merges_it(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    from transformers import LlamaForCausalLM
+
+    with quietly():
+        adapter = save_adapter(
+            tmp_path / "lora", models["A"], model=LlamaForCausalLM, target_modules=["q_proj"]
+        )
+    text = filled(
+        """
+        models:
+          - {model: A+LORA, parameters: {weight: 0.7}}
+          - {model: B, parameters: {weight: 0.3}}
+        base_model: BASE
+        merge_method: task_arithmetic
+        """,
+        models,
+    )
+    check_against_mergekit(text.replace("+LORA", f"+{adapter}"), tmp_path)
 
 
 def test_a_drawn_merge_has_the_moments_of_mergekits(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from emberge import RecipeError
-from emberge.cli.main import main
 from emberge_mergekit.translate import translate
 
 from tests.plugins.mergekit.peer import quietly
@@ -127,16 +125,3 @@ def options() -> list[str]:
 def test_every_option_of_mergekits_commands_has_a_word_in_the_readme() -> None:
     page = (ROOT / "plugins" / "README.md").read_text(encoding="utf-8")
     assert [option for option in options() if f"`{option}`" not in page] == []
-
-
-def test_an_option_of_mergekits_commands_is_ours_or_refused_by_its_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "config.yml"
-    path.write_text(yaml.safe_dump(WHOLE))
-    for option in options():
-        if option == "--quiet":
-            continue
-        assert main(["merge", str(path), "--out", str(tmp_path / "out"), option]) == 2
-        assert f"there is no option '{option}'" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()

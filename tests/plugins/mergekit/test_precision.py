@@ -54,11 +54,6 @@ def test_what_is_stored_has_the_dtype_asked_for(
     assert all(torch.equal(made[name], exact[name].bfloat16()) for name in made)
 
 
-def test_double_precision_is_computed_in(models: dict[str, Path], tmp_path: Path) -> None:
-    text = filled(CONFIGS["weighted mean"], models, dtype="float64")
-    check_against_mergekit(text, tmp_path, within=2 * gamma(8, torch.float64))
-
-
 def unlike(found: Tensor, expected: Tensor) -> Tensor:
     """The elements that are further apart than one step of bfloat16."""
     float32 = 2 * likely(expected.numel()) * float(expected.abs().max())

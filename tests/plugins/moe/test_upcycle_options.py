@@ -218,10 +218,8 @@ def test_members_of_other_shapes_are_refused(members: Path, place: Path) -> None
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ("model: ./dense, experts: 4, top_k: 5", ("top_k", "4 experts")),
         ("model: ./dense, experts: 1, top_k: 1", ("option 'experts'", "a whole number from 2 ")),
         ("model: ./dense, layers: [1, 3]", ("layer 3", "0 to 2")),
-        ("experts: 8", ("'model'",)),
     ],
 )
 def test_bad_options_are_refused_before_work(
@@ -231,13 +229,6 @@ def test_bad_options_are_refused_before_work(
     assert "r.yaml:3" in found
     assert [word for word in words if word not in found] == []
     assert not (place / "out").exists()
-
-
-def test_a_model_that_is_routed_already_is_refused(made: dict[str, Path], place: Path) -> None:
-    (place / "again").symlink_to(made["plain"].resolve())
-    found = refused(place, "model: ./again")
-    assert "routed already" in found
-    assert "downcycle" in found
 
 
 def test_blocks_under_other_names_are_not_left_dense_in_silence(place: Path) -> None:

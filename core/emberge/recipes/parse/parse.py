@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts import TranslatedRecipe
 from emberge.errors import Problem, RecipeError, suggest
 from emberge.plugins import Plugins, load_plugins
 from emberge.recipes.parse.build_steps import build_recipe, sort_problems
@@ -42,14 +41,14 @@ def read_text(path: Path) -> str:
         raise RecipeError(f"{path}: cannot be read ({error.strerror})") from None
 
 
-def translate(text: str, plugins: Plugins, path: Path | None = None) -> TranslatedRecipe | None:
+def translate(text: str, plugins: Plugins, path: Path | None = None) -> str | None:
     """Return another tool's recipe as one of ours, or None if no plugin recognises the text.
 
     Raises:
         RecipeError: if the other tool's recipe is wrong.
     """
-    translation = plugins.hook.read_recipe(text=text, path=path)
-    return TranslatedRecipe(translation) if isinstance(translation, str) else translation
+    translated: str | None = plugins.hook.read_recipe(text=text, path=path)
+    return translated
 
 
 def load_recipe(
@@ -121,9 +120,7 @@ def _translate_text(
     translated = translate(text, plugins, path)
     if translated is None:
         return text, lambda line: f"{label}:{line}"
-    if not translated.lines:
-        return translated.text, lambda line: f"{label} (translated):{line}"
-    return translated.text, lambda line: f"{label}:{translated.line(line)}"
+    return translated, lambda line: f"{label} (translated):{line}"
 
 
 # ── Python data ─────────────────────────────────────────────────────────────────────────────────

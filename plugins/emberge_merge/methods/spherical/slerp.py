@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from emberge import Block, Cosine, PerTensor
 
-from emberge_merge.methods.spherical.gram import GramStrategy
+from emberge_merge.methods.spherical.mean_directions import GramStrategy
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from emberge import DataRef, ModelRef, PerDataset, PerModel, RecipeError, hookimpl
-from emberge.contracts import TranslatedRecipe
 from emberge.recipes import load_recipe
 from emberge.recipes.parse.parse import parse_recipe
 
@@ -346,16 +345,3 @@ def test_a_plugin_may_read_another_tools_recipe() -> None:
     with pytest.raises(RecipeError, match=r"r.yaml \(translated\):1: step 'corpus' has no option"):
         parse_recipe("other: tool", both, path=FILE)
     assert parse_recipe("steps: {c: {corpus: 3}}", both).steps[0].step == acme.Corpus(limit=3)
-
-
-def test_faults_of_a_translated_recipe_stand_at_the_lines_that_the_user_wrote() -> None:
-    class Other:
-        @hookimpl
-        def read_recipe(self, text: str, path: Path | None) -> TranslatedRecipe | None:
-            assert path == FILE
-            return TranslatedRecipe("steps:\n  c:\n    corpus: {limt: 3}\n", lines=[1, 4, 7])
-
-    both = plugins()
-    both.register(Other(), "other")
-    with pytest.raises(RecipeError, match=r"r.yaml:7: step 'corpus' has no option"):
-        parse_recipe("other: tool", both, path=FILE)
