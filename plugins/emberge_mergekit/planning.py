@@ -8,7 +8,7 @@ from typing import Any
 
 from emberge import Problem
 
-from emberge_mergekit.config import ConfigPlace, MergedSources, Scope, Source
+from emberge_mergekit.config import MergedSources, Scope, Source
 from emberge_mergekit.equivalents import Equivalent, Link, equivalent
 from emberge_mergekit.library import list_parameters
 from emberge_mergekit.settings import UNUSED_PARAMETER, Setting, Settings, flatten, read_scope
@@ -31,7 +31,6 @@ class PlannedMerge:
     base: Source | None
     links: tuple[Link, ...]
     notes: tuple[str, ...]
-    place: ConfigPlace
     layers: int | None
 
 
@@ -118,7 +117,7 @@ class _Planner:
             # mergekit interpolates from its base; emberge interpolates from the first of two models.
             models, base = [PlannedModel(base), *models], None
         notes = (*notes, *self._list_notes(of_models))
-        return PlannedMerge(models, base, links, notes, self.merged.place, self.merged.layers)
+        return PlannedMerge(models, base, links, notes, self.merged.layers)
 
     def _collect(self, scopes: Sequence[Settings], wanted: Any) -> Iterator[tuple[str, Setting]]:
         for name, parameter in self.declared.items():

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from emberge import (
     Artifact,
@@ -21,12 +21,15 @@ from emberge import (
     Workspace,
 )
 from emberge.merging import (
+    MergePlan,
     MergeRequest,
     Rule,
     VocabularyPolicy,
+    find_weighing_link,
     plan_merge,
 )
-from emberge.model_folder import Checkpoint
+from emberge.model_folder import Checkpoint, describe_origin
+from emberge.wording import count_by_first_word, human_size, join_some
 
 from emberge_merge.methods.weighted_sums import Linear
 from emberge_merge.steps.artifacts import build_artifact, expect_model
@@ -46,10 +49,13 @@ from emberge_merge.steps.merge_options import (
     require_keep,
     require_weights,
 )
-from emberge_merge.steps.plan_lines import describe_plan
 
-if TYPE_CHECKING:
-    from emberge.merging import MergePlan
+_SHOWN_NAMES = 3
+_WEIGHTS_BY_ROLE = {
+    "share": "what is given; each is divided by it",
+    "scale": "taken as they are, as factors",
+    "unused": "used by rules alone",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,3 +234,85 @@ class Merge(Step):
 
 def _find_folder(reference: ModelRef | None, find: Find) -> Path | None:
     return find_one_model(find, reference).folder if reference is not None else None
+
+
+# ── the plan as lines for the terminal ──────────────────────────────────────────────────────────
+
+
+def describe_plan(plan: MergePlan) -> list[str]:
+    """Return the plan as lines of a label and text; a label that repeats is left blank."""
+    lines, before = [], ""
+    for label, words in _list_entries(plan):
+        lines.append(f"{'' if label == before else label:<10}  {words}")
+        before = label
+    return lines
+
+
+def _list_entries(plan: MergePlan) -> Iterator[tuple[str, str]]:
+    request = plan.request
+    if plan.tensors:
+        yield from _describe_tensors(plan)
+    base = f", around the base {request.base.name}" if request.base is not None else ""
+    yield "method", f"{_show_chain(request.strategy)}{base}"
+    if plan.tensors:
+        from emberge.numerics import kernels_line
+
+        yield "kernels", kernels_line()
+    for number, rule in enumerate(request.rules):
+        owned = sum(request.chain_of(tensor.name) == number for tensor in plan.tensors)
+        count = f" ({owned} tensors)" if plan.tensors else ""
+        yield "method", f"{_show_chain(rule.strategy)} for {rule.filter}{count}"
+    if plan.tensors:
+        yield from _describe_weights(plan)
+    if plan.template is not None:
+        yield "beside", describe_origin(plan.template)
+    if plan.future_models:
+        assumption = ", taken to be like the others" if plan.tensors else ""
+        names = join_some(sorted(plan.future_models), _SHOWN_NAMES)
+        yield "not seen", f"weights of {names}{assumption}"
+
+
+def _describe_tensors(plan: MergePlan) -> Iterator[tuple[str, str]]:
+    parts = [f"{len(plan.merged)} merged"] if plan.merged else []
+    for word, names in (("copied", plan.copied), ("dropped", plan.dropped)):
+        more = ", …" if len(names) > _SHOWN_NAMES else ""
+        listed = f"{', '.join(names[:_SHOWN_NAMES])}{more}"
+        parts += [f"{len(names)} {word} ({listed})"] if names else []
+    yield "tensors", ", ".join(parts)
+    for name, left in plan.omitted.items():
+        yield "left out", f"of '{name}': {count_by_first_word(left)}"
+    yield "writes", f"{human_size(plan.bytes)}, {plan.dtype}"
+
+
+def _show_chain(links: Sequence[Stage]) -> str:
+    return " → ".join(_show_link(link.plain()) for link in links)
+
+
+def _show_link(plain: Mapping[str, object] | str) -> str:
+    if isinstance(plain, str):
+        return plain
+    name, options = next(iter(plain.items()))
+    listed = options.items() if isinstance(options, Mapping) else ()
+    return f"{name} ({', '.join(f'{key} {value}' for key, value in listed)})"
+
+
+def _describe_weights(plan: MergePlan) -> Iterator[tuple[str, str]]:
+    link, labels = find_weighing_link(plan.request.strategy, plan.request.inputs)
+    if link.weight_role == "unused" and not plan.request.rules:
+        yield "weights", f"not used by {link.name_in_messages}"
+        return
+    base_share = plan.weights.get(plan.request.base.name, 0.0) if plan.request.base else 0.0
+    left_share = f"the {1 - base_share:.3g} that the base leaves"
+    if plan.request.weights_by:
+        remainder = f", of {left_share}" if base_share else ""
+        yield "weights", f"by {plan.request.weights_by}{remainder}"
+        return
+    width = min(40, max((len(name) for name in plan.weights), default=0))
+    for name, weight in plan.weights.items():
+        least, largest = (f"{bound:.3g}" for bound in plan.weight_ranges[name])
+        varied = f" ({least} to {largest})" if least != largest else ""
+        yield "weights", f"{name:<{width}}  {weight:.3g}{varied}"
+    words = _WEIGHTS_BY_ROLE[link.weight_role]
+    words += ", within its group" if any(labels.values()) and link.weight_role == "share" else ""
+    factor = f"; times {left_share}" if base_share else ""
+    yield "weights", f"{'sum':<{width}}  {plan.weight_sum:.3g}: {words}{factor}"
