@@ -1,6 +1,5 @@
 """Public names of testing, each with the module that defines it."""
 
-from .batches import LetterEncoder as LetterEncoder
 from .batches import change_embeddings as change_embeddings
 from .batches import example_embeddings as example_embeddings
 from .batches import with_layers as with_layers
