@@ -86,10 +86,9 @@ class TextEncoder(Backbone):
     whatever the tokenizer's side.
 
     With `include_prompt: false` the transformer reads a prompt, but pooling excludes its tokens, as CoDiEmb
-    (arXiv:2508.11442) does with instructions. The saved folder makes sentence-transformers do the same. A
-    token across the prompt's end belongs to the text. sentence-transformers counts the tokens of the prompt
-    alone, and therefore excludes such a token. With byte-level tokenizers, whose words begin with their
-    space, end the prompt without a space. A chat template's prompt is always pooled.
+    (arXiv:2508.11442) does with instructions; sentence-transformers does the same with the saved folder. A
+    token across the prompt's end belongs to the text, which sentence-transformers excludes: with byte-level
+    tokenizers end the prompt without a space. A chat template's prompt is always pooled.
 
     `dense` is the size of embeddings that a new linear layer after the pooling gives, a stock Dense without
     bias and activation. It begins as the identity, or as random orthogonal rows if it changes the size. A
@@ -97,12 +96,11 @@ class TextEncoder(Backbone):
     last Dense has this size already keeps it.
 
     `lora` trains an adapter on frozen weights. `gradient_checkpointing` keeps only each block's input and
-    computes the other activations again: training takes a fifth (MiniLM on a CPU) to a third longer, and the
-    memory for activations grows only with the blocks' inputs.
+    computes the other activations again, which takes a fifth to a third longer.
 
-    Losses over tokens also train the head of the checkpoint's language model, which is saved under its names
-    in the checkpoint. A checkpoint without a head needs `fresh_head: true`, which begins with a new head; if
-    the head only shares the embeddings, no new weights are needed.
+    Losses over tokens also train the head of the checkpoint's language model. A checkpoint without a head
+    needs `fresh_head: true`, which begins with a new one; no new weights are needed if the head only shares
+    the embeddings.
 
     A folder that begins with a StaticEmbedding is a static model: a text's embedding is the mean of its
     tokens' vectors in float32 (the step `static_model`; model2vec). Of the options it takes `prompts` and

@@ -78,9 +78,7 @@ def prompt_lengths(tokenizer: Any, encoded: Any, texts: Sequence[str], prompt: s
 
     These are the special tokens at the beginning and the tokens that end inside the prompt, by character
     offsets; a token across the end of the prompt belongs to the text (CoDiEmb, arXiv:2508.11442). For
-    tokenizers without offsets, the tokens of the prompt alone are counted; sentence-transformers always
-    counts that way. The two counts are equal unless the prompt's end and the text's beginning become one
-    token, as a space and a word do in byte-level tokenizers: sentence-transformers counts that token too.
+    tokenizers without offsets, the tokens of the prompt alone are counted, as sentence-transformers does.
     """
     if not prompt:
         return [0] * len(texts)

@@ -82,8 +82,6 @@ class BatchOptions:
     default as many as fit into memory."""
 
     def __post_init__(self) -> None:
-        for name in ("max_length", "query_length", "document_length"):
-            self._hold_default(name)
         if self.epochs is not None and self.max_steps is not None:
             raise ValueError("give epochs or max_steps, not both")
 
@@ -92,12 +90,6 @@ class BatchOptions:
         """All largest numbers of tokens that the options name."""
         options = (self.max_length, self.query_length, self.document_length)
         return tuple(length for option in options for length in option.values)
-
-    def _hold_default(self, name: str) -> None:
-        """Replace a bare value by an option by dataset: it is the default, as in a recipe."""
-        value = getattr(self, name)
-        if not isinstance(value, PerDataset):
-            object.__setattr__(self, name, PerDataset(default=value))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,11 +47,6 @@ def test_lengths_may_differ_by_task_and_dataset() -> None:
     assert [side.max_length for side in both(similarity())] == [None, None]
 
 
-def test_a_bare_length_is_the_default() -> None:
-    assert FitOptions(max_length=9).max_length == PerDataset(default=9)  # type: ignore[arg-type]
-    assert FitOptions(query_length=None).query_length == PerDataset(default=None)  # type: ignore[arg-type]
-
-
 def test_the_nearest_prompt_is_taken() -> None:
     model = Prompted(query="query: ", passage="passage: ")
     plain, own = retrieval(), retrieval(prompt="own: ")
