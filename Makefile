@@ -9,6 +9,7 @@
 #   make bench    comparisons with peers, printed
 #   make gpu      on a machine with a GPU: what only a GPU can show, in one table; installs nothing
 #   make test-machines    the tests as on other CPUs and with more threads, an hour or two
+#   make mutants  plant small faults and print how many the tests find; an hour or two
 #
 # PYTHON=python3.12 picks the interpreter. TORCH="torch --index-url URL" says where torch comes from,
 # for a machine on which the default build (CUDA, on Linux) is not wanted.
@@ -28,7 +29,7 @@ export TOKENIZERS_PARALLELISM = false
 # Files are UTF-8 whatever the locale is, of tests too.
 export PYTHONUTF8 = 1
 
-.PHONY: help demo test test-all docs coverage lint style bench gpu test-machines
+.PHONY: help demo test test-all docs coverage lint style bench gpu test-machines mutants
 .DELETE_ON_ERROR:
 
 help:
@@ -81,6 +82,14 @@ bench: $(READY)
 GPU ?=
 gpu:
 	PYTHONPATH=core:plugins $(PYTHON) -m tests.gpu.run_all $(GPU)
+
+# MUTANTS="losses journal" takes files by a part of their path, SAMPLE=20 so many faults, SEED=7 others.
+MUTANTS ?=
+SAMPLE ?= 50
+SEED ?= 0
+mutants: export OMP_NUM_THREADS = 1
+mutants: $(READY)
+	$(BIN)/python -m tests.support.mutants $(MUTANTS) --sample $(SAMPLE) --seed $(SEED)
 
 $(READY): $(BIN)/python pyproject.toml constraints.txt $(KERNELS)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(TORCH)

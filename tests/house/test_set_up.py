@@ -102,6 +102,7 @@ def test_make_has_a_target_for_everything_the_readme_promises() -> None:
         "bench",
         "gpu",
         "test-machines",
+        "mutants",
     ):
         assert re.search(rf"^([\w-]+ )*{target}( [\w-]+)*:", makefile, re.MULTILINE), target
 

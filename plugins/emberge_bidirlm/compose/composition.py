@@ -88,6 +88,12 @@ class Composition:
         ropes = list(pair.incomparable_trunks())
         if ropes and self.rope_from is None:
             raise CheckpointError(f"{names}{ropes[0]}; choose whose counts with 'rope_from'")
+        width = int(text_config(self.text).hidden_size)
+        if specialist.width != width:
+            raise CheckpointError(
+                f"{names}the projector of one gives vectors of {specialist.width} numbers, and the trunk "
+                f"of the other has {width}; get the models again"
+            )
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
@@ -221,7 +227,7 @@ def rope_parameters(
     embedding of a text is the same as the trunk's.
 
     Raises:
-        CheckpointError: if a config has no base or no sections, or if positions are scaled.
+        CheckpointError: if a config has no base, if positions are scaled, or if sections do not fill a head.
     """
     _require_plain(text)
     rope: dict[str, Any] = dict(text_config(text).rope_parameters)
@@ -234,6 +240,12 @@ def rope_parameters(
         raise CheckpointError(
             f"{vision.checkpoint.folder}: its text config has no mrope_section, by which images have places; "
             "get its config.json again"
+        )
+    half_width = int(text_config(text).head_dim) // 2
+    if sum(sections) != half_width:
+        raise CheckpointError(
+            f"{vision.checkpoint.folder}: its mrope_section {list(sections)} adds up to {sum(sections)}, and "
+            f"half a head of {text.folder} has {half_width}; choose models of one family"
         )
     theta = seen["rope_theta"] if rope_from == "vision" else rope["rope_theta"]
     return {

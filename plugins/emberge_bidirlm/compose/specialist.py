@@ -30,6 +30,7 @@ class _Family:
     model_type: str
     called: str
     config: str
+    width: str
     tower: tuple[str, ...]
     tokens: Mapping[str, str]
     marks: Mapping[str, str]
@@ -37,7 +38,7 @@ class _Family:
 
 _FAMILIES: Mapping[Kind, _Family] = {
     "vision": _Family(
-        *("qwen3_vl", "Qwen3-VL", "vision_config", ("visual.",)),
+        *("qwen3_vl", "Qwen3-VL", "vision_config", "out_hidden_size", ("visual.",)),
         tokens={
             "image_token": "image_token_id",
             "video_token": "video_token_id",
@@ -47,7 +48,7 @@ _FAMILIES: Mapping[Kind, _Family] = {
         marks={},
     ),
     "audio": _Family(
-        *("qwen3_asr", "Qwen3-ASR", "audio_config"),
+        *("qwen3_asr", "Qwen3-ASR", "audio_config", "output_dim"),
         tower=("audio_tower.", "multi_modal_projector."),
         tokens={"audio_token": "audio_token_id"},
         marks={"audio_bos_token": "<|audio_start|>", "audio_eos_token": "<|audio_end|>"},
@@ -92,6 +93,11 @@ class Specialist:
         # As it is saved inside another: without what every config of transformers has beside.
         config: dict[str, Any] = self.config.to_diff_dict()[_FAMILIES[self.kind].config]
         return dict(config)
+
+    @property
+    def width(self) -> int:
+        """The size of the projector's output vectors, which the trunk reads."""
+        return int(self.tower_config[_FAMILIES[self.kind].width])
 
     @functools.cached_property
     def names(self) -> Names:

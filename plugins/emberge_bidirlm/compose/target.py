@@ -24,6 +24,8 @@ _KEPT = (
 _MERGER = re.compile(r"^visual\.(merger|deepstack_merger_list\.\d+)\.")
 _PARTS = {"norm": "ln_q", "linear_fc1": "mlp.0", "linear_fc2": "mlp.2"}
 _PROJECTOR = {"linear_1": "proj1", "linear_2": "proj2"}
+# The thinker's processor and positions count sound in windows of this many frames.
+_WINDOW = 50
 # Positions that a second of a video takes; an image and a clip take none of it.
 _PER_SECOND = 13
 
@@ -69,6 +71,12 @@ class ComposedClass:
     def _make_thinker_config(self, trunk: Mapping[str, Any]) -> dict[str, Any]:
         vision, audio = self.specialists["vision"], self.specialists["audio"]
         vision_config, audio_config = vision.tower_config, audio.tower_config
+        if audio_config["n_window"] != _WINDOW:
+            raise CheckpointError(
+                f"{audio.checkpoint.folder}: its windows of sound have n_window "
+                f"{audio_config['n_window']}, and "
+                f"'{self.model_type}' counts by {_WINDOW}; compose it without 'vision'"
+            )
         # The length of a table of sines that is no weight: what both read of it is equal.
         audio_config.pop("max_position_embeddings", None)
         start = audio.tokenizer.tokens[audio.tokens["audio_bos_token"]]

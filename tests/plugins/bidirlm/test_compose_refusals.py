@@ -72,6 +72,11 @@ def other_size(place: Path) -> None:
     _rewritten(place / "vision", vision_model, intermediate_size=40)
 
 
+def other_width(place: Path) -> None:
+    """A config that does not go with its projector."""
+    change_config(place / "audio", "audio_config", output_dim=24)
+
+
 def other_base(place: Path) -> None:
     _rewritten(place / "vision", vision_model, theta=5e6)
 
@@ -93,6 +98,11 @@ def scaled(place: Path) -> None:
 
 def no_sections(place: Path) -> None:
     rope = {"rope_type": "default", "rope_theta": 1e6}
+    change_config(place / "vision", "text_config", rope_parameters=rope)
+
+
+def wrong_sections(place: Path) -> None:
+    rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [3, 2, 2]}
     change_config(place / "vision", "text_config", rope_parameters=rope)
 
 
@@ -127,16 +137,22 @@ def windows(place: Path) -> None:
     change_config(place / "text", use_sliding_window=True, sliding_window=4, layer_types=kinds)
 
 
+def other_windows_of_sound(place: Path) -> None:
+    change_config(place / "audio", "audio_config", n_window=100)
+
+
 @pytest.mark.parametrize(
     ("change", "line", "words"),
     [
         (no_vision, 6, ["vision", "qwen3", "tower", "Qwen3-VL"]),
         (no_tower, 6, ["vision", "visual."]),
         (other_size, 5, ["./text", "./vision", "intermediate_size", "48", "40", CLOSER]),
+        (other_width, 5, ["./text", "./audio", "24", "32"]),
         (other_base, 5, ["./text", "./vision", "1000000.0", "5000000.0", "rope_from"]),
         (no_base, 5, ["text", "rope_theta"]),
         (scaled, 5, ["text", "rope_type", "linear"]),
         (no_sections, 5, ["vision", "mrope_section"]),
+        (wrong_sections, 5, ["vision", "mrope_section", "7", "4"]),
         (two_tokens_on_one_id, 5, ["260", "<|vision_start|>", "<|ear|>", "./audio"]),
         (unknown_token, 6, ["vision", "310", "image_token_id"]),
         (no_marks, 7, ["audio", "<|audio_start|>"]),
@@ -144,6 +160,7 @@ def windows(place: Path) -> None:
         (no_extractor, 7, ["audio", "feature_extractor", "processor_config.json"]),
         (causal, 5, ["text", "as_encoder"]),
         (windows, 5, ["text", "use_sliding_window"]),
+        (other_windows_of_sound, 5, ["audio", "n_window", "100", "50"]),
     ],
 )
 def test_what_does_not_fit_is_refused_with_its_place_and_a_way_out(

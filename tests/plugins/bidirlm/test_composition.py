@@ -173,6 +173,7 @@ def test_a_specialist_without_a_tokenizer_is_refused(place: Path) -> None:
 
 def test_a_specialists_tower_has_its_projector(models: Path) -> None:
     one = Specialist("audio", Checkpoint(models / "audio"))
+    assert one.width == 32
     starts = {name.partition(".")[0] for name in one.tower}
     assert starts == {"audio_tower", "multi_modal_projector"}
     assert list(one.tower) == sorted(one.tower)
