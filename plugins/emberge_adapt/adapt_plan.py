@@ -159,12 +159,7 @@ def hold_out(rows: int, *, has_test: bool) -> tuple[int, int]:
 
 
 def choose_training(
-    facts: DataFacts,
-    *,
-    rows: int,
-    effort: Effort,
-    parameters: int,
-    length_limit: int | None,
+    facts: DataFacts, *, rows: int, effort: Effort, parameters: int, length_limit: int | None
 ) -> Training:
     """Choose the settings of an effort's trainings on `rows` rows for a model of so many parameters.
 
@@ -180,8 +175,4 @@ def choose_training(
     most_epochs = _MOST_EPOCHS_OF_FEW if are_few else _MOST_EPOCHS[effort]
     epochs = min(max(1, round(_WANTED_STEPS / steps)), most_epochs)
     rates = next((rates for most, *rates in _LEARNING_RATES if parameters <= most), _SLOWEST_RATES)
-    return Training(
-        max_length=length,
-        epochs=epochs,
-        learning_rate=rates["sts" in facts.tasks],
-    )
+    return Training(max_length=length, epochs=epochs, learning_rate=rates["sts" in facts.tasks])

@@ -186,12 +186,7 @@ def _locate_encoder(model: str, plugins: Plugins) -> Path:
 
 
 def run_adaptation(
-    adaptation: Adaptation,
-    out: Path,
-    plugins: Plugins,
-    *,
-    machine: Machine,
-    quiet: bool = False,
+    adaptation: Adaptation, out: Path, plugins: Plugins, *, machine: Machine, quiet: bool = False
 ) -> AdaptOutcome:
     """Check and run the recipe in `out`, or go on where an earlier call stopped; return the outcome.
 

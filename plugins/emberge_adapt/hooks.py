@@ -29,7 +29,7 @@ def register_verbs() -> Mapping[str, Verb]:
             run="emberge_adapt.adapt_run:run",
             machine=True,
             resumes=True,
-        ),
+        )
     }
 
 

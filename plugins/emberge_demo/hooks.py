@@ -9,6 +9,4 @@ from emberge import hookimpl
 
 @hookimpl
 def register_steps() -> Mapping[str, str]:
-    return {
-        "stdlib_corpus": "emberge_demo.stdlib_corpus:StdlibCorpus",
-    }
+    return {"stdlib_corpus": "emberge_demo.stdlib_corpus:StdlibCorpus"}

@@ -12,11 +12,7 @@ import numpy as np
 import torch
 from emberge import CheckpointError, Similarity, TokenisedText
 from emberge.contracts import Embedded
-from emberge.model_folder import (
-    Checkpoint,
-    copy_template,
-    read_modules,
-)
+from emberge.model_folder import Checkpoint, copy_template, read_modules
 from torch import Tensor, nn
 
 from emberge_encoder.stock_modules import load_stock_module, run_modules, save_stock_module
@@ -44,12 +40,7 @@ class StaticEncoder:
 
     reads_queries_apart = False
 
-    def __init__(
-        self,
-        folder: Path,
-        prompts: Mapping[str, str],
-        max_length: int | None,
-    ) -> None:
+    def __init__(self, folder: Path, prompts: Mapping[str, str], max_length: int | None) -> None:
         first, *self._after = read_modules(folder)
         self.folder = folder
         self.prompts = prompts

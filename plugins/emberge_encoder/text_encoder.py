@@ -8,14 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from emberge import (
-    Backbone,
-    CheckpointError,
-    Count,
-    Encoder,
-    EncoderFacts,
-    TextLength,
-)
+from emberge import Backbone, CheckpointError, Count, Encoder, EncoderFacts, TextLength
 from emberge.contracts import PredictionFacts
 from emberge.model_folder import (
     Checkpoint,

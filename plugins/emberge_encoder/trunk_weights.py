@@ -141,12 +141,7 @@ def _take_first_line(error: BaseException) -> str:
     return lines[0] if lines else repr(error)
 
 
-def save_trunk(
-    model: Any,
-    source: Path,
-    target: Path,
-    frozen: Sequence[str] = (),
-) -> None:
+def save_trunk(model: Any, source: Path, target: Path, frozen: Sequence[str] = ()) -> None:
     """Write the model's weights under the names of the source checkpoint, with all its other tensors.
 
     The result has the same set of tensors as the checkpoint (poolers, language heads, buffers that old

@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING
 from emberge import TaskInfo, TaskScore, Units, stable_seed
 
 from emberge_evaluate.columns import Arm
-from emberge_evaluate.requirements import (
-    Demand,
-    Requirement,
-    describe_demand,
-    describe_forgetting,
-)
+from emberge_evaluate.requirements import Demand, Requirement, describe_demand, describe_forgetting
 from emberge_evaluate.scores import ColumnKey, Comparison, Estimate, Interval, Verdict
 from emberge_evaluate.task_groups import MEAN_OF, average_scores, parts_of_group
 

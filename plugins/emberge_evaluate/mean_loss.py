@@ -32,10 +32,7 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.contracts import (
-    DatasetInfo,
-    cuts_windows,
-)
+from emberge.contracts import DatasetInfo, cuts_windows
 from emberge.model_folder import TextLimit
 from emberge.training import (
     BatchOptions,

@@ -11,14 +11,7 @@ from emberge import Artifact, ModelRef, TaskInfo, TaskScore
 from emberge_evaluate.columns import Column, ScoredColumns, find_arms
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.requirements import Requirement
-from emberge_evaluate.scores import (
-    ColumnKey,
-    Comparison,
-    Scores,
-    Task,
-    TrainingCost,
-    Verdict,
-)
+from emberge_evaluate.scores import ColumnKey, Comparison, Scores, Task, TrainingCost, Verdict
 from emberge_evaluate.task_groups import GROUP_OF, MEAN_OF, groups_with_means
 
 

@@ -11,17 +11,9 @@ from emberge_evaluate.scores import DOMAINS, FEW, Comparison, Scores, Task
 from emberge_evaluate.task_groups import kind_of_group
 
 _DOMAINS = {domain: title.lower() for domain, title in DOMAINS.items()}
-MEANS = {
-    "task": "mean over tasks",
-    "type": "mean over kinds of task",
-    **_DOMAINS,
-}
+MEANS = {"task": "mean over tasks", "type": "mean over kinds of task", **_DOMAINS}
 # Means that differences are shown on, with their titles.
-GROUPS = {
-    "task": "all tasks",
-    "type": "kinds of task",
-    **_DOMAINS,
-}
+GROUPS = {"task": "all tasks", "type": "kinds of task", **_DOMAINS}
 
 
 def draw_table(scores: Scores) -> str:

@@ -31,13 +31,7 @@ from emberge.wording import count_noun, join_some
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.kept_scores import plan_tasks, safe_file_name, score_model
 from emberge_evaluate.mean_loss import LOSS
-from emberge_evaluate.score_model import (
-    DOMAINS,
-    ScoreModel,
-    free_name,
-    tasks_ahead,
-    unknown_words,
-)
+from emberge_evaluate.score_model import DOMAINS, ScoreModel, free_name, tasks_ahead, unknown_words
 from emberge_evaluate.scores import Interval
 from emberge_evaluate.task_groups import GROUP_OF, average_scores
 

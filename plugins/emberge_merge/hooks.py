@@ -80,7 +80,7 @@ def register_verbs() -> Mapping[str, Verb]:
             run="emberge_merge.merge_verb:run",
             machine=True,
             resumes=True,
-        ),
+        )
     }
 
 

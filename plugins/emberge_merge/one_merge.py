@@ -25,13 +25,7 @@ from emberge import (
 from emberge.errors import is_temporary
 from emberge.files import OutInUseError, lock_holder, publish, sync
 from emberge.options import document_options
-from emberge.recipes import (
-    Recipe,
-    StepsFailedError,
-    name_here,
-    read_text,
-    translate,
-)
+from emberge.recipes import Recipe, StepsFailedError, name_here, read_text, translate
 
 from emberge_merge.steps.merge import Merge
 

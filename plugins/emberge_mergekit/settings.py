@@ -43,12 +43,7 @@ Settings = Mapping[str, Setting]
 
 
 def read_scope(
-    scope: Scope,
-    declared: Mapping[str, Any],
-    method: str,
-    problems: list[Problem],
-    *,
-    beside: bool,
+    scope: Scope, declared: Mapping[str, Any], method: str, problems: list[Problem], *, beside: bool
 ) -> Settings:
     """Return the settings of one `parameters` mapping, in the types that the method declares.
 

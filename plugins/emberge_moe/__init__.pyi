@@ -2,8 +2,6 @@
 
 from .modeling_emberge_routed import FEED_FORWARD as FEED_FORWARD
 from .modeling_emberge_routed import EmbergeRoutedConfig as EmbergeRoutedConfig
-from .modeling_emberge_routed import (
-    EmbergeRoutedForMaskedLM as EmbergeRoutedForMaskedLM,
-)
+from .modeling_emberge_routed import EmbergeRoutedForMaskedLM as EmbergeRoutedForMaskedLM
 from .modeling_emberge_routed import EmbergeRoutedModel as EmbergeRoutedModel
 from .routed import Routed as Routed

@@ -5,14 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from emberge import (
-    Backbone,
-    CheckpointError,
-    Encoder,
-    EncoderFacts,
-    NonNegative,
-    component,
-)
+from emberge import Backbone, CheckpointError, Encoder, EncoderFacts, NonNegative, component
 from emberge.model_folder import read_object
 from emberge_encoder import Layout
 

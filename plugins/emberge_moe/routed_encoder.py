@@ -14,11 +14,7 @@ from torch import Tensor, nn
 
 from emberge_moe.balance import Loads, RouterHealth, Routing, balance_loss, sum_routings
 
-ROUTERS = {
-    "qwen3_moe": "mlp.gate",
-    "mixtral": "mlp.gate",
-    "emberge_routed": "router",
-}
+ROUTERS = {"qwen3_moe": "mlp.gate", "mixtral": "mlp.gate", "emberge_routed": "router"}
 """Path of the router at the end of its module's name, by the model's type.
 
 A router returns a tuple: first its logits [t, experts], last the chosen experts [t, k].

@@ -31,10 +31,7 @@ _COLUMNS = (
 
 
 def hub_tasks(
-    names: Sequence[str],
-    benchmark: str | None,
-    languages: Sequence[str],
-    only: Sequence[str] = (),
+    names: Sequence[str], benchmark: str | None, languages: Sequence[str], only: Sequence[str] = ()
 ) -> list[Any]:
     """Return new task objects without data: the benchmark's tasks (or those in `only`), then the named tasks.
 

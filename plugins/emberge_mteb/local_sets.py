@@ -92,9 +92,7 @@ def pick_sets(
 
 
 def local_sets(
-    entries: Sequence[EvalEntry],
-    resolve: Callable[[DataRef], Path],
-    readers: Sequence[Reader],
+    entries: Sequence[EvalEntry], resolve: Callable[[DataRef], Path], readers: Sequence[Reader]
 ) -> Iterator[LocalSet]:
     """Return every set of the entries, in order."""
     for entry in entries:

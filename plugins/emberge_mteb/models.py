@@ -174,11 +174,7 @@ def build_model_meta(name: str, fingerprint: str, kinds: Sequence[MediaKind] = (
     from mteb.models.model_meta import ModelMeta
 
     return ModelMeta.create_empty(
-        {
-            "name": f"emberge/{name}",
-            "revision": fingerprint,
-            "modalities": ["text", *kinds],
-        }
+        {"name": f"emberge/{name}", "revision": fingerprint, "modalities": ["text", *kinds]}
     )
 
 

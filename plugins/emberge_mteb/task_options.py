@@ -9,14 +9,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any, Literal
 
-from emberge import (
-    DataEntry,
-    DataError,
-    Preflight,
-    Problem,
-    TaskInfo,
-    Workspace,
-)
+from emberge import DataEntry, DataError, Preflight, Problem, TaskInfo, Workspace
 from emberge.contracts import Side
 from emberge_data import EvalSet, check_eval_sets, list_eval_texts
 

@@ -10,15 +10,8 @@ from typing import Any
 from emberge import CheckpointError, RecipeError
 from emberge.files import JSON_LIMIT, read_json, read_regular
 from emberge.hashes import HashCache, find_user_table
-from emberge.model_folder import (
-    list_published_files,
-    model_fingerprint,
-)
-from emberge.results import (
-    read_artifact,
-    require_sound_result,
-    results_in,
-)
+from emberge.model_folder import list_published_files, model_fingerprint
+from emberge.results import read_artifact, require_sound_result, results_in
 from emberge.tensor_files import FileContent
 from emberge.wording import hide_places, join_some
 from emberge_evaluate import Scores, read_scores

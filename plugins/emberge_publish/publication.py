@@ -147,10 +147,7 @@ class Publication:
         ]
         with self._ask_hub() as hub:
             done = hub.create_commit(
-                name,
-                operations,
-                commit_message="Publish with emberge",
-                parent_commit=remote.commit,
+                name, operations, commit_message="Publish with emberge", parent_commit=remote.commit
             )
         return Published(str(done.oid), f"{hub.endpoint}/{name}", len(self.files), self.size)
 

@@ -158,7 +158,7 @@ def _open_templates() -> Environment:
         "code": lambda text, language: Markdown("\n".join(code_block(text, language))),
     }
     environment.filters |= {
-        **{"code_span": code_span, "points": points, "quoted": _quote, "raw": Markdown},
+        **{"code_span": code_span, "points": points, "quoted": _quote, "raw": Markdown}
     }
     return environment
 

@@ -7,14 +7,7 @@ from typing import Any, TypeVar
 
 from emberge import DataError
 from emberge_statistics import layer_order
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    TypeAdapter,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from emberge_report.formats import count_digits, format_number
 

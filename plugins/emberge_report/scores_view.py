@@ -94,7 +94,4 @@ def list_facts(scores: Scores) -> Iterator[tuple[str, Mapping[str, str]]]:
     if scores.costs:
         yield "Training cost", {m: f"{cost.times:.3g}" for m, cost in scores.costs.items()}
     if scores.ranks:
-        yield (
-            "Normalised rank, 0 is best",
-            {m: f"{rank:.2f}" for m, rank in scores.ranks.items()},
-        )
+        yield ("Normalised rank, 0 is best", {m: f"{rank:.2f}" for m, rank in scores.ranks.items()})

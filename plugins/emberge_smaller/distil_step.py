@@ -211,10 +211,7 @@ class Distil(FitOptions, Step):
         details = {
             "made_by": "distilling",
             **base.as_base(begins_at),
-            "distilled": {
-                "teacher": teacher.name,
-                "student": str(self.student),
-            },
+            "distilled": {"teacher": teacher.name, "student": str(self.student)},
         }
         return dataclasses.replace(
             artifact,

@@ -27,12 +27,7 @@ from emberge import (
 from emberge.model_folder import TextLimit, read_settings
 from emberge_data import check_eval_sets
 
-from emberge_weights.weight_sets import (
-    SetEntry,
-    read_sets,
-    require_sets,
-    unusable,
-)
+from emberge_weights.weight_sets import SetEntry, read_sets, require_sets, unusable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,10 +163,7 @@ class FindWeights(Step):
             models.append(workspace.model(self.base))
         require_members(models, self.strategy)
         embedder = SetEmbedder(
-            sets=sets,
-            backbone=self.backbone,
-            max_length=self.max_length,
-            workspace=workspace,
+            sets=sets, backbone=self.backbone, max_length=self.max_length, workspace=workspace
         )
         models_to_embed = len(models) + MERGES
         members = []

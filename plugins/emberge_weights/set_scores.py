@@ -93,10 +93,7 @@ def _pack_symmetric(products: Tensor) -> Tensor:
 
 
 def score_set(
-    weight_set: WeightSet,
-    members: Sequence[SideVectors],
-    weights: Array,
-    pool: Array,
+    weight_set: WeightSet, members: Sequence[SideVectors], weights: Array, pool: Array
 ) -> UnitScores:
     """Return the scores of weightings [n, members] on a set, unit by unit.
 

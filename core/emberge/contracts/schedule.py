@@ -42,10 +42,7 @@ class PerTensor:
     __slots__ = ("entries", "within")
 
     def __init__(
-        self,
-        value: Number | Sequence[Any] = 0.0,
-        *,
-        within: tuple[float, float] | None = None,
+        self, value: Number | Sequence[Any] = 0.0, *, within: tuple[float, float] | None = None
     ) -> None:
         self.within = within
         self.entries = _parse_entries(value)

@@ -9,14 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from emberge.contracts.option import Count
-from emberge.contracts.reference import (
-    ArtifactKind,
-    DataRef,
-    FileRef,
-    ModelRef,
-    Reference,
-    StepRef,
-)
+from emberge.contracts.reference import ArtifactKind, DataRef, FileRef, ModelRef, Reference, StepRef
 from emberge.contracts.result import Artifact, Model
 from emberge.contracts.similarity import EmbeddingKind
 

@@ -87,10 +87,7 @@ def load_step_datasets(
 
 
 def count_datasets(
-    entries: Sequence[DataEntry],
-    *,
-    readers: Sequence[Reader],
-    resolve: Callable[[DataRef], Path],
+    entries: Sequence[DataEntry], *, readers: Sequence[Reader], resolve: Callable[[DataRef], Path]
 ) -> list[DatasetInfo]:
     """Return the facts of the datasets that `load_datasets` would load, without storing rows.
 

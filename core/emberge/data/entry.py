@@ -6,15 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from emberge.contracts import (
-    AnyNumber,
-    Count,
-    DataOrigin,
-    DataRef,
-    Negatives,
-    Positive,
-    TaskKind,
-)
+from emberge.contracts import AnyNumber, Count, DataOrigin, DataRef, Negatives, Positive, TaskKind
 from emberge.yaml_nodes import Fields
 
 

@@ -82,11 +82,7 @@ class CheckedData:
 
 
 def check_datasets(
-    context: Preflight,
-    entries: Sequence[DataEntry],
-    option: str = "data",
-    *,
-    show: bool = True,
+    context: Preflight, entries: Sequence[DataEntry], option: str = "data", *, show: bool = True
 ) -> CheckedData:
     """Return the first rows of a step's entries, and their problems.
 

@@ -46,10 +46,7 @@ class RowParser:
     """
 
     def __init__(
-        self,
-        columns: Columns,
-        task: TaskKind | None = None,
-        media: MediaValues | None = None,
+        self, columns: Columns, task: TaskKind | None = None, media: MediaValues | None = None
     ) -> None:
         self.columns = columns
         self.task = task

@@ -20,12 +20,7 @@ from emberge.merging.adapter_config import (
     require_base,
     same_bytes,
 )
-from emberge.merging.apply_adapter import (
-    AdaptedSpec,
-    Change,
-    LowRank,
-    MagnitudeScale,
-)
+from emberge.merging.apply_adapter import AdaptedSpec, Change, LowRank, MagnitudeScale
 from emberge.model_folder import Checkpoint, change_trunk_config
 from emberge.tensor_files import TensorSpec, read_header
 from emberge.tensor_names import HEAD, Names, usual_name

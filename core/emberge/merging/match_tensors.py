@@ -12,13 +12,7 @@ from emberge.merging.merge_plan import TensorPlan
 from emberge.merging.request import MergeRequest
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import DerivedTensor, TensorSpec
-from emberge.tensor_names import (
-    HEAD,
-    Names,
-    head_of,
-    is_buffer,
-    is_unused_by_encoders,
-)
+from emberge.tensor_names import HEAD, Names, head_of, is_buffer, is_unused_by_encoders
 from emberge.wording import join_some
 
 if TYPE_CHECKING:

@@ -8,11 +8,7 @@ from dataclasses import dataclass
 
 from emberge.contracts import MergeStrategy, MergeTransform, Stage, all_stages
 from emberge.errors import Problem, suggest
-from emberge.merging.merge_plan import (
-    MergePlan,
-    find_weighing_link,
-    sum_by_label,
-)
+from emberge.merging.merge_plan import MergePlan, find_weighing_link, sum_by_label
 from emberge.merging.request import MergeInput, MergeRequest, find_option_problems
 from emberge.model_folder import (
     Checkpoint,

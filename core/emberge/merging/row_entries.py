@@ -14,11 +14,7 @@ from torch import Tensor
 from emberge.contracts import all_stages
 from emberge.merging.merge_plan import TensorPlan
 from emberge.merging.request import MergeRequest
-from emberge.merging.statistics_file import (
-    Statistics,
-    find_model_entries,
-    open_statistics,
-)
+from emberge.merging.statistics_file import Statistics, find_model_entries, open_statistics
 from emberge.merging.tokens.token_rows import align_entry
 from emberge.tensor_files import FileSource, TensorReader, TensorSource, TensorSpec
 

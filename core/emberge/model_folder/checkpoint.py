@@ -27,12 +27,7 @@ from emberge.model_folder.st_layout import (
     read_modules,
     require_inside,
 )
-from emberge.tensor_files import (
-    WEIGHTS,
-    RemoteFile,
-    TensorSpec,
-    read_header,
-)
+from emberge.tensor_files import WEIGHTS, RemoteFile, TensorSpec, read_header
 from emberge.tensor_names import POOLER, TIED, Names, head_of, is_buffer
 
 if TYPE_CHECKING:

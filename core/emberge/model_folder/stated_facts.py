@@ -18,11 +18,7 @@ from typing import Any
 from emberge.errors import CheckpointError, Problem
 from emberge.files import write_json
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.compare_models import (
-    MODULE_SIZES,
-    describe_difference,
-    shorten_value,
-)
+from emberge.model_folder.compare_models import MODULE_SIZES, describe_difference, shorten_value
 from emberge.model_folder.folder_files import (
     HEAD_FILE,
     LICENCE,

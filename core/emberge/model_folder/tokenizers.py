@@ -13,11 +13,7 @@ from typing import Any
 
 from emberge.errors import CheckpointError
 from emberge.files import open_regular
-from emberge.model_folder.folder_files import (
-    read_object,
-    read_object_if_any,
-    read_text,
-)
+from emberge.model_folder.folder_files import read_object, read_object_if_any, read_text
 
 # Files of tokenizers that are JSON objects.
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json")

@@ -15,13 +15,7 @@ import numpy as np
 
 from emberge.numerics.buffers import pooled_like
 from emberge.numerics.noise import uniform
-from emberge.numerics.stored_rows import (
-    DeltaChange,
-    KernelRows,
-    StoredRows,
-    as_tensor,
-    list_runs,
-)
+from emberge.numerics.stored_rows import DeltaChange, KernelRows, StoredRows, as_tensor, list_runs
 
 if TYPE_CHECKING:
     from torch import Tensor

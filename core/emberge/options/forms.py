@@ -268,10 +268,7 @@ def article(word: str) -> str:
 
 # ── from an annotation to a form ────────────────────────────────────────────────────────────────
 
-CONTRACTS = (
-    Stage,
-    *(c for _, cs in KINDS.values() for c in cs if c not in (ChainSpec, Reader)),
-)
+CONTRACTS = (Stage, *(c for _, cs in KINDS.values() for c in cs if c not in (ChainSpec, Reader)))
 
 
 def kinds_of(contracts: tuple[type, ...]) -> tuple[str, ...]:

@@ -209,10 +209,7 @@ def widened(batch: Embeddings) -> Embeddings:
     def widen_columns(one: Embeddings, **changes: Any) -> Embeddings:
         candidates = widen(one.candidates)
         return dataclasses.replace(
-            one,
-            positive=candidates[:, : slots + 1],
-            negative=candidates[:, slots + 1 :],
-            **changes,
+            one, positive=candidates[:, : slots + 1], negative=candidates[:, slots + 1 :], **changes
         )
 
     facts: dict[str, Any] = {

@@ -9,15 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from emberge.contracts import (
-    Backbone,
-    Batch,
-    DatasetInfo,
-    Encoder,
-    EncoderFacts,
-    Pool,
-    Sampler,
-)
+from emberge.contracts import Backbone, Batch, DatasetInfo, Encoder, EncoderFacts, Pool, Sampler
 from emberge.encoding import EncodePlan, TextEmbedder, encode_and_backward
 
 TEXTS = ("open a file", "sort a list of numbers by value", "the weather", "a", "Find the Last Row!")

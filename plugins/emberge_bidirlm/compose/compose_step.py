@@ -7,15 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from emberge import (
-    Artifact,
-    EmbergeError,
-    ModelRef,
-    Preflight,
-    Problem,
-    Step,
-    Workspace,
-)
+from emberge import Artifact, EmbergeError, ModelRef, Preflight, Problem, Step, Workspace
 from emberge.model_folder import Checkpoint
 
 from emberge_bidirlm.compose.composition import Composition, RopeFrom

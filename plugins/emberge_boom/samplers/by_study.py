@@ -7,16 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from emberge import (
-    Count,
-    DataError,
-    EmbergeError,
-    FileRef,
-    NonNegative,
-    Pool,
-    Sampler,
-    suggest,
-)
+from emberge import Count, DataError, EmbergeError, FileRef, NonNegative, Pool, Sampler, suggest
 from emberge.wording import count_noun
 
 from emberge_boom.study.study import Study, cluster_lines, read_study

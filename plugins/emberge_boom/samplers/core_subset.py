@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from emberge import (
-    DataError,
-    Pool,
-    PositiveShare,
-    Sampler,
-    stable_seed,
-    suggest,
-)
+from emberge import DataError, Pool, PositiveShare, Sampler, stable_seed, suggest
 
 from emberge_boom.samplers.bagging import count_of, draw_rows
 

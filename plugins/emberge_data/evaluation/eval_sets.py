@@ -7,15 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from emberge import (
-    Columns,
-    DataEntry,
-    DataError,
-    Example,
-    Reader,
-    TaskKind,
-    hash_evenly,
-)
+from emberge import Columns, DataEntry, DataError, Example, Reader, TaskKind, hash_evenly
 from emberge.data import MediaValues, read_examples
 from emberge.media import MediaFolder
 from emberge.wording import format_path, join_some
@@ -40,12 +32,7 @@ from emberge_data.evaluation.retrieval_sets import (
 LabelledText = tuple[str, str]
 
 
-def load_eval_set(
-    eval_set: EvalSet,
-    *,
-    readers: Sequence[Reader],
-    split: str = "test",
-) -> EvalData:
+def load_eval_set(eval_set: EvalSet, *, readers: Sequence[Reader], split: str = "test") -> EvalData:
     """Read one half (`test` or `dev`) of an evaluation set; a set of rows has no halves.
 
     Images and clips are references within the texts; their bytes are kept until the process ends.

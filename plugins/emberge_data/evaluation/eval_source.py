@@ -132,11 +132,7 @@ def _refuse_options(source: EvalSource, names: Sequence[str], path: Path, noun: 
 
 
 def _list_catalogue_sets(
-    source: EvalSource,
-    path: Path,
-    split: Split,
-    documents: Path | None,
-    readers: Sequence[Reader],
+    source: EvalSource, path: Path, split: Split, documents: Path | None, readers: Sequence[Reader]
 ) -> list[EvalSet]:
     catalogue = load_catalogue(path)
     if catalogue.eval:

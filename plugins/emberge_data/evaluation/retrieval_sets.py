@@ -30,12 +30,7 @@ PlacedRows = Iterable[tuple[str, Mapping[str, Any]]]
 
 
 def read_beir(
-    eval_set: EvalSet,
-    *,
-    corpus: PlacedRows,
-    queries: PlacedRows,
-    split: str,
-    media: MediaValues,
+    eval_set: EvalSet, *, corpus: PlacedRows, queries: PlacedRows, split: str, media: MediaValues
 ) -> RetrievalData:
     """Join documents, the queries with a judgement in this half, and the judgements.
 

@@ -6,13 +6,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import (
-    Count,
-    WholeNumber,
-    Workspace,
-    shuffled,
-    stable_seed,
-)
+from emberge import Count, WholeNumber, Workspace, shuffled, stable_seed
 
 from emberge_data.steps.compared_set import ComparedSet, list_rows
 from emberge_data.steps.outcome import Outcome, drop_texts
@@ -104,10 +98,7 @@ def cut_shards(size: int, shard_size: int, seed: int, name: str) -> list[Numbers
 
 
 def _count_higher(
-    compared: ComparedSet,
-    similarity: VectorSimilarity,
-    pairs: Numbers,
-    scores: NDArray[np.float32],
+    compared: ComparedSet, similarity: VectorSimilarity, pairs: Numbers, scores: NDArray[np.float32]
 ) -> NDArray[np.float64]:
     """Return for each of a shard's pairs the number of its documents that score higher.
 

@@ -8,16 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from emberge import (
-    Count,
-    DataError,
-    DataRef,
-    Preflight,
-    Problem,
-    Reader,
-    Share,
-    Workspace,
-)
+from emberge import Count, DataError, DataRef, Preflight, Problem, Reader, Share, Workspace
 
 from emberge_data.steps.compared_set import EMPTY, ComparedSet, list_rows
 from emberge_data.steps.outcome import Outcome
@@ -93,10 +84,7 @@ class MineHardNegatives(TaughtStep):
         )
 
     def judge(
-        self,
-        compared: ComparedSet,
-        similarity: VectorSimilarity,
-        workspace: Workspace,
+        self, compared: ComparedSet, similarity: VectorSimilarity, workspace: Workspace
     ) -> Generator[Outcome, None, str]:
         import numpy as np
 

@@ -11,11 +11,7 @@ from emberge import CheckpointError, Count, EmbeddingKind, EncoderFacts, TextLen
 from emberge.contracts import MaxSim
 from emberge.model_folder import read_modules, read_object, read_settings
 
-from emberge_encoder.kinds.stock_loading import (
-    StockBackbone,
-    has_architecture,
-    load_stock_model,
-)
+from emberge_encoder.kinds.stock_loading import StockBackbone, has_architecture, load_stock_model
 
 _NEW_DIMENSION = 128
 

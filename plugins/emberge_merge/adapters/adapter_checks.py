@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from emberge import Problem
-from emberge.merging import (
-    MergeInput,
-    MergePlan,
-    TensorPlan,
-    describe_base,
-)
+from emberge.merging import MergeInput, MergePlan, TensorPlan, describe_base
 from emberge.model_folder import Checkpoint
 from emberge.tensor_names import POOLER, Names, head_of
 

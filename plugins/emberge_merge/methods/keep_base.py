@@ -6,16 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
-from emberge import (
-    Block,
-    Measures,
-    MergeStrategy,
-    NumberRange,
-    Pass,
-    Stats,
-    WeightRole,
-    component,
-)
+from emberge import Block, Measures, MergeStrategy, NumberRange, Pass, Stats, WeightRole, component
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from emberge import (
-    Artifact,
-    Count,
-    ModelRef,
-    Preflight,
-    Problem,
-    Step,
-    Workspace,
-)
+from emberge import Artifact, Count, ModelRef, Preflight, Problem, Step, Workspace
 from emberge.merging import MergeInput, MergeRequest, plan_merge
 
 from emberge_merge.adapters.adapter_checks import find_adapter_problems

@@ -26,11 +26,7 @@ from emberge.merging import MergeInput, MergeRequest, plan_merge
 from emberge_merge.adapters.adapter_checks import find_adapter_problems
 from emberge_merge.adapters.low_rank import Combination, Truncation
 from emberge_merge.methods.weighted_sums import Linear, TaskArithmetic
-from emberge_merge.steps.artifacts import (
-    compute_cost_details,
-    describe_adapter,
-    expect_model,
-)
+from emberge_merge.steps.artifacts import compute_cost_details, describe_adapter, expect_model
 from emberge_merge.steps.merge_options import (
     Find,
     FoundModel,

@@ -44,10 +44,7 @@ def refuse_dense(dense: DenseModel) -> None:
 
 
 def routed_tensors(
-    dense: DenseModel,
-    members: Sequence[DenseModel],
-    routing: LayerRouting,
-    seed: int = 0,
+    dense: DenseModel, members: Sequence[DenseModel], routing: LayerRouting, seed: int = 0
 ) -> Iterator[TensorSpec]:
     """Yield the tensors of the routed model, in the dense model's order, with routers drawn by `seed`.
 
@@ -90,11 +87,7 @@ def _list_shapes(model: DenseModel, layer: int) -> dict[str, tuple[int, ...]]:
 
 
 def _list_block(
-    layer: int,
-    dense: DenseModel,
-    members: Sequence[DenseModel],
-    routing: LayerRouting,
-    seed: int,
+    layer: int, dense: DenseModel, members: Sequence[DenseModel], routing: LayerRouting, seed: int
 ) -> Iterator[TensorSpec]:
     path, specs = dense.blocks[layer]
     expert_sources = members if len(members) > 1 else [*members] * routing.experts

@@ -12,12 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError
-from emberge.model_folder import (
-    Checkpoint,
-    read_text,
-    read_tokenizer_json,
-    split_merge,
-)
+from emberge.model_folder import Checkpoint, read_text, read_tokenizer_json, split_merge
 from emberge.wording import join_some
 
 KINDS = ("WordPiece", "Unigram", "BPE")

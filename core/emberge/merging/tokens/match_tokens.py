@@ -15,11 +15,7 @@ from pathlib import Path
 from emberge.errors import EmbergeError, Problem
 from emberge.merging.request import VocabularyPolicy
 from emberge.merging.tokens.token_plan import NO_ROW, NewToken, TokenModel, TokenPlan
-from emberge.merging.tokens.tokenizer import (
-    Tokenizer,
-    assign_token_ids,
-    quoted,
-)
+from emberge.merging.tokens.tokenizer import Tokenizer, assign_token_ids, quoted
 from emberge.model_folder import Checkpoint
 from emberge.tensor_names import Names
 from emberge.wording import join_some

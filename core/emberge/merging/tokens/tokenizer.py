@@ -9,12 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emberge.model_folder import (
-    Checkpoint,
-    read_json,
-    read_text,
-    read_tokenizer_json,
-)
+from emberge.model_folder import Checkpoint, read_json, read_text, read_tokenizer_json
 
 _SETTINGS_PARTS = ("normalizer", "pre_tokenizer")
 _CONFIG_FILE, _SPECIAL_TOKENS_FILE, _TOKENIZER_FILE = (

@@ -23,12 +23,7 @@ from emberge.hashes import HashCache, find_user_table
 from emberge.plugins import Plugins
 from emberge.recipes.recipe import Recipe, RecipeStep, references
 from emberge.recipes.run.run_log import RunLog
-from emberge.recipes.run.step_run import (
-    RunContext,
-    find_result,
-    import_modules,
-    run_step,
-)
+from emberge.recipes.run.step_run import RunContext, find_result, import_modules, run_step
 from emberge.recipes.targets import Result, Targets
 from emberge.results import OutFolder, require_sound_result
 

@@ -38,9 +38,7 @@ class Span:
         squared_distance = differences.diagonal(axis1=-2, axis2=-1)[..., 1:].max(-1, initial=0.0)
         turned = squared_distance <= squares.min(-1) / 4
         span = cls(
-            np.where(turned[..., None, None], differences, products),
-            turned,
-            np.sqrt(squares),
+            np.where(turned[..., None, None], differences, products), turned, np.sqrt(squares)
         )
         # Lengths that agree with the products to the last bit, as their differences count.
         norms = np.where(squares > NO_DIRECTION**2, span.lengths(np.eye(squares.shape[-1])), 0.0)

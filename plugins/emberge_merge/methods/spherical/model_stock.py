@@ -47,10 +47,7 @@ class ModelStock(MergeStrategy):
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
         ratio, count = self._compute_ratio(stats[-1]["products"]), len(block.models)
-        return {
-            "coefficients": [ratio / count] * count,
-            "findings": {"mean of the models": ratio},
-        }
+        return {"coefficients": [ratio / count] * count, "findings": {"mean of the models": ratio}}
 
     def formula(self, block: Block, stats: Stats) -> WeightedSum:
         return WeightedSum(stats[0]["coefficients"], of_deltas=True)
