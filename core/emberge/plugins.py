@@ -173,8 +173,6 @@ class Plugins:
         """Hooks that return a value: `plugins.hook.locate_model(...)`."""
         return self.manager.hook
 
-    # ── registration ────────────────────────────────────────────────────────────────────────────
-
     def register(
         self,
         module: object,
@@ -230,8 +228,6 @@ class Plugins:
         if name in self.verbs:
             raise PluginError(f"{label}: another plugin has added it")
         self.verbs[name] = verb
-
-    # ── components ──────────────────────────────────────────────────────────────────────────────
 
     def of(self, *kinds: str) -> dict[str, list[Component]]:
         """Map each bare name to the components of these kinds with that name; several are a clash."""
@@ -307,8 +303,6 @@ class Plugins:
             except PluginError:
                 continue  # a part of a component's options
         return revisions
-
-    # ── events ──────────────────────────────────────────────────────────────────────────────────
 
     def announce(self, event: Event) -> None:
         """Announce an event to every listener; drop a failing listener with a warning and go on."""

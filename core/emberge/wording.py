@@ -145,9 +145,6 @@ def _escape_unprintable(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
-# ── Markdown ────────────────────────────────────────────────────────────────────────────────────────
-
-
 class Markdown(str):
     """Text that is Markdown already; any other text is escaped when it becomes a cell."""
 

@@ -207,9 +207,6 @@ def run_adaptation(
     return AdaptOutcome(out, read_scores(out / SCORES), adaptation.plan)
 
 
-# ── the function and the verb ───────────────────────────────────────────────────────────────────
-
-
 def adapt(
     data: str | os.PathLike[str],
     *,

@@ -116,9 +116,6 @@ class Layout:
         _write_prompts(self, before, target)
 
 
-# ── reading ─────────────────────────────────────────────────────────────────────────────────────
-
-
 def require_stock_modules(folder: Path) -> None:
     """Refuse a folder with a module that sentence-transformers does not define, on any route of a router.
 
@@ -166,9 +163,6 @@ def _read_pooling(folder: Path, modules: Sequence[ModuleFolder]) -> tuple[tuple[
                 f"{path}: pooling_mode '{mode}' is none of {', '.join(POOLING)}; get the file again"
             )
     return modes, bool(config.get("include_prompt", True))
-
-
-# ── writing ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def write_modalities(target: Path, modalities: Sequence[str]) -> None:

@@ -120,9 +120,6 @@ def _pair_columns(
                 yield first.name, second.name
 
 
-# ── costs ───────────────────────────────────────────────────────────────────────────────────────
-
-
 def _list_costs(columns: Sequence[Column]) -> dict[str, TrainingCost]:
     """Return each column's training cost in units of one training on the largest data of any model."""
     costs = {column.name: _find_cost(column.model.artifact) for column in columns}
@@ -194,9 +191,6 @@ def _compare_bases(
     if group is None:
         return ()
     return tuple(judge.compare(base, name, group) for name, base in bases.items())
-
-
-# ── requirements ────────────────────────────────────────────────────────────────────────────────
 
 
 def _judge_demands(

@@ -92,8 +92,6 @@ class Select(Step):
     metric: Literal["score", "loss"] = "score"
     """Kind of number: `loss` for evaluators that give losses (lower is better); a point is a hundredth."""
 
-    # ── before the run ──────────────────────────────────────────────────────────────────────────
-
     def check(self, context: Preflight) -> Iterator[Problem]:
         if not self.evaluators:
             yield context.problem("there is no evaluator", "evaluators")
@@ -162,8 +160,6 @@ class Select(Step):
             f"top: {self.top} of {count_noun(count, 'model')}{equal} cannot be chosen; "
             "lower top, name more models, or have the training keep more (keep_last, save_steps)"
         )
-
-    # ── the run ─────────────────────────────────────────────────────────────────────────────────
 
     def run(self, workspace: Workspace) -> Artifact:
         plans = plan_tasks(self.evaluators, workspace)
@@ -331,9 +327,6 @@ def trainings_behind(models: Iterable[tuple[str, Artifact | None]]) -> dict[str,
         else:
             return {}
     return facts_by_step
-
-
-# ── the ranking ─────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)

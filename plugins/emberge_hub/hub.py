@@ -163,9 +163,6 @@ def _asking_hub(reference: str) -> Iterator[None]:
         raise ConnectionError(f"the hub cannot be reached ({reason})") from error
 
 
-# ── packages ────────────────────────────────────────────────────────────────────────────────────
-
-
 def in_package(module: str, revision: str | None = None) -> Path:
     """Return the folder of the only model that an installed package ships.
 

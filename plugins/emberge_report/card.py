@@ -218,9 +218,6 @@ def _describe_model(facts: CardFacts) -> Markdown:
     return Markdown(f"{noun}, {origin}. {sentence}")
 
 
-# ── parts of the template ────────────────────────────────────────────────────────────────────────────
-
-
 def _quote(text: str) -> Markdown:
     """Return text as a Python string literal in one line, which no block of code can end in."""
     return Markdown(printable(json.dumps(text, ensure_ascii=False)))

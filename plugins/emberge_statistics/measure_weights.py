@@ -84,9 +84,6 @@ class _MatchedPairs:
     shared: list[bool] = field(default_factory=list)
 
 
-# ── sums ────────────────────────────────────────────────────────────────────────────────────────
-
-
 def _sum_pair(
     matched: _MatchedPairs, name: str, reader: TensorReader
 ) -> tuple[PairSums, PairSums | None]:
@@ -127,9 +124,6 @@ def _sum_elements(first: Tensor, second: Tensor) -> PairSums:
 def _sum_squares(values: Tensor) -> float:
     parts = torch.split(values, _FLOAT32_SUM_ELEMENTS)
     return math.fsum(float(torch.dot(part, part)) for part in parts)
-
-
-# ── matching ────────────────────────────────────────────────────────────────────────────────────
 
 
 def _match_tensors(models: Sequence[Model]) -> _MatchedPairs:

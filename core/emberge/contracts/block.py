@@ -126,8 +126,6 @@ class Block:
         given = {**defaults, **fields}
         return cls(rows=program, **given | {"weights": np.asarray(given["weights"], np.float64)})
 
-    # ── numbers ──────────────────────────────────────────────────────────────────────────────────
-
     @property
     def tensors(self) -> Tensor:
         """The models' rows, [models, *rows]; a 0-D or 1-D tensor is one row."""
@@ -178,8 +176,6 @@ class Block:
         keys = self.fingerprints or self.models
         return [(self.seed, self.name, key, salt) for key in keys]
 
-    # ── results of all rows ──────────────────────────────────────────────────────────────────────
-
     def evaluate(self, operation: Operation, dtype: str = "float32") -> Any:
         """Return the result of an operation, such as the merged rows that a formula describes.
 
@@ -207,8 +203,6 @@ class Block:
         from emberge.numerics import InnerProducts
 
         return cast("dict[str, np.ndarray]", self.evaluate(InnerProducts(deltas, differences)))
-
-    # ── other blocks ─────────────────────────────────────────────────────────────────────────────
 
     def record(self, change: DeltaChange) -> Block:
         """Return a copy whose deltas are changed, when they are needed."""

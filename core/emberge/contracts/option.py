@@ -107,8 +107,6 @@ def unsound_number(value: object) -> str:
     return "a finite number of at most 3.4e38"
 
 
-# ── defaults and values by dataset ──────────────────────────────────────────────────────────────
-
 # Covariant: options are read and never changed, so an option of a narrow kind of component is also
 # an option of every wider kind.
 T = TypeVar("T", covariant=True)

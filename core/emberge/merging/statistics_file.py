@@ -218,7 +218,6 @@ def _read_data(specs: Iterable[TensorSpec]) -> Iterator[memoryview]:
                 bytes_left -= read_count
 
 
-# ── the files of a merge ────────────────────────────────────────────────────────────────────────
 #
 # An entry belongs to a model only if it was measured on exactly that content: the file has the model's
 # fingerprint.

@@ -303,9 +303,6 @@ def _describe(fact: Fact) -> str:
     return fact.label if fact.store in _FILES else f"{fact.label} {shorten_value(fact.value)}"
 
 
-# ── the table ───────────────────────────────────────────────────────────────────────────────────
-
-
 def read_facts(checkpoint: Checkpoint) -> dict[_FactId, Fact]:
     """Return every fact that a folder states, in a form that is equal for all releases.
 
@@ -460,8 +457,6 @@ _TABLE: tuple[Callable[[Checkpoint], Iterator[Fact]], ...] = (
     *(_read_config, _read_labels, _read_files),
 )
 
-
-# ── writing ─────────────────────────────────────────────────────────────────────────────────────
 
 # Functions that return a store's file, from the result's folder, a model and a module's number.
 _STORES: Mapping[str, Callable[[Path, Checkpoint, int], Path]] = {

@@ -169,8 +169,6 @@ class DeltaProgram:
         """True if the base's rows are known, without decoding them."""
         return self.rows.has_base
 
-    # ── numbers ──────────────────────────────────────────────────────────────────────────────────
-
     @cached_property
     def base(self) -> Tensor | None:
         """The base's rows."""
@@ -255,8 +253,6 @@ class DeltaProgram:
         return KernelRows.of(
             rows, self.changes, deltas, self.start, based=based, merged_dtype=merged_dtype
         )
-
-    # ── programs that follow from this one ───────────────────────────────────────────────────────
 
     def record(self, change: DeltaChange) -> DeltaProgram:
         """Return the program with one more change of the deltas."""

@@ -41,9 +41,6 @@ class _Given(NamedTuple):
     where: str
 
 
-# ── the options of dataclasses ──────────────────────────────────────────────────────────────────
-
-
 @builds(forms.Record)
 def _build_record(build: Builder, form: forms.Record, node: Node, at: OptionPath) -> Any:
     name = at.label.removeprefix("option '").partition("'")[0]
@@ -144,9 +141,6 @@ def _shift_place(at: OptionPath, by: int) -> OptionPath:
     return dataclasses.replace(at, path=f"{path}.{int(index) + by}") if index.isdigit() else at
 
 
-# ── one component ───────────────────────────────────────────────────────────────────────────────
-
-
 def build_component(
     build: Builder, contracts: tuple[type, ...], node: Node, at: OptionPath
 ) -> tuple[Component, Any] | None:
@@ -219,9 +213,6 @@ def _build_part(build: Builder, form: forms.Part, node: Node, at: OptionPath) ->
     return value[0]
 
 
-# ── chains and sums ─────────────────────────────────────────────────────────────────────────────
-
-
 @dataclass(frozen=True)
 class _Link:
     """A built link of a chain, and its name in messages."""
@@ -290,9 +281,6 @@ def _check_samplers(build: Builder, links: list[_Link]) -> None:
 
 def _makes_batches(sampler: Sampler) -> bool:
     return type(sampler).batches is not Sampler.batches
-
-
-# ── components and records outside a recipe ─────────────────────────────────────────────────────
 
 
 def read_record(owner: type[Built], node: Node, label: str, folder: Path) -> Built:

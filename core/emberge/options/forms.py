@@ -266,8 +266,6 @@ def article(word: str) -> str:
     return f"an {word}" if word[0] in "aeiou" else f"a {word}"
 
 
-# ── from an annotation to a form ────────────────────────────────────────────────────────────────
-
 CONTRACTS = (Stage, *(c for _, cs in KINDS.values() for c in cs if c not in (ChainSpec, Reader)))
 
 
@@ -340,9 +338,6 @@ def _form_of_union(arguments: tuple[Any, ...]) -> Form:
         forms = [joined_part, *(form for form in forms if not isinstance(form, Part))]
     form = forms[0] if len(forms) == 1 else Either(tuple(forms))
     return Maybe(form) if type(None) in arguments else form
-
-
-# ── options ─────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)

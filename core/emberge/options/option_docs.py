@@ -56,9 +56,6 @@ def _document_option(option: Option, owner: type, plugins: Plugins) -> Option:
     return replace(option, default=default, doc=find_option_doc(owner, option.name))
 
 
-# ── defaults ────────────────────────────────────────────────────────────────────────────────────
-
-
 def plain_default(value: Any, plugins: Plugins) -> Any:
     """Return a default as a recipe would write it: numbers, words, lists and mappings."""
 
@@ -84,9 +81,6 @@ def _convert_leaf(value: Any) -> Any:
     if isinstance(value, PerTensor):
         return value.plain()
     return value if isinstance(value, bool | int | float | str | None) else str(value)
-
-
-# ── documentation ───────────────────────────────────────────────────────────────────────────────
 
 
 def find_option_doc(owner: type, name: str) -> str:

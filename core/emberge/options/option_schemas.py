@@ -40,8 +40,6 @@ class SchemaWriter:
             self.definitions[name].update(write())
         return {"$ref": f"#/$defs/{name}"}
 
-    # ── components ──────────────────────────────────────────────────────────────────────────────
-
     def given_options(self, *contracts: type) -> dict[str, Schema]:
         """Map each name of a component of the contracts to the schema of its options."""
         return {name: self._options_of(c) for name, c in self._by_name(contracts).items()}
@@ -121,8 +119,6 @@ class SchemaWriter:
             }
 
         return self._define(_join_names(contracts) + ("" if most else ".together"), write)
-
-    # ── forms ───────────────────────────────────────────────────────────────────────────────────
 
     def form(self, form: Form) -> Schema:
         """Return the schema of a form's values; any of them may be a `$variable`."""

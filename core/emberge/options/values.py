@@ -72,9 +72,6 @@ def _build_schedule(build: Builder, form: forms.Schedule, node: Node, at: Option
         return build.refuse(f"{at.label}: {error}", node.where)
 
 
-# ── references ──────────────────────────────────────────────────────────────────────────────────
-
-
 class _SeveralSteps(Exception):  # noqa: N818 - no error: the list around it repeats the entry
     """A reference to several steps where only one is allowed."""
 
@@ -140,9 +137,6 @@ def _have_equal_values(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
         a[name] == b[name] and isinstance(a[name], bool) == isinstance(b[name], bool)
         for name in a.keys() & b.keys()
     )
-
-
-# ── values that consist of values ───────────────────────────────────────────────────────────────
 
 
 @builds(forms.Many)

@@ -24,9 +24,6 @@ _OWN_DISTRIBUTION = "emberge"
 _NARROWEST = 40  # characters of a line of the table
 
 
-# ── components as plain data ────────────────────────────────────────────────────────────────────
-
-
 def sort_components(plugins: Plugins) -> list[Component]:
     """Return every component, sorted by kind, name and plugin."""
     order = {kind: index for index, kind in enumerate(KINDS)}
@@ -132,9 +129,6 @@ def _split_example(doc: str) -> tuple[str, str]:
     return prose, example
 
 
-# ── the table ───────────────────────────────────────────────────────────────────────────────────
-
-
 def list_components(
     plugins: Plugins,
     words: Sequence[str] = (),
@@ -188,9 +182,6 @@ def _format_table(
             left = max(width, _NARROWEST) - len(start) - len(plugin_mark)
             summary = textwrap.shorten(summary, max(left, 2), placeholder=" …")
         yield f"{start}{summary}{plugin_mark}".rstrip()
-
-
-# ── pages as text ───────────────────────────────────────────────────────────────────────────────
 
 
 def describe_component(plugins: Plugins, name: str) -> str:

@@ -186,8 +186,6 @@ class NoRunError(EmbergeError):
     exit_code = 2
 
 
-# ── what a result records of itself ─────────────────────────────────────────────────────────────
-
 CHANGING = ("README.md",)
 """Files of a result that may change after its step: a card is its reader's to correct."""
 _DIFFERENCE_REMEDY = "get it again from where the folder came from, or run the recipe again"

@@ -146,8 +146,6 @@ class Composition:
         """The parameters of the composed model's rotary positions."""
         return rope_parameters(self.text, self.specialists.get("vision"), self.rope_from)
 
-    # ── tensors ─────────────────────────────────────────────────────────────────────────────────
-
     @cached_property
     def parts(self) -> list[ComposedTensor]:
         """The tensors of the composed model."""
@@ -179,8 +177,6 @@ class Composition:
         for kind, specialist in self.specialists.items():
             for name, spec in specialist.tower.items():
                 yield ComposedTensor(self.target.name(name), spec, self.names[kind])
-
-    # ── files ───────────────────────────────────────────────────────────────────────────────────
 
     @cached_property
     def files(self) -> dict[str, Any]:

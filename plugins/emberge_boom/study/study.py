@@ -174,9 +174,6 @@ def read_study(location: Path) -> Study:
         raise DataError(f"{path.name} is no study of interactions: {error!r}") from None
 
 
-# ── the figures of a report ─────────────────────────────────────────────────────────────────────
-
-
 def figures_of(study: Study) -> list[dict[str, Any]]:
     """Return a heat map, with datasets in the order of the tree, and a table, as values for a report."""
     from scipy.cluster import hierarchy

@@ -259,9 +259,6 @@ def _build_set(source: EvalSource, task: TaskKind, folder: Path, rows: EvalRows 
     )
 
 
-# ── checks before a run ─────────────────────────────────────────────────────────────────────────
-
-
 def check_eval_sets(
     context: Preflight, source: EvalSource, split: Split = "test"
 ) -> tuple[list[EvalSet], list[str]]:

@@ -26,9 +26,6 @@ Judgement = tuple[str, tuple[str, str, int]]
 PlacedRows = Iterable[tuple[str, Mapping[str, Any]]]
 
 
-# ── files in BEIR's layout ──────────────────────────────────────────────────────────────────────
-
-
 def read_beir(
     eval_set: EvalSet, *, corpus: PlacedRows, queries: PlacedRows, split: str, media: MediaValues
 ) -> RetrievalData:
@@ -121,9 +118,6 @@ def _read_texts(rows: PlacedRows, media: MediaValues, *, titled: bool) -> dict[s
         columns = row if titled else {key: row[key] for key in row if key != "title"}
         texts[str(name)] = parse_document(where, columns, media).join()
     return texts
-
-
-# ── rows in the format of training sets ─────────────────────────────────────────────────────────
 
 
 @dataclass

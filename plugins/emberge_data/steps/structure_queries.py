@@ -85,9 +85,6 @@ def _find_problem(query: WrittenQuery, passage: TextPassage) -> str:
     return ""
 
 
-# ── candidates ──────────────────────────────────────────────────────────────────────────────────────
-
-
 def _list_queries(
     document: SourceDocument, passages: Sequence[TextPassage], start: int
 ) -> Iterator[WrittenQuery]:
@@ -128,9 +125,6 @@ def _find_first_sentence(text: str) -> Iterator[str]:
             yield sentence
 
 
-# ── taking out ──────────────────────────────────────────────────────────────────────────────────────
-
-
 def _take_out(
     passages: Sequence[Sequence[TextPassage]], chosen: Sequence[WrittenQuery]
 ) -> list[TextPassage]:
@@ -167,9 +161,6 @@ def _remove_text(text: str, query: str) -> str:
     if not count:
         return text
     return _EMPTY_DOCSTRING.sub("", shorter).strip("\n").rstrip()
-
-
-# ── checks of all queries ───────────────────────────────────────────────────────────────────────
 
 
 def _find_askable(passages: Sequence[TextPassage]) -> set[int]:

@@ -236,9 +236,6 @@ def _find_folder(reference: ModelRef | None, find: Find) -> Path | None:
     return find_one_model(find, reference).folder if reference is not None else None
 
 
-# ── the plan as lines for the terminal ──────────────────────────────────────────────────────────
-
-
 def describe_plan(plan: MergePlan) -> list[str]:
     """Return the plan as lines of a label and text; a label that repeats is left blank."""
     lines, before = [], ""

@@ -51,9 +51,6 @@ class ModelEntry:
     options: dict[str, dict[str, PerModel]] = field(default_factory=dict)
 
 
-# ── models ──────────────────────────────────────────────────────────────────────────────────────
-
-
 @dataclass(frozen=True)
 class FoundModel:
     """A model that a recipe names; `folder` is None if the model is the result of a step that has not run.
@@ -162,9 +159,6 @@ def locate_statistics(
     return {file.text: data(file) for link in links for file in list_statistics_files(link)}
 
 
-# ── the base in the result ──────────────────────────────────────────────────────────────────────
-
-
 def require_keep(keep: float, base: ModelRef | None) -> None:
     """Refuse a share of the base that is given without a base.
 
@@ -183,9 +177,6 @@ def keep_base(strategy: tuple[Stage, ...], keep: float) -> tuple[Stage, ...]:
     if not keep or not strategy or not isinstance(strategy[-1], MergeStrategy):
         return strategy  # a chain that does not end with a strategy is a problem of its own
     return (*strategy[:-1], KeepBase(by=strategy[-1], keep=keep))
-
-
-# ── weights by size, and weights that were found ─────────────────────────────────────────────────
 
 
 def require_weights(weights: Weights | FileRef) -> None:

@@ -200,8 +200,6 @@ class _TensorScheduler:
                 self._changed.notify_all()
             self._pool.shutdown(wait=True, cancel_futures=True)
 
-    # ── the work of a unit, in order ────────────────────────────────────────────────────────────
-
     def _plan_phases(self, unit: MeasuredJobs) -> Iterator[list[Task]]:
         """Yield a unit's work in phases: measure granules in each pass, then produce blocks."""
         stats: Stats = {id(job): [] for job in unit.jobs}
@@ -246,8 +244,6 @@ class _TensorScheduler:
             if not pieces and self._finished is not None:
                 self._finished(job)  # a tensor without rows
 
-    # ── one granule, one block ──────────────────────────────────────────────────────────────────
-
     def _measure_granule(
         self,
         job: TensorJob,
@@ -277,8 +273,6 @@ class _TensorScheduler:
         self._meter.add(piece.nbytes, job.spec.name)
         if left.reaches_zero() and self._finished is not None:
             self._finished(job)
-
-    # ── threads ─────────────────────────────────────────────────────────────────────────────────
 
     def _start_next_batch(self, phases: Iterator[list[Task]]) -> None:
         """Submit the next batch of a unit that has any work, or count the unit as done."""

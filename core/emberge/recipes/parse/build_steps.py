@@ -103,8 +103,6 @@ class _RecipeReader:
         self.refuse(f"the seed needs a whole number from 0, not {describe_node(node)}", node.where)
         return 0
 
-    # ── steps as they are written ───────────────────────────────────────────────────────────────
-
     def _read_groups(self, written: Fields) -> list[_Group]:
         name_by_folded: dict[str, str] = {}
         groups: list[_Group] = []
@@ -191,8 +189,6 @@ class _RecipeReader:
         for group in groups:
             add(group, [])
         return list(ordered.values())
-
-    # ── steps as they are built ─────────────────────────────────────────────────────────────────
 
     def _build_instances(self, group: _Group) -> None:
         """Build every instance, and register each instance, even a faulty one, for later steps."""

@@ -82,9 +82,6 @@ def _read_rows(node: Items, problems: list[Problem]) -> list[dict[str, Node]]:
     return rows
 
 
-# ── ids ─────────────────────────────────────────────────────────────────────────────────────────
-
-
 def _add_ids(rows: Sequence[dict[str, Node]]) -> list[Combination]:
     """Return the rows with suffixes such as `.ratio=0.2`; numbers if those would be equal or too long."""
     columns = {
@@ -119,9 +116,6 @@ def _build_slug(node: Node) -> str:
     if isinstance(node, Scalar) and isinstance(node.value, int | float) and node.value < 0:
         slug = f"-{slug}"
     return "" if slug.endswith("checkpoints") else slug
-
-
-# ── $name ───────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass

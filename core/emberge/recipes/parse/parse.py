@@ -123,9 +123,6 @@ def _translate_text(
     return translated, lambda line: f"{label} (translated):{line}"
 
 
-# ── Python data ─────────────────────────────────────────────────────────────────────────────────
-
-
 def to_yaml_data(value: Any, place: str) -> Any:
     """Return a value as data that YAML has: a path or result becomes text, a dataclass its fields.
 

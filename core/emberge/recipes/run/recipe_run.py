@@ -157,8 +157,6 @@ class RecipeRun:
         if unmet_requirements:
             raise RequirementError("\n".join(unmet_requirements))
 
-    # ── one step ────────────────────────────────────────────────────────────────────────────────
-
     def is_blocked(self, step: RecipeStep) -> bool:
         """Return whether a step that `step` needs has failed; if so, record that `step` cannot run."""
         missing = [name for name in step.needs if name in self.failed or name in self.blocked]
