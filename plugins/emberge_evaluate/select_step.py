@@ -97,17 +97,8 @@ class Select(Step):
             yield context.problem("there is no evaluator", "evaluators")
         yield from self._check_models(context)
         yield from self._check_tasks(context)
-        candidate_previews = [
-            (str(reference.step or reference), context.expected(reference))
-            for reference in self.models
-        ]
-        trainings = trainings_behind(
-            (name, reference.artifact if reference else None)
-            for name, reference in candidate_previews
-        )
         parents = tuple(reference.text for reference in self.models)
-        details = {"trained": trainings} if trainings else {}
-        context.expect(Expected(Artifact(kind="model", parents=parents, details=details)))
+        context.expect(Expected(Artifact(kind="model", parents=parents)))
 
     def _check_models(self, context: Preflight) -> Iterator[Problem]:
         """Yield the problems of the models' names and, if it is known, their number."""

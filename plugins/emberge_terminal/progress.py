@@ -53,7 +53,7 @@ class RunView:
             TaskProgressColumn(),
             TimeRemainingColumn(compact=True),
             TextColumn("{task.fields[metric]}  {task.fields[note]}", markup=False),
-            console=Console(file=getattr(stream, "unguarded", stream)),
+            console=Console(file=stream),
             disable=not self._is_live,
         )
         self.bars.start()

@@ -33,7 +33,7 @@ class _Parser(argparse.ArgumentParser):
     def __init__(self, prog: str, **options: Any) -> None:
         layout = argparse.RawDescriptionHelpFormatter
         super().__init__(prog, formatter_class=layout, allow_abbrev=False, **options)
-        self.color = False  # Python 3.14 on: True writes escapes, which are shown as text
+        self.color = False  # Python 3.14 on: help is the same text everywhere
 
     def error(self, message: str) -> NoReturn:
         raise RecipeError(f"{message} (see `{self.prog} --help`)")

@@ -14,18 +14,21 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING
 
 from emberge.cli.arguments import VERBS, list_plugin_files, parse, requires_plugins
 from emberge.errors import EmbergeError, exits_refused
 from emberge.interpreter import leave_process, set_torch_defaults
-from emberge.wording import printable, printable_lines
+from emberge.wording import printable
 
 if TYPE_CHECKING:
     from emberge.plugin_verbs import Verb
     from emberge.plugins import Plugins
+
+
+_LONGEST_LINE = 4000  # characters of an error, which may quote a file
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,7 +47,7 @@ def _run_words(words: list[str]) -> int:
     _accept_any_text()
     command = _Command(words)
     try:
-        with interrupted_by_signals(), guard_output():
+        with interrupted_by_signals():
             return command.run()
     except EmbergeError as error:
         return _show_user_error(error, debug="--debug" in words)
@@ -115,6 +118,11 @@ def _show_unforeseen_error(error: Exception, *, debug: bool) -> int:
     return 1
 
 
+def _print_error(line: str) -> None:
+    """Print one line of an error to standard error, without characters that control terminals."""
+    print(f"error: {printable(line[:_LONGEST_LINE])}", file=sys.stderr)
+
+
 def _find_step(error: Exception) -> str:
     """Return the note that names the step of an error; "" without one."""
     notes = getattr(error, "__notes__", ())
@@ -157,53 +165,3 @@ def interrupted_by_signals() -> Iterator[None]:
     finally:
         for number, handler in previous_handlers.items():
             signal.signal(number, handler)
-
-
-# ── text for a terminal ─────────────────────────────────────────────────────────────────────────
-#
-# Names of files, columns and rows come from strangers, so characters that control terminals are
-# printed as escapes. Verbs use `print`, so standard output is guarded while a verb runs. Errors are
-# guarded one by one, as other libraries draw their progress bars on standard error.
-
-
-_LONGEST_LINE = 4000  # characters of an error, which may quote a file
-
-
-class _GuardedStream:
-    """A text stream that writes control characters as escapes; `unguarded` is the stream behind it."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self.unguarded = stream
-
-    def write(self, text: str) -> int:
-        """Write text, which may have several lines."""
-        self.unguarded.write(printable_lines(text))
-        return len(text)
-
-    def writelines(self, lines: Iterable[str]) -> None:
-        """Write lines, which include their line ends."""
-        for line in lines:
-            self.write(line)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.unguarded, name)
-
-
-@contextmanager
-def guard_output() -> Iterator[None]:
-    """Write control characters on standard output as escapes while the `with` block runs.
-
-    A listener that draws with terminal escapes writes to `sys.stdout.unguarded`, and must escape its texts
-    itself.
-    """
-    previous_stdout = sys.stdout
-    sys.stdout = cast(TextIO, _GuardedStream(previous_stdout))
-    try:
-        yield
-    finally:
-        sys.stdout = previous_stdout
-
-
-def _print_error(line: str) -> None:
-    """Print one line of an error to standard error."""
-    print(f"error: {printable(line[:_LONGEST_LINE])}", file=sys.stderr)

@@ -137,7 +137,7 @@ def _show_notes(report: CheckReport) -> None:
     for (title, lines), (first, *other_steps) in steps_by_note.items():
         others_text = f" and {count_noun(len(other_steps), 'more step')}" if other_steps else ""
         print(f"{first}{others_text}: {title}")
-        print("".join(f"  {line}\n" for line in lines), end="")
+        print("".join(f"  {printable(line)}\n" for line in lines), end="")
 
 
 def _show_unseen(report: CheckReport) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
@@ -61,13 +61,6 @@ class Sampler:
 
     Training steps use the `resolved` samplers, so a sampler may read results of earlier steps.
     """
-
-    def files(self) -> list[FileRef]:
-        """Return the files that its options name."""
-        from emberge.contracts.reference import FileRef
-
-        values = [getattr(self, option.name) for option in fields(self)]
-        return [value for value in values if isinstance(value, FileRef)]
 
     def check_data(self, infos: Sequence[DatasetInfo]) -> Iterable[str]:
         """Return reasons why the sampler cannot group these datasets, from their names and tasks alone."""

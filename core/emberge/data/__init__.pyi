@@ -11,7 +11,6 @@ from .data_sources import expand as expand
 from .data_sources import find_reader as find_reader
 from .data_sources import list_part as list_part
 from .data_sources import pick_training_sets as pick_training_sets
-from .dataset_loading import count_datasets as count_datasets
 from .dataset_loading import list_texts as list_texts
 from .dataset_loading import load_datasets as load_datasets
 from .dataset_loading import load_step_datasets as load_step_datasets

@@ -1,18 +1,14 @@
-"""Loading of datasets: each row is read and checked once, then stored for random access or only counted."""
+"""Loading of datasets: each row is read and checked once, then stored for random access."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from emberge.contracts import (
     BadRow,
     DataRef,
     Dataset,
-    DatasetInfo,
     Example,
     Reader,
     TaskKind,
@@ -22,9 +18,7 @@ from emberge.data.columns import LayoutError
 from emberge.data.data_sources import DataSource, expand, find_reader, refuse_clashes
 from emberge.data.dataset_store import (
     StoredDataset,
-    build_info,
     open_rows,
-    require_pairs,
     sample_rows,
     write_rows,
 )
@@ -35,8 +29,6 @@ from emberge.data.row_parser import RowParser
 from emberge.errors import DataError
 from emberge.media import MediaFolder
 from emberge.wording import format_path
-
-T = TypeVar("T")
 
 
 def load_datasets(
@@ -57,8 +49,20 @@ def load_datasets(
         DataError: if a file is missing or cannot be understood, or rows are bad; has one line for each
             problem of rows of any dataset (twenty for a file, then a count).
     """
-    load = functools.partial(_load_source, limit=limit, store=store)
-    return _read_sources(entries, readers, resolve, load)
+    sources = [
+        source for entry in entries for source in expand(entry, readers=readers, resolve=resolve)
+    ]
+    refuse_clashes(sources)
+    datasets: list[StoredDataset] = []
+    problems: list[str] = []
+    for source in sources:
+        try:
+            datasets.append(_load_source(source, limit, store))
+        except DataError as error:
+            problems.append(str(error))
+    if problems:
+        raise DataError("\n".join(problems))
+    return datasets
 
 
 def load_step_datasets(
@@ -86,42 +90,6 @@ def load_step_datasets(
     return datasets
 
 
-def count_datasets(
-    entries: Sequence[DataEntry], *, readers: Sequence[Reader], resolve: Callable[[DataRef], Path]
-) -> list[DatasetInfo]:
-    """Return the facts of the datasets that `load_datasets` would load, without storing rows.
-
-    An unchanged file is read only once, even if several trainings use different shares of it.
-
-    Raises:
-        DataError: for the same reasons as `load_datasets`.
-    """
-    return _read_sources(entries, readers, resolve, _count_source)
-
-
-def _read_sources(
-    entries: Sequence[DataEntry],
-    readers: Sequence[Reader],
-    resolve: Callable[[DataRef], Path],
-    read: Callable[[DataSource], T],
-) -> list[T]:
-    """Apply `read` to each source of the entries and return the results, or raise all problems at once."""
-    sources = [
-        source for entry in entries for source in expand(entry, readers=readers, resolve=resolve)
-    ]
-    refuse_clashes(sources)
-    results: list[T] = []
-    problems: list[str] = []
-    for source in sources:
-        try:
-            results.append(read(source))
-        except DataError as error:
-            problems.append(str(error))
-    if problems:
-        raise DataError("\n".join(problems))
-    return results
-
-
 def _load_source(source: DataSource, limit: int | None, store: Path | None) -> StoredDataset:
     def write(folder: Path) -> FileSummary:
         summary = FileSummary(source.place)
@@ -140,34 +108,6 @@ def _load_source(source: DataSource, limit: int | None, store: Path | None) -> S
     limits = [n for n in (limit, source.entry.limit) if n is not None]
     row_numbers = sample_rows(len(rows), min(limits, default=None), source.name)
     return StoredDataset(source.name, rows, row_numbers, decisions, source.entry)
-
-
-def _count_source(source: DataSource) -> DatasetInfo:
-    assert source.path is not None
-    status, entry = source.path.stat(), source.entry
-    # Only what decides how rows are read, so that trainings with other shares find the counts.
-    read_entry = DataEntry(
-        columns=entry.columns, task=entry.task, score_range=entry.score_range, first=entry.first
-    )
-    state = (str(source.path.absolute()), status.st_size, status.st_mtime_ns)
-    summary = _count_rows(dataclasses.replace(source, name="", entry=read_entry), state)
-    decisions = decide_data(summary, entry)
-    if summary.labelled:
-        require_pairs(summary)
-    size = summary.rows if entry.limit is None else min(entry.limit, summary.rows)
-    return build_info(source.name, summary, decisions, entry.weight, size)
-
-
-@functools.lru_cache(maxsize=256)
-def _count_rows(
-    source: DataSource,
-    state: tuple[str | int, ...],  # noqa: ARG001 - it ages the memory
-) -> FileSummary:
-    summary = FileSummary(source.place)
-    media = MediaValues(MediaFolder(beside=source.path and source.path.parent))
-    for _ in parse_rows(source.rows(), source.entry, summary, media):
-        pass
-    return summary
 
 
 def read_examples(

@@ -3,8 +3,6 @@
 from .batch_plan import BatchPlan as BatchPlan
 from .batch_plan import PlannedBatch as PlannedBatch
 from .batch_plan import PlannedPart as PlannedPart
-from .batch_plan import select_rows as select_rows
-from .batch_plan import steps_to_keep as steps_to_keep
 from .batch_plan import take_rows as take_rows
 from .example_table import TextSide as TextSide
 from .example_table import build_table as build_table

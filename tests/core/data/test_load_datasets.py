@@ -17,11 +17,10 @@ from emberge import (
     DataError,
     DataRef,
     Dataset,
-    DatasetInfo,
     Example,
     hash_evenly,
 )
-from emberge.data import check_entries, count_datasets, expand, load_datasets, sample_rows
+from emberge.data import check_entries, expand, load_datasets, sample_rows
 from emberge_data import Delimited, JsonLines, Parquet
 
 READERS = [JsonLines(), Parquet(), Delimited()]
@@ -313,55 +312,3 @@ def test_a_preview_shows_all_parts_of_the_first_row(tmp_path: Path) -> None:
     assert head.lines[-2:] == ("label: a", "positive: drawn among the rows of the label")
     (head,) = check(write(tmp_path / "b.jsonl", [{"text": "a"}])).heads
     assert head.lines == ("columns: text = text", "text: a")
-
-
-# Counts.
-
-PAIRS = [{"anchor": f"question {i}", "positive": f"answer {i}"} for i in range(9)]
-SCORED = [{"anchor": "a", "positive": f"b{i}", "score": i} for i in range(6)]
-LABELS = [{"text": f"text {i}", "label": "even" if i % 2 == 0 else "odd"} for i in range(8)]
-
-
-def counted(path: Path, **options: Any) -> DatasetInfo:
-    (info,) = count_datasets([entry(path, **options)], readers=[READER], resolve=resolve)
-    return info
-
-
-@pytest.mark.parametrize(
-    ("rows", "options"),
-    [
-        (PAIRS, {"limit": 4, "weight": 2.5, "name": "few"}),
-        (SCORED, {"score_range": (0, 10), "negatives": "none", "limit": 2}),
-        (LABELS, {"limit": 3}),
-    ],
-)
-def test_counts_are_as_trainings_load(
-    rows: list[Any], options: dict[str, Any], tmp_path: Path
-) -> None:
-    path = write(tmp_path / "rows.jsonl", rows)
-    assert counted(path, **options) == load(path, **options).info
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [
-        [*LABELS, {"text": "alone", "label": "prime"}],
-        LABELS[::2],
-        [],
-    ],
-)
-def test_what_a_training_refuses_is_refused(rows: list[Any], tmp_path: Path) -> None:
-    path = write(tmp_path / "rows.jsonl", rows)
-    with pytest.raises(DataError) as counting:
-        counted(path)
-    assert str(counting.value) == refusal(tmp_path, rows)
-
-
-def test_a_file_is_read_once_whatever_share_of_it_is_taken(tmp_path: Path) -> None:
-    path, before = write(tmp_path / "rows.jsonl", PAIRS), Counting.files
-    assert [counted(path, limit=n, weight=n + 1.0).size for n in (2, 4, 40)] == [2, 4, 9]
-    assert counted(path, name="other", prompt="find: ").size == 9
-    assert Counting.files == before + 1
-    write(path, PAIRS[:3])
-    assert counted(path).size == 3
-    assert Counting.files == before + 2

@@ -42,19 +42,6 @@ def _word(i: int) -> str:
     return WORDS[i * 5 % len(WORDS)]
 
 
-def notes(place: Path, steps: str, plugins: Plugins, head: str = HEAD) -> dict[str, list[str]]:
-    """What `check` shows of each step, by "step: title"."""
-    report = check_recipe(parse_recipe(head + steps, plugins, path=place / "recipe.yaml"), plugins)
-    assert not report.errors, report.errors
-    return {f"{note.step}: {note.title}": list(note.lines) for note in report.notes}
-
-
-def faults(place: Path, steps: str, plugins: Plugins, head: str = HEAD) -> str:
-    """Everything that `check` finds wrong."""
-    report = check_recipe(parse_recipe(head + steps, plugins, path=place / "recipe.yaml"), plugins)
-    return "\n".join(str(problem) for problem in report.errors)
-
-
 def run(
     place: Path, steps: str, plugins: Plugins, head: str = HEAD, out: str = "out"
 ) -> Mapping[str, Path]:

@@ -256,15 +256,6 @@ def test_the_page_shows_the_study(finished: Mapping[str, Path]) -> None:
     assert not re.search(r"url\(|@import|https?:", page)
 
 
-def test_a_study_outside_the_recipe_is_held_to(finished: Mapping[str, Path], data: Path) -> None:
-    members = CLUSTERED.partition("  members:")[2]
-    text = "steps:\n  members:" + members.replace("of: $study", f"of: {finished['study']}").replace(
-        "clusters: 2, number", "threshold: 5, number"
-    ).replace("[$study, ", "[")
-    with pytest.raises(RecipeError, match="asks for cluster 2 of any number, and the study has 1"):
-        checked(text, data).raise_errors()
-
-
 # ── the study itself ────────────────────────────────────────────────────────────────────────────
 
 

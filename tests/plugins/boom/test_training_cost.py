@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from emberge import Plugins, load_plugins
 
-from tests.plugins.boom.recipes import artifact, details, faults, notes, run, write_data
+from tests.plugins.boom.recipes import artifact, details, run, write_data
 
 
 @pytest.fixture(scope="module")
@@ -23,22 +23,6 @@ def place(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "bert").symlink_to(bert)
     write_data(folder, find=100, alike=40)
     return folder
-
-
-BY_DATASET = """
-  members:
-    foreach: {ratio: [0.5, {default: 0.2, by_dataset: {alike: 1.0}}]}
-    train: {<<: *training, sampler: [bagging: {ratio: $ratio}, *batches]}
-"""
-
-
-def test_ratios_may_differ_by_dataset_in_a_list(place: Path, plugins: Plugins) -> None:
-    shown = notes(place, BY_DATASET, plugins)
-    assert shown["members.ratio=1: training"][:2] == ["find: 20 rows of 100", "alike: 40 rows"]
-    unknown = BY_DATASET.replace("{alike:", "{alikes:")
-    assert "'alikes', which is no dataset of this training; did you mean 'alike'" in faults(
-        place, unknown, plugins
-    )
 
 
 MERGES = """
