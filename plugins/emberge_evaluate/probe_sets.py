@@ -96,7 +96,6 @@ class ProbeSets(Step):
     def check(self, context: Preflight) -> Iterable[Problem]:
         context.expect(
             Expected(
-                Artifact(kind="data"),
                 sets={f"probe_{set_name}": _build_task(set_name) for set_name in _SOURCES},
                 halves=("test",),
             )

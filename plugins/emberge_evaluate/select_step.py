@@ -14,7 +14,6 @@ from emberge import (
     Artifact,
     Count,
     Evaluator,
-    Expected,
     Model,
     ModelRef,
     Preflight,
@@ -97,8 +96,6 @@ class Select(Step):
             yield context.problem("there is no evaluator", "evaluators")
         yield from self._check_models(context)
         yield from self._check_tasks(context)
-        parents = tuple(reference.text for reference in self.models)
-        context.expect(Expected(Artifact(kind="model", parents=parents)))
 
     def _check_models(self, context: Preflight) -> Iterator[Problem]:
         """Yield the problems of the models' names and, if it is known, their number."""

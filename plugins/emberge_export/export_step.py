@@ -13,7 +13,6 @@ from emberge import (
     Artifact,
     CheckpointError,
     EmbergeError,
-    Expected,
     ModelRef,
     Preflight,
     Problem,
@@ -85,7 +84,6 @@ class Export(Step):
             raise ValueError("formats: there is no format to export to")
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        context.expect(Expected(Artifact(kind="model", parents=(self.model.text,))))
         for package in _PACKAGES:
             if find_spec(package) is None:
                 yield context.problem(

@@ -13,7 +13,6 @@ from emberge import (
     Artifact,
     CheckpointError,
     EmbergeError,
-    Expected,
     ModelRef,
     NumberRange,
     Preflight,
@@ -90,7 +89,6 @@ class Rope(Step):
         if self.model.adapter or context.adapter(self.model):
             yield context.problem("it takes a whole model, not an adapter; merge it first", "model")
             return
-        context.expect(Expected(Artifact(kind="model", parents=(self.model.text,))))
         folder = context.whole_model(self.model)
         if folder is not None:
             try:

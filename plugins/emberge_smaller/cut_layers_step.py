@@ -13,7 +13,6 @@ from emberge import (
     Artifact,
     CheckpointError,
     EmbergeError,
-    Expected,
     ModelRef,
     Preflight,
     Problem,
@@ -64,7 +63,6 @@ class CutLayers(Step):
     with the last."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        context.expect(Expected(Artifact(kind="model", parents=(self.model.text,))))
         folder = context.whole_model(self.model)
         if folder is None:
             return

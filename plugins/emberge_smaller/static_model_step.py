@@ -11,7 +11,6 @@ from emberge import (
     Artifact,
     Backbone,
     DataEntry,
-    Expected,
     ModelRef,
     Preflight,
     Problem,
@@ -58,7 +57,6 @@ class StaticModel(Step):
         folder = context.whole_model(self.teacher)
         if self.data:
             yield from check_datasets(context, self.data, show=False).problems
-        context.expect(Expected(Artifact(kind="model", parents=(self.teacher.text,))))
         if folder is not None:
             for message in self.backbone.describe(folder).problems:
                 yield context.problem(message, "teacher")

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from emberge import (
-    Artifact,
     DatasetInfo,
     EmbergeError,
     Expected,
@@ -40,8 +39,7 @@ class TrainingCheck:
     def find_problems(self) -> Iterator[Problem]:
         """Yield the step's problems, and announce its result."""
         step, context = self.step, self.context
-        artifact = Artifact(kind="model", parents=(step.model.text,))
-        context.expect(Expected(artifact, step.keep_last))
+        context.expect(Expected(step.keep_last))
         yield from self._find_model_problems()
         if not step.sampler or type(step.sampler[-1]).batches is Sampler.batches:
             only = f"{type(step.sampler[-1]).__name__} only selects; " if step.sampler else ""

@@ -12,7 +12,6 @@ from emberge import (
     Artifact,
     Backbone,
     Count,
-    Expected,
     ModelRef,
     NumberRange,
     Preflight,
@@ -118,8 +117,6 @@ class FindWeights(Step):
                 yield context.problem(f"'{text}' is named {count} times; once is enough", "models")
         if len(references) < 2 and not any(reference.part for reference in references):
             yield context.problem("weights need two models, or one and its base", "models")
-        texts = [reference.text for reference in references]
-        context.expect(Expected(Artifact(kind="file", details={"models": texts})))
         inputs = []
         for reference in references:
             folder = context.model(reference)

@@ -42,13 +42,11 @@ class Machine:
 class Expected:
     """The expected result of a step, as far as it is known before the step runs.
 
-    `artifact` contains what is known of the future artifact. `checkpoints` is the largest number of models
-    that `$id.checkpoints` can stand for.
-    `sets` maps the name of each evaluation set to its kind of task, and `halves` are those that they have, or
-    the parts of the data that can be evaluated; None if that is not known.
+    `checkpoints` is the largest number of models that `$id.checkpoints` can stand for. `sets` maps the name
+    of each evaluation set to its kind of task, and `halves` are those that the sets have, or the parts of the
+    data that can be evaluated; None if that is not known.
     """
 
-    artifact: Artifact
     checkpoints: int | None = None
     sets: Mapping[str, TaskKind] = field(default_factory=dict)
     halves: tuple[Split, ...] | None = None

@@ -52,7 +52,7 @@ class DataStep(Step):
         is_all_seen = len(checked.heads) == len(checked.places)
         sets = {head.info.name: head.info.task for head in checked.heads} if is_all_seen else {}
         halves = self.expected_parts
-        context.expect(Expected(Artifact(kind="data"), sets=sets if halves else {}, halves=halves))
+        context.expect(Expected(sets=sets if halves else {}, halves=halves))
         problems = [*checked.problems]
         if not self.data:
             problems.append(context.problem("data names no training set", "data"))

@@ -88,7 +88,7 @@ class GenerateQueries(Step):
     def check(self, context: Preflight) -> Iterator[Problem]:
         shares: Mapping[Split, float] = {"dev": self.dev, "test": self.test}
         halves = tuple(part for part, share in shares.items() if share)
-        context.expect(Expected(Artifact(kind="data"), halves=halves))
+        context.expect(Expected(halves=halves))
         if self.dev + self.test >= 1:
             yield context.problem("dev and test together leave nothing to train on", "test")
         path = context.data(self.documents)

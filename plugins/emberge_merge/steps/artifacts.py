@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from emberge import Artifact, Expected, Workspace
+from emberge import Artifact, Workspace
 from emberge.contracts import total_size
 from emberge.wording import count_by_first_word
 
 if TYPE_CHECKING:
-    from emberge import Model, ModelRef, Preflight
+    from emberge import Model, ModelRef
     from emberge.merging import MergePlan, MergeReport, MergeRequest
 
     from emberge_merge.adapters.merge_to_adapter import AdapterReport
@@ -22,12 +22,6 @@ if TYPE_CHECKING:
 # What a training says of its work, which is added up.
 _WORK = ("examples", "seconds", "cpu_seconds")
 Trainings = Mapping[str, Mapping[str, Any]]
-
-
-def expect_model(context: Preflight, references: Iterable[ModelRef]) -> None:
-    """Announce a merge of these models to the checks of later steps."""
-    parents = tuple(dict.fromkeys(reference.text for reference in references))
-    context.expect(Expected(Artifact(kind="model", parents=parents)))
 
 
 def build_artifact(

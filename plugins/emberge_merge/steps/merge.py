@@ -32,7 +32,7 @@ from emberge.model_folder import Checkpoint, describe_origin
 from emberge.wording import count_by_first_word, human_size, join_some
 
 from emberge_merge.methods.weighted_sums import Linear
-from emberge_merge.steps.artifacts import build_artifact, expect_model
+from emberge_merge.steps.artifacts import build_artifact
 from emberge_merge.steps.found_weights import FoundWeights
 from emberge_merge.steps.merge_options import (
     Find,
@@ -119,8 +119,6 @@ class Merge(Step):
         return ("torch",) if needs_torch else ("numpy",)
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        base = [self.base] if self.base is not None else []
-        expect_model(context, [*(entry.model for entry in self.models), *base])
         yield from find_weight_problems(self.models, context, self.weights)
         if self.template is not None and context.model(self.template) is None:
             return  # a step is yet to make the model that everything is compared with

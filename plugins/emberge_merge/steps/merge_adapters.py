@@ -26,7 +26,7 @@ from emberge.merging import MergeInput, MergeRequest, plan_merge
 from emberge_merge.adapters.adapter_checks import find_adapter_problems
 from emberge_merge.adapters.low_rank import Combination, Truncation
 from emberge_merge.methods.weighted_sums import Linear, TaskArithmetic
-from emberge_merge.steps.artifacts import compute_cost_details, describe_adapter, expect_model
+from emberge_merge.steps.artifacts import compute_cost_details, describe_adapter
 from emberge_merge.steps.merge_options import (
     Find,
     FoundModel,
@@ -89,8 +89,6 @@ class MergeAdapters(Step):
         if not self.models:
             yield context.problem("there are no models to merge", "models")
             return
-        base_reference = [self.base] if self.base is not None else []
-        expect_model(context, [*(entry.model for entry in self.models), *base_reference])
         yield from find_weight_problems(self.models, context, self.weights)
         find = find_by_check(context)
         base = self._find_base(find)

@@ -11,7 +11,6 @@ from emberge import (
     DataEntry,
     DataError,
     EmbergeError,
-    Expected,
     ModelRef,
     Preflight,
     Problem,
@@ -78,7 +77,6 @@ class TrimVocabulary(Step):
     def check(self, context: Preflight) -> Iterator[Problem]:
         from emberge.data import check_datasets
 
-        context.expect(Expected(Artifact(kind="model", parents=(self.model.text,))))
         for entries, option in ((self.data, "data"), (self.held_out, "held_out")):
             yield from check_datasets(context, entries, option).problems
         folder = context.whole_model(self.model)

@@ -126,8 +126,7 @@ def test_check_shows_what_was_understood(
     room = Look(bert)
     sampler = (Bagging(ratio=0.5), BatchShuffle(batch_size=PerDataset(default=4)))
     assert _check(_step(data, sampler=sampler, epochs=3, keep_last=2), room) == []
-    expected = room.expectations[-1]
-    assert (expected.artifact.parents, expected.checkpoints) == (("./tiny",), 2)
+    assert room.expectations[-1].checkpoints == 2
     (shown,) = (lines for title, lines in room.notes.items() if title.startswith("find"))
     assert any(line.startswith("anchor: find") for line in shown)
 

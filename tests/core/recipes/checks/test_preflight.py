@@ -13,7 +13,6 @@ from typing import Literal
 
 import pytest
 from emberge import (
-    Artifact,
     DataRef,
     Expected,
     ModelRef,
@@ -150,9 +149,9 @@ class Foretelling(Write):
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         told = [context.expected(reference) for reference in self.of]
-        context.note("told", [str(one.artifact.size) if one else "nothing" for one in told])
+        context.note("told", [str(one.checkpoints) if one else "nothing" for one in told])
         if self.size:
-            context.expect(Expected(Artifact(kind="model", size=self.size)))
+            context.expect(Expected(self.size))
         return iter(())
 
 
