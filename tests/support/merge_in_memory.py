@@ -17,9 +17,34 @@ from emberge.merging.streaming.build_jobs import build_empty_block
 from emberge.merging.streaming.jobs import MergeJob, convert_piece
 from emberge.merging.streaming.scheduler import GRANULE, PutPiece, SchedulerLimits, run_jobs
 from emberge.numerics import kernels
-from emberge.tensor_files import MemorySource, TensorSource, TensorSpec
+from emberge.tensor_files import TensorSource, TensorSpec, bytes_of
 from emberge.tensor_names import depths
 from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySource:
+    """A tensor in memory."""
+
+    model: str
+    tensor: Tensor
+
+    @property
+    def spec(self) -> TensorSpec:
+        dtype = str(self.tensor.dtype).removeprefix("torch.")
+        return TensorSpec("", tuple(self.tensor.shape), dtype)
+
+    def read(self, start: int, into: Tensor) -> None:
+        """Copy the elements from `start` on into `into`."""
+        into.copy_(self.tensor.reshape(-1)[start : start + into.numel()])
+
+    def read_bytes(self, start: int, into: memoryview) -> None:
+        """Copy the bytes from byte `start` on into `into`."""
+        into[:] = bytes_of(self.tensor.contiguous())[start : start + len(into)]
+
+    def locate(self, start: int, size: int) -> tuple[int, int] | None:
+        """Return None, as there is no file."""
+        return None
 
 
 @dataclass(frozen=True)

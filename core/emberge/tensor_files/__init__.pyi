@@ -20,7 +20,6 @@ from .server_file import ServerFile as ServerFile
 from .server_file import server_cache as server_cache
 from .tensor_fetcher import FetchedFile as FetchedFile
 from .tensor_reader import FileSource as FileSource
-from .tensor_reader import MemorySource as MemorySource
 from .tensor_reader import TensorReader as TensorReader
 from .tensor_reader import TensorSource as TensorSource
 from .tensor_reader import bytes_of as bytes_of

@@ -242,28 +242,3 @@ class FileSource:
         if isinstance(self.spec, DerivedTensor):
             return None
         return self.reader.locate(self.spec, start, size)
-
-
-@dataclass(frozen=True, slots=True)
-class MemorySource:
-    """A tensor in memory."""
-
-    model: str
-    tensor: Tensor
-
-    @property
-    def spec(self) -> TensorSpec:
-        dtype = str(self.tensor.dtype).removeprefix("torch.")
-        return TensorSpec("", tuple(self.tensor.shape), dtype)
-
-    def read(self, start: int, into: Tensor) -> None:
-        """Copy the elements from `start` on into `into`."""
-        into.copy_(self.tensor.reshape(-1)[start : start + into.numel()])
-
-    def read_bytes(self, start: int, into: memoryview) -> None:
-        """Copy the bytes from byte `start` on into `into`."""
-        into[:] = bytes_of(self.tensor.contiguous())[start : start + len(into)]
-
-    def locate(self, start: int, size: int) -> tuple[int, int] | None:
-        """Return None, as there is no file."""
-        return None

@@ -12,12 +12,11 @@ import pytest
 import torch
 from emberge import Block, CheckpointError, MergeStrategy, Stage, Stats
 from emberge.numerics import DecodedRows, Place, RowsError, StoredRows, kernels
-from emberge.tensor_files import MemorySource
 from torch import Tensor
 
 from tests.support.chains import chain
 from tests.support.compiled import require_kernels
-from tests.support.merge_in_memory import merge_state_dicts
+from tests.support.merge_in_memory import MemorySource, merge_state_dicts
 from tests.support.registered import CHAINS, needs_whole
 
 require_kernels()
