@@ -10,7 +10,6 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from emberge.contracts import (
-    TASK_KINDS,
     Batch,
     Batches,
     BatchPart,
@@ -22,7 +21,7 @@ from emberge.contracts import (
     Sampler,
     TaskKind,
 )
-from emberge.errors import DataError, suggest
+from emberge.errors import DataError
 from emberge.seeds import stable_seed
 from emberge.training.fit_options import FitOptions
 
@@ -101,22 +100,16 @@ def select_rows(samplers: Sequence[Sampler], pool: Pool, seed: int) -> Pool:
 
 
 def refuse_unknown_names(options: Mapping[str, Any], infos: Iterable[DatasetInfo]) -> None:
-    """Refuse unknown datasets or tasks in options; `options` maps an option's name in messages to its value.
+    """Refuse unknown datasets in options; `options` maps an option's name in messages to its value.
 
     Raises:
-        DataError: if a name does not exist; has the option, the name, and the nearest existing name.
+        DataError: if a dataset does not exist; has the option, the name, and the nearest existing name.
     """
     datasets = [info.name for info in infos]
     for label, option in options.items():
         if isinstance(option, PerDataset):
-            for fault in option.find_unknown(label, datasets):
-                raise DataError(fault)
-            for task in option.by_task:
-                if task not in TASK_KINDS:
-                    hint = suggest(task, TASK_KINDS) or f"; there are {', '.join(TASK_KINDS)}"
-                    raise DataError(
-                        f"{label}: by_task names '{task}', which is no kind of task{hint}"
-                    )
+            for problem in option.find_unknown(label, datasets):
+                raise DataError(problem)
 
 
 def _describe_dataset(info: DatasetInfo, rows: Rows) -> tuple[object, ...]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from emberge.contracts import (
     Artifact,
@@ -129,18 +129,11 @@ def import_modules(names: Iterable[str]) -> None:
 # ── progress ────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(NamedTuple):
     noun: str
     number: int
     count: int
-    name: str
-
-    @property
-    def label(self) -> str:
-        if not self.name or self.count == 1:
-            return self.name
-        return f"{self.noun} {self.number} of {self.count}: {self.name}"
+    label: str
 
 
 class StepProgress:
@@ -164,7 +157,8 @@ class StepProgress:
             return
         if number == 1 and not any(part.count > 1 for part in self._parts):
             self._furthest = 0.0
-        self._parts.append(_Part(noun, number, count, name))
+        label = f"{noun} {number} of {count}: {name}" if name and count > 1 else name
+        self._parts.append(_Part(noun, number, count, label))
         try:
             self.report(0, 1)
             yield
