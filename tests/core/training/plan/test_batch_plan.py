@@ -117,7 +117,6 @@ def test_groups_are_the_datasets_with_their_negatives() -> None:
             PerDataset(by_dataset={"alik": "in_batch"}),
             "negatives: .* did you mean 'alike'",
         ),
-        (SAMPLER, PerDataset(by_task={"retreival": "in_batch"}), "did you mean 'retrieval'"),
         ((Bagging(ratio=0.5),), PerDataset(), "only selects"),
     ],
 )
