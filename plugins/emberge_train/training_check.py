@@ -39,7 +39,10 @@ class TrainingCheck:
     def find_problems(self) -> Iterator[Problem]:
         """Yield the step's problems, and announce its result."""
         step, context = self.step, self.context
-        context.expect(Expected(step.keep_last))
+        kept = step.keep_last
+        if step.max_steps and step.save_steps:
+            kept = min(kept, max(1, step.max_steps // step.save_steps))
+        context.expect(Expected(kept))
         yield from self._find_model_problems()
         if not step.sampler or type(step.sampler[-1]).batches is Sampler.batches:
             only = f"{type(step.sampler[-1]).__name__} only selects; " if step.sampler else ""

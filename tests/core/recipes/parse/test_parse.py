@@ -260,6 +260,8 @@ def test_options_may_differ_by_task_and_dataset() -> None:
     assert built.loss.of("sickr", "sts") == (acme.Rank(), acme.Mask())
     assert built.loss.of("stsb", "sts") == (acme.Contrast(temperature=1.0),)
     assert built.sampler[0].batch_size == PerDataset(by_task={"sts": 8})
+    (fault,) = faults(fit("loss: {default: contrast, by_task: {retreival: rank}}"))
+    assert "there is no task kind 'retreival'; did you mean 'retrieval'" in fault
 
 
 def test_every_option_knows_its_line_also_of_several_steps() -> None:
