@@ -231,10 +231,6 @@ def _parse_bool(text: str) -> bool:
     return text.lower() == "true"
 
 
-def _parse_int(text: str) -> int:
-    return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
-
-
 def _parse_float(text: str) -> float:
     return float(text.replace(".inf", "inf").replace(".nan", "nan") if "." in text else text)
 
@@ -242,7 +238,7 @@ def _parse_float(text: str) -> float:
 _CONVERTERS: dict[str, Callable[[str], Any]] = {
     "null": lambda _: None,
     "bool": _parse_bool,
-    "int": _parse_int,
+    "int": lambda text: int(text, 0) if text[:2] in ("0x", "0o") else int(text),
     "float": lambda text: _parse_float(text.lower()),
     "str": str,
 }

@@ -8,12 +8,13 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from emberge import (
     CheckpointError,
     DataError,
+    Machine,
     ModelRef,
+    Plugins,
     RecipeError,
     RequirementError,
     check_recipe,
@@ -41,9 +42,6 @@ from emberge_adapt.adapt_plan import (
 )
 from emberge_adapt.data_facts import DataFacts, read_facts
 from emberge_adapt.recipe_text import SCORES, write_recipe
-
-if TYPE_CHECKING:
-    from emberge import Machine, Plugins
 
 
 @dataclass(frozen=True, kw_only=True)

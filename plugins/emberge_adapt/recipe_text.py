@@ -62,7 +62,9 @@ def _load_template() -> Template:
     environment = Environment(
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
     )
-    environment.filters.update(comment=_write_comment, literal=_write_literal)
+    environment.filters.update(
+        comment=_write_comment, literal=lambda value: _write_flow(_escape(value))
+    )
     return environment.from_string(_TEMPLATE.read_text("utf8"))
 
 
@@ -93,11 +95,6 @@ def _write_flow(value: Any) -> str:
         value, default_flow_style=True, width=2**31, sort_keys=False, allow_unicode=True
     )
     return text.removesuffix("\n").removesuffix("\n...")
-
-
-def _write_literal(value: Any) -> str:
-    """Return a value as YAML in one line, in which no text names a step."""
-    return _write_flow(_escape(value))
 
 
 def _escape(value: Any) -> Any:

@@ -94,17 +94,14 @@ class ClipReader:
             remainder
         )
 
-    @property
-    def _hop(self) -> int:
-        return int(self._extractor.hop_length)
-
     def count_media_tokens(self, media: Media) -> int:
         """Return the number of tokens of a clip.
 
         Raises:
             DataError: if the clip cannot be read, or has another sampling rate.
         """
-        return self._count_frames_tokens(len(self._read_samples(media)) // self._hop)
+        hop = int(self._extractor.hop_length)
+        return self._count_frames_tokens(len(self._read_samples(media)) // hop)
 
     def _read_samples(self, media: Media) -> NDArray[np.float32]:
         clip = read_clip(media)

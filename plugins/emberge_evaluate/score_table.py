@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from emberge.wording import Markdown, prose, table_lines, table_row
 
-from emberge_evaluate.scores import DOMAINS, FEW, Comparison, Scores, Task
+from emberge_evaluate.scores import DOMAINS, FEW, Comparison, Scores
 from emberge_evaluate.task_groups import kind_of_group
 
 _DOMAINS = {domain: title.lower() for domain, title in DOMAINS.items()}
@@ -37,7 +37,8 @@ def _draw_scores(scores: Scores) -> Iterator[str]:
     ]
     yield from _draw_table_head(["task", *titles])
     for task in scores.tasks:
-        label = f"{task.name} ({_name_metric(task)})"
+        domain = f", {task.domain}" if task.domain else ""
+        label = f"{task.name} ({task.metric}{domain})"
         values = [scores.values[model][task.name] for model in models]
         yield _draw_table_row(label, values, scores, _note_spreads(scores, task.name))
     for mean, label in _find_new_means(scores):
@@ -88,11 +89,6 @@ def _repeats_another(mean: str, scores: Scores) -> bool:
         return sum(task.kind == kind for task in scores.tasks) == 1
     of_all = mean in DOMAINS and all(task.domain == mean for task in scores.tasks)
     return of_all or not scores.averages_several(mean)
-
-
-def _name_metric(task: Task) -> str:
-    domain = f", {task.domain}" if task.domain else ""
-    return f"{task.metric}{domain}"
 
 
 def _draw_table_head(names: Sequence[str]) -> list[str]:

@@ -144,13 +144,8 @@ class Downcycle(Step):
             template=checkpoint,
             key=[content, sorted(shares.items()) if shares is not None else None],
             files={checkpoint.in_trunk("config.json"): routed.dense_config},
-            complete=lambda out: _locate_code(out, checkpoint).unlink(missing_ok=True),
+            complete=lambda out: (out / checkpoint.in_trunk(CODE.name)).unlink(missing_ok=True),
         )
-
-
-def _locate_code(out: Path, checkpoint: Checkpoint) -> Path:
-    """Return the path of the routed class's code in a copy of the folder."""
-    return out / checkpoint.in_trunk(CODE.name)
 
 
 def read_load(folder: Path, routed: RoutedModel) -> dict[int, list[float]]:

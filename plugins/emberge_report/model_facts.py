@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from emberge import CheckpointError
+from emberge import Artifact, CheckpointError
 from emberge.model_folder import (
     TextLimit,
     find_class_code,
@@ -17,9 +17,6 @@ from emberge.model_folder import (
     read_trunk_settings,
 )
 from emberge_encoder import CrossEncoderFacts, Layout, is_static_model, read_static_dimension
-
-if TYPE_CHECKING:
-    from emberge import Artifact
 
 Origin: TypeAlias = Literal["trained", "merged", "chosen", "changed"]
 """Origin of a model; "changed" is a change without training, such as cutting layers."""

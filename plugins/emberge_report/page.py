@@ -81,7 +81,8 @@ def _open_templates() -> Environment:
     environment.filters |= {
         **{f.__name__: f for f in (formats.points, formats.signed, formats.duration)},
         **{"plain": formats.plain, "short_number": formats.short_number},
-        **{"digits": lambda value: f"{value:.3g}", "percent": _show_percent},
+        "digits": lambda value: f"{value:.3g}",
+        "percent": lambda share: "–" if share is None else formats.points(share),
         **{"word_columns": _find_word_columns, "shown_details": _list_details},
         **{"panels": scores_view.draw_panels, "about": scores_view.describe_task},
         "score_facts": scores_view.list_facts,
@@ -93,10 +94,6 @@ def _open_templates() -> Environment:
         "weights_by_layer": lambda model: weights_by_layer(model.name, model.details),
     }
     return environment
-
-
-def _show_percent(share: float | None) -> str:
-    return "–" if share is None else formats.points(share)
 
 
 def _find_word_columns(table: TableData) -> Collection[int]:

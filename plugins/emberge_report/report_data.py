@@ -6,17 +6,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from emberge import EmbergeError, ModelRef
+from emberge import Artifact, EmbergeError, Machine, Model, ModelRef, StepRef, Workspace
 from emberge_evaluate import Scores, read_scores
 
 from emberge_report.figures import Figure, read_figures
 from emberge_report.model_facts import Origin, find_origin
-
-if TYPE_CHECKING:
-    from emberge import Artifact, Machine, Model, StepRef, Workspace
-
 
 # Logged numbers (at, value), sorted by `at`.
 Points = Sequence[tuple[float, float]]

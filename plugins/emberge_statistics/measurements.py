@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from emberge import CheckpointError, EmbergeError, Encoder, TokenisedText
@@ -18,10 +18,6 @@ from emberge.encoding import forward
 from emberge.files import clear_torn
 from emberge.training import PlannedBatch, Session, latest_state, save_state
 from torch import Tensor, nn
-
-if TYPE_CHECKING:
-    from emberge import Encoder
-
 
 # Texts that are put in order of their length at once: more fill chunks better.
 WINDOW_TEXTS = 512

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from emberge.contracts import FileRef, Stage, all_stages, list_statistics_files
+from emberge.contracts import Stage, all_stages, list_statistics_files
 from emberge.errors import CheckpointError, EmbergeError, Problem
 from emberge.files import replace_file
 from emberge.merging.request import MergeInput, MergeRequest
@@ -235,15 +235,12 @@ def open_statistics(
     """
     references = {file.text: file for stage in stages for file in list_statistics_files(stage)}
     return [
-        StatisticsFile.open(path_by_reference.get(text) or _resolve_path(reference))
+        StatisticsFile.open(
+            path_by_reference.get(text) or reference.folder / Path(reference.text).expanduser()
+        )
         for text, reference in references.items()
         if steps or text in path_by_reference or not text.startswith("$")
     ]
-
-
-def _resolve_path(reference: FileRef) -> Path:
-    path = Path(reference.text).expanduser()
-    return path if path.is_absolute() else reference.folder / path
 
 
 def find_model_entries(stage: Stage, request: MergeRequest) -> dict[str, Mapping[str, TensorSpec]]:

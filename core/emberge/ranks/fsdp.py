@@ -33,7 +33,7 @@ def split_weights(encoder: Encoder, ranks: Ranks) -> None:
     roots = [
         m
         for m in called_modules
-        if not any(m is not other and _is_inside(m, other) for other in called_modules)
+        if not any(m is not other and m in other.modules() for other in called_modules)
     ]
     for root in roots:
         for block in [b for b in _find_blocks(root) if b in called_modules and _has_weights(b)]:
@@ -57,10 +57,6 @@ def _list_called_modules(encoder: Encoder) -> list[nn.Module]:
         for hook in hooks:
             hook.remove()
     return list(dict.fromkeys(called_modules))
-
-
-def _is_inside(module: nn.Module, other: nn.Module) -> bool:
-    return any(module is inner for inner in other.modules())
 
 
 def _find_blocks(root: nn.Module) -> Iterator[nn.Module]:

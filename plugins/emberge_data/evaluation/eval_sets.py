@@ -184,10 +184,6 @@ def _halve_labels(
     return fitted, [pair for group in by_label.values() for pair in group[len(group) // 2 :]]
 
 
-def _load_clustering(half: _HalfReader) -> ClusteringData:
-    return ClusteringData(*_transpose(half.labelled_texts(half.split)))
-
-
 def _load_reranking(half: _HalfReader) -> RerankingData:
     rows = half.examples(half.split, "reranking")
     for where, row in rows:
@@ -219,7 +215,7 @@ _LOADERS: Mapping[str, Callable[[_HalfReader], EvalData]] = {
     "retrieval": _load_retrieval,
     "reranking": _load_reranking,
     "classification": _load_classification,
-    "clustering": _load_clustering,
+    "clustering": lambda half: ClusteringData(*_transpose(half.labelled_texts(half.split))),
     "sts": _load_pairs,
     "pair_classification": _load_pairs,
 }

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from emberge import Artifact, ArtifactKind, DataError, DataRef, Preflight, Problem, Step, Workspace
+from emberge import (
+    Artifact,
+    ArtifactKind,
+    DataError,
+    DataRef,
+    Preflight,
+    Problem,
+    Reader,
+    Step,
+    Workspace,
+)
 from emberge.contracts import DataOrigin
 
 from emberge_data.evaluation.eval_data import EvalSet, RetrievalData
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from emberge import Reader
-
 
 # Part of the judgements that is read: `qrels/train.tsv`.
 _JUDGEMENTS = "train"

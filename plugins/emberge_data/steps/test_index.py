@@ -6,11 +6,12 @@ import functools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from emberge import DataError, Evaluator, Workspace
 from emberge.contracts import Side
+from numpy.typing import NDArray
 
 from emberge_data.steps.text_similarity import (
     HASHES,
@@ -24,12 +25,7 @@ from emberge_data.steps.text_similarity import (
     words,
 )
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Pairs = NDArray[np.int64]
-
-
+Pairs = NDArray[np.int64]
 Way = Literal["equal", "overlap", "near"]
 # Standard deviations of an estimated similarity below the threshold at which a candidate is let go.
 _DEVIATIONS = 4

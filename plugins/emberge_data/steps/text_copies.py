@@ -9,16 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 from xxhash import xxh3_64_intdigest
 
 from emberge_data.steps.text_similarity import ComparedTexts, MinHash, jaccard, mix_bits, shingles
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 _ENTRIES_AT_ONCE = 1 << 16
 _TEXTS_AT_ONCE = 512
