@@ -122,6 +122,6 @@ def options() -> list[str]:
     return [f"--{name.replace('_', '-')}" for name in MergeOptions.model_fields]
 
 
-def test_every_option_of_mergekits_commands_has_a_word_in_the_readme() -> None:
-    page = (ROOT / "plugins" / "README.md").read_text(encoding="utf-8")
+def test_every_option_of_mergekits_commands_has_a_word_in_its_page() -> None:
+    page = (ROOT / "docs" / "howto" / "mergekit.md").read_text(encoding="utf-8")
     assert [option for option in options() if f"`{option}`" not in page] == []
