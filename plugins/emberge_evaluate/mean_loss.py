@@ -125,7 +125,8 @@ class MeanLoss(BatchOptions, Evaluator):
     def check_together(self, checkpoints: Sequence[Path]) -> Iterable[str]:
         if not self.data:
             artifacts = [a for folder in checkpoints if (a := _read_artifact(folder)) is not None]
-            if len({str(_read_course(artifact)) for artifact in artifacts}) > 1:
+            keys = ("datasets", "steps", "seed")
+            if len({str([one.details.get(key) for key in keys]) for one in artifacts}) > 1:
                 yield (
                     "trainings differ in data, steps or seed, so that their losses are over other batches "
                     "and do not compare"
@@ -278,10 +279,6 @@ def _read_artifact(checkpoint: Path) -> Artifact | None:
     from emberge.results import read_artifact
 
     return read_artifact(checkpoint)
-
-
-def _read_course(artifact: Artifact) -> list[object]:
-    return [artifact.details.get(key) for key in ("datasets", "steps", "seed")]
 
 
 def _describe_unrecorded(model: str) -> str:

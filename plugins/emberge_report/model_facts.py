@@ -156,7 +156,7 @@ def anatomy(folder: Path) -> Anatomy:
         config = _read_json(folder / "config.json")
         return Anatomy(architecture=_name_architecture(config), purpose=purpose_of(folder))
     config = _read_json(layout.trunk_folder / "config.json")
-    overall = read_settings(folder)
+    overall, code = read_settings(folder), find_class_code(config)
     kinds = [module.kind for module in layout.modules]
     return Anatomy(
         architecture=_name_architecture(config),
@@ -167,7 +167,7 @@ def anatomy(folder: Path) -> Anatomy:
         prompts=dict(layout.prompts),
         similarity=_allow_word(_SIMILARITIES, overall.get("similarity_fn_name") or "cosine"),
         purpose=purpose_of(folder),
-        code=_name_code(config),
+        code=code.name if code is not None else "",
         reads=_list_inputs(layout.trunk_folder),
     )
 
@@ -200,12 +200,6 @@ def _list_inputs(trunk: Path) -> tuple[str, ...]:
 def _allow_word(allowed: tuple[str, ...], value: Any) -> str:
     """Return the value if it is one of the allowed words, else "unknown": configs are untrusted."""
     return value if value in allowed else "unknown"
-
-
-def _name_code(config: Mapping[str, Any]) -> str:
-    """Return the custom code that a config's model needs; "" if transformers has its class."""
-    code = find_class_code(config)
-    return code.name if code is not None else ""
 
 
 def _name_architecture(config: Mapping[str, Any]) -> str | None:

@@ -25,9 +25,8 @@ def uniform(tensors: Tensor, start: int, keys: Sequence[tuple[Any, ...]]) -> Ten
     """Return numbers in [0, 1) shaped and typed like `tensors` [models, *rows], with 24 random bits each.
 
     Model m's element i is a hash of only `keys[m]` and `start + i`: it is the same for any block, order,
-    worker and device. Positions are mixed once for all models. The mixed positions are then multiplied by two
-    odd numbers that depend on the key; between the two multiplications, the upper half is folded into the
-    lower half.
+    worker and device. Positions are mixed once for all models, and then multiplied by two odd numbers of the
+    key, with the upper half folded into the lower half in between.
 
     Raises:
         ValueError: if there is not one key for each model.

@@ -1,12 +1,9 @@
 """A queue of writes: workers fill buffers, and one thread writes them to the files in order.
 
 As the order is kept, a journal can name a tensor after its bytes are in the file, and the workers need not
-wait for syncs.
-
-Files are written past the page cache. Buffered writing costs a copy into the cache, and many times more if
-the kernel must first free pages. Direct writing (`O_DIRECT`) needs whole pages, in memory with the same
-alignment as in the file. The fragments before and after these pages go through the cache, so that each page
-is written in one way only. If a file system refuses direct writing, everything goes through the cache.
+wait for syncs. Direct writing (`O_DIRECT`) avoids a copy into the page cache. It needs whole pages, in memory
+with the same alignment as in the file: the fragments before and after these pages go through the cache, and
+everything does if a file system refuses direct writing.
 """
 
 from __future__ import annotations

@@ -122,12 +122,9 @@ def stream(
 class Journal:
     """A journal of finished tensors in the side folder, from which a killed merge resumes.
 
-    The `remarks` of the work on a tensor are stored with its name, as a continued merge does not repeat that
-    work.
-
-    A name is written only after `sync` has put the tensor's bytes on the disk. This is done in batches,
-    because syncing is slow. The journal begins with `key`, which identifies the work. A folder that was begun
-    for other work is emptied; in a folder that is continued, all files but weights are removed.
+    It begins with `key`, which identifies the work: a folder that was begun for other work is emptied, and in
+    a folder that is continued, all files but weights are removed. A tensor's name is written, with the
+    `remarks` of its work, only after `sync` has put its bytes on the disk, in batches as syncing is slow.
     """
 
     def __init__(self, folder: Path, key: str) -> None:
