@@ -75,19 +75,13 @@ def _find_parents(artifact: Artifact, out: Path, origin: Path | None) -> tuple[P
     is known only by a folder's name, its reference in the recipe is used to find it.
     """
     weights = _read_weights(artifact)
-    base = artifact.details.get("base")
-    names = dict.fromkeys(weights)
-    if isinstance(base, str) and base:
-        names.setdefault(base)
-    reference = artifact.details.get("base_reference")
-    reference_by_base = (
-        {base: reference} if isinstance(base, str) and isinstance(reference, str) else {}
-    )
+    base, reference = (artifact.details.get(key) for key in ("base", "base_reference"))
+    names = [*weights, *([base] if isinstance(base, str) and base else [])]
     return tuple(
-        _find_base(name, reference_by_base[name], weights.get(name), out, origin)
-        if name in reference_by_base
+        _find_base(name, reference, weights.get(name), out, origin)
+        if name == base and isinstance(reference, str)
         else _find_parent(name, weights.get(name), out, origin)
-        for name in names
+        for name in dict.fromkeys(names)
     )
 
 

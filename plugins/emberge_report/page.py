@@ -39,8 +39,8 @@ def report_page(report: ReportData) -> str:
     versions = report.provenance.get("versions")
     versions = versions if isinstance(versions, Mapping) else {}
     program = versions.get("emberge")
-    return _render(
-        "report.html",
+    page = _open_templates().get_template("report.html")
+    html = page.render(
         title=report.title,
         report=report,
         looks=_choose_looks(report),
@@ -56,10 +56,7 @@ def report_page(report: ReportData) -> str:
         program=f"emberge {program}" if isinstance(program, str) else "emberge",
         has_seeds=any(scores.pooled for _, scores in report.scores),
     )
-
-
-def _render(template: str, **values: Any) -> str:
-    return charts.drop_refused(_open_templates().get_template(template).render(values))
+    return charts.drop_refused(html)
 
 
 @cache

@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -118,7 +117,7 @@ def plan_passes(
 ) -> list[list[Layer]]:
     """Return the layers to sum in each pass over the data, so that the sums of a pass fit into memory.
 
-    `called` maps each parameter to its canonical tensor name; tensors in `vocabulary` have a row for each
+    `tensor_names` maps each parameter to its canonical name; tensors in `vocabulary` have a row for each
     token. One text is encoded to see which layers get the same inputs (query, key and value; gate and up):
     their Gram matrix is summed once.
 
@@ -187,7 +186,7 @@ class GramCounter:
 
     def __init__(self, encoder: Encoder, layers: Sequence[Layer], token_budget: int) -> None:
         device = next(encoder.module.parameters()).device
-        self._encoder, self._find_layers, self._budget = encoder, layers, token_budget
+        self._encoder, self._layers, self._budget = encoder, layers, token_budget
         self.sums = {
             layer.module: torch.zeros(layer.shape, dtype=torch.float64, device=device)
             for layer in layers
@@ -196,7 +195,7 @@ class GramCounter:
 
     def __enter__(self) -> GramCounter:
         modules = dict(self._encoder.module.named_modules())
-        for layer in self._find_layers:
+        for layer in self._layers:
             self._hooks.append(
                 _hook_inputs(
                     modules[layer.module], lambda x, layer=layer: self._add_inputs(layer, x)
@@ -204,12 +203,7 @@ class GramCounter:
             )
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for hook in self._hooks:
             hook.remove()
 
@@ -237,7 +231,7 @@ class GramCounter:
 
     def entries(self, tensor_names: Mapping[str, str]) -> Iterator[tuple[str, Tensor]]:
         """Yield (canonical tensor name, float32 sum) of every layer."""
-        for layer in self._find_layers:
+        for layer in self._layers:
             total = self.sums[layer.module].float().cpu()
             for name in layer.shared:
                 yield tensor_names[f"{name}.weight"], total
