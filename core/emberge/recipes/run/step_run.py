@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from emberge.contracts import (
     Artifact,
@@ -129,7 +129,8 @@ def import_modules(names: Iterable[str]) -> None:
 # ── progress ────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Part(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Part:
     noun: str
     number: int
     count: int
