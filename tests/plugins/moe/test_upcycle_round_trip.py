@@ -78,7 +78,7 @@ ROWS = [
 
 def embedded(folder: Path) -> np.ndarray[Any, Any]:
     """Return what sentence-transformers makes of the texts."""
-    model = SentenceTransformer(str(folder), device="cpu")
+    model = SentenceTransformer(str(folder), device="cpu", trust_remote_code=True)
     return np.asarray(model.encode(TEXTS, batch_size=1))
 
 
