@@ -8,7 +8,7 @@ from .components import build_component as build_component
 from .components import read_component as read_component
 from .components import read_record as read_record
 from .forms import Option as Option
-from .forms import article as article
+from .forms import add_article as add_article
 from .forms import options_of as options_of
 from .option_docs import document_options as document_options
 from .option_schemas import SchemaWriter as SchemaWriter

@@ -1,6 +1,6 @@
-"""Building of option values from YAML nodes; a node that does not fit becomes a problem at its line.
+"""The builder of option values from YAML nodes; a node that does not fit becomes a problem at its line.
 
-This module has what all forms share; `values` and `components` build the values of single forms.
+`build` calls the function that is registered for a form. `values` and `components` register these functions.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class OptionPath:
     """For messages: "option 'ratio' of sampler 'bagging'"."""
     path: str = ""
     entry: bool = False
-    """True inside an item of a list; a reference to several steps repeats the item."""
+    """True inside an item of a list, which is repeated if it names several steps."""
 
     def under(self, key: object, **changes: Any) -> OptionPath:
         """Return the path one level deeper."""
@@ -57,10 +57,12 @@ class Builder:
     folder: Path
     """The folder at which relative paths start."""
     targets: Mapping[str, Sequence[Instance]] = field(default_factory=dict)
+    """The instances of each earlier step of the recipe."""
     variables: Mapping[str, Any] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     lines: dict[str, str] = field(default_factory=dict)
     chosen: dict[str, Instance] = field(default_factory=dict)
+    """The instance that stands for each group while an item of a list is repeated."""
     misfits: list[Node] = field(default_factory=list)
     """The nodes that did not fit their forms at all."""
 

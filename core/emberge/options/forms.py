@@ -1,6 +1,6 @@
-"""The forms of options: a field's annotation, read once, as the values that a recipe may give.
+"""The forms of options: the annotation of a field as a description of the values that a recipe may give it.
 
-The grammar builds values by these forms, and the schema and the tables are derived from them.
+The builder, the JSON Schema and the tables of options all follow these forms.
 """
 
 from __future__ import annotations
@@ -110,7 +110,11 @@ class Ref(Form):
 
     @property
     def words(self) -> str:
-        return "an earlier step" if self.step_only else " or ".join(map(article, self.type.accepts))
+        return (
+            "an earlier step"
+            if self.step_only
+            else " or ".join(map(add_article, self.type.accepts))
+        )
 
 
 @dataclass(frozen=True)
@@ -127,19 +131,19 @@ class Schedule(Form):
 
 
 @dataclass(frozen=True)
-class Part(Form):
+class OneComponent(Form):
     """One component of these contracts."""
 
     contracts: tuple[type, ...]
 
     @property
     def words(self) -> str:
-        kinds = kinds_of(self.contracts)
-        return article("merge stage" if len(kinds) > 1 else kinds[0])
+        kinds = find_kinds(self.contracts)
+        return add_article("merge stage" if len(kinds) > 1 else kinds[0])
 
 
 @dataclass(frozen=True)
-class Parts(Form):
+class SeveralComponents(Form):
     """Components of these contracts: a chain of stages or samplers, a sum of losses, or a plain list."""
 
     contracts: tuple[type, ...]
@@ -158,7 +162,7 @@ class Parts(Form):
     def words(self) -> str:
         if self.chain:
             return "a merge strategy or a chain that ends with one"
-        kind = kinds_of(self.contracts)[0]
+        kind = find_kinds(self.contracts)[0]
         words = {
             "sampler": "a sampler or a chain of them",
             "loss": "a loss or a list of them, summed",
@@ -259,7 +263,7 @@ class Maybe(_Wrapped):
         return self.item.choices
 
 
-def article(word: str) -> str:
+def add_article(word: str) -> str:
     """Return the word with "a" or "an" before it, if it takes one: "an evaluator", "data"."""
     if word in ("data", "scores", "statistics"):
         return word
@@ -269,7 +273,7 @@ def article(word: str) -> str:
 CONTRACTS = (Stage, *(c for _, cs in KINDS.values() for c in cs if c not in (ChainSpec, Reader)))
 
 
-def kinds_of(contracts: tuple[type, ...]) -> tuple[str, ...]:
+def find_kinds(contracts: tuple[type, ...]) -> tuple[str, ...]:
     """Return the kinds of component that follow one of the contracts."""
     return tuple(
         kind
@@ -278,7 +282,7 @@ def kinds_of(contracts: tuple[type, ...]) -> tuple[str, ...]:
     )
 
 
-def form_of(annotation: Any) -> Form:
+def read_form(annotation: Any) -> Form:
     """Return the form of a type.
 
     Raises:
@@ -286,22 +290,22 @@ def form_of(annotation: Any) -> Form:
     """
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        inner = form_of(arguments[0])
+        inner = read_form(arguments[0])
         limits = limits_of(annotation)
         return dataclasses.replace(inner, limits=limits) if isinstance(inner, Value) else inner
-    form = _find_form_of_class(annotation) if origin is None else _find_generic(origin, arguments)
+    form = _read_class(annotation) if origin is None else _read_generic(origin, arguments)
     if form is None:
         raise TypeError(f"a recipe cannot express a {annotation!r}")
     return form
 
 
-def _find_form_of_class(annotation: Any) -> Form | None:
+def _read_class(annotation: Any) -> Form | None:
     if annotation in (Any, object) or isinstance(annotation, TypeVar):
         return Anything()
     if annotation in _SCALARS:
         return Value(annotation)
     if annotation in CONTRACTS:
-        return Part((annotation,))
+        return OneComponent((annotation,))
     if not isinstance(annotation, type):
         return None
     if issubclass(annotation, Path):
@@ -313,29 +317,29 @@ def _find_form_of_class(annotation: Any) -> Form | None:
     return Record(annotation) if dataclasses.is_dataclass(annotation) else None
 
 
-def _find_generic(origin: Any, arguments: tuple[Any, ...]) -> Form | None:
+def _read_generic(origin: Any, arguments: tuple[Any, ...]) -> Form | None:
     if origin is Literal:
         return Choice(arguments)
     if origin in (Union, types.UnionType):
-        return _form_of_union(arguments)
+        return _read_union(arguments)
     if origin is PerDataset:
-        return ByData(form_of(arguments[0]))
+        return ByData(read_form(arguments[0]))
     if origin in (dict, collections.abc.Mapping):
-        return Table(form_of(arguments[1]))
+        return Table(read_form(arguments[1]))
     if origin is tuple and arguments[1:] != (...,):
-        return Fixed(tuple(form_of(argument) for argument in arguments))
+        return Fixed(tuple(read_form(argument) for argument in arguments))
     if origin in (tuple, collections.abc.Sequence):
-        item = form_of(arguments[0])
-        return Parts(item.contracts) if isinstance(item, Part) else Many(item)
+        item = read_form(arguments[0])
+        return SeveralComponents(item.contracts) if isinstance(item, OneComponent) else Many(item)
     return None
 
 
-def _form_of_union(arguments: tuple[Any, ...]) -> Form:
-    forms = [form_of(argument) for argument in arguments if argument is not type(None)]
-    parts = [form for form in forms if isinstance(form, Part)]
+def _read_union(arguments: tuple[Any, ...]) -> Form:
+    forms = [read_form(argument) for argument in arguments if argument is not type(None)]
+    parts = [form for form in forms if isinstance(form, OneComponent)]
     if len(parts) > 1:
-        joined_part = Part(tuple(contract for part in parts for contract in part.contracts))
-        forms = [joined_part, *(form for form in forms if not isinstance(form, Part))]
+        joined_part = OneComponent(tuple(contract for part in parts for contract in part.contracts))
+        forms = [joined_part, *(form for form in forms if not isinstance(form, OneComponent))]
     form = forms[0] if len(forms) == 1 else Either(tuple(forms))
     return Maybe(form) if type(None) in arguments else form
 
@@ -396,7 +400,7 @@ def _read_option(owner: type, field: dataclasses.Field[Any]) -> Option:
         default = field.default_factory()
     label = f"{owner.__module__}.{owner.__qualname__}: the type of option '{field.name}'"
     try:
-        form = _limit_schedule(form_of(_find_type(owner, field.name)), default)
+        form = _limit_schedule(read_form(_find_type(owner, field.name)), default)
     except NameError as error:
         raise PluginError(
             f"{label} names '{error.name}', which is not there when the plugin runs; "
@@ -425,7 +429,7 @@ def _limit_schedule(form: Form, default: Any) -> Form:
     return form
 
 
-def first_option(owner: type) -> Option | None:
+def find_first_option(owner: type) -> Option | None:
     """Return the option that `name: value` means: the first option that the class itself declares.
 
     If the class declares no option, its nearest base class with an option decides; contracts are not

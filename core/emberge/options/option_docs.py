@@ -52,11 +52,11 @@ def document_options(component: Component | type, plugins: Plugins) -> list[Opti
 def _document_option(option: Option, owner: type, plugins: Plugins) -> Option:
     default = option.default if option.component is None else option.component
     if default is not MISSING:
-        default = plain_default(default, plugins)
+        default = write_default(default, plugins)
     return replace(option, default=default, doc=find_option_doc(owner, option.name))
 
 
-def plain_default(value: Any, plugins: Plugins) -> Any:
+def write_default(value: Any, plugins: Plugins) -> Any:
     """Return a default as a recipe would write it: numbers, words, lists and mappings."""
 
     def record(item: Any, inner: Callable[[Any], Any]) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 from emberge.contracts import TASK_KINDS
 from emberge.options import forms
-from emberge.options.forms import Form, Option, first_option, kinds_of
+from emberge.options.forms import Form, Option, find_first_option, find_kinds
 from emberge.options.option_docs import document_options
 from emberge.plugins import Component, Plugins
 
@@ -40,70 +40,74 @@ class SchemaWriter:
             self.definitions[name].update(write())
         return {"$ref": f"#/$defs/{name}"}
 
-    def given_options(self, *contracts: type) -> dict[str, Schema]:
+    def write_components_by_name(self, *contracts: type) -> dict[str, Schema]:
         """Map each name of a component of the contracts to the schema of its options."""
-        return {name: self._options_of(c) for name, c in self._by_name(contracts).items()}
+        return {name: self._write_options(c) for name, c in self._map_by_name(contracts).items()}
 
-    def _by_name(self, contracts: tuple[type, ...]) -> dict[str, Component]:
+    def _map_by_name(self, contracts: tuple[type, ...]) -> dict[str, Component]:
         by_name: dict[str, Component] = {}
-        for name, components in self.plugins.of(*kinds_of(contracts)).items():
+        for name, components in self.plugins.of(*find_kinds(contracts)).items():
             if len(components) == 1:
                 by_name[name] = components[0]
             by_name |= {component.full_name: component for component in components}
         return by_name
 
-    def _options_of(self, component: Component) -> Schema:
+    def _write_options(self, component: Component) -> Schema:
         """Return the schema of a component's given options: a mapping, the first option's value, or null."""
         name = f"{component.kind}.{component.plugin}.{component.name}".replace(" ", "_")
         links = getattr(component.type, "links", None) or (component.type,)
-        mapping = self._define(name, lambda: self._mapping(component, component.summary))
-        value = _either(self._first_value(links), {"type": "null"})
+        mapping = self._define(name, lambda: self._write_mapping(component, component.summary))
+        value = _either(self._write_first_value(links), {"type": "null"})
         return {**_by_kind(value, mapping), "description": component.summary}
 
-    def _first_value(self, owners: tuple[type, ...]) -> Schema:
+    def _write_first_value(self, owners: tuple[type, ...]) -> Schema:
         """Return the schema of the value that stands for the first option of the classes."""
-        first = next((option for option in map(first_option, owners) if option is not None), None)
-        return self.form(first.form) if first else _VARIABLE
+        first = next(
+            (option for option in map(find_first_option, owners) if option is not None), None
+        )
+        return self._write_form(first.form) if first else _VARIABLE
 
-    def _mapping(self, owner: Component | type, description: str) -> Schema:
+    def _write_mapping(self, owner: Component | type, description: str) -> Schema:
         """Return the schema of a mapping of options, each with its documentation and default."""
         options = document_options(owner, self.plugins)
         schema: Schema = {
             "type": "object",
             "description": description,
-            "properties": {option.name: self._option(option) for option in options},
+            "properties": {option.name: self._write_option(option) for option in options},
             "additionalProperties": False,
         }
         required = [option.name for option in options if option.required]
         return {**schema, "required": required} if required else schema
 
-    def _option(self, option: Option) -> Schema:
+    def _write_option(self, option: Option) -> Schema:
         doc = {"description": option.doc} if option.doc else {}
         default = {} if option.required else {"default": option.default}
-        return {**self.form(option.form), **doc, **default}
+        return {**self._write_form(option.form), **doc, **default}
 
-    def part(self, form: forms.Part) -> Schema:
+    def _write_component(self, form: forms.OneComponent) -> Schema:
         """Return the schema of one component of these contracts: `name`, or `name: {options}`."""
-        return _by_kind(self._name(form.contracts), self._named_options(form.contracts, most=1))
+        return _by_kind(
+            self._write_name(form.contracts), self._write_named_options(form.contracts, most=1)
+        )
 
-    def parts(self, form: forms.Parts) -> Schema:
+    def _write_several_components(self, form: forms.SeveralComponents) -> Schema:
         """Return the schema of a component, a list of components or, if unordered, a mapping by name."""
-        part = self.part(forms.Part(form.contracts))
-        mapping = part["then"] if form.ordered else self._named_options(form.contracts)
-        return _by_kind(self._name(form.contracts), mapping, part)
+        part = self._write_component(forms.OneComponent(form.contracts))
+        mapping = part["then"] if form.ordered else self._write_named_options(form.contracts)
+        return _by_kind(self._write_name(form.contracts), mapping, part)
 
-    def _name(self, contracts: tuple[type, ...]) -> Schema:
+    def _write_name(self, contracts: tuple[type, ...]) -> Schema:
         """Return the schema of a component's name, or of a text with a variable."""
 
         def write() -> Schema:
-            named = self._by_name(contracts)
+            named = self._map_by_name(contracts)
             summaries = [component.summary for component in named.values()]
             names = {"enum": list(named), "enumDescriptions": summaries}
             return {"if": {"type": "string", "pattern": r"\$"}, "then": {}, "else": names}
 
         return self._define(f"{_join_names(contracts)}.name", write)
 
-    def _named_options(self, contracts: tuple[type, ...], most: int | None = None) -> Schema:
+    def _write_named_options(self, contracts: tuple[type, ...], most: int | None = None) -> Schema:
         """Return the schema of at most `most` components of these contracts, by name with their options."""
 
         def write() -> Schema:
@@ -112,7 +116,7 @@ class SchemaWriter:
                 "if": {"propertyNames": {"pattern": r"^\$"}},
                 "then": {"minProperties": 1, "maxProperties": 1},
                 "else": {
-                    "properties": self.given_options(*contracts),
+                    "properties": self.write_components_by_name(*contracts),
                     "additionalProperties": False,
                     **({} if most is None else {"maxProperties": most}),
                 },
@@ -120,30 +124,30 @@ class SchemaWriter:
 
         return self._define(_join_names(contracts) + ("" if most else ".together"), write)
 
-    def form(self, form: Form) -> Schema:
+    def _write_form(self, form: Form) -> Schema:
         """Return the schema of a form's values; any of them may be a `$variable`."""
         match form:
-            case forms.Part():
-                return self.part(form)
-            case forms.Parts():
-                return self.parts(form)
+            case forms.OneComponent():
+                return self._write_component(form)
+            case forms.SeveralComponents():
+                return self._write_several_components(form)
             case forms.Record(owner):
-                return self.record(owner)
+                return self._write_record(owner)
             case forms.ByData(item):
-                return self.by_data(item)
+                return self._write_by_data(item)
             case forms.Maybe(item):
-                return {"if": {"type": "null"}, "then": {}, "else": self.form(item)}
+                return {"if": {"type": "null"}, "then": {}, "else": self._write_form(item)}
             case forms.Many(item):
-                value = self.form(item)
+                value = self._write_form(item)
                 return _by_kind(value, items=value)
             case forms.Either():
-                return _either(*(self.form(one) for one in form.forms))
+                return _either(*(self._write_form(one) for one in form.forms))
             case _:
-                schema = self._plain(form)
+                schema = self._write_plain(form)
                 any_text = not schema or schema.get("type") == "string"
                 return schema if any_text else _either(schema, _VARIABLE)
 
-    def _plain(self, form: Form) -> Schema:
+    def _write_plain(self, form: Form) -> Schema:
         match form:
             case forms.Value():
                 limits = form.limits.schema() if form.limits else {}
@@ -160,27 +164,27 @@ class SchemaWriter:
                 count = {"minItems": len(items), "maxItems": len(items)}
                 return {
                     "type": "array",
-                    "prefixItems": [self.form(item) for item in items],
+                    "prefixItems": [self._write_form(item) for item in items],
                     **count,
                 }
             case forms.Table(item):
-                return {"type": "object", "additionalProperties": self.form(item)}
+                return {"type": "object", "additionalProperties": self._write_form(item)}
             case _:
                 return {}
 
-    def record(self, owner: type) -> Schema:
+    def _write_record(self, owner: type) -> Schema:
         """Return the schema of a nested dataclass: a mapping of its fields, or its first field's value."""
         if owner not in self._records:
             names = [recorded.__name__ for recorded in self._records]
             count = names.count(owner.__name__)
             self._records[owner] = f"{owner.__name__}.{count + 1}" if count else owner.__name__
         summary = (owner.__doc__ or "").partition("\n")[0]
-        mapping = self._define(self._records[owner], lambda: self._mapping(owner, summary))
-        return _by_kind(self._first_value((owner,)), mapping)
+        mapping = self._define(self._records[owner], lambda: self._write_mapping(owner, summary))
+        return _by_kind(self._write_first_value((owner,)), mapping)
 
-    def by_data(self, item: Form) -> Schema:
+    def _write_by_data(self, item: Form) -> Schema:
         """Return the schema of a value, or of `{default: …, by_task: …, by_dataset: …}`."""
-        value = self.form(item)
+        value = self._write_form(item)
         tasks = dict.fromkeys(TASK_KINDS, value)
         properties: Schema = {
             "default": value,

@@ -11,65 +11,65 @@ from emberge.contracts import TASK_KINDS, PerDataset, unsound_number
 from emberge.errors import suggest
 from emberge.options import forms
 from emberge.options.builder import BROKEN, Builder, Instance, OptionPath, builds
-from emberge.options.forms import Form, article
+from emberge.options.forms import Form, add_article
 from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse, describe_node, leaves_of, plain
 
 
 @builds(forms.Value)
-def _build_value(build: Builder, form: forms.Value, node: Node, at: OptionPath) -> Any:
+def _build_value(builder: Builder, form: forms.Value, node: Node, at: OptionPath) -> Any:
     value = node.value if isinstance(node, Scalar) else None
-    if form.type is not str and not _has_sound_numbers(build, node, at):
+    if form.type is not str and not _has_sound_numbers(builder, node, at):
         return BROKEN
     if form.type is float and type(value) is int:
         value = float(value)
     if type(value) is not form.type or (form.limits and not form.limits.has(value)):  # type: ignore[arg-type]
-        return build.refuse_misfit(form, node, at)
+        return builder.refuse_misfit(form, node, at)
     return value
 
 
-def _has_sound_numbers(build: Builder, node: Node, at: OptionPath) -> bool:
+def _has_sound_numbers(builder: Builder, node: Node, at: OptionPath) -> bool:
     """Return whether options accept every number inside a node; note the first number that they refuse."""
     for leaf in leaves_of(node):
         wrong = unsound_number(leaf.value) if isinstance(leaf, Scalar) else ""
         if wrong:
-            build.refuse(f"{at.label} needs {wrong}, not {describe_node(leaf)}", leaf.where)
+            builder.refuse(f"{at.label} needs {wrong}, not {describe_node(leaf)}", leaf.where)
             return False
     return True
 
 
 @builds(forms.Choice)
-def _build_choice(build: Builder, form: forms.Choice, node: Node, at: OptionPath) -> Any:
+def _build_choice(builder: Builder, form: forms.Choice, node: Node, at: OptionPath) -> Any:
     if isinstance(node, Scalar):
         for value in form.values:
             if value == node.value and isinstance(value, bool) == isinstance(node.value, bool):
                 return value
-    return build.refuse_misfit(form, node, at)
+    return builder.refuse_misfit(form, node, at)
 
 
 @builds(forms.Anything)
-def _build_plain(build: Builder, form: forms.Anything, node: Node, at: OptionPath) -> Any:
+def _build_plain(builder: Builder, form: forms.Anything, node: Node, at: OptionPath) -> Any:
     if any(isinstance(leaf, StepUse) for leaf in leaves_of(node)):
-        return build.refuse_misfit(form, node, at)
-    return plain(node) if _has_sound_numbers(build, node, at) else BROKEN
+        return builder.refuse_misfit(form, node, at)
+    return plain(node) if _has_sound_numbers(builder, node, at) else BROKEN
 
 
 @builds(forms.Folder)
-def _build_path(build: Builder, form: forms.Folder, node: Node, at: OptionPath) -> Any:
+def _build_path(builder: Builder, form: forms.Folder, node: Node, at: OptionPath) -> Any:
     if not isinstance(node, Scalar) or not isinstance(node.value, str) or not node.value:
-        return build.refuse_misfit(form, node, at)
-    return build.folder / Path(node.value).expanduser()
+        return builder.refuse_misfit(form, node, at)
+    return builder.folder / Path(node.value).expanduser()
 
 
 @builds(forms.Schedule)
-def _build_schedule(build: Builder, form: forms.Schedule, node: Node, at: OptionPath) -> Any:
+def _build_schedule(builder: Builder, form: forms.Schedule, node: Node, at: OptionPath) -> Any:
     if isinstance(node, StepUse):
-        return build.refuse_misfit(form, node, at)
-    if not _has_sound_numbers(build, node, at):
+        return builder.refuse_misfit(form, node, at)
+    if not _has_sound_numbers(builder, node, at):
         return BROKEN
     try:
         return form.type(plain(node), within=form.within)
     except ValueError as error:
-        return build.refuse(f"{at.label}: {error}", node.where)
+        return builder.refuse(f"{at.label}: {error}", node.where)
 
 
 class _SeveralSteps(Exception):  # noqa: N818 - no error: the list around it repeats the entry
@@ -81,34 +81,34 @@ class _SeveralSteps(Exception):  # noqa: N818 - no error: the list around it rep
 
 
 @builds(forms.Ref)
-def _build_reference(build: Builder, form: forms.Ref, node: Node, at: OptionPath) -> Any:
+def _build_reference(builder: Builder, form: forms.Ref, node: Node, at: OptionPath) -> Any:
     if isinstance(node, StepUse):
-        return _build_step_reference(build, form, node, at)
+        return _build_step_reference(builder, form, node, at)
     if not isinstance(node, Scalar) or not isinstance(node.value, str) or not node.value.strip():
-        return build.refuse_misfit(form, node, at)
+        return builder.refuse_misfit(form, node, at)
     if form.step_only:
-        group_names = ", ".join(f"${group}" for group in build.targets)
+        group_names = ", ".join(f"${group}" for group in builder.targets)
         hint = f"; earlier steps: {group_names}" if group_names else ""
-        return build.refuse(
+        return builder.refuse(
             f"{at.label} needs a step, not the text {node.text!r}{hint}", node.where
         )
     # Two dollars mean one dollar in a text, not a step.
     text = f"./{node.value}" if node.value.startswith("$") else node.value
-    return form.type(text, build.folder)
+    return form.type(text, builder.folder)
 
 
-def _build_step_reference(build: Builder, form: forms.Ref, node: StepUse, at: OptionPath) -> Any:
-    candidates = _find_candidates(build, node.group)
-    if not candidates and not build.targets.get(node.group):
+def _build_step_reference(builder: Builder, form: forms.Ref, node: StepUse, at: OptionPath) -> Any:
+    candidates = _find_candidates(builder, node.group)
+    if not candidates and not builder.targets.get(node.group):
         return BROKEN  # a problem of that step has been noted
     if not candidates:
-        names = ", ".join(f"{name}={value}" for name, value in build.variables.items())
-        return build.refuse(f"no step of ${node.group} has {names}", node.where)
+        names = ", ".join(f"{name}={value}" for name, value in builder.variables.items())
+        return builder.refuse(f"no step of ${node.group} has {names}", node.where)
     if len(candidates) > 1:
         if at.entry:
             raise _SeveralSteps(node.group, candidates)
         ids = [step.id for step in candidates[:3]] + (["…"] if len(candidates) > 3 else [])
-        return build.refuse(
+        return builder.refuse(
             f"{at.label} takes one, and ${node.group} is {len(candidates)} steps ({', '.join(ids)})",
             node.where,
         )
@@ -116,19 +116,21 @@ def _build_step_reference(build: Builder, form: forms.Ref, node: StepUse, at: Op
     # Only models have checkpoints; what a faulty step produces may be unknown.
     is_accepted = not step.produces or step.produces in form.type.accepts
     if not is_accepted or (node.part and step.produces not in ("model", "")):
-        message = f"{node.text} makes {article(step.produces)}, and {at.label} takes {form.words}"
-        return build.refuse(message, node.where)
-    return form.type(f"${step.id}{node.part}{node.rest}", build.folder)
+        message = (
+            f"{node.text} makes {add_article(step.produces)}, and {at.label} takes {form.words}"
+        )
+        return builder.refuse(message, node.where)
+    return form.type(f"${step.id}{node.part}{node.rest}", builder.folder)
 
 
-def _find_candidates(build: Builder, group: str) -> list[Instance]:
+def _find_candidates(builder: Builder, group: str) -> list[Instance]:
     """Return the group's instances that agree with this step's variables and the instances chosen so far."""
-    if group in build.chosen:
-        return [build.chosen[group]]
-    variables = dict(build.variables)
-    for step in build.chosen.values():
+    if group in builder.chosen:
+        return [builder.chosen[group]]
+    variables = dict(builder.variables)
+    for step in builder.chosen.values():
         variables.update(step.variables)
-    instances = build.targets.get(group, ())
+    instances = builder.targets.get(group, ())
     return [step for step in instances if _have_equal_values(step.variables, variables)]
 
 
@@ -140,46 +142,46 @@ def _have_equal_values(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 
 
 @builds(forms.Many)
-def _build_list(build: Builder, form: forms.Many, node: Node, at: OptionPath) -> Any:
+def _build_list(builder: Builder, form: forms.Many, node: Node, at: OptionPath) -> Any:
     if isinstance(node, Scalar) and node.value is None:
-        return build.refuse_misfit(form, node, at)
+        return builder.refuse_misfit(form, node, at)
     values: list[Any] = []
     for item in node.items if isinstance(node, Items) else (node,):
-        values += _build_entries(build, form.item, item, at, len(values))
+        values += _build_entries(builder, form.item, item, at, len(values))
     return BROKEN if BROKEN in values else tuple(values)
 
 
 def _build_entries(
-    build: Builder, form: Form, node: Node, at: OptionPath, position: int
+    builder: Builder, form: Form, node: Node, at: OptionPath, position: int
 ) -> list[Any]:
     """Build the values of one item: a single value, or one for each step if the item names several steps."""
     try:
-        return [build.build(form, node, at.under(position, entry=True))]
+        return [builder.build(form, node, at.under(position, entry=True))]
     except _SeveralSteps as spread:
         values: list[Any] = []
         for candidate in spread.candidates:
-            build.chosen[spread.group] = candidate
+            builder.chosen[spread.group] = candidate
             try:
-                values += _build_entries(build, form, node, at, position + len(values))
+                values += _build_entries(builder, form, node, at, position + len(values))
             finally:
-                del build.chosen[spread.group]
+                del builder.chosen[spread.group]
         return values
 
 
 @builds(forms.Fixed)
-def _build_fixed(build: Builder, form: forms.Fixed, node: Node, at: OptionPath) -> Any:
+def _build_fixed(builder: Builder, form: forms.Fixed, node: Node, at: OptionPath) -> Any:
     if not isinstance(node, Items) or len(node.items) != len(form.items):
-        return build.refuse_misfit(form, node, at)
+        return builder.refuse_misfit(form, node, at)
     pairs = enumerate(zip(form.items, node.items, strict=True))
-    values = [build.build(f, item, at.under(i)) for i, (f, item) in pairs]
+    values = [builder.build(f, item, at.under(i)) for i, (f, item) in pairs]
     return BROKEN if BROKEN in values else tuple(values)
 
 
 @builds(forms.Table)
-def _build_table(build: Builder, form: forms.Table, node: Node, at: OptionPath) -> Any:
+def _build_table(builder: Builder, form: forms.Table, node: Node, at: OptionPath) -> Any:
     if not isinstance(node, Fields):
-        return build.refuse_misfit(form, node, at)
-    values = {key: build.build(form.item, v, at.under(key)) for key, v in node.entries.items()}
+        return builder.refuse_misfit(form, node, at)
+    values = {key: builder.build(form.item, v, at.under(key)) for key, v in node.entries.items()}
     return BROKEN if BROKEN in values.values() else values
 
 
@@ -187,59 +189,63 @@ _BY_DATA_KEYS = ("default", "by_task", "by_dataset")
 
 
 @builds(forms.ByData)
-def _build_by_data(build: Builder, form: forms.ByData, node: Node, at: OptionPath) -> Any:
+def _build_by_data(builder: Builder, form: forms.ByData, node: Node, at: OptionPath) -> Any:
     if not isinstance(node, Fields) or not any(
         key == "default" or key.startswith("by_") for key in node.entries
     ):
-        value = build.build(form.item, node, at.under("default"))
+        value = builder.build(form.item, node, at.under("default"))
         return BROKEN if value is BROKEN else PerDataset(default=value)
     values: dict[str, Any] = {}
     for key, entry in node.entries.items():
         if key == "default":
-            values[key] = build.build(form.item, entry, at.under(key))
+            values[key] = builder.build(form.item, entry, at.under(key))
         elif key in _BY_DATA_KEYS:
-            values[key] = _build_by_name(build, form, key, entry, at.under(key))
+            values[key] = _build_by_name(builder, form, key, entry, at.under(key))
         else:
             hint = suggest(key, _BY_DATA_KEYS) or f"; it has {', '.join(_BY_DATA_KEYS)}"
-            values[key] = build.refuse(f"{at.label} has no part '{key}'{hint}", node.line(key))
+            values[key] = builder.refuse(f"{at.label} has no part '{key}'{hint}", node.line(key))
     return BROKEN if BROKEN in values.values() else PerDataset(**values)
 
 
-def _build_by_name(build: Builder, form: forms.ByData, key: str, node: Node, at: OptionPath) -> Any:
+def _build_by_name(
+    builder: Builder, form: forms.ByData, key: str, node: Node, at: OptionPath
+) -> Any:
     if not isinstance(node, Fields):
         key_noun = "task kinds" if key == "by_task" else "dataset names"
-        return build.refuse(f"{at.label}: '{key}' is a mapping of {key_noun} to values", node.where)
-    values = _build_table(build, forms.Table(form.item), node, at)
+        return builder.refuse(
+            f"{at.label}: '{key}' is a mapping of {key_noun} to values", node.where
+        )
+    values = _build_table(builder, forms.Table(form.item), node, at)
     for task in node.entries if key == "by_task" else ():
         if task not in TASK_KINDS:
             hint = suggest(task, TASK_KINDS) or f"; there are {', '.join(TASK_KINDS)}"
-            values = build.refuse(f"there is no task kind '{task}'{hint}", node.line(task))
+            values = builder.refuse(f"there is no task kind '{task}'{hint}", node.line(task))
     return values
 
 
 @builds(forms.Maybe)
-def _build_optional(build: Builder, form: forms.Maybe, node: Node, at: OptionPath) -> Any:
+def _build_optional(builder: Builder, form: forms.Maybe, node: Node, at: OptionPath) -> Any:
     if isinstance(node, Scalar) and node.value is None:
         return None
-    return build.build(form.item, node, at)
+    return builder.build(form.item, node, at)
 
 
 @builds(forms.Either)
-def _build_alternative(build: Builder, form: forms.Either, node: Node, at: OptionPath) -> Any:
+def _build_alternative(builder: Builder, form: forms.Either, node: Node, at: OptionPath) -> Any:
     """Build the value by the first form that fits; if none does, note why the last one that was near failed.
 
     A form is near if the node fits it as a whole, and only a value inside the node is wrong.
     """
     near: Builder | None = None
     for alternative in form.forms:
-        trial = dataclasses.replace(build, problems=[], lines={}, misfits=[])
+        trial = dataclasses.replace(builder, problems=[], lines={}, misfits=[])
         value = trial.build(alternative, node, at)
         if value is not BROKEN:
-            build.lines.update(trial.lines)
+            builder.lines.update(trial.lines)
             return value
         if not any(misfit is node for misfit in trial.misfits):
             near = trial
     if near is None:
-        return build.refuse_misfit(form, node, at)
-    build.problems += near.problems
+        return builder.refuse_misfit(form, node, at)
+    builder.problems += near.problems
     return BROKEN

@@ -14,7 +14,7 @@ from dataclasses import MISSING
 from typing import Any
 
 from emberge.errors import PluginError, suggest
-from emberge.options import Option, article, document_options
+from emberge.options import Option, add_article, document_options
 from emberge.plugins import KINDS, Component, Plugins
 from emberge.wording import plural
 
@@ -197,7 +197,7 @@ def describe_component(plugins: Plugins, name: str) -> str:
 def _format_page(page: dict[str, Any]) -> Iterator[str]:
     version = f" {page['version']}" if page["version"] else ""
     origin = f"{page['plugin']} ({page['distribution'] or 'no distribution'}{version})"
-    yield f"{page['name']}: {article(page['kind'])} of {origin}"
+    yield f"{page['name']}: {add_article(page['kind'])} of {origin}"
     yield ""
     yield page["doc"]
     if page["clash"]:

@@ -55,7 +55,7 @@ def _build_step_schema(writer: SchemaWriter) -> Schema:
     }
     return {
         "type": "object",
-        "properties": {"foreach": foreach, **writer.given_options(Step)},
+        "properties": {"foreach": foreach, **writer.write_components_by_name(Step)},
         "additionalProperties": False,
         "if": {"required": ["foreach"]},
         "then": {"minProperties": 2, "maxProperties": 2},

@@ -29,7 +29,7 @@ from emberge import (
 )
 from emberge.component_parts import fields_in, parts_of, to_plain
 from emberge.options import forms
-from emberge.options.forms import first_option, form_of, options_of
+from emberge.options.forms import find_first_option, read_form, options_of
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -62,16 +62,19 @@ class Point:
         (tuple[float, str], forms.Fixed((NUMBER, forms.Value(str)))),
         (Mapping[str, float], forms.Table(NUMBER)),
         (PerDataset[float], forms.ByData(NUMBER)),
-        (Backbone, forms.Part((Backbone,))),
-        (MergeStrategy, forms.Part((MergeStrategy,))),
-        (Loss | TokenLoss | None, forms.Maybe(forms.Part((Loss, TokenLoss)))),
-        (tuple[Stage, ...], forms.Parts((Stage,))),
-        (tuple[Sampler, ...], forms.Parts((Sampler,))),
-        (PerDataset[tuple[Loss | TokenLoss, ...]], forms.ByData(forms.Parts((Loss, TokenLoss)))),
+        (Backbone, forms.OneComponent((Backbone,))),
+        (MergeStrategy, forms.OneComponent((MergeStrategy,))),
+        (Loss | TokenLoss | None, forms.Maybe(forms.OneComponent((Loss, TokenLoss)))),
+        (tuple[Stage, ...], forms.SeveralComponents((Stage,))),
+        (tuple[Sampler, ...], forms.SeveralComponents((Sampler,))),
+        (
+            PerDataset[tuple[Loss | TokenLoss, ...]],
+            forms.ByData(forms.SeveralComponents((Loss, TokenLoss))),
+        ),
     ],
 )
 def test_a_type_is_a_form(annotation: Any, form: forms.Form) -> None:
-    assert form_of(annotation) == form
+    assert read_form(annotation) == form
     assert form.words
 
 
@@ -135,10 +138,10 @@ class Derived(Base):
 
 
 def test_options_are_public_fields_and_the_first_is_the_nearest_classs_own() -> None:
-    first = first_option(Derived)
+    first = find_first_option(Derived)
     assert first is not None
     assert (first.name, first.owner) == ("margin", Base)
-    assert first_option(Sampler) is None
+    assert find_first_option(Sampler) is None
     assert list(options_of(Derived)) == ["margin", "weight", "cross_rank", "layers"]
 
 
@@ -153,7 +156,7 @@ def test_own_options_come_in_order_with_defaults_made_by_factories() -> None:
         cross_rank: bool = False
 
     assert list(options_of(Local)) == ["scale", "cross_rank", "margin", "weight", "layers"]
-    first = first_option(Local)
+    first = find_first_option(Local)
     assert first is not None
     assert first.name == "scale"
 
