@@ -11,7 +11,7 @@ from emberge import CheckpointError, RecipeError
 from emberge.files import JSON_LIMIT, read_json, read_regular
 from emberge.hashes import HashCache, find_user_table
 from emberge.model_folder import list_published_files, model_fingerprint
-from emberge.results import read_artifact, require_sound_result, results_in
+from emberge.results import list_current_results, read_artifact, require_sound_result
 from emberge.tensor_files import FileContent
 from emberge.wording import hide_places, join_some
 from emberge_evaluate import Scores, read_scores
@@ -120,7 +120,7 @@ def _find_evaluations(folder: Path, step: str) -> Iterator[tuple[str, Scores]]:
     If no column is named after the model's step, columns of models with equal content are taken.
     """
     content = None
-    for step_folder in results_in(folder.parent):
+    for step_folder in list_current_results(folder.parent):
         artifact = read_artifact(step_folder)
         if artifact is None or artifact.kind != "scores":
             continue

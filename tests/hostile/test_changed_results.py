@@ -14,7 +14,7 @@ from emberge import run_recipe
 from emberge.cli.main import main
 from emberge.errors import EmbergeError
 from emberge.recipes import run_step
-from emberge.results.run_folder import UnsoundResultError
+from emberge.results.verify import UnsoundResultError
 from emberge.training import latest_state, save_state
 from emberge.training.loop.checkpoints import MANIFEST, TENSORS
 

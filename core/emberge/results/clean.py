@@ -17,14 +17,8 @@ from typing import Any
 
 from emberge.errors import EmbergeError
 from emberge.files import OutInUseError, lock_folder, lock_holder, side_name, sync
-from emberge.results.run_folder import (
-    ARTIFACT,
-    NoRunError,
-    OutFolder,
-    folder_name,
-    measure_folder,
-    read_record,
-)
+from emberge.results.artifact_file import ARTIFACT, read_record
+from emberge.results.run_folder import NoRunError, OutFolder, measure_folder, name_folder
 
 # Name of a step's work folder: its id as a folder's name, and the first digits of its fingerprint.
 _WORK = re.compile(r"(?P<step>.+)-[0-9a-f]{8}")
@@ -104,7 +98,7 @@ def _find_old_work(out_folder: OutFolder, last_steps: list[dict[str, Any]]) -> I
     unfinished = [step for step in last_steps if step["state"] != "done"]
     continued = {str(step.get("work")) for step in unfinished}
     # The fingerprint under which such a step continues is unknown.
-    unknown = {folder_name(step["id"]) for step in unfinished if "work" not in step}
+    unknown = {name_folder(step["id"]) for step in unfinished if "work" not in step}
     work = out_folder.work
     for path in sorted(work.iterdir()) if last_steps and _is_folder(work) else ():
         match = _WORK.fullmatch(path.name)

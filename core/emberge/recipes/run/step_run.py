@@ -43,7 +43,7 @@ from emberge.results import (
     ARTIFACT,
     PROGRESS,
     OutFolder,
-    artifact_record,
+    build_artifact_record,
     read_artifact,
     read_record,
 )
@@ -248,7 +248,7 @@ class StepRun:
         seconds = time.monotonic() - began
         files = read_contents(folder, leave=(ARTIFACT,), known=notes.of)
         inputs = context.targets.list_inputs(self.step.step)
-        record = artifact_record(artifact, self.provenance, inputs, files, seconds)
+        record = build_artifact_record(artifact, self.provenance, inputs, files, seconds)
         result = context.out_folder.publish(self.id, self.fingerprint, record)
         context.targets.hashes.learn({result / name: one.hash for name, one in files.items()})
         return artifact, seconds
