@@ -29,11 +29,11 @@ from emberge.recipes import (
     find_result,
 )
 
-TICK = 0.2
+TICK_SECONDS = 0.2
 """Seconds between two checks of running steps: progress is announced five times a second."""
-PATIENCE = 10.0
+PATIENCE_SECONDS = 10.0
 """Seconds that a shared disk may take to show the result that a process on another machine wrote."""
-LEAVING = 10.0
+LEAVING_SECONDS = 10.0
 """Seconds that processes may take to end when the run is stopped, in addition to their launcher's time."""
 # If fewer bytes than this are free, the full disk may have kept a process from writing its error.
 _NOTHING_FREE = 2**20
@@ -168,7 +168,7 @@ class _PoolRun:
                 self._start_ready()
                 self._follow_running()
                 if self._running:
-                    time.sleep(TICK)
+                    time.sleep(TICK_SECONDS)
         except BaseException:
             self._stop_running()
             raise
@@ -178,17 +178,17 @@ class _PoolRun:
         run, waiting = self._run, self._waiting
         self._waiting = []
         for step in waiting:
-            if run.is_blocked(step):
+            if run.note_if_blocked(step):
                 continue
             if any(name not in run.finished for name in step.needs):
                 self._waiting.append(step)
                 continue
             try:
-                fingerprint = run.find(step)
-            except Exception as error:
+                fingerprint = run.compute_fingerprint(step)
+                if not run.reuse_result(step, fingerprint):
+                    self._ready.append(_Attempt(step, fingerprint))
+            except Exception as error:  # of any class, as a step is a plugin's code
                 run.fail(step, error)
-                continue
-            self._ready += [] if fingerprint is None else [_Attempt(step, fingerprint)]
         run.hashes.save()
 
     def _start_ready(self) -> None:
@@ -247,15 +247,15 @@ class _PoolRun:
             run.fail(step, EmbergeError(message))
 
     def _stop_running(self) -> None:
-        """End every process and wait up to `LEAVING` seconds for all of them."""
+        """End every process and wait up to `LEAVING_SECONDS` seconds for all of them."""
         for attempt, _, launched in self._running:
             launched.stop()
             if attempt.entered:
                 self._run.log.note_stopped(attempt.step.id)
-        end = time.monotonic() + LEAVING
+        end = time.monotonic() + LEAVING_SECONDS
         while self._running and time.monotonic() < end:
             self._running = [entry for entry in self._running if entry[2].ended() is None]
-            time.sleep(TICK)
+            time.sleep(TICK_SECONDS)
 
 
 def _build_launch(run: RecipeRun, step: RecipeStep, fingerprint: str) -> tuple[Launch, Path]:
@@ -303,7 +303,7 @@ def _is_late(run: RecipeRun, attempt: _Attempt, ended: Ended) -> bool:
         return False
     now = time.monotonic()
     attempt.missed = now if attempt.missed is None else attempt.missed
-    return now - attempt.missed < PATIENCE
+    return now - attempt.missed < PATIENCE_SECONDS
 
 
 def _describe_end(ended: Ended) -> str:

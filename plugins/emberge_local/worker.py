@@ -84,7 +84,7 @@ def work(line: bytes) -> int:
         context = RunContext(
             out_folder=out_folder,
             targets=find_targets(recipe, out_folder, plugins, call["finished"]),
-            hear=write_event,
+            record=write_event,
             machine=Machine(**machine),
             recipe=recipe,
         )

@@ -205,7 +205,7 @@ class Idle(PoolLauncher):
 def test_what_is_said_to_be_done_is_believed_when_it_is_seen(
     tmp_path: Path, monkeypatch: Patch, code: int | None, says: str
 ) -> None:
-    monkeypatch.setattr(schedule, "PATIENCE", 0.2)
+    monkeypatch.setattr(schedule, "PATIENCE_SECONDS", 0.2)
     with pytest.raises(EmbergeError, match=says):
         launched("steps: {a: {wait: {}}}", tmp_path, Idle(code=code))
 

@@ -23,9 +23,9 @@ from emberge.recipes.targets import find_targets
 from emberge.results import OutFolder
 
 # Time for which a rank that has done or failed a step waits for the others' outcomes.
-AGREEMENT = datetime.timedelta(seconds=60)
+OUTCOME_PATIENCE = datetime.timedelta(seconds=60)
 # Seconds in which a launcher ends the ranks after it has noticed that one of them died; it says which.
-LAUNCHERS_TURN = 5.0
+LAUNCHER_SECONDS = 5.0
 
 
 def form_team(machine: Machine, *, shard: bool) -> RankTeam:
@@ -88,7 +88,7 @@ class RankTeam(InThisProcess):
             yield
         except LostRankError as error:
             self._broken = str(error)
-            time.sleep(LAUNCHERS_TURN)
+            time.sleep(LAUNCHER_SECONDS)
             raise
         except Exception as error:
             self._broken = self._compare_outcomes(str(error) or type(error).__name__)
@@ -102,7 +102,7 @@ class RankTeam(InThisProcess):
         keys = [f"outcome/{self._calls}/{rank}" for rank in range(self.ranks.size)]
         try:
             self.ranks.store.set(keys[self.ranks.rank], failure)
-            self.ranks.store.wait(keys, AGREEMENT)
+            self.ranks.store.wait(keys, OUTCOME_PATIENCE)
             failures = [self.ranks.store.get(key).decode() for key in keys]
         except RuntimeError as error:
             return f"another rank is out of step ({(str(error).splitlines() or [''])[0]})"
@@ -151,7 +151,7 @@ class RankTeam(InThisProcess):
         context = RunContext(
             out_folder=out_folder,
             targets=find_targets(recipe, out_folder, plugins, call["finished"]),
-            hear=lambda _: None,
+            record=lambda _: None,
             machine=self._share_machine(machine),
             recipe=recipe,
         )

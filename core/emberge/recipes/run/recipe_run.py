@@ -39,7 +39,7 @@ class StepsFailedError(EmbergeError):
 
 
 class Executor(Protocol):
-    """The way in which a run's steps are executed: here, as ranks, or by a launcher."""
+    """The way in which a run's steps are executed: in this process, as ranks, or by a launcher."""
 
     def run_steps(self, run: RecipeRun) -> None:
         """Run every step that can run; errors of steps are recorded in `run`."""
@@ -52,17 +52,19 @@ class InThisProcess:
     def run_steps(self, run: RecipeRun) -> None:
         """Run every step that can run, in order."""
         for step in run.recipe.steps:
-            if not run.is_blocked(step):
-                self._find_or_run(run, step)
+            if not run.note_if_blocked(step):
+                self._run_unless_finished(run, step)
 
-    def _find_or_run(self, run: RecipeRun, step: RecipeStep) -> None:
+    def _run_unless_finished(self, run: RecipeRun, step: RecipeStep) -> None:
         try:
-            fingerprint = run.find(step)
-            if fingerprint is not None:
+            fingerprint = run.compute_fingerprint(step)
+            if not run.reuse_result(step, fingerprint):
                 run.start(step, fingerprint)
                 run.wait_for_imports()
                 run.finish(step, fingerprint, self.execute(run, step, fingerprint))
-        except Exception as error:
+        except (
+            Exception
+        ) as error:  # of any class, as a step is a plugin's code; other steps still run
             run.fail(step, error)
         except BaseException:
             run.log.note_stopped(step.id)
@@ -76,7 +78,7 @@ class InThisProcess:
 
 
 class RecipeRun:
-    """One execution of a recipe, from the first step to the last: results, failures and the log."""
+    """One execution of a recipe: its log, its results, and the steps that failed or are blocked."""
 
     def __init__(
         self, recipe: Recipe, out_folder: OutFolder, plugins: Plugins, machine: Machine
@@ -91,7 +93,7 @@ class RecipeRun:
         self.context = RunContext(
             out_folder=out_folder,
             targets=Targets(plugins, self.hashes),
-            hear=self.log.record,
+            record=self.log.record,
             machine=machine,
             recipe=recipe,
         )
@@ -103,7 +105,7 @@ class RecipeRun:
 
     def _start_imports(self) -> None:
         """Start to import what the steps need, while large inputs are hashed; from any thread."""
-        with contextlib.suppress(RuntimeError):  # it was started before
+        with contextlib.suppress(RuntimeError):  # the thread was started before
             self._imports.start()
 
     def wait_for_imports(self) -> None:
@@ -157,41 +159,48 @@ class RecipeRun:
         if unmet_requirements:
             raise RequirementError("\n".join(unmet_requirements))
 
-    def is_blocked(self, step: RecipeStep) -> bool:
-        """Return whether a step that `step` needs has failed; if so, record that `step` cannot run."""
+    def note_if_blocked(self, step: RecipeStep) -> bool:
+        """Record that `step` cannot run if a step that it needs has failed; return whether that is so."""
         missing = [name for name in step.needs if name in self.failed or name in self.blocked]
         if missing:
             self.blocked.add(step.id)
             self.log.note_blocked(step.id, missing)
         return bool(missing)
 
-    def find(self, step: RecipeStep) -> str | None:
-        """Take the result of an earlier run; if there is none, return the fingerprint to run the step under.
+    def compute_fingerprint(self, step: RecipeStep) -> str:
+        """Return the hash of what decides the step's result; the steps that it needs must be finished.
+
+        Raises:
+            EmbergeError: if an input is missing.
+        """
+        return self.context.targets.fingerprint(step, self.recipe.seed)
+
+    def reuse_result(self, step: RecipeStep, fingerprint: str) -> bool:
+        """Make the result of an earlier run available to later steps; return whether there is one.
 
         Raises:
             UnsoundResultError: if the result was changed after its step finished.
         """
-        fingerprint = self.context.targets.fingerprint(step, self.recipe.seed)
         artifact = find_result(self.out_folder, step.id, fingerprint)
         if artifact is None:
-            return fingerprint
+            return False
         require_sound_result(self.out_folder.result(step.id, fingerprint), self.hashes)
         self.out_folder.finish(step.id, fingerprint)
         self.log.record(StepSkipped(self.out_folder.path, step.id, self.out_folder.link(step.id)))
-        self._take(step, fingerprint, artifact)
-        return None
+        self._add_result(step, fingerprint, artifact)
+        return True
 
     def start(self, step: RecipeStep, fingerprint: str) -> None:
         """Record that a step begins or continues."""
         self.log.record(StepStarted(self.out_folder.path, step.id, step.kind, fingerprint))
 
     def finish(self, step: RecipeStep, fingerprint: str, event: StepFinished) -> None:
-        """Link `OUT/<id>` to a step's published result, and make it available to later steps."""
+        """Link `OUT/<id>` to a step's published result, and make the result available to later steps."""
         self.out_folder.finish(step.id, fingerprint)
         self.log.record(event)
-        self._take(step, fingerprint, event.artifact)
+        self._add_result(step, fingerprint, event.artifact)
 
-    def _take(self, step: RecipeStep, fingerprint: str, artifact: Artifact) -> None:
+    def _add_result(self, step: RecipeStep, fingerprint: str, artifact: Artifact) -> None:
         folder = self.out_folder.result(step.id, fingerprint)
         result = Result(folder, artifact, fingerprint, step.step.adapts())
         self.context.targets.add(step.id, result)

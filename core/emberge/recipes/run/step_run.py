@@ -1,4 +1,4 @@
-"""One step while it runs: its workspace, its progress, and the publishing of its result."""
+"""One step while it runs: its workspace, and the publishing of its result by one rename."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ from emberge.interpreter import pause_collections, return_freed_memory
 from emberge.plugins import Plugins
 from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.recipes.run.run_log import JsonLineFile
+from emberge.recipes.run.step_progress import StepProgress, Timer
 from emberge.recipes.targets import Targets
 from emberge.results import (
     ARTIFACT,
@@ -47,14 +48,13 @@ from emberge.results import (
     read_artifact,
     read_record,
 )
-from emberge.tensor_files import noting_contents, read_contents, versions
-from emberge.wording import plural
+from emberge.tensor_files import FileContent, noting_contents, read_contents, versions
 
 _METRICS = "metrics.jsonl"
 _WARNINGS = "warnings.jsonl"
-_EVENT_EVERY = 0.2  # seconds between two progress events
-_FILE_EVERY = 1.0  # seconds between two writes of progress.json
-LEAVING = 20.0
+_EVENT_SECONDS = 0.2  # between two progress events
+_FILE_SECONDS = 1.0  # between two writes of progress.json
+LEAVING_SECONDS = 20.0
 """Seconds to wait for another process that worked on the same step and is ending."""
 
 
@@ -64,8 +64,8 @@ class RunContext:
 
     out_folder: OutFolder
     targets: Targets
-    hear: Callable[[Event], None]
-    """The receiver of the steps' events."""
+    record: Callable[[Event], None]
+    """The function that takes each event of the steps."""
     machine: Machine
     recipe: Recipe
 
@@ -90,7 +90,7 @@ def run_step(
     with explain_disk_full(out_folder):
         make_folder(work)
         # The lock holds against every other process, even on a machine that was assumed lost.
-        with lock_folder(work / ".lock", patience=LEAVING):
+        with lock_folder(work / ".lock", patience=LEAVING_SECONDS):
             import_modules(step.step.loads)
             with contextlib.closing(StepRun(step, fingerprint, context)) as step_run:
                 artifact, seconds = step_run.fill_and_publish(surroundings, began)
@@ -126,81 +126,6 @@ def import_modules(names: Iterable[str]) -> None:
                 importlib.import_module(name)
 
 
-# ── progress ────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    noun: str
-    number: int
-    count: int
-    label: str
-
-
-class StepProgress:
-    """Reports of a step's progress, in which work within a part counts as a share of it.
-
-    `forward` is called like `Workspace.progress`. Within parts it gets the number of finished outermost
-    parts, which never decreases: a share that is smaller than an earlier one is reported as the earlier one,
-    because work within a part may be counted from 0 several times.
-    """
-
-    def __init__(self, forward: Callable[[float, float, str, str], None]) -> None:
-        self._forward = forward
-        self._parts: list[_Part] = []
-        self._furthest = 0.0
-
-    @contextmanager
-    def part(self, noun: str, number: int, count: int, name: str = "") -> Iterator[None]:
-        """Run the block as part `number`, from 1, of `count`; one without others or a name is no part."""
-        if count == 1 and not name:
-            yield
-            return
-        if number == 1 and not any(part.count > 1 for part in self._parts):
-            self._furthest = 0.0
-        label = f"{noun} {number} of {count}: {name}" if name and count > 1 else name
-        self._parts.append(_Part(noun, number, count, label))
-        try:
-            self.report(0, 1)
-            yield
-            self.report(1, 1)
-        finally:
-            self._parts.pop()
-
-    def report(self, done: float, total: float, unit: str = "", note: str = "") -> None:
-        """Report progress within the running parts, or of the whole step if there are none."""
-        note = " · ".join(filter(None, (*(part.label for part in self._parts), note)))
-        parts = [part for part in self._parts if part.count > 1]
-        if not parts:
-            self._forward(done, total, unit, note)
-            return
-        share = min(max(done / total, 0.0), 1.0) if total else 0.0
-        for part in reversed(parts[1:]):
-            share = (part.number - 1 + share) / part.count
-        outermost = parts[0]
-        self._furthest = max(self._furthest, outermost.number - 1 + share)
-        self._forward(self._furthest, outermost.count, plural(outermost.noun), note)
-
-
-@dataclass
-class _Timer:
-    """A timer that lets at least `every` seconds pass between two events of a kind."""
-
-    every: float
-    last: float = -1e9
-
-    def is_due(self) -> bool:
-        """Return whether enough time has passed since the last event; if so, count from now on."""
-        now = time.monotonic()
-        if now - self.last < self.every:
-            return False
-        self.last = now
-        return True
-
-
-# ── the running step ────────────────────────────────────────────────────────────────────────────
-
-
 @dataclass
 class StepRun:
     """One running step: its folders, models and settings (a `Workspace`), and how its result is published."""
@@ -215,7 +140,7 @@ class StepRun:
         self._metrics = JsonLineFile(self.work / f".{_METRICS}")
         self._kept_warnings = JsonLineFile(self.work / f".{_WARNINGS}")
         self.warnings += [row["message"] for row in JsonLineFile.read(self._kept_warnings.path)[0]]
-        self._event, self._file = _Timer(_EVENT_EVERY), _Timer(_FILE_EVERY)
+        self._event, self._file = Timer(_EVENT_SECONDS), Timer(_FILE_SECONDS)
         self._warned: set[str] = set()
         self._since: tuple[float, float] | None = None
         self._lock = threading.Lock()
@@ -231,27 +156,42 @@ class StepRun:
         self, surroundings: AbstractContextManager[Any] | None, began: float
     ) -> tuple[Artifact, float]:
         """Run the step in an empty folder and publish it; return the artifact and seconds since `began`."""
-        context, folder = self.context, self.folder
-        _clear_folder(folder)
+        _clear_folder(self.folder)
         with noting_contents() as notes:
-            with surroundings or contextlib.nullcontext(), exits_refused(f"step '{self.id}'"):
-                artifact = self.step.step.run(self)
-            if not isinstance(artifact, Artifact):
-                raise PluginError(f"{self.step.kind}.run must return an Artifact, not {artifact!r}")
-        warnings = tuple(dict.fromkeys((*artifact.warnings, *self.warnings)))
-        artifact = dataclasses.replace(artifact, warnings=warnings)
+            artifact = self._run_step(surroundings)
         self._write_metrics()
-        filled = (context.out_folder.path, self.id, folder, artifact, self.provenance)
-        recipe = context.recipe.path
-        origin = recipe.parent.resolve() if recipe is not None else Path.cwd()
-        self.plugins.announce(StepFilled(*filled, origin))
+        self._announce_filled(artifact)
         seconds = time.monotonic() - began
-        files = read_contents(folder, leave=(ARTIFACT,), known=notes.of)
-        inputs = context.targets.list_inputs(self.step.step)
-        record = build_artifact_record(artifact, self.provenance, inputs, files, seconds)
-        result = context.out_folder.publish(self.id, self.fingerprint, record)
-        context.targets.hashes.learn({result / name: one.hash for name, one in files.items()})
+        self._publish(artifact, seconds, notes.of)
         return artifact, seconds
+
+    def _run_step(self, surroundings: AbstractContextManager[Any] | None) -> Artifact:
+        """Run the step and return its artifact, with all warnings of the step."""
+        with surroundings or contextlib.nullcontext(), exits_refused(f"step '{self.id}'"):
+            artifact = self.step.step.run(self)
+        if not isinstance(artifact, Artifact):
+            raise PluginError(f"{self.step.kind}.run must return an Artifact, not {artifact!r}")
+        warnings = tuple(dict.fromkeys((*artifact.warnings, *self.warnings)))
+        return dataclasses.replace(artifact, warnings=warnings)
+
+    def _announce_filled(self, artifact: Artifact) -> None:
+        """Announce that the folder is filled: a listener may add a file to it now, such as a card."""
+        recipe = self.context.recipe.path
+        origin = recipe.parent.resolve() if recipe is not None else Path.cwd()
+        out = self.context.out_folder.path
+        event = StepFilled(out, self.id, self.folder, artifact, self.provenance, origin)
+        self.plugins.announce(event)
+
+    def _publish(
+        self, artifact: Artifact, seconds: float, known: Callable[[Path], FileContent | None]
+    ) -> None:
+        """Write `artifact.json` with the hash of each file, and publish the folder; keep the hashes."""
+        files = read_contents(self.folder, leave=(ARTIFACT,), known=known)
+        inputs = self.context.targets.list_inputs(self.step.step)
+        record = build_artifact_record(artifact, self.provenance, inputs, files, seconds)
+        result = self.context.out_folder.publish(self.id, self.fingerprint, record)
+        hashes = {result / name: content.hash for name, content in files.items()}
+        self.context.targets.hashes.learn(hashes)
 
     def _write_metrics(self) -> None:
         """Write the step's metrics into its result; of rows with equal `name` and `at`, only the last."""
@@ -353,14 +293,14 @@ class StepRun:
             write_json(self.work / PROGRESS, snapshot, durable=False)
         if is_event_due:
             out = self.context.out_folder.path
-            self.context.hear(StepProgressed(out, self.id, done, total, unit, note))
+            self.context.record(StepProgressed(out, self.id, done, total, unit, note))
 
     def metric(self, name: str, value: float, at: int | None = None) -> None:
         row = {"time": round(time.time(), 3), "name": name, "value": float(value), "at": at}
         out = self.context.out_folder.path
         with self._lock:
             self._metrics.append(row)
-            self.context.hear(MetricLogged(out, self.id, name, float(value), at))
+            self.context.record(MetricLogged(out, self.id, name, float(value), at))
 
     def warn(self, message: str) -> None:
         with self._lock:
@@ -370,7 +310,7 @@ class StepRun:
             if message not in self.warnings:  # otherwise it was shown before a kill, and is kept
                 self.warnings.append(message)
                 self._kept_warnings.append({"message": message})
-        self.context.hear(StepWarned(self.context.out_folder.path, self.id, message))
+        self.context.record(StepWarned(self.context.out_folder.path, self.id, message))
 
 
 def _clear_folder(folder: Path) -> None:

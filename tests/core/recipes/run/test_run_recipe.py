@@ -269,7 +269,7 @@ def test_a_step_is_not_entered_while_another_process_works_on_it(
     (tmp_path / "a" / "artifact.json").unlink()
     work = OutFolder(tmp_path).work_of("a", fingerprint)
     work.mkdir(parents=True)
-    monkeypatch.setattr(step_run, "LEAVING", 0.1)
+    monkeypatch.setattr(step_run, "LEAVING_SECONDS", 0.1)
     with (
         lock_folder(work / ".lock"),
         pytest.raises(OutInUseError, match=f"process {os.getpid()} on "),
