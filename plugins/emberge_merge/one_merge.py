@@ -25,7 +25,7 @@ from emberge import (
 from emberge.errors import is_temporary
 from emberge.files import OutInUseError, lock_holder, publish, sync
 from emberge.options import document_options
-from emberge.recipes import Recipe, StepsFailedError, name_here, read_text, translate
+from emberge.recipes import Recipe, StepsFailedError, complete_reference, read_text, translate
 
 from emberge_merge.steps.merge import Merge
 
@@ -241,4 +241,4 @@ def _name_model(model: str | os.PathLike[str]) -> str | os.PathLike[str]:
         return model
     if Path(model).suffix in (".yaml", ".yml") and not Path(model).exists():
         raise RecipeError(f"{model}: there is no such file")
-    return name_here(model).replace("$", "$$")
+    return complete_reference(model).replace("$", "$$")

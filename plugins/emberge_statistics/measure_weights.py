@@ -14,7 +14,7 @@ from emberge.contracts import rows_of
 from emberge.devices import find_machine
 from emberge.merging import Tokenizer, open_model
 from emberge.model_folder import Checkpoint, ModelPair
-from emberge.recipes import locate_model, name_here
+from emberge.recipes import complete_reference, locate_model
 from emberge.tensor_files import TensorReader, TensorSpec
 from emberge.tensor_names import Part, is_buffer, is_vocabulary, layer_of, part_of
 from emberge.wording import count_by_first_word, count_noun, join_some
@@ -217,7 +217,7 @@ def run_diff(options: argparse.Namespace, plugins: Plugins) -> int:
 
 def _find_model(text: str, plugins: Plugins) -> Model:
     """Find a model by its reference; a bare name that is a folder here means the folder."""
-    located = locate_model(ModelRef(name_here(text)), plugins)
+    located = locate_model(ModelRef(complete_reference(text)), plugins)
     return Model(located.name, located.folder, "", adapter=located.adapter)
 
 

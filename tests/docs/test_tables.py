@@ -6,13 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
-from emberge.recipes import shipped_recipes
+from emberge.recipes import list_shipped_recipes
 
 from tests.docs.pages import DOCS
 from tests.support.places import ROOT
 
 TEXT = (DOCS / "methods.md").read_text("utf-8")
-RECIPES = shipped_recipes()
+RECIPES = list_shipped_recipes()
 SECTIONS = [part for part in TEXT.split("\n## ")[1:] if "Measured by" in part]
 
 

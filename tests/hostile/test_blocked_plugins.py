@@ -9,11 +9,11 @@ import pytest
 from emberge import EmbergeError, load_plugins
 from emberge.cli.main import main
 from emberge.plugins import Plugins
-from emberge.recipes import load_recipe, shipped_recipes
+from emberge.recipes import list_shipped_recipes, load_recipe
 from emberge.recipes.run.step_run import list_plugins_behind
 
 PLUGINS = sorted(name for name, _ in load_plugins(block=()).manager.list_name_plugin())
-RECIPES = {name: one.path for name, one in shipped_recipes().items()}
+RECIPES = {name: one.path for name, one in list_shipped_recipes().items()}
 FILES = [*RECIPES["boom/demo"].parent.parent.rglob("*.py")]
 
 

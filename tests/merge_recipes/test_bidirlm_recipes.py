@@ -17,7 +17,7 @@ from emberge import ModelRef
 from emberge.data import load_catalogue
 from emberge.merging import plan_merge
 from emberge.model_folder import Checkpoint
-from emberge.recipes import shipped_recipes
+from emberge.recipes import list_shipped_recipes
 from emberge_bidirlm import (
     Composition,
     Specialist,
@@ -35,7 +35,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 from tests.support.model_headers import write_model
 from tests.support.printed import group, hub_model, steps_of
 
-TINY = shipped_recipes()["bidirlm/tiny"].path
+TINY = list_shipped_recipes()["bidirlm/tiny"].path
 OMNI = "bidirlm/omni"
 TRUNK, VISION, AUDIO = "Qwen/Qwen3-1.7B", "Qwen/Qwen3-VL-2B-Instruct", "Qwen/Qwen3-ASR-1.7B-hf"
 
@@ -66,7 +66,7 @@ def test_tables_are_pinned_to_tasks_that_mteb_has(name: str, table: str) -> None
 
 
 def test_no_text_is_trained_on_and_scored() -> None:
-    folder = shipped_recipes()["bidirlm/adapt"].path.parent / "corpora"
+    folder = list_shipped_recipes()["bidirlm/adapt"].path.parent / "corpora"
     halves = [
         {(one.hub, one.subset, one.split) for one in load_catalogue(folder / name).train}
         for name in ("adaptation", "domains")

@@ -14,14 +14,14 @@ import mteb
 import pytest
 from emberge import DataEntry, DataRef, Step
 from emberge.data import load_catalogue
-from emberge.recipes import shipped_recipes
+from emberge.recipes import list_shipped_recipes
 from emberge_mteb import list_in_domain_tasks
 
 from tests.support.printed import steps_of
 
 BOOM = {
     name.partition("/")[2]: shipped
-    for name, shipped in shipped_recipes().items()
+    for name, shipped in list_shipped_recipes().items()
     if name.startswith("boom/")
 }
 CORPORA = BOOM["paper"].path.parent / "corpora"

@@ -13,11 +13,11 @@ import mteb
 import pytest
 from emberge import DataEntry, DataRef, load_plugins, load_recipe
 from emberge.data import load_catalogue
-from emberge.recipes import shipped_recipes
+from emberge.recipes import list_shipped_recipes
 from emberge_mteb import instruction_of, list_in_domain_tasks, split_of
 from emberge_mteb.hub_tasks import hub_tasks
 
-PAPER = shipped_recipes()["codiemb/paper"]
+PAPER = list_shipped_recipes()["codiemb/paper"]
 CORPUS = PAPER.path.parent / "corpora/chinese"
 # Methods' B.5: per device, of 8; what the decoder has in place of MiniCPM-Embedding's options.
 BGE, E5, DECODER = "BAAI/bge-large-zh-v1.5", "intfloat/multilingual-e5-large", "Qwen/Qwen3-0.6B"

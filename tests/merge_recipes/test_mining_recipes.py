@@ -8,7 +8,7 @@ from itertools import pairwise, product
 from typing import Any
 
 from emberge.data import load_catalogue
-from emberge.recipes import shipped_recipes
+from emberge.recipes import list_shipped_recipes
 
 from tests.support.printed import steps_of
 
@@ -21,7 +21,7 @@ TEACHERS = {
 
 
 def corpus(name: str) -> Any:
-    return load_catalogue(shipped_recipes()["moe/nomic_v2"].path.parent / "corpora" / name)
+    return load_catalogue(list_shipped_recipes()["moe/nomic_v2"].path.parent / "corpora" / name)
 
 
 def group(name: str, found: Mapping[str, Any]) -> list[Any]:

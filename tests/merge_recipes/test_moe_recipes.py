@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from emberge import DatasetInfo
 from emberge.data import load_catalogue
-from emberge.recipes import shipped_recipes
+from emberge.recipes import list_shipped_recipes
 from emberge_train import Proportional
 
 from tests.support.printed import steps_of
@@ -77,7 +77,7 @@ def test_languages_are_sampled_by_their_size_to_the_power_of_three_tenths() -> N
 
 
 def test_the_wikipedias_are_texts_of_forty_languages() -> None:
-    path = shipped_recipes()["moe/rope_xlmr"].path.parent / "corpora/wikipedia"
+    path = list_shipped_recipes()["moe/rope_xlmr"].path.parent / "corpora/wikipedia"
     sets = load_catalogue(path).train
     assert len({one.name for one in sets}) == 40
     assert {(one.hub, one.task, one.columns.anchor) for one in sets} == {

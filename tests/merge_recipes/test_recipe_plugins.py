@@ -13,12 +13,12 @@ import pytest
 import torch
 from emberge import Machine, Plugins, RecipeError, load_plugins, run_recipe
 from emberge.cli.main import main
-from emberge.recipes import shipped_recipes
+from emberge.recipes import list_shipped_recipes
 from safetensors.torch import load_file
 
 from tests.support.specialists import text_model
 
-TINY = shipped_recipes()["bidirlm/tiny"].path
+TINY = list_shipped_recipes()["bidirlm/tiny"].path
 FILES = [TINY.parent / "media.py", TINY.parent.parent / "python_texts.py"]
 
 

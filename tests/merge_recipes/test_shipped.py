@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from emberge.recipes import shipped_recipes
+from emberge.recipes import list_shipped_recipes
 
 from tests.support.hub_models import MODELS, REAL, check, write_hub
 from tests.support.loopback_hub import serving
 from tests.support.places import ROOT
 
-TEXTS = {name: one.path.read_text("utf-8") for name, one in shipped_recipes().items()}
+TEXTS = {name: one.path.read_text("utf-8") for name, one in list_shipped_recipes().items()}
 # What `check` says of the papers' recipes, too.
 SAID = dict.fromkeys(
     [name for name in TEXTS if name.startswith("boom/paper")],
@@ -26,7 +26,7 @@ NAME_HUB = [
 
 @pytest.mark.parametrize("name", [n for n in TEXTS if n.startswith(("boom/", "bidirlm/"))])
 def test_a_recipe_says_how_it_is_run_and_what_came_out(name: str) -> None:
-    header = shipped_recipes()[name].description
+    header = list_shipped_recipes()[name].description
     assert f"emberge run {name} --out" in header
     for word in ("What it makes", "Command", "Time", "Result"):
         assert re.search(rf"^{word}\b", header, re.MULTILINE), word
@@ -82,7 +82,7 @@ def test_a_check_fetches_no_weights(checked: Checked) -> None:
 
 @pytest.mark.slow
 def test_with_nothing_here_recipes_of_hub_models_pass(tmp_path: Path) -> None:
-    names = [name for name in shipped_recipes() if name in NAME_HUB]
+    names = [name for name in list_shipped_recipes() if name in NAME_HUB]
     if not (ROOT.parent / "shared" / "data").is_dir():
         names = [name for name in names if "shared/data" not in TEXTS[name]]
     assert len(names) > 10

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from emberge.recipes import shipped_recipes
+from emberge.recipes import list_shipped_recipes
 
 from tests.support.printed import group, hub_model, sets_of, steps_of
 
@@ -63,7 +63,7 @@ def assert_mixture(one: Any, english: float = 0.8) -> None:
 
 
 def test_pairs_are_of_the_papers_sources_in_its_numbers() -> None:
-    path = shipped_recipes()["bidirlm/adapt"].path.parent / "corpora/pairs/datasets.yaml"
+    path = list_shipped_recipes()["bidirlm/adapt"].path.parent / "corpora/pairs/datasets.yaml"
     (left,) = yaml.safe_load(path.read_text("utf-8"))["x-left-out"]
     counts = Counter({"followir-train": left["limit"]})
     for one in sets_of("bidirlm/adapt", "corpora/pairs").values():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from emberge.recipes import shipped_recipes
+from emberge.recipes import list_shipped_recipes
 
 from tests.support.printed import steps_of
 
@@ -26,9 +26,9 @@ SAID = (
 
 @pytest.mark.parametrize(("start", "setting", "words"), SAID)
 def test_a_header_says_what_differs_from_the_print(start: str, setting: str, words: str) -> None:
-    recipes = [name for name in shipped_recipes() if name.startswith(start)]
+    recipes = [name for name in list_shipped_recipes() if name.startswith(start)]
     having = [name for name in recipes if setting in repr([*steps_of(name).values()])]
     assert having
     for name in having:
-        header = " ".join(shipped_recipes()[name].description.split())
+        header = " ".join(list_shipped_recipes()[name].description.split())
         assert words in header, name

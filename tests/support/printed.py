@@ -8,13 +8,13 @@ from typing import Any
 
 from emberge import DataEntry, ModelRef, load_plugins, load_recipe
 from emberge.data import load_catalogue
-from emberge.recipes import shipped_recipes
+from emberge.recipes import list_shipped_recipes
 
 
 @cache
 def steps_of(recipe: str) -> Mapping[str, Any]:
     """Return the concrete steps of a shipped recipe by id, anchors and `foreach` resolved."""
-    found = load_recipe(shipped_recipes()[recipe].path, plugins=load_plugins())
+    found = load_recipe(list_shipped_recipes()[recipe].path, plugins=load_plugins())
     return {one.id: one.step for one in found.steps}
 
 
@@ -36,5 +36,5 @@ def hub_model(recipe: str, reference: ModelRef) -> str:
 
 def sets_of(recipe: str, corpus: str) -> Mapping[str, DataEntry]:
     """Return the training sets of a catalogue beside a recipe, by name."""
-    folder = shipped_recipes()[recipe].path.parent / corpus
+    folder = list_shipped_recipes()[recipe].path.parent / corpus
     return {str(one.name): one for one in load_catalogue(folder).train}

@@ -84,11 +84,11 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
 def _show_outcome(options: argparse.Namespace, recipe: Recipe, error: BaseException | None) -> None:
     """Show the folders of results, and write the summary; `error` ended the run, None if it succeeded."""
     from emberge.files import write_text
-    from emberge.recipes import results_shown, run_summary
+    from emberge.recipes import describe_results, format_summary
 
-    print("".join(f"{line}\n" for line in results_shown(options.out, recipe)), end="")
+    print("".join(f"{line}\n" for line in describe_results(options.out, recipe)), end="")
     if options.summary is not None:
-        write_text(options.summary, run_summary(options.out, recipe, error))
+        write_text(options.summary, format_summary(options.out, recipe, error))
 
 
 def check(options: argparse.Namespace, plugins: Plugins) -> int:
@@ -113,9 +113,9 @@ def check(options: argparse.Namespace, plugins: Plugins) -> int:
 
 
 def _read_recipe(options: argparse.Namespace, plugins: Plugins) -> Recipe:
-    from emberge.recipes import named_recipe
+    from emberge.recipes import read_named_recipe
 
-    return named_recipe(
+    return read_named_recipe(
         options.recipe, plugins, options.overrides, allow_plugins=options.allow_plugins
     )
 
@@ -157,9 +157,9 @@ def _show_warnings(problems: Iterable[Problem]) -> None:
 
 def recipes(options: argparse.Namespace, _: object) -> int:
     """List the shipped recipes, or print one."""
-    from emberge.recipes import shipped_recipes
+    from emberge.recipes import list_shipped_recipes
 
-    shipped = shipped_recipes()
+    shipped = list_shipped_recipes()
     if options.name is None:
         width = max((len(name) for name in shipped), default=0)
         for name, recipe in sorted(shipped.items()):
@@ -177,9 +177,9 @@ def recipes(options: argparse.Namespace, _: object) -> int:
 
 def status(options: argparse.Namespace, _: object) -> int:
     """Show the state of each step in an OUT."""
-    from emberge.recipes import status as status_of
+    from emberge.recipes import read_status
 
-    print("\n".join(status_of(options.out).lines))
+    print("\n".join(read_status(options.out).lines))
     return 0
 
 
@@ -251,9 +251,9 @@ def show(options: argparse.Namespace, plugins: Plugins) -> int:
 
 def schema(_: argparse.Namespace, plugins: Plugins) -> int:
     """Print the JSON Schema of recipes."""
-    from emberge.recipes import recipe_schema
+    from emberge.recipes import build_recipe_schema
 
-    print(json.dumps(recipe_schema(plugins), indent=2, ensure_ascii=False))
+    print(json.dumps(build_recipe_schema(plugins), indent=2, ensure_ascii=False))
     return 0
 
 

@@ -14,7 +14,7 @@ from emberge.files import lock_folder, write_text
 from emberge.interpreter import set_torch_defaults
 from emberge.options import read_component
 from emberge.plugins import Plugins, load_plugins
-from emberge.recipes.parse.shipped import to_recipe
+from emberge.recipes.parse.parse import convert_to_recipe
 from emberge.recipes.preflight import CheckReport, check_recipe
 from emberge.recipes.recipe import Recipe
 from emberge.recipes.run.recipe_run import Executor, InThisProcess, RecipeRun
@@ -55,7 +55,7 @@ def run_recipe(
     set_torch_defaults()
     plugins = plugins or load_plugins()
     out_folder = OutFolder(Path(out))
-    read = to_recipe(recipe, plugins)
+    read = convert_to_recipe(recipe, plugins)
     if not isinstance(recipe, Recipe):
         warn_or_raise(check_recipe(read, plugins))
     read.require_upload_allowed(allow_upload)

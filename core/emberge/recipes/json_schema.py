@@ -12,7 +12,7 @@ from emberge.recipes.parse.foreach import NAME
 Schema = dict[str, Any]
 
 
-def recipe_schema(plugins: Plugins) -> Schema:
+def build_recipe_schema(plugins: Plugins) -> Schema:
     """Return the JSON Schema (2020-12) of recipes that use these plugins.
 
     The schema has every component's options with documentation and defaults, and refuses all other options.

@@ -26,8 +26,8 @@ from emberge.errors import CheckpointError, EmbergeError, Problem, RecipeError
 from emberge.interpreter import set_torch_defaults
 from emberge.model_folder import Checkpoint, describe_other_format
 from emberge.plugins import Plugins, load_plugins
-from emberge.recipes.parse.shipped import to_recipe
-from emberge.recipes.recipe import Recipe, RecipeStep, references
+from emberge.recipes.parse.parse import convert_to_recipe
+from emberge.recipes.recipe import Recipe, RecipeStep, find_references
 from emberge.recipes.references import (
     LocatedModel,
     is_folder,
@@ -100,7 +100,7 @@ def check_recipe(
     """
     set_torch_defaults()
     plugins = plugins or load_plugins()
-    recipe = to_recipe(recipe, plugins)
+    recipe = convert_to_recipe(recipe, plugins)
     inputs = _Inputs(recipe, plugins, deep)
     problems: list[Problem] = []
     notes: list[Note] = []
@@ -122,7 +122,7 @@ class _Inputs:
     def __post_init__(self) -> None:
         self.expected: dict[str, Expected] = {}
         self._located: dict[tuple[str, Path], LocatedModel | Problem] = {}
-        self._faults: dict[tuple[Path, Path | None], Sequence[str]] = {}
+        self._loading_problems: dict[tuple[Path, Path | None], Sequence[str]] = {}
         self._locate_all()
 
     @cached_property
@@ -139,20 +139,20 @@ class _Inputs:
             self._located[key] = self._locate(reference)
         return self._located[key]
 
-    def find_faults(self, folder: Path, adapter: Path | None) -> Sequence[str]:
+    def find_loading_problems(self, folder: Path, adapter: Path | None) -> Sequence[str]:
         """Return the reasons why a model cannot be opened; each model is examined only once."""
         from emberge.merging import find_loading_problems
 
-        if (folder, adapter) not in self._faults:
-            self._faults[folder, adapter] = find_loading_problems(folder, adapter)
-        return self._faults[folder, adapter]
+        if (folder, adapter) not in self._loading_problems:
+            self._loading_problems[folder, adapter] = find_loading_problems(folder, adapter)
+        return self._loading_problems[folder, adapter]
 
     def _locate_all(self) -> None:
         """Locate all outside models in parallel, so that a silent network costs its timeout only once."""
         outside = {
             (r.text, r.folder): r
             for step in self.recipe.steps
-            for r in references(step.step)
+            for r in find_references(step.step)
             if isinstance(r, ModelRef) and r.step is None
         }
         with ThreadPoolExecutor(8, "locate") as threads:
@@ -221,8 +221,8 @@ class _StepCheck:
     def whole_model(self, reference: ModelRef) -> Path | None:
         folder = self.model(reference)
         if folder is not None:
-            for fault in self._inputs.find_faults(folder, self.adapter(reference)):
-                problem = Problem(fault, self._find_place(reference))
+            for message in self._inputs.find_loading_problems(folder, self.adapter(reference)):
+                problem = Problem(message, self._find_option_place(reference))
                 self._reference_problems.append(problem)
         return folder
 
@@ -258,7 +258,7 @@ class _StepCheck:
 
     def find_problems(self) -> list[Problem]:
         """Return the problems of the step's references, then those found by the step's own check."""
-        for reference in references(self._step.step):
+        for reference in find_references(self._step.step):
             if isinstance(reference, ModelRef):
                 self.model(reference, weights=False)
             elif isinstance(reference, DataRef | FileRef):
@@ -276,7 +276,7 @@ class _StepCheck:
             self.notes.clear()
         problems = [*self._reference_problems, *kind_problems]
         messages = {problem.message for problem in problems}
-        return problems + [one for one in step_problems if one.message not in messages]
+        return problems + [problem for problem in step_problems if problem.message not in messages]
 
     def _find_kind_problems(self) -> Iterator[Problem]:
         """Yield a problem for each encoder whose kind of embedding the step cannot use."""
@@ -292,10 +292,10 @@ class _StepCheck:
     def _note_reference(self, problem: Problem, reference: Reference) -> None:
         """Note the problem that a reference leads nowhere, at the option that names the reference."""
         self._lacks_model |= isinstance(reference, ModelRef) and problem.severity == "error"
-        where = self._find_place(reference)
+        where = self._find_option_place(reference)
         self._reference_problems.append(dataclasses.replace(problem, where=where))
 
-    def _find_place(self, reference: Reference) -> str:
+    def _find_option_place(self, reference: Reference) -> str:
         """Return `file:line` of the option that names a reference, such as `models.0.model`."""
         parts = parts_of(self._step.whole or self._step.step, Reference)
         return self.where(next((path for path, part in parts if part == reference), ""))

@@ -14,7 +14,7 @@ from emberge.errors import Problem, RecipeError
 from emberge.wording import join_some
 
 
-def references(value: Any) -> Iterator[Reference]:
+def find_references(value: Any) -> Iterator[Reference]:
     """Yield every reference in a component, however deep."""
     return (part for _, part in parts_of(value, Reference) if isinstance(part, Reference))
 
@@ -41,7 +41,7 @@ class RecipeStep:
     @property
     def needs(self) -> tuple[str, ...]:
         """Ids of the steps whose output this step uses."""
-        return tuple(dict.fromkeys(r.step for r in references(self.step) if r.step))
+        return tuple(dict.fromkeys(r.step for r in find_references(self.step) if r.step))
 
 
 @dataclass(frozen=True)

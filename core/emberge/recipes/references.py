@@ -34,7 +34,7 @@ def is_folder(text: str) -> bool:
     return text in (".", "..", "~") or text.startswith(("./", "../", "/", "~/"))
 
 
-def name_here(text: str) -> str:
+def complete_reference(text: str) -> str:
     """Return a reference given on a command line; a bare name of a folder here means the folder: `./x`.
 
     In `model+adapter` each may be a bare name.
@@ -47,7 +47,7 @@ def name_here(text: str) -> str:
     for place in places:
         main, adapter = text[:place], text[place + 1 :]
         if Path(adapter).expanduser().is_dir():
-            return f"{name_here(main)}+{adapter if is_folder(adapter) else f'./{adapter}'}"
+            return f"{complete_reference(main)}+{adapter if is_folder(adapter) else f'./{adapter}'}"
     reference = ModelRef(text)
     bare = reference.adapter is not None and not is_folder(text) and Path(reference.main).is_dir()
     return f"./{text}" if bare else text

@@ -75,7 +75,7 @@ class Status:
         return [*rows, holder]
 
 
-def status(out: Path) -> Status:
+def read_status(out: Path) -> Status:
     """Return the state of the steps of an OUT's last run.
 
     Raises:
@@ -159,7 +159,7 @@ def read_result_table(folder: Path, artifact: Artifact) -> str:
         return ""
 
 
-def results_shown(out: Path, recipe: Recipe) -> list[str]:
+def describe_results(out: Path, recipe: Recipe) -> list[str]:
     """Return the lines shown after a run: the folder of each finished result, and its table if it has one."""
     lines: list[str] = []
     for step in _list_steps(out, recipe):
@@ -170,7 +170,7 @@ def results_shown(out: Path, recipe: Recipe) -> list[str]:
     return lines
 
 
-def run_summary(out: Path, recipe: Recipe, error: BaseException | None) -> str:
+def format_summary(out: Path, recipe: Recipe, error: BaseException | None) -> str:
     """Return a run's summary as Markdown; `error` ended the run, None if it succeeded."""
     steps = _list_steps(out, recipe)
     lines = [*_describe_outcome(recipe, error)]
@@ -186,7 +186,7 @@ def run_summary(out: Path, recipe: Recipe, error: BaseException | None) -> str:
 
 def _list_steps(out: Path, recipe: Recipe) -> list[StepStatus]:
     try:
-        steps = {step.id: step for step in status(out).steps}
+        steps = {step.id: step for step in read_status(out).steps}
     except EmbergeError:
         return []  # the run ended before its first step
     return [steps[step.id] for step in recipe.steps if step.id in steps]

@@ -29,7 +29,7 @@ from emberge import (
 )
 from emberge.component_parts import fields_in, parts_of, to_plain
 from emberge.options import forms
-from emberge.options.forms import find_first_option, read_form, options_of
+from emberge.options.forms import find_first_option, options_of, read_form
 
 if TYPE_CHECKING:
     from decimal import Decimal

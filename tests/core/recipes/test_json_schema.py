@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 from emberge import Plugins, load_plugins, load_recipe
-from emberge.recipes import recipe_schema, shipped_recipes
+from emberge.recipes import build_recipe_schema, list_shipped_recipes
 from emberge.yaml_nodes import plain, read_yaml
 
 from tests.support.reading import blend, faults, fit, plugins, read
@@ -19,7 +19,7 @@ from tests.support.reading import blend, faults, fit, plugins, read
 
 @cache
 def validator() -> jsonschema.Draft202012Validator:
-    return jsonschema.Draft202012Validator(recipe_schema(plugins()))
+    return jsonschema.Draft202012Validator(build_recipe_schema(plugins()))
 
 
 def data(text: str) -> Any:
@@ -40,10 +40,10 @@ def _leaves(error: jsonschema.ValidationError) -> Iterator[str]:
 
 
 def test_the_schema_is_plain_json_and_of_no_plugins_takes_no_step() -> None:
-    schema = recipe_schema(plugins())
+    schema = build_recipe_schema(plugins())
     jsonschema.Draft202012Validator.check_schema(schema)
     assert json.loads(json.dumps(schema, allow_nan=False)) == schema
-    schema = recipe_schema(Plugins())
+    schema = build_recipe_schema(Plugins())
     jsonschema.Draft202012Validator.check_schema(schema)
     assert list(jsonschema.Draft202012Validator(schema).iter_errors({"steps": {"a": {"fit": {}}}}))
 
@@ -128,7 +128,7 @@ def test_the_one_flaw_of_a_misspelt_word_is_that_word(text: str, place: str, wor
 
 
 def test_options_come_with_documentation_defaults_and_choices_by_plain_names() -> None:
-    definitions = recipe_schema(plugins())["$defs"]
+    definitions = build_recipe_schema(plugins())["$defs"]
     options = definitions["loss.acme.contrast"]["properties"]
     assert options["temperature"]["description"] == "What similarities are divided by."
     assert options["temperature"]["default"] == 0.05
@@ -139,16 +139,16 @@ def test_options_come_with_documentation_defaults_and_choices_by_plain_names() -
     assert list(ties) == ["density", "scale", "normalize"]
     assert ties["density"]["default"] == 0.2
     assert definitions["step.acme.fit"]["properties"]["sampler"]["default"] == "shuffle"
-    names = recipe_schema(plugins())["$defs"]["Sampler.name"]["else"]
+    names = build_recipe_schema(plugins())["$defs"]["Sampler.name"]["else"]
     texts = dict(zip(names["enum"], names["enumDescriptions"], strict=True))
     assert texts["bag"] == texts["acme:bag"]
 
 
 def test_every_shipped_recipe_is_read_and_valid() -> None:
-    shipped = shipped_recipes()
+    shipped = list_shipped_recipes()
     folder = shipped["boom/demo"].path.parent.parent
     installed = load_plugins([*folder.rglob("*.py")], block=())
-    checking = jsonschema.Draft202012Validator(recipe_schema(installed))
+    checking = jsonschema.Draft202012Validator(build_recipe_schema(installed))
     assert "boom/demo" in shipped
     for recipe in shipped.values():
         text = recipe.path.read_text(encoding="utf-8")

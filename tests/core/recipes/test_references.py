@@ -157,7 +157,7 @@ def test_an_adapters_folder_is_put_on_the_base_that_its_config_names(
 ) -> None:
     from emberge import load_plugins
     from emberge.cli.main import main
-    from emberge.recipes.references import locate_model, name_here
+    from emberge.recipes.references import complete_reference, locate_model
 
     from tests.support.peft_adapters import save_adapter
 
@@ -179,7 +179,7 @@ def test_an_adapters_folder_is_put_on_the_base_that_its_config_names(
         "me/base+me/ad": "me/base+me/ad",
         "me/base": "me/base",
     }
-    assert {text: name_here(text) for text in spellings} == spellings
+    assert {text: complete_reference(text) for text in spellings} == spellings
     save_adapter(tmp_path / "lost", base, name="/gone/base")
     assert main(["merge", "./lost", "./base", "--out", "m", "--quiet"]) == 2
     said = capsys.readouterr().err

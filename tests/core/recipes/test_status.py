@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from emberge import DataError, EmbergeError, ModelRef, run_recipe
-from emberge.recipes import status
+from emberge.recipes import read_status
 
 from tests.support.places import ROOT
 from tests.support.steps import Write, recipe, toy
@@ -43,7 +43,7 @@ def test_done_failed_and_blocked_steps_are_told_apart(tmp_path: Path) -> None:
     )
     with pytest.raises(DataError):
         run_recipe(made, tmp_path, toy())
-    found = status(tmp_path)
+    found = read_status(tmp_path)
     assert [(s.id, s.state) for s in found.steps] == [
         ("a", "done"),
         ("b", "failed"),
@@ -65,7 +65,7 @@ def test_a_running_step_has_its_progress_and_a_killed_one_is_stopped(tmp_path: P
     assert process.stdout is not None
     try:
         assert process.stdout.readline() == "slow\n"
-        found = status(tmp_path)
+        found = read_status(tmp_path)
         assert [s.state for s in found.steps] == ["done", "running", "waiting"]
         running = found.steps[1]
         assert (running.done, running.total, running.note) == (3, 12, "warming up")
@@ -77,7 +77,7 @@ def test_a_running_step_has_its_progress_and_a_killed_one_is_stopped(tmp_path: P
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         process.stdout.close()
-    found = status(tmp_path)
+    found = read_status(tmp_path)
     assert [s.state for s in found.steps] == ["done", "stopped", "waiting"]
     assert found.holder is None
     assert found.steps[1].done == 3
@@ -86,18 +86,18 @@ def test_a_running_step_has_its_progress_and_a_killed_one_is_stopped(tmp_path: P
 def test_an_interrupted_step_is_stopped_and_one_without_its_result_waits(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_recipe(recipe(a=Write(ticks=5, stop_at=2)), tmp_path, toy())
-    (step,) = status(tmp_path).steps
+    (step,) = read_status(tmp_path).steps
     assert step.state == "stopped"
     assert step.size > 0
     run_recipe(recipe(a=Write()), tmp_path, toy())
     (tmp_path / "a" / "artifact.json").unlink()
-    (step,) = status(tmp_path).steps
+    (step,) = read_status(tmp_path).steps
     assert (step.state, step.note) == ("waiting", "its result was removed")
 
 
 def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(EmbergeError, match="holds no run of a recipe"):
-        status(tmp_path)
+        read_status(tmp_path)
     (tmp_path / ".status.json").write_text("{")
     with pytest.raises(EmbergeError, match="is damaged"):
-        status(tmp_path)
+        read_status(tmp_path)

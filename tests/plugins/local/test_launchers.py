@@ -34,7 +34,7 @@ from emberge.contracts import (
 )
 from emberge.devices import limit_torch_threads
 from emberge.options import read_component
-from emberge.recipes import status
+from emberge.recipes import read_status
 from emberge_local import Ended, Launch, Local, PoolLauncher
 from emberge_local import pool_launcher as schedule
 
@@ -152,7 +152,7 @@ def test_a_step_that_fails_is_not_tried_again_and_others_finish(tmp_path: Path) 
     assert set(listener.end.results) == {"c", "d"}
     (tries,) = tmp_path.glob(".work/a-*/tries")
     assert tries.read_text() == "x"
-    assert [s.state for s in status(tmp_path).steps] == ["failed", "blocked", "done", "done"]
+    assert [s.state for s in read_status(tmp_path).steps] == ["failed", "blocked", "done", "done"]
 
 
 def test_a_bug_over_there_is_named_as_a_bug_here(tmp_path: Path, capsys: Capture) -> None:
@@ -243,12 +243,14 @@ def parent(folder: Path) -> tuple[subprocess.Popen[str], Path]:
 def test_no_worker_outlives_the_run(tmp_path: Path, number: int) -> None:
     process, out = parent(tmp_path)
     running = dict(workers(out))
-    until(lambda: [s.state for s in status(out).steps] == ["running", "running", "waiting"])
-    until(lambda: all(re.search(r"of 100 ticks\) \d+ s left", s) for s in status(out).lines[:2]))
+    until(lambda: [s.state for s in read_status(out).steps] == ["running", "running", "waiting"])
+    until(
+        lambda: all(re.search(r"of 100 ticks\) \d+ s left", s) for s in read_status(out).lines[:2])
+    )
     process.send_signal(number)
     _, said = process.communicate(timeout=LIMIT)
     until(lambda: all(map(gone, running.values())))
-    assert [s.state for s in status(out).steps] == ["stopped", "stopped", "waiting"]
+    assert [s.state for s in read_status(out).steps] == ["stopped", "stopped", "waiting"]
     if number != signal.SIGKILL:
         assert (process.returncode, said) == (
             143 if number == signal.SIGTERM else 130,

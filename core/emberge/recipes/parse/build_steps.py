@@ -11,7 +11,7 @@ from emberge.contracts import Step, StepRef
 from emberge.errors import Problem, RecipeError, suggest
 from emberge.options import BROKEN, Builder, Instance, OptionPath, build_component
 from emberge.plugins import Plugins
-from emberge.recipes.parse.foreach import NAME, Combination, Substitution, rows_of
+from emberge.recipes.parse.foreach import NAME, Combination, Substitution, read_foreach
 from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.yaml_nodes import Fields, Node, Scalar, StepUse, describe_node, leaves_of
 
@@ -127,7 +127,7 @@ class _RecipeReader:
             return None
         (kind,) = kinds
         before = len(self.problems)
-        rows = rows_of(node.entries.get("foreach"), self.problems)
+        rows = read_foreach(node.entries.get("foreach"), self.problems)
         variables = set(rows[0].nodes) if rows else set()
         for variable in variables & set(steps):
             self.refuse(f"'{variable}' is a step; name the variable differently", where)

@@ -32,7 +32,7 @@ class Combination:
         return {name: plain(node) for name, node in self.nodes.items()}
 
 
-def rows_of(node: Node | None, problems: list[Problem]) -> list[Combination]:
+def read_foreach(node: Node | None, problems: list[Problem]) -> list[Combination]:
     """Return the combinations of a `foreach`: a mapping of lists is their product, a list is its rows."""
     if node is None:
         return [Combination()]

@@ -1,24 +1,23 @@
-"""The reading of a recipe: a file, a text or Python data becomes steps of built components."""
+"""The reading of a recipe from its file, its shipped name, a text or Python data to built steps."""
 
 from __future__ import annotations
 
 import dataclasses
 import numbers
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from emberge.errors import Problem, RecipeError, suggest
 from emberge.plugins import Plugins, load_plugins
 from emberge.recipes.parse.build_steps import build_recipe, sort_problems
+from emberge.recipes.parse.needed_plugins import load_needed_plugins
 from emberge.recipes.parse.overrides import override
+from emberge.recipes.parse.shipped import list_shipped_recipes
 from emberge.recipes.recipe import Recipe
 from emberge.yaml_nodes import (
     Fields,
-    Items,
-    Node,
-    Scalar,
     describe_node,
     node_of,
     read_yaml,
@@ -49,6 +48,48 @@ def translate(text: str, plugins: Plugins, path: Path | None = None) -> str | No
     """
     translated: str | None = plugins.hook.read_recipe(text=text, path=path)
     return translated
+
+
+def read_named_recipe(
+    name: str, plugins: Plugins, overrides: Sequence[str], *, allow_plugins: bool = False
+) -> Recipe:
+    """Return the recipe that a command line names, with its `--set` options applied.
+
+    The plugin files of a shipped recipe come with emberge, and need no `allow_plugins`.
+
+    Raises:
+        RecipeError: if there is no such recipe, or it has problems; has all of them.
+    """
+    path = Path(name)
+    if not path.is_file():
+        shipped = list_shipped_recipes()
+        if name not in shipped:
+            raise RecipeError(_describe_missing_recipe(path, shipped))
+        path, allow_plugins = shipped[name].path, True
+    return load_recipe(path, plugins, overrides, allow_plugins=allow_plugins)
+
+
+def convert_to_recipe(
+    recipe: Recipe | Mapping[str, Any] | str | os.PathLike[str], plugins: Plugins
+) -> Recipe:
+    """Return the recipe that Python code gives: as it is, else read from data, a file or a shipped name.
+
+    Raises:
+        RecipeError: if there is no such recipe, or it has problems; has all of them.
+    """
+    if isinstance(recipe, Recipe):
+        return recipe
+    if isinstance(recipe, Mapping):
+        return parse_recipe(recipe, plugins)
+    return read_named_recipe(os.fspath(recipe), plugins, ())
+
+
+def _describe_missing_recipe(path: Path, shipped: Iterable[str]) -> str:
+    if path.is_dir():
+        return f"{path} is a folder; name the recipe file in it"
+    sibling_paths = path.parent.glob("*.y*ml") if path.parent.is_dir() else ()
+    hint = suggest(str(path), [*shipped, *map(str, sibling_paths)])
+    return f"{path}: there is no such file, nor a shipped recipe of this name{hint}"
 
 
 def load_recipe(
@@ -104,7 +145,7 @@ def parse_recipe(
         raise RecipeError(problems)
     folder = path.parent if path else Path()
     needed = root.entries.get("plugins")
-    missing = [*_load_needed_plugins(needed, plugins, folder, allowed=allow_plugins)]
+    missing = [*load_needed_plugins(needed, plugins, folder, allowed=allow_plugins)]
     if missing:  # the names that they would add are not known
         raise RecipeError(sort_problems([*problems, *missing]))
     root = override(root, overrides, problems)
@@ -153,48 +194,3 @@ def path_text(path: os.PathLike[str]) -> str:
     text = os.fspath(path)
     is_clear = os.path.isabs(text) or text.startswith(".")
     return (text if is_clear else f"./{text}").replace("$", "$$")
-
-
-# ── the plugins that a recipe needs: `plugins: [mine.py, acme]` ─────────────────────────────────
-
-
-def _load_needed_plugins(
-    node: Node | None, plugins: Plugins, folder: Path, *, allowed: bool
-) -> Iterator[Problem]:
-    """Load the plugin files that a recipe names; yield a problem for each plugin that is missing.
-
-    A file is code, which a recipe from somewhere else must not run unasked. It is loaded if the user has
-    `allowed` it; a file that was loaded already needs no permission.
-
-    Raises:
-        PluginError: if a file cannot be imported, or breaks a contract.
-    """
-    for item in node.items if isinstance(node, Items) else (node,) if node is not None else ():
-        value = item.value if isinstance(item, Scalar) else None
-        if not isinstance(value, str) or not value:
-            message = f"plugins are files or names of installed plugins, not {describe_node(item)}"
-            yield Problem(message, item.where)
-        elif value.endswith(".py") or "/" in value:
-            file = folder / Path(value).expanduser()
-            message = _load_file(file, value, plugins, allowed)
-            yield from [Problem(message, item.where)] if message else []
-        elif not plugins.manager.has_plugin(value):
-            installed = [name for name, _ in plugins.manager.list_name_plugin()]
-            hint = suggest(value, installed) or "; install it, or name a file such as ./mine.py"
-            message = f"the recipe needs the plugin '{value}', which is not installed{hint}"
-            yield Problem(message + plugins.blocked_hint, item.where)
-
-
-def _load_file(path: Path, written: str, plugins: Plugins, allowed: bool) -> str:
-    """Load a plugin file, unless it is loaded; return why it cannot be, or ""."""
-    if os.path.realpath(path) in map(os.path.realpath, plugins.files):
-        return ""
-    if not path.is_file():
-        return f"the recipe needs the plugin file {written}, which is missing"
-    if not allowed:
-        return (
-            f"the recipe needs the plugin file {written}, which is code and runs with your rights; read it, "
-            f"then allow it with --allow-plugins, or with --plugin {path}"
-        )
-    plugins.load_file(path)
-    return ""

@@ -21,7 +21,7 @@ from emberge.contracts import (
 from emberge.errors import EmbergeError, RequirementError
 from emberge.hashes import HashCache, find_user_table
 from emberge.plugins import Plugins
-from emberge.recipes.recipe import Recipe, RecipeStep, references
+from emberge.recipes.recipe import Recipe, RecipeStep, find_references
 from emberge.recipes.run.run_log import RunLog
 from emberge.recipes.run.step_run import RunContext, find_result, import_modules, run_step
 from emberge.recipes.targets import Result, Targets
@@ -140,7 +140,7 @@ class RecipeRun:
     def _fetch_models(self) -> None:
         """Download all models before the run is displayed; the step that needs a model reports its error."""
         for step in self.recipe.steps:
-            for reference in references(step.step):
+            for reference in find_references(step.step):
                 if isinstance(reference, ModelRef) and reference.step is None:
                     with contextlib.suppress(EmbergeError):
                         self.context.targets.model(reference)
