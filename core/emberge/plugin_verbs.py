@@ -1,4 +1,4 @@
-"""Verbs of the command line that plugins add: help, options, and the place of the function to call."""
+"""Verbs of the command line as data: their help, their options, and the place of the function to call."""
 
 from __future__ import annotations
 
@@ -6,42 +6,92 @@ import argparse
 import importlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from emberge.contracts import is_sound_number, limits_of
+from emberge.contracts import Count, is_sound_number, limits_of
 from emberge.errors import PluginError
 
 _VERB_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _FUNCTION_PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
+@dataclass(frozen=True, slots=True)
+class VerbOption:
+    """An option of a verb (`--out DIR`, or `--yes` without a value), or a word that follows the verb."""
+
+    name: str
+    """`--out`; the name of a word has no dashes. The parsed options have it as `options.out`."""
+    help: str
+    value: str | None = None
+    """The value as the help shows it; None for an option without a value, which is True if it is there."""
+    read: Callable[[str], Any] = str
+    """The function from a value's text to the value, such as `Path`."""
+    default: Any = None
+    required: bool = False
+    repeated: bool = False
+    """True if the option may be given several times; its values are a list."""
+    count: str | None = None
+    """Of words: `?` for at most one, `*` for any number; None for exactly one."""
+    stored_as: str | None = None
+    """The name in the parsed options, if it is not the option's own."""
+
+    def add_to(self, parser: argparse._ActionsContainer) -> None:
+        """Add the option to a parser, or to a group of a parser's options."""
+        if self.value is None:
+            parser.add_argument(self.name, action="store_true", help=self.help)
+            return
+        shown = {"metavar": self.value, "help": self.help}
+        if not self.name.startswith("-"):
+            parser.add_argument(self.name, type=self.read, nargs=self.count, **shown)
+            return
+        parser.add_argument(
+            self.name,
+            type=self.read,
+            action="append" if self.repeated else "store",
+            default=[] if self.repeated else self.default,
+            required=self.required,
+            dest=self.stored_as,
+            **shown,
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
     """A verb: its help, its options, and the place of the one call that does its work.
 
-    `add_options` is called with the verb's parser. Give the option for a file that the verb writes the type
-    `output_file`: the file is then refused before the call if it cannot be written. `run`, written as
-    "module:function", is imported when the verb is used. It gets the parsed options and the loaded plugins,
-    prints its outcome, and returns the exit code: 0 if the work is done, 3 if a requirement is not met. For
-    an error it raises an `EmbergeError`, which has an exit code.
+    `run`, written as "module:function", is imported when the verb is used. It gets the parsed options and the
+    loaded plugins, prints its outcome, and returns the exit code: 0 if the work is done, 3 if a requirement
+    is not met. For an error it raises an `EmbergeError`, which has an exit code.
     """
 
     summary: str
     """One line for `emberge --help`, in lower case and without a full stop."""
     examples: str
     """Lines that a user can type."""
-    add_options: Callable[[argparse.ArgumentParser], None]
+    options: Sequence[VerbOption] = ()
     run: str
     """Place of the function `(options, plugins) -> int`."""
     machine: bool = False
     """True adds --devices, --workers, --memory and --quiet, which `find_machine` reads."""
+    machine_options: Sequence[VerbOption] = ()
+    """Further options of the machine; the help shows them after those four."""
     resumes: bool = False
     """True if the same command goes on after a stop; a stopped command then says so."""
     loads_plugins: bool = True
     """False for a verb of emberge that uses no plugin."""
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """Add the verb's options to its parser."""
+        for option in self.options:
+            option.add_to(parser)
+        if self.machine:
+            title = "the machine (decides the speed, never the result)"
+            group = parser.add_argument_group(title)
+            for option in (*MACHINE_OPTIONS, *self.machine_options):
+                option.add_to(group)
 
     def require_sound(self, name: str, plugin: str) -> None:
         """Refuse the verb if its name or the place of its function is malformed.
@@ -69,11 +119,11 @@ class Verb:
         return int(function(options, plugins))
 
 
-def number_option(kind: Any) -> Callable[[str], Any]:
-    """Return the `type` of a verb's option for numbers of this kind: `type=number_option(Count)`.
+def build_number_reader(kind: Any) -> Callable[[str], Any]:
+    """Return the `read` of an option for numbers of a type such as `Count`.
 
-    The verb's option refuses the same numbers as a recipe's option of this type: numbers that are not finite,
-    and numbers outside the type's limits.
+    It refuses the same numbers as a recipe's option of this type: numbers that are not finite, and numbers
+    outside the type's limits.
     """
     limits, number = limits_of(kind), get_args(kind)[0] if limits_of(kind) else kind
     words = "a whole number" if number is int else "a number"
@@ -91,11 +141,10 @@ def number_option(kind: Any) -> Callable[[str], Any]:
     return read
 
 
-def output_file(text: str) -> Path:
-    """Return the path of a file that a verb will write: the `type` of its option, which it checks.
+def read_output_path(text: str) -> Path:
+    """Return the path of a file that a verb will write, and create its folder: the `read` of such an option.
 
-    The file's folder is created. The path is refused before any work if it is a folder, or if its folder
-    cannot be created or written into.
+    The path is refused before any work if it is a folder, or if its folder cannot be created or written into.
     """
     path = Path(text)
     if path.is_dir():
@@ -110,3 +159,12 @@ def output_file(text: str) -> Path:
     if not os.access(path.parent, os.W_OK):
         raise argparse.ArgumentTypeError(f"{path.parent} cannot be written to; name another folder")
     return path
+
+
+MACHINE_OPTIONS = (
+    VerbOption("--devices", "cpu, cuda, or cuda:0,cuda:1", "NAMES"),
+    VerbOption("--workers", "default: all cores", "N", build_number_reader(Count)),
+    VerbOption("--memory", "stay below it where possible: 512MB, 8GiB", "SIZE"),
+    VerbOption("--quiet", "print errors and results only"),
+)
+"""The options of a verb with `machine`."""

@@ -6,12 +6,11 @@ belongs to their plugins.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
 from emberge import WholeNumber, hookimpl
-from emberge.plugin_verbs import Verb, number_option
+from emberge.plugin_verbs import Verb, VerbOption, build_number_reader
 
 
 @hookimpl
@@ -25,54 +24,45 @@ def register_verbs() -> Mapping[str, Verb]:
             "emberge adapt ./handbook --model BAAI/bge-base-en-v1.5 --effort thorough --out out/handbook\n"
             "emberge adapt hub:sentence-transformers/natural-questions --effort quick --out out/nq\n"
             "emberge adapt pairs.csv --print > adapt.yaml",
-            add_options=_add_options,
+            options=(
+                VerbOption(
+                    "data",
+                    "a file of pairs (.csv, .tsv, .jsonl, .parquet), a folder of documents (.txt, .md, "
+                    ".html), a catalogue, or hub:owner/name",
+                    "DATA",
+                ),
+                VerbOption("--out", "where results go", "DIR", Path),
+                VerbOption(
+                    "--model",
+                    "the base: ./folder, owner/name@revision or pkg:module (default: all-MiniLM-L6-v2)",
+                    "MODEL",
+                ),
+                VerbOption(
+                    "--effort",
+                    "quick: one training; normal (default): one of two passes; thorough: three of "
+                    "60 %% and one of all",
+                    "NAME",
+                    default="normal",
+                ),
+                VerbOption(
+                    "--columns",
+                    "query=…,document=… (also negative, score, label), where names are unusual",
+                    "PART=COLUMN",
+                    repeated=True,
+                ),
+                VerbOption(
+                    "--documents", "further documents that the test searches through", "FILE"
+                ),
+                VerbOption(
+                    "--test", "real queries and their documents, instead of a held-out part", "FILE"
+                ),
+                VerbOption(
+                    "--seed", "default: 0", "N", build_number_reader(WholeNumber), default=0
+                ),
+                VerbOption("--print", "print the recipe, to keep and edit, and run nothing"),
+            ),
             run="emberge_adapt.adapt_run:run",
             machine=True,
             resumes=True,
         )
     }
-
-
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "data",
-        metavar="DATA",
-        help="a file of pairs (.csv, .tsv, .jsonl, .parquet), a folder of documents (.txt, .md, "
-        ".html), a catalogue, or hub:owner/name",
-    )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where results go")
-    parser.add_argument(
-        "--model",
-        metavar="MODEL",
-        help="the base: ./folder, owner/name@revision or pkg:module (default: all-MiniLM-L6-v2)",
-    )
-    parser.add_argument(
-        "--effort",
-        default="normal",
-        metavar="NAME",
-        help=(
-            "quick: one training; normal (default): one of two passes; thorough: three of 60 %% and one "
-            "of all"
-        ),
-    )
-    parser.add_argument(
-        "--columns",
-        action="append",
-        default=[],
-        metavar="PART=COLUMN",
-        help="query=…,document=… (also negative, score, label), where names are unusual",
-    )
-    parser.add_argument(
-        "--documents", metavar="FILE", help="further documents that the test searches through"
-    )
-    parser.add_argument(
-        "--test",
-        metavar="FILE",
-        help="real queries and their documents, instead of a held-out part",
-    )
-    parser.add_argument(
-        "--seed", type=number_option(WholeNumber), default=0, metavar="N", help="default: 0"
-    )
-    parser.add_argument(
-        "--print", action="store_true", help="print the recipe, to keep and edit, and run nothing"
-    )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberge import hookimpl
-from emberge.plugin_verbs import Verb
+from emberge.plugin_verbs import Verb, VerbOption
 
 if TYPE_CHECKING:
     from emberge_hub.hub import Files
@@ -23,14 +22,10 @@ def register_verbs() -> Mapping[str, Verb]:
         "safetensors": Verb(
             summary="convert a model's pickled weights to safetensors, without running what is in the pickle",
             examples="emberge safetensors ./old_model",
-            add_options=_add_safetensors_options,
+            options=(VerbOption("folder", "the model's folder", "DIR", Path),),
             run="emberge_hub.pickles:run",
         )
     }
-
-
-def _add_safetensors_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="DIR", help="the model's folder")
 
 
 @hookimpl

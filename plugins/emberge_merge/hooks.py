@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
 from emberge import hookimpl
-from emberge.plugin_verbs import Verb
+from emberge.plugin_verbs import Verb, VerbOption
 
 
 @hookimpl
@@ -76,36 +75,32 @@ def register_verbs() -> Mapping[str, Verb]:
             "emberge merge me/legal me/faq --base me/base --strategy ties --set density=0.5 --out merged\n"
             "emberge merge ./a ./b ./c --strategy linear --weight 0.5,0.3,0.2 --out merged\n"
             "emberge merge mergekit.yml --out merged",
-            add_options=_add_merge_options,
+            options=(
+                VerbOption(
+                    "models",
+                    "./folder, owner/name@revision or pkg:module; or one mergekit YAML",
+                    "MODEL",
+                    count="*",
+                ),
+                VerbOption("--strategy", "default: that of the step `merge`", "NAME"),
+                VerbOption("--out", "the merged model", "DIR", Path, required=True),
+                VerbOption("--base", "the models' common ancestor", "MODEL"),
+                VerbOption(
+                    "--template", "gives all but weights; default: the first model", "MODEL"
+                ),
+                VerbOption("--weight", "one a model: 0.5,0.3,0.2", "W", repeated=True),
+                VerbOption(
+                    "--set",
+                    "of the strategy or of the step, which `emberge show merge` lists; may be given "
+                    "several times",
+                    "option=value",
+                    repeated=True,
+                    stored_as="overrides",
+                ),
+                VerbOption("--dtype", "of the merged weights", "NAME"),
+            ),
             run="emberge_merge.merge_verb:run",
             machine=True,
             resumes=True,
         )
     }
-
-
-def _add_merge_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "models",
-        nargs="*",
-        metavar="MODEL",
-        help="./folder, owner/name@revision or pkg:module; or one mergekit YAML",
-    )
-    parser.add_argument("--strategy", metavar="NAME", help="default: that of the step `merge`")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the merged model")
-    parser.add_argument("--base", metavar="MODEL", help="the models' common ancestor")
-    parser.add_argument(
-        "--template", metavar="MODEL", help="gives all but weights; default: the first model"
-    )
-    parser.add_argument(
-        "--weight", action="append", default=[], metavar="W", help="one a model: 0.5,0.3,0.2"
-    )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="option=value",
-        dest="overrides",
-        help="of the strategy or of the step, which `emberge show merge` lists; may be given several times",
-    )
-    parser.add_argument("--dtype", metavar="NAME", help="of the merged weights")

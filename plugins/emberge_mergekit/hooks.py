@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from emberge import hookimpl
-from emberge.plugin_verbs import Verb
+from emberge.plugin_verbs import Verb, VerbOption
 
 # The first key of an emberge recipe at the start of a line.
 _STEPS_KEY = re.compile(r"^steps[ \t]*:", re.MULTILINE)
@@ -37,11 +36,7 @@ def register_verbs() -> Mapping[str, Verb]:
             summary="print a mergekit YAML as a recipe; save it beside the YAML, as folders are relative "
             "to it",
             examples="emberge convert mergekit.yml > recipe.yaml",
-            add_options=_add_convert_options,
+            options=(VerbOption("config", "mergekit's YAML", "CONFIG", Path),),
             run="emberge_mergekit.translate:run",
         )
     }
-
-
-def _add_convert_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", type=Path, metavar="CONFIG", help="mergekit's YAML")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
 from emberge import hookimpl
-from emberge.plugin_verbs import Verb
+from emberge.plugin_verbs import Verb, VerbOption
 
 
 @hookimpl
@@ -24,28 +23,20 @@ def register_verbs() -> Mapping[str, Verb]:
             "emberge publish out/soup me/soup\n"
             "emberge publish merged me/soup --private --licence apache-2.0\n"
             "emberge publish out/soup me/soup --replace --yes",
-            add_options=_add_publish_options,
+            options=(
+                VerbOption("folder", "a step's result or merged model", "DIR", Path),
+                VerbOption(
+                    "name", "its name on the hub; a dry run needs none", "OWNER/NAME", count="?"
+                ),
+                VerbOption(
+                    "--dry-run",
+                    "show files, licence and card; no log-in, no network, nothing is written",
+                ),
+                VerbOption("--private", "only you and your team see it"),
+                VerbOption("--replace", "replace the other files of a repository that is there"),
+                VerbOption("--licence", "in place of the one that the card states", "ID"),
+                VerbOption("--yes", "do not ask"),
+            ),
             run="emberge_publish.publish_verb:run",
         )
     }
-
-
-def _add_publish_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="DIR", help="a step's result or merged model")
-    parser.add_argument(
-        "name", nargs="?", metavar="OWNER/NAME", help="its name on the hub; a dry run needs none"
-    )
-    ends = parser.add_mutually_exclusive_group()
-    ends.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="show files, licence and card; no log-in, no network, nothing is written",
-    )
-    parser.add_argument("--private", action="store_true", help="only you and your team see it")
-    parser.add_argument(
-        "--replace",
-        action="store_true",
-        help="replace the other files of a repository that is there",
-    )
-    parser.add_argument("--licence", metavar="ID", help="in place of the one that the card states")
-    ends.add_argument("--yes", action="store_true", help="do not ask")

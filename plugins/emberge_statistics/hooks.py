@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 
 from emberge import hookimpl
-from emberge.plugin_verbs import Verb
+from emberge.plugin_verbs import Verb, VerbOption
+
+_MODEL_HELP = "./folder, owner/name@revision or pkg:module"
 
 
 @hookimpl
@@ -20,16 +21,12 @@ def register_verbs() -> Mapping[str, Verb]:
         "diff": Verb(
             summary="compare two models' weights layer by layer: cosine, distance, changes, signs",
             examples="emberge diff ./a ./b\nemberge diff ./a ./b --base me/base",
-            add_options=_add_diff_options,
+            options=(
+                VerbOption("first", _MODEL_HELP, "MODEL"),
+                VerbOption("second", _MODEL_HELP, "MODEL"),
+                VerbOption("--base", "compare their changes from it, too", "MODEL"),
+            ),
             run="emberge_statistics.measure_weights:run_diff",
             machine=True,
         )
     }
-
-
-def _add_diff_options(parser: argparse.ArgumentParser) -> None:
-    for name in ("first", "second"):
-        parser.add_argument(
-            name, metavar="MODEL", help="./folder, owner/name@revision or pkg:module"
-        )
-    parser.add_argument("--base", metavar="MODEL", help="compare their changes from it, too")

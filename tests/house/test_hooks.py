@@ -61,7 +61,7 @@ CONTRACTS: dict[str, type] = {
         "launchers": "Launcher",
     }.items()
 }
-VERB = Verb(summary="do nothing", examples="", add_options=lambda _: None, run="no_module:f")
+VERB = Verb(summary="do nothing", examples="", run="no_module:f")
 ADDITIONS: dict[str, Any] = {
     "register_architectures": {
         "nothing_at_all": Architecture(config="no_module:C", model="no_module:M")

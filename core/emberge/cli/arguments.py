@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from emberge import __version__
 from emberge.contracts import Count
 from emberge.errors import PluginError, RecipeError, suggest
-from emberge.plugin_verbs import Verb, number_option, output_file
+from emberge.plugin_verbs import Verb, VerbOption, build_number_reader, read_output_path
 
 _DESCRIPTION = (
     "The merge engine for embedding models: train members, merge, evaluate, from one recipe."
@@ -127,8 +127,6 @@ def _build_parser(name: str, verb: Verb) -> _Parser:
     )
     _add_common(parser)
     verb.add_options(parser)
-    if verb.machine:
-        add_machine(parser)
     return parser
 
 
@@ -144,106 +142,24 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
-def add_machine(parser: argparse.ArgumentParser) -> Any:
-    """Add the options of the machine, and return their group."""
-    group = parser.add_argument_group("the machine (decides the speed, never the result)")
-    group.add_argument("--devices", metavar="NAMES", help="cpu, cuda, or cuda:0,cuda:1")
-    group.add_argument(
-        "--workers", type=number_option(Count), metavar="N", help="default: all cores"
-    )
-    group.add_argument("--memory", metavar="SIZE", help="stay below it where possible: 512MB, 8GiB")
-    group.add_argument("--quiet", action="store_true", help="print errors and results only")
-    return group
-
-
 # ── emberge's own verbs ─────────────────────────────────────────────────────────────────────────
 
 
-def _add_recipe(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("recipe", metavar="RECIPE", help="a file, or the name of a shipped recipe")
-    parser.add_argument(
+_RECIPE = (
+    VerbOption("recipe", "a file, or the name of a shipped recipe", "RECIPE"),
+    VerbOption(
         "--allow-plugins",
-        action="store_true",
-        help="load the plugin files that the recipe names under `plugins`, which are code",
-    )
-    parser.add_argument(
+        "load the plugin files that the recipe names under `plugins`, which are code",
+    ),
+    VerbOption(
         "--set",
-        action="append",
-        default=[],
-        metavar="ID.KIND.OPTION=VALUE",
-        dest="overrides",
-        help="override an option; may be given several times",
-    )
-
-
-def _add_run(parser: argparse.ArgumentParser) -> None:
-    _add_recipe(parser)
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where results go")
-    parser.add_argument(
-        "--summary",
-        type=output_file,
-        metavar="FILE",
-        help="write outcome and tables as Markdown here",
-    )
-    parser.add_argument(
-        "--allow-upload",
-        action="store_true",
-        help="let steps of the recipe upload, as `publish` does",
-    )
-    machine = add_machine(parser)
-    machine.add_argument("--launcher", metavar="NAME", help="run steps side by side: local, ray")
-    machine.add_argument(
-        "--ranks", type=number_option(Count), metavar="N", help="train by N processes, one a GPU"
-    )
-    machine.add_argument(
-        "--shard", action="store_true", help="ranks split weights and optimizer (FSDP2)"
-    )
-
-
-def _add_check(parser: argparse.ArgumentParser) -> None:
-    _add_recipe(parser)
-    parser.add_argument("--offline", action="store_true", help="use no network")
-    parser.add_argument(
-        "--long",
-        action="store_true",
-        help="also the plan and first rows of each step, and all that could not be looked at",
-    )
-
-
-def _add_out(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("out", type=Path, metavar="OUT", help="the folder of a run")
-
-
-def _add_clean(parser: argparse.ArgumentParser) -> None:
-    _add_out(parser)
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-
-
-def _add_list(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "having", nargs="*", metavar="WORD", help="only what has it in name or documentation"
-    )
-    parser.add_argument("--kind", metavar="KIND", help='only one kind, such as "loss"')
-
-
-def _add_show(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("component", metavar="COMPONENT", help="its name, or plugin:name")
-
-
-def _add_recipes(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", metavar="NAME", help="print this one")
-
-
-def _add_new_plugin(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="letters, digits and underscores")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="default: ./emberge-NAME")
-
-
-def _add_verify(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "folder", type=Path, metavar="DIR", help="a step's result or a merged model"
-    )
-
+        "override an option; may be given several times",
+        "ID.KIND.OPTION=VALUE",
+        repeated=True,
+        stored_as="overrides",
+    ),
+)
+_OUT = VerbOption("out", "the folder of a run", "OUT", Path)
 
 VERBS: dict[str, Verb] = {
     "run": Verb(
@@ -257,7 +173,22 @@ VERBS: dict[str, Verb] = {
         "emberge run recipe.yaml --out out --ranks 8\n"
         "torchrun --nnodes 2 --nproc-per-node 8 … -m emberge run recipe.yaml --out out\n"
         "accelerate launch --multi_gpu --num_processes 8 -m emberge run recipe.yaml --out out",
-        add_options=_add_run,
+        options=(
+            *_RECIPE,
+            VerbOption("--out", "where results go", "DIR", Path, required=True),
+            VerbOption(
+                "--summary", "write outcome and tables as Markdown here", "FILE", read_output_path
+            ),
+            VerbOption("--allow-upload", "let steps of the recipe upload, as `publish` does"),
+        ),
+        machine=True,
+        machine_options=(
+            VerbOption("--launcher", "run steps side by side: local, ray", "NAME"),
+            VerbOption(
+                "--ranks", "train by N processes, one a GPU", "N", build_number_reader(Count)
+            ),
+            VerbOption("--shard", "ranks split weights and optimizer (FSDP2)"),
+        ),
         run="emberge.cli.verbs:run",
         resumes=True,
     ),
@@ -265,59 +196,71 @@ VERBS: dict[str, Verb] = {
         summary="report everything that is wrong with a recipe, and what it needs, without loading weights",
         examples="emberge check recipe.yaml\nemberge check boom/demo --offline\n"
         "emberge check recipe.yaml --long",
-        add_options=_add_check,
+        options=(
+            *_RECIPE,
+            VerbOption("--offline", "use no network"),
+            VerbOption(
+                "--long",
+                "also the plan and first rows of each step, and all that could not be looked at",
+            ),
+        ),
         run="emberge.cli.verbs:check",
     ),
     "status": Verb(
         summary="show what is done in an OUT and what is left, also while it is being run",
         examples="emberge status out",
-        add_options=_add_out,
+        options=(_OUT,),
         run="emberge.cli.verbs:status",
         loads_plugins=False,
     ),
     "clean": Verb(
         summary="remove old results and work that runs left in an OUT, after showing it and asking",
         examples="emberge clean out\nemberge clean out --yes",
-        add_options=_add_clean,
+        options=(_OUT, VerbOption("--yes", "do not ask")),
         run="emberge.cli.verbs:clean",
         loads_plugins=False,
     ),
     "list": Verb(
         summary="list every component that the installed plugins add, or those that mention a word",
         examples='emberge list\nemberge list slerp\nemberge list --kind "merge strategy"',
-        add_options=_add_list,
+        options=(
+            VerbOption("having", "only what has it in name or documentation", "WORD", count="*"),
+            VerbOption("--kind", 'only one kind, such as "loss"', "KIND"),
+        ),
         run="emberge.cli.verbs:list_all",
     ),
     "show": Verb(
         summary="show what a component does, its options, and how a recipe uses it",
         examples="emberge show ties\nemberge show train:train",
-        add_options=_add_show,
+        options=(VerbOption("component", "its name, or plugin:name", "COMPONENT"),),
         run="emberge.cli.verbs:show",
     ),
     "recipes": Verb(
         summary="list the recipes that come with emberge, or print one",
         examples="emberge recipes\nemberge recipes boom/demo > mine.yaml",
-        add_options=_add_recipes,
+        options=(VerbOption("name", "print this one", "NAME", count="?"),),
         run="emberge.cli.verbs:recipes",
         loads_plugins=False,
     ),
     "schema": Verb(
         summary="print the JSON Schema of recipes, with the options of every installed plugin",
         examples="emberge schema > recipe.schema.json",
-        add_options=lambda _: None,
         run="emberge.cli.verbs:schema",
     ),
     "new-plugin": Verb(
         summary="write the repository of a new plugin: a strategy, a loss, a step and their tests",
         examples="emberge new-plugin acme --out ~/src/emberge-acme",
-        add_options=_add_new_plugin,
+        options=(
+            VerbOption("name", "letters, digits and underscores", "NAME"),
+            VerbOption("--out", "default: ./emberge-NAME", "DIR", Path),
+        ),
         run="emberge.cli.verbs:new_plugin",
         loads_plugins=False,
     ),
     "verify": Verb(
         summary="check a result against its provenance: every file that its step left",
         examples="emberge verify merged",
-        add_options=_add_verify,
+        options=(VerbOption("folder", "a step's result or a merged model", "DIR", Path),),
         run="emberge.cli.verbs:verify",
         loads_plugins=False,
     ),

@@ -15,11 +15,7 @@ from emberge.plugins import Plugins
 
 PLUGIN = """\
 from emberge import (DataError, hookimpl)
-from emberge.plugin_verbs import (Verb)
-
-def _options(parser):
-    parser.add_argument("word")
-    parser.add_argument("--loud", action="store_true")
+from emberge.plugin_verbs import (Verb, VerbOption)
 
 def say(options, plugins):
     if options.word == "nothing":
@@ -31,7 +27,9 @@ def say(options, plugins):
 def register_verbs():
     place = "emberge_plugin_file_speech:say"
     return {"say-word": Verb(summary="print a word", examples="emberge say-word hello",
-                             add_options=_options, run=place, machine=True)}
+                             options=(VerbOption("word", "the word", "WORD"),
+                                      VerbOption("--loud", "in capitals")),
+                             run=place, machine=True)}
 """
 
 
@@ -43,7 +41,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def verb(run: str = "module:function") -> Verb:
-    return Verb(summary="do", examples="", add_options=lambda _: None, run=run)
+    return Verb(summary="do", examples="", run=run)
 
 
 def registered(**verbs: object) -> Plugins:
