@@ -39,7 +39,7 @@ STARTER = "EMBERGE_RANKS_STARTER"
 HOST = "127.0.0.1"
 
 
-def rank_and_size(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
+def read_rank_and_size(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
     """Return the process's rank and the number of ranks that a launcher set; (0, 1) without a launcher.
 
     Raises:
@@ -63,7 +63,7 @@ def require_possible_ranks(ranks: int | None, machine: Machine) -> int:
     Raises:
         RecipeError: if a launcher started another number, or the machine has too few GPUs.
     """
-    _, started = rank_and_size()
+    _, started = read_rank_and_size()
     count = started if ranks is None else ranks
     if started not in (1, count):
         raise RecipeError(f"--ranks {count}, and the launcher started {started}; leave --ranks out")

@@ -1,4 +1,4 @@
-"""Entry point of the command line: `arguments` parses words, a verb does the work, errors are shown here.
+"""Entry point of the command line: words are parsed, a verb does the work, and errors are shown here.
 
 Large libraries are imported only when a verb needs them.
 """
@@ -9,16 +9,13 @@ import atexit
 import gc
 import importlib
 import io
-import signal
 import sys
-import threading
-import time
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from emberge.cli.arguments import VERBS, list_plugin_files, parse, requires_plugins
+from emberge.cli.signals import Terminated, interrupted_by_signals
 from emberge.errors import EmbergeError, exits_refused
 from emberge.interpreter import leave_process, set_torch_defaults
 from emberge.wording import printable
@@ -59,7 +56,7 @@ def _run_words(words: list[str]) -> int:
         sys.stderr.close()  # the reader of our output has ended, as `head` does
         return 1
     except Exception as error:
-        # A mistake in emberge, a plugin or a library gets one line; --debug shows the traceback.
+        # A mistake in emberge, a plugin or a library, which may be of any class, gets one line.
         return _show_unforeseen_error(error, debug="--debug" in words)
 
 
@@ -127,41 +124,3 @@ def _find_step(error: Exception) -> str:
     """Return the note that names the step of an error; "" without one."""
     notes = getattr(error, "__notes__", ())
     return next((note for note in notes if note.startswith("in step ")), "")
-
-
-# ── signals ─────────────────────────────────────────────────────────────────────────────────────
-
-RAISE_AGAIN_SECONDS = 2.0
-"""Seconds after a signal in which a second one counts as the same: groups and supervisors send it twice."""
-
-
-class Terminated(KeyboardInterrupt):
-    """The process was asked to end (SIGTERM)."""
-
-
-@contextmanager
-def interrupted_by_signals() -> Iterator[None]:
-    """Run the `with` block so that SIGINT raises KeyboardInterrupt in it, and SIGTERM raises Terminated.
-
-    If SIGINT was ignored before, it stays ignored.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # emberge runs inside another program's process
-        return
-    last = -RAISE_AGAIN_SECONDS
-
-    def interrupt(number: int, _: object) -> None:
-        nonlocal last
-        if time.monotonic() - last >= RAISE_AGAIN_SECONDS:
-            last = time.monotonic()
-            raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
-
-    numbers = [signal.SIGTERM]
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        numbers.append(signal.SIGINT)
-    previous_handlers = {number: signal.signal(number, interrupt) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in previous_handlers.items():
-            signal.signal(number, handler)

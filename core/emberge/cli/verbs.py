@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,9 @@ from emberge.interpreter import pause_collections
 from emberge.wording import count_noun, human_size, printable
 
 if TYPE_CHECKING:
+    from emberge.contracts import Machine
     from emberge.plugins import Plugins
-    from emberge.recipes import CheckReport, Recipe
+    from emberge.recipes import CheckReport, RankTeam, Recipe
 
 
 # ── recipes ─────────────────────────────────────────────────────────────────────────────────────
@@ -29,39 +31,33 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
     With `--ranks`, this process reads the recipe and starts the ranks, which run the same command.
     """
     from emberge.devices import find_machine
-    from emberge.processes import end_with_starter, rank_and_size, require_possible_ranks, run_ranks
+    from emberge.processes import (
+        end_with_starter,
+        read_rank_and_size,
+        require_possible_ranks,
+        run_ranks,
+    )
     from emberge.recipes import check_recipe, run_recipe
 
     end_with_starter()
     recipe = _read_recipe(options, plugins)
     recipe.require_upload_allowed(options.allow_upload)
     machine = find_machine(options.devices, options.workers, options.memory)
-    rank, started = rank_and_size()
-    if options.launcher and (options.ranks not in (None, 1) or started > 1):
+    rank, started = read_rank_and_size()
+    count = require_possible_ranks(options.ranks, machine)
+    if options.launcher and count > 1:
         raise RecipeError(
             "--launcher runs several steps, each by a process of its own, and --ranks one step by several; "
             "leave one of them out"
         )
-    count = require_possible_ranks(options.ranks, machine)
     if count > started:
         return run_ranks(options.words, count)
-    # `accelerate launch --use_fsdp` means `--shard`.
-    shard = options.shard or os.environ.get("ACCELERATE_USE_FSDP") == "true"
-    if count > 1:  # it loads torch, which one process may not need
-        from emberge.recipes import form_team
     if rank != 0:
-        from emberge.recipes import form_team  # which loads torch
-
-        form_team(machine, shard=shard).follow(recipe, options.out, plugins, machine)
+        _form_team(options, machine).follow(recipe, options.out, plugins, machine)
         return 0
     require_check(check_recipe(recipe, plugins), quiet=options.quiet)
-    team = None
-    if count > 1:
-        from emberge.recipes import form_team
-
-        team = form_team(machine, shard=shard)
-    error: BaseException | None = None
-    try:
+    team = _form_team(options, machine) if count > 1 else None
+    with _showing_outcome(options, recipe):
         run_recipe(
             recipe,
             options.out,
@@ -71,24 +67,37 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
             allow_upload=options.allow_upload,
             quiet=options.quiet,
         )
-    except BaseException as failure:
-        error = failure
-        raise
-    finally:
-        _show_outcome(options, recipe, error)
     if team is not None:
         team.dismiss()
     return 0
 
 
-def _show_outcome(options: argparse.Namespace, recipe: Recipe, error: BaseException | None) -> None:
-    """Show the folders of results, and write the summary; `error` ended the run, None if it succeeded."""
+def _form_team(options: argparse.Namespace, machine: Machine) -> RankTeam:
+    """Return the team of all ranks, which waits until the others have joined."""
+    from emberge.recipes import form_team  # which loads torch
+
+    # `accelerate launch --use_fsdp` means `--shard`.
+    shard = options.shard or os.environ.get("ACCELERATE_USE_FSDP") == "true"
+    return form_team(machine, shard=shard)
+
+
+@contextlib.contextmanager
+def _showing_outcome(options: argparse.Namespace, recipe: Recipe) -> Iterator[None]:
+    """Show the folders of results after a run in the block, even one that fails, and write the summary."""
     from emberge.files import write_text
     from emberge.recipes import describe_results, format_summary
 
-    print("".join(f"{line}\n" for line in describe_results(options.out, recipe)), end="")
-    if options.summary is not None:
-        write_text(options.summary, format_summary(options.out, recipe, error))
+    error: BaseException | None = None
+    try:
+        yield
+    except BaseException as failure:
+        error = failure
+        raise
+    finally:
+        lines = describe_results(options.out, recipe)
+        print("".join(f"{line}\n" for line in lines), end="")
+        if options.summary is not None:
+            write_text(options.summary, format_summary(options.out, recipe, error))
 
 
 def check(options: argparse.Namespace, plugins: Plugins) -> int:

@@ -17,6 +17,7 @@ from .recipe import RecipeStep as RecipeStep
 from .references import complete_reference as complete_reference
 from .references import is_folder as is_folder
 from .references import locate_model as locate_model
+from .run.rank_team import RankTeam as RankTeam
 from .run.rank_team import form_team as form_team
 from .run.recipe_run import RecipeRun as RecipeRun
 from .run.recipe_run import StepsFailedError as StepsFailedError

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from emberge.cli import main as subject
-from emberge.cli.main import Terminated, interrupted_by_signals
+from emberge.cli import signals
+from emberge.cli.signals import Terminated, interrupted_by_signals
 
 LIMIT = 60.0
 
@@ -33,7 +33,7 @@ def test_a_signal_that_is_sent_twice_is_raised_once_and_a_later_one_again(
 
     assert raised_in(work) is Terminated
     assert cleaned.is_set()
-    monkeypatch.setattr(subject, "RAISE_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(signals, "RAISE_AGAIN_SECONDS", 0.0)
     cleaned.clear()
     assert raised_in(work) is Terminated
     assert not cleaned.is_set()
