@@ -13,13 +13,13 @@ from pathlib import Path
 
 from emberge import Artifact, DataError, Preflight, Problem, Step, Workspace, hash_evenly, hookimpl
 from emberge_data import parse_source, write_entries, write_json_rows
-from emberge_demo.stdlib_corpus import (
+from emberge_demo.installed_code import (
     STDLIB,
-    definitions,
-    locate,
-    missing_package,
-    source_files,
-    version,
+    describe_missing_package,
+    find_package_folder,
+    list_source_files,
+    read_definitions,
+    read_version,
 )
 
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -31,9 +31,9 @@ AFTER = {"def": "definition", "class": "definition", "import": "import", ".": "a
 
 def find_folder(package: str) -> Path:
     """Return the folder of a package; raise DataError if it is not installed."""
-    folder = locate(package)
+    folder = find_package_folder(package)
     if folder is None:
-        raise DataError(missing_package(package))
+        raise DataError(describe_missing_package(package))
     return folder
 
 
@@ -51,12 +51,12 @@ class StdlibTexts(Step):
     held_out: float = 0.1
 
     def identity(self) -> str:
-        return "; ".join(f"{name} {version(name)}" for name in self.packages)
+        return "; ".join(f"{name} {read_version(name)}" for name in self.packages)
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         for name in self.packages:
-            if locate(name) is None:
-                yield context.problem(missing_package(name), "packages")
+            if find_package_folder(name) is None:
+                yield context.problem(describe_missing_package(name), "packages")
 
     def run(self, workspace: Workspace) -> Artifact:
         texts: dict[tuple[str, str], dict[str, None]] = {
@@ -64,7 +64,7 @@ class StdlibTexts(Step):
         }
         seen: set[str] = set()
         for package in self.packages:
-            for module, path in source_files(package, find_folder(package)):
+            for module, path in list_source_files(package, find_folder(package)):
                 if (parsed := parse_source(path)) is None:
                     continue
                 half = "dev" if hash_evenly("texts", module) < self.held_out * 2**64 else "train"
@@ -109,7 +109,7 @@ class StdlibTasks(Step):
     """Rows to train on at most; development and test have at most half as many each."""
 
     def identity(self) -> str:
-        return version(STDLIB)
+        return read_version(STDLIB)
 
     def run(self, workspace: Workspace) -> Artifact:
         halves: dict[str, list[Mapping[str, tuple[str, ...]]]] = {
@@ -118,7 +118,8 @@ class StdlibTasks(Step):
             "test": [],
         }
         functions = sorted(
-            definitions(STDLIB, find_folder(STDLIB)), key=lambda one: hash_evenly("row", one.id)
+            read_definitions(STDLIB, find_folder(STDLIB)),
+            key=lambda one: hash_evenly("row", one.id),
         )
         for function in functions:
             labelled = label_words(function.document)[:WORDS]

@@ -12,7 +12,8 @@ import pytest
 from emberge import Artifact, DataEntry, DataError, DataRef, Problem
 from emberge.data import load_catalogue, load_datasets
 from emberge_data import EvalSource, JsonLines, RetrievalData, load_eval_set, pick_eval_sets
-from emberge_demo.stdlib_corpus import Definition, StdlibCorpus, definitions, usable_definitions
+from emberge_demo.installed_code import Definition, read_definitions
+from emberge_demo.stdlib_corpus import StdlibCorpus, select_definitions
 
 from tests.support.bench import Bench
 from tests.support.glance import Glance
@@ -100,7 +101,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def found(folder: Path, name: str = "acme_code") -> dict[str, Definition]:
-    return {f"{d.name} {d.query}": d for d in definitions(name, folder)}
+    return {f"{d.name} {d.query}": d for d in read_definitions(name, folder)}
 
 
 def test_functions_have_their_first_paragraph_and_their_code_without_it(tmp_path: Path) -> None:
@@ -139,7 +140,7 @@ def test_tests_copies_and_files_that_do_not_parse_are_passed_over(tmp_path: Path
         "broken": "def f(:",
     }
     folder = package(tmp_path, "acme_code", modules)
-    names = [d.id for d in definitions("acme_code", folder)]
+    names = [d.id for d in read_definitions("acme_code", folder)]
     assert names == ["acme_code.good.f", "acme_code.sub.good.f"]
 
 
@@ -219,8 +220,8 @@ def filtered(installed: Path, functions: Sequence[tuple[str, str]]) -> list[str]
         for i, (query, body) in enumerate(functions)
     )
     folder = package(installed, "acme_filter", {"code": text})
-    taken = definitions("acme_filter", folder)
-    return [d.name for d in usable_definitions(taken, set())]
+    taken = read_definitions("acme_filter", folder)
+    return [d.name for d in select_definitions(taken, set())]
 
 
 def test_queries_that_tell_nothing_and_what_was_met_before_are_left_out(installed: Path) -> None:
@@ -241,7 +242,7 @@ def test_long_documents_are_cut_at_the_end_of_a_line(installed: Path) -> None:
     folder = package(
         installed, "acme_long", {"code": f'def f():\n    """Set very many names."""\n    {body}\n'}
     )
-    (taken,) = usable_definitions(definitions("acme_long", folder), set())
+    (taken,) = select_definitions(read_definitions("acme_long", folder), set())
     assert len(taken.document) <= 2000
     assert taken.document.splitlines()[-1] == "    x146 = 146"
 
