@@ -1,4 +1,4 @@
-"""The ranks of a run, which are processes that are started here, each of which ends with its starter."""
+"""Processes of a run: the ranks that it starts, which end when it ends, and why a process ended."""
 
 from __future__ import annotations
 
@@ -31,12 +31,11 @@ def describe_end(code: int, printed: Iterable[str]) -> str:
     return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 
 
-# The variables by which torchrun numbers its processes.
-RANK, SIZE = "RANK", "WORLD_SIZE"
-# The process that started the ranks of `--ranks`; they end when it has ended.
-STARTER = "EMBERGE_RANKS_STARTER"
+# Environment variables: the number that torchrun gives a process, how many processes there are, and the id of
+# the process that started the ranks of `--ranks`.
+_RANK, _SIZE, _STARTER = "RANK", "WORLD_SIZE", "EMBERGE_RANKS_STARTER"
 # Address at which ranks of this machine find each other.
-HOST = "127.0.0.1"
+_HOST = "127.0.0.1"
 
 
 def read_rank_and_size(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
@@ -46,12 +45,12 @@ def read_rank_and_size(environment: Mapping[str, str] = os.environ) -> tuple[int
         RecipeError: if the rank or the size is not a number, or the rank is not below the size.
     """
     try:
-        rank, size = int(environment.get(RANK, "0")), int(environment.get(SIZE, "1"))
+        rank, size = int(environment.get(_RANK, "0")), int(environment.get(_SIZE, "1"))
     except ValueError:
         rank, size = -1, 0
     if not 0 <= rank < size:
         raise RecipeError(
-            f"RANK={environment.get(RANK)} and WORLD_SIZE={environment.get(SIZE)} are no rank and number "
+            f"RANK={environment.get(_RANK)} and WORLD_SIZE={environment.get(_SIZE)} are no rank and number "
             "of ranks; start by torchrun or accelerate launch, or use --ranks"
         )
     return rank, size
@@ -91,7 +90,7 @@ def run_ranks(words: Sequence[str], count: int) -> int:
 
     logging.disable()  # torch's own report of a failure is long, and is not for users
     command, *arguments = python_command("-m", "emberge", *words)
-    os.environ[STARTER] = str(os.getpid())
+    os.environ[_STARTER] = str(os.getpid())
     with tempfile.TemporaryDirectory(prefix="emberge-ranks-") as folder:
         logs = DefaultLogsSpecs(folder, redirects=dict.fromkeys(range(1, count), Std.ALL))
         config = LaunchConfig(
@@ -100,8 +99,8 @@ def run_ranks(words: Sequence[str], count: int) -> int:
             nproc_per_node=count,
             run_id="emberge",
             rdzv_backend="c10d",
-            rdzv_endpoint=f"{HOST}:0",
-            local_addr=HOST,
+            rdzv_endpoint=f"{_HOST}:0",
+            local_addr=_HOST,
             max_restarts=0,
             logs_specs=logs,
         )
@@ -121,13 +120,13 @@ def run_ranks(words: Sequence[str], count: int) -> int:
             ) from None
         finally:
             logging.disable(logging.NOTSET)
-            del os.environ[STARTER]
+            del os.environ[_STARTER]
     return 0
 
 
 def end_with_starter() -> None:
-    """End this process when the one that started it as a rank, by `run_ranks`, has ended in any way."""
-    starter = os.environ.get(STARTER)
+    """From now on, end this process as soon as the process that started it by `run_ranks` has ended."""
+    starter = os.environ.get(_STARTER)
     if starter is not None:
         threading.Thread(target=_wait_for_starter, args=(int(starter),), daemon=True).start()
 

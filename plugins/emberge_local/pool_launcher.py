@@ -75,11 +75,9 @@ class Launched(Protocol):
 
     def ended(self) -> Ended | None:
         """Return how the process ended; None until it has. It is called several times a second."""
-        ...
 
     def stop(self) -> None:
         """Ask the process to end; `ended` returns None until it has."""
-        ...
 
 
 class StepPool(Protocol):
@@ -88,7 +86,6 @@ class StepPool(Protocol):
     @property
     def has_room(self) -> bool:
         """True if the pool can take another step now; a pool with its own queue always can."""
-        ...
 
     def launch(self, launch: Launch) -> Launched:
         """Start a step, or queue it.
@@ -96,7 +93,6 @@ class StepPool(Protocol):
         Raises:
             EmbergeError: if the step can be neither started nor queued.
         """
-        ...
 
 
 # What a process writes of its step besides its beginning and end.

@@ -58,12 +58,10 @@ class StepContext(Protocol):
     @property
     def readers(self) -> Sequence[Reader]:
         """All installed readers of data files."""
-        ...
 
     @property
     def plugins(self) -> Any:
         """The loaded `Plugins`, including those of `--plugin`, to look up components in."""
-        ...
 
 
 class Preflight(StepContext, Protocol):
@@ -72,11 +70,9 @@ class Preflight(StepContext, Protocol):
     @property
     def deep(self) -> bool:
         """True if the network may be used."""
-        ...
 
     def where(self, option: str = "") -> str:
         """Return `file:line` of one of the step's options."""
-        ...
 
     def model(self, reference: ModelRef, *, weights: bool = True) -> Path | None:
         """Return a model's folder with at least configs and tokenizer files; weights if it is local.
@@ -84,7 +80,6 @@ class Preflight(StepContext, Protocol):
         The result is None for a model that does not exist yet or cannot be seen. The context notes the
         missing model itself, and then shows no other notes of the step. `weights=False` asks for no weights.
         """
-        ...
 
     def whole_model(self, reference: ModelRef) -> Path | None:
         """Return the folder, as `model` does, of a model that the step will open with its adapter applied.
@@ -92,35 +87,27 @@ class Preflight(StepContext, Protocol):
         The context itself notes an adapter that does not fit its base, and a config, module or tokenizer
         with which the weights cannot be opened.
         """
-        ...
 
     def adapter(self, reference: ModelRef) -> Path | None:
         """Return the folder of the adapter in `model+adapter`; None if there is none yet."""
-        ...
 
     def data(self, reference: DataRef | FileRef) -> Path | None:
         """Return the file or folder; None if an earlier step has not written it yet."""
-        ...
 
     def problem(self, message: str, option: str = "") -> Problem:
         """Return an error at an option of this step."""
-        ...
 
     def warning(self, message: str, option: str = "") -> Problem:
         """Return a warning at an option of this step."""
-        ...
 
     def note(self, title: str, lines: Sequence[str]) -> None:
         """Show lines under a title, next to the problems: a plan, a first example."""
-        ...
 
     def expect(self, expected: Expected) -> None:
         """Announce this step's result, for `expected` in later steps."""
-        ...
 
     def expected(self, reference: Reference) -> Expected | None:
         """Return the result announced by an earlier step; None if it announced none."""
-        ...
 
 
 class Workspace(StepContext, Protocol):
@@ -129,7 +116,6 @@ class Workspace(StepContext, Protocol):
     @property
     def id(self) -> str:
         """The step's id."""
-        ...
 
     @property
     def folder(self) -> Path:
@@ -137,40 +123,32 @@ class Workspace(StepContext, Protocol):
 
         The folder exists and is empty when `run` begins, also after a kill.
         """
-        ...
 
     @property
     def work(self) -> Path:
         """A folder for states, which survives a kill and is removed when the step is done."""
-        ...
 
     @property
     def store(self) -> Path:
         """A content-addressed cache that all steps of an OUT share (tokens, scores)."""
-        ...
 
     @property
     def seed(self) -> int:
         """The seed: the step's option `seed` if it has one and it is not None, else the recipe's."""
-        ...
 
     @property
     def machine(self) -> Machine:
         """The devices, workers and memory that the step may use."""
-        ...
 
     @property
     def provenance(self) -> Mapping[str, Any]:
         """Recipe hash, seed and versions, for the headers of written files."""
-        ...
 
     def model(self, reference: ModelRef) -> Model:
         """Return the one model that a reference leads to, downloaded if need be."""
-        ...
 
     def models(self, reference: ModelRef) -> Sequence[Model]:
         """Return all models that a reference leads to (`$run.checkpoints` may be many)."""
-        ...
 
     def whole_model(self, model: Model) -> AbstractContextManager[Path]:
         """Return a context with the model's folder; for `base+adapter` a folder with the adapted model.
@@ -181,15 +159,12 @@ class Workspace(StepContext, Protocol):
             CheckpointError: on entering the context, if the adapter does not fit its base or the disk is
                 full.
         """
-        ...
 
     def data(self, reference: DataRef | FileRef) -> Path:
         """Return the file or folder that a reference leads to."""
-        ...
 
     def artifact(self, reference: Reference) -> tuple[Path, Artifact]:
         """Return an earlier step's folder and artifact."""
-        ...
 
     def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
         """Report how far the step is; cheap to call often, forwarded at most five times a second.
@@ -197,7 +172,6 @@ class Workspace(StepContext, Protocol):
         With a `total` of 0, the note names a phase of unknown length, such as `loading rows`; it is always
         forwarded.
         """
-        ...
 
     def part(
         self, noun: str, number: int, count: int, name: str = ""
@@ -207,15 +181,12 @@ class Workspace(StepContext, Protocol):
         Progress within the block is a share of the part, its note begins with `model 2 of 3: name`, and the
         step's progress never decreases from the first part to the last. Parts can be nested.
         """
-        ...
 
     def metric(self, name: str, value: float, at: int | None = None) -> None:
         """Log a number, such as a loss at an optimizer step."""
-        ...
 
     def warn(self, message: str) -> None:
         """Show a warning now, and keep it with the artifact."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,7 +43,6 @@ class Executor(Protocol):
 
     def run_steps(self, run: RecipeRun) -> None:
         """Run every step that can run; errors of steps are recorded in `run`."""
-        ...
 
 
 class InThisProcess:
