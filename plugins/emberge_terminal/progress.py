@@ -1,4 +1,4 @@
-"""Progress of a run: a line for what happens to a step, and in a terminal a bar for each running step."""
+"""The progress of a run: lines about its steps, and in a terminal a bar for each running step."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from emberge import (
-    hookimpl,
-)
 from emberge.contracts import (
     Event,
     MetricLogged,
@@ -28,7 +25,7 @@ from emberge.wording import printable
 if TYPE_CHECKING:
     from rich.progress import Task
 
-_PLAIN_LINES = 10  # lines of progress for a step
+_PROGRESS_LINES = 10  # of a step, where there are no bars
 
 
 class RunView:
@@ -65,38 +62,38 @@ class RunView:
         """Show what happened to a step: its bar's progress, or a line."""
         match event:
             case StepStarted(step=step) if self._is_live:
-                self._renew(step, None)
+                self._restart_bar(step, None)
             case StepStarted(step=step):
-                self.tell(step, "started")
+                self._print_line(step, "started")
             case StepProgressed(step=step):
-                self.progress(step, event.done, event.total, event.note)
+                self.show_progress(step, event.done, event.total, event.note)
             case MetricLogged(step=step) if step in self._tasks:
                 metric = printable(f"{event.name} {event.value:.4g}")
                 self.bars.update(self._tasks[step].id, metric=metric)
             case StepWarned(step=step, message=message):
-                self.tell(step, f"warning: {message}")
+                self._print_line(step, f"warning: {message}")
             case StepSkipped() | StepFailed() | StepFinished():
                 self._end(event.step, _describe_outcome(event))
 
-    def progress(self, step: str, done: float, total: float, note: str) -> None:
+    def show_progress(self, step: str, done: float, total: float, note: str) -> None:
         """Move a step's bar, or print a line after each tenth, and for a phase of unknown length."""
         with self._lock:
             task = self._tasks.get(step)
             if task is None or task.total != (total or None) or done < task.completed:
-                task = self._renew(step, total or None)  # a new phase, which counts again
+                task = self._restart_bar(step, total or None)  # a new phase, which counts again
             self.bars.update(task.id, completed=done, note=printable(note))
             if not self._is_live and (text := self._describe_progress(step, task)):
-                self.tell(step, text)
+                self._print_line(step, text)
 
     def _end(self, step: str, text: str) -> None:
-        """Remove a step's bar, and tell how it ended."""
+        """Remove a step's bar, and print how the step ended."""
         task = self._tasks.pop(step, None)
         if task is not None:
             self.bars.remove_task(task.id)
-            self.bars.refresh()  # or the line would show it once more
-        self.tell(step, text)
+            self.bars.refresh()  # otherwise the bar would be shown once more
+        self._print_line(step, text)
 
-    def tell(self, step: str, text: str) -> None:
+    def _print_line(self, step: str, text: str) -> None:
         """Print a line about a step."""
         line = f"{printable(step)}: {printable(text)}"
         if self._is_live:
@@ -104,7 +101,8 @@ class RunView:
         else:
             print(line, file=self._stream, flush=True)
 
-    def _renew(self, step: str, total: float | None) -> Task:
+    def _restart_bar(self, step: str, total: float | None) -> Task:
+        """Put a new bar for a step in place of its old one, and return it."""
         old = self._tasks.get(step)
         if old is not None:
             self.bars.remove_task(old.id)
@@ -118,12 +116,15 @@ class RunView:
         note = str(task.fields["note"])
         if task.total is None:
             return note
-        tenth = int(task.percentage / 100 * _PLAIN_LINES + 1e-9)
+        tenth = int(task.percentage / 100 * _PROGRESS_LINES + 1e-9)
         if tenth == self._tenths[step]:
             return ""
         self._tenths[step] = tenth
         left = task.time_remaining
-        parts = [f"{task.percentage:.0f}%", f"{duration(left)} left" if left is not None else ""]
+        parts = [
+            f"{task.percentage:.0f}%",
+            f"{format_duration(left)} left" if left is not None else "",
+        ]
         return ", ".join(filter(None, [*parts, str(task.fields["metric"]), note]))
 
 
@@ -131,8 +132,7 @@ class RunView:
 _runs: dict[Path, RunView] = {}
 
 
-@hookimpl
-def hear_event(event: Event) -> None:
+def show_event(event: Event) -> None:
     """Show an event in the view of its run, unless the run is quiet."""
     if isinstance(event, RunStarted) and not event.quiet:
         _runs[event.out] = RunView(sys.stdout)
@@ -144,14 +144,14 @@ def hear_event(event: Event) -> None:
 
 def _describe_outcome(event: StepSkipped | StepFailed | StepFinished) -> str:
     if isinstance(event, StepSkipped):
-        return f"done before, stands in {event.folder}"
+        return f"done before, in {event.folder}"
     if isinstance(event, StepFinished):
-        return f"done in {duration(event.seconds)}, {event.folder}"
+        return f"done in {format_duration(event.seconds)}, {event.folder}"
     first_line = (str(event.error).splitlines() or [type(event.error).__name__])[0]
     return f"failed: {first_line}"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a time in seconds as text: `8.2 s`, `3 min 20 s`, `2 h 5 min`."""
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"

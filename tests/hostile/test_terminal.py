@@ -99,7 +99,7 @@ def test_the_live_table_has_our_colours_and_no_escapes_of_a_step(
         StepWarned(out, step, f"[red]warned[/red] {STEERING}"),
         RunFinished(out, None, {}, {}, ()),
     ):
-        progress.hear_event(event)
+        progress.show_event(event)
     shown = stream.getvalue()
     assert "\x1b[" in shown  # ours
     assert "\x1b[2J" not in shown

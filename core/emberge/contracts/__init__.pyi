@@ -67,9 +67,9 @@ from .option import Positive as Positive
 from .option import Share as Share
 from .option import TextLength as TextLength
 from .option import WholeNumber as WholeNumber
+from .option import explain_unsound_number as explain_unsound_number
 from .option import is_sound_number as is_sound_number
 from .option import limits_of as limits_of
-from .option import unsound_number as unsound_number
 from .reference import DataRef as DataRef
 from .reference import FileRef as FileRef
 from .reference import ModelRef as ModelRef

@@ -96,8 +96,8 @@ def is_sound_number(value: object) -> bool:
     return -largest <= value <= largest
 
 
-def unsound_number(value: object) -> str:
-    """Return the fault of a number that no option accepts; "" for any other value."""
+def explain_unsound_number(value: object) -> str:
+    """Return what a number has to be if no option accepts it as it is; "" for any other value."""
     if isinstance(value, bool) or not isinstance(value, int | float) or is_sound_number(value):
         return ""
     if value != value:
@@ -156,7 +156,7 @@ class PerDataset(Generic[T]):
         """Yield (option, problem) for each unknown dataset in a component's options by dataset."""
         for option, value in vars(component).items():
             if isinstance(value, PerDataset):
-                yield from ((option, fault) for fault in value.find_unknown(option, datasets))
+                yield from ((option, problem) for problem in value.find_unknown(option, datasets))
 
     def __repr__(self) -> str:
         # As in a recipe: artifacts and cards show samplers so.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts import TASK_KINDS, PerDataset, unsound_number
+from emberge.contracts import TASK_KINDS, PerDataset, explain_unsound_number
 from emberge.errors import suggest
 from emberge.options import forms
 from emberge.options.builder import BROKEN, Builder, Instance, OptionPath, builds
@@ -30,7 +30,7 @@ def _build_value(builder: Builder, form: forms.Value, node: Node, at: OptionPath
 def _has_sound_numbers(builder: Builder, node: Node, at: OptionPath) -> bool:
     """Return whether options accept every number inside a node; note the first number that they refuse."""
     for leaf in leaves_of(node):
-        wrong = unsound_number(leaf.value) if isinstance(leaf, Scalar) else ""
+        wrong = explain_unsound_number(leaf.value) if isinstance(leaf, Scalar) else ""
         if wrong:
             builder.refuse(f"{at.label} needs {wrong}, not {describe_node(leaf)}", leaf.where)
             return False

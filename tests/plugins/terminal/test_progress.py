@@ -17,7 +17,7 @@ from emberge.contracts import (
     StepStarted,
 )
 from emberge_terminal import RunView, progress
-from emberge_terminal.progress import duration
+from emberge_terminal.progress import format_duration
 
 from tests.support.steps import Write, recipe, toy
 
@@ -44,8 +44,8 @@ def test_plain_lines_tell_start_tenths_and_end(
     )
     run_recipe(recipe(a=Write(warn="few rows"), b=Write(word="b")), tmp_path, plugins)
     assert capsys.readouterr().out.splitlines() == [
-        f"a: done before, stands in {tmp_path / 'a'}",
-        f"b: done before, stands in {tmp_path / 'b'}",
+        f"a: done before, in {tmp_path / 'a'}",
+        f"b: done before, in {tmp_path / 'b'}",
     ]
 
 
@@ -56,7 +56,7 @@ def test_plain_progress_is_a_line_a_tenth_of_each_step_with_the_time_left() -> N
     for done in range(100, 1001):  # it goes on from the first tenth
         now += 0.1
         for step in ("a", "b"):
-            view.progress(step, done, 1000, "epoch 1")
+            view.show_progress(step, done, 1000, "epoch 1")
             view.show(MetricLogged(OUT, step, "loss", 0.5, None))
     lines = stream.getvalue().splitlines()
     assert [line[:2] for line in lines] == ["a:", "b:"] * 10
@@ -87,7 +87,7 @@ def test_a_terminal_shows_a_bar_for_each_running_step_and_gets_its_cursor_back(
     view = RunView(stream)
     for step in ("train", "merge"):
         view.show(StepStarted(OUT, step, "toy:write", "0123"))
-        view.progress(step, 1, 4, "epoch 1")
+        view.show_progress(step, 1, 4, "epoch 1")
     view.show(MetricLogged(OUT, "train", "loss", 0.5, None))
     view.show(StepFinished(OUT, "merge", OUT / "merge", Artifact("model"), 2.0))
     view.bars.refresh()
@@ -106,4 +106,4 @@ def test_a_terminal_shows_a_bar_for_each_running_step_and_gets_its_cursor_back(
     [(0.04, "0.0 s"), (9.94, "9.9 s"), (59, "59 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")],
 )
 def test_durations_read_well(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text
