@@ -181,7 +181,7 @@ def test_a_place_in_another_form_is_refused(place: str) -> None:
         register("mine", acme_misplaced=Architecture(config="acme:Config", model=place))
 
 
-def test_what_is_no_architecture_names_the_plugin() -> None:
+def test_a_value_that_is_no_architecture_names_the_plugin() -> None:
     with pytest.raises(PluginError, match="'acme_other' of plugin 'mine' must be an Architecture"):
         register("mine", acme_other="acme.models:Model")
     register("mine", acme_missing=Architecture(config="no_such_module:C", model="no_such_module:M"))

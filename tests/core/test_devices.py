@@ -7,7 +7,7 @@ from emberge import RecipeError, devices
 from emberge.devices import choose_training_dtype, find_machine, limit_torch_threads
 
 
-def test_a_machine_has_what_is_there_or_given() -> None:
+def test_a_machine_has_the_devices_that_exist_or_are_named() -> None:
     assert find_machine(devices="cpu", memory="2GiB").memory == 2 << 30
     machine = find_machine()
     assert machine.workers >= 1
@@ -34,7 +34,7 @@ def test_a_cpu_computes_in_bfloat16_on_request_if_it_multiplies_it(
     assert choose_training_dtype("cpu") == "float32"
 
 
-def test_threads_are_as_many_as_before_afterwards() -> None:
+def test_the_number_of_torch_threads_is_restored() -> None:
     import torch
 
     before = torch.get_num_threads()

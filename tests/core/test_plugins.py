@@ -88,14 +88,14 @@ def test_a_component_knows_where_it_comes_from_and_is_found_by_its_names() -> No
         ("bgas", "there is no sampler 'bgas'; did you mean 'bags'?"),
     ],
 )
-def test_a_name_that_is_not_there_is_suggested(name: str, said: str) -> None:
+def test_a_misspelt_name_is_answered_with_the_nearest(name: str, said: str) -> None:
     plugins = registered(adding("register_samplers", bags=Bags))
     with pytest.raises(PluginError) as caught:
         plugins.find(name, "sampler")
     assert str(caught.value) == said
 
 
-def test_a_name_that_is_there_twice_is_refused_where_it_is_used() -> None:
+def test_a_name_of_two_plugins_is_refused_where_it_is_used() -> None:
     plugins = registered(adding("register_samplers", bags=Bags), "boom")
     plugins.register(adding("register_samplers", bags=Bags), "acme")
     with pytest.raises(PluginError) as caught:
@@ -106,7 +106,7 @@ def test_a_name_that_is_there_twice_is_refused_where_it_is_used() -> None:
     assert plugins.find("acme:bags", "sampler").plugin == "acme"
 
 
-def test_a_plugin_whose_hooks_do_not_fit_is_refused_at_the_door() -> None:
+def test_a_plugin_whose_hooks_do_not_fit_is_refused_at_registration() -> None:
     plugins = registered(adding("register_samplers", bags=Bags))
     with pytest.raises(PluginError, match=r"two plugins are named 'mine' \(the second from other"):
         plugins.register(adding("register_samplers", more=Bags), "mine", "other")
@@ -154,7 +154,9 @@ class Silent(Sampler):
         ("bags", chain(Middle, doc="x"), "only a merge strategy may be a chain"),
     ],
 )
-def test_what_breaks_its_contract_is_refused(name: Any, component: object, said: str) -> None:
+def test_a_component_that_breaks_its_contract_is_refused(
+    name: Any, component: object, said: str
+) -> None:
     def register_samplers() -> Mapping[str, Any]:
         return {name: component}
 
@@ -200,7 +202,7 @@ def test_a_component_by_its_place_is_imported_when_asked_and_known_by_its_type(t
         ("Gone", "plugin 'mine' of acme-tools 1.2", "EMBERGE_BLOCK=mine"),
     ],
 )
-def test_what_is_unsound_at_its_place_names_its_plugin(
+def test_an_unsound_class_at_a_place_names_its_plugin(
     toys: str, inside: str, place: str, fix: str
 ) -> None:
     found = registered(adding("register_samplers", bags=f"{toys}:{inside}")).components[0]
@@ -324,7 +326,9 @@ def test_a_bare_file_is_a_plugin_and_stands_in_for_no_module(tmp_path: Path) -> 
         ("leaves.py", "import sys\nsys.exit(0)\n", "leaves.py"),
     ],
 )
-def test_what_is_no_plugin_is_said(tmp_path: Path, name: str, body: str | None, said: str) -> None:
+def test_a_file_that_is_no_plugin_is_refused(
+    tmp_path: Path, name: str, body: str | None, said: str
+) -> None:
     if body is not None:
         (tmp_path / name).write_text(body)
     with pytest.raises(PluginError) as caught:

@@ -33,7 +33,7 @@ def test_a_size_is_read_as_people_write_it(text: str | int, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "much", "-1GB", "0", "12XB", "GB", "5 GBit"])
-def test_what_is_no_size_is_refused_with_an_example(text: str) -> None:
+def test_a_text_that_is_no_size_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(RecipeError, match="512MB"):
         parse_size(text)
 

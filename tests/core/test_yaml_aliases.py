@@ -59,7 +59,7 @@ def test_a_recipe_of_nested_aliases_is_refused(tmp_path: Path, lines: list[str])
     assert "alias" in only.message
 
 
-def test_what_people_share_is_read(tmp_path: Path) -> None:
+def test_aliases_that_people_write_are_read(tmp_path: Path) -> None:
     path = tmp_path / "r.yaml"
     shared = ["x-models: &models [./a, ./b, ./c]", "x-more: &more {strategy: linear}", "steps:"]
     steps = [

@@ -66,7 +66,7 @@ def test_the_help_of_every_verb_has_examples_that_parse(verb: str, capsys: Captu
             assert arguments.parse(words[after:], {}).verb == verb
 
 
-def test_a_run_says_where_each_result_stands_and_takes_options(capsys: Capture) -> None:
+def test_a_run_prints_the_folder_of_each_result_and_takes_options(capsys: Capture) -> None:
     write()
     code, out, err = call(capsys, "run", "r.yaml", "--out", "out")
     assert (code, err) == (0, "")
@@ -129,7 +129,7 @@ def test_a_mistake_gets_one_line_and_no_file(words: str, says: str, capsys: Capt
     assert [p.name for p in Path().iterdir()] == ["r.yaml"]
 
 
-def test_all_errors_of_a_check_are_told_before_work_starts(capsys: Capture) -> None:
+def test_all_errors_of_a_check_are_reported_before_work_starts(capsys: Capture) -> None:
     text = "steps:\n  a: {write: {word: wrong}}\n  b: {write: {of: [./none], data: ./x.jsonl}}\n"
     for more, lines in (("", [2, 3, 3]), ("  c: {write: {wrod: grammar}}\n", [4])):
         write(text + more)
@@ -143,7 +143,7 @@ def test_all_errors_of_a_check_are_told_before_work_starts(capsys: Capture) -> N
     assert not Path("out").exists()
 
 
-def test_warnings_do_not_stop_a_run_and_are_told_once(capsys: Capture) -> None:
+def test_warnings_do_not_stop_a_run_and_are_shown_once(capsys: Capture) -> None:
     write("steps:\n  a: {write: {word: odd}}\n")
     code, out, err = call(capsys, "check", "r.yaml")
     assert (code, err) == (0, "warning: r.yaml:2: this word is odd\n")
@@ -158,14 +158,14 @@ def test_warnings_do_not_stop_a_run_and_are_told_once(capsys: Capture) -> None:
     assert "a.n=1 and 2 more steps: plan\n  writes odd\n" in out
 
 
-def test_work_that_fails_says_where_and_its_code(capsys: Capture) -> None:
+def test_failed_work_is_reported_with_its_step_and_exit_code(capsys: Capture) -> None:
     write("steps:\n  ok: {write: {word: fine}}\n  a: {write: {fail: data}}\n")
     code, out, err = call(capsys, "run", "r.yaml", "--out", "out")
     assert (code, err) == (2, "error: rows.jsonl:3: no anchor (in step 'a')\n")
     assert out == "ok: out/ok\n"  # what was done is told
 
 
-def test_what_was_not_foreseen_shows_a_traceback_only_when_asked(capsys: Capture) -> None:
+def test_an_unforeseen_error_shows_a_traceback_only_with_debug(capsys: Capture) -> None:
     write("steps:\n  a: {write: {fail: bug}}\n")
     code, _, err = call(capsys, "run", "r.yaml", "--out", "out")
     assert (code, err) == (1, "error: ValueError in step 'a': a bug (--debug shows where)\n")
@@ -176,7 +176,7 @@ def test_what_was_not_foreseen_shows_a_traceback_only_when_asked(capsys: Capture
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_it_and_the_same_command_goes_on(
+def test_a_signal_ends_a_run_and_the_same_command_continues_it(
     number: int, code: int, capsys: Capture
 ) -> None:
     write("steps:\n  a: {sleep: {}}\n")

@@ -72,12 +72,12 @@ def test_a_plugins_verb_runs_with_its_options_and_mistakes_are_named(
         ("shout", print, "must be a Verb"),
     ],
 )
-def test_a_verb_of_another_form_is_refused(name: str, added: object, place: str) -> None:
+def test_a_malformed_verb_is_refused(name: str, added: object, place: str) -> None:
     with pytest.raises(PluginError, match=rf"'{name}' of plugin 'acme'.*{place}"):
         registered(**{name: added})
 
 
-def test_a_verb_that_is_taken_or_leads_nowhere_is_refused() -> None:
+def test_a_verb_with_a_taken_name_or_a_missing_function_is_refused() -> None:
     plugins, module = registered(shout=verb()), types.ModuleType("second")
     module.register_verbs = hookimpl(lambda: {"shout": verb()})  # type: ignore[attr-defined]
     with pytest.raises(PluginError, match="'shout' of plugin 'second'"):

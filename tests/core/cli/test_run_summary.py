@@ -48,7 +48,7 @@ def run(place: Path, berts: list[Path], claim: str, margin: int) -> tuple[int, s
     return code, (place / "ci" / "summary.md").read_text()
 
 
-def test_a_claim_that_is_not_met_is_the_first_thing_to_read(place: Path, berts: list[Path]) -> None:
+def test_an_unmet_requirement_comes_first_in_the_summary(place: Path, berts: list[Path]) -> None:
     code, text = run(place, berts, "not_worse_than", 100)
     assert code == 0
     assert text.startswith("## gate.yaml: done\n")

@@ -23,11 +23,11 @@ def test_kinds_are_named_in_one_order() -> None:
     assert media_kinds(["text"]) == ()
 
 
-def test_people_see_a_file_by_its_name() -> None:
+def test_readable_text_names_the_file() -> None:
     assert readable(join_parts(["a ", CAT])) == "a [image a: cat.png]"
 
 
-def test_a_key_knows_content_and_not_place() -> None:
+def test_a_content_key_ignores_paths() -> None:
     moved = Media("image", CAT.hash, "/elsewhere/b.png")
     other = Media("image", "2" * 32, CAT.path)
     assert content_key(join_parts([CAT])) == content_key(join_parts([moved]))

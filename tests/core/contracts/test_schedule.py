@@ -64,7 +64,7 @@ def test_what_is_no_schedule_is_refused(value: object, said: str) -> None:
         PerTensor(value, within=(0, 1))  # type: ignore[arg-type]
 
 
-def test_plain_gives_back_what_stood_in_the_recipe() -> None:
+def test_plain_returns_the_value_of_the_recipe() -> None:
     written = [{"filter": "mlp", "value": [0.1, 0.2]}, {"value": 0.5}]
     assert PerTensor(written).plain() == written
     assert PerTensor(PerTensor([0.1, 0.2])).plain() == [0.1, 0.2]
@@ -78,7 +78,7 @@ def test_schedules_can_be_copied_and_pickled() -> None:
         assert twin.within == (0, 1)
 
 
-def test_the_nearer_value_wins() -> None:
+def test_the_most_specific_value_wins() -> None:
     sizes = PerDataset(default=1, by_task={"sts": 2}, by_dataset={"stsb": 3})
     assert sizes.of("stsb", "sts") == 3
     assert sizes.of("sickr", "sts") == 2

@@ -18,7 +18,7 @@ def texts(shape: tuple[int, ...], lengths: list[int], seed: int) -> tuple[Tensor
     return torch.nn.functional.normalize(vectors, dim=-1) * mask[..., None], mask
 
 
-def test_late_interaction_is_the_librarys() -> None:
+def test_late_interaction_equals_the_librarys() -> None:
     queries, query_mask = texts((3, 4, 6), [4, 1, 3], 0)
     documents, document_mask = texts((5, 7, 6), [7, 2, 1, 5, 6], 1)
     # Negative products alone: padding, which is zero, must not win.

@@ -228,7 +228,7 @@ def plain(value: Any, leaves: tuple[type, ...] = (ModelRef,)) -> Any:
     return to_plain(value, leaf, record, leaves)
 
 
-def test_every_part_is_met_once_with_the_path_of_a_recipe() -> None:
+def test_every_part_of_a_component_is_yielded_once_with_its_path() -> None:
     paths = dict(parts_of(COMPONENT, ModelRef))
     assert paths[""] is COMPONENT
     assert paths["inner.1.model"] is B

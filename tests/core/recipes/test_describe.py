@@ -163,7 +163,7 @@ def test_each_component_is_one_line_under_its_kind_with_its_plugin_unless_it_is_
     assert "(merge)" not in list_components(load_plugins(block=()))
 
 
-def test_words_keep_what_has_all_of_them_in_name_kind_or_documentation() -> None:
+def test_only_components_that_have_all_words_are_listed() -> None:
     def names(*words: str) -> list[str]:
         return [line.split()[0] for line in lines_of(*words) if line.startswith(" ")]
 
@@ -203,14 +203,14 @@ def test_a_new_plugin_is_like_the_example_under_its_own_name(tmp_path: Path) -> 
         ("lambda", "word of Python"),
     ],
 )
-def test_a_name_that_cannot_be_is_refused(name: str, why: str, tmp_path: Path) -> None:
+def test_an_invalid_plugin_name_is_refused(name: str, why: str, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=why) as caught:
         write_plugin(name, tmp_path / "new")
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_stands_or_cannot_be_written_is_named_and_left_alone(tmp_path: Path) -> None:
+def test_an_existing_or_unwritable_folder_is_refused_and_unchanged(tmp_path: Path) -> None:
     (tmp_path / "emberge-bags").mkdir()
     (tmp_path / "emberge-bags" / "mine.txt").write_text("mine")
     with pytest.raises(RecipeError, match=r"emberge-bags .*another place"):

@@ -183,7 +183,7 @@ def test_damaged_scores_are_refused_by_their_file(tmp_path: Path) -> None:
         result.scores  # noqa: B018
 
 
-def test_what_a_result_does_not_have_is_refused_by_its_kind(tmp_path: Path) -> None:
+def test_a_result_that_lacks_a_model_or_scores_says_its_kind(tmp_path: Path) -> None:
     scores = scored(tmp_path / "scores")
     for name in ("model", "report"):
         with pytest.raises(EmbergeError, match=rf"step 'scores' has no {name}: .*'scores'"):

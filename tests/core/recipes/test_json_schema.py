@@ -82,7 +82,7 @@ steps:
 """
 
 
-def test_all_that_a_recipe_can_say_is_valid() -> None:
+def test_every_kind_of_value_that_a_recipe_may_have_is_valid() -> None:
     assert len(read(EVERYTHING).steps) == 9
     assert list(flaws(EVERYTHING)) == []
 
@@ -100,7 +100,7 @@ def test_all_that_a_recipe_can_say_is_valid() -> None:
         ("sede: 1\nsteps: {a: {corpus: 1}}", "'sede' does not match any of the regexes"),
     ],
 )
-def test_what_an_editor_can_see_is_flagged_as_the_grammar_would(text: str, said: str) -> None:
+def test_the_schema_refuses_what_the_parser_refuses(text: str, said: str) -> None:
     assert faults(text)
     assert any(said in flaw for flaw in flaws(text)), list(flaws(text))
 
@@ -119,7 +119,9 @@ def test_what_an_editor_can_see_is_flagged_as_the_grammar_would(text: str, said:
         ("steps: {a: {fti: {}}}", "", "fti"),
     ],
 )
-def test_the_one_flaw_of_a_misspelt_word_is_that_word(text: str, place: str, word: str) -> None:
+def test_a_misspelt_word_is_the_only_error_that_is_reported(
+    text: str, place: str, word: str
+) -> None:
     """No editor is left with the message that none of many forms fits."""
     (flaw,) = flaws(text)
     where, message = flaw.split(": ", 1)

@@ -44,7 +44,7 @@ USES = (
 )
 
 
-def test_a_folder_without_weights_is_named_before_the_start_whatever_uses_it(place: Path) -> None:
+def test_a_folder_without_weights_is_a_problem_of_every_step_that_uses_it(place: Path) -> None:
     row = {"anchor": "file", "positive": "read"}
     Path("pairs.jsonl").write_text(f"{json.dumps(row)}\n" * 64)
     report = check(*USES)
@@ -54,7 +54,7 @@ def test_a_folder_without_weights_is_named_before_the_start_whatever_uses_it(pla
     assert report.notes == ()
 
 
-def test_a_tokenizer_alone_or_a_model_out_of_sight_needs_no_weights(place: Path) -> None:
+def test_a_tokenizer_or_an_unseen_model_needs_no_weights(place: Path) -> None:
     report = check("m: {merge: {models: [./a, ./b], tokenizer: ./empty, strategy: linear}}")
     assert errors(report) == []
     assert [note.title for note in report.notes] == ["merge plan"]
@@ -80,7 +80,7 @@ def test_an_adapter_without_weights_is_named(place: Path) -> None:
         ("model-q4.gguf", "get the model's safetensors"),
     ],
 )
-def test_weights_of_another_kind_are_said_to_be_that(place: Path, file: str, fix: str) -> None:
+def test_weights_in_another_format_are_named_as_such(place: Path, file: str, fix: str) -> None:
     Path("empty", file).touch()
     (error,) = errors(check("m: {merge: {models: [./a, ./empty], strategy: linear}}"))
     assert file in error[1]

@@ -57,7 +57,7 @@ def model(folder: Path) -> Path:
     return folder
 
 
-def test_every_problem_is_told_at_once_and_at_its_place(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once_each_with_its_place(tmp_path: Path) -> None:
     model(tmp_path / "model")
     made = recipe(
         a=Write(word="wrong", of=(ModelRef("./modell", tmp_path),)),
@@ -79,7 +79,7 @@ def test_every_problem_is_told_at_once_and_at_its_place(tmp_path: Path) -> None:
     assert len(caught.value.problems) == 3
 
 
-def test_a_hub_is_asked_once_a_model_and_for_configs_only(tmp_path: Path) -> None:
+def test_a_hub_is_asked_once_for_each_model_and_only_for_configs(tmp_path: Path) -> None:
     hub = Hub(model(tmp_path / "model"))
     known = ModelRef("me/known@v1")
     report = check_recipe(recipe(a=Write(of=(known,)), b=Write(of=(known,))), toy(hub))
@@ -87,7 +87,7 @@ def test_a_hub_is_asked_once_a_model_and_for_configs_only(tmp_path: Path) -> Non
     assert hub.asked == [("me/known", "v1", "metadata")]
 
 
-def test_what_a_hub_cannot_show_is_unseen_and_offline_it_is_not_asked(tmp_path: Path) -> None:
+def test_a_model_that_no_hub_shows_is_unseen_and_offline_no_hub_is_asked(tmp_path: Path) -> None:
     hub = Hub(tmp_path)
     report = check_recipe(recipe(a=Write(of=(ModelRef("me/away"),))), toy(hub))
     assert report.errors == ()
@@ -99,7 +99,7 @@ def test_what_a_hub_cannot_show_is_unseen_and_offline_it_is_not_asked(tmp_path: 
     assert [p.severity for p in report.problems] == ["unseen"]
 
 
-def test_slow_answers_are_waited_for_together(tmp_path: Path) -> None:
+def test_slow_hubs_are_asked_in_parallel(tmp_path: Path) -> None:
     slow = tuple(ModelRef("me/slow", tmp_path / str(i)) for i in range(SLOW))
     hub = Hub(tmp_path)
     report = check_recipe(recipe(a=Write(of=slow)), toy(hub))
@@ -108,7 +108,9 @@ def test_slow_answers_are_waited_for_together(tmp_path: Path) -> None:
     assert not hub.together.broken
 
 
-def test_what_check_accepts_runs_and_equal_problems_are_told_once(tmp_path: Path) -> None:
+def test_a_recipe_without_problems_runs_and_equal_problems_are_reported_once(
+    tmp_path: Path,
+) -> None:
     made = recipe(a=Write(of=(ModelRef("./m", tmp_path),)))
     (model(tmp_path / "m") / "config.json").write_text(json.dumps({"text": "t"}))
     check_recipe(made, toy()).raise_errors()
@@ -155,7 +157,7 @@ class Foretelling(Write):
         return iter(())
 
 
-def test_steps_tell_those_after_them_what_they_will_leave(tmp_path: Path) -> None:
+def test_a_step_announces_its_expected_result_to_later_steps(tmp_path: Path) -> None:
     model(tmp_path / "model")
     named = (
         ModelRef("$a"),
@@ -183,7 +185,7 @@ def places(text: str) -> dict[str, list[str]]:
 @pytest.mark.parametrize(
     "broken", ["{wrote: {}}", "{write: {wrod: x}}", "{}", "{write: {}, foreach: {a: 3}}", "[write]"]
 )
-def test_what_uses_a_faulty_step_is_read_and_not_blamed(broken: str) -> None:
+def test_a_step_that_uses_a_faulty_step_has_no_problem_itself(broken: str) -> None:
     text = f"steps:\n  a: {broken}\n  b: {{write: {{of: $a, wrod: wrong}}}}\n"
     text += "  c: {write: {of: [$b, $a]}}\n"
     assert set(places(text)) == {"2", "3"}

@@ -83,7 +83,9 @@ def test_a_plugin_finds_models_of_its_own(model: Path, tmp_path: Path) -> None:
     assert locate_model(ModelRef("mine:model@v2"), plugins).folder == tmp_path / "v2"
 
 
-def test_a_model_that_is_not_there_says_where_and_what_to_do(tmp_path: Path, model: Path) -> None:
+def test_a_missing_model_is_reported_with_the_places_searched_and_the_remedy(
+    tmp_path: Path, model: Path
+) -> None:
     with pytest.raises(CheckpointError, match="no plugin that looks for models is loaded"):
         locate_model(ModelRef("me/model", tmp_path), Plugins())
     plugins = Plugins()
@@ -102,7 +104,7 @@ def test_a_model_that_is_not_there_says_where_and_what_to_do(tmp_path: Path, mod
     assert "did you mean 'model'?" in str(caught.value)
 
 
-def test_data_are_a_file_that_is_there_or_an_installed_package(tmp_path: Path) -> None:
+def test_data_is_an_existing_file_or_an_installed_package(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("")
     with pytest.raises(DataError, match=r"did you mean 'rows\.jsonl'"):
         locate_file(DataRef("./row.jsonl", tmp_path))
@@ -131,7 +133,7 @@ def test_checkpoints_are_ordered_by_number(tmp_path: Path) -> None:
     assert list_kept_checkpoints(tmp_path / "none") == []
 
 
-def test_only_the_named_sets_of_a_catalogue_decide(tmp_path: Path) -> None:
+def test_only_the_used_sets_of_a_catalogue_decide_the_fingerprint(tmp_path: Path) -> None:
     from emberge import DataEntry
 
     (tmp_path / "one.jsonl").write_text('{"anchor": "a", "positive": "b"}\n')

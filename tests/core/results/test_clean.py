@@ -63,7 +63,7 @@ def changed(place: Path) -> str:
     return old
 
 
-def test_what_is_linked_or_of_no_run_is_not_removed(out: Path) -> None:
+def test_linked_results_and_folders_of_no_run_are_not_removed(out: Path) -> None:
     assert listed(out) == {}
     for name in ("notes", "notes-0123abcd", "a-copy"):
         (out / name).mkdir()
@@ -88,7 +88,9 @@ def test_results_that_no_link_leads_to_are_removed_and_all_else_stays(out: Path)
     assert listed(out) == {}
 
 
-def test_work_from_which_the_last_run_goes_on_is_kept_and_older_work_is_not(tmp_path: Path) -> None:
+def test_work_that_the_last_run_would_continue_is_kept_and_older_work_is_removed(
+    tmp_path: Path,
+) -> None:
     place = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
         run(place, a=Write(word="one", stop_at=2))
@@ -102,7 +104,7 @@ def test_work_from_which_the_last_run_goes_on_is_kept_and_older_work_is_not(tmp_
     assert [json.loads(row)["at"] for row in rows] == [0, 1, 2], "it went on where it had stopped"
 
 
-def test_while_a_run_works_there_nothing_is_removed(out: Path) -> None:
+def test_nothing_is_removed_while_a_run_is_working(out: Path) -> None:
     changed(out)
     before = tree(out)
     with other_process_holding(out) as pid:
@@ -131,7 +133,9 @@ def test_what_became_current_after_it_was_listed_is_not_removed(out: Path) -> No
     assert json.loads((out / "a" / "config.json").read_text())["text"] == "first"
 
 
-def test_a_removal_cut_short_leaves_nothing_that_looks_whole(out: Path, monkeypatch: Patch) -> None:
+def test_an_interrupted_removal_leaves_no_folder_that_looks_complete(
+    out: Path, monkeypatch: Patch
+) -> None:
     old = changed(out)
 
     def fails(path: Path, **_: object) -> None:
@@ -150,7 +154,7 @@ def test_a_removal_cut_short_leaves_nothing_that_looks_whole(out: Path, monkeypa
 
 
 @pytest.mark.parametrize(("answer", "goes"), [(b"y\n", True), (b"\n", False)])
-def test_it_asks_at_a_terminal(
+def test_clean_asks_at_a_terminal(
     out: Path, answer: bytes, goes: bool, monkeypatch: Patch, capsys: Capture
 ) -> None:
     old = changed(out)
@@ -166,9 +170,7 @@ def test_it_asks_at_a_terminal(
     assert (out / old).exists() is not goes
 
 
-def test_without_a_terminal_it_refuses_unless_told_not_to_ask(
-    out: Path, capsys: Capture, monkeypatch: Patch
-) -> None:
+def test_clean_without_a_terminal_needs_yes(out: Path, capsys: Capture, monkeypatch: Patch) -> None:
     old = changed(out)
     with open(os.devnull) as nothing:
         monkeypatch.setattr(sys, "stdin", nothing)

@@ -100,7 +100,9 @@ def test_each_difference_is_named(
     assert out == ""
 
 
-def test_the_unverifiable_says_why(made: Path, bert: Path, tmp_path: Path, capsys: Capture) -> None:
+def test_a_folder_that_cannot_be_verified_says_why(
+    made: Path, bert: Path, tmp_path: Path, capsys: Capture
+) -> None:
     code, _, err = call(capsys, bert)
     assert code == 2
     assert "has no artifact.json, so it is no result of emberge" in err
@@ -112,14 +114,16 @@ def test_the_unverifiable_says_why(made: Path, bert: Path, tmp_path: Path, capsy
 
 
 @pytest.mark.parametrize("record", ["{", "{}"])
-def test_a_broken_record_differs(record: str, copied: Path, capsys: Capture) -> None:
+def test_a_damaged_artifact_json_is_a_difference(
+    record: str, copied: Path, capsys: Capture
+) -> None:
     (copied / "artifact.json").write_text(record)
     code, _, err = call(capsys, copied)
     assert code == 1
     assert err.startswith("error: artifact.json (")
 
 
-def test_headers_and_records_say_how_a_result_came_about(made: Path) -> None:
+def test_headers_and_artifact_json_say_how_a_result_was_made(made: Path) -> None:
     record = json.loads((made / "out" / "first" / "artifact.json").read_text())
     said = json.loads(Checkpoint(made / "out" / "first").metadata["emberge"])
     for key in ("recipe", "seed", "fingerprint", "versions", "plugins", "step"):

@@ -22,6 +22,6 @@ class MisdescribedEncoder(TextEncoder):
 @pytest.mark.parametrize(
     "facts", [EncoderFacts(problems=("too old",)), EncoderFacts(dimension=3)], ids=repr
 )
-def test_facts_that_are_wrong_are_found(facts: EncoderFacts, bert: Path) -> None:
+def test_a_wrong_description_is_found(facts: EncoderFacts, bert: Path) -> None:
     with pytest.raises(AssertionError, match="describe: "):
         check_backbone(MisdescribedEncoder(facts=facts), bert)

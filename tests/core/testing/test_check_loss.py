@@ -145,7 +145,7 @@ def test_a_sound_loss_keeps_the_laws(cross_rank: bool) -> None:
     check_loss(_Off(cross_rank=cross_rank))
 
 
-def test_every_law_has_a_fault() -> None:
+def test_every_law_has_a_loss_that_breaks_it() -> None:
     assert {law for law in LAWS if any(fault.startswith(law) for fault in FAULTS)} == set(LAWS)
 
 

@@ -47,7 +47,7 @@ def test_files_hub_names_catalogues_and_folders_of_documents_are_told_apart(
     assert recognise_data(str(tmp_path / "handbook")).kind == "documents"
 
 
-def test_data_that_is_none_is_named_with_the_remedy(tmp_path: Path) -> None:
+def test_data_that_cannot_be_used_is_named_with_the_remedy(tmp_path: Path) -> None:
     write_pairs(tmp_path / "pairs.csv")
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "a.txt").write_text("a", "utf-8")

@@ -66,7 +66,7 @@ def run(bert: Path, few_probes: None, tmp_path_factory: pytest.TempPathFactory) 
     return adapted(bert, tmp_path_factory.mktemp("adapt"), 300, "--effort", "quick")
 
 
-def test_it_ends_with_a_model_that_loads_and_a_screen(run: Run) -> None:
+def test_an_adaptation_ends_with_a_model_that_loads_and_a_screen(run: Run) -> None:
     from sentence_transformers import SentenceTransformer
 
     assert run.code in (0, 3)
@@ -148,7 +148,7 @@ def test_a_model_that_is_no_encoder_is_refused_before_any_work(
     assert not (tmp_path / "out").exists()
 
 
-def test_what_is_missing_or_of_no_use_is_named_before_any_work(
+def test_missing_or_useless_data_is_named_before_any_work(
     tmp_path: Path, bert: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pairs = str(write_pairs(tmp_path / "pairs.csv", 60))

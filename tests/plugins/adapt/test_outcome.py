@@ -58,7 +58,7 @@ def test_the_screen_has_the_gain_with_its_interval_beside_the_best_training() ->
     assert "no gain" not in screen
 
 
-def test_no_gain_beyond_chance_is_told_with_what_would_help() -> None:
+def test_no_gain_beyond_chance_is_shown_with_what_would_help() -> None:
     few = replace(SCORES.tasks[0], units=60)
     scores = replace(
         SCORES,
@@ -75,6 +75,6 @@ def test_no_gain_beyond_chance_is_told_with_what_would_help() -> None:
     assert "next" not in screen_of(outcome)
 
 
-def test_forgetting_beyond_the_limit_is_told_with_the_remedy() -> None:
+def test_forgetting_beyond_the_limit_is_shown_with_the_remedy() -> None:
     unmet = Verdict("model forgets less than 3 points", False, demand="forgetting")
     assert "keep" in screen_of(outcome_of(replace(SCORES, requirements=(unmet,))))["forgotten"]

@@ -128,7 +128,7 @@ def test_lines_are_counted_as_python_counts_them(tmp_path: Path) -> None:
     assert definition.document == "def f():\n    return '\x1c\u2028'"
 
 
-def test_tests_copies_and_files_that_do_not_parse_are_passed_over(tmp_path: Path) -> None:
+def test_files_of_tests_copies_and_files_that_do_not_parse_are_skipped(tmp_path: Path) -> None:
     good = 'def f():\n    """Do the thing that is asked."""\n    return 1\n'
     modules = {
         "good": good,
@@ -224,7 +224,7 @@ def filtered(installed: Path, functions: Sequence[tuple[str, str]]) -> list[str]
     return [d.name for d in select_definitions(taken, set())]
 
 
-def test_queries_that_tell_nothing_and_what_was_met_before_are_left_out(installed: Path) -> None:
+def test_queries_of_few_words_and_repeated_functions_are_left_out(installed: Path) -> None:
     functions = [
         ("Do the thing.", "return 1"),
         ("Too short.", "return 2"),

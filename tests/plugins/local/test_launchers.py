@@ -75,7 +75,9 @@ def launched(
 
 
 @pytest.mark.slow
-def test_one_worker_makes_the_bytes_of_a_run(trained: Path, alone: Path, tmp_path: Path) -> None:
+def test_one_worker_gives_the_bytes_of_a_run_without_a_launcher(
+    trained: Path, alone: Path, tmp_path: Path
+) -> None:
     launched(trained, tmp_path, Local(workers=1))
     assert read_results(tmp_path) == read_results(alone)
     assert len(losses(tmp_path, "members.draw=1")) == STEPS
@@ -85,7 +87,7 @@ def test_one_worker_makes_the_bytes_of_a_run(trained: Path, alone: Path, tmp_pat
 
 
 @pytest.mark.slow
-def test_two_workers_make_them_too_though_one_is_killed_and_goes_on(
+def test_two_workers_give_the_same_bytes_though_one_is_killed(
     trained: Path, alone: Path, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     poison = tmp_path / "poison"
@@ -102,7 +104,7 @@ def test_two_workers_make_them_too_though_one_is_killed_and_goes_on(
     assert 2 * STEPS < everything < 2 * STEPS + 10
 
 
-def test_a_launcher_tells_what_a_run_alone_tells(tmp_path: Path) -> None:
+def test_a_launcher_announces_the_events_of_a_run_without_one(tmp_path: Path) -> None:
     text = "steps: {a: {wait: {ticks: 3, every: 0.01}}, b: {wait: {ticks: 3, every: 0, of: [$a]}}}"
     told = {}
     for name, launcher in (("alone", None), ("local", Local(workers=2))):
@@ -155,7 +157,9 @@ def test_a_step_that_fails_is_not_tried_again_and_others_finish(tmp_path: Path) 
     assert [s.state for s in read_status(tmp_path).steps] == ["failed", "blocked", "done", "done"]
 
 
-def test_a_bug_over_there_is_named_as_a_bug_here(tmp_path: Path, capsys: Capture) -> None:
+def test_an_unforeseen_error_of_a_process_is_shown_like_one_of_this_process(
+    tmp_path: Path, capsys: Capture
+) -> None:
     (tmp_path / "r.yaml").write_text("steps: {a: {fail: {how: bug}}}")
     words = ["run", str(tmp_path / "r.yaml"), "--out", str(tmp_path / "out"), "--quiet"]
     assert main([*words, "--plugin", str(PLUGIN), "--launcher", "local"]) == 1
@@ -165,7 +169,7 @@ def test_a_bug_over_there_is_named_as_a_bug_here(tmp_path: Path, capsys: Capture
     assert 'raise ValueError("a bug")' in log, "the log has the traceback of the other process"
 
 
-def test_a_step_that_dies_each_time_fails_and_says_how_often(tmp_path: Path) -> None:
+def test_a_step_that_is_killed_each_time_fails_and_says_how_often(tmp_path: Path) -> None:
     with pytest.raises(EmbergeError, match="killed by signal 9 3 times; the same command goes on"):
         launched("steps: {a: {fail: {how: die}}}", tmp_path, Local())
     (tries,) = tmp_path.glob(".work/a-*/tries")
@@ -202,7 +206,7 @@ class Idle(PoolLauncher):
         (143, "its process was asked to end 3 times"),
     ],
 )
-def test_what_is_said_to_be_done_is_believed_when_it_is_seen(
+def test_a_finished_step_is_waited_for_until_its_result_is_visible(
     tmp_path: Path, monkeypatch: Patch, code: int | None, says: str
 ) -> None:
     monkeypatch.setattr(schedule, "PATIENCE_SECONDS", 0.2)

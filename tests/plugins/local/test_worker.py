@@ -20,7 +20,7 @@ def _child() -> subprocess.Popen[bytes]:
     )
 
 
-def test_a_child_takes_one_line_and_ends_when_its_parent_lets_go() -> None:
+def test_a_process_reads_one_line_and_ends_with_its_parent() -> None:
     with _child() as child:
         assert child.stdin is not None
         assert child.stdout is not None
@@ -32,7 +32,7 @@ def test_a_child_takes_one_line_and_ends_when_its_parent_lets_go() -> None:
         assert child.wait(60) != 0
 
 
-def test_a_child_whose_parent_ended_too_early_has_no_call() -> None:
+def test_a_process_whose_parent_ended_early_has_no_call() -> None:
     with _child() as child:
         assert child.stdin is not None
         assert child.stdout is not None

@@ -69,7 +69,7 @@ def test_quiet_prints_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out == ""
 
 
-def test_a_failure_is_told_and_nothing_is_left_of_the_run(
+def test_a_failure_is_shown_and_the_view_is_dropped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = recipe(a=Write(fail="bug"), b=Write(word="b", of=(ModelRef("$a"),)))

@@ -85,7 +85,7 @@ def test_ids_are_names_that_any_file_system_takes(values: str, expected: list[st
         (f"{{n: {list(range(23))}, m: {list(range(87))}}}", "2,001 combinations are more than"),
     ],
 )
-def test_a_foreach_that_cannot_be_is_refused(foreach: str, said: str) -> None:
+def test_an_impossible_foreach_is_refused(foreach: str, said: str) -> None:
     option = "fit: {model: m, data: d, learning_rate: $n}"
     assert said in faults(f"steps:\n  c:\n    foreach: {foreach}\n    {option}\n")[0]
 
@@ -101,13 +101,13 @@ def test_a_foreach_that_cannot_be_is_refused(foreach: str, said: str) -> None:
         ("x$limit", "$limit is a list and cannot stand inside text"),
     ],
 )
-def test_a_name_that_nothing_has_is_said_once(option: str, said: str) -> None:
+def test_an_unknown_variable_is_reported_once(option: str, said: str) -> None:
     text = f"steps: {{a: {{foreach: {{limit: [[1]]}}, corpus: {{limit: {option}}}}}}}"
     (fault,) = faults(text)
     assert said in fault
 
 
-def test_in_a_list_a_step_is_all_of_its_instances_with_all_that_an_entry_says() -> None:
+def test_an_entry_of_a_list_is_repeated_for_each_instance_of_its_step() -> None:
     boom = read(members("b: {blend: {models: $m, strategy: mean}}")).steps[-1]
     assert [entry.model.text for entry in boom.step.models] == ["$m.n=1", "$m.n=2", "$m.n=3"]
     assert boom.needs == ("m.n=1", "m.n=2", "m.n=3")
@@ -146,7 +146,7 @@ def test_steps_are_matched_by_their_variables_in_an_entry_and_later() -> None:
     ]
 
 
-def test_no_step_or_several_where_one_belongs_are_refused() -> None:
+def test_no_instance_or_several_are_refused_where_one_is_needed() -> None:
     text = members("b: {foreach: {n: [true]}, blend: {models: $m, strategy: mean}}")
     assert faults(text) == ["5: no step of $m has n=True"]
     text = members("b: {blend: {models: ./x, base: $m, strategy: mean}}")
@@ -191,7 +191,7 @@ steps:
         ("fit: {model: $g-h-i, data: d}", "'$g-h-i': a step's output is written alone, as $g-h or"),
     ],
 )
-def test_a_step_where_something_else_belongs_is_refused(step: str, said: str) -> None:
+def test_a_step_is_refused_where_an_option_takes_no_step(step: str, said: str) -> None:
     text = f"steps:\n  c: {{corpus: 1}}\n  e: {{fit: {{model: m, data: d}}}}\n  f: {{{step}}}\n"
     (fault,) = faults(f"{text}  g-h: {{fit: {{model: n, data: d}}}}\n")
     assert fault.startswith("4: ")

@@ -36,7 +36,7 @@ def refused(text: str, given: Plugins, path: Path | None = None) -> list[str]:
 
 
 @pytest.mark.parametrize("verb", [["run", "r.yaml", "--out", "out"]])
-def test_no_code_runs_unasked(
+def test_plugin_files_of_a_recipe_run_only_if_allowed(
     place: Path, verb: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(verb) == 2
@@ -47,7 +47,7 @@ def test_no_code_runs_unasked(
     assert not (place / "out").exists()
 
 
-def test_allowed_files_add_what_the_recipe_says_however_they_were_given(
+def test_allowed_plugin_files_add_their_components(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     results = set()
@@ -58,7 +58,7 @@ def test_allowed_files_add_what_the_recipe_says_however_they_were_given(
     assert len(results) == 1  # the same fingerprint
 
 
-def test_files_are_looked_for_beside_the_recipe(place: Path) -> None:
+def test_plugin_files_are_found_relative_to_the_recipe(place: Path) -> None:
     (place / "inner").mkdir()
     shutil.move(place / "mine.py", place / "inner" / "mine.py")
     recipe = place / "inner" / "r.yaml"

@@ -64,7 +64,7 @@ steps:
         ("[" * 3000, "1: the recipe is nested too deeply"),
     ],
 )
-def test_what_is_no_yaml_is_said_with_its_line(text: str, said: str) -> None:
+def test_a_yaml_error_is_reported_with_its_line(text: str, said: str) -> None:
     assert faults(text)[0].startswith(said)
 
 
@@ -94,11 +94,11 @@ def test_a_recipe_has_a_seed_steps_and_keys_of_its_own() -> None:
         ("steps: {c: {corpus: 3}, d: {corpus: 3}}", "1: 'c' and 'd' are the same run; leave one"),
     ],
 )
-def test_what_is_no_step_is_said(text: str, said: str) -> None:
+def test_an_entry_that_is_no_step_is_reported(text: str, said: str) -> None:
     assert faults(text)[0].startswith(said)
 
 
-def test_faults_are_said_once_in_the_order_of_the_file() -> None:
+def test_problems_are_reported_once_in_the_order_of_the_file() -> None:
     text = fit("learnin_rate: 3", "precision: float8", "sampler: {bag: {ration: 0.2}}")
     text += "  b:\n    blend: {models: $a, strategy: maen}\nsede: 3\n"
     assert faults(text) == [
@@ -209,7 +209,7 @@ def test_components_have_defaults_and_a_first_option_of_their_own() -> None:
         ("sampler: {bag: 1, shuffle: 2}", "`name: {options}`, not 'bag' and 'shuffle'"),
     ],
 )
-def test_what_is_no_component_is_refused(line: str, said: str) -> None:
+def test_a_value_that_names_no_component_is_refused(line: str, said: str) -> None:
     (fault,) = faults(fit(line))
     assert fault.startswith("6: ")
     assert said in fault
@@ -245,7 +245,7 @@ def test_a_list_is_a_chain_whose_links_may_be_chains_and_have_strategies() -> No
         ("strategy: [{cut: {density: [{filtr: x, value: 1}]}}, mean]", "an entry has 'value'"),
     ],
 )
-def test_a_chain_that_cannot_be_is_refused(line: str, said: str) -> None:
+def test_an_impossible_chain_is_refused(line: str, said: str) -> None:
     (fault,) = faults(blend(line))
     assert fault.startswith("5: ")
     assert said in fault
@@ -264,7 +264,7 @@ def test_options_may_differ_by_task_and_dataset() -> None:
     assert "there is no task kind 'retreival'; did you mean 'retrieval'" in fault
 
 
-def test_every_option_knows_its_line_also_of_several_steps() -> None:
+def test_the_line_of_every_option_is_kept_also_where_it_names_several_steps() -> None:
     text = fit(
         "sampler:", "  - bag:", "      ratio: 0.5", "  - shuffle", "loss:", "  contrast: 0.1"
     )
@@ -284,7 +284,7 @@ def test_every_option_knows_its_line_also_of_several_steps() -> None:
     ]
 
 
-def test_options_and_foreach_are_set_over_the_recipe_and_nowhere_else() -> None:
+def test_set_replaces_options_and_foreach_and_nothing_else() -> None:
     text = fit("sampler: [{bag: {ratio: 0.5}}, shuffle]")
     built = step(
         text,
@@ -320,7 +320,7 @@ def test_options_and_foreach_are_set_over_the_recipe_and_nowhere_else() -> None:
         ("a.fit.model.x=1", "'x' is no part of the text './m'"),
     ],
 )
-def test_what_cannot_be_set_is_said(setting: str, said: str) -> None:
+def test_a_setting_that_fits_nothing_is_reported(setting: str, said: str) -> None:
     fault = faults(fit("betas: [0.9, 0.99]"), setting)[0]
     assert fault.startswith(f"--set {setting}: ")
     assert said in fault

@@ -187,7 +187,7 @@ def disturbed(recipe: Path) -> Iterator[Mapping[str, Run | list[int]]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="finds processes in /proc")
-def test_a_rank_that_is_killed_ends_the_run_with_a_word(
+def test_a_killed_rank_ends_the_run_with_an_error_that_names_it(
     disturbed: Mapping[str, Run], rank: int
 ) -> None:
     run = disturbed[f"rank {rank} killed"]
@@ -250,7 +250,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         ({"RANK": "one", "WORLD_SIZE": "2"}, (), "RANK=one and WORLD_SIZE=2 are no rank"),
     ],
 )
-def test_ranks_that_cannot_be_are_refused_before_any_work(
+def test_impossible_ranks_are_refused_before_any_work(
     recipe: Path,
     tmp_path: Path,
     launched: pytest.MonkeyPatch,

@@ -53,7 +53,7 @@ def text_of(out: Path, step: str) -> str:
     return str(json.loads((out / step / "config.json").read_text())["text"])
 
 
-def test_steps_run_in_order_and_each_result_stands_behind_a_relative_link(tmp_path: Path) -> None:
+def test_steps_run_in_order_and_each_result_has_a_relative_link(tmp_path: Path) -> None:
     listener = Listener()
     made = recipe(a=Write(word="A"), b=Write(word="B", of=(ModelRef("$a"),)))
     results = folders(run_recipe(made, tmp_path / "out", toy(listener)))
@@ -89,7 +89,7 @@ def test_a_finished_step_is_skipped_also_after_out_was_moved(tmp_path: Path) -> 
     ]
 
 
-def test_out_holds_no_absolute_path(tmp_path: Path) -> None:
+def test_no_file_of_out_has_an_absolute_path(tmp_path: Path) -> None:
     made = recipe(
         path=tmp_path / "r.yaml", text="steps: {}\n", a=Write(), b=Write(of=(ModelRef("$a"),))
     )
@@ -142,7 +142,7 @@ def test_the_content_of_inputs_decides_and_not_their_place(tmp_path: Path) -> No
     assert "two" in text_of(out, "a")
 
 
-def test_an_interrupted_step_goes_on_and_its_numbers_stand_once(tmp_path: Path) -> None:
+def test_an_interrupted_step_continues_and_each_metric_is_kept_once(tmp_path: Path) -> None:
     made = recipe(a=Write(ticks=5, stop_at=3))
     listener = Listener()
     with pytest.raises(KeyboardInterrupt):
@@ -158,7 +158,7 @@ def test_an_interrupted_step_goes_on_and_its_numbers_stand_once(tmp_path: Path) 
     assert list((tmp_path / ".work").iterdir()) == []
 
 
-def test_a_result_taken_away_or_cut_in_half_is_made_again(tmp_path: Path) -> None:
+def test_a_removed_or_incomplete_result_is_made_again(tmp_path: Path) -> None:
     run_recipe(recipe(a=Write()), tmp_path, toy())
     metrics = tmp_path / "metrics.jsonl"
     metrics.write_text(metrics.read_text() + '{"time": 1')
@@ -191,7 +191,7 @@ def test_a_failing_step_stops_what_needs_it_and_nothing_else(tmp_path: Path) -> 
     assert [p.name[:2] for p in (tmp_path / ".work").iterdir()] == ["a-"]
 
 
-def test_several_failures_are_told_together(tmp_path: Path) -> None:
+def test_several_failures_are_reported_together(tmp_path: Path) -> None:
     with pytest.raises(StepsFailedError) as caught:
         run_recipe(recipe(a=Write(fail="data"), b=Write(fail="bug")), tmp_path, toy())
     assert str(caught.value).splitlines() == [
@@ -210,7 +210,7 @@ def test_an_unmet_requirement_ends_the_run_after_all_else_is_done(tmp_path: Path
     assert (tmp_path / "b").exists()
 
 
-def test_warnings_are_told_and_kept_with_the_artifact(tmp_path: Path) -> None:
+def test_warnings_are_shown_and_kept_with_the_artifact(tmp_path: Path) -> None:
     listener = Listener()
     made = recipe(a=Write(warn="few rows", ticks=5, stop_at=2))
     with pytest.raises(KeyboardInterrupt):
@@ -222,7 +222,7 @@ def test_warnings_are_told_and_kept_with_the_artifact(tmp_path: Path) -> None:
     assert listener.events.count(("warned", "few rows")) == 2  # once a run
 
 
-def test_a_reference_to_what_is_no_model_or_no_step_is_named(tmp_path: Path) -> None:
+def test_a_reference_to_no_step_or_to_a_result_that_is_no_model_is_refused(tmp_path: Path) -> None:
     made = recipe(
         a=Write(checkpoints=(100, 20, 3)), b=Write(word="b", of=(ModelRef("$a.checkpoints"),))
     )
@@ -251,7 +251,7 @@ def test_something_in_the_place_of_a_link_or_out_is_named_and_stays(tmp_path: Pa
         run_recipe(recipe(a=Write()), tmp_path / "out", toy())
 
 
-def test_a_second_run_on_one_out_is_told_who_holds_it(tmp_path: Path) -> None:
+def test_a_second_run_in_one_out_is_told_which_process_uses_it(tmp_path: Path) -> None:
     with other_process_holding(tmp_path) as pid, pytest.raises(OutInUseError) as caught:
         run_recipe(recipe(a=Write()), tmp_path, toy())
     assert f"process {pid} on " in str(caught.value)
@@ -296,7 +296,7 @@ class Stumbles(Step):
         raise DataError("stumbled")
 
 
-def test_a_step_that_goes_on_finds_its_folder_empty(tmp_path: Path) -> None:
+def test_a_continued_step_starts_with_an_empty_folder(tmp_path: Path) -> None:
     made = recipe(a=Stumbles())
     with pytest.raises(DataError, match="stumbled"):
         run_recipe(made, tmp_path / "out", toy())

@@ -18,7 +18,7 @@ def progress(told: list[tuple[Any, ...]]) -> StepProgress:
     return StepProgress(lambda *report: told.append(report))
 
 
-def test_parts_are_shares_of_the_outermost_and_reports_else_forwarded(
+def test_progress_within_parts_is_a_share_of_the_outermost_part(
     progress: StepProgress, told: Any
 ) -> None:
     progress.report(3, 4, "bytes", "a tensor")
@@ -39,7 +39,7 @@ def test_a_part_is_named_and_counted_if_there_are_others(progress: StepProgress,
         assert told[-1] == (1, 2, "sets", "base · set 2 of 2: nq")
 
 
-def test_it_never_decreases_within_parts(progress: StepProgress, told: Any) -> None:
+def test_progress_never_decreases_within_parts(progress: StepProgress, told: Any) -> None:
     for number, name in enumerate("ab", 1):
         with progress.part("model", number, 2, name), progress.part("set", 1, 1):
             for share in (0.2, 0.9, 0.1, 1.5, -1):  # as when several things are counted
@@ -51,7 +51,7 @@ def test_it_never_decreases_within_parts(progress: StepProgress, told: Any) -> N
     assert max(report[0] for report in told if "model 1" in report[3]) == 1
 
 
-def test_the_first_part_begins_again_at_nothing(progress: StepProgress, told: Any) -> None:
+def test_progress_starts_again_at_a_first_part(progress: StepProgress, told: Any) -> None:
     """As when a step embeds with several models, and then merges several."""
     for _ in range(2):
         for number in (1, 2):
