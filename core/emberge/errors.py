@@ -8,22 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = [
-    "AccessError",
-    "CheckpointError",
-    "DataError",
-    "EmbergeError",
-    "PluginError",
-    "Problem",
-    "RecipeError",
-    "RequirementError",
-    "UnwrittenError",
-    "closest_word",
-    "exits_refused",
-    "is_temporary",
-    "suggest",
-]
-
 
 class EmbergeError(Exception):
     """A failure that its message explains; commands print it without a traceback."""
@@ -99,7 +83,7 @@ class Problem:
 
 
 @contextmanager
-def exits_refused(whose: str) -> Iterator[None]:
+def refuse_exits(whose: str) -> Iterator[None]:
     """Turn a `sys.exit` in the block into a PluginError, as it could end a run as if that had succeeded.
 
     Raises:

@@ -54,15 +54,15 @@ def _hash_content(content: bytes) -> str:
 
 
 class MediaFolder:
-    """A folder of media: relative paths start at `beside`, and new files are written to `store`.
+    """A folder of media: relative paths start at `folder`, and new files are written to `store`.
 
     Files made from bytes are named by their hash, so that equal files are written once. Without a store, they
     are kept in a temporary folder until the process ends.
     """
 
-    def __init__(self, store: Path | None = None, beside: Path | None = None) -> None:
+    def __init__(self, store: Path | None = None, folder: Path | None = None) -> None:
         self._store = store
-        self._beside = beside
+        self._folder = folder
 
     def read_file(self, path: str) -> tuple[Path, bytes]:
         """Return the absolute path and the bytes of a file.
@@ -70,7 +70,7 @@ class MediaFolder:
         Raises:
             DataError: if the file cannot be read.
         """
-        source = Path(path) if self._beside is None else self._beside / path
+        source = Path(path) if self._folder is None else self._folder / path
         return source.absolute(), _read_file(source)
 
     def add_file(self, kind: MediaKind, path: str) -> Media:

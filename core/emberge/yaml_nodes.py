@@ -165,7 +165,7 @@ class _NodeConverter:
 
         Raises:
             _TooManyValuesError: if the document means more than `MOST_VALUES` values.
-            RecursionError: if it is nested too deeply, as an anchor that holds itself is.
+            RecursionError: if it is nested too deeply, as an anchor inside itself is.
         """
         self._count += 1
         if self._count > MOST_VALUES:

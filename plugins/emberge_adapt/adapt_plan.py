@@ -163,9 +163,9 @@ def choose_training(
 ) -> Training:
     """Choose the settings of an effort's trainings on `rows` rows for a model of so many parameters.
 
-    The length holds most texts whole, within the model's own `length_limit`. Few rows are seen several times,
-    so that a training has enough steps, but few passages no more often than many: their queries are made of
-    the documents.
+    Most texts fit into the length, which is at most the model's own `length_limit`. Few rows are seen several
+    times, so that a training has enough steps; few passages are not, as their queries are made of the
+    documents.
     """
     longest = max(facts.query_tokens, facts.document_tokens)
     rounded = -(-longest // _LENGTH_STEP) * _LENGTH_STEP

@@ -1,4 +1,4 @@
-"""Facts of rows that decide a training: how many, of which kind, and how long their texts are."""
+"""Facts of rows that decide a training: their number, their tasks, and the lengths of their texts."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ FEWEST_ROWS = 50
 class DataFacts:
     """Facts of all rows: their number, tasks, distinct texts, tokens of both sides, and the first rows.
 
-    `query_tokens` and `document_tokens` are the numbers that most texts do not exceed.
-    Of documents (`is_passages`) they are the facts of passages, whose headings stand for queries.
+    `query_tokens` and `document_tokens` are numbers of tokens that most texts do not exceed. With
+    `is_passages`, the rows are passages of documents, and their headings stand for queries.
     """
 
     rows: int

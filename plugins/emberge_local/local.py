@@ -80,7 +80,7 @@ class Local(PoolLauncher):
 
 
 class _Places:
-    """Pool of places on the machine, each of which runs one process at a time."""
+    """Pool of shares of the machine; a share runs one process at a time."""
 
     def __init__(self, places: list[Machine], threads: int) -> None:
         self._places = places

@@ -15,10 +15,10 @@ from emberge import EmbergeError, Machine, NonNegative
 from emberge.wording import parse_size
 from emberge_local import Ended, Launch, Launched, PoolLauncher, StepPool, StepProcess
 
-# How long a cluster's head may take to take up a connection.
-_ANSWER = 10.0
-# How long tasks may take to end when a run is stopped.
-_LEAVING = 10.0
+# Seconds that a cluster's head may take to accept a connection.
+_ANSWER_SECONDS = 10.0
+# Seconds that tasks may take to end when a run is stopped.
+_LEAVING_SECONDS = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +131,7 @@ def _require_answer(address: str) -> None:
     """
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_SECONDS).close()
 
 
 @contextlib.contextmanager
@@ -170,7 +170,7 @@ class _Queue:
         running = [task for task in self._tasks if task.ended() is None]
         for task in running:
             task.stop()
-        end = time.monotonic() + _LEAVING
+        end = time.monotonic() + _LEAVING_SECONDS
         while time.monotonic() < end and any(task.ended() is None for task in running):
             time.sleep(0.05)
 
@@ -192,7 +192,7 @@ class _Task:
     def stop(self) -> None:
         import ray
 
-        # The task's worker goes at once, and the step's process with it, whose leash it holds.
+        # The task's worker ends at once, and with it the step's process, whose standard input it keeps open.
         ray.cancel(self._reference, force=True)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from emberge.cli.arguments import VERBS, list_plugin_files, parse, requires_plugins
 from emberge.cli.signals import Terminated, interrupted_by_signals
-from emberge.errors import EmbergeError, exits_refused
+from emberge.errors import EmbergeError, refuse_exits
 from emberge.interpreter import leave_process, set_torch_defaults
 from emberge.wording import printable
 
@@ -78,7 +78,7 @@ class _Command:
         """Run the verb, and return the exit code."""
         plugins: Plugins | None = None
         if requires_plugins(self._words):
-            with exits_refused("a plugin that is being loaded"):
+            with refuse_exits("a plugin that is being loaded"):
                 module = importlib.import_module("emberge.plugins")
                 plugins = module.load_plugins(list_plugin_files(self._words))
         added, hint = (plugins.verbs, plugins.blocked_hint) if plugins else ({}, "")
@@ -86,7 +86,7 @@ class _Command:
         if options.verb is None:
             return 0
         self._verb = {**VERBS, **added}[options.verb]
-        with exits_refused("a plugin"):
+        with refuse_exits("a plugin"):
             return self._verb.call(options, plugins)
 
     def show_interruption(self, code: int) -> int:

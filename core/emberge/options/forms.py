@@ -150,7 +150,7 @@ class SeveralComponents(Form):
 
     @property
     def chain(self) -> bool:
-        """True for the links of a merge, the last of which is a strategy."""
+        """True for the links of a merge chain, which ends with a strategy."""
         return Stage in self.contracts or {MergeStrategy, MergeTransform} <= set(self.contracts)
 
     @property

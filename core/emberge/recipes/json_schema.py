@@ -24,7 +24,7 @@ def build_recipe_schema(plugins: Plugins) -> Schema:
     writer = SchemaWriter(plugins)
     steps = {"type": "object", "minProperties": 1, "additionalProperties": False}
     steps["patternProperties"] = {f"^{NAME}$": _build_step_schema(writer)}
-    steps["description"] = "Steps by id; each is `kind: {options}`, with foreach beside the kind."
+    steps["description"] = "Steps by id; each is `kind: {options}`, with or without `foreach`."
     seed: Schema = {"type": "integer", "minimum": 0, "default": 0}
     seed["description"] = "What every draw of the recipe follows from."
     name: Schema = {"type": "string", "minLength": 1}

@@ -87,7 +87,7 @@ def read_status(out: Path) -> Status:
         holder = lock_holder(out_folder.lock)
         shown = tuple(_read_step(step, out_folder, alive=holder is not None) for step in steps)
     except (FileNotFoundError, NotADirectoryError):
-        raise NoRunError(f"{out} holds no run of a recipe") from None
+        raise NoRunError(f"{out} has no run of a recipe") from None
     except (ValueError, KeyError, TypeError) as error:
         raise NoRunError(f"{out_folder.status} is damaged; run the recipe again") from error
     return Status(shown, holder)

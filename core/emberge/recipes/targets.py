@@ -284,6 +284,6 @@ def _convert_leaf(item: Any) -> Any:
     if isinstance(item, Path):
         return HashCache().of_tree(item) if item.exists() else item.name
     raise PluginError(
-        f"an option holds a {type(item).__name__}, of which no stable hash can be made; "
+        f"an option has a {type(item).__name__}, which has no stable hash; "
         "options are numbers, text, lists, mappings, references and dataclasses of these"
     )

@@ -42,7 +42,7 @@ def find_leftovers(out: Path) -> list[Leftover]:
     """
     out_folder = OutFolder(Path(out).resolve())
     if not _is_folder(out_folder.work) and not out_folder.status.is_file():
-        raise NoRunError(f"{out} holds no run of a recipe")
+        raise NoRunError(f"{out} has no run of a recipe")
     holder = lock_holder(out_folder.lock)
     if holder is not None:
         raise OutInUseError(

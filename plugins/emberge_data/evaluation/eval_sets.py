@@ -99,7 +99,7 @@ class _HalfReader:
 
     def __init__(self, eval_set: EvalSet, readers: Sequence[Reader], split: str) -> None:
         self.eval_set, self.readers, self.split = eval_set, readers, split
-        self.media = MediaValues(MediaFolder(beside=eval_set.folder))
+        self.media = MediaValues(MediaFolder(folder=eval_set.folder))
 
     def file(self, stem: str) -> Path:
         """Return the file of the half, or of the rows to fit a classifier on."""

@@ -113,7 +113,7 @@ def test_a_locale_without_a_letter_ends_no_command() -> None:
         ("run r.yaml --outt out", "there is no option '--outt'; did you mean '--out'?"),
         ("run r.yam --out out", "r.yam: there is no such file, nor a shipped recipe"),
         ("run r.yaml --out out --devices cuda:77", "cuda:77 is not here"),
-        ("status nowhere", "nowhere holds no run of a recipe"),
+        ("status nowhere", "nowhere has no run of a recipe"),
         ("list --kind los", "there is no kind 'los'; did you mean 'loss'?"),
         ("recipes boom/demmo", "did you mean 'boom/demo'"),
     ],

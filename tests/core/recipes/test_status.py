@@ -96,7 +96,7 @@ def test_an_interrupted_step_is_stopped_and_one_without_its_result_waits(tmp_pat
 
 
 def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
-    with pytest.raises(EmbergeError, match="holds no run of a recipe"):
+    with pytest.raises(EmbergeError, match="has no run of a recipe"):
         read_status(tmp_path)
     (tmp_path / ".status.json").write_text("{")
     with pytest.raises(EmbergeError, match="is damaged"):

@@ -149,7 +149,7 @@ def test_the_head_reads_the_states_that_the_model_embeds(
     encoder = TextEncoder().load(model, device="cpu", dtype="float32")
     torch.manual_seed(stable_seed(0, "head"))
     head = build_head(32, 1, of_tokens=False)
-    place, expected = MediaFolder(beside=folder), []
+    place, expected = MediaFolder(folder=folder), []
     for line in (folder / "test.jsonl").read_text().splitlines():
         row = json.loads(line)
         image = place.add_file("image", row["premise"]["image"])
@@ -227,7 +227,7 @@ def test_a_text_cannot_refer_to_a_file(models: Callable[[Family], Path], tmp_pat
     from emberge import join_parts
 
     folder = write_sets(tmp_path / "sets", "image")
-    image = MediaFolder(beside=folder).add_file(
+    image = MediaFolder(folder=folder).add_file(
         "image", json.loads((folder / "test.jsonl").read_text().splitlines()[0])["premise"]["image"]
     )
     for name in ("train", "dev", "test"):

@@ -1,4 +1,4 @@
-"""The steps of a recipe's mapping: each group of instances is built, and problems name their `file:line`."""
+"""The steps of a recipe, built group by group in the order of need; problems name their `file:line`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class _Group:
 
 @dataclass
 class _RecipeReader:
-    """The reader of one recipe, which collects every problem."""
+    """The reader of one recipe: it collects the steps, their instances by group, and every problem."""
 
     plugins: Plugins
     folder: Path
@@ -73,6 +73,7 @@ class _RecipeReader:
     steps: list[RecipeStep] = field(default_factory=list)
 
     def refuse(self, message: str, where: str) -> None:
+        """Note a problem."""
         self.problems.append(Problem(message, where))
 
     def read(self, root: Fields) -> Recipe:
@@ -91,7 +92,7 @@ class _RecipeReader:
         self._refuse_unused(groups)
         for group in self._sort_groups(groups):
             self._build_instances(group)
-        self._refuse_twins({group.id for group in groups if group.unused})
+        self._refuse_equal_steps({group.id for group in groups if group.unused})
         return Recipe(seed, tuple(self.steps))
 
     def _read_seed(self, node: Node | None) -> int:
@@ -144,7 +145,7 @@ class _RecipeReader:
         return _Group(name, where, kind, node.line(kind), options, variables, unused)
 
     def _refuse_unused(self, groups: list[_Group]) -> None:
-        """Note the variables that neither a step uses nor select another step's instance."""
+        """Note a problem for each variable that no option uses and that selects no other step's instance."""
         variables = {group.id: group.variables for group in groups}
         for group in groups:
             for need in group.needs:
@@ -191,7 +192,7 @@ class _RecipeReader:
         return list(ordered.values())
 
     def _build_instances(self, group: _Group) -> None:
-        """Build every instance, and register each instance, even a faulty one, for later steps."""
+        """Build every instance of a group; later steps may use each, even a faulty one."""
         instances: list[Instance] = []
         for row, options in group.options:
             id_ = group.id + row.suffix
@@ -236,8 +237,8 @@ class _RecipeReader:
         candidates = (step for step in self.steps if step.kind == part.kind and step.id != part.id)
         return next((step for step in candidates if step.step == part.step), None)
 
-    def _refuse_twins(self, left_out: set[str]) -> None:
-        """Note steps that do the same, except of the groups in `left_out`, of which a problem is noted."""
+    def _refuse_equal_steps(self, left_out: set[str]) -> None:
+        """Note a problem for each step that equals an earlier one, except in the groups of `left_out`."""
         steps_by_content: dict[tuple[str, str], list[RecipeStep]] = {}
         for step in self.steps:
             if step.group in left_out:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge.contracts import Machine, StepFinished
-from emberge.errors import RecipeError, exits_refused
+from emberge.errors import RecipeError, refuse_exits
 from emberge.plugins import Plugins
 from emberge.ranks import LostRankError, Ranks, RanksError, join_ranks, leave_ranks
 from emberge.recipes.recipe import Recipe, RecipeStep
@@ -157,7 +157,7 @@ class RankTeam(InThisProcess):
         )
         with tempfile.TemporaryDirectory(prefix="emberge-rank-") as output:
             follower = _FollowerRun(step, call["fingerprint"], context, output=Path(output))
-            with exits_refused(f"step '{step.id}'"):
+            with refuse_exits(f"step '{step.id}'"):
                 step.step.run(follower)
 
 

@@ -73,7 +73,7 @@ class StepResult(os.PathLike[str]):
 
     @property
     def scores(self) -> list[dict[str, Any]]:
-        """The scores of an evaluation as rows, of which pandas makes a table: `DataFrame(result.scores)`.
+        """The scores of an evaluation as rows, for tables such as pandas' `DataFrame(result.scores)`.
 
         Each row has a `model`, a `task` (or mean of tasks), its `domain` and `metric`, the `score`, and the
         ends `low` and `high` of its interval. Scores are shares, so 0.731 is shown as 73.1 in tables.

@@ -32,7 +32,7 @@ from emberge.contracts import (
     StepProgressed,
     StepWarned,
 )
-from emberge.errors import EmbergeError, PluginError, exits_refused
+from emberge.errors import EmbergeError, PluginError, refuse_exits
 from emberge.files import lock_folder, make_folder, write_json
 from emberge.interpreter import pause_collections, return_freed_memory
 from emberge.plugins import Plugins
@@ -89,7 +89,7 @@ def run_step(
     work = out_folder.work_of(step.id, fingerprint)
     with explain_disk_full(out_folder):
         make_folder(work)
-        # The lock holds against every other process, even on a machine that was assumed lost.
+        # No other process may work on the step, even one on a machine that was assumed lost.
         with lock_folder(work / ".lock", patience=LEAVING_SECONDS):
             import_modules(step.step.loads)
             with contextlib.closing(StepRun(step, fingerprint, context)) as step_run:
@@ -167,7 +167,7 @@ class StepRun:
 
     def _run_step(self, surroundings: AbstractContextManager[Any] | None) -> Artifact:
         """Run the step and return its artifact, with all warnings of the step."""
-        with surroundings or contextlib.nullcontext(), exits_refused(f"step '{self.id}'"):
+        with surroundings or contextlib.nullcontext(), refuse_exits(f"step '{self.id}'"):
             artifact = self.step.step.run(self)
         if not isinstance(artifact, Artifact):
             raise PluginError(f"{self.step.kind}.run must return an Artifact, not {artifact!r}")
