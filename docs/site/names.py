@@ -108,5 +108,5 @@ def _errors() -> Iterator[str]:
 
 
 def _classes() -> list[type[errors.EmbergeError]]:
-    found = [getattr(errors, name) for name in errors.__all__]
+    found = [getattr(errors, name) for name in sorted(vars(errors))]
     return [one for one in found if inspect.isclass(one) and issubclass(one, errors.EmbergeError)]
