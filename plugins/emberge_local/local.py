@@ -49,7 +49,7 @@ class Local(PoolLauncher):
     """Memory that a step may need, such as 4GB. No more steps run at a time than fit into `--memory`, by
     default this machine's memory."""
 
-    def places(self, machine: Machine) -> list[Machine]:
+    def divide_machine(self, machine: Machine) -> list[Machine]:
         """Return the part of the machine for each of the steps that run at a time.
 
         Raises:
@@ -57,13 +57,13 @@ class Local(PoolLauncher):
         """
         gpus = [device for device in machine.devices if device != "cpu"]
         count = self.workers or len(gpus) or max(1, machine.workers // max(2, self.threads))
-        memory_per_place = parse_size(self.memory) if self.memory else None
-        if memory_per_place is not None:
-            count = max(1, min(count, (machine.memory or measure_memory()) // memory_per_place))
+        memory_per_step = parse_size(self.memory) if self.memory else None
+        if memory_per_step is not None:
+            count = max(1, min(count, (machine.memory or measure_memory()) // memory_per_step))
         elif machine.memory is not None:
-            memory_per_place = machine.memory // count
+            memory_per_step = machine.memory // count
         part = dataclasses.replace(
-            machine, workers=max(1, machine.workers // count), memory=memory_per_place
+            machine, workers=max(1, machine.workers // count), memory=memory_per_step
         )
         return [
             dataclasses.replace(part, devices=(gpus[i % len(gpus)] if gpus else "cpu",))
@@ -72,42 +72,44 @@ class Local(PoolLauncher):
 
     @contextlib.contextmanager
     def open(self, machine: Machine) -> Iterator[StepPool]:
-        pool = _Places(self.places(machine), self.threads)
+        pool = _MachineShares(self.divide_machine(machine), self.threads)
         try:
             yield pool
         finally:
             pool.end()
 
 
-class _Places:
+class _MachineShares:
     """Pool of shares of the machine; a share runs one process at a time."""
 
-    def __init__(self, places: list[Machine], threads: int) -> None:
-        self._places = places
+    def __init__(self, shares: list[Machine], threads: int) -> None:
+        self._shares = shares
         self._threads = threads
-        self._at: dict[int, StepProcess] = {}
+        self._process_by_share: dict[int, StepProcess] = {}
 
     @property
     def has_room(self) -> bool:
-        return self._free() is not None
+        return self._find_free() is not None
 
     def launch(self, launch: Launch) -> Launched:
-        place = self._free()
-        assert place is not None, "asked for room before"
-        self._at[place] = StepProcess(launch, self._places[place], self._threads)
-        return self._at[place]
+        share = self._find_free()
+        assert share is not None, "asked for room before"
+        self._process_by_share[share] = StepProcess(launch, self._shares[share], self._threads)
+        return self._process_by_share[share]
 
     def end(self) -> None:
         """Kill all processes."""
-        for process in self._at.values():
+        for process in self._process_by_share.values():
             process.kill()
 
-    def _free(self) -> int | None:
-        ended = (i for i, _ in enumerate(self._places) if self._is_free(i))
+    def _find_free(self) -> int | None:
+        ended = (i for i, _ in enumerate(self._shares) if self._is_free(i))
         return next(ended, None)
 
-    def _is_free(self, place: int) -> bool:
-        return place not in self._at or self._at[place].ended() is not None
+    def _is_free(self, share: int) -> bool:
+        return (
+            share not in self._process_by_share or self._process_by_share[share].ended() is not None
+        )
 
 
 class StepProcess:

@@ -95,7 +95,7 @@ class StepPool(Protocol):
         """
 
 
-# What a process writes of its step besides its beginning and end.
+# Events that a process writes in addition to the beginning and the end of its step.
 _EVENTS: dict[str, Any] = {
     event.__name__: event for event in (StepProgressed, MetricLogged, StepWarned)
 }
@@ -109,11 +109,11 @@ class _Attempt:
     fingerprint: str
     number: int = 0
     """The number of times that the step was lost before."""
-    read: int = 0
-    """The bytes of the events' file that were read."""
-    entered: bool = False
+    bytes_read: int = 0
+    """The number of bytes that were read of the file of events."""
+    is_started: bool = False
     outcome: Mapping[str, Any] | None = None
-    missed: float | None = None
+    missing_since: float | None = None
     """The time at which the process reported a result that is not visible here yet."""
 
 
@@ -246,7 +246,7 @@ class _PoolRun:
         """End every process and wait up to `LEAVING_SECONDS` seconds for all of them."""
         for attempt, _, launched in self._running:
             launched.stop()
-            if attempt.entered:
+            if attempt.is_started:
                 self._run.log.note_stopped(attempt.step.id)
         end = time.monotonic() + LEAVING_SECONDS
         while self._running and time.monotonic() < end:
@@ -278,11 +278,11 @@ def _build_launch(run: RecipeRun, step: RecipeStep, fingerprint: str) -> tuple[L
 
 
 def _record_events(run: RecipeRun, attempt: _Attempt, events: Path) -> None:
-    lines, attempt.read = JsonLineFile.read(events, attempt.read)
+    lines, attempt.bytes_read = JsonLineFile.read(events, attempt.bytes_read)
     for line in lines:
         name = line.pop("event")
         if name == "started":
-            attempt.entered = True
+            attempt.is_started = True
             if attempt.number == 0:
                 run.start(attempt.step, attempt.fingerprint)
         elif name in _EVENTS:
@@ -298,8 +298,8 @@ def _is_late(run: RecipeRun, attempt: _Attempt, ended: Ended) -> bool:
     if find_result(run.out_folder, attempt.step.id, attempt.fingerprint) is not None:
         return False
     now = time.monotonic()
-    attempt.missed = now if attempt.missed is None else attempt.missed
-    return now - attempt.missed < PATIENCE_SECONDS
+    attempt.missing_since = now if attempt.missing_since is None else attempt.missing_since
+    return now - attempt.missing_since < PATIENCE_SECONDS
 
 
 def _describe_end(ended: Ended) -> str:

@@ -1,6 +1,7 @@
 """The builder of option values from YAML nodes; a node that does not fit becomes a problem at its line.
 
-`build` calls the function that is registered for a form. `values` and `components` register these functions.
+A form (`forms`) describes the values that an option accepts. `build` calls the function that `values` or
+`components` has registered for the form's class.
 """
 
 from __future__ import annotations

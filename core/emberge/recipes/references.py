@@ -75,26 +75,26 @@ def locate_model(reference: ModelRef, plugins: Plugins, files: Files = "all") ->
 
 
 def _put_on_base(
-    found: LocatedModel, reference: ModelRef, plugins: Plugins, files: Files
+    located: LocatedModel, reference: ModelRef, plugins: Plugins, files: Files
 ) -> LocatedModel:
     """Return a model; of a folder with an adapter alone, the base that its config names with the adapter.
 
     The base is a folder, from the recipe's or the adapter's on, or a model that a plugin knows. If it is
     nowhere, the adapter's folder remains, which whoever reads weights refuses with the remedy.
     """
-    checkpoint = Checkpoint(found.folder)
+    checkpoint = Checkpoint(located.folder)
     if not checkpoint.is_adapter:
-        return found
+        return located
     content = read_object(checkpoint.trunk / "adapter_config.json")
     keys = ("base_model_name_or_path", "revision")
     name, revision = (str(content.get(key) or "") for key in keys)
-    paths = (place / name for place in (reference.folder, found.folder.parent, found.folder))
+    paths = (place / name for place in (reference.folder, located.folder.parent, located.folder))
     base = next((path for path in paths if name and path.is_dir()), None)
     if base is None and name and not is_folder(name):
         with suppress(CheckpointError, ConnectionError):
             hub_id = f"{name}@{revision}" if revision else name
             base = _locate_folder(hub_id, reference, plugins, files)
-    return found if base is None else replace(found, folder=base, adapter=found.folder)
+    return located if base is None else replace(located, folder=base, adapter=located.folder)
 
 
 def locate_adapter(reference: ModelRef, plugins: Plugins, files: Files = "all") -> Path:

@@ -290,20 +290,20 @@ def test_a_launcher_is_made_of_its_first_option_and_needs_a_recipes_text(tmp_pat
 
 def test_a_machine_is_divided_among_workers_as_memory_allows() -> None:
     gpus = Machine(devices=("cuda:0", "cuda:1"), workers=8, memory=80)
-    assert Local().places(gpus) == [
+    assert Local().divide_machine(gpus) == [
         Machine(devices=("cuda:0",), workers=4, memory=40),
         Machine(devices=("cuda:1",), workers=4, memory=40),
     ]
-    assert [p.devices for p in Local(workers=3).places(gpus)] == [
+    assert [p.devices for p in Local(workers=3).divide_machine(gpus)] == [
         ("cuda:0",),
         ("cuda:1",),
         ("cuda:0",),
     ]
-    assert len(Local().places(Machine(workers=8))) == 4
-    assert len(Local(threads=8).places(Machine(workers=8))) == 1
-    assert len(Local().places(Machine(workers=1))) == 1
+    assert len(Local().divide_machine(Machine(workers=8))) == 4
+    assert len(Local(threads=8).divide_machine(Machine(workers=8))) == 1
+    assert len(Local().divide_machine(Machine(workers=1))) == 1
     machine = Machine(workers=8, memory=10_000)
-    assert [p.memory for p in Local(memory="3kB").places(machine)] == [3000] * 3
-    assert len(Local(workers=2, memory="3kB").places(machine)) == 2
-    assert len(Local(memory="30kB").places(machine)) == 1
-    assert len(Local(workers=2, memory="1kB").places(Machine(workers=2))) == 2
+    assert [p.memory for p in Local(memory="3kB").divide_machine(machine)] == [3000] * 3
+    assert len(Local(workers=2, memory="3kB").divide_machine(machine)) == 2
+    assert len(Local(memory="30kB").divide_machine(machine)) == 1
+    assert len(Local(workers=2, memory="1kB").divide_machine(Machine(workers=2))) == 2
