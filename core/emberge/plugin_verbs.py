@@ -43,7 +43,7 @@ class VerbOption:
         if self.value is None:
             parser.add_argument(self.name, action="store_true", help=self.help)
             return
-        shown = {"metavar": self.value, "help": self.help}
+        shown: dict[str, Any] = {"metavar": self.value, "help": self.help}
         if not self.name.startswith("-"):
             parser.add_argument(self.name, type=self.read, nargs=self.count, **shown)
             return

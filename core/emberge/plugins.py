@@ -1,7 +1,8 @@
 """The plugins of a process: found, blocked or refused, their components collected, events announced.
 
 pluggy's own entry-point loader silently skips a second plugin of the same name, and one failing import keeps
-it from loading other plugins. Therefore entry points are loaded here.
+it from loading other plugins. Therefore entry points are loaded here. A plugin's code may raise any exception
+and call `sys.exit`; both become a PluginError that names the plugin.
 """
 
 from __future__ import annotations

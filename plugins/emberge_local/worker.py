@@ -91,7 +91,7 @@ def work(line: bytes) -> int:
         events.append({"event": "started", "pid": os.getpid()})
         finished = run_step(step, call["fingerprint"], context)
         context.targets.hashes.save()
-    except Exception as error:
+    except Exception as error:  # of any class, as a step is a plugin's code
         with contextlib.suppress(OSError):  # the launching process itself notices a full disk
             events.append(_describe_error(error))
         return error.exit_code if isinstance(error, EmbergeError) else EmbergeError.exit_code

@@ -32,12 +32,12 @@ _SIMILARITIES: Mapping[EmbeddingKind, Similarity] = {
 }
 
 
-def similarity_of(kind: EmbeddingKind) -> Similarity:
+def find_similarity(kind: EmbeddingKind) -> Similarity:
     """Return the comparison of embeddings of a kind, as encoders have it by default."""
     return _SIMILARITIES[kind]
 
 
-def width_of(kind: EmbeddingKind) -> int:
+def find_width(kind: EmbeddingKind) -> int:
     """Return the size of an example's vectors of a kind; a score is one number."""
     return 1 if kind == "pair_score" else WIDTH
 
@@ -54,8 +54,8 @@ class LetterEncoder(nn.Module):
 
     def __init__(self, kind: EmbeddingKind = "vector") -> None:
         super().__init__()
-        self.similarity = similarity_of(kind)
-        self.dimension = width_of(kind)
+        self.similarity = find_similarity(kind)
+        self.dimension = find_width(kind)
         generator = torch.Generator().manual_seed(1)
         self.words = nn.Embedding(64, self.dimension, padding_idx=0)
         with torch.no_grad():
@@ -122,7 +122,7 @@ def example_embeddings(
     generator = torch.Generator().manual_seed(seed)
     column_count = 1 + positives + negatives
     shape = (_TOKENS,) if kind == "token_vectors" else ()
-    vectors = torch.randn(rows, column_count, *shape, width_of(kind), generator=generator)
+    vectors = torch.randn(rows, column_count, *shape, find_width(kind), generator=generator)
     if kind == "token_vectors":
         vectors[::2, ::2, -1] = 0  # shorter texts
     valid = torch.ones(rows, positives + negatives, dtype=torch.bool)
@@ -141,7 +141,7 @@ def example_embeddings(
         negative_score=scores[:, positives:],
         label=torch.arange(rows) // 2,
         in_batch=in_batch,
-        similarity=similarity_of(kind),
+        similarity=find_similarity(kind),
     )
 
 
@@ -176,16 +176,18 @@ def _flatten_tokens(batch: Embeddings, vectors: Tensor) -> Tensor:
     return vectors.sum(-2) if batch.similarity.kind == "token_vectors" else vectors
 
 
-def columns(batch: Embeddings) -> Tensor:
+def stack_columns(batch: Embeddings) -> Tensor:
     """Return the embeddings of anchor, positives and negatives of every row, [b, 1 + p + n, *e]."""
     return torch.cat([batch.anchor[:, None], batch.candidates], dim=1)
 
 
-def with_columns(batch: Embeddings, values: Tensor, layers: Mapping[float, Tensor]) -> Embeddings:
+def replace_columns(
+    batch: Embeddings, values: Tensor, layers: Mapping[float, Tensor]
+) -> Embeddings:
     """Return the batch with embeddings `values` [b, 1 + p + n, *e], and `layers` as those of some layers."""
     slots = batch.positive.shape[1]
     inner = {
-        name: with_columns(layer, layers[name], {}) if name in layers else layer
+        name: replace_columns(layer, layers[name], {}) if name in layers else layer
         for name, layer in batch.layers.items()
     }
     return dataclasses.replace(
@@ -197,7 +199,7 @@ def with_columns(batch: Embeddings, values: Tensor, layers: Mapping[float, Tenso
     )
 
 
-def widened(batch: Embeddings) -> Embeddings:
+def add_empty_places(batch: Embeddings) -> Embeddings:
     """Return the batch with one more place for a positive and a negative, padded in all rows."""
     slots = batch.positive.shape[1]
 

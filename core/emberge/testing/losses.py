@@ -17,11 +17,11 @@ from emberge.encoding import BatchEmbeddings, EncodePlan, encode_and_backward, f
 from emberge.numerics import join_rows
 from emberge.testing.batches import (
     LetterEncoder,
+    add_empty_places,
     change_embeddings,
-    columns,
     example_embeddings,
-    widened,
-    with_columns,
+    replace_columns,
+    stack_columns,
     with_layers,
 )
 
@@ -53,7 +53,7 @@ def check_loss(
         trial.check_finite(one_row)
         trial.check_order()
         if filling:
-            trial.check_filling()
+            trial.check_padding()
         trial.check_scale(lengths)
         trial.check_parameters()
         trial.check_cache()
@@ -100,11 +100,13 @@ class _LossTrial:
         values = dict(self.loss.parameters()) if parameters is None else parameters
         return self.loss(batch, values)
 
-    def value_and_gradient(self, batch: Embeddings) -> tuple[Tensor, Tensor]:
+    def compute_gradient(self, batch: Embeddings) -> tuple[Tensor, Tensor]:
         """Return the loss and its gradient with respect to all embeddings (zero where there is none)."""
-        embedding_leaf = columns(batch).detach().requires_grad_()
-        layers = {n: columns(layer).detach().requires_grad_() for n, layer in batch.layers.items()}
-        value = self.call(with_columns(batch, embedding_leaf, layers))
+        embedding_leaf = stack_columns(batch).detach().requires_grad_()
+        layers = {
+            n: stack_columns(layer).detach().requires_grad_() for n, layer in batch.layers.items()
+        }
+        value = self.call(replace_columns(batch, embedding_leaf, layers))
         assert value.ndim == 0, f"scalar: the loss has the shape {list(value.shape)}"
         assert value.requires_grad, "finite: the loss has no gradient at all"
         leaves = [embedding_leaf, *layers.values()]
@@ -116,11 +118,11 @@ class _LossTrial:
         return value.detach(), torch.stack(gradients)
 
     def check_pure(self) -> None:
-        before, initial_values = columns(self.batch).clone(), dict(self.loss.parameters())
+        before, initial_values = stack_columns(self.batch).clone(), dict(self.loss.parameters())
         state = torch.get_rng_state()
         first, second = (self.call(self.batch, initial_values) for _ in range(2))
         assert torch.equal(first, second), "pure: two calls give different values"
-        assert torch.equal(before, columns(self.batch)), "pure: it changes its inputs"
+        assert torch.equal(before, stack_columns(self.batch)), "pure: it changes its inputs"
         assert torch.equal(state, torch.get_rng_state()), "pure: it draws random numbers"
 
     def check_finite(self, one_row: bool) -> None:
@@ -139,41 +141,41 @@ class _LossTrial:
         if one_row:
             batch_by_case["one row"] = batch.take(slice(2, 3))
         for name, case in batch_by_case.items():
-            value, grad = self.value_and_gradient(case)
+            value, grad = self.compute_gradient(case)
             assert torch.isfinite(value), f"finite: the loss is {float(value)} on {name}"
             assert torch.isfinite(grad).all(), f"finite: the gradient is not, on {name}"
 
     def check_order(self) -> None:
         order = torch.tensor([3, 0, 5, 1, 4, 2])
         (first, pull), (second, moved) = (
-            self.value_and_gradient(self.batch),
-            self.value_and_gradient(self.batch.take(order)),
+            self.compute_gradient(self.batch),
+            self.compute_gradient(self.batch.take(order)),
         )
         assert _is_close(first, second), (
             f"order of rows: it changes the loss from {float(first)} to {float(second)}"
         )
         assert _is_close(pull[:, order], moved), "order of rows: it changes the gradient"
 
-    def check_filling(self) -> None:
+    def check_padding(self) -> None:
         batch = self.batch
         is_padding = ~torch.cat(
             [torch.ones(len(batch.anchor), 1, dtype=torch.bool), batch.valid], 1
         )
 
         def fill(values: Tensor) -> Tensor:
-            return values.masked_fill(self.spread(is_padding), 7.0)
+            return values.masked_fill(self.expand_mask(is_padding), 7.0)
 
-        layers = {n: fill(columns(layer)) for n, layer in batch.layers.items()}
-        other = with_columns(batch, fill(columns(batch)), layers)
+        layers = {n: fill(stack_columns(layer)) for n, layer in batch.layers.items()}
+        other = replace_columns(batch, fill(stack_columns(batch)), layers)
         repeated_ids = torch.where(is_padding, batch.text_id.roll(1, 0), batch.text_id)
         (first, pull), (second, pull2) = (
-            self.value_and_gradient(batch),
-            self.value_and_gradient(dataclasses.replace(other, text_id=repeated_ids)),
+            self.compute_gradient(batch),
+            self.compute_gradient(dataclasses.replace(other, text_id=repeated_ids)),
         )
         assert _is_close(first, second), "filling: the content of masked places changes the loss"
         assert not pull2[:, is_padding].any(), "filling: a gradient reaches masked places"
         assert _is_close(pull, pull2), "filling: the content of masked places changes the gradient"
-        wider_loss = self.call(widened(batch))
+        wider_loss = self.call(add_empty_places(batch))
         assert _is_close(first, wider_loss), (
             "filling: how many masked places there are changes the loss"
         )
@@ -256,7 +258,7 @@ class _LossTrial:
 
         def compute_loss(encoded: BatchEmbeddings) -> Tensor:
             by_part = [other_rows.get(part.start, encoded) for part in parts]
-            return self.call(self.embed_rows(by_part), learned_values)
+            return self.call(self.replace_embeddings(by_part), learned_values)
 
         encode_and_backward(
             encoder, self.make_texts(rows), compute_loss, plan, seed=3, layers=self.loss.layers
@@ -279,7 +281,7 @@ class _LossTrial:
             for i in range(part.start * width, part.stop * width)
         ]
 
-    def embed_rows(self, by_part: Sequence[BatchEmbeddings]) -> Embeddings:
+    def replace_embeddings(self, by_part: Sequence[BatchEmbeddings]) -> Embeddings:
         """Return the batch with an encoder's embeddings of `make_texts`, which are in parts."""
 
         def in_places(values: Sequence[Tensor]) -> Tensor:
@@ -287,8 +289,8 @@ class _LossTrial:
             return joined.view(*self.batch.text_id.shape, *joined.shape[1:])
 
         layers = {n: in_places([part.layers[n] for part in by_part]) for n in self.loss.layers}
-        return with_columns(self.batch, in_places([part.embeddings for part in by_part]), layers)
+        return replace_columns(self.batch, in_places([part.embeddings for part in by_part]), layers)
 
-    def spread(self, mask: Tensor) -> Tensor:
+    def expand_mask(self, mask: Tensor) -> Tensor:
         """Return a mask of texts [...] that is applied to their embeddings [..., *e]."""
         return mask.view(*mask.shape, *[1] * (self.batch.anchor.ndim - 1))

@@ -54,17 +54,17 @@ class RankTeam(InThisProcess):
         machine = self._share_machine(run.context.machine)
         context = dataclasses.replace(run.context, machine=machine)
         call = {"step": step.id, "fingerprint": fingerprint, "finished": run.fingerprints}
-        together = self.run_together({**call, "recipe": run.context.recipe})
+        together = self._run_together({**call, "recipe": run.context.recipe})
         return run_step(step, fingerprint, context, together)
 
     def _share_machine(self, machine: Machine) -> Machine:
-        """Return the machine with the devices and the number of ranks of a step that all ranks run."""
+        """Return the machine as a step of all ranks gets it: this rank's device, and the number of ranks."""
         return dataclasses.replace(
             machine, devices=(self.ranks.device,), ranks=self.ranks.size, shard=self._shard
         )
 
     @contextlib.contextmanager
-    def run_together(self, call: Mapping[str, Any]) -> Iterator[None]:
+    def _run_together(self, call: Mapping[str, Any]) -> Iterator[None]:
         """Make the other ranks run a step during the block; after an error here, check that they failed too.
 
         Raises:
@@ -90,7 +90,7 @@ class RankTeam(InThisProcess):
             self._broken = str(error)
             time.sleep(LAUNCHER_SECONDS)
             raise
-        except Exception as error:
+        except Exception as error:  # of any class, as a step is a plugin's code
             self._broken = self._compare_outcomes(str(error) or type(error).__name__)
             raise
         self._broken = self._compare_outcomes("")
@@ -132,7 +132,7 @@ class RankTeam(InThisProcess):
             try:
                 with self._agree_on_outcome():
                     self._follow_step(call, recipe, OutFolder(out), plugins, machine)
-            except Exception:
+            except Exception:  # of any class, as a step is a plugin's code
                 if self._broken:
                     raise  # otherwise the step failed on every rank
         leave_ranks()

@@ -122,7 +122,7 @@ def import_modules(names: Iterable[str]) -> None:
         return
     with pause_collections(freeze=True):
         for name in missing:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # a module may raise anything when it is imported
                 importlib.import_module(name)
 
 
