@@ -61,9 +61,7 @@ class InThisProcess:
                 run.start(step, fingerprint)
                 run.wait_for_imports()
                 run.finish(step, fingerprint, self.execute(run, step, fingerprint))
-        except (
-            Exception
-        ) as error:  # of any class, as a step is a plugin's code; other steps still run
+        except Exception as error:  # of any class, as a step is a plugin's code
             run.fail(step, error)
         except BaseException:
             run.log.note_stopped(step.id)
