@@ -23,7 +23,7 @@ from emberge.contracts import (
     StepWarned,
 )
 from emberge.recipes.run_status import read_result_table
-from emberge_terminal import progress
+from emberge_terminal import hooks, progress
 
 from tests.support.places import SUPPORT
 from tests.support.steps import Write, recipe, toy
@@ -57,7 +57,7 @@ def test_what_an_error_says_steers_no_terminal(
 
 def test_progress_and_the_log_of_a_run_steer_no_terminal(tmp_path: Path, capsys: Capture) -> None:
     forged = "2026-01-01 00:00:00 run ended well"
-    run_recipe(recipe(a=Write(warn=f"a row {STEERING}\n{forged}")), tmp_path / "out", toy(progress))
+    run_recipe(recipe(a=Write(warn=f"a row {STEERING}\n{forged}")), tmp_path / "out", toy(hooks))
     shown, log = capsys.readouterr().out, (tmp_path / "out" / "run.log").read_text()
     for text in (shown, log):
         assert "a row \\x1b[2J" in text

@@ -16,7 +16,7 @@ from emberge.contracts import (
     StepFinished,
     StepStarted,
 )
-from emberge_terminal import RunView, progress
+from emberge_terminal import RunView, hooks, progress
 from emberge_terminal.progress import format_duration
 
 from tests.support.steps import Write, recipe, toy
@@ -34,7 +34,7 @@ class Terminal(io.StringIO):
 def test_plain_lines_tell_start_tenths_and_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plugins = toy(progress)
+    plugins = toy(hooks)
     run_recipe(recipe(a=Write(warn="few rows"), b=Write(word="b")), tmp_path, plugins)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "a: started"
@@ -65,7 +65,7 @@ def test_plain_progress_is_a_line_a_tenth_of_each_step_with_the_time_left() -> N
 
 
 def test_quiet_prints_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run_recipe(recipe(a=Write(warn="few rows")), tmp_path, toy(progress), quiet=True)
+    run_recipe(recipe(a=Write(warn="few rows")), tmp_path, toy(hooks), quiet=True)
     assert capsys.readouterr().out == ""
 
 
@@ -74,7 +74,7 @@ def test_a_failure_is_shown_and_the_view_is_dropped(
 ) -> None:
     made = recipe(a=Write(fail="bug"), b=Write(word="b", of=(ModelRef("$a"),)))
     with pytest.raises(ValueError, match="a bug"):
-        run_recipe(made, tmp_path, toy(progress))
+        run_recipe(made, tmp_path, toy(hooks))
     assert "a: failed: a bug" in capsys.readouterr().out
     assert progress._runs == {}
 
