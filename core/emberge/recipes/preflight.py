@@ -22,20 +22,19 @@ from emberge.contracts import (
     Reference,
     describe_kinds,
 )
-from emberge.errors import CheckpointError, EmbergeError, Problem, RecipeError
+from emberge.errors import EmbergeError, Problem, RecipeError
 from emberge.interpreter import set_torch_defaults
-from emberge.model_folder import Checkpoint, describe_other_format
 from emberge.plugins import Plugins, load_plugins
 from emberge.recipes.parse.parse import convert_to_recipe
 from emberge.recipes.recipe import Recipe, RecipeStep, find_references
 from emberge.recipes.references import (
     LocatedModel,
+    describe_missing_weights,
     is_folder,
     locate_adapter,
     locate_file,
     locate_model,
 )
-from emberge.tensor_files import WEIGHTS
 
 Severity = Literal["error", "warning", "unseen"]
 
@@ -213,7 +212,7 @@ class _StepCheck:
         if isinstance(located, Problem):
             self._note_reference(located, reference)
             return None
-        missing = find_missing_weights(reference, located) if weights else None
+        missing = describe_missing_weights(reference, located) if weights else None
         if missing is not None:
             self._note_reference(Problem(missing), reference)
         return None if reference.step is not None else located.folder
@@ -299,40 +298,3 @@ class _StepCheck:
         """Return `file:line` of the option that names a reference, such as `models.0.model`."""
         parts = parts_of(self._step.whole or self._step.step, Reference)
         return self.where(next((path for path, part in parts if part == reference), ""))
-
-
-_ADAPTER_WEIGHTS = "adapter_model.safetensors"  # peft's name
-
-
-def find_missing_weights(reference: ModelRef, located: LocatedModel) -> str | None:
-    """Return the problem if the model's or the adapter's folder has no weights, else None.
-
-    For a model on the hub, only metadata may have been downloaded yet. Damaged weights are found elsewhere.
-    """
-    if is_folder(reference.main):
-        missing = _describe_missing_model(reference.main, Checkpoint(located.folder))
-        if missing is not None:
-            return missing
-    text = reference.adapter or reference.main
-    if located.adapter is None or not is_folder(text):
-        return None
-    trunk = Checkpoint(located.adapter).trunk
-    has_weights = any(trunk.glob(f"{Path(_ADAPTER_WEIGHTS).stem}.*"))
-    return None if has_weights else _describe_missing(text, _ADAPTER_WEIGHTS, located.adapter)
-
-
-def _describe_missing_model(text: str, checkpoint: Checkpoint) -> str | None:
-    try:
-        if checkpoint.has_weights:
-            return None
-        return describe_other_format(checkpoint.trunk) or _describe_missing(
-            text, WEIGHTS, checkpoint.trunk
-        )
-    except CheckpointError:
-        return None
-
-
-def _describe_missing(text: str, file: str, folder: Path) -> str:
-    return (
-        f"'{text}' has no weights: there is no {file} in {folder}; get it, or name another folder"
-    )

@@ -11,12 +11,13 @@ from typing import Literal
 from emberge.contracts import DataRef, FileRef, ModelRef, Reference
 from emberge.errors import CheckpointError, DataError, suggest
 from emberge.interpreter import locate_package
-from emberge.model_folder import Checkpoint, read_object
+from emberge.model_folder import Checkpoint, describe_other_format, read_object
 from emberge.plugins import Plugins
-from emberge.tensor_files import SCHEMES
+from emberge.tensor_files import SCHEMES, WEIGHTS
 
 Files = Literal["all", "metadata", "ranges"]
 _PACKAGE = "pkg:"
+_ADAPTER_WEIGHTS = "adapter_model.safetensors"  # peft's name
 _MODEL_SIGN_FILES = ("modules.json", "config.json", "adapter_config.json")
 
 
@@ -111,6 +112,40 @@ def locate_adapter(reference: ModelRef, plugins: Plugins, files: Files = "all") 
     return adapter
 
 
+def describe_missing_weights(reference: ModelRef, located: LocatedModel) -> str | None:
+    """Return the message if the model or its adapter has no weights; None if nothing is missing.
+
+    For a model on the hub, only metadata may have been downloaded yet. Damaged weights are found elsewhere.
+    """
+    if is_folder(reference.main):
+        missing = _describe_weightless_model(reference.main, Checkpoint(located.folder))
+        if missing is not None:
+            return missing
+    text = reference.adapter or reference.main
+    if located.adapter is None or not is_folder(text):
+        return None
+    trunk = Checkpoint(located.adapter).trunk
+    has_weights = any(trunk.glob(f"{Path(_ADAPTER_WEIGHTS).stem}.*"))
+    return None if has_weights else _describe_missing_file(text, _ADAPTER_WEIGHTS, located.adapter)
+
+
+def _describe_weightless_model(text: str, checkpoint: Checkpoint) -> str | None:
+    try:
+        if checkpoint.has_weights:
+            return None
+        return describe_other_format(checkpoint.trunk) or _describe_missing_file(
+            text, WEIGHTS, checkpoint.trunk
+        )
+    except CheckpointError:
+        return None
+
+
+def _describe_missing_file(text: str, file: str, folder: Path) -> str:
+    return (
+        f"'{text}' has no weights: there is no {file} in {folder}; get it, or name another folder"
+    )
+
+
 def locate_file(reference: DataRef | FileRef) -> Path:
     """Find a file or folder outside the recipe; `pkg:numpy` is the folder of an installed package.
 
@@ -162,7 +197,7 @@ def _locate_folder(text: str, reference: ModelRef, plugins: Plugins, files: File
         reference=name if separator else text, revision=revision if separator else None, files=files
     )
     if located is None:
-        raise CheckpointError(_describe_missing(text, reference, plugins))
+        raise CheckpointError(_describe_missing_model(text, reference, plugins))
     return Path(located)
 
 
@@ -178,7 +213,7 @@ def _require_model(folder: Path, text: str) -> Path:
     )
 
 
-def _describe_missing(text: str, reference: ModelRef, plugins: Plugins) -> str:
+def _describe_missing_model(text: str, reference: ModelRef, plugins: Plugins) -> str:
     asked_plugins = [i.plugin_name for i in plugins.hook.locate_model.get_hookimpls()]
     asked_text = (
         f"asked: {', '.join(asked_plugins)}"
