@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +12,6 @@ from typing import Any, get_args
 
 from emberge.contracts import Count, is_sound_number, limits_of
 from emberge.errors import PluginError
-
-_VERB_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-_FUNCTION_PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +88,6 @@ class Verb:
             group = parser.add_argument_group(title)
             for option in (*MACHINE_OPTIONS, *self.machine_options):
                 option.add_to(group)
-
-    def require_sound(self, name: str, plugin: str) -> None:
-        """Refuse the verb if its name or the place of its function is malformed.
-
-        Raises:
-            PluginError: if either is malformed; the message names the plugin and the verb.
-        """
-        label = f"verb '{name}' of plugin '{plugin}'"
-        if not _VERB_NAME.fullmatch(name):
-            raise PluginError(f"{label}: a name is small letters and digits, with - between words")
-        if not _FUNCTION_PLACE.fullmatch(self.run):
-            raise PluginError(f"{label}: its place is written 'module:function', not '{self.run}'")
 
     def call(self, options: argparse.Namespace, plugins: Any) -> int:
         """Import the verb's function, run it, and return its exit code.

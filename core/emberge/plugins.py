@@ -225,7 +225,6 @@ class Plugins:
         label = f"verb '{name}' of plugin '{plugin}'"
         if not isinstance(verb, Verb):
             raise PluginError(f"{label} must be a Verb")
-        verb.require_sound(name, plugin)
         if name in self.verbs:
             raise PluginError(f"{label}: another plugin has added it")
         self.verbs[name] = verb

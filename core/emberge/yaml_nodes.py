@@ -270,28 +270,27 @@ def write_yaml(data: Any) -> str:
     return text
 
 
-def node_of(value: Any, where: str, *, deep_places: bool = False) -> Node | None:
-    """Return plain Python data as a node at the place `where`; None if YAML cannot express it.
+def node_of(value: Any, where: str, *, deep_places: bool = False) -> Node:
+    """Return plain Python data as a node at the place `where`.
 
     With `deep_places`, the place of an inner value is its path, `where.key.0`, in place of `where` itself.
+
+    Raises:
+        TypeError: if YAML cannot express a value.
     """
 
-    def build(key: object, inner: Any) -> Node | None:
+    def inner(key: object, value: Any) -> Node:
         place = f"{where}.{key}" if deep_places else where
-        return node_of(inner, place, deep_places=deep_places)
+        return node_of(value, place, deep_places=deep_places)
 
     if value is None or isinstance(value, bool | int | float | str):
         return Scalar(value, "null" if value is None else str(value), where)
     if isinstance(value, Mapping):
-        entries = {str(key): build(key, inner) for key, inner in value.items()}
-        known_entries = {key: inner for key, inner in entries.items() if inner is not None}
-        lines = {key: f"{where}.{key}" for key in entries} if deep_places else {}
-        return Fields(known_entries, where, lines) if len(known_entries) == len(entries) else None
+        entries = {str(key): inner(key, entry) for key, entry in value.items()}
+        return Fields(entries, where, {key: entry.where for key, entry in entries.items()})
     if isinstance(value, Sequence):
-        items = [build(index, inner) for index, inner in enumerate(value)]
-        known_items = tuple(item for item in items if item is not None)
-        return Items(known_items, where) if len(known_items) == len(items) else None
-    return None
+        return Items(tuple(inner(index, item) for index, item in enumerate(value)), where)
+    raise TypeError(f"YAML has no {type(value).__name__}")
 
 
 def describe_node(node: Node) -> str:

@@ -154,7 +154,6 @@ def _call_class(
 def _build_default(builder: Builder, option: Option, where: str, at: OptionPath) -> Any:
     """Build the component that is the default of an option, with its own defaults."""
     node = node_of(option.component, where)
-    assert node is not None
     name = node.text if isinstance(node, Scalar) else next(iter(plain(node)))
     bare = name.rpartition(":")[2]
     if not any(component.name == bare for component in builder.plugins.components):
@@ -214,8 +213,7 @@ def _build_chain(
 ) -> Any:
     """Build the links of a component that is a chain; BROKEN if one of them cannot be built."""
     spec = component.type
-    nodes = {name: node_of(default, written.where) for name, default in spec.defaults.items()}
-    defaults = {name: node for name, node in nodes.items() if node is not None}
+    defaults = {name: node_of(value, written.where) for name, value in spec.defaults.items()}
     links = _build_dataclasses(builder, spec.links, written, at, defaults)
     return BROKEN if BROKEN in links else tuple(link.as_link_of(component.name) for link in links)
 

@@ -64,17 +64,9 @@ def test_a_plugins_verb_runs_with_its_options_and_mistakes_are_named(
     assert "'--loud'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("name", "added", "place"),
-    [
-        ("Shout", verb(), "small letters"),
-        ("shout", verb("function"), "'function'"),
-        ("shout", print, "must be a Verb"),
-    ],
-)
-def test_a_malformed_verb_is_refused(name: str, added: object, place: str) -> None:
-    with pytest.raises(PluginError, match=rf"'{name}' of plugin 'acme'.*{place}"):
-        registered(**{name: added})
+def test_a_value_that_is_no_verb_is_refused() -> None:
+    with pytest.raises(PluginError, match="'shout' of plugin 'acme' must be a Verb"):
+        registered(shout=print)
 
 
 def test_a_verb_with_a_taken_name_or_a_missing_function_is_refused() -> None:
@@ -82,8 +74,9 @@ def test_a_verb_with_a_taken_name_or_a_missing_function_is_refused() -> None:
     module.register_verbs = hookimpl(lambda: {"shout": verb()})  # type: ignore[attr-defined]
     with pytest.raises(PluginError, match="'shout' of plugin 'second'"):
         plugins.register(module, "second")
-    with pytest.raises(PluginError, match="no_such_module:function"):
-        verb("no_such_module:function").call(None, Plugins())  # type: ignore[arg-type]
+    for place in ("no_such_module:function", "function"):
+        with pytest.raises(PluginError, match=f"{place} cannot be imported"):
+            verb(place).call(None, Plugins())  # type: ignore[arg-type]
     from emberge.cli.arguments import parse
 
     with pytest.raises(PluginError, match="'run'"):
