@@ -14,7 +14,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import EntryPoint, distributions
 from importlib.util import find_spec
@@ -106,20 +106,6 @@ class Component:
             raise PluginError(describe_failed_import(self.source, error)) from error
         require_contract(self.source, self.kind, self.name, type_, KINDS[self.kind][1])
         return type_
-
-    def build_like(self, other: object, **changes: Any) -> Any:
-        """Return the component with the options that another one has as well, and with `changes`.
-
-        Raises:
-            PluginError: as `type`.
-        """
-        own_names = {option.name for option in fields(self.type)}
-        shared = {
-            option.name: getattr(other, option.name)
-            for option in fields(other)  # type: ignore[arg-type]  # a component
-            if option.name in own_names
-        }
-        return self.type(**{**shared, **changes})
 
     def is_of(self, type_: Any) -> bool:
         """Return whether the component has the type `type`, without importing anything."""

@@ -195,7 +195,12 @@ class Distil(FitOptions, Step):
     def _build_training(self, plugins: Any, model: ModelRef) -> Step:
         """Return the step `train` of the student in the folder `model`, guided by the teacher."""
         losses = _with_guide(self.loss, self._build_guide())
-        training: Step = plugins.find("train", "step").build_like(self, model=model, loss=losses)
+        train = plugins.find("train", "step").type
+        names = {option.name for option in dataclasses.fields(train)}
+        shared = {
+            o.name: getattr(self, o.name) for o in dataclasses.fields(self) if o.name in names
+        }
+        training: Step = train(**{**shared, "model": model, "loss": losses})
         return training
 
     def run(self, workspace: Workspace) -> Artifact:
