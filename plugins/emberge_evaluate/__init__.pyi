@@ -1,11 +1,11 @@
 """Public names of emberge_evaluate, each with the module that defines it."""
 
+from .bootstrap import compute_statistic as compute_statistic
 from .bootstrap import resample as resample
-from .bootstrap import statistic as statistic
 from .columns import read_variables as read_variables
 from .evaluate_step import Evaluate as Evaluate
 from .evaluate_step import EvaluatedModel as EvaluatedModel
-from .kept_scores import safe_file_name as safe_file_name
+from .kept_scores import make_file_name as make_file_name
 from .kept_scores import score_tasks as score_tasks
 from .scores import DOMAINS as DOMAINS
 from .scores import FEW as FEW
@@ -18,4 +18,4 @@ from .scores import Verdict as Verdict
 from .scores import read_scores as read_scores
 from .scores import write_scores as write_scores
 from .task_groups import GROUP_OF as GROUP_OF
-from .task_groups import parts_of_group as parts_of_group
+from .task_groups import list_group_parts as list_group_parts

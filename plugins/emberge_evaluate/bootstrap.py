@@ -41,14 +41,14 @@ def resample(
     return total / len(groups)
 
 
-def statistic(units: Units) -> float:
+def compute_statistic(units: Units) -> float:
     """Return the statistic on the original units, without resampling."""
     groups = _group_units(units)
     values = [_Measure(units, group)(np.ones((1, group.size)))[0] for group in groups]
     return float(np.mean(values))
 
 
-def unitless_mean(scores: Array, *, resamples: int, seed: int, name: str) -> NDArray[np.float64]:
+def resample_tasks(scores: Array, *, resamples: int, seed: int, name: str) -> NDArray[np.float64]:
     """Return mean scores over resampled tasks, for tasks without units; `scores` is [models, tasks].
 
     Returns: [models, resamples].
@@ -60,14 +60,14 @@ def unitless_mean(scores: Array, *, resamples: int, seed: int, name: str) -> NDA
     return means
 
 
-def interval(samples: Array) -> tuple[float, float]:
+def compute_interval(samples: Array) -> tuple[float, float]:
     """Return the two-sided percentile interval of bootstrap samples [resamples]."""
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(samples, [tail, 1 - tail])
     return float(low), float(high)
 
 
-def lower_bound(samples: Array) -> float:
+def compute_lower_bound(samples: Array) -> float:
     """Return the one-sided lower percentile bound of bootstrap samples."""
     return float(np.quantile(samples, 1 - CONFIDENCE))
 

@@ -12,7 +12,7 @@ from emberge import TaskInfo, TaskScore, Units, stable_seed
 from emberge_evaluate.columns import Arm
 from emberge_evaluate.requirements import Demand, Requirement, describe_demand, describe_forgetting
 from emberge_evaluate.scores import ColumnKey, Comparison, Estimate, Interval, Verdict
-from emberge_evaluate.task_groups import MEAN_OF, average_scores, parts_of_group
+from emberge_evaluate.task_groups import MEAN_OF, average_scores, list_group_parts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,13 +77,13 @@ class Judge:
         self, requirement: Requirement, demand: Demand, arm: str, other: str, on: str
     ) -> Verdict:
         """Return the verdict, as numbers and text, on one requirement for the group of tasks `on`."""
-        from emberge_evaluate.bootstrap import lower_bound
+        from emberge_evaluate.bootstrap import compute_lower_bound
 
         difference, resampled, error, freedom, _ = self._compute_difference(arm, other, on)
         samples = self._add_noise(difference, resampled, error, freedom)
         if self.less:
             difference, samples = -difference, -samples
-        bound = lower_bound(samples)
+        bound = compute_lower_bound(samples)
         is_forgetting = demand == "forgetting"
         points = (requirement.forgetting or 0.0) if is_forgetting else requirement.margin
         margin = points / 100
@@ -163,11 +163,11 @@ class Judge:
     def _compute_interval(
         self, point: float, resampled: Array | None, error: float, freedom: float
     ) -> Interval | None:
-        from emberge_evaluate.bootstrap import interval
+        from emberge_evaluate.bootstrap import compute_interval
 
         if resampled is None and not freedom:
             return None
-        return interval(self._add_noise(point, resampled, error, freedom))
+        return compute_interval(self._add_noise(point, resampled, error, freedom))
 
     def _add_noise(
         self, point: float, resampled: Array | None, error: float, freedom: float
@@ -185,7 +185,7 @@ class Judge:
     def _draw_means(self, on: str) -> Array | None:
         """Return means on every draw, [models, resamples]; None if neither units nor tasks can be drawn."""
         if on not in self._means_of:
-            parts = parts_of_group(self.tasks, on)
+            parts = list_group_parts(self.tasks, on)
             varies = any(
                 len(part) > 1 or self._resample_task(part[0]) is not None for part in parts
             )
@@ -197,7 +197,7 @@ class Judge:
         """Return means over tasks on every draw, [models, resamples]."""
         import numpy as np
 
-        from emberge_evaluate.bootstrap import unitless_mean
+        from emberge_evaluate.bootstrap import resample_tasks
 
         total = np.zeros((len(self.models), self._resamples))
         means = {}
@@ -208,7 +208,7 @@ class Judge:
             else:
                 total += samples
         if means:
-            task_means = unitless_mean(
+            task_means = resample_tasks(
                 np.array(list(means.values())).T,
                 resamples=self._resamples,
                 seed=self._seed,

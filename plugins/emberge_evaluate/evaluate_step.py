@@ -25,20 +25,20 @@ from emberge import (
 from emberge.wording import join_some
 
 from emberge_evaluate.columns import Column, find_column_problems, split_columns
-from emberge_evaluate.kept_scores import Plans, plan_tasks, safe_file_name, score_model
+from emberge_evaluate.kept_scores import Plans, make_file_name, plan_tasks, score_model
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.score_model import (
     DOMAINS,
     ScoreModel,
+    build_scoring_parts,
     choose_evaluators,
-    free_name,
-    parts_by_model,
-    scores_of_part,
-    scoring_parts,
-    tasks_ahead,
-    unknown_words,
+    choose_free_name,
+    find_unknown_words,
+    map_scoring_parts,
+    preview_tasks,
+    read_part_scores,
 )
-from emberge_evaluate.score_result import find_forgetting_group, scores_of
+from emberge_evaluate.score_result import build_scores, find_forgetting_group
 from emberge_evaluate.score_table import draw_table
 from emberge_evaluate.scores import SCORES_FILE, ColumnKey, write_scores
 
@@ -105,11 +105,11 @@ class Evaluate(Step):
 
     def expand(self) -> Mapping[str, Step]:
         """Return one step for each model, if there are several models."""
-        parts = scoring_parts(self._references, self.evaluators, self._about, self._backbones)
+        parts = build_scoring_parts(self._references, self.evaluators, self._about, self._backbones)
         return parts if len(parts) > 1 else {"": self}
 
     def gather(self, parts: Mapping[str, StepRef]) -> Step:
-        return replace(self, _parts=parts_by_model(self._references, parts))
+        return replace(self, _parts=map_scoring_parts(self._references, parts))
 
     @property
     def _entries(self) -> tuple[EvaluatedModel, ...]:
@@ -152,12 +152,12 @@ class Evaluate(Step):
             yield from evaluator.check(context)
             for note in evaluator.check_together(present_folders):
                 yield context.warning(note, "evaluators")
-        tasks = tasks_ahead(self.evaluators, context)
+        tasks = preview_tasks(self.evaluators, context)
         if tasks is not None:
             for option, fault in self._find_task_problems(tasks):
                 yield context.problem(fault, option)
             words = [word for word in self._about if word not in DOMAINS]
-            for fault in unknown_words(words, tasks):
+            for fault in find_unknown_words(words, tasks):
                 yield context.problem(fault, "require")
 
     def _check_models(self, context: Preflight) -> Iterator[Problem]:
@@ -228,7 +228,7 @@ class Evaluate(Step):
         scores: dict[str, dict[str, TaskScore]] = {}
         for number, column in enumerate(models, 1):
             part = self._parts.get(column.reference.text)
-            scores[column.name] = scores_of_part(
+            scores[column.name] = read_part_scores(
                 part, column.model, tasks, workspace
             ) or score_model(
                 *(column.model, self._plans_for(column.reference, plans, workspace), workspace),
@@ -237,7 +237,7 @@ class Evaluate(Step):
                 of=len(models),
             )
         scored = split_columns(models, tasks, scores)
-        result = scores_of(
+        result = build_scores(
             scored, self.require, base=self.base, compare=self.compare, seed=workspace.seed
         )
         write_scores(workspace.folder, result)
@@ -282,7 +282,7 @@ class Evaluate(Step):
             for number, model in enumerate(models, 1):
                 column = Column(ColumnKey(model.name), entry.model, model, entry.name)
                 wanted_name = _choose_name(column, number if len(models) > 1 else None)
-                name = free_name([wanted_name, f"{wanted_name} ({entry.model})"], columns)
+                name = choose_free_name([wanted_name, f"{wanted_name} ({entry.model})"], columns)
                 columns[name] = replace(column, key=ColumnKey(name))
         return list(columns.values())
 
@@ -307,8 +307,8 @@ def _choose_name(column: Column, number: int | None) -> str:
 def _write_results(scores: Mapping[str, Mapping[str, TaskScore]], workspace: Workspace) -> None:
     """Write the evaluators' own results of every model and task."""
     for model, model_scores in scores.items():
-        folder = workspace.folder / "results" / safe_file_name(model)
+        folder = workspace.folder / "results" / make_file_name(model)
         folder.mkdir(parents=True, exist_ok=True)
         for label, score in model_scores.items():
             text = json.dumps(score.result, indent=1, ensure_ascii=False)
-            (folder / f"{safe_file_name(label)}.json").write_text(text, encoding="utf-8")
+            (folder / f"{make_file_name(label)}.json").write_text(text, encoding="utf-8")

@@ -14,7 +14,7 @@ from pathlib import Path
 from emberge import Evaluator, Model, RecipeError, TaskInfo, TaskScore, Units, Workspace
 from emberge.files import write_text
 
-from emberge_evaluate.task_groups import required_tasks
+from emberge_evaluate.task_groups import find_required_tasks
 
 Plans = Sequence[tuple[Evaluator, Sequence[TaskInfo]]]
 
@@ -33,7 +33,7 @@ def plan_tasks(
         if count > 1:
             raise RecipeError(f"{count} evaluators give a task called '{label}'; leave one out")
     for word in about:
-        required_tasks(word, tasks)
+        find_required_tasks(word, tasks)
     return plans
 
 
@@ -84,7 +84,7 @@ class _ScoreStore:
 
     def __init__(self, evaluator: Evaluator, model: Model, workspace: Workspace) -> None:
         self._model = model
-        self._folder = workspace.store / "scores" / safe_file_name(model.fingerprint)
+        self._folder = workspace.store / "scores" / make_file_name(model.fingerprint)
         self._code = "\n".join(
             f"{component.full_name} {component.source.content} {revision}"
             for component, revision in workspace.plugins.components_behind(evaluator).items()
@@ -102,7 +102,7 @@ class _ScoreStore:
 
     def _path_of(self, task: TaskInfo) -> Path:
         fingerprint = sha256(f"{task.fingerprint} {self._code}".encode()).hexdigest()
-        return self._folder / f"{safe_file_name(task.label)}-{fingerprint[:32]}.json"
+        return self._folder / f"{make_file_name(task.label)}-{fingerprint[:32]}.json"
 
 
 def read_score(path: Path, task: TaskInfo) -> TaskScore | None:
@@ -128,6 +128,6 @@ def write_score(path: Path, model: Model, score: TaskScore) -> None:
     write_text(path, json.dumps(record))
 
 
-def safe_file_name(text: str) -> str:
+def make_file_name(text: str) -> str:
     """Return a text as a file name that every file system accepts."""
     return re.sub(r"[^\w.=+-]+", "-", text).strip(".") or "_"

@@ -42,7 +42,7 @@ from emberge.training import (
     list_losses,
 )
 
-from emberge_evaluate.kept_scores import safe_file_name
+from emberge_evaluate.kept_scores import make_file_name
 
 if TYPE_CHECKING:
     from emberge.data import CheckedData
@@ -183,7 +183,7 @@ class MeanLoss(BatchOptions, Evaluator):
         )
         with open_session(
             job,
-            work=workspace.work / f"loss-{safe_file_name(task.name)}",
+            work=workspace.work / f"loss-{make_file_name(task.name)}",
             store=workspace.store,
             machine=dataclasses.replace(workspace.machine, ranks=1, shard=False),
             progress=lambda *_: None,

@@ -26,26 +26,26 @@ from emberge_data import write_entries, write_json_rows
 
 from emberge_evaluate.probe_texts import (
     LICENSED,
-    cpp,
-    languages,
-    licences,
-    mathematics,
-    papers,
-    places,
-    things,
+    read_cpp,
+    read_languages,
+    read_licences,
+    read_mathematics,
+    read_papers,
+    read_places,
+    read_things,
 )
 
 Pair = tuple[str, str]
 Source = Callable[[], Iterator[Pair]]
 # The function that yields each set's texts, and the package that the texts come from.
 _SOURCES: Mapping[str, tuple[Source, tuple[str, ...]]] = {
-    "licences": (licences, LICENSED),
-    "papers": (papers, ("mteb",)),
-    "mathematics": (mathematics, ("sympy",)),
-    "cpp": (cpp, ("pyarrow",)),
-    "places": (places, ("tzdata",)),
-    "things": (things, ("rich",)),
-    "languages": (languages, ("mteb",)),
+    "licences": (read_licences, LICENSED),
+    "papers": (read_papers, ("mteb",)),
+    "mathematics": (read_mathematics, ("sympy",)),
+    "cpp": (read_cpp, ("pyarrow",)),
+    "places": (read_places, ("tzdata",)),
+    "things": (read_things, ("rich",)),
+    "languages": (read_languages, ("mteb",)),
 }
 _CLASSIFIED = ("languages",)
 _FEWEST = 20

@@ -32,7 +32,7 @@ _NAME = 1  # column of iso3166.tab
 _FILES = ("iso_639_3_to_language", "language_family")
 
 
-def licences() -> Iterator[Pair]:
+def read_licences() -> Iterator[Pair]:
     """Yield the first sentence of each paragraph of the licences, and the remainder of the paragraph."""
     for distribution in LICENSED:
         for path in _list_licence_files(distribution):
@@ -61,7 +61,7 @@ def _list_licence_files(distribution: str) -> list[Path]:
     return [path for file in sorted(files) if (path := Path(str(file.locate()))).is_file()]
 
 
-def papers() -> Iterator[Pair]:
+def read_papers() -> Iterator[Pair]:
     """Yield the description of each task of mteb's catalogue, and the title of the paper that it cites."""
     folder = locate_package("mteb")
     for path in sorted((folder / "tasks").rglob("*.py")) if folder is not None else ():
@@ -79,7 +79,7 @@ def _read_constant(node: ast.expr) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
-def mathematics() -> Iterator[Pair]:
+def read_mathematics() -> Iterator[Pair]:
     """Yield the first and the next prose paragraph of each docstring in sympy."""
     folder = locate_package("sympy")
     places = [folder / part for part in _MATHEMATICS] if folder is not None else []
@@ -104,7 +104,7 @@ def _split_docstring(docstring: str) -> Iterator[Pair]:
         yield first, paragraphs[0]
 
 
-def cpp() -> Iterator[Pair]:
+def read_cpp() -> Iterator[Pair]:
     """Yield the comment on each declaration in pyarrow's C++ headers, and the declaration."""
     folder = locate_package("pyarrow")
     for path in sorted((folder / "include" / "arrow").rglob("*.h")) if folder is not None else ():
@@ -119,7 +119,7 @@ def cpp() -> Iterator[Pair]:
                 yield about, code
 
 
-def places() -> Iterator[Pair]:
+def read_places() -> Iterator[Pair]:
     """Yield (country, city) for each city that a time zone is named after."""
     folder = _find_zones()
     if folder is None:
@@ -146,7 +146,7 @@ def _read_table(path: Path) -> Iterator[list[str]]:
             yield line.split("\t")
 
 
-def things() -> Iterator[Pair]:
+def read_things() -> Iterator[Pair]:
     """Yield (an emoji's name in the package rich, its Unicode name)."""
     folder = locate_package("rich")
     parsed = parse_source(folder / "_emoji_codes.py") if folder is not None else None
@@ -160,7 +160,7 @@ def things() -> Iterator[Pair]:
                     yield called, name.lower()
 
 
-def languages() -> Iterator[Pair]:
+def read_languages() -> Iterator[Pair]:
     """Yield (language, family) for the families with the most languages."""
     folder = locate_package("mteb")
     files = [folder / "languages" / f"{name}.json" for name in _FILES] if folder is not None else []

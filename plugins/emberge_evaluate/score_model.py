@@ -28,13 +28,13 @@ from emberge import (
 from emberge.wording import join_some
 
 from emberge_evaluate.kept_scores import (
+    make_file_name,
     plan_tasks,
     read_score,
-    safe_file_name,
     score_model,
     write_score,
 )
-from emberge_evaluate.task_groups import required_tasks
+from emberge_evaluate.task_groups import find_required_tasks
 
 # Words for tasks that cannot be resolved while domains are unknown, as before a run.
 DOMAINS = ("ind", "ood", "elsewhere")
@@ -86,7 +86,7 @@ class ScoreModel(Step):
         return Artifact(kind="file", parents=parents, details={"scores": scores})
 
 
-def scoring_parts(
+def build_scoring_parts(
     models: Sequence[ModelRef],
     evaluators: tuple[Evaluator, ...],
     about: tuple[str, ...] = (),
@@ -117,7 +117,7 @@ def choose_evaluators(
     return tuple(replace(one, **changes) if hasattr(one, "backbone") else one for one in evaluators)
 
 
-def tasks_ahead(evaluators: Sequence[Evaluator], context: Preflight) -> Sequence[TaskInfo] | None:
+def preview_tasks(evaluators: Sequence[Evaluator], context: Preflight) -> Sequence[TaskInfo] | None:
     """Return the tasks of all evaluators before the run; None if an evaluator does not know its tasks yet."""
     all_tasks: list[TaskInfo] = []
     for evaluator in evaluators:
@@ -128,23 +128,23 @@ def tasks_ahead(evaluators: Sequence[Evaluator], context: Preflight) -> Sequence
     return all_tasks
 
 
-def unknown_words(words: Sequence[str], tasks: Sequence[TaskInfo]) -> Iterator[str]:
+def find_unknown_words(words: Sequence[str], tasks: Sequence[TaskInfo]) -> Iterator[str]:
     """Yield a problem for each word of a recipe that matches no task."""
     for word in words:
         try:
-            required_tasks(word, tasks)
+            find_required_tasks(word, tasks)
         except RecipeError as error:
             yield str(error)
 
 
-def parts_by_model(
+def map_scoring_parts(
     models: Sequence[ModelRef], parts: Mapping[str, StepRef]
 ) -> Mapping[str, StepRef]:
-    """Map each reference's text to the step of `scoring_parts` that scores it."""
+    """Map each reference's text to the step of `build_scoring_parts` that scores it."""
     return {text: parts[name] for text, name in ModelRef.part_names(models).items()}
 
 
-def scores_of_part(
+def read_part_scores(
     part: StepRef | None, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
 ) -> dict[str, TaskScore] | None:
     """Return a model's scores by label from its scoring step; None if any is missing or unreadable."""
@@ -158,11 +158,11 @@ def scores_of_part(
     return complete if len(complete) == len(stored_scores) else None
 
 
-def free_name(names: Sequence[str], taken: Container[str]) -> str:
+def choose_free_name(names: Sequence[str], taken: Container[str]) -> str:
     """Return the first of the names that is not taken, or the last one with a number."""
     numbered = (f"{names[-1]} {number}" for number in itertools.count(2))
     return next(name for name in itertools.chain(names, numbered) if name not in taken)
 
 
 def _score_file_of(folder: Path, model: Model, task: TaskInfo) -> Path:
-    return folder / safe_file_name(model.fingerprint) / f"{safe_file_name(task.label)}.json"
+    return folder / make_file_name(model.fingerprint) / f"{make_file_name(task.label)}.json"

@@ -12,10 +12,10 @@ from emberge_evaluate.columns import Column, ScoredColumns, find_arms
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.scores import ColumnKey, Comparison, Scores, Task, TrainingCost, Verdict
-from emberge_evaluate.task_groups import GROUP_OF, MEAN_OF, groups_with_means
+from emberge_evaluate.task_groups import GROUP_OF, MEAN_OF, list_mean_groups
 
 
-def scores_of(
+def build_scores(
     scored: ScoredColumns,
     require: Sequence[Requirement],
     *,
@@ -62,7 +62,7 @@ def _score_arms(
     """Return the estimates of columns or arms, and their comparisons with the first one and in pairs."""
     names = [key.name for key in keys]
     tasks = [task.name for task in judge.tasks]
-    groups = groups_with_means(judge.tasks)
+    groups = list_mean_groups(judge.tasks)
     values = {name: {task: judge.estimate(name, task) for task in tasks} for name in names}
     means = {
         name: {MEAN_OF.get(group, group): judge.estimate(name, group) for group in groups}

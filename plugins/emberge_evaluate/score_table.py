@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from emberge.wording import Markdown, prose, table_lines, table_row
 
 from emberge_evaluate.scores import DOMAINS, FEW, Comparison, Scores
-from emberge_evaluate.task_groups import kind_of_group
+from emberge_evaluate.task_groups import read_group_kind
 
 _DOMAINS = {domain: title.lower() for domain, title in DOMAINS.items()}
 MEANS = {"task": "mean over tasks", "type": "mean over kinds of task", **_DOMAINS}
@@ -80,12 +80,14 @@ def _find_kind_means(scores: Scores) -> dict[str, str]:
     """Map the title of each mean over one kind of task to its kind and number of tasks."""
     counts = Counter(task.kind for task in scores.tasks)
     means = dict.fromkeys(mean for model in scores.models for mean in scores.means[model])
-    return {m: f"{kind} ({counts[kind]})" for m in means if (kind := kind_of_group(m)) is not None}
+    return {
+        m: f"{kind} ({counts[kind]})" for m in means if (kind := read_group_kind(m)) is not None
+    }
 
 
 def _repeats_another(mean: str, scores: Scores) -> bool:
     """Return whether a mean repeats one task's scores, a kind's mean or the mean over all tasks."""
-    if (kind := kind_of_group(mean)) is not None:
+    if (kind := read_group_kind(mean)) is not None:
         return sum(task.kind == kind for task in scores.tasks) == 1
     of_all = mean in DOMAINS and all(task.domain == mean for task in scores.tasks)
     return of_all or not scores.averages_several(mean)

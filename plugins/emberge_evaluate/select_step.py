@@ -28,9 +28,15 @@ from emberge.model_folder import copy_model
 from emberge.wording import count_noun, join_some
 
 from emberge_evaluate.comparison import Judge
-from emberge_evaluate.kept_scores import plan_tasks, safe_file_name, score_model
+from emberge_evaluate.kept_scores import make_file_name, plan_tasks, score_model
 from emberge_evaluate.mean_loss import LOSS
-from emberge_evaluate.score_model import DOMAINS, ScoreModel, free_name, tasks_ahead, unknown_words
+from emberge_evaluate.score_model import (
+    DOMAINS,
+    ScoreModel,
+    choose_free_name,
+    find_unknown_words,
+    preview_tasks,
+)
 from emberge_evaluate.scores import Interval
 from emberge_evaluate.task_groups import GROUP_OF, average_scores
 
@@ -114,7 +120,7 @@ class Select(Step):
     def _check_tasks(self, context: Preflight) -> Iterator[Problem]:
         for evaluator in self.evaluators:
             yield from evaluator.check(context)
-        tasks = tasks_ahead(self.evaluators, context)
+        tasks = preview_tasks(self.evaluators, context)
         for option, message in self._check_ranking(tasks) if tasks else ():
             if option != "tasks" or self.tasks not in DOMAINS:
                 yield context.problem(message, option)
@@ -139,7 +145,7 @@ class Select(Step):
                 f"{'gives' if len(misfit_tasks) == 1 else 'give'} "
                 f"{score_word}; write metric: {metric_word}, or leave them out",
             )
-        for message in unknown_words([self.tasks], tasks):
+        for message in find_unknown_words([self.tasks], tasks):
             yield "tasks", message
 
     def _check_count(self, count: int, duplicates: int = 0) -> str:
@@ -200,7 +206,7 @@ class Select(Step):
                     same += 1
                     continue
                 contents.add(model.fingerprint)
-                name = free_name([model.name, f"{model.name} ({reference})"], candidates)
+                name = choose_free_name([model.name, f"{model.name} ({reference})"], candidates)
                 candidates[name] = reference, model
         if len(candidates) < self.top:
             raise RecipeError(self._check_count(len(candidates), same))
@@ -242,7 +248,7 @@ def _place_models(
     taken: set[str] = set()
     for number, ranked in enumerate(selection.chosen):
         workspace.progress(number, len(selection.chosen), "models", ranked.name)
-        file = _free_file(safe_file_name(ranked.name), taken)
+        file = _free_file(make_file_name(ranked.name), taken)
         files[ranked.name] = f"{CHECKPOINTS}/{file}"
         _copy_model(candidates[ranked.name], workspace.folder / files[ranked.name], workspace)
     copy_model(workspace.folder / files[selection.chosen[0].name], workspace.folder, link=True)
@@ -273,7 +279,7 @@ def _make_artifact(
     of_best = chosen_models[0].details
     # The artifact is about all chosen models: a merge that weighs by size must not confuse their sizes.
     sizes = {model.size for model in chosen_models}
-    trainings = trainings_behind(
+    trainings = collect_trainings(
         (str(reference.step or name), model.artifact)
         for name, (reference, model) in candidates.items()
     )
@@ -299,7 +305,9 @@ def _make_artifact(
     )
 
 
-def trainings_behind(models: Iterable[tuple[str, Artifact | None]]) -> dict[str, Mapping[str, Any]]:
+def collect_trainings(
+    models: Iterable[tuple[str, Artifact | None]],
+) -> dict[str, Mapping[str, Any]]:
     """Map each training step's name to its facts, as in `trained` of an artifact's details.
 
     `models` are (step's name, artifact of its model). The result is empty if the trainings of one model are

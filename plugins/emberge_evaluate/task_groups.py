@@ -21,23 +21,23 @@ _DOMAINS = ("in", "out", "elsewhere")
 _KIND_PREFIX = "kind:"
 
 
-def kind_of_group(group: str) -> str | None:
+def read_group_kind(group: str) -> str | None:
     """Return the kind of task of a group such as `kind:retrieval`; None for other groups."""
     return group.removeprefix(_KIND_PREFIX) if group.startswith(_KIND_PREFIX) else None
 
 
-def groups_with_means(tasks: Sequence[TaskInfo]) -> list[str]:
+def list_mean_groups(tasks: Sequence[TaskInfo]) -> list[str]:
     """Return the groups that have means: groups of `MEAN_OF` with tasks, and kinds if there are two."""
     kinds = dict.fromkeys(task.kind for task in tasks)
     kind_groups = [f"{_KIND_PREFIX}{kind}" for kind in kinds] if len(kinds) > 1 else []
-    return [*(group for group in MEAN_OF if parts_of_group(tasks, group)), *kind_groups]
+    return [*(group for group in MEAN_OF if list_group_parts(tasks, group)), *kind_groups]
 
 
 def _select_tasks(tasks: Sequence[TaskInfo], group: str) -> list[TaskInfo]:
     """Return the tasks of a group: all, or those of a domain ("in", "out", "elsewhere"), a name or a kind."""
     if group == "all":
         return list(tasks)
-    if (kind := kind_of_group(group)) is not None:
+    if (kind := read_group_kind(group)) is not None:
         return [task for task in tasks if task.kind == kind]
     if group in _DOMAINS:
         return [task for task in tasks if task.domain == group]
@@ -45,7 +45,7 @@ def _select_tasks(tasks: Sequence[TaskInfo], group: str) -> list[TaskInfo]:
     return named_tasks or [task for task in tasks if task.kind == group]
 
 
-def parts_of_group(tasks: Sequence[TaskInfo], group: str) -> list[list[TaskInfo]]:
+def list_group_parts(tasks: Sequence[TaskInfo], group: str) -> list[list[TaskInfo]]:
     """Return the tasks of a group in one list, or, for "type", one list for each kind of task.
 
     The group's score is the mean of the lists' means.
@@ -63,18 +63,18 @@ def average_scores(tasks: Sequence[TaskInfo], scores: Mapping[str, TaskScore], g
     """Return a model's mean over a group of tasks: over their kinds for "type", else over the tasks."""
     means = [
         sum(scores[task.name].score for task in part) / len(part)
-        for part in parts_of_group(tasks, group)
+        for part in list_group_parts(tasks, group)
     ]
     return sum(means) / len(means)
 
 
-def required_tasks(word: str, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
+def find_required_tasks(word: str, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
     """Return the tasks that a word of a recipe means: a word of `GROUP_OF`, a kind of task, or a task's name.
 
     Raises:
         RecipeError: if there is no such task.
     """
-    matching = [task for part in parts_of_group(tasks, GROUP_OF.get(word, word)) for task in part]
+    matching = [task for part in list_group_parts(tasks, GROUP_OF.get(word, word)) for task in part]
     if matching:
         return matching
     if word in _DOMAIN_TEXT:

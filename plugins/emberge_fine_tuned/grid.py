@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from emberge import CheckpointError, Encoder, Model, TaskInfo, TaskScore, Workspace
 from emberge.files import replace_file, write_text
-from emberge_evaluate import safe_file_name
+from emberge_evaluate import make_file_name
 
 from emberge_fine_tuned.kinds import KINDS
 from emberge_fine_tuned.metrics import score, units_of
@@ -103,8 +103,8 @@ class Grid:
     def _get_result(self, cell: Cell) -> Tuned:
         """Return the result of a cell, which is trained unless the store has it."""
         if cell not in self._done:
-            folder = self.workspace.store / "fine_tuned" / safe_file_name(self.model.fingerprint)
-            path = folder / f"{safe_file_name(cell.name)}-{self._hash_cell(cell)}.json"
+            folder = self.workspace.store / "fine_tuned" / make_file_name(self.model.fingerprint)
+            path = folder / f"{make_file_name(cell.name)}-{self._hash_cell(cell)}.json"
             self._done[cell] = _read_tuned(path) or self._run(cell)
             if not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)

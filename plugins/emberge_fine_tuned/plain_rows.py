@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from emberge import BadRow, DataEntry, DataError, DataRef, Reader
-from emberge.data import DataSource, MediaValues, RowProblems, expand, fold_headings, sample_rows
+from emberge.data import (
+    DataSource,
+    MediaValues,
+    RowProblems,
+    fold_headings,
+    list_sources,
+    sample_rows,
+)
 from emberge.media import MediaFolder
 
 
@@ -53,7 +60,7 @@ def read_plain_rows(
         DataError: if the entry is not one file or hub dataset, or rows are bad; has a line for each problem.
         ConnectionError: if the hub cannot be reached.
     """
-    sources = expand(entry, readers=readers, resolve=resolve)
+    sources = list_sources(entry, readers=readers, resolve=resolve)
     if not sources:
         return None
     if len(sources) > 1:

@@ -30,7 +30,7 @@ _COLUMNS = (
 )
 
 
-def hub_tasks(
+def build_hub_tasks(
     names: Sequence[str], benchmark: str | None, languages: Sequence[str], only: Sequence[str] = ()
 ) -> list[Any]:
     """Return new task objects without data: the benchmark's tasks (or those in `only`), then the named tasks.
@@ -104,7 +104,7 @@ def require_known(names: Iterable[str]) -> None:
         raise DataError("\n".join(problems))
 
 
-def kind_of(task: Any) -> str:
+def name_kind(task: Any) -> str:
     """Return the kind of task in emberge's words: PairClassification is pair_classification, STS is sts.
 
     Kinds that the benchmarks' papers report as one kind are one here: both kinds of retrieval, and both kinds
@@ -115,12 +115,12 @@ def kind_of(task: Any) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", str(task.metadata.type)).lower()
 
 
-def split_of(task: Any) -> Literal["test", "dev"]:
+def find_split(task: Any) -> Literal["test", "dev"]:
     """Return the part of the data, test or dev, on which mteb scores the task, by its splits' names."""
     return "dev" if set(task.eval_splits) <= _DEVELOPMENT else "test"
 
 
-def instruction_of(task: Any) -> str:
+def find_instruction(task: Any) -> str:
     """Return the instruction of a task, in words."""
     prompt = task.metadata.prompt
     if isinstance(prompt, dict):

@@ -91,7 +91,7 @@ def pick_sets(
     return pick_eval_sets(entry, readers=readers, resolve=resolve, split=entry.split)
 
 
-def local_sets(
+def list_local_sets(
     entries: Sequence[EvalEntry], resolve: Callable[[DataRef], Path], readers: Sequence[Reader]
 ) -> Iterator[LocalSet]:
     """Return every set of the entries, in order."""

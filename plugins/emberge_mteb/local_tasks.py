@@ -56,7 +56,7 @@ def choose_main_metric(one: EvalSet) -> str:
     return _PLAIN_WORDS.get(one.metric, one.metric)
 
 
-def local_task(one: EvalSet, data: EvalData, *, split: str, revision: str) -> Any:
+def build_local_task(one: EvalSet, data: EvalData, *, split: str, revision: str) -> Any:
     """Return a new mteb task with its data loaded, which scores `data` on `split`.
 
     A task object draws random numbers while it runs, so it must be used for one model only.

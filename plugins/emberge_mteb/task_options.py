@@ -13,7 +13,7 @@ from emberge import DataEntry, DataError, Preflight, Problem, TaskInfo, Workspac
 from emberge.contracts import Side
 from emberge_data import EvalSet, check_eval_sets, list_eval_texts
 
-from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, local_sets, pick_sets
+from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, list_local_sets, pick_sets
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class TaskOptions:
         """
         sources = [
             _build_set_source(one, scored_with, workspace)
-            for one in local_sets(self.data, workspace.data, workspace.readers)
+            for one in list_local_sets(self.data, workspace.data, workspace.readers)
         ]
         named_tasks = self._load_hub_tasks()
         in_domain = self._read_domains(workspace.data)
@@ -106,9 +106,9 @@ class TaskOptions:
     def _load_hub_tasks(self) -> list[Any]:
         if not (self.tasks or self.benchmark):
             return []
-        from emberge_mteb.hub_tasks import hub_tasks
+        from emberge_mteb.hub_tasks import build_hub_tasks
 
-        return hub_tasks(self.tasks, self.benchmark, self.languages, self.only)
+        return build_hub_tasks(self.tasks, self.benchmark, self.languages, self.only)
 
     def _read_domains(self, resolve: Callable[[Any], Any]) -> Collection[str]:
         """Return the names of the mteb tasks in the domain of the training data.
@@ -138,19 +138,19 @@ def _describe_set(eval_set: EvalSet, split: Split) -> TaskInfo:
 
 
 def _describe_task(task: Any) -> TaskInfo:
-    from emberge_mteb.hub_tasks import kind_of, split_of
+    from emberge_mteb.hub_tasks import find_split, name_kind
 
     return TaskInfo(
         name=task.metadata.name,
-        kind=kind_of(task),
+        kind=name_kind(task),
         metric=task.metadata.main_score,
         languages=tuple(task.languages),
-        split=split_of(task),
+        split=find_split(task),
     )
 
 
 def _build_set_source(local: LocalSet, scored_with: str, workspace: Workspace) -> TaskSource:
-    from emberge_mteb.local_tasks import local_task
+    from emberge_mteb.local_tasks import build_local_task
 
     fingerprint = _hash_task(local.fingerprint, scored_with)
     split = local.entry.split
@@ -159,7 +159,7 @@ def _build_set_source(local: LocalSet, scored_with: str, workspace: Workspace) -
     def make() -> Any:
         named = replace(local.set, name=info.name)
         data = local.load(workspace.readers)
-        return local_task(named, data, split=split, revision=fingerprint)
+        return build_local_task(named, data, split=split, revision=fingerprint)
 
     return TaskSource(
         replace(info, note=local.note, fingerprint=fingerprint),
@@ -170,7 +170,7 @@ def _build_set_source(local: LocalSet, scored_with: str, workspace: Workspace) -
 
 
 def _build_task_source(task: Any, scored_with: str) -> TaskSource:
-    from emberge_mteb.hub_tasks import instruction_of, load_task, read_task_texts
+    from emberge_mteb.hub_tasks import find_instruction, load_task, read_task_texts
 
     def make() -> Any:
         load_task(task)
@@ -182,7 +182,7 @@ def _build_task_source(task: Any, scored_with: str) -> TaskSource:
         replace(_describe_task(task), fingerprint=_hash_task(data, scored_with)),
         make,
         lambda: read_task_texts(make()),
-        {"instruction": instruction_of(task)},
+        {"instruction": find_instruction(task)},
     )
 
 

@@ -15,7 +15,7 @@ from emberge.results import list_current_results, read_artifact, require_sound_r
 from emberge.tensor_files import FileContent
 from emberge.wording import hide_places, join_some
 from emberge_evaluate import Scores, read_scores
-from emberge_report import NAME_REMARK, add_scores, read_front_matter, split_card, stated_licence
+from emberge_report import NAME_REMARK, add_scores, read_front_matter, read_licence, split_card
 
 from emberge_publish.publication import CARD, NAME, RECORD, Choices, Content, Publication
 
@@ -44,7 +44,7 @@ def prepare(folder: Path, choices: Choices) -> Publication:
     card = text.encode()
     files: dict[str, Content] = {**chosen, CARD: card}
     files[RECORD] = _write_record(record, card)
-    licence = choices.licence or stated_licence(read_front_matter(result))
+    licence = choices.licence or read_licence(read_front_matter(result))
     unmet = {
         verdict.text: None
         for name, scores in evaluations

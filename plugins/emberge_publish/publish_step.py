@@ -9,7 +9,7 @@ from typing import Any
 
 from emberge import Artifact, ModelRef, Preflight, Problem, Step, StepRef, Workspace
 from emberge.wording import prose
-from emberge_report import code_block
+from emberge_report import write_code_block
 
 TABLE = "published.md"
 
@@ -81,7 +81,7 @@ class Publish(Step):
         for note in publication.notes:
             workspace.warn(note)
         remote = publication.read_remote()
-        lines = code_block("\n".join(publication.lines(remote)), "text")
+        lines = write_code_block("\n".join(publication.lines(remote)), "text")
         publication.require_free(remote)
         workspace.progress(0, len(publication.files), "files")
         published = publication.upload(remote)

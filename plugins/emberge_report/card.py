@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from emberge.wording import Markdown, hide_places, printable, prose
 
-from emberge_report.formats import points, short_number
-from emberge_report.lineage import Parent, Trained, ancestry
-from emberge_report.markdown import NAME_REMARK, code_block, code_span, web_link
-from emberge_report.model_facts import Anatomy, Origin, anatomy, find_origin
+from emberge_report.formats import format_points, format_short
+from emberge_report.lineage import Parent, Trained, trace_ancestry
+from emberge_report.markdown import NAME_REMARK, write_code_block, write_code_span, write_link
+from emberge_report.model_facts import Anatomy, Origin, find_origin, read_anatomy
 
 if TYPE_CHECKING:
     from emberge import Artifact
@@ -97,12 +97,12 @@ def write_card(
 
     Relative references in the artifact start at the folder `origin`.
     """
-    parents, roots, data = ancestry(artifact, link, origin)
+    parents, roots, data = trace_ancestry(artifact, link, origin)
     shown = hide_places({"details": artifact.details, "warnings": artifact.warnings})
     facts = CardFacts(
         name=str(record.get("step") or link.name),
         artifact=replace(artifact, **shown),
-        anatomy=anatomy(folder),
+        anatomy=read_anatomy(folder),
         parents=parents,
         roots=roots,
         data=data,
@@ -154,11 +154,11 @@ def _open_templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals |= {
-        **{"NAME_REMARK": Markdown(NAME_REMARK), "web_link": web_link},
-        "code": lambda text, language: Markdown("\n".join(code_block(text, language))),
+        **{"NAME_REMARK": Markdown(NAME_REMARK), "web_link": write_link},
+        "code": lambda text, language: Markdown("\n".join(write_code_block(text, language))),
     }
     environment.filters |= {
-        **{"code_span": code_span, "points": points, "quoted": _quote, "raw": Markdown}
+        **{"code_span": write_code_span, "points": format_points, "quoted": _quote, "raw": Markdown}
     }
     return environment
 
@@ -226,13 +226,13 @@ def _quote(text: str) -> Markdown:
 def _link_parent(parent: Parent) -> Markdown:
     name = parent.name.removeprefix("$")
     if parent.link or not parent.step:
-        return web_link(name, parent.link)
+        return write_link(name, parent.link)
     return prose(f"{name} (a step of the same run)")
 
 
 def _show_weight(weight: Any) -> str:
     if isinstance(weight, int | float) and not isinstance(weight, bool):
-        return short_number(weight)
+        return format_short(weight)
     return "base" if weight is None else "varies by tensor or layer"
 
 

@@ -10,8 +10,8 @@ from emberge.wording import Markdown, prose
 from emberge_evaluate import DOMAINS, MEANS, Comparison, Scores, Task
 
 from emberge_report.card import open_template
-from emberge_report.conclusions import WHERE, loss_in_words
-from emberge_report.formats import signed
+from emberge_report.conclusions import WHERE, describe_loss
+from emberge_report.formats import format_difference
 from emberge_report.markdown import split_card
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def describe_forgetting(name: str, scores: Scores) -> str:
         return ""
     of = next(comparison for comparison in scores.forgetting if comparison.reference == name)
     group_text = f"on tasks {WHERE[of.on]}, against {prose(of.model)}"
-    return Markdown(f"Forgetting, {group_text}: it {loss_in_words(forgotten, scores.less)}.")
+    return Markdown(f"Forgetting, {group_text}: it {describe_loss(forgotten, scores.less)}.")
 
 
 def _name_task(task: Task) -> str:
@@ -93,8 +93,8 @@ def _show_difference(difference: Comparison | None) -> str:
     if difference is None:
         return "–"
     less = difference.less
-    amount = signed(difference.difference, less)
+    amount = format_difference(difference.difference, less)
     if difference.interval is None:
         return amount
-    low, high = (signed(end, less) for end in difference.interval)
+    low, high = (format_difference(end, less) for end in difference.interval)
     return Markdown(f"{amount} [{low}, {high}], {prose(difference.verdict)}")

@@ -50,7 +50,7 @@ class Look:
 NEUTRAL = Look("neutral", *_SHAPES[0])
 
 
-def looks(names: Iterable[str]) -> dict[str, Look]:
+def assign_looks(names: Iterable[str]) -> dict[str, Look]:
     """Return a look for each name; colour and shape repeat with different periods."""
     return {
         name: Look(f"c{i % 8}", *_SHAPES[i % len(_SHAPES)])
@@ -74,7 +74,7 @@ def can_draw() -> bool:
     return find_spec("matplotlib") is not None
 
 
-def line_chart(
+def draw_lines(
     lines: Sequence[Line],
     *,
     x: str,
@@ -207,11 +207,11 @@ def _shorten(place: str) -> str:
 
 
 def _draw_legend(lines: Sequence[Line]) -> Markup:
-    names = (Markup("<span>{}{}</span>").format(sign_of(one.look), one.name) for one in lines)
+    names = (Markup("<span>{}{}</span>").format(draw_sign(one.look), one.name) for one in lines)
     return Markup('<p class="legend">{}</p>').format(Markup(" ").join(names))
 
 
-def sign_of(look: Look) -> Markup:
+def draw_sign(look: Look) -> Markup:
     """Return a look's sign in its colour."""
     tag = Markup('<i class="sign {}" data-sign="{}" aria-hidden="true"></i>')
     return tag.format(look.style, look.sign)

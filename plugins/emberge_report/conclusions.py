@@ -8,13 +8,13 @@ from emberge.wording import count_noun
 from emberge_evaluate import DOMAINS, MEANS, Comparison, Estimate, Scores
 from markupsafe import Markup
 
-from emberge_report.formats import points, signed
+from emberge_report.formats import format_difference, format_points
 
 # Words for the tasks that forgetting is measured on.
 WHERE = {"elsewhere": "of domains that no training had", "out": "out of domain"}
 
 
-def conclusions(scores: Scores, merges: Sequence[str]) -> list[Markup]:
+def draw_conclusions(scores: Scores, merges: Sequence[str]) -> list[Markup]:
     """Return sentences on the scores that claim no more than the intervals allow.
 
     `merges` are the names of merged models. Models that differ only in seed are treated as one.
@@ -42,7 +42,7 @@ def _describe_forgetting(scores: Scores) -> Markup:
     leading = scores.forgetting[0]
     count = sum(task.domain == leading.on for task in scores.tasks)
     parts = [
-        Markup("<b>{}</b> {}").format(model, loss_in_words(forgotten, scores.less))
+        Markup("<b>{}</b> {}").format(model, describe_loss(forgotten, scores.less))
         for model in (comparison.reference for comparison in scores.forgetting)
         if (forgotten := scores.forgotten(model)) is not None
     ]
@@ -50,16 +50,16 @@ def _describe_forgetting(scores: Scores) -> Markup:
     return Markup("Forgetting, {}: {}.").format(group_text, Markup("; ").join(parts))
 
 
-def loss_in_words(forgotten: Estimate, less: bool) -> str:
+def describe_loss(forgotten: Estimate, less: bool) -> str:
     """Return a phrase on how much a model forgot that claims no more than the interval allows."""
     verb = "loses" if forgotten.mean > 0 else "gains"
-    text = f"{verb} {points(abs(forgotten.mean), less)}"
+    text = f"{verb} {format_points(abs(forgotten.mean), less)}"
     if forgotten.interval is None:
         return f"{text}, no interval known"
     low, high = forgotten.interval if forgotten.mean > 0 else [-x for x in forgotten.interval[::-1]]
     if low > 0:
-        return f"{text} [{points(low, less)}, {points(high, less)}]"
-    return f"{text} [{signed(low, less)}, {signed(high, less)}], which may be chance"
+        return f"{text} [{format_points(low, less)}, {format_points(high, less)}]"
+    return f"{text} [{format_difference(low, less)}, {format_difference(high, less)}], which may be chance"
 
 
 def _describe_model(scores: Scores, model: str, on: str, verb: str) -> Markup:
@@ -68,7 +68,7 @@ def _describe_model(scores: Scores, model: str, on: str, verb: str) -> Markup:
     return Markup("<b>{}</b>{} {}{}").format(
         model,
         verb,
-        points(scores.value(model, on), scores.less),
+        format_points(scores.value(model, on), scores.less),
         Markup(" ({})").format(note) if note else "",
     )
 
@@ -78,10 +78,10 @@ def _describe_difference(difference: Comparison | None) -> Markup:
     if difference is None:
         return Markup()
     less = difference.less
-    amount = f"{signed(difference.difference, less)} against {difference.reference}"
+    amount = f"{format_difference(difference.difference, less)} against {difference.reference}"
     if difference.interval is None:
         return Markup("{}, no interval known").format(amount)
-    low, high = (signed(end, less) for end in difference.interval)
+    low, high = (format_difference(end, less) for end in difference.interval)
     verdict = Markup.escape(difference.verdict)
     if verdict in ("better", "worse"):
         verdict = Markup('<span class="{0}">{0}</span>').format(verdict)

@@ -86,7 +86,7 @@ def read_figures(step: str, details: Mapping[str, Any]) -> list[Figure]:
     return _check(list[Figure], f"'{step}': figures", details.get("figures", []))
 
 
-def weights_by_layer(step: str, details: Mapping[str, Any]) -> Figure | None:
+def read_layer_weights(step: str, details: Mapping[str, Any]) -> Figure | None:
     """Return the heat map, layers by labels, of `weights_by_layer` in a step's details; None without any.
 
     Raises:

@@ -10,20 +10,20 @@ from typing import Any
 MINUS = "\N{MINUS SIGN}"
 
 
-def points(share: float | None, less: bool = False) -> str:
+def format_points(share: float | None, less: bool = False) -> str:
     """Return a score × 100 with two decimals; a loss (`less`) is not multiplied."""
     if share is None:
         return "–"
     return (f"{share:.3f}" if less else f"{100 * share:.2f}").replace("-", MINUS)
 
 
-def signed(share: float, less: bool = False) -> str:
+def format_difference(share: float, less: bool = False) -> str:
     """Return a difference of scores, ×100, or of losses, with its sign."""
     text = f"{share:+.3f}" if less else f"{100 * share:+.2f}"
     return text[1:] if float(text) == 0 else text.replace("-", MINUS)
 
 
-def duration(seconds: Any) -> str:
+def format_duration(seconds: Any) -> str:
     """Return a duration as text, such as `2 h 05 min`."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         return "–"
@@ -34,7 +34,7 @@ def duration(seconds: Any) -> str:
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds_left:02} s"
 
 
-def plain(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return a value of an artifact as one line of YAML."""
     if value is None:
         return "–"
@@ -57,10 +57,10 @@ def _format_inside(value: Any) -> str:
     nested = isinstance(value, Mapping) or (
         isinstance(value, Sequence) and not isinstance(value, str)
     )
-    return f"({plain(value)})" if nested else plain(value)
+    return f"({format_value(value)})" if nested else format_value(value)
 
 
-def short_number(value: float) -> str:
+def format_short(value: float) -> str:
     """Return a number with at most four decimals."""
     return f"{value:.4f}".rstrip("0").rstrip(".") or "0"
 

@@ -16,7 +16,7 @@ from emberge.model_folder import name_of_model
 from emberge.results import ARTIFACT, OutFolder, read_artifact
 from emberge_hub import in_package
 
-from emberge_report.markdown import read_front_matter, stated_licence
+from emberge_report.markdown import read_front_matter, read_licence
 
 README = "README.md"
 # Beginnings of references to folders.
@@ -165,7 +165,7 @@ def _add_card(parent: Parent, folder: Path | None) -> Parent:
     return replace(
         parent,
         bases=parent.bases or _read_hub_names(card.get("base_model")),
-        licence=stated_licence(card),
+        licence=read_licence(card),
         languages=_read_texts(card.get("language")),
     )
 
@@ -198,7 +198,7 @@ def _read_hub_names(value: Any) -> tuple[str, ...]:
     return tuple(name for name in _read_texts(value) if _HUB_NAME.fullmatch(name))
 
 
-def ancestry(artifact: Artifact, folder: Path, origin: Path | None) -> Ancestry:
+def trace_ancestry(artifact: Artifact, folder: Path, origin: Path | None) -> Ancestry:
     """Return the parents of the model that a step left in `folder`, its oldest known ancestors, and its data.
 
     `origin` is the folder of the run's recipe, at which relative paths start. An ancestor that another run

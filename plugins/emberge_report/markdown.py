@@ -21,7 +21,7 @@ _FENCE = "---"
 _NULLS = ("", "~", "null", "Null", "NULL")
 
 
-def code_span(text: str) -> Markdown:
+def write_code_span(text: str) -> Markdown:
     """Return text as inline code, in one line, for use in a table too."""
     line = printable(" ".join(text.split()))
     if not line:
@@ -34,13 +34,13 @@ def code_span(text: str) -> Markdown:
     return Markdown(f"{fence} {line} {fence}" if len(fence) > 1 else f"`{line}`")
 
 
-def code_block(text: str, language: str = "") -> list[str]:
+def write_code_block(text: str, language: str = "") -> list[str]:
     """Return the lines of a block of code, with a fence that no line of the text can close."""
     fence = "`" * max(3, _measure_longest_run(text) + 1)
     return [f"{fence}{language}", *printable_lines(text).split("\n"), fence]
 
 
-def web_link(text: str, address: str | None) -> Markdown:
+def write_link(text: str, address: str | None) -> Markdown:
     """Return plain text as a link to a web page; the text alone if `address` is not http or https."""
     if address is None or urlsplit(address).scheme not in ("http", "https"):
         return prose(text)
@@ -80,7 +80,7 @@ def split_card(text: str) -> tuple[str, str]:
     return "\n".join(lines[1:end]), "\n".join(lines[end + 1 :])
 
 
-def stated_licence(front: Mapping[str, Any]) -> str | None:
+def read_licence(front: Mapping[str, Any]) -> str | None:
     """Return the licence that the front matter of a card states; None without one."""
     stated = front.get("license")
     if stated == "other":

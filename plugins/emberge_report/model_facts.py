@@ -145,7 +145,7 @@ def find_origin(artifact: Artifact) -> Origin:
     return "changed" if "made_by" in artifact.details else "trained"
 
 
-def anatomy(folder: Path) -> Anatomy:
+def read_anatomy(folder: Path) -> Anatomy:
     """Return the facts in a model folder's configs; a config that cannot be read is treated as empty."""
     try:
         if is_static_model(folder):
@@ -154,7 +154,7 @@ def anatomy(folder: Path) -> Anatomy:
         longest = TextLimit.read(layout.trunk_folder).longest
     except CheckpointError:
         config = _read_json(folder / "config.json")
-        return Anatomy(architecture=_name_architecture(config), purpose=purpose_of(folder))
+        return Anatomy(architecture=_name_architecture(config), purpose=find_model_kind(folder))
     config = _read_json(layout.trunk_folder / "config.json")
     overall, code = read_settings(folder), find_class_code(config)
     kinds = [module.kind for module in layout.modules]
@@ -166,7 +166,7 @@ def anatomy(folder: Path) -> Anatomy:
         normalised="Normalize" in kinds,
         prompts=dict(layout.prompts),
         similarity=_allow_word(_SIMILARITIES, overall.get("similarity_fn_name") or "cosine"),
-        purpose=purpose_of(folder),
+        purpose=find_model_kind(folder),
         code=code.name if code is not None else "",
         reads=_list_inputs(layout.trunk_folder),
     )
@@ -228,7 +228,7 @@ def _read_json(path: Path) -> Mapping[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def purpose_of(folder: Path) -> ModelKind:
+def find_model_kind(folder: Path) -> ModelKind:
     """Return the kind of model that a folder's configs name; an embedder where they name none."""
     try:
         named = read_settings(folder).get("model_type")

@@ -9,7 +9,7 @@ from typing import Any
 from emberge_statistics import layer_order
 from markupsafe import Markup
 
-from emberge_report.charts import Curve, Line, Look, describe_ends, line_chart, smooth
+from emberge_report.charts import Curve, Line, Look, describe_ends, draw_lines, smooth
 from emberge_report.report_data import ReportData, ReportedStep
 
 Looks = Mapping[str, Look]
@@ -44,7 +44,7 @@ def _draw_smoothed(curves: Mapping[str, Curve], looks_by_name: Looks, label: str
     smoothed = {name: smooth(curve) for name, curve in curves.items()}
     lines = [Line(n, looks_by_name[n], smoothed[n], faint=curves[n]) for n in curves]
     label = f"{label}, smoothed: {describe_ends(smoothed)}"
-    return line_chart(lines, x="optimizer step", y="training loss", label=label)
+    return draw_lines(lines, x="optimizer step", y="training loss", label=label)
 
 
 def count_not_finite(model: ReportedStep) -> int:
@@ -91,7 +91,7 @@ def draw_distances(report: ReportData, looks_by_name: Looks) -> list[Markup]:
     ]
     totals = "; ".join(f"{name} {100 * d.total:.3g} % over all" for name, d in distances.items())
     return [
-        line_chart(
+        draw_lines(
             lines[i : i + _LINES],
             x="layer",
             y="distance, % of the base's norm",

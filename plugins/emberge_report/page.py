@@ -12,8 +12,8 @@ from emberge_evaluate import MEANS
 
 from emberge_report import charts, formats, models_view, scores_view
 from emberge_report.charts import NEUTRAL, Look
-from emberge_report.conclusions import conclusions
-from emberge_report.figures import TableData, weights_by_layer
+from emberge_report.conclusions import draw_conclusions
+from emberge_report.figures import TableData, read_layer_weights
 from emberge_report.model_facts import Origin
 from emberge_report.report_data import ReportData, ReportedStep
 
@@ -32,7 +32,7 @@ _OF_THE_REPORT = {"step", "kind", "fingerprint", "plugins", "versions"}
 _NUMBER = re.compile(r"[-+\N{MINUS SIGN}]?[\d.,]*(e[-+]\d+)?( ?%)?|–")
 
 
-def report_page(report: ReportData) -> str:
+def draw_page(report: ReportData) -> str:
     """Return the HTML of a report, which is well-formed XML too."""
     headings = dict(_list_sections(report))
     merges = [merge.name for merge in report.made("merged")]
@@ -47,7 +47,7 @@ def report_page(report: ReportData) -> str:
         headings=headings,
         sections=headings.items(),
         subtitle=_write_subtitle(report),
-        sentences=[s for _, scores in report.scores for s in conclusions(scores, merges)],
+        sentences=[s for _, scores in report.scores for s in draw_conclusions(scores, merges)],
         provenance=[
             (key, value)
             for key, value in {**report.provenance, **versions}.items()
@@ -76,19 +76,20 @@ def _open_templates() -> Environment:
         "can_draw": charts.can_draw,
     }
     environment.filters |= {
-        **{f.__name__: f for f in (formats.points, formats.signed, formats.duration)},
-        **{"plain": formats.plain, "short_number": formats.short_number},
+        **{"points": formats.format_points, "signed": formats.format_difference},
+        **{"duration": formats.format_duration, "plain": formats.format_value},
+        "short_number": formats.format_short,
         "digits": lambda value: f"{value:.3g}",
-        "percent": lambda share: "–" if share is None else formats.points(share),
+        "percent": lambda share: "–" if share is None else formats.format_points(share),
         **{"word_columns": _find_word_columns, "shown_details": _list_details},
         **{"panels": scores_view.draw_panels, "about": scores_view.describe_task},
         "score_facts": scores_view.list_facts,
         **{"losses": models_view.draw_losses, "last_loss": models_view.show_last_loss},
         "layers": models_view.list_layers,
         **{"distances": models_view.draw_distances, "weights": models_view.list_weights},
-        "sign": charts.sign_of,
+        "sign": charts.draw_sign,
         "not_finite": models_view.count_not_finite,
-        "weights_by_layer": lambda model: weights_by_layer(model.name, model.details),
+        "weights_by_layer": lambda model: read_layer_weights(model.name, model.details),
     }
     return environment
 
@@ -114,7 +115,7 @@ def _list_details(model: ReportedStep) -> list[tuple[str, Any]]:
 def _choose_looks(report: ReportData) -> dict[str, Look]:
     """Return a look for each model, and for each arm of models."""
     strong = [model for origin in _STRONG for model in report.made(origin)]
-    of_models = charts.looks(model.name for model in (*strong, *report.models))
+    of_models = charts.assign_looks(model.name for model in (*strong, *report.models))
     of_models |= {
         column: look
         for _, scores in report.scores
@@ -128,7 +129,7 @@ def _choose_looks(report: ReportData) -> dict[str, Look]:
         for arm in scores.pooled.models
         if not of_models.keys().isdisjoint(scores.pooled.members_of(arm))
     ]
-    return charts.looks(arms) | of_models
+    return charts.assign_looks(arms) | of_models
 
 
 def _list_sections(report: ReportData) -> Iterator[tuple[str, str]]:

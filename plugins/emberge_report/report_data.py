@@ -128,7 +128,7 @@ def _measure(step: ReportedStep, base: Model, workspace: Workspace) -> ReportedS
     workspace.progress(0, 1, "models", f"distances of {step.name}")
     try:
         model = workspace.model(ModelRef(f"${step.name}"))
-        return replace(step, distances=layer_distances(base, model, workspace.machine))
+        return replace(step, distances=measure_distances(base, model, workspace.machine))
     except EmbergeError as error:
         return replace(step, no_distances=str(error))
 
@@ -195,7 +195,7 @@ class Distances:
     left_out: tuple[str, ...] = ()
 
 
-def layer_distances(base: Model, model: Model, machine: Machine | None = None) -> Distances:
+def measure_distances(base: Model, model: Model, machine: Machine | None = None) -> Distances:
     """Return distances of a model's floating-point weights from its base's, norms and biases too.
 
     Raises:

@@ -43,11 +43,11 @@ class Report(Step):
             context.model(self.base)
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge_report.page import report_page
+        from emberge_report.page import draw_page
         from emberge_report.report_data import gather
 
         report = gather(self.of, workspace, title=self.title, base=self.base)
-        (workspace.folder / FILE).write_text(report_page(report), encoding="utf-8")
+        (workspace.folder / FILE).write_text(draw_page(report), encoding="utf-8")
         names = [model.name for model in report.models]
         return Artifact(
             kind="report",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from emberge.wording import count_noun
 from emberge_evaluate import MEANS, Scores, Task
 
-from emberge_report.formats import points
+from emberge_report.formats import format_points
 
 _DOMAINS = {"in": "in-domain", "out": "out-of-domain", "elsewhere": "elsewhere"}
 
@@ -68,14 +68,16 @@ def _draw_panel(scores: Scores, on: str, ends: tuple[float, float], widest: floa
         value, (low, high) = scores.value(model, on), scores.interval(model, on) or (None, None)
         span = None if low is None or high is None else round(100 * (high - low) / width, 2)
         strong = value is not None and value == best
-        dots.append(Dot(model, points(value, scores.less), place(value), place(low), span, strong))
+        dots.append(
+            Dot(model, format_points(value, scores.less), place(value), place(low), span, strong)
+        )
     task, reference = scores.task(on), scores.reference
     return Panel(
         title=MEANS.get(on, on),
         about=describe_task(task),
         dots=dots,
         reference=place(scores.value(reference, on)) if reference else None,
-        ends=(points(left, scores.less), points(left + width, scores.less)),
+        ends=(format_points(left, scores.less), format_points(left + width, scores.less)),
         is_task=task is not None,
     )
 

@@ -20,7 +20,7 @@ from emberge import (
     suggest,
 )
 from emberge.wording import join_some
-from emberge_evaluate import GROUP_OF, parts_of_group, score_tasks
+from emberge_evaluate import GROUP_OF, list_group_parts, score_tasks
 
 if TYPE_CHECKING:
     from emberge.training import EarlyStopping
@@ -103,7 +103,7 @@ class EvaluateDuringTraining:
 
     def _group_deciding_tasks(self, tasks: Sequence[TaskInfo]) -> list[list[TaskInfo]]:
         """Return the deciding tasks in groups; the mean of a group counts once."""
-        return parts_of_group(tasks, GROUP_OF.get(self.metric, self.metric))
+        return list_group_parts(tasks, GROUP_OF.get(self.metric, self.metric))
 
     def _check_metric(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
         """Yield a problem if the metric names none of the tasks."""

@@ -14,7 +14,7 @@ import pytest
 from emberge import DataEntry, DataRef, load_plugins, load_recipe
 from emberge.data import load_catalogue
 from emberge.recipes import list_shipped_recipes
-from emberge_mteb import instruction_of, list_in_domain_tasks, split_of
+from emberge_mteb import find_instruction, find_split, list_in_domain_tasks
 from emberge_mteb.hub_tasks import hub_tasks
 
 PAPER = list_shipped_recipes()["codiemb/paper"]
@@ -141,7 +141,7 @@ def test_nothing_that_is_scored_chooses_a_checkpoint(model: str) -> None:
     tasks = {t.metadata.name: t for t in hub_tasks((), scored.benchmark, (), scored.only)}
     (asked,) = steps(model)["best_retrieval"].evaluators
     (miracl,) = hub_tasks(asked.tasks, asked.benchmark, asked.languages, asked.only)
-    assert (miracl.metadata.type, miracl.hf_subsets, split_of(miracl)) == (
+    assert (miracl.metadata.type, miracl.hf_subsets, find_split(miracl)) == (
         "Retrieval",
         ["zh"],
         "dev",
@@ -182,7 +182,7 @@ def test_the_corpus_has_the_papers_sets_that_are_on_the_hub() -> None:
 def test_training_and_scoring_have_the_same_instruction_and_revision() -> None:
     for one in catalogue().train:
         task = mteb.get_task((one.ind_tasks or ())[0])
-        assert one.instruction == instruction_of(task)
+        assert one.instruction == find_instruction(task)
         if one.hub == task.metadata.dataset["path"]:
             assert one.revision == task.metadata.dataset["revision"]
 

@@ -21,7 +21,7 @@ from emberge import (
     Units,
     Workspace,
 )
-from emberge_evaluate import Evaluate, EvaluatedModel, read_variables, statistic
+from emberge_evaluate import Evaluate, EvaluatedModel, compute_statistic, read_variables
 
 from tests.support.bench import Bench
 
@@ -73,7 +73,7 @@ class Given(Evaluator):
             gold = rng.random(80)
             noise = own.random(80) * (0.5 - quality)
             units = Units("pair", "spearman", (gold + noise).tolist(), gold.tolist())
-            return TaskScore(task, statistic(units), units, result)
+            return TaskScore(task, compute_statistic(units), units, result)
         values = np.clip(rng.random(100) * 0.8 + quality + 0.02 * own.random(100), 0, 1)
         units = Units("query", "mean", values.tolist())
         return TaskScore(task, float(values.mean()), units, result)

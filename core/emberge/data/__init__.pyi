@@ -5,11 +5,10 @@ from .catalogue import build_instruction_prompt as build_instruction_prompt
 from .catalogue import build_set as build_set
 from .catalogue import load_catalogue as load_catalogue
 from .columns import fold_headings as fold_headings
-from .data_sources import PARTS as PARTS
+from .data_sources import HELD_OUT_PARTS as HELD_OUT_PARTS
 from .data_sources import DataSource as DataSource
-from .data_sources import expand as expand
 from .data_sources import find_reader as find_reader
-from .data_sources import list_part as list_part
+from .data_sources import list_held_out_sets as list_held_out_sets
 from .data_sources import pick_training_sets as pick_training_sets
 from .dataset_loading import list_texts as list_texts
 from .dataset_loading import load_datasets as load_datasets

@@ -13,7 +13,7 @@ from typing import Any
 
 from emberge.contracts import BadRow, DataRef, Reader
 from emberge.data.catalogue import build_instruction_prompt, load_catalogue
-from emberge.data.dataset_store import FORMAT
+from emberge.data.dataset_store import STORE_FORMAT
 from emberge.data.entry import Catalogue, DataEntry
 from emberge.data.hub_datasets import describe_hub_entry, hash_hub_rows, read_hub_rows
 from emberge.errors import DataError, suggest
@@ -21,7 +21,7 @@ from emberge.hashes import sha256_of
 from emberge.wording import format_path
 
 # Noun and remedy, if it is missing, of each part of a catalogue besides the training sets.
-PARTS: Mapping[str, tuple[str, str]] = {
+HELD_OUT_PARTS: Mapping[str, tuple[str, str]] = {
     "dev": ("development sets", "a step split makes them"),
     "test": ("test sets", "a step split makes them if it has the option `test: 0.1`"),
 }
@@ -51,7 +51,7 @@ class DataSource:
     def key(self) -> str:
         """Hash the content and the options that decide how rows are understood; return 32 hex digits."""
         parts = [
-            FORMAT,
+            STORE_FORMAT,
             self.place if self.path is None else sha256_of(self.path),
             "" if self.path is not None else hash_hub_rows(self.entry),
             [type(self.reader).__name__, getattr(self.reader, "revision", 1)],
@@ -63,7 +63,9 @@ class DataSource:
         return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def expand(entry: DataEntry, *, readers: Sequence[Reader], resolve: Resolve) -> list[DataSource]:
+def list_sources(
+    entry: DataEntry, *, readers: Sequence[Reader], resolve: Resolve
+) -> list[DataSource]:
     """Return the sources of one entry; an empty list if it names the output of a step that has not run.
 
     Raises:
@@ -105,8 +107,8 @@ def _list_catalogue_sources(
             f"{format_path(path)}: the folder has no datasets.yaml; name a file in it, or write a catalogue"
         )
     catalogue = load_catalogue(path)
-    if entry.split in PARTS and not any(set_entry.hub for set_entry in catalogue.train):
-        part = tuple(list_part(catalogue, entry.split))
+    if entry.split in HELD_OUT_PARTS and not any(set_entry.hub for set_entry in catalogue.train):
+        part = tuple(list_held_out_sets(catalogue, entry.split))
         catalogue = dataclasses.replace(catalogue, train=part)
         entry = dataclasses.replace(entry, split="train")
     sets = pick_training_sets(catalogue, entry.only)
@@ -120,7 +122,7 @@ def _list_catalogue_sources(
     return [_build_set_source(entry, set_entry, readers) for set_entry in sets]
 
 
-def list_part(catalogue: Catalogue, part: str) -> Sequence[DataEntry]:
+def list_held_out_sets(catalogue: Catalogue, part: str) -> Sequence[DataEntry]:
     """Return the sets of the part `dev` or `test` of a catalogue.
 
     Raises:
@@ -129,7 +131,7 @@ def list_part(catalogue: Catalogue, part: str) -> Sequence[DataEntry]:
     sets: Sequence[DataEntry] = catalogue.dev if part == "dev" else catalogue.test
     if sets:
         return sets
-    noun, remedy = PARTS[part]
+    noun, remedy = HELD_OUT_PARTS[part]
     raise DataError(
         f"{format_path(catalogue.path)}: the catalogue has no {noun} (`{part}`); {remedy}"
     )

@@ -15,7 +15,7 @@ from emberge.contracts import (
     Workspace,
 )
 from emberge.data.columns import LayoutError
-from emberge.data.data_sources import DataSource, expand, find_reader, refuse_clashes
+from emberge.data.data_sources import DataSource, find_reader, list_sources, refuse_clashes
 from emberge.data.dataset_store import (
     StoredDataset,
     open_rows,
@@ -50,7 +50,9 @@ def load_datasets(
             problem of rows of any dataset (twenty for a file, then a count).
     """
     sources = [
-        source for entry in entries for source in expand(entry, readers=readers, resolve=resolve)
+        source
+        for entry in entries
+        for source in list_sources(entry, readers=readers, resolve=resolve)
     ]
     refuse_clashes(sources)
     datasets: list[StoredDataset] = []

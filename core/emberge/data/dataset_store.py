@@ -22,12 +22,12 @@ from emberge.errors import DataError
 from emberge.files import publish, write_json
 from emberge.seeds import hash_evenly
 
-FORMAT = 4
+STORE_FORMAT = 4
 _MEDIA_FILE = "media.json"
 DRAWN_NEGATIVES = 3
 
 
-class Rows:
+class ParsedRows:
     """The parsed rows of one file, in a memory-mapped file of JSON lines."""
 
     def __init__(self, folder: Path) -> None:
@@ -51,7 +51,7 @@ class Rows:
 
 def open_rows(
     store: Path | None, key: str | None, write: Callable[[Path], FileSummary]
-) -> tuple[Rows | None, FileSummary]:
+) -> tuple[ParsedRows | None, FileSummary]:
     """Return the rows stored under `key`, or the rows that `write` writes into a folder now.
 
     Without a store, the rows are in a temporary folder that exists as long as the result. If a file has bad
@@ -59,25 +59,25 @@ def open_rows(
     """
     stored_folder = _find_rows_folder(store, key) if store is not None and key is not None else None
     if stored_folder is not None and (stored_folder / "summary.json").is_file():
-        rows = Rows(stored_folder)
+        rows = ParsedRows(stored_folder)
         return rows, rows.summary
     if store is not None:
         store.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=".reading-", dir=store))
-    is_stored = False
+    is_kept = False
     try:
         summary = write(folder)
         if summary.bad_rows.count or not summary.rows:
             return None, summary
         if stored_folder is not None:
             publish(folder, stored_folder, once=True)
-            return Rows(stored_folder), summary
-        rows = Rows(folder)
+            return ParsedRows(stored_folder), summary
+        rows = ParsedRows(folder)
         weakref.finalize(rows, shutil.rmtree, folder, ignore_errors=True)
-        is_stored = True
+        is_kept = True
         return rows, summary
     finally:
-        if not is_stored:
+        if not is_kept:
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -153,7 +153,7 @@ class StoredDataset:
     def __init__(
         self,
         name: str,
-        rows: Rows,
+        rows: ParsedRows,
         chosen: Sequence[int],
         decisions: DataDecisions,
         entry: DataEntry,
@@ -169,7 +169,7 @@ class StoredDataset:
         self.symmetric = decisions.symmetric
         self.notes = decisions.notes
         self.columns = rows.summary.columns
-        parts = [FORMAT, rows.summary.digest, name, decisions.task, len(chosen), weight]
+        parts = [STORE_FORMAT, rows.summary.digest, name, decisions.task, len(chosen), weight]
         parts += [decisions.prompt, decisions.symmetric, list(decisions.score_range)]
         self.fingerprint = sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -222,7 +222,7 @@ class _LabelledTexts:
         DataError: if a row has no positive or no negative.
     """
 
-    def __init__(self, name: str, rows: Rows) -> None:
+    def __init__(self, name: str, rows: ParsedRows) -> None:
         require_pairs(rows.summary)
         self.name, self.rows = name, rows
         self.groups: dict[str, list[int]] = {}

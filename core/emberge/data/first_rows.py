@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from emberge.contracts import DataRef, DatasetInfo, Example, Preflight, Reader, readable
-from emberge.data.data_sources import DataSource, expand, refuse_clashes
+from emberge.data.data_sources import DataSource, list_sources, refuse_clashes
 from emberge.data.dataset_store import build_info
 from emberge.data.entry import DataEntry
 from emberge.data.file_summary import DataDecisions, FileSummary, decide_data, parse_rows
@@ -119,7 +119,7 @@ def check_entries(
     sources: list[DataSource] = []
     for entry in entries:
         try:
-            sources += expand(entry, readers=readers, resolve=resolve)
+            sources += list_sources(entry, readers=readers, resolve=resolve)
         except EmbergeError as error:
             problems += [Problem(line) for line in str(error).splitlines()]
     try:

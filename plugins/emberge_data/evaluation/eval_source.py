@@ -23,13 +23,13 @@ from emberge import (
 from emberge.contracts import Domain, Split
 from emberge.data import (
     EVAL_PATH_NAMES,
-    PARTS,
+    HELD_OUT_PARTS,
     ListedEvalSet,
     build_instruction_prompt,
     build_set,
     check_entries,
     find_reader,
-    list_part,
+    list_held_out_sets,
     load_catalogue,
     read_task,
 )
@@ -142,9 +142,9 @@ def _list_catalogue_sets(
     _refuse_options(source, ("name", "columns", "task", "score_range"), path, "a catalogue")
     place = format_path(catalogue.path)
     try:
-        entries = list_part(catalogue, split)
+        entries = list_held_out_sets(catalogue, split)
     except DataError:
-        noun, remedy = PARTS[split]
+        noun, remedy = HELD_OUT_PARTS[split]
         raise DataError(
             f"{place}: the catalogue has no evaluation sets (`eval`) and no {noun} (`{split}`); {remedy}"
         ) from None
@@ -288,7 +288,7 @@ def _list_announced_sets(
     sets = _pick_named(announced_sets, source.only, label) if announced_sets else []
     if expected.halves is None or split in expected.halves:
         return sets, []
-    noun, remedy = PARTS[split]
+    noun, remedy = HELD_OUT_PARTS[split]
     others = " or ".join(f"split: {half}" for half in expected.halves)
     return sets, [f"{label} makes no {noun}; {f'write {others}, or ' if others else ''}{remedy}"]
 

@@ -26,7 +26,7 @@ def list_rows(dataset: StoredDataset) -> Iterator[Example]:
     return (dataset[row] for row in range(len(dataset)))
 
 
-def without_positives(name: str) -> str:
+def explain_missing_positives(name: str) -> str:
     """Return the message for a set whose rows have no positives of their own."""
     return (
         f"dataset '{name}' has no positives of its own, so no pair to judge; leave it out with `only`, or "
@@ -116,7 +116,7 @@ class ComparedSet:
 
         name = dataset.info.name
         if dataset.info.task == "text" or dataset.draws:
-            raise DataError(without_positives(name))
+            raise DataError(explain_missing_positives(name))
         counts, labels = array("q"), list[str | None]()
 
         def texts() -> Iterator[str]:

@@ -120,7 +120,7 @@ def write_changes(
 
     plain = {changes.name: changes.plain() for changes in sets}
     write_text(folder / CHANGES, json.dumps(plain, indent=1, ensure_ascii=False))
-    lines = [changes_table(title, sets), *notes]
+    lines = [draw_changes(title, sets), *notes]
     if any(changes.changed or changes.dropped for changes in sets):
         lines.append(f"Examples of dropped and changed rows are in `{CHANGES}`.")
     write_text(folder / TABLE, "\n\n".join(lines) + "\n")
@@ -130,7 +130,7 @@ def write_changes(
     return details | ({"sentences": list(notes)} if notes else {})
 
 
-def changes_table(title: str, sets: Iterable[SetChanges]) -> str:
+def draw_changes(title: str, sets: Iterable[SetChanges]) -> str:
     """Return the counts of all sets as a Markdown table."""
     rows = [
         [

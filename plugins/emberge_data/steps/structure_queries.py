@@ -10,7 +10,7 @@ from typing import Literal
 
 from emberge_data.documents.cutting import TextPassage, count_words, split_sentences
 from emberge_data.documents.source_document import SourceDocument
-from emberge_data.steps.text_similarity import normalise, words
+from emberge_data.steps.text_similarity import normalise, split_words
 
 StructureKind = Literal["title", "heading", "docstring", "sentence"]
 STRUCTURE_KINDS: tuple[StructureKind, ...] = ("title", "heading", "docstring", "sentence")
@@ -170,13 +170,13 @@ def _find_askable(passages: Sequence[TextPassage]) -> set[int]:
     return {
         place
         for place, text in enumerate(texts)
-        if counts[text] == 1 and len(words(text)) >= MIN_WORDS
+        if counts[text] == 1 and len(split_words(text)) >= MIN_WORDS
     }
 
 
 def _is_specific(text: str) -> bool:
     """Return whether a query has at least two words, or four characters of a script without spaces."""
-    return count_words([text]) >= 2 or len(words(normalise(text))) >= 4
+    return count_words([text]) >= 2 or len(split_words(normalise(text))) >= 4
 
 
 def _drop_repeated(queries: Sequence[WrittenQuery]) -> list[WrittenQuery]:
@@ -204,4 +204,4 @@ def is_within(query: str, text: str) -> bool:
 
 def _join_words(text: str) -> str:
     """Return the words of a text with spaces around them, without case and punctuation."""
-    return f" {' '.join(words(normalise(text)))} "
+    return f" {' '.join(split_words(normalise(text)))} "

@@ -25,7 +25,7 @@ from emberge import (
 from emberge.model_folder import TextLimit
 from emberge_encoder import CrossEncoderFacts
 
-from emberge_data.steps.compared_set import ComparedSet, TextPairs, without_positives
+from emberge_data.steps.compared_set import ComparedSet, TextPairs, explain_missing_positives
 from emberge_data.steps.data_step import DataStep
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class TaughtStep(DataStep):
         yield from self.teacher.check(context, reads_pairs=self.scores_pairs)
         for head in checked.heads:
             if not head.example.positives:
-                yield context.problem(without_positives(head.info.name), "data")
+                yield context.problem(explain_missing_positives(head.info.name), "data")
             elif head.info.task == "sts" and not self.scores_pairs:
                 yield context.problem(
                     f"dataset '{head.info.name}' has pairs of any similarity, not queries and positives; "

@@ -18,11 +18,11 @@ from emberge_data.steps.text_similarity import (
     SHINGLE,
     WORDS,
     MinHash,
+    compute_jaccard,
     hash_words,
-    jaccard,
+    list_shingles,
     normalise,
-    shingles,
-    words,
+    split_words,
 )
 
 Pairs = NDArray[np.int64]
@@ -166,7 +166,7 @@ class _Runs:
 
 def _hash_runs(texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     """Return (text numbers, hashes) of the distinct runs of each text."""
-    hashes, counts = hash_words([words(text) for text in texts], WORDS)
+    hashes, counts = hash_words([split_words(text) for text in texts], WORDS)
     places = np.repeat(np.arange(len(texts)), counts)
     order = np.lexsort((hashes, places))
     places, hashes = places[order], hashes[order]
@@ -187,7 +187,7 @@ class _Near:
         self._order = np.argsort(keys, axis=1, kind="stable")
         self._keys = np.take_along_axis(keys, self._order, axis=1)
         self._shingles = functools.lru_cache(maxsize=4096)(
-            lambda test: shingles(tests[test], minhash.size)
+            lambda test: list_shingles(tests[test], minhash.size)
         )
         deviation = (minhash.threshold * (1 - minhash.threshold) / HASHES) ** 0.5
         self._least = minhash.threshold - _DEVIATIONS * deviation
@@ -201,9 +201,9 @@ class _Near:
             [_pair_equal_keys(text_numbers, keys, *sorted_tests) for keys, *sorted_tests in bands]
         )
         candidates = np.unique(pairs, axis=0)
-        mine = functools.cache(lambda text: shingles(texts[text], self._minhash.size))
+        mine = functools.cache(lambda text: list_shingles(texts[text], self._minhash.size))
         for text, test in candidates[self._mark_likely_pairs(candidates, signatures)].tolist():
-            similarity = jaccard(mine(text), self._shingles(test))
+            similarity = compute_jaccard(mine(text), self._shingles(test))
             if similarity >= self._minhash.threshold:
                 yield text, test, similarity
 

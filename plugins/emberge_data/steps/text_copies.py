@@ -14,13 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 from xxhash import xxh3_64_intdigest
 
-from emberge_data.steps.text_similarity import ComparedTexts, MinHash, jaccard, mix_bits, shingles
+from emberge_data.steps.text_similarity import (
+    ComparedTexts,
+    MinHash,
+    compute_jaccard,
+    list_shingles,
+    mix_bits,
+)
 
 _ENTRIES_AT_ONCE = 1 << 16
 _TEXTS_AT_ONCE = 512
 
 
-def share_keys(
+def find_shared_keys(
     numbers: NDArray[np.int64],
     keys_of: Callable[[list[int]], NDArray[np.uint64]],
     bands: int,
@@ -102,18 +108,18 @@ def join_near_copies(
     @functools.lru_cache(maxsize=4096)
     def sets(number: int) -> tuple[str, list[frozenset[str]]]:
         texts = texts_of(number)
-        return texts.tag, [shingles(part, size) for part in texts.parts]
+        return texts.tag, [list_shingles(part, size) for part in texts.parts]
 
     def same(number: int, other: int) -> bool:
         (tag, part_sets), (other_tag, other_part_sets) = sets(number), sets(other)
         alike = tag == other_tag and len(part_sets) == len(other_part_sets)
         return alike and all(
-            map(lambda a, b: jaccard(a, b) >= threshold, part_sets, other_part_sets)
+            map(lambda a, b: compute_jaccard(a, b) >= threshold, part_sets, other_part_sets)
         )
 
     groups = _Groups()
     members: dict[int, dict[int, list[int]]] = defaultdict(dict)  # by bucket, then by group
-    for number, buckets in share_keys(numbers, keys, minhash.bands, folder):
+    for number, buckets in find_shared_keys(numbers, keys, minhash.bands, folder):
         for bucket in buckets:
             groups.join_alike(number, members[bucket], same)
             members[bucket].setdefault(groups.first(number), []).append(number)

@@ -69,18 +69,18 @@ def normalise(text: str) -> str:
     return words or " ".join(folded.split())
 
 
-def words(normalised: str) -> Sequence[str]:
+def split_words(normalised: str) -> Sequence[str]:
     """Return the words of a normalised text; in scripts without spaces each character is a word."""
     return _WORD.findall(normalised)
 
 
-def shingles(normalised: str, size: int) -> frozenset[str]:
+def list_shingles(normalised: str, size: int) -> frozenset[str]:
     """Return all runs of `size` characters of a text; a shorter text is one run."""
     last = max(1, len(normalised) - size + 1)
     return frozenset(normalised[start : start + size] for start in range(last))
 
 
-def jaccard(first: frozenset[str], second: frozenset[str]) -> float:
+def compute_jaccard(first: frozenset[str], second: frozenset[str]) -> float:
     """Return the Jaccard similarity of two sets: the size of the intersection over that of the union."""
     shared_count = len(first & second)
     return shared_count / (len(first) + len(second) - shared_count)

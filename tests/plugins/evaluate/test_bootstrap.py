@@ -34,7 +34,7 @@ def test_a_ratio_is_that_of_the_drawn_sums() -> None:
     samples = bootstrap.resample([units], resamples=9, seed=2, name="t")
     expected = [values[r].sum() / gold[r].sum() for r in _drawn(2, "t", 23, 9)]
     np.testing.assert_allclose(samples[0], expected, rtol=1e-12)
-    assert bootstrap.statistic(Units("text", "ratio", [2.0, 6.0], [1.0, 3.0])) == 2.0
+    assert bootstrap.compute_statistic(Units("text", "ratio", [2.0, 6.0], [1.0, 3.0])) == 2.0
 
 
 def test_a_draw_that_weighs_nothing_has_the_ratio_of_all_units() -> None:
@@ -82,17 +82,17 @@ def test_models_share_their_draws_so_equal_gains_have_no_spread() -> None:
 def test_every_group_counts_alike_however_many_units_it_has() -> None:
     """Means of 1, 4 and 10, though the third has three units of six."""
     units = Units("text", "mean", [1, 1, 4, 10, 10, 10], groups=["a", "a", "b", "c", "c", "c"])
-    assert bootstrap.statistic(units) == pytest.approx(5.0)
+    assert bootstrap.compute_statistic(units) == pytest.approx(5.0)
     samples = bootstrap.resample([units], resamples=4, seed=0, name="t")
     np.testing.assert_allclose(samples, 5.0)
     units = Units("text", "mean", [1.0] * 3 + [0.0] * 30, groups=[0] * 3 + [1] * 30)
-    assert bootstrap.statistic(units) == pytest.approx(0.5)
+    assert bootstrap.compute_statistic(units) == pytest.approx(0.5)
     np.testing.assert_allclose(bootstrap.resample([units], resamples=20, seed=0, name="t"), 0.5)
 
 
 def test_a_constant_prediction_correlates_with_nothing() -> None:
     units = Units("pair", "spearman", [0.5] * 8, list(range(8)))
-    assert bootstrap.statistic(units) == 0.0
+    assert bootstrap.compute_statistic(units) == 0.0
 
 
 def test_interval_covers_the_truth_about_as_often_as_it_says() -> None:
@@ -102,20 +102,20 @@ def test_interval_covers_the_truth_about_as_often_as_it_says() -> None:
         samples = bootstrap.resample(
             [Units("query", "mean", values)], resamples=300, seed=trial, name="t"
         )
-        low, high = bootstrap.interval(samples[0])
+        low, high = bootstrap.compute_interval(samples[0])
         hits += low <= truth <= high
     assert 0.9 <= hits / 200 <= 0.99
 
 
 def test_lower_bound_is_one_sided() -> None:
     samples = np.linspace(0.0, 1.0, 1001)
-    assert bootstrap.lower_bound(samples) == pytest.approx(0.05)
-    assert bootstrap.interval(samples) == pytest.approx((0.025, 0.975))
+    assert bootstrap.compute_lower_bound(samples) == pytest.approx(0.05)
+    assert bootstrap.compute_interval(samples) == pytest.approx((0.025, 0.975))
 
 
 def test_tasks_without_units_are_drawn_whole() -> None:
     scores = np.array([[0.2, 0.4, 0.9], [0.3, 0.5, 1.0]])
-    samples = bootstrap.unitless_mean(scores, resamples=400, seed=0, name="clustering")
+    samples = bootstrap.resample_tasks(scores, resamples=400, seed=0, name="clustering")
     assert set(np.round(samples[0], 6)) <= {
         round((a + b + c) / 3, 6) for a in scores[0] for b in scores[0] for c in scores[0]
     }
@@ -124,7 +124,7 @@ def test_tasks_without_units_are_drawn_whole() -> None:
 
 def test_seed_and_name_say_which_units_and_tasks_are_drawn() -> None:
     scores, units = RNG.random((1, 9)), [Units("query", "mean", RNG.random(9))]
-    for draw, given in ((bootstrap.unitless_mean, scores), (bootstrap.resample, units)):
+    for draw, given in ((bootstrap.resample_tasks, scores), (bootstrap.resample, units)):
 
         def drawn(seed: int, name: str, draw: Any = draw, given: Any = given) -> bytes:
             found: bytes = draw(given, resamples=20, seed=seed, name=name).tobytes()

@@ -12,7 +12,7 @@ from emberge import Artifact, DataError, DataRef, Workspace
 from emberge_data import EvalSource, JsonLines, RetrievalData, load_eval_set, pick_eval_sets
 from emberge_evaluate import probe_sets
 from emberge_evaluate.probe_sets import ProbeSets
-from emberge_evaluate.probe_texts import licences, papers, places, things
+from emberge_evaluate.probe_texts import read_licences, read_papers, read_places, read_things
 
 # Those that are read in a moment; `mathematics` and `papers` read hundreds of files.
 QUICK = ("licences", "cpp", "places", "things", "languages")
@@ -89,11 +89,11 @@ def test_a_smaller_probe_is_part_of_a_larger_one(probe: Path, tmp_path: Path) ->
 
 
 def test_its_texts_are_what_they_are_called() -> None:
-    assert ("Finland", "Helsinki") in places()
-    assert "Singapore" not in dict(places())  # the answer would be in the query
-    assert ("tea", "teacup without handle") in things()
-    assert any("arrant" in first + rest for first, rest in licences())
-    assert any("Sentence" in title for _, title in papers())
+    assert ("Finland", "Helsinki") in read_places()
+    assert "Singapore" not in dict(read_places())  # the answer would be in the query
+    assert ("tea", "teacup without handle") in read_things()
+    assert any("arrant" in first + rest for first, rest in read_licences())
+    assert any("Sentence" in title for _, title in read_papers())
 
 
 def test_texts_that_a_machine_lacks_are_left_out_and_named(

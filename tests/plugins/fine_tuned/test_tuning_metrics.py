@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from emberge_evaluate import statistic
+from emberge_evaluate import compute_statistic
 from emberge_fine_tuned import TaskEntry, TaskRowSource
 from emberge_fine_tuned.metrics import score, units_of
 from emberge_fine_tuned.task_data import Answers, TaskData, TaskRow
@@ -94,7 +94,7 @@ def test_units_of_several_sets_are_groups() -> None:
     found = [[0, 1, 1], [1, 0, 0]]
     units = units_of(data("accuracy"), sets, found)
     assert units is not None
-    assert statistic(units) == pytest.approx(2 / 3)
+    assert compute_statistic(units) == pytest.approx(2 / 3)
     units = units_of(data("macro_f1"), sets[:1], found[:1])
     assert units is not None
-    assert statistic(units) == pytest.approx(score(data("macro_f1"), sets[0], found[0]))
+    assert compute_statistic(units) == pytest.approx(score(data("macro_f1"), sets[0], found[0]))

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from emberge import Columns, DataError, DataRef, Model, TaskScore
 from emberge_data import EvalSet, RerankingData, RetrievalData
-from emberge_evaluate import statistic
+from emberge_evaluate import compute_statistic
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.local_sets import EvalEntry
-from emberge_mteb.local_tasks import local_task
+from emberge_mteb.local_tasks import build_local_task
 from emberge_mteb.models import Prompts, TaskTexts, VectorModel, build_model_meta
 from emberge_mteb.scoring import score_task
 
@@ -82,7 +82,7 @@ def test_the_units_make_up_the_score(kind: str, scores: dict[str, TaskScore]) ->
     units = scores[kind].units
     assert units is not None
     # mteb rounds to five digits.
-    assert statistic(units) == pytest.approx(scores[kind].score, rel=0, abs=5.01e-6)
+    assert compute_statistic(units) == pytest.approx(scores[kind].score, rel=0, abs=5.01e-6)
 
 
 def reranking_rows(order: int) -> RerankingData:
@@ -115,7 +115,7 @@ def test_tied_texts_are_ordered_by_what_they_say(
         model = VectorModel(embed, TaskTexts(Prompts(), tmp_path), build_model_meta("m", "0"))
         model.prepare({})
         one = EvalSet(name="ties", folder=tmp_path, task=task)
-        return score_task(local_task(one, rows(order), split="test", revision="0"), model)
+        return score_task(build_local_task(one, rows(order), split="test", revision="0"), model)
 
     collapsed = [score(order, lambda texts, _: np.ones((len(texts), 4))) for order in (1, -1)]
     assert collapsed[0].score == collapsed[1].score == pytest.approx(neutral, abs=0.1)

@@ -21,7 +21,7 @@ from emberge.encoding import TextEmbedder
 from emberge.media import MediaFolder
 from emberge_data import RetrievalData
 from emberge_mteb.evaluator import Mteb
-from emberge_mteb.hub_tasks import hub_tasks
+from emberge_mteb.hub_tasks import build_hub_tasks
 from emberge_mteb.local_sets import EvalEntry
 from emberge_mteb.models import Prompts, TaskTexts, VectorModel, build_model_meta
 from emberge_mteb.scoring import score_task
@@ -154,7 +154,7 @@ def mteb_model(omni: Path, media: Path) -> VectorModel:
 
 
 def test_mtebs_own_task_of_sound_is_scored(omni: Path, tmp_path: Path) -> None:
-    (task,) = hub_tasks(["BeijingOpera"], None, ())
+    (task,) = build_hub_tasks(["BeijingOpera"], None, ())
     # Two pitches far apart, which even a random tower tells from each other.
     clips = [
         {"array": tone((200, 4000)[i % 2] + i, 0.6).tolist(), "sampling_rate": RATE}

@@ -16,7 +16,7 @@ from emberge import (
     DataRef,
 )
 from emberge_mteb.evaluator import Mteb
-from emberge_mteb.hub_tasks import hub_tasks, split_of
+from emberge_mteb.hub_tasks import build_hub_tasks, find_split
 from emberge_mteb.local_sets import EvalEntry
 
 from tests.support.bench import BACKBONE, Bench, model_at, sentence, write_catalogue
@@ -87,12 +87,12 @@ def test_check_refuses_nothing_to_do_and_doubles() -> None:
 
 
 def test_languages_keep_a_part_of_a_task() -> None:
-    (task,) = hub_tasks(["STS22.v2"], None, ["deu"])
+    (task,) = build_hub_tasks(["STS22.v2"], None, ["deu"])
     assert set(task.hf_subsets) == {"de", "de-en", "de-fr", "de-pl"}
     with pytest.raises(DataError, match="STS22"):
-        hub_tasks(["STS22.v2"], None, ["xho"])
+        build_hub_tasks(["STS22.v2"], None, ["xho"])
     with pytest.raises(DataError, match="leave it out"):
-        hub_tasks(["UCF101VideoZeroShotClassification"], None, ())
+        build_hub_tasks(["UCF101VideoZeroShotClassification"], None, ())
 
 
 CORPORA = """\
@@ -128,11 +128,11 @@ def test_a_misspelt_in_domain_task_is_named_before_a_run(tmp_path: Path, corpora
 
 def test_a_benchmark_is_pinned_to_named_tasks() -> None:
     name = "MTEB(Code, v1)"
-    pinned = hub_tasks((), name, (), ("CosQA", "AppsRetrieval"))
+    pinned = build_hub_tasks((), name, (), ("CosQA", "AppsRetrieval"))
     assert [task.metadata.name for task in pinned] == ["CosQA", "AppsRetrieval"]
-    assert len(hub_tasks((), name, ())) == 12
+    assert len(build_hub_tasks((), name, ())) == 12
     with pytest.raises(DataError, match="has no task 'CosQ'; did you mean 'CosQA'"):
-        hub_tasks((), name, (), ("CosQ",))
+        build_hub_tasks((), name, (), ("CosQ",))
     assert faults(Mteb(tasks=("STS12",), only=("STS12",)))[0].startswith("error: only")
 
 
@@ -155,6 +155,6 @@ def test_tasks_show_before_a_run_with_their_half_of_the_data(sts12: Path, tmp_pa
     for ahead, task in zip(found, planned, strict=True):
         assert [getattr(ahead, name) for name in same] == [getattr(task, name) for name in same]
     # The names of splits decide: this one's only split is called dev.
-    assert split_of(mteb.get_task("T2Retrieval")) == "dev"
+    assert find_split(mteb.get_task("T2Retrieval")) == "dev"
     missing = EvalEntry(path=DataRef(str(catalogue)), only=("stss",))
     assert Mteb(data=(missing,)).preview(Glance()) is None, "its check names the fault"

@@ -18,9 +18,16 @@ from emberge.wording import (
     prose,
     table_lines,
 )
-from emberge_report import Anatomy, CardFacts, anatomy, code_block, code_span, draw_card
+from emberge_report import (
+    Anatomy,
+    CardFacts,
+    draw_card,
+    read_anatomy,
+    write_code_block,
+    write_code_span,
+)
 from emberge_report.lineage import Parent, Trained
-from emberge_report.markdown import web_link
+from emberge_report.markdown import write_link
 from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
@@ -108,7 +115,7 @@ def test_prose_is_one_paragraph_that_reads_as_the_text(text: str) -> None:
 
 @every(TEXT)
 def test_a_cell_stays_one_cell_that_reads_as_the_text(text: str) -> None:
-    lines = table_lines(["a", "b"], [[text, "next"], [code_span(text), Markdown("**us**")]])
+    lines = table_lines(["a", "b"], [[text, "next"], [write_code_span(text), Markdown("**us**")]])
     assert len(lines) == 4
     (_, first, second) = cells("\n".join(lines))
     assert first == [flat(text), "next"]
@@ -119,7 +126,7 @@ def test_a_cell_stays_one_cell_that_reads_as_the_text(text: str) -> None:
 
 @every(TEXT)
 def test_no_line_of_a_block_of_code_closes_it(text: str) -> None:
-    tokens = parsed("\n".join([*code_block(text, "text"), "", "after"]))
+    tokens = parsed("\n".join([*write_code_block(text, "text"), "", "after"]))
     assert [t.type for t in tokens][:2] == ["fence", "paragraph_open"]
     assert tokens[0].content.rstrip("\n") == printable_lines(text).rstrip("\n")
 
@@ -135,11 +142,11 @@ def test_no_line_of_a_block_of_code_closes_it(text: str) -> None:
     ],
 )
 def test_a_link_leads_to_one_web_page_or_nowhere(address: str | None, leads: bool) -> None:
-    links = [t for t in parsed(web_link("a [b](c)", address)) if t.type == "link_open"]
+    links = [t for t in parsed(write_link("a [b](c)", address)) if t.type == "link_open"]
     assert len(links) == leads
     if leads:
         assert str(links[0].attrs["href"]).startswith("https://huggingface.co/a/b")
-    assert text_of(parsed(web_link("a [b](c)", address))) == "a [b](c)"
+    assert text_of(parsed(write_link("a [b](c)", address))) == "a [b](c)"
 
 
 # ── cards ───────────────────────────────────────────────────────────────────────────────────────────
@@ -220,6 +227,6 @@ def test_similarity_and_kinds_of_input_are_words_of_closed_lists(
     ):
         known = json.loads((folder / file).read_text()) if (folder / file).exists() else {}
         (folder / file).write_text(json.dumps({**known, key: value}))
-    found = anatomy(folder)
+    found = read_anatomy(folder)
     assert found.similarity == "unknown"
     assert found.reads == ("image",)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from emberge import Model
 from emberge.tensor_names import layer_of
-from emberge_report.report_data import layer_distances
+from emberge_report.report_data import measure_distances
 from emberge_statistics import layer_order
 from safetensors.torch import load_file
 
@@ -30,7 +30,7 @@ def directly(base: Path, other: Path) -> dict[str, float]:
 
 
 def test_distances_agree_with_torch_on_whole_models(bert: Path, berts: list[Path]) -> None:
-    found = layer_distances(model(bert), model(berts[0]))
+    found = measure_distances(model(bert), model(berts[0]))
     expected = directly(bert, berts[0])
     assert found.total == pytest.approx(expected.pop("all"), rel=1e-6)
     assert found.layers == pytest.approx(expected, rel=1e-6)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from emberge import DataError
 from emberge_report import read_figures
-from emberge_report.charts import Line, can_draw, line_chart, looks
-from emberge_report.figures import HeatMap, weights_by_layer
+from emberge_report.charts import Line, assign_looks, can_draw, draw_lines
+from emberge_report.figures import HeatMap, read_layer_weights
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -48,15 +48,15 @@ def test_any_numbers_can_be_drawn(values: list[list[float | None]]) -> None:
 
 
 def flat(y: float) -> str:
-    line = Line("a", looks("a")["a"], [(0, 1.0), (1, y)], marked=True)
-    return line_chart([line], x="", y="", label=f"to {y}")
+    line = Line("a", assign_looks("a")["a"], [(0, 1.0), (1, y)], marked=True)
+    return draw_lines([line], x="", y="", label=f"to {y}")
 
 
 @draws
 def test_a_chart_is_the_same_each_time_and_shares_no_id_with_another() -> None:
     assert flat(1.0) == flat(1.0)
-    drawn = line_chart(
-        [Line("文档", looks("a")["a"], [(0, 1.0)])], x="$a_b$", y="<b>&", label="<b>"
+    drawn = draw_lines(
+        [Line("文档", assign_looks("a")["a"], [(0, 1.0)])], x="$a_b$", y="<b>&", label="<b>"
     )
     written = "".join(ElementTree.fromstring(drawn.partition("<p class")[0]).itertext())
     assert "$a_b$" in written, "no formula"
@@ -111,9 +111,9 @@ def test_what_is_no_figure_names_the_step_and_the_field(name: str) -> None:
 
 def test_weights_that_a_strategy_computed_are_a_map_of_layers_by_labels() -> None:
     found = {"layers.0": {"a": 0.2, "b": 0.8}, "embeddings": {"a": 0.5, "c": 0.5}}
-    figure = weights_by_layer("fused", {"weights_by_layer": found})
+    figure = read_layer_weights("fused", {"weights_by_layer": found})
     assert figure is not None
     assert figure.heat_map is not None
     assert (figure.heat_map.rows, figure.heat_map.columns) == (["embeddings", "0"], ["a", "c", "b"])
     assert figure.heat_map.values == [[0.5, 0.5, None], [0.2, None, 0.8]]
-    assert weights_by_layer("fused", {"weights_by_layer": {"embeddings": {}}}) is None
+    assert read_layer_weights("fused", {"weights_by_layer": {"embeddings": {}}}) is None

@@ -6,11 +6,11 @@ import itertools
 from pathlib import Path
 
 import yaml
-from emberge_report import read_front_matter, stated_licence
+from emberge_report import read_front_matter, read_licence
 
 
-def read_licence(folder: Path) -> str | None:
-    return stated_licence(read_front_matter(folder))
+def licence_of(folder: Path) -> str | None:
+    return read_licence(read_front_matter(folder))
 
 
 def state_licence(folder: Path, licence: str, **more: str) -> None:
@@ -19,7 +19,7 @@ def state_licence(folder: Path, licence: str, **more: str) -> None:
 
 
 def test_a_card_in_whatever_state_states_nothing(tmp_path: Path) -> None:
-    assert read_licence(tmp_path) is None
+    assert licence_of(tmp_path) is None
     for text in (
         "no front matter",
         "---\nlicense: mit\nbut no end",
@@ -27,17 +27,17 @@ def test_a_card_in_whatever_state_states_nothing(tmp_path: Path) -> None:
         "---\n- a\n---",
     ):
         (tmp_path / "README.md").write_text(text)
-        assert read_licence(tmp_path) is None, text
+        assert licence_of(tmp_path) is None, text
     state_licence(tmp_path, "other", license_name="gemma")
-    assert read_licence(tmp_path) == "gemma"
+    assert licence_of(tmp_path) == "gemma"
     (tmp_path / "README.md").write_text("---\nlicense:\n- mit\n- apache-2.0\n---\n")
-    assert read_licence(tmp_path) == "mit, apache-2.0"
+    assert licence_of(tmp_path) == "mit, apache-2.0"
     for nothing in ("", "~", "null", "[[mit]]"):
         (tmp_path / "README.md").write_text(f"---\nlicense: {nothing}\n---\n")
-        assert read_licence(tmp_path) is None, nothing
+        assert licence_of(tmp_path) is None, nothing
     nested = [
         "a: &a [mit]",
         *(f"{k}: &{k} [*{j}, *{j}]" for j, k in itertools.pairwise("abcdefgh")),
     ]
     (tmp_path / "README.md").write_text("\n".join(["---", *nested, "license: *h", "---"]))
-    assert read_licence(tmp_path) is None, "lists in lists are no licence, and none is written out"
+    assert licence_of(tmp_path) is None, "lists in lists are no licence, and none is written out"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from emberge.contracts import DataOrigin
 from emberge.results import read_artifact
-from emberge_report import Parent, ancestry
+from emberge_report import Parent, trace_ancestry
 from emberge_report.lineage import Ancestry
 
 
@@ -88,14 +88,14 @@ def write_result(folder: Path, parent: str, datasets: dict[str, Any], **details:
 def find_ancestry(folder: Path, origin: Path) -> Ancestry:
     artifact = read_artifact(folder)
     assert artifact is not None
-    return ancestry(artifact, folder, origin)
+    return trace_ancestry(artifact, folder, origin)
 
 
 def find_parent(folder: Path, name: str, origin: Path | None) -> Parent:
     """Return the parent of a result that was trained from the model `name`."""
     artifact = read_artifact(write_result(folder / "tuned", name, {}))
     assert artifact is not None
-    (parent,) = ancestry(artifact, folder / "tuned", origin).parents
+    (parent,) = trace_ancestry(artifact, folder / "tuned", origin).parents
     return parent
 
 

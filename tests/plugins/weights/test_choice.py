@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from emberge import Units
-from emberge_evaluate import resample, statistic
+from emberge_evaluate import compute_statistic, resample
 from emberge_weights.candidates import (
     EQUAL,
     Search,
@@ -94,7 +94,7 @@ def test_contributions_add_up_to_the_score_and_spread_as_a_bootstrap_does(kind: 
     for row in (0, 1, 7):
         gold = None if one.gold is None else one.gold.tolist()
         units = Units("pair", kind, one.values[row].astype(float).tolist(), gold)
-        assert found[row].mean() == pytest.approx(statistic(units), abs=1e-9)
+        assert found[row].mean() == pytest.approx(compute_statistic(units), abs=1e-9)
         draws = resample([units], resamples=2000, seed=1, name="set")[0]
         error = found[row].std() / len(one) ** 0.5
         # A spread from 2,000 draws is within 5 % nineteen times in twenty; the rest is curvature.

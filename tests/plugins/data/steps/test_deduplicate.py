@@ -13,7 +13,7 @@ from emberge import Artifact, DataEntry, DataRef
 from emberge.data import load_datasets
 from emberge_data.json_lines import JsonLines
 from emberge_data.steps.deduplicate_step import Deduplicate
-from emberge_data.steps.text_similarity import jaccard, normalise, shingles
+from emberge_data.steps.text_similarity import compute_jaccard, list_shingles, normalise
 
 from tests.plugins.data.steps.steps import written
 from tests.support.bench import Bench
@@ -91,11 +91,11 @@ def test_no_two_rows_that_stay_are_near_and_the_others_are_near_one(tmp_path: Pa
             anchor = rng.choices(words, k=14)
         rows.append(pair(" ".join(anchor), "the same passage for all of them"))
     (left,) = run(tmp_path, {"a": rows}, jaccard=0.7).values()
-    sets = {row["query"]: shingles(normalise(row["query"]), 4) for row in rows}
+    sets = {row["query"]: list_shingles(normalise(row["query"]), 4) for row in rows}
     gone = sets.keys() - set(left)
     assert gone
-    assert all(any(jaccard(sets[a], sets[b]) >= 0.7 for b in sets if a != b) for a in gone)
-    assert not any(jaccard(sets[a], sets[b]) >= 0.7 for a in left for b in left if a != b)
+    assert all(any(compute_jaccard(sets[a], sets[b]) >= 0.7 for b in sets if a != b) for a in gone)
+    assert not any(compute_jaccard(sets[a], sets[b]) >= 0.7 for a in left for b in left if a != b)
 
 
 def test_rows_exactly_at_the_threshold_are_copies(

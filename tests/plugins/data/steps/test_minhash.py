@@ -9,10 +9,10 @@ import pytest
 from emberge_data.steps.text_similarity import (
     MISSED,
     MinHash,
+    compute_jaccard,
     hash_characters,
     hash_words,
-    jaccard,
-    shingles,
+    list_shingles,
 )
 from scipy.sparse import csr_array
 
@@ -38,7 +38,7 @@ def edited_sentences(count: int, seed: int) -> list[str]:
 
 def all_pairs(texts: list[str], size: int, least: float) -> dict[tuple[int, int], float]:
     """Jaccard similarities of all pairs, by counting common shingles with a product of matrices."""
-    sets = [shingles(text, size) for text in texts]
+    sets = [list_shingles(text, size) for text in texts]
     number = {s: i for i, s in enumerate(sorted(set().union(*sets)))}
     columns = np.array([number[s] for one in sets for s in one])
     ends = np.cumsum([0, *map(len, sets)])
@@ -70,7 +70,7 @@ def test_recall_and_precision_against_all_pairs(threshold: float) -> None:
     verified = {
         (a, b)
         for a, b in found
-        if jaccard(shingles(texts[a], 4), shingles(texts[b], 4)) >= threshold
+        if compute_jaccard(list_shingles(texts[a], 4), list_shingles(texts[b], 4)) >= threshold
     }
     recall = len(verified & true.keys()) / len(true)
     assert verified <= true.keys()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from emberge import DatasetInfo, Example
-from emberge_data.steps.outcome import SHOWN, Outcome, SetChanges, changes_table, drop_lonely
+from emberge_data.steps.outcome import SHOWN, Outcome, SetChanges, draw_changes, drop_lonely
 
 from tests.support.training_data import InMemory
 
@@ -43,7 +43,7 @@ def test_rows_are_counted_by_what_became_of_them() -> None:
     }
     assert second["after"]["negatives"] == ["d"]
     assert len(third["before"]["anchor"]) == 200
-    table = changes_table("Filter", [changes])
+    table = draw_changes("Filter", [changes])
     assert "| find | 4 | 2 | 2 | 1 | too far (2); 1 negative (1) |" in table
 
 
