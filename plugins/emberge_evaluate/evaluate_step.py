@@ -26,6 +26,7 @@ from emberge.wording import join_some
 
 from emberge_evaluate.columns import Column, find_column_problems, split_columns
 from emberge_evaluate.kept_scores import Plans, make_file_name, plan_tasks, score_model
+from emberge_evaluate.markdown_scores import draw_scores
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.score_model import (
     DOMAINS,
@@ -39,8 +40,8 @@ from emberge_evaluate.score_model import (
     read_part_scores,
 )
 from emberge_evaluate.score_result import build_scores, find_forgetting_group
-from emberge_evaluate.score_table import draw_table
-from emberge_evaluate.scores import SCORES_FILE, ColumnKey, write_scores
+from emberge_evaluate.scores import ColumnKey
+from emberge_evaluate.scores_file import SCORES_FILE, write_scores
 
 TABLE = "scores.md"
 
@@ -241,7 +242,7 @@ class Evaluate(Step):
             scored, self.require, base=self.base, compare=self.compare, seed=workspace.seed
         )
         write_scores(workspace.folder, result)
-        (workspace.folder / TABLE).write_text(draw_table(result), encoding="utf-8")
+        (workspace.folder / TABLE).write_text(draw_scores(result), encoding="utf-8")
         _write_results(scores, workspace)
         return Artifact(
             kind="scores",

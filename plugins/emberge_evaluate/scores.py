@@ -1,33 +1,26 @@
-"""Scores of an evaluation by column and task, with comparisons and costs; their file `scores.json`."""
+"""Scores of an evaluation by column and task, with intervals, means, comparisons, verdicts and costs."""
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from emberge import DataError
 from emberge.contracts import LESS_IS_BETTER
 
-SCORES_FILE = "scores.json"
+from emberge_evaluate.task_groups import read_group_kind
+
 # Maps names of means, in the order of display, to their titles.
 MEANS = {
     "in": "in-domain mean",
     "out": "out-of-domain mean",
     "elsewhere": "mean elsewhere",
     "task": "mean over tasks",
-    "type": "mean over task types",
+    "type": "mean over kinds of task",
 }
 # Domains of tasks and their titles.
 DOMAINS = {"in": "In domain", "out": "Out of domain", "elsewhere": "Elsewhere"}
-# Largest number of tasks that are all shown as columns of one table.
-FEW = 6
 
 Interval = tuple[float, float]
-_Number = TypeVar("_Number", float, Interval)
 
 
 @dataclass(frozen=True)
@@ -77,7 +70,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Difference of two models or arms on a task, or in a mean of `MEANS`, as shares, and its interval.
+    """Difference of two models or arms on a task, or in a mean over tasks, as shares, and its interval.
 
     The difference is the score of `model` minus the score of `reference`; `less` is True for losses, where
     less is better. `by_seed` are the differences for each seed, if both arms have the same seeds.
@@ -210,7 +203,7 @@ class Scores:
         return tuple(dict.fromkeys(names))
 
     def value(self, model: str, on: str) -> float | None:
-        """Return a model's score on a task or in a mean of `MEANS`; None if there is no score."""
+        """Return a model's score on a task or in a mean over tasks; None if there is no score."""
         tasks, means = self.values.get(model, {}), self.means.get(model, {})
         return tasks.get(on, means.get(on)) if on not in MEANS else means.get(on)
 
@@ -231,11 +224,6 @@ class Scores:
     def scale(self) -> int:
         """Factor of numbers for display: scores are shown in points, losses unchanged."""
         return 1 if self.less else 100
-
-    def best(self, on: str) -> float | None:
-        """Return the best score of any model; None if there are fewer than two scores."""
-        values = [v for m in self.models if (v := self.value(m, on)) is not None]
-        return (min if self.less else max)(values) if len(values) > 1 else None
 
     @property
     def ranks(self) -> Mapping[str, float]:
@@ -266,39 +254,10 @@ class Scores:
 
     @property
     def known_means(self) -> tuple[str, ...]:
-        """Names of the means that any model has, in the order of `MEANS`."""
-        return tuple(m for m in MEANS if any(m in self.means.get(name, {}) for name in self.models))
-
-    @property
-    def rows(self) -> tuple[str, ...]:
-        """Names of the tasks and means to show; if there are many tasks, means come first."""
-        tasks = tuple(task.name for task in self.tasks)
-        means = tuple(mean for mean in self.known_means if self.averages_several(mean))
-        return (*means, *tasks) if len(tasks) > FEW else (*tasks, *means)
-
-    def averages_several(self, mean: str) -> bool:
-        """Return whether a mean of `MEANS` is over several tasks; "type" over several kinds of task."""
-        if mean == "type":
-            return len({task.kind for task in self.tasks}) > 1
-        if mean == "task":
-            return len(self.tasks) > 1
-        return sum(task.domain == mean for task in self.tasks) > 1
-
-    def records(self) -> Iterator[dict[str, Any]]:
-        """Yield the table as JSON: for each model a record for each task, then one for each mean."""
-        task_by_name = {task.name: task for task in self.tasks}
-        for model in self.models:
-            for on in (*task_by_name, *(on for on in self.rows if on not in task_by_name)):
-                value, task = self.value(model, on), task_by_name.get(on)
-                if value is not None and math.isfinite(value):
-                    low, high = self.interval(model, on) or (None, None)
-                    yield {
-                        "model": model,
-                        "task": MEANS.get(on, on) if task is None else on,
-                        "domain": task.domain if task is not None else None,
-                        "metric": task.metric if task is not None else None,
-                        **{"score": value, "low": low, "high": high},
-                    }
+        """Names of the means that any model has: those of `MEANS` in order, then those of kinds of task."""
+        known = dict.fromkeys(mean for means in self.means.values() for mean in means)
+        kinds = (mean for mean in known if read_group_kind(mean) is not None)
+        return (*(mean for mean in MEANS if mean in known), *kinds)
 
     def forgotten(self, model: str) -> Estimate | None:
         """Return how much a model forgot of its base's abilities, above 0 for a loss; None if unknown."""
@@ -309,11 +268,6 @@ class Scores:
             return Estimate(comparison.difference, None, comparison.low, comparison.high)
         low, high = (None if end is None else -end for end in (comparison.high, comparison.low))
         return Estimate(-comparison.difference, None, low, high)
-
-    def headlines(self) -> tuple[str, ...]:
-        """Return the names of the means that summarise a run: one per domain, else the mean over tasks."""
-        domains = tuple(mean for mean in self.known_means if mean in ("in", "out", "elsewhere"))
-        return domains or self.known_means[:1] or self.rows[:1]
 
     def difference(self, model: str, on: str, reference: str | None = None) -> Comparison | None:
         """Return the comparison of a model with the reference on a task or mean; None without both scores.
@@ -337,52 +291,3 @@ def _normalise_ranks(scores: Sequence[float]) -> list[float]:
     best, worst = max(scores), min(scores)
     span = best - worst
     return [(len(scores) - 1) * (best - score) / span if span else 0.0 for score in scores]
-
-
-def write_scores(folder: Path, scores: Scores) -> Path:
-    """Write `scores.json` into a folder and return its path."""
-    content = {
-        "format": 1,
-        **asdict(scores),
-        "ranks": (scores.pooled or scores).ranks,
-        "records": list(scores.records()),
-    }
-    path = folder / SCORES_FILE
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
-    return path
-
-
-def read_scores(folder: Path) -> Scores:
-    """Return the scores in an evaluation's folder, without those that are not finite numbers.
-
-    Raises:
-        DataError: if the file is missing or was not written by an evaluation.
-    """
-    from pydantic import TypeAdapter
-
-    path = folder / SCORES_FILE
-    try:
-        scores = TypeAdapter(Scores).validate_json(path.read_bytes(), strict=True)
-    except (OSError, ValueError) as error:
-        reason = " ".join(" ".join(str(error).splitlines()[:3]).split())
-        raise DataError(
-            f"{path}: these are no scores that can be read ({reason}); run the evaluation again"
-        ) from error
-    pooled = scores.pooled
-    return replace(_keep_finite(scores), pooled=_keep_finite(pooled) if pooled else None)
-
-
-def _keep_finite(scores: Scores) -> Scores:
-    def select(rows: Mapping[str, Mapping[str, _Number]]) -> dict[str, dict[str, _Number]]:
-        return {m: {on: v for on, v in row.items() if _is_finite(v)} for m, row in rows.items()}
-
-    return replace(
-        scores,
-        values=select(scores.values),
-        means=select(scores.means),
-        intervals=select(scores.intervals),
-    )
-
-
-def _is_finite(value: float | Interval) -> bool:
-    return all(map(math.isfinite, value if isinstance(value, tuple) else (value,)))

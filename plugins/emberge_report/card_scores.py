@@ -7,7 +7,15 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from emberge.wording import Markdown, prose
-from emberge_evaluate import DOMAINS, MEANS, Comparison, Scores, Task
+from emberge_evaluate import (
+    DOMAINS,
+    ScoreCell,
+    Scores,
+    ScoreTable,
+    Task,
+    build_difference_tables,
+    build_table,
+)
 
 from emberge_report.card import open_template
 from emberge_report.conclusions import WHERE, describe_loss
@@ -40,7 +48,8 @@ def add_scores(card: str, evaluations: Sequence[tuple[str, Scores]]) -> str:
         forgetting=describe_forgetting,
         difference=_show_difference,
         with_domain=_name_task,
-    ).render(scored=evaluations, MEANS=MEANS)
+        score_tables=_build_tables,
+    ).render(scored=evaluations)
     before, heading, after = body.partition(_NEXT_SECTION)
     fields = "\n".join(filter(None, (front, index)))
     return f"---\n{fields}\n---\n{before.rstrip()}\n\n{section.strip()}\n{heading}{after}"
@@ -89,12 +98,16 @@ def _name_task(task: Task) -> str:
     return f"{task.name} ({domain})" if domain else task.name
 
 
-def _show_difference(difference: Comparison | None) -> str:
-    if difference is None:
+def _build_tables(scores: Scores) -> tuple[ScoreTable, ScoreTable | None]:
+    """Return the table of scores, and that of differences from the first model if there are several."""
+    return build_table(scores), next(build_difference_tables(scores), None)
+
+
+def _show_difference(cell: ScoreCell, less: bool) -> str:
+    if cell.value is None:
         return "–"
-    less = difference.less
-    amount = format_difference(difference.difference, less)
-    if difference.interval is None:
+    amount = format_difference(cell.value, less)
+    if cell.interval is None:
         return amount
-    low, high = (format_difference(end, less) for end in difference.interval)
-    return Markdown(f"{amount} [{low}, {high}], {prose(difference.verdict)}")
+    low, high = (format_difference(end, less) for end in cell.interval)
+    return Markdown(f"{amount} [{low}, {high}], {prose(cell.verdict)}")

@@ -23,7 +23,7 @@ def draw_conclusions(scores: Scores, merges: Sequence[str]) -> list[Markup]:
         merges = [arm for arm in pooled.models if {*pooled.members_of(arm)} & {*merges}]
         scores = pooled
     lines = [_describe_forgetting(scores)] if scores.forgetting else []
-    for on in scores.headlines():
+    for on in _list_headlines(scores):
         scored_models = [m for m in scores.models if scores.value(m, on) is not None]
         if not scored_models:
             continue
@@ -35,6 +35,12 @@ def draw_conclusions(scores: Scores, merges: Sequence[str]) -> list[Markup]:
         parts += [_describe_model(scores, m, on, " scores") for m in others]
         lines.append(Markup("{}: {}.").format(_name_place(on), Markup("; ").join(parts)))
     return lines
+
+
+def _list_headlines(scores: Scores) -> tuple[str, ...]:
+    """Return the means that sum up a run: one for each domain, else the first mean, else the first task."""
+    domains = tuple(mean for mean in scores.known_means if mean in DOMAINS)
+    return domains or scores.known_means[:1] or tuple(task.name for task in scores.tasks[:1])
 
 
 def _describe_forgetting(scores: Scores) -> Markup:

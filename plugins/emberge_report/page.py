@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from emberge.wording import count_noun
-from emberge_evaluate import MEANS
+from emberge_evaluate import build_difference_tables, build_table
 
 from emberge_report import charts, formats, models_view, scores_view
 from emberge_report.charts import NEUTRAL, Look
@@ -72,7 +72,7 @@ def _open_templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals |= {
-        **{"MEANS": MEANS, "MOST_PANELS": _MOST_PANELS, "NEUTRAL": NEUTRAL},
+        **{"MOST_PANELS": _MOST_PANELS, "NEUTRAL": NEUTRAL},
         "can_draw": charts.can_draw,
     }
     environment.filters |= {
@@ -83,7 +83,8 @@ def _open_templates() -> Environment:
         "percent": lambda share: "–" if share is None else formats.format_points(share),
         **{"word_columns": _find_word_columns, "shown_details": _list_details},
         **{"panels": scores_view.draw_panels, "about": scores_view.describe_task},
-        "score_facts": scores_view.list_facts,
+        **{"fact": scores_view.format_fact, "score_table": build_table},
+        "difference_tables": lambda scores: [*build_difference_tables(scores)],
         **{"losses": models_view.draw_losses, "last_loss": models_view.show_last_loss},
         "layers": models_view.list_layers,
         **{"distances": models_view.draw_distances, "weights": models_view.list_weights},

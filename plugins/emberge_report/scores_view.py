@@ -1,14 +1,14 @@
-"""Scores in a page: a panel of dots for each task, facts of models, and charts over a number of models."""
+"""Scores in a page: a panel of dots for each row of the table of scores, and words about tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from emberge.wording import count_noun
-from emberge_evaluate import MEANS, Scores, Task
+from emberge_evaluate import ScoreCell, ScoreRow, ScoreTable, Task
 
-from emberge_report.formats import format_points
+from emberge_report.formats import format_difference, format_points
 
 _DOMAINS = {"in": "in-domain", "out": "out-of-domain", "elsewhere": "elsewhere"}
 
@@ -22,7 +22,7 @@ class Dot:
     at: float | None
     low: float | None
     width: float | None
-    strong: bool
+    is_best: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,43 +42,45 @@ class Panel:
         return f"{self.title}: {'; '.join(f'{dot.model} {dot.text}' for dot in self.dots)}"
 
 
-def draw_panels(scores: Scores) -> list[Panel]:
+def draw_panels(table: ScoreTable) -> list[Panel]:
     """Return a panel for each task and mean, all of equal width, so that distances can be compared."""
-    ranges = {on: _find_range(scores, on) for on in scores.rows}
-    widest = max((high - low for low, high in ranges.values()), default=0.0) or 1e-9
-    return [_draw_panel(scores, on, ranges[on], widest) for on in ranges]
+    ranges = [_find_range(row) for row in table.rows]
+    widest = max((high - low for low, high in ranges), default=0.0) or 1e-9
+    return [
+        _draw_panel(table, row, ends, widest) for row, ends in zip(table.rows, ranges, strict=True)
+    ]
 
 
-def _find_range(scores: Scores, on: str) -> tuple[float, float]:
-    ends = [scores.interval(model, on) or () for model in scores.models]
-    values = [v for m in scores.models if (v := scores.value(m, on)) is not None]
-    numbers = [*values, *(end for pair in ends for end in pair)] or [0.0]
-    return min(numbers), max(numbers)
+def _find_range(row: ScoreRow) -> tuple[float, float]:
+    """Return the lowest and the highest number of a row, ends of intervals included."""
+    cells = row.cells.values()
+    numbers = [cell.value for cell in cells if cell.value is not None]
+    numbers += [end for cell in cells for end in cell.interval or ()]
+    return min(numbers, default=0.0), max(numbers, default=0.0)
 
 
-def _draw_panel(scores: Scores, on: str, ends: tuple[float, float], widest: float) -> Panel:
+def _draw_panel(
+    table: ScoreTable, row: ScoreRow, ends: tuple[float, float], widest: float
+) -> Panel:
     width = 1.08 * widest
     left = (sum(ends) - width) / 2
 
     def place(value: float | None) -> float | None:
         return None if value is None else round(100 * (value - left) / width, 2)
 
-    best, dots = scores.best(on), []
-    for model in scores.models:
-        value, (low, high) = scores.value(model, on), scores.interval(model, on) or (None, None)
+    dots = []
+    for model, cell in row.cells.items():
+        low, high = cell.interval or (None, None)
         span = None if low is None or high is None else round(100 * (high - low) / width, 2)
-        strong = value is not None and value == best
-        dots.append(
-            Dot(model, format_points(value, scores.less), place(value), place(low), span, strong)
-        )
-    task, reference = scores.task(on), scores.reference
+        text = format_points(cell.value, table.less)
+        dots.append(Dot(model, text, place(cell.value), place(low), span, cell.is_best))
     return Panel(
-        title=MEANS.get(on, on),
-        about=describe_task(task),
+        title=row.title,
+        about=describe_task(row.task),
         dots=dots,
-        reference=place(scores.value(reference, on)) if reference else None,
-        ends=(format_points(left, scores.less), format_points(left + width, scores.less)),
-        is_task=task is not None,
+        reference=dots[0].at if dots else None,
+        ends=(format_points(left, table.less), format_points(left + width, table.less)),
+        is_task=row.task is not None,
     )
 
 
@@ -91,9 +93,12 @@ def describe_task(task: Task | None) -> str:
     return ", ".join(word for word in (domain, task.metric, units) if word)
 
 
-def list_facts(scores: Scores) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Yield a title and the text of each model for the columns before the scores."""
-    if scores.costs:
-        yield "Training cost", {m: f"{cost.times:.3g}" for m, cost in scores.costs.items()}
-    if scores.ranks:
-        yield ("Normalised rank, 0 is best", {m: f"{rank:.2f}" for m, rank in scores.ranks.items()})
+def format_fact(cell: ScoreCell, row: ScoreRow, less: bool) -> str:
+    """Return a number about a whole model: what it forgot, its rank, or the cost of its training."""
+    if cell.value is None or row.quantity in ("rank", "cost"):
+        digits = ".2f" if row.quantity == "rank" else ".3g"
+        return "–" if cell.value is None else f"{cell.value:{digits}}"
+    text = format_difference(cell.value, less)
+    if cell.interval is None:
+        return text
+    return f"{text} [{', '.join(format_difference(end, less) for end in cell.interval)}]"

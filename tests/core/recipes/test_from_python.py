@@ -145,6 +145,7 @@ def scored(folder: Path, metric: str = "ndcg_at_10") -> StepResult:
     tasks = (
         Task("Faq<b>", "retrieval", metric, domain="in"),
         Task("Law", "retrieval", metric, domain="in"),
+        Task("Tax", "retrieval", metric, domain="out"),
     )
     scores = Scores(
         fingerprints={"base": "1", "boom": "2"},

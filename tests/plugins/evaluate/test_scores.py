@@ -19,9 +19,8 @@ from emberge_evaluate.scores import (
     Task,
     TrainingCost,
     Verdict,
-    read_scores,
-    write_scores,
 )
+from emberge_evaluate.scores_file import read_scores, write_scores
 
 PLAIN = Scores(
     fingerprints={"base": "a" * 8, "m.seed=1": "b" * 8, "m.seed=2": "c" * 8},

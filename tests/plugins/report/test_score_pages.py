@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from emberge import Artifact, Evaluator, ModelRef, TaskInfo
-from emberge_evaluate import Evaluate, EvaluatedModel, read_scores
+from emberge_evaluate import Evaluate, EvaluatedModel, build_table, read_scores
+from emberge_report import add_scores
 
 from tests.support import finished_run as runs
 from tests.support.finished_run import BASE, FinishedRun, parsed, report, words
@@ -68,11 +69,24 @@ def test_scores_are_told_by_arm_first_and_by_model_folded_away(page: str) -> Non
     names = ["".join(cell.itertext()) for cell in by_arm.findall("thead/tr/th")][1:]
     assert names == ["bls", "boom", "base", "bag.ratio=0.2", "bag.ratio=0.6", "bag.ratio=1.0"]
     assert len(by_model.findall("thead/tr/th")) == 1 + len(SEEDS) + 1 + len(RATIOS)
-    costs, _ranks, *rows = by_arm.findall("tbody/tr")
+    _ranks, costs, *rows = by_arm.findall("tbody/tr")
     assert "± 0.72" in "".join(rows[0][2].itertext())
     folded = next(d for d in parsed(page).iter("details") if d.find("summary") is not None)
     assert folded.findtext("summary") == "Each model by itself"
     assert [cell.text for cell in costs][:4] == ["Training cost", "–", "1.2", "–"]
+
+
+def test_a_page_and_a_card_have_the_rows_of_the_table(run: FinishedRun, page: str) -> None:
+    scores = read_scores(run.root / "scores")
+    titles = [row.title for row in build_table(scores).rows]
+    _, by_model = tables(page, "Scores ×100")
+    drawn = [row.findtext("th") for row in by_model.findall("tbody/tr")]
+    assert drawn[-len(titles) :] == titles
+    card = add_scores("---\n---\n", [("base", scores)])
+    firsts = [line.split(" |")[0].strip("| *") for line in card.splitlines() if "| **" in line]
+    assert [
+        first.removesuffix(" (in domain)").removesuffix(" (out of domain)") for first in firsts
+    ] == titles
 
 
 def test_differences_of_arms_show_every_seed(page: str) -> None:
@@ -93,13 +107,14 @@ def test_a_page_of_losses_marks_the_lowest_and_shows_them_as_they_are(tmp_path: 
     (by_arm, _), text = tables(page, "Losses, of which less is better"), words(page)
     scores = read_scores(out / "scores").pooled
     assert scores is not None
-    rows = by_arm.findall("tbody/tr")[-len(scores.rows) :]
-    for on, row in zip(scores.rows, rows, strict=True):
-        starred = [cell.get("class") == "best" for cell in row.findall("td")]
-        assert starred == [scores.value(m, on) == scores.best(on) for m in scores.models]
+    rows = build_table(scores).rows
+    for row, drawn in zip(rows, by_arm.findall("tbody/tr")[-len(rows) :], strict=True):
+        lowest = min(cell.value for cell in row.cells.values() if cell.value is not None)
+        starred = [cell.get("class") == "best" for cell in drawn.findall("td")]
+        assert starred == [cell.value == lowest for cell in row.cells.values()]
+        assert f"{lowest:.3f}" in "".join(drawn.itertext())
     assert "Scores ×100" not in text
     assert "has the least loss" in text
-    assert f"{scores.best('in'):.3f}" in text
     worse = scores.difference("boom", "in", "bls")
     assert worse is not None
     assert worse.difference > 0

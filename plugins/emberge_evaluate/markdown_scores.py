@@ -1,0 +1,123 @@
+"""Scores as Markdown, the file `scores.md`: tables with scores × 100 or losses, notes and verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from emberge.wording import Markdown, prose, table_lines, table_row
+
+from emberge_evaluate.score_table import (
+    ScoreCell,
+    ScoreRow,
+    ScoreTable,
+    build_difference_tables,
+    build_table,
+)
+from emberge_evaluate.scores import Scores
+
+# Largest number of models whose means are shown with intervals.
+_FEW_MODELS = 6
+
+
+def draw_scores(scores: Scores) -> str:
+    """Return scores, differences, notes and verdicts as Markdown, with arms first if there are seeds."""
+    lines: list[str] = []
+    if scores.pooled is not None:
+        words = "a bootstrap of test examples and Student's t over seeds, paired where both have the same"
+        lines += ["Mean over seeds ± standard deviation:", "", *_draw_table(scores.pooled)]
+        lines += [*_draw_differences(scores.pooled, words), "", "Each model:", ""]
+    lines += _draw_table(scores)
+    if scores.pooled is None:
+        lines += _draw_differences(scores, "a paired bootstrap")
+    return "\n".join([*lines, *_list_domains(scores), *_list_notes(scores)]) + "\n"
+
+
+def _draw_table(scores: Scores) -> Iterator[str]:
+    """Yield the lines of all scores, with intervals of means if there are few models."""
+    table = build_table(scores)
+    has_intervals = not scores.members and len(table.models) <= _FEW_MODELS
+    titles = [_count_seeds(scores, name) if scores.members else name for name in table.models]
+    yield from table_lines(["task", *titles], (), "l" + "r" * len(titles))
+    for row in (*table.rows, *table.facts):
+        shows_interval = row.quantity == "difference" or (has_intervals and row.task is None)
+        yield table_row([_write_title(row), *_write_cells(row, table, shows_interval)])
+
+
+def _count_seeds(pooled: Scores, arm: str) -> str:
+    count = len(pooled.members[arm])
+    return f"{arm} ({'1 model' if count == 1 else f'{count} seeds'})"
+
+
+def _write_title(row: ScoreRow) -> str:
+    if row.task is None:
+        return Markdown(f"*{prose(row.title)}*")
+    domain = f", {row.task.domain}" if row.task.domain else ""
+    return f"{row.title} ({row.task.metric}{domain})"
+
+
+def _write_cells(row: ScoreRow, table: ScoreTable, shows_interval: bool) -> Iterator[Markdown]:
+    """Yield the numbers of a row, those that read as the best in bold, with spreads or intervals."""
+    texts = [_format_number(cell.value, row, table) for cell in row.cells.values()]
+    best = {text for text, cell in zip(texts, row.cells.values(), strict=True) if cell.is_best}
+    for text, cell in zip(texts, row.cells.values(), strict=True):
+        shown = [f"**{text}**" if text in best and len(set(texts)) > 1 else text]
+        if cell.spread is not None:
+            shown.append(f"± {_format_number(cell.spread, row, table)}")
+        if shows_interval:
+            shown += _write_interval(cell, row, table)
+        yield Markdown(" ".join(shown))
+
+
+def _format_number(value: float | None, row: ScoreRow, table: ScoreTable) -> str:
+    """Return a score or difference in points or as a loss; ranks and costs are no shares."""
+    if value is None:
+        return "–"
+    if row.quantity in ("rank", "cost"):
+        return f"{value:.2f}" if row.quantity == "rank" else f"{value:.3g}"
+    sign = "+" if row.quantity == "difference" else ""
+    return f"{value:{sign}.3f}" if table.less else f"{100 * value:{sign}.1f}"
+
+
+def _write_interval(cell: ScoreCell, row: ScoreRow, table: ScoreTable) -> list[str]:
+    """Return the interval of a number in brackets, or nothing."""
+    if cell.interval is None:
+        return []
+    low, high = (_format_number(end, row, table) for end in cell.interval)
+    return [f"[{low}, {high}]"]
+
+
+def _draw_differences(scores: Scores, words: str) -> Iterator[str]:
+    """Yield the tables of differences in means; `words` say what their intervals are of."""
+    unit = "of losses, of which less is better" if scores.less else "in points"
+    for table in build_difference_tables(scores):
+        rows = [row for row in table.rows if row.task is None] or table.rows
+        yield ""
+        yield f"Difference from {prose(table.reference or '')} {unit}, with 95% intervals of {words}:"
+        yield ""
+        head = ["model", *(row.title for row in rows)]
+        yield from table_lines(head, (), "l" + "r" * len(rows))
+        for model in table.models:
+            yield table_row([model, *(_write_difference(row, model, table) for row in rows)])
+
+
+def _write_difference(row: ScoreRow, model: str, table: ScoreTable) -> Markdown:
+    cell = row.cells[model]
+    shown = [_format_number(cell.value, row, table), *_write_interval(cell, row, table)]
+    if cell.by_seed:
+        shown.append(f"({', '.join(_format_number(one, row, table) for one in cell.by_seed)})")
+    return Markdown(" ".join(shown))
+
+
+def _list_domains(scores: Scores) -> Iterator[str]:
+    """Yield a line with the tasks of each domain, after an empty one."""
+    for title, names in scores.tasks_by_domain().items():
+        yield ""
+        yield f"{title} ({len(names)}): {prose(', '.join(names))}."
+
+
+def _list_notes(scores: Scores) -> list[str]:
+    """Return the lines with notes on tasks and verdicts on requirements."""
+    lines = [f"- {prose(task.name)}: {prose(task.note)}" for task in scores.tasks if task.note]
+    for verdict in scores.requirements:
+        lines.append(f"- {'met' if verdict.met else 'NOT MET'}: {prose(verdict.text)}")
+    return ["", *lines] if lines else []
