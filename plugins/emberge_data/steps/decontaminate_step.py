@@ -158,7 +158,7 @@ class ContainedTests:
             best = self._best.get(text)
             return best if best is not None and best.similarity >= threshold else None
 
-        own, negatives = self._training.of_row(number)
+        own, negatives = self._training.list_texts(number)
         reason = next(filter(None, map(find, own)), None)
         if reason is not None:
             return Outcome(row, example, None, reason.note, reason.test)

@@ -66,11 +66,10 @@ class DistinctTexts(Sequence[str]):
 
 
 class RowTexts:
-    """Texts of the rows of all sets, each once, on disk; rows are numbered over all sets.
+    """Normalised texts of the rows of all sets, each once, on disk; rows are numbered over all sets.
 
-    A row has its own texts, which are its anchor and positives, and then its negatives. If a set draws
-    positives and negatives from other rows, its rows have the anchor alone. `starts` has the number of the
-    first row of each set.
+    A row has its own texts, which are its anchor and positives, and then its negatives. `starts` has the
+    number of the first row of each set.
     """
 
     def __init__(self, datasets: Sequence[StoredDataset], folder: Path) -> None:
@@ -79,23 +78,24 @@ class RowTexts:
             dataset.info.name: int(row) for dataset, row in zip(datasets, first[:-1], strict=True)
         }
         self.set_of_row = np.repeat(np.arange(len(datasets)), np.diff(first))
-        own_counts, ends = array("q"), array("q")
-        self.distinct = DistinctTexts(_read_texts(datasets, own_counts, ends), folder)
-        self._ends = np.frombuffer(ends, np.int64)
-        self._counts = np.diff(self._ends, prepend=0)
-        self._own = np.frombuffer(own_counts, np.int64)
+        counts = array("q")
+        self.distinct = DistinctTexts(map(normalise, read_row_texts(datasets, counts)), folder)
+        sizes = np.asarray(counts, np.int64).reshape(-1, 3)
+        self._own = sizes[:, :2].sum(axis=1)
+        self._counts = sizes.sum(axis=1)
+        self._ends = np.cumsum(self._counts)
 
     def __len__(self) -> int:
         return len(self._ends)
 
-    def own(self) -> tuple[Places, Places]:
+    def list_own_texts(self) -> tuple[Places, Places]:
         """Return (rows, texts) of all anchors and positives."""
         rows = np.repeat(np.arange(len(self)), self._counts)
         number = np.arange(len(rows)) - np.repeat(self._ends - self._counts, self._counts)
         is_own = number < self._own[rows]
         return rows[is_own], self.distinct.places[is_own]
 
-    def of_row(self, row: int) -> tuple[list[int], list[int]]:
+    def list_texts(self, row: int) -> tuple[list[int], list[int]]:
         """Return the indices of a row's texts: (anchor and positives, negatives)."""
         end = int(self._ends[row])
         places = self.distinct.places[end - int(self._counts[row]) : end].tolist()
@@ -103,15 +103,15 @@ class RowTexts:
         return places[:count], places[count:]
 
 
-def _read_texts(
-    datasets: Sequence[StoredDataset], own_counts: array[int], ends: array[int]
-) -> Iterator[str]:
-    """Yield all texts; append each row's number of anchors and positives, and the end of its texts."""
+def read_row_texts(datasets: Iterable[StoredDataset], counts: array[int]) -> Iterator[str]:
+    """Yield the texts of all rows: anchor, positives, negatives; append these three counts of each row.
+
+    If a set draws positives and negatives from other rows, its rows have the anchor alone.
+    """
     for dataset in datasets:
         for row in range(len(dataset)):
             example = dataset[row]
-            texts = [example.anchor, *(() if dataset.draws else example.positives)]
-            own_counts.append(len(texts))
-            texts += () if dataset.draws else example.negatives
-            ends.append(len(texts) + (ends[-1] if ends else 0))
-            yield from map(normalise, texts)
+            positives = () if dataset.draws else example.positives
+            negatives = () if dataset.draws else example.negatives
+            counts.extend((1, len(positives), len(negatives)))
+            yield from (example.anchor, *positives, *negatives)

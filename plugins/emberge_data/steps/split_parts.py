@@ -27,7 +27,7 @@ class SplitParts:
     def __init__(self, texts: RowTexts, part_of_row: Numbers) -> None:
         self._texts = texts
         self._part_of_row = part_of_row
-        rows, own_texts = texts.own()
+        rows, own_texts = texts.list_own_texts()
         self._part_of_text = np.full(len(texts.distinct), -1)  # of texts that are negatives only
         self._part_of_text[own_texts] = part_of_row[rows]
 
@@ -41,7 +41,7 @@ class SplitParts:
                 continue
             foreign = [
                 place
-                for place, text in enumerate(self._texts.of_row(number)[1])
+                for place, text in enumerate(self._texts.list_texts(number)[1])
                 if self._part_of_text[text] not in (-1, part)
             ]
             after = drop_texts(example, "negative", foreign)

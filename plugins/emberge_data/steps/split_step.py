@@ -129,7 +129,7 @@ class Split(DataStep):
         from emberge_data.steps.text_copies import join_near_copies
         from emberge_data.steps.text_similarity import ComparedTexts
 
-        rows, own_texts = texts.own()
+        rows, own_texts = texts.list_own_texts()
         if self.jaccard is not None:
             workspace.progress(0, 0, note="near copies")
             numbers, places = np.unique(own_texts, return_inverse=True)
