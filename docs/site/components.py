@@ -11,7 +11,7 @@ from typing import Any
 from emberge.plugins import KINDS, Plugins
 from emberge.recipes.describe import build_component_pages, list_component_rows, option_line
 from emberge.wording import Markdown, table_lines
-from emberge_report import code_span
+from emberge_report import write_code_span
 
 __all__ = ["PAPER", "anchor", "component_pages", "kind_path", "kind_title", "prose"]
 
@@ -62,7 +62,7 @@ def _page(plugins: Plugins, kind: str, rows: list[dict[str, Any]]) -> Iterator[s
     table = [
         [
             Markdown(f"[`{row['name']}`](#{anchor(row)})"),
-            code_span(row["plugin"]),
+            write_code_span(row["plugin"]),
             Markdown(prose(row["summary"]).replace("|", "\\|")),
         ]
         for row in rows

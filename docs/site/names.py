@@ -13,7 +13,7 @@ from emberge.cli.arguments import VERBS, parse
 from emberge.plugin_verbs import Verb
 from emberge.plugins import Plugins
 from emberge.wording import Markdown, table_lines
-from emberge_report import code_span
+from emberge_report import write_code_span
 from python_names import python_page
 
 from components import prose
@@ -91,7 +91,7 @@ def _errors() -> Iterator[str]:
     )
     rows = [
         [
-            code_span(one.__name__),
+            write_code_span(one.__name__),
             str(one.exit_code),
             Markdown(prose((inspect.getdoc(one) or "").partition("\n")[0])),
         ]

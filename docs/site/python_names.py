@@ -11,7 +11,7 @@ from pathlib import Path
 
 from emberge import errors
 from emberge.wording import Markdown, table_lines
-from emberge_report import code_span
+from emberge_report import write_code_span
 
 from components import prose
 
@@ -50,7 +50,9 @@ def _describe_room(room: str, summary: str) -> Iterator[str]:
     yield f"## emberge.{room}\n\n{summary}\n"
     rows = []
     for name, module in sorted(_listed(_CORE / room / "__init__.pyi").items()):
-        rows.append([code_span(name), _first_sentence(_find_definition(f"{room}.{module}", name))])
+        rows.append(
+            [write_code_span(name), _first_sentence(_find_definition(f"{room}.{module}", name))]
+        )
     yield from table_lines(["name", "what it is"], rows)
     yield ""
 
@@ -77,7 +79,7 @@ def _describe_members(node: ast.ClassDef) -> Iterator[str]:
         yield from table_lines(["field", "type", "default", "what it is"], fields)
         yield ""
     methods = [
-        [code_span(_call_text(one)), _first_sentence(one)]
+        [write_code_span(_call_text(one)), _first_sentence(one)]
         for one in node.body
         if isinstance(one, ast.FunctionDef) and not one.name.startswith("_")
     ]
@@ -98,10 +100,10 @@ def _list_fields(node: ast.ClassDef) -> Iterator[list[str]]:
         default = "" if statement.value is None else ast.unparse(statement.value)
         yield [
             *(
-                code_span(ast.unparse(statement.target)),
-                code_span(ast.unparse(statement.annotation)),
+                write_code_span(ast.unparse(statement.target)),
+                write_code_span(ast.unparse(statement.annotation)),
             ),
-            *(code_span(default), Markdown(prose(" ".join(doc.split())))),
+            *(write_code_span(default), Markdown(prose(" ".join(doc.split())))),
         ]
 
 
@@ -206,5 +208,5 @@ def _first_sentence(node: ast.stmt | None) -> Markdown:
     if doc:
         return Markdown(prose(" ".join(doc.partition("\n\n")[0].split())))
     if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-        return code_span(ast.unparse(node.value))
+        return write_code_span(ast.unparse(node.value))
     return Markdown()

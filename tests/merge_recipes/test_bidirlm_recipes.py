@@ -27,7 +27,7 @@ from emberge_bidirlm import (
 )
 from emberge_encoder import Layout
 from emberge_merge import FoundModel
-from emberge_mteb.hub_tasks import hub_tasks
+from emberge_mteb.hub_tasks import build_hub_tasks
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from transformers import AutoConfig, AutoModel, AutoTokenizer
@@ -53,7 +53,7 @@ TABLES = {
 @pytest.mark.parametrize(("name", "table"), TABLES)
 def test_tables_are_pinned_to_tasks_that_mteb_has(name: str, table: str) -> None:
     (evaluator,) = steps_of(f"bidirlm/{name}")[table].evaluators
-    tasks = hub_tasks((), evaluator.benchmark, (), evaluator.only)
+    tasks = build_hub_tasks((), evaluator.benchmark, (), evaluator.only)
     assert [task.metadata.name for task in tasks] == list(evaluator.only)
     whole = {t.metadata.name: t for t in mteb.get_benchmark(evaluator.benchmark).tasks}
     assert all(task.hf_subsets == whole[task.metadata.name].hf_subsets for task in tasks)

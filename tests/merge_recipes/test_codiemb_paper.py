@@ -15,7 +15,7 @@ from emberge import DataEntry, DataRef, load_plugins, load_recipe
 from emberge.data import load_catalogue
 from emberge.recipes import list_shipped_recipes
 from emberge_mteb import find_instruction, find_split, list_in_domain_tasks
-from emberge_mteb.hub_tasks import hub_tasks
+from emberge_mteb.hub_tasks import build_hub_tasks
 
 PAPER = list_shipped_recipes()["codiemb/paper"]
 CORPUS = PAPER.path.parent / "corpora/chinese"
@@ -138,9 +138,9 @@ def test_the_joint_model_must_keep_up_with_the_specialists(model: str) -> None:
 def test_nothing_that_is_scored_chooses_a_checkpoint(model: str) -> None:
     """Development data is of the tasks' kinds, and none of the rows that mteb scores or a training sees."""
     (scored,) = steps(model)["scores"].evaluators
-    tasks = {t.metadata.name: t for t in hub_tasks((), scored.benchmark, (), scored.only)}
+    tasks = {t.metadata.name: t for t in build_hub_tasks((), scored.benchmark, (), scored.only)}
     (asked,) = steps(model)["best_retrieval"].evaluators
-    (miracl,) = hub_tasks(asked.tasks, asked.benchmark, asked.languages, asked.only)
+    (miracl,) = build_hub_tasks(asked.tasks, asked.benchmark, asked.languages, asked.only)
     assert (miracl.metadata.type, miracl.hf_subsets, find_split(miracl)) == (
         "Retrieval",
         ["zh"],

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from emberge_mteb.hub_tasks import hub_tasks
+from emberge_mteb.hub_tasks import build_hub_tasks
 
 from tests.support.printed import sets_of, steps_of
 
@@ -90,7 +90,7 @@ def test_models_are_scored_on_the_printed_tasks(recipe: str) -> None:
     for benchmark in ("english",) if recipe == CLUSTERS else BENCHMARKS:
         (evaluator,) = scored[benchmark].evaluators
         assert evaluator.benchmark == BENCHMARKS[benchmark]
-        tasks = hub_tasks((), evaluator.benchmark, (), evaluator.only)
+        tasks = build_hub_tasks((), evaluator.benchmark, (), evaluator.only)
         assert [task.metadata.name for task in tasks] == list(evaluator.only)
         assert len(tasks) == COUNTS[benchmark]
 

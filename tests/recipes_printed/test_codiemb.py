@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from emberge_mteb.hub_tasks import hub_tasks
+from emberge_mteb.hub_tasks import build_hub_tasks
 
 from tests.support.printed import sets_of, steps_of
 
@@ -62,7 +62,7 @@ def test_fusion_is_equation_11_to_the_letter(model: str) -> None:
 @pytest.mark.parametrize("model", POOLING)
 def test_tasks_that_are_scored_are_table_5(model: str) -> None:
     (evaluator,) = step_of(model, "scores").evaluators
-    tasks = {t.metadata.name for t in hub_tasks((), evaluator.benchmark, (), evaluator.only)}
+    tasks = {t.metadata.name for t in build_hub_tasks((), evaluator.benchmark, (), evaluator.only)}
     assert tasks == TRAINED | UNTRAINED
     sets = sets_of(PAPER, "corpora/chinese").values()
     in_domain = {name for one in sets for name in one.ind_tasks or ()}

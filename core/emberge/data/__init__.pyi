@@ -9,6 +9,7 @@ from .data_sources import HELD_OUT_PARTS as HELD_OUT_PARTS
 from .data_sources import DataSource as DataSource
 from .data_sources import find_reader as find_reader
 from .data_sources import list_held_out_sets as list_held_out_sets
+from .data_sources import list_sources as list_sources
 from .data_sources import pick_training_sets as pick_training_sets
 from .dataset_loading import list_texts as list_texts
 from .dataset_loading import load_datasets as load_datasets

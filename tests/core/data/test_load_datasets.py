@@ -20,7 +20,7 @@ from emberge import (
     Example,
     hash_evenly,
 )
-from emberge.data import check_entries, expand, load_datasets, sample_rows
+from emberge.data import check_entries, list_sources, load_datasets, sample_rows
 from emberge_data import Delimited, JsonLines, Parquet
 
 READERS = [JsonLines(), Parquet(), Delimited()]
@@ -229,7 +229,7 @@ def test_a_reader_of_another_revision_reads_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = many(tmp_path / "rows.jsonl")
-    (source,) = expand(entry(path), readers=[JsonLines()], resolve=lambda _: path)
+    (source,) = list_sources(entry(path), readers=[JsonLines()], resolve=lambda _: path)
     before = source.key()
     monkeypatch.setattr(JsonLines, "revision", 2, raising=False)
     assert source.key() != before
