@@ -87,13 +87,13 @@ def parse_document(
 def _read_media(text: Any, row: Mapping[str, Any], media: MediaValues) -> Any:
     """Return a row's text with its media, from the text column or else from the media columns."""
     if isinstance(text, Mapping):
-        return media.input(text, "text")
+        return media.read_object(text, "text")
     values: dict[str, Any] = {
         kind: row[kind] for kind in MEDIA_KINDS if row.get(kind) not in (None, "")
     }
     if values:
         parts = values if text is None else {**values, "text": text}
-        return media.input(parts, next(iter(values)))
+        return media.read_object(parts, next(iter(values)))
     return plain_text(text) if isinstance(text, str) else text
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from emberge import TaskInfo, TaskScore, Units, stable_seed
@@ -22,6 +22,22 @@ if TYPE_CHECKING:
 
 # Draws of every bootstrap.
 RESAMPLES = 4000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SampledNumber:
+    """Score or difference, with what its interval is made of: draws of test examples, and the error of seeds.
+
+    `draws` [resamples] is None if neither test examples nor tasks can be drawn. `error` is the standard error
+    over seeds, with `freedom` degrees of freedom; both are 0 without several seeds. `by_seed` are the
+    differences for each seed, if both arms have the same seeds.
+    """
+
+    value: float
+    draws: Array | None
+    error: float = 0.0
+    freedom: float = 0.0
+    by_seed: Mapping[str, float] | None = None
 
 
 class Judge:
@@ -58,20 +74,17 @@ class Judge:
     def estimate(self, arm: str, on: str) -> Estimate:
         """Return an arm's score with its interval: the mean of its models (a single model is also an arm)."""
         points, samples = self._score_arm(arm, on)
-        error, freedom = _estimate_seed_error(points)
-        resampled = samples if samples is None else samples.mean(0)
-        interval = self._compute_interval(points.mean(), resampled, error, freedom)
+        draws = None if samples is None else samples.mean(0)
+        score = SampledNumber(float(points.mean()), draws, *_estimate_seed_error(points))
         spread = float(points.std(ddof=1)) if len(points) > 1 else None
-        return Estimate(float(points.mean()), spread, *(interval or (None, None)))
+        return Estimate(score.value, spread, *(self._compute_interval(score) or (None, None)))
 
     def compare(self, arm: str, other: str, on: str) -> Comparison:
         """Return the difference, `arm` minus `other`, with its two-sided interval."""
-        difference, resampled, error, freedom, by_seed = self._compute_difference(arm, other, on)
-        interval = self._compute_interval(difference, resampled, error, freedom)
-        low, high = interval or (None, None)
-        return Comparison(
-            arm, other, MEAN_OF.get(on, on), difference, low, high, by_seed, self.less
-        )
+        found = self._subtract(arm, other, on)
+        ends = self._compute_interval(found) or (None, None)
+        mean = MEAN_OF.get(on, on)
+        return Comparison(arm, other, mean, found.value, *ends, found.by_seed, self.less)
 
     def judge(
         self, requirement: Requirement, demand: Demand, arm: str, other: str, on: str
@@ -79,11 +92,9 @@ class Judge:
         """Return the verdict, as numbers and text, on one requirement for the group of tasks `on`."""
         from emberge_evaluate.bootstrap import compute_lower_bound
 
-        difference, resampled, error, freedom, _ = self._compute_difference(arm, other, on)
-        samples = self._add_noise(difference, resampled, error, freedom)
-        if self.less:
-            difference, samples = -difference, -samples
-        bound = compute_lower_bound(samples)
+        found = self._subtract(arm, other, on)
+        sign = -1 if self.less else 1
+        bound = compute_lower_bound(sign * self._add_noise(found))
         is_forgetting = demand == "forgetting"
         points = (requirement.forgetting or 0.0) if is_forgetting else requirement.margin
         margin = points / 100
@@ -95,7 +106,7 @@ class Judge:
             demand=demand,
             tasks=on if is_forgetting else requirement.tasks,
             margin=points,
-            difference=difference,
+            difference=sign * found.value,
             lower_bound=bound,
         )
         names = self._name_arm(arm), self._name_arm(other)
@@ -127,59 +138,39 @@ class Judge:
         rows = [[self.models[model] for model in names] for names in draws]
         return points, np.stack([samples[several].mean(0) for several in rows])
 
-    def _compute_difference(
-        self, arm: str, other: str, on: str
-    ) -> tuple[float, Array | None, float, float, dict[str, float] | None]:
-        """Return (difference, its draws, standard error over seeds, degrees of freedom, by seed)."""
-        (arm_scores, arm_draws), (other_scores, other_draws) = (
-            self._score_arm(arm, on),
-            self._score_arm(other, on),
-        )
-        resampled = None
-        if arm_draws is not None and other_draws is not None:
-            resampled = arm_draws.mean(0) - other_draws.mean(0)
-        difference, error, freedom, by_seed = self._compare_points(
-            arm, arm_scores, other, other_scores
-        )
-        return difference, resampled, error, freedom, by_seed
+    def _subtract(self, arm: str, other: str, on: str) -> SampledNumber:
+        """Return the difference `arm` minus `other`: seed by seed if both have the same seeds."""
+        points, samples = self._score_arm(arm, on)
+        other_points, other_samples = self._score_arm(other, on)
+        draws = None
+        if samples is not None and other_samples is not None:
+            draws = samples.mean(0) - other_samples.mean(0)
+        seeds, other_seeds = list(self.arms[arm].draws), list(self.arms[other].draws)
+        if len(seeds) > 1 and set(seeds) == set(other_seeds):
+            gains = points - other_points[[other_seeds.index(seed) for seed in seeds]]
+            by_seed = dict(zip(seeds, map(float, gains), strict=True))
+            return SampledNumber(float(gains.mean()), draws, *_estimate_seed_error(gains), by_seed)
+        errors = _estimate_seed_error(points), _estimate_seed_error(other_points)
+        difference = float(points.mean() - other_points.mean())
+        return SampledNumber(difference, draws, *_estimate_welch_error(*errors))
 
-    def _compare_points(
-        self, arm: str, points: Array, other: str, other_points: Array
-    ) -> tuple[float, float, float, dict[str, float] | None]:
-        """Return (difference of means, standard error over seeds, degrees of freedom, by seed).
-
-        Arms of the same seeds are compared seed by seed; of others the last is None.
-        """
-        places, same = list(self.arms[arm].draws), list(self.arms[other].draws)
-        if len(places) > 1 and set(places) == set(same):
-            differences = points - other_points[[same.index(place) for place in places]]
-            by_seed = dict(zip(places, map(float, differences), strict=True))
-            return float(differences.mean()), *_estimate_seed_error(differences), by_seed
-        error = _estimate_welch_error(
-            _estimate_seed_error(points), _estimate_seed_error(other_points)
-        )
-        return float(points.mean() - other_points.mean()), *error, None
-
-    def _compute_interval(
-        self, point: float, resampled: Array | None, error: float, freedom: float
-    ) -> Interval | None:
+    def _compute_interval(self, number: SampledNumber) -> Interval | None:
         from emberge_evaluate.bootstrap import compute_interval
 
-        if resampled is None and not freedom:
+        if number.draws is None and not number.freedom:
             return None
-        return compute_interval(self._add_noise(point, resampled, error, freedom))
+        return compute_interval(self._add_noise(number))
 
-    def _add_noise(
-        self, point: float, resampled: Array | None, error: float, freedom: float
-    ) -> Array:
+    def _add_noise(self, number: SampledNumber) -> Array:
         """Return the draws of test examples with simulated noise of other seeds added."""
         import numpy as np
 
-        samples = np.full(self._resamples, point) if resampled is None else resampled
-        if not freedom or not error:
-            return samples
+        draws = number.draws
+        draws = np.full(self._resamples, number.value) if draws is None else draws
+        if not number.freedom or not number.error:
+            return draws
         rng = np.random.default_rng(stable_seed(self._seed, "seeds"))
-        noisy: Array = samples + error * rng.standard_t(freedom, self._resamples)
+        noisy: Array = draws + number.error * rng.standard_t(number.freedom, self._resamples)
         return noisy
 
     def _draw_means(self, on: str) -> Array | None:

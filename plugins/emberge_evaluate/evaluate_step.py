@@ -29,7 +29,6 @@ from emberge_evaluate.kept_scores import Plans, make_file_name, plan_tasks, scor
 from emberge_evaluate.markdown_scores import draw_scores
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.score_model import (
-    DOMAINS,
     ScoreModel,
     build_scoring_parts,
     choose_evaluators,
@@ -42,6 +41,7 @@ from emberge_evaluate.score_model import (
 from emberge_evaluate.score_result import build_scores, find_forgetting_group
 from emberge_evaluate.scores import ColumnKey
 from emberge_evaluate.scores_file import SCORES_FILE, write_scores
+from emberge_evaluate.task_groups import DOMAIN_WORDS
 
 TABLE = "scores.md"
 
@@ -157,7 +157,7 @@ class Evaluate(Step):
         if tasks is not None:
             for option, fault in self._find_task_problems(tasks):
                 yield context.problem(fault, option)
-            words = [word for word in self._about if word not in DOMAINS]
+            words = [word for word in self._about if word not in DOMAIN_WORDS]
             for fault in find_unknown_words(words, tasks):
                 yield context.problem(fault, "require")
 

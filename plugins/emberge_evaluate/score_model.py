@@ -36,9 +36,6 @@ from emberge_evaluate.kept_scores import (
 )
 from emberge_evaluate.task_groups import find_required_tasks
 
-# Words for tasks that cannot be resolved while domains are unknown, as before a run.
-DOMAINS = ("ind", "ood", "elsewhere")
-
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreModel(Step):

@@ -30,31 +30,22 @@ from emberge.wording import count_noun, join_some
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.kept_scores import make_file_name, plan_tasks, score_model
 from emberge_evaluate.mean_loss import LOSS
+from emberge_evaluate.model_ranking import Ranked, Selection, rank_models
 from emberge_evaluate.score_model import (
-    DOMAINS,
     ScoreModel,
     choose_free_name,
     find_unknown_words,
     preview_tasks,
 )
-from emberge_evaluate.scores import Interval
-from emberge_evaluate.task_groups import GROUP_OF, average_scores
+from emberge_evaluate.task_groups import DOMAIN_WORDS, GROUP_OF, average_scores
 
 CHECKPOINTS = "checkpoints"
 # Details of the best model's artifact about its training and the model that the training started from.
-_ORIGIN = ("base", "base_reference", "base_fingerprint", "learning_rate")
+_ORIGIN_KEYS = ("base", "base_reference", "base_fingerprint", "learning_rate")
 
 Candidates = Mapping[str, tuple[ModelRef, Model]]
 # Details of a training's artifact about its cost.
-_FACTS = ("datasets", "examples", "seconds", "cpu_seconds")
-
-
-_GROUPS = {
-    "all": "the mean over tasks",
-    "kinds": "the mean over kinds of task",
-    "ind": "the mean over tasks in domain",
-    "ood": "the mean over tasks out of domain",
-}
+_COST_KEYS = ("datasets", "examples", "seconds", "cpu_seconds")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,17 +106,17 @@ class Select(Step):
         counts = [_count_of(reference, context) for reference in self.models]
         known_counts = [count for count in counts if count is not None]
         if self.models and len(known_counts) == len(counts) and sum(known_counts) < self.top:
-            yield context.problem(self._check_count(sum(known_counts)), "top")
+            yield context.problem(self._explain_count(sum(known_counts)), "top")
 
     def _check_tasks(self, context: Preflight) -> Iterator[Problem]:
         for evaluator in self.evaluators:
             yield from evaluator.check(context)
         tasks = preview_tasks(self.evaluators, context)
-        for option, message in self._check_ranking(tasks) if tasks else ():
-            if option != "tasks" or self.tasks not in DOMAINS:
+        for option, message in self._find_ranking_problems(tasks) if tasks else ():
+            if option != "tasks" or self.tasks not in DOMAIN_WORDS:
                 yield context.problem(message, option)
 
-    def _check_ranking(self, tasks: Sequence[TaskInfo]) -> Iterator[tuple[str, str]]:
+    def _find_ranking_problems(self, tasks: Sequence[TaskInfo]) -> Iterator[tuple[str, str]]:
         """Yield (option, message) for each reason why models cannot be ranked by these tasks."""
         if test_tasks := [task.name for task in tasks if task.split == "test"]:
             yield (
@@ -148,7 +139,8 @@ class Select(Step):
         for message in find_unknown_words([self.tasks], tasks):
             yield "tasks", message
 
-    def _check_count(self, count: int, duplicates: int = 0) -> str:
+    def _explain_count(self, count: int, duplicates: int = 0) -> str:
+        """Return the message for fewer models than `top`; `duplicates` are equal to others."""
         equal = f" ({duplicates} more equal to others)" if duplicates else ""
         return (
             f"top: {self.top} of {count_noun(count, 'model')}{equal} cannot be chosen; "
@@ -158,7 +150,7 @@ class Select(Step):
     def run(self, workspace: Workspace) -> Artifact:
         plans = plan_tasks(self.evaluators, workspace)
         tasks = [task for _, plan in plans for task in plan]
-        for _, message in self._check_ranking(tasks):
+        for _, message in self._find_ranking_problems(tasks):
             raise RecipeError(message)
         candidates = self._list_candidates(workspace)
         for evaluator in self.evaluators:
@@ -209,7 +201,7 @@ class Select(Step):
                 name = choose_free_name([model.name, f"{model.name} ({reference})"], candidates)
                 candidates[name] = reference, model
         if len(candidates) < self.top:
-            raise RecipeError(self._check_count(len(candidates), same))
+            raise RecipeError(self._explain_count(len(candidates), same))
         return candidates
 
     def _estimate_lead(
@@ -299,7 +291,7 @@ def _make_artifact(
             "chosen": {files[ranked.name]: described(ranked) for ranked in selection.chosen},
             CHECKPOINTS: list(files.values()),
             "figures": [selection.figure()],
-            **{key: of_best[key] for key in _ORIGIN if key in of_best},
+            **{key: of_best[key] for key in _ORIGIN_KEYS if key in of_best},
             **({"trained": trainings} if trainings else {}),
         },
     )
@@ -319,103 +311,7 @@ def collect_trainings(
         if isinstance(details.get("trained"), Mapping):
             facts_by_step |= details["trained"]
         elif "datasets" in details:
-            facts_by_step[name] = {key: details[key] for key in _FACTS if key in details}
+            facts_by_step[name] = {key: details[key] for key in _COST_KEYS if key in details}
         else:
             return {}
     return facts_by_step
-
-
-@dataclass(frozen=True)
-class Ranked:
-    """Model with its `value`, by which models are ranked, and `behind`, its distance to the best in points.
-
-    A point is a hundredth of a score or of a loss.
-    """
-
-    name: str
-    value: float
-    behind: float
-
-
-def rank_models(values: Mapping[str, float], *, less: bool = False) -> tuple[Ranked, ...]:
-    """Return the models from the best to the worst.
-
-    If values are equal, the first model ranks higher. With `less` lower values are better. NaN ranks last.
-    """
-    oriented = {
-        name: (-value if less else value) if math.isfinite(value) else -math.inf
-        for name, value in values.items()
-    }
-    order = sorted(values, key=oriented.__getitem__, reverse=True)
-    best = oriented[order[0]]
-    return tuple(Ranked(name, values[name], 100 * (best - oriented[name])) for name in order)
-
-
-@dataclass(frozen=True)
-class Selection:
-    """The first `top` models of a ranking, with all models' scores by task.
-
-    `by` is the recipe's word for the tasks that decided, and `interval` is the interval of the best model's
-    lead over the second, in points.
-    """
-
-    ranking: tuple[Ranked, ...]
-    top: int
-    tasks: Sequence[TaskInfo]
-    scores: Mapping[str, Mapping[str, float]]
-    by: str = "all"
-    interval: Interval | None = None
-    losses: bool = False
-
-    @property
-    def chosen(self) -> tuple[Ranked, ...]:
-        """Selected models, the best first."""
-        return self.ranking[: self.top]
-
-    @property
-    def summary(self) -> str:
-        """Sentence on the best model and its lead."""
-        best, *others = self.ranking
-        count = count_noun(len(self.ranking), "model")
-        value = f"{best.value:.4f}" if self.losses else f"{100 * best.value:.2f}"
-        text = f"{best.name} is the best of {count} by {self._title}: {value}"
-        if not others:
-            return f"{text}."
-        second = others[0]
-        if second.behind == 0:
-            return f"{text}, which {second.name} has too; of equal models the first named is taken."
-        interval_text = ""
-        if self.interval is not None:
-            interval_text = f" (95 % interval {self.interval[0]:+.2f} to {self.interval[1]:+.2f})"
-        return f"{text}, {second.behind:.2f} points ahead of {second.name}{interval_text}."
-
-    def figure(self) -> dict[str, Any]:
-        """Return the ranking as a figure of a report: what decided, and the scores on all tasks."""
-        columns = [task.name for task in self.tasks if task.name != self.by]
-        return {
-            "title": f"Models by {self._title}",
-            "caption": self.summary,
-            "heat_map": {
-                "rows": [ranked.name for ranked in self.ranking],
-                "columns": [self.by, *columns],
-                "values": [
-                    [
-                        self._show_value(ranked.value),
-                        *(self._show_value(self.scores[ranked.name][name]) for name in columns),
-                    ]
-                    for ranked in self.ranking
-                ],
-            },
-        }
-
-    @property
-    def _title(self) -> str:
-        if self.by in _GROUPS:
-            return _GROUPS[self.by]
-        is_task = any(task.name == self.by for task in self.tasks)
-        return self.by if is_task else f"the mean over tasks of kind {self.by}"
-
-    def _show_value(self, value: float) -> float | None:
-        if not math.isfinite(value):
-            return None
-        return round(value if self.losses else 100 * value, 4)

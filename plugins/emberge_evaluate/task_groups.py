@@ -13,7 +13,8 @@ from emberge.wording import join_some
 
 # Words of a recipe for groups of tasks.
 GROUP_OF = {"all": "all", "kinds": "type", "ind": "in", "ood": "out", "elsewhere": "elsewhere"}
-_DOMAIN_TEXT = {"ind": "in domain", "ood": "out of domain", "elsewhere": "elsewhere"}
+# Words of a recipe for domains, which are unknown before a run, as a reader knows them.
+DOMAIN_WORDS = {"ind": "in domain", "ood": "out of domain", "elsewhere": "elsewhere"}
 # Names of the means over groups of tasks; a mean over one kind of task has the name of its group.
 MEAN_OF = {"all": "task", "type": "type", "in": "in", "out": "out", "elsewhere": "elsewhere"}
 _DOMAINS = ("in", "out", "elsewhere")
@@ -77,9 +78,9 @@ def find_required_tasks(word: str, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
     matching = [task for part in list_group_parts(tasks, GROUP_OF.get(word, word)) for task in part]
     if matching:
         return matching
-    if word in _DOMAIN_TEXT:
+    if word in DOMAIN_WORDS:
         raise RecipeError(
-            f"`tasks: {word}`: none of the tasks is {_DOMAIN_TEXT[word]}; give `domain` in the catalogue"
+            f"`tasks: {word}`: none of the tasks is {DOMAIN_WORDS[word]}; give `domain` in the catalogue"
         )
     names = dict.fromkeys([*GROUP_OF, *(t.kind for t in tasks), *(t.name for t in tasks)])
     # The names of development data have a suffix.

@@ -70,7 +70,7 @@ def read_plain_rows(
     problems: list[tuple[int, str]] = []
     rows = list(_read_rows(source, media, problems))
     chosen_rows = [rows[row] for row in sample_rows(len(rows), entry.limit, source.name)]
-    plain_rows = PlainRows(source.name, source.place, source.key(), chosen_rows, media)
+    plain_rows = PlainRows(source.name, source.place, source.compute_key(), chosen_rows, media)
     plain_rows.refuse(problems)
     return plain_rows
 
@@ -84,6 +84,6 @@ def _read_rows(
             problems.append((number, row.message))
             continue
         try:
-            yield number, media.without_bytes(fold_headings(row))
+            yield number, media.save_bytes(fold_headings(row))
         except DataError as error:
             problems.append((number, str(error)))

@@ -49,14 +49,14 @@ _MEDIA_TYPES: Mapping[TaskKind, str] = {
 }
 
 
-def choose_main_metric(one: EvalSet) -> str:
+def choose_main_metric(eval_set: EvalSet) -> str:
     """Return mteb's name of a set's main metric."""
-    if one.metric is None:
-        return METRICS[one.task]
-    return _PLAIN_WORDS.get(one.metric, one.metric)
+    if eval_set.metric is None:
+        return METRICS[eval_set.task]
+    return _PLAIN_WORDS.get(eval_set.metric, eval_set.metric)
 
 
-def build_local_task(one: EvalSet, data: EvalData, *, split: str, revision: str) -> Any:
+def build_local_task(eval_set: EvalSet, data: EvalData, *, split: str, revision: str) -> Any:
     """Return a new mteb task with its data loaded, which scores `data` on `split`.
 
     A task object draws random numbers while it runs, so it must be used for one model only.
@@ -64,21 +64,21 @@ def build_local_task(one: EvalSet, data: EvalData, *, split: str, revision: str)
     import mteb
 
     sides = find_media_sides(data)
-    fields, dataset = _build_task_content(one, data, split, sides)
+    fields, dataset = _build_task_content(eval_set, data, split, sides)
     metadata = mteb.TaskMetadata(
-        name=one.name,
-        description=f"The {split} half of {one.name}, a local set.",
-        dataset={"path": f"local/{one.name}", "revision": revision},
-        prompt=one.prompt or None,
-        type=_TYPES[one.task] if sides is None else _MEDIA_TYPES[one.task],
+        name=eval_set.name,
+        description=f"The {split} half of {eval_set.name}, a local set.",
+        dataset={"path": f"local/{eval_set.name}", "revision": revision},
+        prompt=eval_set.prompt or None,
+        type=_TYPES[eval_set.task] if sides is None else _MEDIA_TYPES[eval_set.task],
         category="t2t" if sides is None else sides.category,
         modalities=["text"] if sides is None else sides.modalities,
         eval_splits=[split],
         eval_langs=["und-Zyyy"],  # the table has the set's own word for it
-        main_score=choose_main_metric(one),
+        main_score=choose_main_metric(eval_set),
     )
     parent = fields.pop("parent")
-    kind = type(f"Local{_TYPES[one.task]}", (parent,), {"metadata": metadata, **fields})
+    kind = type(f"Local{_TYPES[eval_set.task]}", (parent,), {"metadata": metadata, **fields})
     task = kind()
     task.dataset = dataset
     task.data_loaded = True

@@ -123,15 +123,15 @@ class Prompts:
     own: Mapping[str, str] = field(default_factory=dict)
     default: str = ""
 
-    def text(self, task: str, kind: str, side: str | None, asked: Mapping[str, str]) -> str:
+    def text(self, task: str, kind: str, side: str | None, placeholders: Mapping[str, str]) -> str:
         """Return the prompt of one side ("query", "document", or None where both are alike) of a task.
 
-        `asked` has the texts that replace `{instruction}` and `{prompt}` in the template. A model's own
-        prompts are looked up in mteb's order: task and side, task, kind and side, kind, side.
+        `placeholders` are the texts for `{instruction}` and `{prompt}` in the template. A model's own prompts
+        are looked up in mteb's order: task and side, task, kind and side, kind, side.
         """
         if self.template is not None:
             template = "" if side == "document" else self.template
-            for name, value in asked.items():
+            for name, value in placeholders.items():
                 template = template.replace(f"{{{name}}}", value)
             return template
         names = [f"{task}-{side}", task, f"{kind}-{side}", kind, side or ""]
@@ -147,15 +147,15 @@ class TaskTexts:
     """
 
     def __init__(self, prompts: Prompts, media: Path) -> None:
-        self.asked: Mapping[str, str] = {}
+        self.placeholders: Mapping[str, str] = {}
         self._prompts = prompts
         self._media = media
 
-    def prepare(self, asked: Mapping[str, str]) -> None:
+    def prepare(self, placeholders: Mapping[str, str]) -> None:
         """Set the next task's `instruction` and `prompt`."""
-        if asked is not self.asked:  # another task
+        if placeholders is not self.placeholders:  # another task
             shutil.rmtree(self._media, ignore_errors=True)
-        self.asked = asked
+        self.placeholders = placeholders
 
     def read(self, batches: Any) -> list[str]:
         """Return the texts of the batches of one of mteb's loaders, in order."""
@@ -166,7 +166,7 @@ class TaskTexts:
 
     def prompt(self, side: str | None, task_metadata: Any) -> str:
         """Return the prompt of a side, or of both where they are alike (None)."""
-        return self._prompts.text(task_metadata.name, task_metadata.type, side, self.asked)
+        return self._prompts.text(task_metadata.name, task_metadata.type, side, self.placeholders)
 
 
 def build_model_meta(name: str, fingerprint: str, kinds: Sequence[MediaKind] = ()) -> Any:
@@ -199,14 +199,14 @@ class VectorModel:
         self._size: int | None = None
         self.mteb_model_meta = meta
 
-    def prepare(self, asked: Mapping[str, str], size: int | None = None) -> None:
+    def prepare(self, placeholders: Mapping[str, str], size: int | None = None) -> None:
         """Set the next task's `instruction` and `prompt`, and the size of embeddings that is scored.
 
         If a task is scored at several sizes, all its embeddings are kept for the next size.
         """
-        if asked is not self._texts.asked and size is not None:
+        if placeholders is not self._texts.placeholders and size is not None:
             self._forget()
-        self._texts.prepare(asked)
+        self._texts.prepare(placeholders)
         self._size = size
 
     def encode(
@@ -276,9 +276,9 @@ class SearchModel:
         search = SearchEncoderWrapper(self, corpus_chunk_size=_DOCUMENTS)
         self.index, self.search = search.index, search.search
 
-    def prepare(self, asked: Mapping[str, str], size: int | None = None) -> None:
+    def prepare(self, placeholders: Mapping[str, str], size: int | None = None) -> None:
         """Set the next task's `instruction` and `prompt`."""
-        self._texts.prepare(asked)
+        self._texts.prepare(placeholders)
 
     def encode(
         self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None, **_: Any
@@ -334,9 +334,9 @@ class Reranker:
         self._texts = texts
         self.mteb_model_meta = meta
 
-    def prepare(self, asked: Mapping[str, str], size: int | None = None) -> None:
+    def prepare(self, placeholders: Mapping[str, str], size: int | None = None) -> None:
         """Set the next task's `instruction` and `prompt`."""
-        self._texts.prepare(asked)
+        self._texts.prepare(placeholders)
 
     def predict(self, inputs1: Any, inputs2: Any, *, task_metadata: Any, **_: Any) -> Matrix:
         """Return the scores [n] of queries with documents, of two loaders of equal length."""

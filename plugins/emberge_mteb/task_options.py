@@ -25,7 +25,7 @@ class TaskSource:
     """Function that returns the mteb task."""
     texts: Callable[[], Iterator[tuple[Side, str]]]
     """Function that returns the texts of the task's test data."""
-    asked: Mapping[str, str]
+    placeholders: Mapping[str, str]
     """Texts for `{instruction}` and `{prompt}`."""
 
 

@@ -72,7 +72,7 @@ class DatasetInfo:
 
     @property
     def pair(self) -> str:
-        """The kinds of the two sides of its pairs: `text-text`, `image-text`, `audio-text`, …."""
+        """Kinds of the two sides of its pairs: `text-text`, `image-text`, `audio-text`, …."""
         return "text-text" if self.media is None else self.media.pair
 
 
@@ -147,8 +147,8 @@ class Reader:
     def rows(self, path: Path) -> Iterator[tuple[int, Mapping[str, Any] | BadRow]]:
         """Yield (line or row number from 1, row as a mapping of columns), never loading the whole file.
 
-        A row that cannot be read is yielded as a `BadRow`. The rows after it are then checked too, and all
-        faults are reported at once.
+        A row that cannot be read is yielded as a `BadRow`, so that the rows after it are checked too and all
+        problems are reported at once.
 
         Raises:
             DataError: if the file cannot be read at all; the message names it.

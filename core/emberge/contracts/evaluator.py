@@ -137,7 +137,7 @@ class Evaluator:
         return ()
 
     def preview(self, context: Preflight) -> Sequence[TaskInfo] | None:
-        """Return the tasks known before a run; None if they are unknown or `check` finds faults.
+        """Return the tasks known before a run; None if they are unknown or `check` finds problems.
 
         Names, kinds, metrics and splits are those that `plan` will return; domains and fingerprints may be
         missing.

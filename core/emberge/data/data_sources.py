@@ -20,7 +20,7 @@ from emberge.errors import DataError, suggest
 from emberge.hashes import sha256_of
 from emberge.wording import format_path
 
-# Noun and remedy, if it is missing, of each part of a catalogue besides the training sets.
+# Noun for each part of a catalogue besides the training sets, and what to do where it is missing.
 HELD_OUT_PARTS: Mapping[str, tuple[str, str]] = {
     "dev": ("development sets", "a step split makes them"),
     "test": ("test sets", "a step split makes them if it has the option `test: 0.1`"),
@@ -48,8 +48,8 @@ class DataSource:
             return islice(self.reader.rows(self.path), self.entry.first)
         return islice(read_hub_rows(self.entry, head=head), self.entry.first)
 
-    def key(self) -> str:
-        """Hash the content and the options that decide how rows are understood; return 32 hex digits."""
+    def compute_key(self) -> str:
+        """Return 32 hex digits that hash the content and the options by which rows are understood."""
         parts = [
             STORE_FORMAT,
             self.place if self.path is None else sha256_of(self.path),
@@ -152,8 +152,10 @@ def pick_training_sets(catalogue: Catalogue, only: Sequence[str]) -> list[DataEn
     return [set_entry for set_entry in catalogue.train if not only or set_entry.name in only]
 
 
-def _build_set_source(entry: DataEntry, each: DataEntry, readers: Sequence[Reader]) -> DataSource:
-    """Return the source of a catalogue's set; options in the recipe replace the set's options."""
+def _build_set_source(
+    entry: DataEntry, set_entry: DataEntry, readers: Sequence[Reader]
+) -> DataSource:
+    """Return the source of a catalogue's set; options of the recipe's `entry` replace those of the set."""
     defaults = vars(DataEntry())
     recipe_options = {
         name: value
@@ -161,10 +163,10 @@ def _build_set_source(entry: DataEntry, each: DataEntry, readers: Sequence[Reade
         if name not in ("path", "only") and value != defaults[name]
     }
     if "source" in recipe_options:
-        recipe_options["source"] = each.source.updated(entry.source)
-    if each.path is not None:  # only evaluations search a file of documents
-        each = dataclasses.replace(each, documents=None)
-    entry = _fill_prompt(dataclasses.replace(each, **recipe_options), each.prompt)
+        recipe_options["source"] = set_entry.source.updated(entry.source)
+    if set_entry.path is not None:  # only evaluations search a file of documents
+        set_entry = dataclasses.replace(set_entry, documents=None)
+    entry = _fill_prompt(dataclasses.replace(set_entry, **recipe_options), set_entry.prompt)
     if entry.path is None:
         return DataSource(str(entry.name), entry)
     return _build_file_source(entry, Path(entry.path.text), readers)
@@ -180,8 +182,8 @@ def _build_file_source(entry: DataEntry, path: Path, readers: Sequence[Reader]) 
     if path.exists() and not path.is_file():
         raise DataError(f"{format_path(path)}: not a regular file; give a file of rows")
     if not path.exists():
-        beside = path.parent.iterdir() if path.parent.is_dir() else ()
-        hint = suggest(path.name, [file.name for file in beside])
+        files = path.parent.iterdir() if path.parent.is_dir() else ()
+        hint = suggest(path.name, [file.name for file in files])
         raise DataError(f"{format_path(path)}: there is no such file{hint}")
     reader = find_reader(path, readers)
     suffix = max((s for s in reader.suffixes if path.name.lower().endswith(s)), key=len)

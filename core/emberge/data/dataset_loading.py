@@ -100,7 +100,7 @@ def _load_source(source: DataSource, limit: int | None, store: Path | None) -> S
         return write_rows(folder, (row for _, row in rows), summary)
 
     try:
-        key = source.key() if store is not None else None
+        key = source.compute_key() if store is not None else None
         rows, summary = open_rows(store and store / "examples", key, write)
     except ConnectionError as error:
         raise DataError(str(error)) from error
@@ -123,7 +123,7 @@ def read_examples(
     summary = FileSummary(format_path(path))
     rows = list(parse_rows(find_reader(path, readers).rows(path), entry, summary, media))
     decisions = decide_data(summary, entry)
-    return [(number, decisions.example(row)) for number, row in rows]
+    return [(number, decisions.build_example(row)) for number, row in rows]
 
 
 def read_task(path: Path, columns: Columns, readers: Sequence[Reader]) -> TaskKind:

@@ -114,7 +114,7 @@ def write_rows(folder: Path, rows: Iterable[Row], summary: FileSummary) -> FileS
     with (folder / "rows.jsonl").open("wb") as file:
         for row in rows:
             if summary.bad_rows.count:
-                continue
+                continue  # so that the reader finds all bad rows
             line = json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n"
             encoded = line.encode()
             file.write(encoded)
@@ -187,8 +187,8 @@ class StoredDataset:
         number = self._chosen[row]
         stored_row = self._rows[number]
         if self._labels is not None:
-            return self._labels.example(number, stored_row)
-        return self._decisions.example(stored_row)
+            return self._labels.draw_example(number, stored_row)
+        return self._decisions.build_example(stored_row)
 
 
 def sample_rows(count: int, limit: int | None, name: str) -> Sequence[int]:
@@ -208,7 +208,7 @@ def build_info(
     scores = None
     if summary.scored:  # those of the whole file, including rows that a limit leaves out
         scores = decisions.scale_score(summary.lowest), decisions.scale_score(summary.highest)
-    negatives, media = decisions.negatives, summary.media_facts()
+    negatives, media = decisions.negatives, summary.build_media_facts()
     return DatasetInfo(name, decisions.task, size, weight, negatives, scores, media=media)
 
 
@@ -230,7 +230,7 @@ class _LabelledTexts:
             self.groups.setdefault(str(rows[number].label), []).append(number)
         self.labels = sorted(self.groups)
 
-    def example(self, number: int, row: Row) -> Example:
+    def draw_example(self, number: int, row: Row) -> Example:
         """Return a row with a positive of its label and negatives of others."""
         label = str(row.label)
         same_label_rows = [other for other in self.groups[label] if other != number]
@@ -238,8 +238,8 @@ class _LabelledTexts:
         other_labels = [other for other in self.labels if other != label]
         negatives = []
         for turn in range(DRAWN_NEGATIVES):
-            place = hash_evenly(self.name, number, turn) % len(other_labels)
-            group = self.groups[other_labels[place]]
+            drawn = hash_evenly(self.name, number, turn) % len(other_labels)
+            group = self.groups[other_labels[drawn]]
             negatives.append(group[hash_evenly(self.name, number, turn, "row") % len(group)])
         texts = (self.rows[n].anchor for n in dict.fromkeys(negatives))
         return Example(row.anchor, (self.rows[positive].anchor,), tuple(texts), label=label)

@@ -115,7 +115,7 @@ class FileSummary:
         for kind in media_kinds((row.anchor, *other_texts)):
             self.media.setdefault(kind, line)
 
-    def media_facts(self) -> MediaFacts | None:
+    def build_media_facts(self) -> MediaFacts | None:
         """Return the facts of the file's media for checks; None for a file of texts."""
         if not self.media:
             return None
@@ -190,7 +190,7 @@ class DataDecisions:
     notes: tuple[str, ...] = ()
     negatives: Negatives = "auto"
 
-    def example(self, row: Row) -> Example:
+    def build_example(self, row: Row) -> Example:
         """Return the row as an example, its scores scaled to 0–1."""
         positive_scores = self._scale_scores(row.positive_scores)
         negative_scores = self._scale_scores(row.negative_scores)

@@ -165,4 +165,4 @@ def _read_first_rows(
         return [Problem(line) for line in str(error).splitlines()]
     info = build_info(source.name, summary, decisions, source.entry.weight, 0)
     info = dataclasses.replace(info, scores=None)  # of the first rows, not of all
-    return FirstRows(info, decisions.example(parsed_rows[0]), decisions, summary.columns)
+    return FirstRows(info, decisions.build_example(parsed_rows[0]), decisions, summary.columns)

@@ -43,9 +43,9 @@ class MediaValues:
         kind = find_media_kind(column)
         if kind is not None and value:
             return join_parts([self._read_medium(kind, value, column)])
-        return self.input(value, column) if isinstance(value, Mapping) else None
+        return self.read_object(value, column) if isinstance(value, Mapping) else None
 
-    def input(self, value: Mapping[str, Any], column: str) -> str:
+    def read_object(self, value: Mapping[str, Any], column: str) -> str:
         """Return the value of a column with media, as one text with references.
 
         Raises:
@@ -53,11 +53,11 @@ class MediaValues:
         """
         return join_parts(self._read_parts(value, column))
 
-    def without_bytes(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    def save_bytes(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the row with the bytes of its columns written to files, and paths in their place."""
-        return {name: self._store_bytes(value) for name, value in row.items()}
+        return {name: self._save_column(value) for name, value in row.items()}
 
-    def _store_bytes(self, value: Any) -> Any:
+    def _save_column(self, value: Any) -> Any:
         content = value.get("bytes") if isinstance(value, Mapping) else None
         if not isinstance(content, bytes) or not content:
             return value

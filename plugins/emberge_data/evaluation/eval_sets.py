@@ -101,17 +101,17 @@ class _HalfReader:
         self.eval_set, self.readers, self.split = eval_set, readers, split
         self.media = MediaValues(MediaFolder(folder=eval_set.folder))
 
-    def file(self, stem: str) -> Path:
+    def find_file(self, stem: str) -> Path:
         """Return the file of the half, or of the rows to fit a classifier on."""
         return _find_half_file(self.eval_set, stem, self.readers)
 
-    def plain(self, stem: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    def read_rows(self, stem: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Return an iterator over `file:line` and each row of a file."""
-        return read_placed_rows(self.file(stem), self.readers)
+        return read_placed_rows(self.find_file(stem), self.readers)
 
-    def examples(self, stem: str, task: TaskKind) -> list[tuple[str, Example]]:
+    def list_examples(self, stem: str, task: TaskKind) -> list[tuple[str, Example]]:
         """Read rows in the format of training files, each after its `file:line`, with the same checks."""
-        path, rows = self.file(stem), self.eval_set.rows
+        path, rows = self.find_file(stem), self.eval_set.rows
         columns = Columns() if rows is None else rows.columns
         entry = DataEntry(columns=columns, task=task, score_range=self.eval_set.score_range)
         return [
@@ -119,18 +119,18 @@ class _HalfReader:
             for number, example in read_examples(path, entry, self.readers, self.media)
         ]
 
-    def labelled_texts(self, stem: str) -> list[LabelledText]:
+    def read_labelled_texts(self, stem: str) -> list[LabelledText]:
         """Read the (text, label) pairs of a file."""
-        examples = self.examples(stem, "classification")
+        examples = self.list_examples(stem, "classification")
         if examples[0][1].label is None:
             raise DataError(
-                f"{format_path(self.file(stem))}: the rows need the columns text and label"
+                f"{format_path(self.find_file(stem))}: the rows need the columns text and label"
             )
         return [(example.anchor, str(example.label)) for _, example in examples]
 
 
 def _load_pairs(half: _HalfReader) -> PairData:
-    rows = half.examples(half.split, half.eval_set.task)
+    rows = half.list_examples(half.split, half.eval_set.task)
     for where, row in rows:
         if len(row.positives) != 1 or row.positive_scores is None:
             raise DataError(f"{where}: a pair needs one other text and one score")
@@ -144,16 +144,16 @@ def _load_pairs(half: _HalfReader) -> PairData:
 def _load_classification(half: _HalfReader) -> ClassificationData:
     rows = half.eval_set.rows
     if rows is None or rows.fitted is not None:
-        fitted, scored = half.labelled_texts("train"), half.labelled_texts(half.split)
+        fitted, scored = half.read_labelled_texts("train"), half.read_labelled_texts(half.split)
     else:
-        fitted, scored = _halve_labels([*dict.fromkeys(half.labelled_texts(half.split))], half)
+        fitted, scored = _halve_labels([*dict.fromkeys(half.read_labelled_texts(half.split))], half)
     labels = {label for _, label in fitted}
-    place = format_path(half.file("train"))
+    place = format_path(half.find_file("train"))
     if len(labels) == 1:
         raise DataError(f"{place}: all rows have one label; a classifier needs texts of another")
     if unfitted := dict.fromkeys(f"'{label}'" for _, label in scored if label not in labels):
         raise DataError(
-            f"{format_path(half.file(half.split))}: no text of {place} has the label "
+            f"{format_path(half.find_file(half.split))}: no text of {place} has the label "
             f"{join_some(unfitted)}, so that no classifier can give it; correct it, or add texts"
         )
     return ClassificationData(*_transpose(fitted), *_transpose(scored))
@@ -173,8 +173,9 @@ def _halve_labels(
     """
     counts = Counter(label for _, label in pairs)
     if single := [f"'{label}'" for label, count in counts.items() if count < 2]:
+        place = format_path(half.find_file(half.split))
         raise DataError(
-            f"{format_path(half.file(half.split))}: there is only one text of label {join_some(single)}, "
+            f"{place}: there is only one text of label {join_some(single)}, "
             "and a classifier needs one to be fitted on and one to be scored on; remove it, or add texts"
         )
     by_label: dict[str, list[LabelledText]] = {}
@@ -185,7 +186,7 @@ def _halve_labels(
 
 
 def _load_reranking(half: _HalfReader) -> RerankingData:
-    rows = half.examples(half.split, "reranking")
+    rows = half.list_examples(half.split, "reranking")
     for where, row in rows:
         if not row.negatives:
             raise DataError(f"{where}: a row to rerank needs negatives; add them or remove the row")
@@ -200,22 +201,22 @@ def _load_retrieval(half: _HalfReader) -> EvalData:
     if (source := half.eval_set.rows) is None:
         return read_beir(
             half.eval_set,
-            corpus=half.plain("corpus"),
-            queries=half.plain("queries"),
+            corpus=half.read_rows("corpus"),
+            queries=half.read_rows("queries"),
             media=half.media,
             split=half.split,
         )
     documents = SearchedDocuments("")
     if source.documents is not None:
         documents = read_searched_documents(source.documents, half.readers, half.media)
-    return join_rows(half.examples(half.split, "retrieval"), documents)
+    return join_rows(half.list_examples(half.split, "retrieval"), documents)
 
 
 _LOADERS: Mapping[str, Callable[[_HalfReader], EvalData]] = {
     "retrieval": _load_retrieval,
     "reranking": _load_reranking,
     "classification": _load_classification,
-    "clustering": lambda half: ClusteringData(*_transpose(half.labelled_texts(half.split))),
+    "clustering": lambda half: ClusteringData(*_transpose(half.read_labelled_texts(half.split))),
     "sts": _load_pairs,
     "pair_classification": _load_pairs,
 }

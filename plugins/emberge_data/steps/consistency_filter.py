@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
 
 # A last shard smaller than this share of a shard would filter less, and is joined to the one before it.
-SMALLEST = 0.1
+SMALLEST_SHARE = 0.1
 # Cosines that differ by less are equal: rounding of float32 decides between them.
 _EQUAL = 1e-6
 
@@ -85,14 +85,13 @@ class ConsistencyFilter(TaughtStep):
 def cut_shards(size: int, shard_size: int, seed: int, name: str) -> list[Numbers]:
     """Return the rows of each shard of a set of `size` rows, in random order.
 
-    The last shard may be smaller; if it has less than the share SMALLEST of a shard, it is joined to the one
-    before it.
+    A last shard with fewer than SMALLEST_SHARE of the rows of a shard is joined to the one before it.
     """
     import numpy as np
 
     order = shuffled(size, stable_seed("shards", seed, name))
     parts = [order[first : first + shard_size] for first in range(0, size, shard_size)]
-    if len(parts) > 1 and len(parts[-1]) < SMALLEST * shard_size:
+    if len(parts) > 1 and len(parts[-1]) < SMALLEST_SHARE * shard_size:
         parts[-2:] = [np.concatenate(parts[-2:])]
     return parts
 

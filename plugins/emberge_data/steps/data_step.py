@@ -42,9 +42,9 @@ class DataStep(Step):
     """Training sets: files, catalogues, hub datasets or earlier steps."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        yield from self.checked_data(context)[0]
+        yield from self.check_data(context)[0]
 
-    def checked_data(self, context: Preflight) -> tuple[list[Problem], CheckedData]:
+    def check_data(self, context: Preflight) -> tuple[list[Problem], CheckedData]:
         """Check and show the first rows of `data`; return the problems and the rows."""
         from emberge.data import check_datasets
 

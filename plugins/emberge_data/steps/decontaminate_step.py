@@ -21,7 +21,7 @@ from emberge import (
 
 from emberge_data.steps.data_step import DataStep
 from emberge_data.steps.outcome import Outcome, drop_lonely, drop_texts
-from emberge_data.steps.text_similarity import WORDS
+from emberge_data.steps.text_similarity import RUN_WORDS
 
 if TYPE_CHECKING:
     from emberge.contracts import Side
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _NEAR, _NEAR_OF_SHORT = 0.55, 0.8
 _SHORT = ("sts", "pair_classification", "classification", "clustering")
 _TEXTS_AT_ONCE = 256
-_WAYS = {"equal": "equal to", "overlap": f"{WORDS} words of", "near": "nearly"}
+_WAYS = {"equal": "equal to", "overlap": f"{RUN_WORDS} words of", "near": "nearly"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ class Decontaminate(DataStep):
     """Test texts for which rows are changed."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        problems, _ = self.checked_data(context)
+        problems, _ = self.check_data(context)
         yield from problems
         if not self.evaluators:
             yield context.problem("there is no test; name one", "evaluators")

@@ -13,9 +13,9 @@ from emberge_data.documents.source_document import SourceDocument
 from emberge_data.steps.text_similarity import ComparedTexts, normalise
 
 DataPart = Literal["train", "dev", "test"]
-FEW = 20
+FEW_DOCUMENTS = 20
 """Number of documents below which runs of passages are divided."""
-RUN = 5
+RUN_PASSAGES = 5
 SHINGLE = 24
 """Characters of the runs by which documents are compared: shorter ones are common to most long texts."""
 
@@ -50,15 +50,15 @@ def divide_passages(
 ) -> list[DataPart]:
     """Return the part of each passage, in order; `passages` has those of each document.
 
-    Documents are divided, and with fewer than FEW of them runs of RUN passages.
+    Documents are divided, and with fewer than FEW_DOCUMENTS of them runs of RUN_PASSAGES passages.
 
     Raises:
         DataError: if there are too few passages for all parts.
     """
     flat = [passage.id for group in passages for passage in group]
     units = [group[0].id for group in passages for _ in group]
-    if len(set(units)) < FEW:
-        units = [flat[place - place % RUN] for place in range(len(flat))]
+    if len(set(units)) < FEW_DOCUMENTS:
+        units = [flat[place - place % RUN_PASSAGES] for place in range(len(flat))]
     order = sorted(dict.fromkeys(units), key=lambda unit: hash_evenly("part", seed, unit))
     held_out, dev_count = (
         max(1, round(share * len(order))) if share else 0 for share in (test, dev)

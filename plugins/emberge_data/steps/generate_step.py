@@ -107,16 +107,17 @@ class GenerateQueries(Step):
         context.note("documents", [f"{noun} read here, with {len(passages):,} passages:", *lines])
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge_data.steps.divided_documents import FEW, divide_passages
+        from emberge_data.steps.divided_documents import FEW_DOCUMENTS, divide_passages
         from emberge_data.steps.structure_queries import write_from_structure
 
         documents = self._read(workspace)
         groups = [cut_document(document) for document in documents]
         parts = divide_passages(groups, dev=self.dev, test=self.test, seed=workspace.seed)
-        if len(documents) < FEW and (self.dev or self.test):
+        if len(documents) < FEW_DOCUMENTS and (self.dev or self.test):
             workspace.warn(
-                f"there are fewer than {FEW} documents, so the parts are divided by runs of passages: "
-                "queries of the test ask for passages of documents that the training has seen in part"
+                f"there are fewer than {FEW_DOCUMENTS} documents, so the parts are divided by runs of "
+                "passages: queries of the test ask for passages of documents that the training has "
+                "seen in part"
             )
         passages, queries = write_from_structure(documents, groups, self.kinds, self.per_document)
         return self._write(workspace, passages, queries, parts)

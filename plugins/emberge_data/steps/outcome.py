@@ -20,7 +20,7 @@ TABLE, CHANGES = "changes.md", "changes.json"
 SHOWN = 20
 SHOWN_CHARACTERS = 200
 SHOWN_TEXTS = 3
-NOTE = "no other row of its label is left"
+LONELY_NOTE = "no other row of its label is left"
 # Parts of a split set.
 TRAIN, DEV, TEST = range(3)
 NOUNS = {TRAIN: "training", DEV: "development", TEST: "test"}
@@ -159,7 +159,7 @@ def drop_lonely(
     )
     for outcome in outcomes():
         is_alone = outcome.after is not None and rows_by_label[outcome.after.label] == 1
-        yield replace(outcome, after=None, note=NOTE) if is_alone else outcome
+        yield replace(outcome, after=None, note=LONELY_NOTE) if is_alone else outcome
 
 
 def drop_texts(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
 
 
-SHARE = 0.1
+DEV_SHARE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class Split(DataStep):
     """Seed of the choice; by default the recipe's."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        problems, _ = self.checked_data(context)
+        problems, _ = self.check_data(context)
         yield from problems
         if self.share is not None and self.rows is not None:
             yield context.problem("share and rows both set the size; keep one", "rows")
@@ -149,7 +149,7 @@ class Split(DataStep):
         Raises:
             DataError: if these numbers leave no row to train on.
         """
-        share = SHARE if self.share is None else self.share
+        share = DEV_SHARE if self.share is None else self.share
         size = len(dataset)
         wanted = {DEV: self.rows if self.rows is not None else max(1, round(share * size))}
         if self.test is not None:

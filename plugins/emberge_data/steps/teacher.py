@@ -159,7 +159,7 @@ class TaughtStep(DataStep):
     """Encoder that judges."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        problems, checked = self.checked_data(context)
+        problems, checked = self.check_data(context)
         yield from problems
         yield from self.teacher.check(context, reads_pairs=self.scores_pairs)
         for head in checked.heads:

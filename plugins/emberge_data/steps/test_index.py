@@ -1,4 +1,8 @@
-"""Texts of tests, and their index: it finds texts that are equal, nearly equal, or share a run of words."""
+"""Texts of tests, and their index: it finds texts that are equal, nearly equal, or share a run of words.
+
+Training texts are searched block by block for the tests in memory; `text_copies` finds copies within one
+collection. Both compare texts by `text_similarity`.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +19,8 @@ from numpy.typing import NDArray
 
 from emberge_data.steps.text_similarity import (
     HASHES,
+    RUN_WORDS,
     SHINGLE,
-    WORDS,
     MinHash,
     compute_jaccard,
     hash_words,
@@ -31,7 +35,7 @@ Way = Literal["equal", "overlap", "near"]
 _DEVIATIONS = 4
 _AT_ONCE = 4096
 # A run of words that is in more texts than this is a set phrase.
-COMMON = 10
+COMMON_TEXTS = 10
 
 
 TEXTS_AT_ONCE = 100_000
@@ -124,9 +128,8 @@ class TestIndex:
 class _Runs:
     """Runs of words in test texts, and the training texts that share them.
 
-    A run that is in more than COMMON test texts or training texts is a set phrase and no sign of a copy (as
-    in GPT-3's filter, Brown et al., 2020, arXiv:2005.14165, which ignores 13 words that are in more than ten
-    documents).
+    A run in more than COMMON_TEXTS test texts or training texts is a set phrase and no sign of a copy, as in
+    GPT-3's filter (Brown et al., 2020, arXiv:2005.14165), which ignores 13 words in more than ten documents.
     """
 
     def __init__(self, tests: Sequence[str]) -> None:
@@ -146,10 +149,10 @@ class _Runs:
             return
         places, hashes = _hash_runs(texts)
         runs = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
-        is_test_run = (self._hashes[runs] == hashes) & (self._tests_of[runs] <= COMMON)
+        is_test_run = (self._hashes[runs] == hashes) & (self._tests_of[runs] <= COMMON_TEXTS)
         for text, run in zip(places[is_test_run].tolist(), runs[is_test_run].tolist(), strict=True):
             self._texts_of[run] += 1
-            if self._texts_of[run] <= COMMON:
+            if self._texts_of[run] <= COMMON_TEXTS:
                 self._texts[run].append(first + text)
 
     def list_pairs(self) -> list[tuple[int, int]]:
@@ -157,7 +160,7 @@ class _Runs:
         pairs = {
             (text, test)
             for run, texts in self._texts.items()
-            if self._texts_of[run] <= COMMON
+            if self._texts_of[run] <= COMMON_TEXTS
             for test in self._owners[self._starts[run] :][: self._tests_of[run]].tolist()
             for text in texts
         }
@@ -166,7 +169,7 @@ class _Runs:
 
 def _hash_runs(texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     """Return (text numbers, hashes) of the distinct runs of each text."""
-    hashes, counts = hash_words([split_words(text) for text in texts], WORDS)
+    hashes, counts = hash_words([split_words(text) for text in texts], RUN_WORDS)
     places = np.repeat(np.arange(len(texts)), counts)
     order = np.lexsort((hashes, places))
     places, hashes = places[order], hashes[order]

@@ -1,4 +1,7 @@
-"""Texts and rows that are nearly copies by the Jaccard similarity of their shingles."""
+"""Near copies within one collection of texts or rows, by the Jaccard similarity of their shingles.
+
+All keys are on disk, so that memory is bounded; `test_index` finds copies of tests among other texts.
+"""
 
 from __future__ import annotations
 

@@ -30,11 +30,14 @@ _UNSPACED = (
 )
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
 _HASH_MULTIPLIER = 0x9E3779B97F4A7C15
-# Characters of a shingle, by which texts are near copies, and words of a run that only copies share.
-SHINGLE, WORDS = 4, 13
+SHINGLE = 4
+"""Characters of a shingle, by which texts are near copies."""
+RUN_WORDS = 13
+"""Words of a run that only copies share."""
 HASHES = 128
-# The share of pairs just at the threshold that may get no key in common; of more alike pairs far fewer.
-MISSED = 0.01
+"""Numbers of a signature."""
+# Share of pairs just at the threshold that may get no key in common; of more alike pairs far fewer.
+MISSED_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +144,8 @@ class MinHash:
     Two texts agree in a number of a signature with a probability that is the Jaccard similarity of their
     shingles of `size` characters. A band is `rows` of the `HASHES` numbers, and the key of a band is a hash
     of them. `rows` is the largest number with which a pair of similarity `threshold` shares a key with a
-    probability of at least 1 - MISSED. The caller must compute the exact similarity of texts that share a
-    key.
+    probability of at least 1 - MISSED_SHARE. The caller computes the exact similarity of texts with a key in
+    common.
     """
 
     threshold: float
@@ -154,7 +157,7 @@ class MinHash:
         fitting = (
             rows
             for rows in range(HASHES, 0, -1)
-            if (1 - self.threshold**rows) ** (HASHES // rows) <= MISSED
+            if (1 - self.threshold**rows) ** (HASHES // rows) <= MISSED_SHARE
         )
         return next(fitting, 1)
 

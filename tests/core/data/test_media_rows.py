@@ -213,7 +213,7 @@ def test_a_kind_is_of_the_file_unless_it_is_named(tmp_path: Path) -> None:
     (tmp_path / "b").write_bytes(buffer.getvalue())
     values = MediaValues(MediaFolder(tmp_path / "store", tmp_path))
     for name in ("a", "b"):
-        (media,) = split_parts(values.input({"path": name, "bytes": None}, "a"))
+        (media,) = split_parts(values.read_object({"path": name, "bytes": None}, "a"))
         assert isinstance(media, Media)
         assert (media.kind, Path(media.path)) == ("image", tmp_path / name)
     assert not (tmp_path / "store").exists()
@@ -230,6 +230,6 @@ def test_a_kind_is_of_the_file_unless_it_is_named(tmp_path: Path) -> None:
 )
 def test_forms_of_media_that_are_not_known_are_named(value: Any, words: str) -> None:
     with pytest.raises(DataError) as caught:
-        MediaValues().input(value, "a")
+        MediaValues().read_object(value, "a")
     assert words in str(caught.value)
     assert "'a' " in str(caught.value)

@@ -137,7 +137,7 @@ def test_rows_are_counted_by_what_they_have() -> None:
     assert summary.lines == {"without a label": 1, "with scores": 1}
     assert summary.pairs == {"text-text": 1}
     assert [problem.where for problem in summary.problems()] == ["a.jsonl:3"]
-    assert summary.media_facts() is None
+    assert summary.build_media_facts() is None
     assert FileSummary(**summary.plain()) == summary
 
 
@@ -159,9 +159,9 @@ def test_sides_are_alike_but_in_search_and_scores_on_the_scale() -> None:
     assert decided(pair(), symmetric=True).symmetric is True
     assert decided(pair(score=0.5), symmetric=False).symmetric is False
     found = decided(pair(score=[1.0, 0.0], neg=["b"]), score_range=(0.0, 2.0))
-    example = found.example(parsed(pair(score=[1.0, 0.0], neg=["b"]))[0])
+    example = found.build_example(parsed(pair(score=[1.0, 0.0], neg=["b"]))[0])
     assert (example.positive_scores, example.negative_scores) == ((0.5,), (0.0,))
-    assert decided(pair()).example(Row("q", ("a",))).positive_scores is None
+    assert decided(pair()).build_example(Row("q", ("a",))).positive_scores is None
 
 
 def test_the_scale_is_given_or_safe_to_guess() -> None:

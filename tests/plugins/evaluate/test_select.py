@@ -33,7 +33,8 @@ from emberge import (
     run_recipe,
 )
 from emberge.results import find_leftovers, read_artifact, remove_leftovers
-from emberge_evaluate.select_step import Select, rank_models
+from emberge_evaluate.model_ranking import rank_models
+from emberge_evaluate.select_step import Select
 from sentence_transformers import SentenceTransformer
 
 from tests.support.bench import Bench, model_at, write_pairs, write_retrieval
