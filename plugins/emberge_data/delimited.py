@@ -71,11 +71,7 @@ def _find_delimiter(heading: str) -> str:
 
 
 def _require_headings(names: list[str], path: Path) -> None:
-    """Check that no two columns have the same name.
-
-    Raises:
-        DataError: if two names are equal; the message has the second.
-    """
+    """Check that no two columns have the same name."""
     seen = set[str]()
     for name in names:
         if name and name in seen:

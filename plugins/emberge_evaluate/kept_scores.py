@@ -6,7 +6,7 @@ import dataclasses
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -63,46 +63,39 @@ def score_tasks(
 
     The evaluator gets the folder of a complete model; an adapter is applied to its base first.
     """
-    store = _ScoreStore(evaluator, model, workspace)
-    scores = {task.label: store.read(task) for task in tasks}
+    locate = _locate_scores(evaluator, model, workspace)
+    scores = {t.label: read_score(locate(t), t) if t.fingerprint else None for t in tasks}
     missing = [task for task in tasks if scores[task.label] is None]
     if missing:
         with workspace.whole_model(model) as folder:
             whole_model = replace(model, folder=folder, adapter=None)
             for score in evaluator.evaluate(whole_model, missing, workspace):
-                store.write(score)
+                if score.task.fingerprint:
+                    write_score(locate(score.task), model, score)
                 scores[score.task.label] = score
     return {label: score for label, score in scores.items() if score is not None}
 
 
-class _ScoreStore:
-    """A model's scores by one evaluator, kept for other steps and for a run that is killed.
+def _locate_scores(
+    evaluator: Evaluator, model: Model, workspace: Workspace
+) -> Callable[[TaskInfo], Path]:
+    """Return the function that names the file of a task's score in the store of all steps.
 
-    They are files `<model's fingerprint>/<task>-<fingerprint>.json`. A fingerprint hashes the task, and the
-    plugin files and revisions behind the evaluator; scores of tasks without one are not kept.
+    Files are `<model's fingerprint>/<task>-<fingerprint>.json`. A fingerprint hashes the task, and the plugin
+    files and revisions behind the evaluator; the score of a task without one is not kept.
     """
+    folder = workspace.store / "scores" / make_file_name(model.fingerprint)
+    code = "\n".join(
+        f"{component.full_name} {component.source.content} {revision}"
+        for component, revision in workspace.plugins.components_behind(evaluator).items()
+        if component.source.content or revision != 1  # others change with the release alone
+    )
 
-    def __init__(self, evaluator: Evaluator, model: Model, workspace: Workspace) -> None:
-        self._model = model
-        self._folder = workspace.store / "scores" / make_file_name(model.fingerprint)
-        self._code = "\n".join(
-            f"{component.full_name} {component.source.content} {revision}"
-            for component, revision in workspace.plugins.components_behind(evaluator).items()
-            if component.source.content or revision != 1  # others change with the release alone
-        )
+    def locate(task: TaskInfo) -> Path:
+        fingerprint = sha256(f"{task.fingerprint} {code}".encode()).hexdigest()
+        return folder / f"{make_file_name(task.label)}-{fingerprint[:32]}.json"
 
-    def read(self, task: TaskInfo) -> TaskScore | None:
-        """Return the score on a task; None if there is no readable score."""
-        return read_score(self._path_of(task), task) if task.fingerprint else None
-
-    def write(self, score: TaskScore) -> None:
-        """Store a score, so that a killed evaluation does not compute it again."""
-        if score.task.fingerprint:
-            write_score(self._path_of(score.task), self._model, score)
-
-    def _path_of(self, task: TaskInfo) -> Path:
-        fingerprint = sha256(f"{task.fingerprint} {self._code}".encode()).hexdigest()
-        return self._folder / f"{make_file_name(task.label)}-{fingerprint[:32]}.json"
+    return locate
 
 
 def read_score(path: Path, task: TaskInfo) -> TaskScore | None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberge import (
-    Artifact,
     Backbone,
     CheckpointError,
     DataEntry,
@@ -33,7 +32,9 @@ from emberge import (
     component,
 )
 from emberge.contracts import DatasetInfo, cuts_windows
+from emberge.data import check_datasets, load_step_datasets
 from emberge.model_folder import TextLimit
+from emberge.results import read_artifact
 from emberge.training import (
     BatchOptions,
     find_embedding_problems,
@@ -45,7 +46,6 @@ from emberge.training import (
 from emberge_evaluate.kept_scores import make_file_name
 
 if TYPE_CHECKING:
-    from emberge.data import CheckedData
     from emberge.training import Session
 
 LOSS, NATS_PER_TOKEN = "loss", "nats/token"
@@ -100,7 +100,7 @@ class MeanLoss(BatchOptions, Evaluator):
     def check(self, context: Preflight) -> Iterator[Problem]:
         if not self.data:
             return
-        checked = self._check_data(context)
+        checked = check_datasets(context, self.data, show=False)
         for problem in checked.problems:
             yield dataclasses.replace(problem, where=problem.where or context.where("evaluators"))
         for head in checked.heads:
@@ -112,7 +112,7 @@ class MeanLoss(BatchOptions, Evaluator):
         if checkpoint is None:
             return ()
         if not self.data:
-            artifact = _read_artifact(checkpoint)
+            artifact = read_artifact(checkpoint)
             recorded = artifact is not None and _RECORD in artifact.details
             return () if recorded else [_describe_unrecorded(str(checkpoint))]
         facts = self.backbone.describe(checkpoint)
@@ -124,7 +124,7 @@ class MeanLoss(BatchOptions, Evaluator):
 
     def check_together(self, checkpoints: Sequence[Path]) -> Iterable[str]:
         if not self.data:
-            artifacts = [a for folder in checkpoints if (a := _read_artifact(folder)) is not None]
+            artifacts = [a for folder in checkpoints if (a := read_artifact(folder)) is not None]
             keys = ("datasets", "steps", "seed")
             if len({str([one.details.get(key) for key in keys]) for one in artifacts}) > 1:
                 yield (
@@ -137,7 +137,7 @@ class MeanLoss(BatchOptions, Evaluator):
     def preview(self, context: Preflight) -> Sequence[TaskInfo] | None:
         if not self.data:
             return [_RECORDED]
-        checked = self._check_data(context)
+        checked = check_datasets(context, self.data, show=False)
         is_present = all(entry.path is None or context.data(entry.path) for entry in self.data)
         if checked.problems or not is_present:
             return None
@@ -148,7 +148,7 @@ class MeanLoss(BatchOptions, Evaluator):
             return [_RECORDED]
         return [
             self._make_task(dataset.info, self._hash_task(dataset, workspace))
-            for dataset in self._load(workspace)
+            for dataset in load_step_datasets(workspace, self.data, warn=False)
         ]
 
     def evaluate(
@@ -159,7 +159,8 @@ class MeanLoss(BatchOptions, Evaluator):
                 raise CheckpointError(_describe_unrecorded(model.name))
             yield from (TaskScore(task, float(model.details[_RECORD])) for task in tasks)
             return
-        datasets = {dataset.info.name: dataset for dataset in self._load(workspace)}
+        loaded = load_step_datasets(workspace, self.data, warn=False)
+        datasets = {dataset.info.name: dataset for dataset in loaded}
         for number, task in enumerate(tasks, 1):
             with workspace.part("task", number, len(tasks), task.name):
                 score = self._score_dataset(model.folder, task, datasets[task.name], workspace)
@@ -219,16 +220,6 @@ class MeanLoss(BatchOptions, Evaluator):
         if cuts_windows(losses, info) and len(losses) > 1:
             yield f"dataset '{info.name}' has {len(losses)} losses over tokens; give it a single one"
 
-    def _check_data(self, context: Preflight) -> CheckedData:
-        from emberge.data import check_datasets
-
-        return check_datasets(context, self.data, show=False)
-
-    def _load(self, workspace: Workspace) -> Sequence[Dataset]:
-        from emberge.data import load_step_datasets
-
-        return load_step_datasets(workspace, self.data, warn=False)
-
     def _list_samplers(self, workspace: Workspace) -> list[Sampler]:
         return [sampler.resolved(workspace.data) for sampler in self.sampler]
 
@@ -273,12 +264,6 @@ def _compare_tokenizers(checkpoints: Sequence[Path]) -> Iterator[str]:
             "models have other tokenizers, so that their losses are over other tokens and do not compare; "
             "evaluate those of one tokenizer together"
         )
-
-
-def _read_artifact(checkpoint: Path) -> Artifact | None:
-    from emberge.results import read_artifact
-
-    return read_artifact(checkpoint)
 
 
 def _describe_unrecorded(model: str) -> str:

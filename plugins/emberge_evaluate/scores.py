@@ -221,11 +221,6 @@ class Scores:
         return any(task.metric in LESS_IS_BETTER for task in self.tasks)
 
     @property
-    def scale(self) -> int:
-        """Factor of numbers for display: scores are shown in points, losses unchanged."""
-        return 1 if self.less else 100
-
-    @property
     def ranks(self) -> Mapping[str, float]:
         """Normalised rank of each model: 0 if it is the best on every task, models - 1 if the worst on all.
 
@@ -239,10 +234,6 @@ class Scores:
             return {}
         ranks = [_normalise_ranks(row) for row in complete_rows]
         return {m: sum(row[i] for row in ranks) / len(ranks) for i, m in enumerate(self.models)}
-
-    def task(self, on: str) -> Task | None:
-        """Return the task of this name; None for a mean."""
-        return next((task for task in self.tasks if task.name == on), None)
 
     def tasks_by_domain(self) -> dict[str, list[str]]:
         """Map the title in `DOMAINS` of each domain with tasks to the names of its tasks."""

@@ -184,11 +184,7 @@ class Select(Step):
         return _make_artifact(selection, files, candidates)
 
     def _list_candidates(self, workspace: Workspace) -> Candidates:
-        """Return (reference, model) by name in tables, with the first of models with equal content.
-
-        Raises:
-            RecipeError: if there are fewer models than `top`.
-        """
+        """Return (reference, model) by name in tables, with the first of models with equal content."""
         candidates: dict[str, tuple[ModelRef, Model]] = {}
         contents: set[str] = set()
         same = 0

@@ -84,19 +84,13 @@ class LocalSet:
         return _cut(data, self.entry, self.set.name)
 
 
-def pick_sets(
-    entry: EvalEntry, resolve: Callable[[DataRef], Path | None], readers: Sequence[Reader]
-) -> list[EvalSet]:
-    """Return the sets of an entry; no set if its step has not run."""
-    return pick_eval_sets(entry, readers=readers, resolve=resolve, split=entry.split)
-
-
 def list_local_sets(
     entries: Sequence[EvalEntry], resolve: Callable[[DataRef], Path], readers: Sequence[Reader]
 ) -> Iterator[LocalSet]:
-    """Return every set of the entries, in order."""
+    """Yield every set of the entries, in order."""
     for entry in entries:
-        yield from (LocalSet(one, entry) for one in pick_sets(entry, resolve, readers))
+        sets = pick_eval_sets(entry, readers=readers, resolve=resolve, split=entry.split)
+        yield from (LocalSet(eval_set, entry) for eval_set in sets)
 
 
 def _cut(data: EvalData, entry: EvalEntry, name: str) -> EvalData:

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from emberge import DataEntry, DataError, Preflight, Problem, TaskInfo, Workspace
 from emberge.contracts import Side
-from emberge_data import EvalSet, check_eval_sets, list_eval_texts
+from emberge_data import EvalSet, check_eval_sets, list_eval_texts, pick_eval_sets
 
-from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, list_local_sets, pick_sets
+from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, list_local_sets
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,9 @@ class TaskOptions:
         tasks: list[TaskInfo] = []
         try:
             for entry in self.data:
-                sets = pick_sets(entry, context.data, context.readers)
+                sets = pick_eval_sets(
+                    entry, readers=context.readers, resolve=context.data, split=entry.split
+                )
                 if not sets:
                     return None
                 tasks += [_describe_set(one, entry.split) for one in sets]
@@ -111,11 +113,7 @@ class TaskOptions:
         return build_hub_tasks(self.tasks, self.benchmark, self.languages, self.only)
 
     def _read_domains(self, resolve: Callable[[Any], Any]) -> Collection[str]:
-        """Return the names of the mteb tasks in the domain of the training data.
-
-        Raises:
-            DataError: if a catalogue cannot be read, or mteb does not have one of the tasks.
-        """
+        """Return the names of the mteb tasks in the domain of the training data."""
         from emberge_mteb.hub_tasks import list_in_domain_tasks, require_known
 
         names = list_in_domain_tasks(self.in_domain_of, resolve)

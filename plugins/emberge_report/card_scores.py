@@ -70,7 +70,7 @@ def _list_results(name: str, scores: Scores) -> Iterator[EvalResult]:
             dataset_type=_make_slug(dataset),
             dataset_name=dataset,
             metric_type=task.metric or "score",
-            metric_value=round(scores.scale * value, 3),
+            metric_value=round(value if scores.less else 100 * value, 3),
         )
 
 
@@ -106,8 +106,5 @@ def _build_tables(scores: Scores) -> tuple[ScoreTable, ScoreTable | None]:
 def _show_difference(cell: ScoreCell, less: bool) -> str:
     if cell.value is None:
         return "–"
-    amount = format_difference(cell.value, less)
-    if cell.interval is None:
-        return amount
-    low, high = (format_difference(end, less) for end in cell.interval)
-    return Markdown(f"{amount} [{low}, {high}], {prose(cell.verdict)}")
+    text = format_difference(cell.value, less, cell.interval)
+    return text if cell.interval is None else Markdown(f"{text}, {prose(cell.verdict)}")

@@ -116,11 +116,7 @@ def _require_length(what: str, values: Sequence[Any], names: Sequence[str], name
 
 
 def _check(kind: type[Checked], place: str, value: Any) -> Checked:
-    """Return a value of an artifact, validated as `kind`; `place` is its step and field.
-
-    Raises:
-        DataError: if it is invalid; the message has the place and the wrong fields below it.
-    """
+    """Return a value of an artifact, validated as `kind`; `place` is its step and field."""
     try:
         return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:

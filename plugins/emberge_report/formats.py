@@ -17,10 +17,14 @@ def format_points(share: float | None, less: bool = False) -> str:
     return (f"{share:.3f}" if less else f"{100 * share:.2f}").replace("-", MINUS)
 
 
-def format_difference(share: float, less: bool = False) -> str:
-    """Return a difference of scores, ×100, or of losses, with its sign."""
+def format_difference(
+    share: float, less: bool = False, interval: tuple[float, float] | None = None
+) -> str:
+    """Return a difference of scores, ×100, or of losses (`less`), with its sign and perhaps its interval."""
     text = f"{share:+.3f}" if less else f"{100 * share:+.2f}"
-    return text[1:] if float(text) == 0 else text.replace("-", MINUS)
+    text = text[1:] if float(text) == 0 else text.replace("-", MINUS)
+    ends = [format_difference(end, less) for end in interval or ()]
+    return f"{text} [{', '.join(ends)}]" if ends else text
 
 
 def format_duration(seconds: Any) -> str:

@@ -173,11 +173,7 @@ def read_anatomy(folder: Path) -> Anatomy:
 
 
 def _describe_static(folder: Path) -> Anatomy:
-    """Return the facts of a static model: the mean of a vector for each token, at any length.
-
-    Raises:
-        CheckpointError: if a file cannot be read.
-    """
+    """Return the facts of a static model: the mean of a vector for each token, at any length."""
     settings = read_settings(folder)
     prompts = settings.get("prompts") or {}
     return Anatomy(

@@ -98,7 +98,4 @@ def format_fact(cell: ScoreCell, row: ScoreRow, less: bool) -> str:
     if cell.value is None or row.quantity in ("rank", "cost"):
         digits = ".2f" if row.quantity == "rank" else ".3g"
         return "–" if cell.value is None else f"{cell.value:{digits}}"
-    text = format_difference(cell.value, less)
-    if cell.interval is None:
-        return text
-    return f"{text} [{', '.join(format_difference(end, less) for end in cell.interval)}]"
+    return format_difference(cell.value, less, cell.interval)

@@ -126,10 +126,6 @@ class FileSummary:
             paths_hash=self.stored,
         )
 
-    def problems(self) -> list[Problem]:
-        """Return the problems of rows that cannot be used."""
-        return self.bad_rows.list_problems(self.place)
-
     def plain(self) -> dict[str, Any]:
         """Return the counts as JSON values."""
         return {key: value for key, value in asdict(self).items() if key != "bad_rows"}
@@ -214,7 +210,9 @@ def decide_data(summary: FileSummary, entry: DataEntry) -> DataDecisions:
             disagree.
     """
     if summary.bad_rows.count:
-        raise DataError("\n".join(str(problem) for problem in summary.problems()))
+        raise DataError(
+            "\n".join(str(problem) for problem in summary.bad_rows.list_problems(summary.place))
+        )
     if not summary.rows:
         raise DataError(f"{summary.place}: there are no rows; give a file with examples")
     _require_agreement(summary)

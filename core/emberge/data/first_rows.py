@@ -157,7 +157,7 @@ def _read_first_rows(
     try:
         parsed_rows = [row for _, row in parse_rows(rows, source.entry, summary, media)]
         if summary.bad_rows.count:
-            return summary.problems()
+            return summary.bad_rows.list_problems(summary.place)
         decisions = decide_data(summary, source.entry)
     except ConnectionError as error:
         return [Problem(str(error), severity="unseen")]

@@ -124,11 +124,7 @@ def _find_problem(file: Path) -> str:
 
 
 def _read_file(file: Path, name: str) -> SourceDocument:
-    """Return a file's document.
-
-    Raises:
-        UnreadableDocumentError: if it has no text, is too large or cannot be read.
-    """
+    """Return a file's document."""
     title = re.sub("[_-]", " ", file.stem) if _WORD.search(file.stem) else ""
     try:
         if file.stat().st_size > DOCUMENT_BYTES:
@@ -143,11 +139,7 @@ def _read_file(file: Path, name: str) -> SourceDocument:
 
 
 def _decode(content: bytes) -> str:
-    """Return a file's text, with line feeds at the ends of lines.
-
-    Raises:
-        UnreadableDocumentError: if it is not UTF-8.
-    """
+    """Return a file's text, with line feeds at the ends of lines."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:

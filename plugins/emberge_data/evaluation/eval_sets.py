@@ -50,8 +50,9 @@ def explain_missing_half(eval_set: EvalSet, split: str, readers: Sequence[Reader
     stems = {"retrieval": ["corpus", "queries"], "classification": ["train", split]}
     try:
         _require_folder(eval_set)
+        half = _HalfReader(eval_set, readers, split)
         for stem in stems.get(eval_set.task, [split]):
-            _find_half_file(eval_set, stem, readers)
+            half.find_file(stem)
         if eval_set.rows is None and eval_set.task == "retrieval":
             find_judgement_file(eval_set, split)
     except DataError as error:
@@ -69,31 +70,6 @@ def _require_folder(eval_set: EvalSet) -> None:
         raise DataError(f"{_describe_place(eval_set)}: there is no such folder")
 
 
-def _find_half_file(eval_set: EvalSet, stem: str, readers: Sequence[Reader]) -> Path:
-    """Return the file in a set's folder whose name is `stem` and a suffix of a known format.
-
-    In a set of rows, that of "train" is the file to fit a classifier on, and any other is the rows' file.
-
-    Raises:
-        DataError: if there is none; the message has the files of the folder.
-    """
-    if eval_set.rows is not None:
-        fitted = eval_set.rows.fitted if stem == "train" else None
-        path = fitted or eval_set.rows.path
-        if not path.is_file():
-            raise DataError(f"{format_path(path)}: there is no such file of rows")
-        return path
-    suffixes = (suffix for reader in readers for suffix in reader.suffixes)
-    files = (eval_set.folder / f"{stem}{suffix}" for suffix in suffixes)
-    if (file := next(filter(Path.is_file, files), None)) is not None:
-        return file
-    listed_files = join_some(sorted(path.name for path in eval_set.folder.iterdir()), 10)
-    raise DataError(
-        f"{_describe_place(eval_set)} has no {stem} file for a set of kind {eval_set.task}; it has "
-        f"{listed_files or 'nothing'}"
-    )
-
-
 class _HalfReader:
     """One half of a set, while it is read."""
 
@@ -102,8 +78,29 @@ class _HalfReader:
         self.media = MediaValues(MediaFolder(folder=eval_set.folder))
 
     def find_file(self, stem: str) -> Path:
-        """Return the file of the half, or of the rows to fit a classifier on."""
-        return _find_half_file(self.eval_set, stem, self.readers)
+        """Return the file in the set's folder whose name is `stem` and a suffix of a known format.
+
+        In a set of rows, that of "train" is the file to fit a classifier on, and any other is the rows' file.
+
+        Raises:
+            DataError: if there is none; the message has the files of the folder.
+        """
+        eval_set = self.eval_set
+        if eval_set.rows is not None:
+            fitted = eval_set.rows.fitted if stem == "train" else None
+            path = fitted or eval_set.rows.path
+            if not path.is_file():
+                raise DataError(f"{format_path(path)}: there is no such file of rows")
+            return path
+        suffixes = (suffix for reader in self.readers for suffix in reader.suffixes)
+        files = (eval_set.folder / f"{stem}{suffix}" for suffix in suffixes)
+        if (file := next(filter(Path.is_file, files), None)) is not None:
+            return file
+        listed_files = join_some(sorted(path.name for path in eval_set.folder.iterdir()), 10)
+        raise DataError(
+            f"{_describe_place(eval_set)} has no {stem} file for a set of kind {eval_set.task}; it has "
+            f"{listed_files or 'nothing'}"
+        )
 
     def read_rows(self, stem: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Return an iterator over `file:line` and each row of a file."""
@@ -166,11 +163,7 @@ def _transpose(pairs: Sequence[LabelledText]) -> tuple[list[str], list[str]]:
 def _halve_labels(
     pairs: Sequence[LabelledText], half: _HalfReader
 ) -> tuple[list[LabelledText], list[LabelledText]]:
-    """Divide (text, label) pairs into two parts with half of each label, by hashes of the texts.
-
-    Raises:
-        DataError: if a label has only one text.
-    """
+    """Divide (text, label) pairs into two parts with half of each label, by hashes of the texts."""
     counts = Counter(label for _, label in pairs)
     if single := [f"'{label}'" for label, count in counts.items() if count < 2]:
         place = format_path(half.find_file(half.split))

@@ -109,11 +109,7 @@ def pick_eval_sets(
 
 
 def _pick_named(sets: Sequence[EvalSet], only: Sequence[str], label: str) -> list[EvalSet]:
-    """Return all sets, or those in `only` in that order.
-
-    Raises:
-        DataError: if there is no set of a name in `only`; the message begins with `label`.
-    """
+    """Return all sets, or those in `only` in that order."""
     sets_by_name = {eval_set.name: eval_set for eval_set in sets}
     for name in only:
         if name not in sets_by_name:
@@ -160,11 +156,7 @@ def _list_catalogue_sets(
 
 
 def _read_listed_set(listed: ListedEvalSet) -> EvalSet:
-    """Return a catalogue's set, with the defaults of its task.
-
-    Raises:
-        DataError: if a fact is misspelt or of a wrong type; names file and line.
-    """
+    """Return a catalogue's set, with the defaults of its task."""
     facts = listed.facts
     eval_set = build_set(EvalSet, facts, EVAL_PATH_NAMES, listed.folder)
     if eval_set.task == "text":

@@ -80,11 +80,7 @@ def _describe_folder(folder: Path) -> EvalSet:
 
 
 def _read_pairs(folder: Path, readers: Sequence[Reader]) -> list[Mapping[str, Any]]:
-    """Return the rows of all queries with a relevant document.
-
-    Raises:
-        DataError: if a file is missing or damaged, or no query has a relevant document.
-    """
+    """Return the rows of all queries with a relevant document."""
     from emberge_data.evaluation.eval_sets import load_eval_set
 
     loaded = load_eval_set(_describe_folder(folder), readers=readers, split=_JUDGEMENTS)

@@ -19,6 +19,7 @@ from emberge import (
     Step,
     Workspace,
 )
+from emberge.data import check_datasets, load_step_datasets
 
 from emberge_data.steps.outcome import Outcome, SetChanges, write_changes
 
@@ -46,8 +47,6 @@ class DataStep(Step):
 
     def check_data(self, context: Preflight) -> tuple[list[Problem], CheckedData]:
         """Check and show the first rows of `data`; return the problems and the rows."""
-        from emberge.data import check_datasets
-
         checked = check_datasets(context, self.data)
         is_all_seen = len(checked.heads) == len(checked.places)
         sets = {head.info.name: head.info.task for head in checked.heads} if is_all_seen else {}
@@ -64,8 +63,6 @@ class DataStep(Step):
         Raises:
             DataError: if rows cannot be read.
         """
-        from emberge.data import load_step_datasets
-
         return load_step_datasets(workspace, self.data)
 
     def finish(

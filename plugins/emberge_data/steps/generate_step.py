@@ -150,11 +150,7 @@ class GenerateQueries(Step):
         queries: Sequence[WrittenQuery],
         parts: Sequence[DataPart],
     ) -> Artifact:
-        """Write the passages, a file of pairs for each part, their catalogue and the counts.
-
-        Raises:
-            DataError: if the training part has no query.
-        """
+        """Write the passages, a file of pairs for each part, their catalogue and the counts."""
         from emberge_data.written_sets import write_entries, write_json_rows
 
         folder = workspace.folder

@@ -144,11 +144,7 @@ class Split(DataStep):
         return group_rows(len(texts), rows, own_texts)
 
     def _count_wanted(self, dataset: StoredDataset) -> dict[int, int]:
-        """Return the largest number of a set's rows in each part that is not for training.
-
-        Raises:
-            DataError: if these numbers leave no row to train on.
-        """
+        """Return the largest number of a set's rows in each part that is not for training."""
         share = DEV_SHARE if self.share is None else self.share
         size = len(dataset)
         wanted = {DEV: self.rows if self.rows is not None else max(1, round(share * size))}
