@@ -12,8 +12,8 @@ from emberge.contracts import MEDIA_KINDS, plain_text
 from emberge.data import MediaValues, find_reader, fold_headings
 from emberge.wording import format_path
 
-_IDS = ("_id", "id", "document_id", "doc_id")
-_TEXTS = ("text", "document", "passage", "content", "contents", "body")
+_ID_COLUMNS = ("_id", "id", "document_id", "doc_id")
+_TEXT_COLUMNS = ("text", "document", "passage", "content", "contents", "body")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def parse_document(
     Raises:
         DataError: if the row has no text that can be read, or has an id of another kind.
     """
-    column = next((name for name in _TEXTS if row.get(name) not in (None, "")), "text")
+    column = next((name for name in _TEXT_COLUMNS if row.get(name) not in (None, "")), "text")
     text, title = row.get(column), row.get("title")
     title = "" if title is None else title
     try:
@@ -98,7 +98,7 @@ def _read_media(text: Any, row: Mapping[str, Any], media: MediaValues) -> Any:
 
 
 def _read_id(where: str, row: Mapping[str, Any]) -> str | None:
-    column = next((name for name in _IDS if row.get(name) is not None), None)
+    column = next((name for name in _ID_COLUMNS if row.get(name) is not None), None)
     name = row[column] if column is not None else None
     if isinstance(name, bool) or not isinstance(name, str | int | None):
         raise DataError(f"{where}: '{column}' is text or a whole number, not {name}; correct it")

@@ -15,7 +15,7 @@ from emberge.contracts import has_media
 from emberge.data import StoredDataset
 from emberge.files import write_text
 
-FILE = "datasets.yaml"
+CATALOGUE_FILE = "datasets.yaml"
 
 
 Sets = Iterable[tuple[str, StoredDataset, Iterable[Example]]]
@@ -45,7 +45,7 @@ def write_entries(folder: Path, entries: Mapping[str, Any]) -> None:
     """Write a step's catalogue into `folder`; `entries` maps `train`, `dev` and `eval` to lists of sets."""
     content = {"format": 1, **entries}
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
-    write_text(folder / FILE, text)
+    write_text(folder / CATALOGUE_FILE, text)
 
 
 def write_json_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:

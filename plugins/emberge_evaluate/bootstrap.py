@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 CONFIDENCE = 0.95  # of all intervals and bounds
-_CELLS = 4_000_000  # draws × units in memory at once: about 32 MB an array
+_CELLS_AT_ONCE = 4_000_000  # draws × units in memory at once: about 32 MB an array
 
 
 def resample(
@@ -81,7 +81,7 @@ def _group_units(units: Units) -> list[NDArray[np.intp]]:
 
 def _draw_counts(rng: np.random.Generator, units: int, resamples: int) -> Iterator[Array]:
     """Yield the number of times each unit was drawn, [draws, units] per batch, `resamples` draws in total."""
-    step = max(1, _CELLS // units)
+    step = max(1, _CELLS_AT_ONCE // units)
     for start in range(0, resamples, step):
         draws = min(step, resamples - start)
         drawn_units = rng.integers(0, units, size=(draws, units))

@@ -43,7 +43,7 @@ from emberge_evaluate.scores import ColumnKey
 from emberge_evaluate.scores_file import SCORES_FILE, write_scores
 from emberge_evaluate.task_groups import DOMAIN_WORDS
 
-TABLE = "scores.md"
+TABLE_FILE = "scores.md"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,14 +242,14 @@ class Evaluate(Step):
             scored, self.require, base=self.base, compare=self.compare, seed=workspace.seed
         )
         write_scores(workspace.folder, result)
-        (workspace.folder / TABLE).write_text(draw_scores(result), encoding="utf-8")
+        (workspace.folder / TABLE_FILE).write_text(draw_scores(result), encoding="utf-8")
         _write_results(scores, workspace)
         return Artifact(
             kind="scores",
             parents=tuple(column.model.fingerprint for column in models),
             details={
                 "scores": SCORES_FILE,
-                "table": TABLE,
+                "table": TABLE_FILE,
                 "models": [column.name for column in models],
                 "tasks": [task.name for task in scored.tasks],
                 "in_domain": [task.name for task in scored.tasks if task.domain == "in"],

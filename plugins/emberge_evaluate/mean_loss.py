@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from emberge.training import Session
 
 LOSS, NATS_PER_TOKEN = "loss", "nats/token"
-_RECORDED = TaskInfo("training_loss", "training", LOSS, split="dev")
-_RECORD = "last_loss"  # key in a training's artifact
+_RECORDED_TASK = TaskInfo("training_loss", "training", LOSS, split="dev")
+_RECORD_KEY = "last_loss"  # key in a training's artifact
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,7 @@ class MeanLoss(BatchOptions, Evaluator):
             return ()
         if not self.data:
             artifact = read_artifact(checkpoint)
-            recorded = artifact is not None and _RECORD in artifact.details
+            recorded = artifact is not None and _RECORD_KEY in artifact.details
             return () if recorded else [_describe_unrecorded(str(checkpoint))]
         facts = self.backbone.describe(checkpoint)
         if harm := facts.problems or facts.training_problems:
@@ -136,7 +136,7 @@ class MeanLoss(BatchOptions, Evaluator):
 
     def preview(self, context: Preflight) -> Sequence[TaskInfo] | None:
         if not self.data:
-            return [_RECORDED]
+            return [_RECORDED_TASK]
         checked = check_datasets(context, self.data, show=False)
         is_present = all(entry.path is None or context.data(entry.path) for entry in self.data)
         if checked.problems or not is_present:
@@ -145,7 +145,7 @@ class MeanLoss(BatchOptions, Evaluator):
 
     def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
         if not self.data:
-            return [_RECORDED]
+            return [_RECORDED_TASK]
         return [
             self._make_task(dataset.info, self._hash_task(dataset, workspace))
             for dataset in load_step_datasets(workspace, self.data, warn=False)
@@ -155,9 +155,9 @@ class MeanLoss(BatchOptions, Evaluator):
         self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
     ) -> Iterator[TaskScore]:
         if not self.data:
-            if _RECORD not in model.details:
+            if _RECORD_KEY not in model.details:
                 raise CheckpointError(_describe_unrecorded(model.name))
-            yield from (TaskScore(task, float(model.details[_RECORD])) for task in tasks)
+            yield from (TaskScore(task, float(model.details[_RECORD_KEY])) for task in tasks)
             return
         loaded = load_step_datasets(workspace, self.data, warn=False)
         datasets = {dataset.info.name: dataset for dataset in loaded}

@@ -25,7 +25,7 @@ from emberge import (
 from emberge_data import write_entries, write_json_rows
 
 from emberge_evaluate.probe_texts import (
-    LICENSED,
+    LICENSED_PACKAGES,
     read_cpp,
     read_languages,
     read_licences,
@@ -39,7 +39,7 @@ Pair = tuple[str, str]
 Source = Callable[[], Iterator[Pair]]
 # The function that yields each set's texts, and the package that the texts come from.
 _SOURCES: Mapping[str, tuple[Source, tuple[str, ...]]] = {
-    "licences": (read_licences, LICENSED),
+    "licences": (read_licences, LICENSED_PACKAGES),
     "papers": (read_papers, ("mteb",)),
     "mathematics": (read_mathematics, ("sympy",)),
     "cpp": (read_cpp, ("pyarrow",)),
@@ -47,10 +47,10 @@ _SOURCES: Mapping[str, tuple[Source, tuple[str, ...]]] = {
     "things": (read_things, ("rich",)),
     "languages": (read_languages, ("mteb",)),
 }
-_CLASSIFIED = ("languages",)
-_FEWEST = 20
-_LONGEST = 1000
-_TRAIN = 32  # labelled texts of each label to fit classifiers on
+_CLASSIFIED_SETS = ("languages",)
+_FEWEST_TEXTS = 20
+_LONGEST_TEXT = 1000
+_TRAINING_TEXTS = 32  # labelled texts of each label to fit classifiers on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,9 +73,9 @@ class ProbeSets(Step):
           probe_sets: {queries: 100}
     """
 
-    queries: Annotated[int, NumberRange(least=_FEWEST)] = 150
+    queries: Annotated[int, NumberRange(least=_FEWEST_TEXTS)] = 150
     """Largest number of queries of a set, or of texts to classify."""
-    documents: Annotated[int, NumberRange(least=_FEWEST)] = 400
+    documents: Annotated[int, NumberRange(least=_FEWEST_TEXTS)] = 400
     """Largest number of documents of a set; relevant documents of its queries are always kept."""
 
     produces: ClassVar[ArtifactKind] = "data"
@@ -112,13 +112,13 @@ class ProbeSets(Step):
         for number, (name, (read_texts, _)) in enumerate(_SOURCES.items()):
             workspace.progress(number, len(_SOURCES), "sets", name)
             pairs = list(_drop_repeats(read_texts()))
-            if len(pairs) < _FEWEST:
+            if len(pairs) < _FEWEST_TEXTS:
                 workspace.warn(
                     f"the set '{name}' is left out: this machine has too few of its texts"
                 )
                 continue
             folder = workspace.folder / "eval" / name
-            if name in _CLASSIFIED:
+            if name in _CLASSIFIED_SETS:
                 counts[name] = _write_classification(folder, pairs, self.queries)
             else:
                 counts[name] = _write_retrieval(folder, pairs, self.queries, self.documents)
@@ -138,7 +138,7 @@ class ProbeSets(Step):
 
 
 def _build_task(name: str) -> TaskKind:
-    return "classification" if name in _CLASSIFIED else "retrieval"
+    return "classification" if name in _CLASSIFIED_SETS else "retrieval"
 
 
 def _read_version(distribution: str) -> str:
@@ -152,7 +152,7 @@ def _drop_repeats(pairs: Iterable[Pair]) -> Iterator[Pair]:
     """Yield the pairs, cut to the longest length, without duplicates."""
     met = set[Pair]()
     for pair in pairs:
-        query, document = (text.encode(errors="replace").decode()[:_LONGEST] for text in pair)
+        query, document = (text.encode(errors="replace").decode()[:_LONGEST_TEXT] for text in pair)
         key = query.lower(), document.lower()
         if key not in met and query.lower() != document.lower():
             met.add(key)
@@ -207,7 +207,7 @@ def _write_classification(folder: Path, pairs: Sequence[Pair], queries: int) -> 
         for label in labels
         for text in _sample(
             (text_of_label for text_of_label in training_texts if label_of[text_of_label] == label),
-            _TRAIN,
+            _TRAINING_TEXTS,
         )
     ]
     for half, half_texts in (("train", train_texts), ("test", test_texts)):

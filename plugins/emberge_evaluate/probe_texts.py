@@ -17,24 +17,24 @@ from emberge_data import parse_source, take_first_paragraph
 
 Pair = tuple[str, str]
 # Distributions that come with the project and state long or unusual licences.
-LICENSED = ("numpy", "pillow", "pyarrow", "scipy", "torch", "tqdm", "transformers")
+LICENSED_PACKAGES = ("numpy", "pillow", "pyarrow", "scipy", "torch", "tqdm", "transformers")
 _LICENCE = re.compile(r"(licen[sc]e|notice|copying)", re.IGNORECASE)
 _SENTENCE = re.compile(r"(?<=[.;:])\s+")
 # Parts of sympy that are about mathematics rather than about programming it.
-_MATHEMATICS = ("combinatorics", "functions", "geometry", "ntheory", "physics", "stats")
+_MATHEMATICS_FOLDERS = ("combinatorics", "functions", "geometry", "ntheory", "physics", "stats")
 _HEADLINE = re.compile(r"^[=~-]{3,}\s*$", re.MULTILINE)
 _TITLE = re.compile(r"^\s*title\s*=\s*[{\"](.+?)[}\"],?\s*$", re.MULTILINE)
 _COMMENT = re.compile(r"(?:^[ \t]*///.*\n)+(?P<code>(?:^(?![ \t]*//).+\n){1,6})", re.MULTILINE)
 
-_FAMILIES = 8
-_CODE, _ZONE = 0, 2  # columns of zone.tab
-_NAME = 1  # column of iso3166.tab
-_FILES = ("iso_639_3_to_language", "language_family")
+_LARGEST_FAMILIES = 8
+_CODE_COLUMN, _ZONE_COLUMN = 0, 2  # columns of zone.tab
+_NAME_COLUMN = 1  # column of iso3166.tab
+_LANGUAGE_FILES = ("iso_639_3_to_language", "language_family")
 
 
 def read_licences() -> Iterator[Pair]:
     """Yield the first sentence of each paragraph of the licences, and the remainder of the paragraph."""
-    for distribution in LICENSED:
+    for distribution in LICENSED_PACKAGES:
         for path in _list_licence_files(distribution):
             for paragraph in re.split(
                 r"\n\s*\n", path.read_text(encoding="utf-8", errors="replace")
@@ -82,7 +82,7 @@ def _read_constant(node: ast.expr) -> str:
 def read_mathematics() -> Iterator[Pair]:
     """Yield the first and the next prose paragraph of each docstring in sympy."""
     folder = locate_package("sympy")
-    places = [folder / part for part in _MATHEMATICS] if folder is not None else []
+    places = [folder / part for part in _MATHEMATICS_FOLDERS] if folder is not None else []
     for path in sorted(path for source_folder in places for path in source_folder.rglob("*.py")):
         parsed = parse_source(path) if "tests" not in path.parts else None
         for node in ast.walk(parsed[0]) if parsed is not None else ():
@@ -124,10 +124,11 @@ def read_places() -> Iterator[Pair]:
     folder = _find_zones()
     if folder is None:
         return
-    countries = {row[_CODE]: row[_NAME] for row in _read_table(folder / "iso3166.tab")}
+    named = _read_table(folder / "iso3166.tab")
+    countries = {row[_CODE_COLUMN]: row[_NAME_COLUMN] for row in named}
     for row in _read_table(folder / "zone.tab"):
-        city = row[_ZONE].replace("_", " ").rpartition("/")[2]
-        country = countries.get(row[_CODE], "")
+        city = row[_ZONE_COLUMN].replace("_", " ").rpartition("/")[2]
+        country = countries.get(row[_CODE_COLUMN], "")
         if country and not {*country.lower().split()} & {*city.lower().split()}:
             yield country, city
 
@@ -163,12 +164,15 @@ def read_things() -> Iterator[Pair]:
 def read_languages() -> Iterator[Pair]:
     """Yield (language, family) for the families with the most languages."""
     folder = locate_package("mteb")
-    files = [folder / "languages" / f"{name}.json" for name in _FILES] if folder is not None else []
-    if not files or not all(file.is_file() for file in files):
+    if folder is None:
+        return
+    files = [folder / "languages" / f"{name}.json" for name in _LANGUAGE_FILES]
+    if not all(file.is_file() for file in files):
         return
     names, families = (json.loads(file.read_text(encoding="utf-8")) for file in files)
     family_by_language = {
         names[code]: entry["level0"] for code, entry in families.items() if code in names
     }
-    most = [family for family, _ in Counter(family_by_language.values()).most_common(_FAMILIES)]
+    counts = Counter(family_by_language.values())
+    most = [family for family, _ in counts.most_common(_LARGEST_FAMILIES)]
     yield from ((name, family) for name, family in family_by_language.items() if family in most)

@@ -14,17 +14,17 @@ from emberge.data import load_catalogue, pick_training_sets
 from emberge.wording import format_path
 
 # Names that data sets give to what is there for choosing settings.
-_DEVELOPMENT = frozenset({"dev", "development", "val", "valid", "validation"})
+_DEVELOPMENT_SPLITS = frozenset({"dev", "development", "val", "valid", "validation"})
 
 # One column of MIEB's table (Xiao et al., 2025, arXiv:2504.10471) for kinds that differ in languages alone.
-_JOINED = {
+_JOINT_KINDS = {
     "Any2AnyRetrieval": "any2any_retrieval",
     "Any2AnyMultilingualRetrieval": "any2any_retrieval",
     "VisualSTS(eng)": "visual_sts",
     "VisualSTS(multi)": "visual_sts",
 }
 # Attributes in which kinds of tasks name their columns of texts.
-_COLUMNS = (
+_COLUMN_ATTRIBUTES = (
     *("column_names", "input_column_name", "input1_column_name", "input2_column_name"),
     *("text_column_name", "human_summaries_column_name", "machine_summaries_column_name"),
 )
@@ -110,14 +110,14 @@ def name_kind(task: Any) -> str:
     Kinds that the benchmarks' papers report as one kind are one here: both kinds of retrieval, and both kinds
     of visual STS.
     """
-    if joint_kind := _JOINED.get(str(task.metadata.type)):
+    if joint_kind := _JOINT_KINDS.get(str(task.metadata.type)):
         return joint_kind
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", str(task.metadata.type)).lower()
 
 
 def find_split(task: Any) -> Literal["test", "dev"]:
     """Return the part of the data, test or dev, on which mteb scores the task, by its splits' names."""
-    return "dev" if set(task.eval_splits) <= _DEVELOPMENT else "test"
+    return "dev" if set(task.eval_splits) <= _DEVELOPMENT_SPLITS else "test"
 
 
 def find_instruction(task: Any) -> str:
@@ -224,7 +224,7 @@ def _drop_media(rows: Any) -> Any:
 
 
 def _read_rows(task: Any, half: Any) -> Iterator[tuple[Side, str]]:
-    label_columns = [getattr(task, name) for name in _COLUMNS if hasattr(task, name)]
+    label_columns = [getattr(task, name) for name in _COLUMN_ATTRIBUTES if hasattr(task, name)]
     columns = [
         column
         for names in label_columns

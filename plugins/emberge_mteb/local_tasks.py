@@ -29,12 +29,12 @@ METRICS: Mapping[TaskKind, str] = {
     "sts": "cosine_spearman",
     "pair_classification": "cosine_ap",
 }
-_PLAIN_WORDS = {
+_METRIC_WORDS = {
     "spearman": "cosine_spearman",
     "pearson": "cosine_pearson",
     "average_precision": "cosine_ap",
 }
-_TYPES: Mapping[TaskKind, str] = {
+_TASK_TYPES: Mapping[TaskKind, str] = {
     "retrieval": "Retrieval",
     "reranking": "Reranking",
     "classification": "Classification",
@@ -42,8 +42,8 @@ _TYPES: Mapping[TaskKind, str] = {
     "sts": "STS",
     "pair_classification": "PairClassification",
 }
-_MEDIA_TYPES: Mapping[TaskKind, str] = {
-    **_TYPES,
+_MEDIA_TASK_TYPES: Mapping[TaskKind, str] = {
+    **_TASK_TYPES,
     "retrieval": "Any2AnyRetrieval",
     "reranking": "Any2AnyReranking",
 }
@@ -53,7 +53,7 @@ def choose_main_metric(eval_set: EvalSet) -> str:
     """Return mteb's name of a set's main metric."""
     if eval_set.metric is None:
         return METRICS[eval_set.task]
-    return _PLAIN_WORDS.get(eval_set.metric, eval_set.metric)
+    return _METRIC_WORDS.get(eval_set.metric, eval_set.metric)
 
 
 def build_local_task(eval_set: EvalSet, data: EvalData, *, split: str, revision: str) -> Any:
@@ -70,7 +70,7 @@ def build_local_task(eval_set: EvalSet, data: EvalData, *, split: str, revision:
         description=f"The {split} half of {eval_set.name}, a local set.",
         dataset={"path": f"local/{eval_set.name}", "revision": revision},
         prompt=eval_set.prompt or None,
-        type=_TYPES[eval_set.task] if sides is None else _MEDIA_TYPES[eval_set.task],
+        type=_TASK_TYPES[eval_set.task] if sides is None else _MEDIA_TASK_TYPES[eval_set.task],
         category="t2t" if sides is None else sides.category,
         modalities=["text"] if sides is None else sides.modalities,
         eval_splits=[split],
@@ -78,7 +78,7 @@ def build_local_task(eval_set: EvalSet, data: EvalData, *, split: str, revision:
         main_score=choose_main_metric(eval_set),
     )
     parent = fields.pop("parent")
-    kind = type(f"Local{_TYPES[eval_set.task]}", (parent,), {"metadata": metadata, **fields})
+    kind = type(f"Local{_TASK_TYPES[eval_set.task]}", (parent,), {"metadata": metadata, **fields})
     task = kind()
     task.dataset = dataset
     task.data_loaded = True

@@ -27,9 +27,9 @@ ScorePairs: TypeAlias = "Callable[[Sequence[str], Sequence[str], str], Matrix]"
 
 _SIMILARITIES = ("cosine", "dot", "euclidean")  # what mteb ranks by
 _LEAST_LENGTH = 1e-30  # below it a row is one of zeros, which stays so
-_REMEMBERED = 256 << 20  # bytes of embeddings kept for texts that come again
-_DOCUMENTS = 1024  # documents whose sparse vectors or vectors of tokens are in memory at once
-_COMPARED = 32  # texts of each side that are compared at once
+_REMEMBERED_BYTES = 256 << 20  # bytes of embeddings kept for texts that come again
+_DOCUMENTS_AT_ONCE = 1024  # documents whose sparse or token vectors are in memory at once
+_BLOCK_TEXTS = 32  # texts of each side that are compared at once
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ class VectorModel:
 
     def _forget(self) -> None:
         """Forget all embeddings if they are too many to be kept for other tasks."""
-        if sum(row.nbytes for row in self._rows.values()) > _REMEMBERED:
+        if sum(row.nbytes for row in self._rows.values()) > _REMEMBERED_BYTES:
             self._rows.clear()
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
@@ -273,7 +273,7 @@ class SearchModel:
         self._texts = texts
         self._compare = embedder.encoder.similarity
         self.mteb_model_meta = meta
-        search = SearchEncoderWrapper(self, corpus_chunk_size=_DOCUMENTS)
+        search = SearchEncoderWrapper(self, corpus_chunk_size=_DOCUMENTS_AT_ONCE)
         self.index, self.search = search.index, search.search
 
     def prepare(self, placeholders: Mapping[str, str], size: int | None = None) -> None:
@@ -320,7 +320,7 @@ class SearchModel:
         import torch
 
         rows = [embeddings[row] for row in range(len(embeddings))]
-        blocks = [rows[start : start + _COMPARED] for start in range(0, len(rows), _COMPARED)]
+        blocks = [rows[at : at + _BLOCK_TEXTS] for at in range(0, len(rows), _BLOCK_TEXTS)]
         if self._compare.kind == "sparse":
             return [torch.stack(block).to_dense() for block in blocks]
         return [torch.nn.utils.rnn.pad_sequence(block, batch_first=True) for block in blocks]

@@ -15,21 +15,21 @@ from typing import Any, NamedTuple
 
 from emberge import DataError, Units
 
-_BATCH = 1024  # texts that mteb's loader hands over at once; the encoder batches by itself
+_BATCH_TEXTS = 1024  # texts that mteb's loader hands over at once; the encoder batches by itself
 # Per-query figures: {(split, subset): {query: {metric: value}}}.
 Queries = dict[tuple[str, str], Mapping[str, Mapping[str, float]]]
 # What one part (split and subset) of a task gives: values, and gold where the statistic needs it.
 Part = tuple[Sequence[float], Sequence[float] | None]
-_TREC = {
+_TREC_METRICS = {
     "ndcg_at_": "ndcg_cut_",
     "map_at_": "map_cut_",
     "recall_at_": "recall_",
     "precision_at_": "P_",
     "hit_rate_at_": "success_",
 }
-_STS = {"cosine_spearman": "cosine_scores", "spearman": "similarity_scores"}
+_STS_PREDICTIONS = {"cosine_spearman": "cosine_scores", "spearman": "similarity_scores"}
 # Whether a higher value means more alike, and where the values are.
-_PAIRS = {
+_PAIR_PREDICTIONS = {
     "cosine_ap": ("cosine_scores", 1.0),
     "similarity_ap": ("similarity_scores", 1.0),
     "dot_ap": ("dot_scores", 1.0),
@@ -66,7 +66,7 @@ def score_task(task: Any, model: Any) -> TaskFigures:
                 # mteb files every in-memory model under one name; scores are kept elsewhere.
                 cache=None,
                 co2_tracker=False,
-                encode_kwargs={"batch_size": _BATCH, "show_progress_bar": False},
+                encode_kwargs={"batch_size": _BATCH_TEXTS, "show_progress_bar": False},
                 show_progress_bar=False,
                 # Rankings of retrieval tasks would be large files, and per-query figures are at hand.
                 prediction_folder=None if retrieval else Path(name),
@@ -160,12 +160,12 @@ def read_units(
         subset = entry["hf_subset"]
         return task.dataset[subset][split] if subset in task.dataset else task.dataset[split]
 
-    if isinstance(task, abstasks.AbsTaskSTS) and metric in _STS:
+    if isinstance(task, abstasks.AbsTaskSTS) and metric in _STS_PREDICTIONS:
         return _join_units(
             "pair",
             "spearman",
             parts,
-            lambda s, e: (of(s, e)[_STS[metric]], list(rows(s, e)["score"])),
+            lambda s, e: (of(s, e)[_STS_PREDICTIONS[metric]], list(rows(s, e)["score"])),
         )
     if isinstance(task, abstasks.AbsTaskPairClassification):
         return _join_units(
@@ -214,7 +214,9 @@ def _is_mean_of_units(statistic: str, values: Sequence[float], entry: Mapping[st
 def _score_queries(
     queries: Queries, metric: str, split: str, entry: Mapping[str, Any]
 ) -> Part | None:
-    name = next((metric.replace(ours, trec) for ours, trec in _TREC.items() if ours in metric), "")
+    name = next(
+        (metric.replace(ours, trec) for ours, trec in _TREC_METRICS.items() if ours in metric), ""
+    )
     by_query = queries.get((split, entry["hf_subset"]), {})
     if any(name not in figures for figures in by_query.values()):
         return None
@@ -228,10 +230,10 @@ def _pair_units(
     entry: Mapping[str, Any],
 ) -> Part | None:
     if metric == "max_ap":  # the best similarity on all pairs stays the one that is resampled
-        metric = max(_PAIRS, key=lambda name: entry.get(name, 0.0))
-    if metric not in _PAIRS:
+        metric = max(_PAIR_PREDICTIONS, key=lambda name: entry.get(name, 0.0))
+    if metric not in _PAIR_PREDICTIONS:
         return None
-    name, sign = _PAIRS[metric]
+    name, sign = _PAIR_PREDICTIONS[metric]
     # mteb's first version kept all pairs of a set in one row.
     gold = labels[0] if len(labels) == 1 and isinstance(labels[0], list) else labels
     return [sign * value for value in predictions[name]], list(gold)

@@ -30,7 +30,7 @@ UNKNOWN = "unknown"
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*")
 _MEDIA = {"image": "images", "audio": "sound"}
 # Details of a step that are elsewhere in the card or help no reader.
-_ELSEWHERE = {
+_HIDDEN_DETAILS = {
     *("base", "base_reference", "base_fingerprint", "made_by", "weights", "models", "datasets"),
     *("seconds", "strategy", "seed", "table", "loss_curve", "losses", "checkpoints", "tensors"),
     *("trained", "training_cost", "cpu_seconds", "weights_by_layer", "figures", "adapter"),
@@ -244,7 +244,7 @@ def _write_options(facts: CardFacts) -> str:
     options = {
         key: value
         for key, value in details.items()
-        if key not in _ELSEWHERE and value not in (None, {}, [])
+        if key not in _HIDDEN_DETAILS and value not in (None, {}, [])
     }
     if facts.origin == "merged":
         chain = details["strategy"]

@@ -18,7 +18,7 @@ from emberge_evaluate import (
 )
 
 from emberge_report.card import open_template
-from emberge_report.conclusions import WHERE, describe_loss
+from emberge_report.conclusions import DOMAIN_PHRASES, describe_loss
 from emberge_report.formats import format_difference
 from emberge_report.markdown import split_card
 
@@ -89,7 +89,7 @@ def describe_forgetting(name: str, scores: Scores) -> str:
     if forgotten is None:
         return ""
     of = next(comparison for comparison in scores.forgetting if comparison.reference == name)
-    group_text = f"on tasks {WHERE[of.on]}, against {prose(of.model)}"
+    group_text = f"on tasks {DOMAIN_PHRASES[of.on]}, against {prose(of.model)}"
     return Markdown(f"Forgetting, {group_text}: it {describe_loss(forgotten, scores.less)}.")
 
 

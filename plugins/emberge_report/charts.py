@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 # Points (x, y) in order of x; a y that is None or not finite interrupts a line.
 Curve = Sequence[tuple[float, float | None]]
-# Points of a curve at most.
-POINTS = 400
+# Largest number of points of a curve, so that pages of long trainings stay light.
+MOST_POINTS = 400
 _WIDTH, _HEIGHT = 880, 300
 # Characters of the name of a place on an axis.
-_PLACE = 11
+_PLACE_CHARACTERS = 11
 # Labels of an axis at most; further numbers are left out.
-_LABELS = 20
+_MOST_LABELS = 20
 # Variables of the page's style sheet; a number in this list is the colour that matplotlib draws with.
 _VARIABLES = ("ink", "soft", "line", "grid", "neutral", *(f"c{i}" for i in range(8)))
 # Characters that HTML and XML refuse: most control characters, and lone surrogates.
@@ -194,16 +194,16 @@ def _columns(points: Curve) -> tuple[list[float], list[float]]:
 
 def _choose_labels(places: Sequence[str]) -> Iterator[int]:
     """Yield the positions with a label: all words (embeddings, final), and numbers at equal steps."""
-    step = math.ceil(len(places) / _LABELS)
+    step = math.ceil(len(places) / _MOST_LABELS)
     for position, place in enumerate(places):
         if not place.isdecimal() or int(place) % step == 0:
             yield position
 
 
 def _shorten(place: str) -> str:
-    if len(place) <= _PLACE:
+    if len(place) <= _PLACE_CHARACTERS:
         return place
-    return f"{place[: _PLACE // 2]}…{place[-(_PLACE // 2) :]}"
+    return f"{place[: _PLACE_CHARACTERS // 2]}…{place[-(_PLACE_CHARACTERS // 2) :]}"
 
 
 def _draw_legend(lines: Sequence[Line]) -> Markup:
@@ -218,11 +218,11 @@ def draw_sign(look: Look) -> Markup:
 
 
 def thin(curve: Curve) -> Curve:
-    """Return at most `POINTS` points, each the mean of its neighbours, so that long trainings stay light."""
+    """Return a curve of at most `MOST_POINTS` points, each the mean of its neighbours, finite ones alone."""
     finite = [(x, y) for x, y in curve if y is not None and math.isfinite(y)]
-    if len(curve) <= POINTS:
+    if len(curve) <= MOST_POINTS:
         return curve
-    cuts = [round(i * len(finite) / POINTS) for i in range(POINTS + 1)]
+    cuts = [round(i * len(finite) / MOST_POINTS) for i in range(MOST_POINTS + 1)]
     parts = [finite[a:b] for a, b in pairwise(cuts) if b > a]
     return [(sum(x for x, _ in p) / len(p), sum(y for _, y in p) / len(p)) for p in parts]
 

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from emberge_report.formats import format_difference, format_points
 
 # Words for the tasks that forgetting is measured on.
-WHERE = {"elsewhere": "of domains that no training had", "out": "out of domain"}
+DOMAIN_PHRASES = {"elsewhere": "of domains that no training had", "out": "out of domain"}
 
 
 def draw_conclusions(scores: Scores, merges: Sequence[str]) -> list[Markup]:
@@ -52,7 +52,9 @@ def _describe_forgetting(scores: Scores) -> Markup:
         for model in (comparison.reference for comparison in scores.forgetting)
         if (forgotten := scores.forgotten(model)) is not None
     ]
-    group_text = f"on {count_noun(count, 'task')} {WHERE[leading.on]}, against {leading.model}"
+    group_text = (
+        f"on {count_noun(count, 'task')} {DOMAIN_PHRASES[leading.on]}, against {leading.model}"
+    )
     return Markup("Forgetting, {}: {}.").format(group_text, Markup("; ").join(parts))
 
 

@@ -18,9 +18,9 @@ from emberge_hub import in_package
 
 from emberge_report.markdown import read_front_matter, read_licence
 
-README = "README.md"
+CARD_FILE = "README.md"
 # Beginnings of references to folders.
-_PATHS = (".", "/", "~")
+_PATH_BEGINNINGS = (".", "/", "~")
 _HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 _HUB_NAME = re.compile(r"(?:[\w][\w.-]*/)?[\w][\w.-]*")  # names of old models have no owner
 
@@ -102,7 +102,7 @@ def _find_base(name: str, reference: str, weight: Any, out: Path, origin: Path |
 
 
 def _find_parent(text: str, weight: Any, out: Path, origin: Path | None) -> Parent:
-    if not text.startswith(_PATHS) and _find_result_link(text, out).is_dir():
+    if not text.startswith(_PATH_BEGINNINGS) and _find_result_link(text, out).is_dir():
         return Parent(text, weight, step=True)
     return _find_model_outside(text, origin, weight)
 
@@ -122,13 +122,13 @@ def _find_model_outside(text: str, origin: Path | None, weight: Any) -> Parent:
         link = f"https://huggingface.co/{name}" + (f"/tree/{revision}" if revision else "")
         return _add_card(Parent(name, weight, revision or None, link, bases=(name,)), folder)
     own = _name_path(name, origin) + (f"+{_name_path(adapter, origin)}" if adapter else "")
-    reference = text if text.startswith(_PATHS) or own != text else ""
+    reference = text if text.startswith(_PATH_BEGINNINGS) or own != text else ""
     return _add_card(Parent(own if reference else text, weight, reference=reference), folder)
 
 
 def _name_path(text: str, origin: Path | None) -> str:
     """Return the name of a model's folder for readers; other references stay as they are."""
-    if not text.startswith(_PATHS):
+    if not text.startswith(_PATH_BEGINNINGS):
         return text
     folder = Path(os.path.abspath(_resolve(text, origin)))
     name = name_of_model(folder)
@@ -150,7 +150,7 @@ def _tell_apart(parents: tuple[Parent, ...]) -> tuple[Parent, ...]:
         counts = Counter(parent.name for parent in parents)
         parents = tuple(
             replace(parent, name="+".join("/".join(p[-depth:]).lstrip("/.") for p in path))
-            if counts[parent.name] > 1 and parent.reference.startswith(_PATHS)
+            if counts[parent.name] > 1 and parent.reference.startswith(_PATH_BEGINNINGS)
             else parent
             for parent, path in zip(parents, paths, strict=True)
         )
@@ -159,7 +159,7 @@ def _tell_apart(parents: tuple[Parent, ...]) -> tuple[Parent, ...]:
 
 def _add_card(parent: Parent, folder: Path | None) -> Parent:
     """Return a parent with the licence and languages of a folder's card; unchanged without a card."""
-    if folder is None or not (folder / README).is_file():
+    if folder is None or not (folder / CARD_FILE).is_file():
         return parent
     card = read_front_matter(folder)
     return replace(
@@ -177,13 +177,13 @@ def _find_folder(name: str, revision: str | None, origin: Path | None) -> Path |
             return in_package(name.removeprefix("pkg:"))
         except CheckpointError:
             return None
-    if name.startswith(_PATHS):
+    if name.startswith(_PATH_BEGINNINGS):
         return _resolve(name, origin)
     if not _HUB_ID.fullmatch(name):
         return None
     from huggingface_hub import try_to_load_from_cache
 
-    card = try_to_load_from_cache(name, README, revision=revision)
+    card = try_to_load_from_cache(name, CARD_FILE, revision=revision)
     return Path(card).parent if isinstance(card, str) else None
 
 
@@ -270,7 +270,7 @@ def _find_result(
 def _find_other_result(parent: Parent, origin: Path | None) -> Path | None:
     """Return the folder of a model that another run made; None for others."""
     text = parent.reference or parent.name
-    if not text.startswith(_PATHS) or "+" in text:
+    if not text.startswith(_PATH_BEGINNINGS) or "+" in text:
         return None
     folder = _resolve(text, origin)
     return folder if (folder / ARTIFACT).is_file() else None

@@ -15,7 +15,7 @@ from emberge.wording import Markdown, printable, printable_lines, prose
 # Comment after the line of a card's code that loads the model by its step's name.
 NAME_REMARK = "  # the path of this folder, or its hub id"
 _URL_CHARACTERS = "/:?&=+,;@%~!$-._"  # kept in an address; brackets and spaces would end a link
-_CARD = "README.md"
+_CARD_FILE = "README.md"
 _LONGEST_CARD_BYTES = 1 << 20
 _FENCE = "---"
 _NULLS = ("", "~", "null", "Null", "NULL")
@@ -58,7 +58,7 @@ def read_front_matter(folder: Path) -> Mapping[str, Any]:
     out.
     """
     try:
-        with open_regular(folder / _CARD) as card:
+        with open_regular(folder / _CARD_FILE) as card:
             text = card.read(_LONGEST_CARD_BYTES).decode("utf-8-sig", errors="replace")
         # Anybody writes cards: nothing is merged or repeated that a few lines of aliases could stand for.
         content = yaml.load(split_card(text)[0], Loader=yaml.BaseLoader)

@@ -14,7 +14,7 @@ from emberge_report.report_data import ReportData, ReportedStep
 
 Looks = Mapping[str, Look]
 # Most lines of one chart, as more would look alike; further lines get further charts.
-_LINES = 8
+_MOST_LINES = 8
 
 
 def show_last_loss(model: ReportedStep) -> str:
@@ -34,9 +34,9 @@ def draw_losses(report: ReportData, looks_by_name: Looks) -> list[Markup]:
     names = list(curves)
     return [
         _draw_smoothed(
-            {n: curves[n] for n in names[i : i + _LINES]}, looks_by_name, "Training loss"
+            {n: curves[n] for n in names[i : i + _MOST_LINES]}, looks_by_name, "Training loss"
         )
-        for i in range(0, len(names), _LINES)
+        for i in range(0, len(names), _MOST_LINES)
     ]
 
 
@@ -92,12 +92,12 @@ def draw_distances(report: ReportData, looks_by_name: Looks) -> list[Markup]:
     totals = "; ".join(f"{name} {100 * d.total:.3g} % over all" for name, d in distances.items())
     return [
         draw_lines(
-            lines[i : i + _LINES],
+            lines[i : i + _MOST_LINES],
             x="layer",
             y="distance, % of the base's norm",
             label=f"Relative distance from {report.base} by layer: {totals}",
             places=[layer.removeprefix("layers.") for layer in layers],
             from_zero=True,
         )
-        for i in range(0, len(lines), _LINES)
+        for i in range(0, len(lines), _MOST_LINES)
     ]

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 # More panels than this are folded away below the means.
 _MOST_PANELS = 12
 # Origins of models whose colours are chosen first, as the first colours are the strongest.
-_STRONG: tuple[Origin, ...] = ("merged", "trained", "chosen")
+_STRONG_ORIGINS: tuple[Origin, ...] = ("merged", "trained", "chosen")
 _NOUNS: Mapping[Origin, str] = {"trained": "training", "chosen": "choice", "merged": "merge"}
 # Details of a model that are shown as a picture or a table already.
-_DRAWN = {"loss_curve", "losses", "trained", "training_cost", "weights_by_layer", "figures"}
+_DRAWN_DETAILS = {"loss_curve", "losses", "trained", "training_cost", "weights_by_layer", "figures"}
 # Keys of a report's own provenance that concern the report alone.
-_OF_THE_REPORT = {"step", "kind", "fingerprint", "plugins", "versions"}
+_REPORT_KEYS = {"step", "kind", "fingerprint", "plugins", "versions"}
 _NUMBER = re.compile(r"[-+\N{MINUS SIGN}]?[\d.,]*(e[-+]\d+)?( ?%)?|–")
 
 
@@ -51,7 +51,7 @@ def draw_page(report: ReportData) -> str:
         provenance=[
             (key, value)
             for key, value in {**report.provenance, **versions}.items()
-            if key not in _OF_THE_REPORT
+            if key not in _REPORT_KEYS
         ],
         program=f"emberge {program}" if isinstance(program, str) else "emberge",
         has_seeds=any(scores.pooled for _, scores in report.scores),
@@ -109,13 +109,13 @@ def _list_details(model: ReportedStep) -> list[tuple[str, Any]]:
     return [
         (key, value)
         for key, value in model.details.items()
-        if key not in _DRAWN and value not in (None, [], {}, "")
+        if key not in _DRAWN_DETAILS and value not in (None, [], {}, "")
     ]
 
 
 def _choose_looks(report: ReportData) -> dict[str, Look]:
     """Return a look for each model, and for each arm of models."""
-    strong = [model for origin in _STRONG for model in report.made(origin)]
+    strong = [model for origin in _STRONG_ORIGINS for model in report.made(origin)]
     of_models = charts.assign_looks(model.name for model in (*strong, *report.models))
     of_models |= {
         column: look

@@ -17,7 +17,7 @@ from emberge_report.model_facts import Origin, find_origin
 # Logged numbers (at, value), sorted by `at`.
 Points = Sequence[tuple[float, float]]
 # What a run keeps beside the results, and in each of them.
-RECIPE, METRICS, RECORD = "recipe.yaml", "metrics.jsonl", "artifact.json"
+RECIPE_FILE, METRICS_FILE, RECORD_FILE = "recipe.yaml", "metrics.jsonl", "artifact.json"
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def gather(
         figures=tuple((name, found) for name, found in figures if found),
         data=tuple(filter(None, changes)),
         provenance=workspace.provenance,
-        recipe=_read_text(workspace.store.parent / RECIPE),
+        recipe=_read_text(workspace.store.parent / RECIPE_FILE),
     )
     if base is None:
         return report
@@ -137,7 +137,7 @@ def _read_step(reference: StepRef, workspace: Workspace) -> ReportedStep:
     """Return a step with its result and the record that the runner wrote next to it."""
     folder, artifact = workspace.artifact(reference)
     try:
-        record = json.loads(_read_text(folder / RECORD))
+        record = json.loads(_read_text(folder / RECORD_FILE))
     except ValueError:
         record = {}
     return ReportedStep(
@@ -147,7 +147,7 @@ def _read_step(reference: StepRef, workspace: Workspace) -> ReportedStep:
         component=str(record.get("component", "")),
         fingerprint=str(record.get("fingerprint", "")),
         seconds=record.get("seconds"),
-        curves=read_curves(folder / METRICS) if artifact.kind == "model" else {},
+        curves=read_curves(folder / METRICS_FILE) if artifact.kind == "model" else {},
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from emberge import Artifact, ModelRef, Preflight, Problem, Step, StepRef, Workspace
 
-FILE = "report.html"
+PAGE_FILE = "report.html"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +47,9 @@ class Report(Step):
         from emberge_report.report_data import gather
 
         report = gather(self.of, workspace, title=self.title, base=self.base)
-        (workspace.folder / FILE).write_text(draw_page(report), encoding="utf-8")
-        names = [model.name for model in report.models]
+        (workspace.folder / PAGE_FILE).write_text(draw_page(report), encoding="utf-8")
+        stated = {"file": PAGE_FILE, "title": self.title, "steps": len(self.of)}
         return Artifact(
             kind="report",
-            details={"file": FILE, "title": self.title, "models": names, "steps": len(self.of)},
+            details={**stated, "models": [model.name for model in report.models]},
         )

@@ -12,28 +12,28 @@ from emberge.contracts import MediaKind, TaskKind
 from emberge.data.entry import Columns
 from emberge.errors import suggest
 
-ANCHORS = (
+ANCHOR_NAMES = (
     *("query", "anchor", "question", "sentence1", "sentence_1", "sentence_a", "premise"),
     *("text1", "question1", "sentence"),
 )
-POSITIVES = (
+POSITIVE_NAMES = (
     *("pos", "positive", "positives", "answer", "document", "passage", "hypothesis", "code"),
     *("sentence2", "sentence_2", "sentence_b", "text2", "question2"),
 )
-NEGATIVES = ("neg", "negative", "negatives", "hard_negative", "hard_negatives")
-SCORES = ("score", "scores", "similarity_score")
-LABELS = ("label", "labels", "category")
-TEXTS = ("text", "sentence", "query", "utterance")
+NEGATIVE_NAMES = ("neg", "negative", "negatives", "hard_negative", "hard_negatives")
+SCORE_NAMES = ("score", "scores", "similarity_score")
+LABEL_NAMES = ("label", "labels", "category")
+TEXT_NAMES = ("text", "sentence", "query", "utterance")
 # Names of columns whose text is the path of a medium, by the medium's kind.
-MEDIA: Mapping[str, MediaKind] = {
+MEDIA_NAMES: Mapping[str, MediaKind] = {
     **dict.fromkeys(("image", "images", "image_path", "image_file"), "image"),
     **dict.fromkeys(("audio", "audio_path", "audio_file"), "audio"),
 }
 # Names of columns with texts that describe the medium in another column.
-CAPTIONS = ("caption", "captions", "text", "transcription", "transcript", "description")
+CAPTION_NAMES = ("caption", "captions", "text", "transcription", "transcript", "description")
 # Names of columns with pairs of texts that need not belong together: their label is a degree of
 # similarity.
-UNDECIDED = frozenset(
+SIMILARITY_NAMES = frozenset(
     {
         *("sentence1", "sentence_1", "sentence_a", "text1", "question1"),
         *("sentence2", "sentence_2", "sentence_b", "text2", "question2"),
@@ -108,12 +108,13 @@ def find_layout(
                 f"columns: {part} names '{name}', which is not there{suggest(name, names)} "
                 f"(columns: {', '.join(names)})"
             )
-    if task == "text" or (task is None and len(names) == 1 and fold_heading(names[0]) in TEXTS):
+    is_text = len(names) == 1 and fold_heading(names[0]) in TEXT_NAMES
+    if task == "text" or (task is None and is_text):
         return ColumnLayout(columns.anchor or _find_text_column(names), single=True)
     unused = [name for name in names if name not in named_columns.values()]
-    anchor = columns.anchor or _find_one(unused, ANCHORS, "anchor", names)
+    anchor = columns.anchor or _find_one(unused, ANCHOR_NAMES, "anchor", names)
     unused = [name for name in unused if name != anchor]
-    positive = columns.positive or _find_one(unused, POSITIVES, "positive", names)
+    positive = columns.positive or _find_one(unused, POSITIVE_NAMES, "positive", names)
     unused = [name for name in unused if name != positive]
     anchor, positive = _place_media(unused, anchor, positive, names)
     if named_columns:
@@ -122,13 +123,13 @@ def find_layout(
     else:
         layout = ColumnLayout(
             anchor or "",
-            score=_find_one(unused, SCORES, "score", names),
-            label=_find_one(unused, LABELS, "label", names),
+            score=_find_one(unused, SCORE_NAMES, "score", names),
+            label=_find_one(unused, LABEL_NAMES, "label", names),
             positive_scores=_find_one(unused, ("pos_scores", "positive_scores"), "score", names),
             negative_scores=_find_one(unused, ("neg_scores", "negative_scores"), "score", names),
         )
-        negative = _find_one(unused, NEGATIVES, "negative", names) or next(
-            (name for name in NEGATIVES if _find_numbered(name, unused)), None
+        negative = _find_one(unused, NEGATIVE_NAMES, "negative", names) or next(
+            (name for name in NEGATIVE_NAMES if _find_numbered(name, unused)), None
         )
     if positive is None:
         return _find_labelled_layout(layout, columns, names)
@@ -144,7 +145,7 @@ def find_layout(
 
 def find_media_kind(name: str) -> MediaKind | None:
     """Return the kind of media in a column of this name, by the usual names; None for text."""
-    return MEDIA.get(fold_heading(name))
+    return MEDIA_NAMES.get(fold_heading(name))
 
 
 def _place_media(
@@ -155,17 +156,19 @@ def _place_media(
     If there is a query or a text, the media column is the positive. If there is a caption, the media column
     is the anchor, as it is in rows with a label and no text.
     """
-    medium = _find_one(unused, tuple(MEDIA), "medium", names) if not (anchor and positive) else None
+    if anchor and positive:
+        return anchor, positive
+    medium = _find_one(unused, tuple(MEDIA_NAMES), "medium", names)
     if medium is None:
         return anchor, positive
-    caption = _find_one(unused, CAPTIONS, "caption", names)
-    if positive is None and any(fold_heading(name) in LABELS for name in unused):
+    caption = _find_one(unused, CAPTION_NAMES, "caption", names)
+    if positive is None and any(fold_heading(name) in LABEL_NAMES for name in unused):
         return anchor or (None if caption else medium), None
     return (anchor, medium) if anchor else (medium, positive or caption)
 
 
 def _find_text_column(names: Sequence[str]) -> str:
-    column = _find_one(names, TEXTS, "text", names) or (names[0] if len(names) == 1 else None)
+    column = _find_one(names, TEXT_NAMES, "text", names) or (names[0] if len(names) == 1 else None)
     if column is None:
         raise LayoutError(
             f"no column for the text among {', '.join(names)}; write columns: {{anchor: …}} in the entry"
@@ -176,7 +179,7 @@ def _find_text_column(names: Sequence[str]) -> str:
 def _find_labelled_layout(
     layout: ColumnLayout, columns: Columns, names: Sequence[str]
 ) -> ColumnLayout:
-    text = layout.anchor or _find_one(names, TEXTS, "text", names)
+    text = layout.anchor or _find_one(names, TEXT_NAMES, "text", names)
     if text and layout.label and not (layout.score or layout.positive_scores):
         return replace(layout, anchor=text)
     named = f" (anchor is '{columns.anchor}')" if columns.anchor else ""
@@ -196,7 +199,7 @@ def _place_label(layout: ColumnLayout, positive: str) -> ColumnLayout:
             "pairs that follow (contradictions as negative) and leave the column out, or write columns: "
             f"{{anchor: {layout.anchor}, positive: {positive}, score: {layout.label}}} if higher is closer"
         )
-    if anchor in UNDECIDED and other in UNDECIDED:
+    if anchor in SIMILARITY_NAMES and other in SIMILARITY_NAMES:
         return replace(layout, score=layout.label, label=None, unit_score=True)
     return layout
 

@@ -38,8 +38,8 @@ from emberge.wording import format_path
 from emberge_data.evaluation.eval_data import EvalRows, EvalSet
 from emberge_data.evaluation.eval_sets import explain_missing_half, load_eval_set
 
-_DESCRIPTIONS = ("name", "domain", "instruction", "prompt")
-_OF_ROWS = ("columns", "task", "documents", "score_range")
+_DESCRIPTION_OPTIONS = ("name", "domain", "instruction", "prompt")
+_ROWS_OPTIONS = ("columns", "task", "documents", "score_range")
 _WHOLE_BYTES = 256 << 20
 """Largest number of bytes of a set that is read whole before a run."""
 
@@ -132,7 +132,7 @@ def _list_catalogue_sets(
 ) -> list[EvalSet]:
     catalogue = load_catalogue(path)
     if catalogue.eval:
-        names = (*_DESCRIPTIONS, *_OF_ROWS)
+        names = (*_DESCRIPTION_OPTIONS, *_ROWS_OPTIONS)
         _refuse_options(source, names, path, "a catalogue that describes its sets")
         return [_read_listed_set(listed) for listed in catalogue.eval]
     _refuse_options(source, ("name", "columns", "task", "score_range"), path, "a catalogue")
@@ -206,7 +206,7 @@ def _build_folder_set(source: EvalSource, path: Path) -> EvalSet:
             f"{format_path(path)}: the folder has neither datasets.yaml nor corpus, queries and qrels, as "
             "BEIR has; name a file of rows in it, or write a catalogue"
         )
-    _refuse_options(source, _OF_ROWS, path, "a folder in BEIR's layout")
+    _refuse_options(source, _ROWS_OPTIONS, path, "a folder in BEIR's layout")
     named_source = dataclasses.replace(source, name=source.name or path.resolve().name)
     return _build_set(named_source, "retrieval", path, None)
 

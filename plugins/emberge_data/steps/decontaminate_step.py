@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 
 # Similarity of near copies; in kinds of task whose texts are often short and of one template it is higher.
-_NEAR, _NEAR_OF_SHORT = 0.55, 0.8
-_SHORT = ("sts", "pair_classification", "classification", "clustering")
+_NEAR_COPY, _NEAR_COPY_OF_SHORT = 0.55, 0.8
+_SHORT_TASKS = ("sts", "pair_classification", "classification", "clustering")
 _TEXTS_AT_ONCE = 256
-_WAYS = {"equal": "equal to", "overlap": f"{RUN_WORDS} words of", "near": "nearly"}
+_WAY_WORDS = {"equal": "equal to", "overlap": f"{RUN_WORDS} words of", "near": "nearly"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ class Decontaminate(DataStep):
     def _find_threshold(self, dataset: StoredDataset) -> float:
         if self.jaccard is not None:
             return self.jaccard
-        return _NEAR_OF_SHORT if dataset.info.task in _SHORT else _NEAR
+        return _NEAR_COPY_OF_SHORT if dataset.info.task in _SHORT_TASKS else _NEAR_COPY
 
     def run(self, workspace: Workspace) -> Artifact:
         from emberge_data.steps.row_texts import RowTexts
@@ -148,7 +148,7 @@ class ContainedTests:
     def _record(self, match: Match, tests: TestTexts) -> None:
         best = self._best.get(match.text)
         if best is None or match.similarity > best.similarity:
-            note = f"{_WAYS[match.way]} {tests.labels[match.test]}"
+            note = f"{_WAY_WORDS[match.way]} {tests.labels[match.test]}"
             self._best[match.text] = _Contained(match.similarity, note, tests.originals[match.test])
 
     def judge(self, number: int, row: int, example: Example, threshold: float) -> Outcome:

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from emberge_data.steps.structure_queries import WrittenQuery
 
 
-DOCUMENTS = "documents.jsonl"
+DOCUMENTS_FILE = "documents.jsonl"
 # Documents that a check reads, and passages that it shows.
-_CHECKED, _SHOWN = 30, 3
+_CHECKED_DOCUMENTS, _SHOWN_PASSAGES = 30, 3
 _PartShare = Annotated[float, NumberRange(least=0, below=1)]
 # Similarity to an earlier document at which a document is left out.
 _NEAR_COPY = 0.6
@@ -95,7 +95,7 @@ class GenerateQueries(Step):
         if path is None:
             return
         try:
-            reading = read_documents(path, context.readers, first=_CHECKED)
+            reading = read_documents(path, context.readers, first=_CHECKED_DOCUMENTS)
         except DataError as error:
             yield context.problem(str(error), "documents")
             return
@@ -103,7 +103,7 @@ class GenerateQueries(Step):
             yield context.warning(warning, "documents")
         passages = [passage for one in reading.documents for passage in cut_document(one)]
         noun = count_noun(len(reading.documents), "document")
-        lines = (f"{passage.id}: {passage.full_text[:100]}" for passage in passages[:_SHOWN])
+        lines = (f"{one.id}: {one.full_text[:100]}" for one in passages[:_SHOWN_PASSAGES])
         context.note("documents", [f"{noun} read here, with {len(passages):,} passages:", *lines])
 
     def run(self, workspace: Workspace) -> Artifact:
@@ -155,7 +155,7 @@ class GenerateQueries(Step):
 
         folder = workspace.folder
         rows = ({"id": p.id, "title": p.context, "text": p.text} for p in passages if p.full_text)
-        passage_count = write_json_rows(folder / DOCUMENTS, rows)
+        passage_count = write_json_rows(folder / DOCUMENTS_FILE, rows)
         shares: Mapping[DataPart, float] = {"train": 1, "dev": self.dev, "test": self.test}
         changes: list[SetChanges] = []
         entries: dict[str, Any] = {}
@@ -190,7 +190,7 @@ class GenerateQueries(Step):
         entry: dict[str, Any] = {"name": name, "file": f"{part}.jsonl", "rows": row_count}
         entry |= {"task": "retrieval", "symmetric": False}
         entry |= {"source": facts} if (facts := self.source.plain()) else {}
-        return entry if part == "train" else {**entry, "documents": DOCUMENTS}
+        return entry if part == "train" else {**entry, "documents": DOCUMENTS_FILE}
 
 
 def _build_outcome(number: int, query: WrittenQuery, passage: TextPassage) -> Outcome:

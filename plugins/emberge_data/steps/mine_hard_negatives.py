@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from emberge import Count, DataError, DataRef, Preflight, Problem, Reader, Share, Workspace
 
@@ -31,8 +31,8 @@ class MineHardNegatives(TaughtStep):
     (NV-Retriever, 2024, arXiv:2407.15831, "TopK-PercPos"; Nomic Embed v2, 2025, arXiv:2502.07972). If the
     lowest score s is negative, the threshold is s - (1 - margin) |s|.
 
-    Passages are the positives and negatives of the set's rows, each
-    text once; with a `corpus`, its texts and the positives of the rows. Rows with the same anchor are one
+    Passages are the positives and negatives of the set's rows, each text once; with a `corpus`, its texts and
+    the positives of the rows. Mined negatives replace those of a row. Rows with the same anchor are one
     query. A query never gets one of its positives or itself. In a set with labels it never gets a text of a
     row with the same label either, even if that text has another label in another row; negatives of such rows
     have no label of their own, and do not count as passages.
@@ -56,8 +56,6 @@ class MineHardNegatives(TaughtStep):
 
     Ranks are counted before the threshold is applied.
     """
-    existing: Literal["replace", "keep"] = "replace"
-    """Treatment of negatives that rows already have: replaced, or kept before the mined ones."""
     corpus: tuple[DataRef, ...] = ()
     """Files of passages: rows with `text`, and optionally `title` and `_id`."""
 
@@ -102,7 +100,7 @@ class MineHardNegatives(TaughtStep):
         first, last = self.range or (1, self.count)
         documents, scores = find_best(
             similarity,
-            _exclude(compared, keeps_negatives=self.existing == "keep"),
+            _exclude(compared),
             size=size,
             count=min(last, size[1]),
             ceilings=ceilings if self.range is None else None,
@@ -134,25 +132,22 @@ class MineHardNegatives(TaughtStep):
             places = documents[query][is_negative[query]]
             texts = [compared.documents[int(place)] for place in places]
             note = shortage if len(texts) < self.count else "negatives mined"
-            kept = example.negatives if self.existing == "keep" else ()
-            after = dataclasses.replace(example, negatives=(*kept, *texts), negative_scores=None)
+            after = dataclasses.replace(example, negatives=tuple(texts), negative_scores=None)
             yield Outcome(row, example, after, note)
 
 
-def _exclude(compared: ComparedSet, *, keeps_negatives: bool = False) -> Excluded:
+def _exclude(compared: ComparedSet) -> Excluded:
     """Return a function that lists the documents in a tile which its queries must not get.
 
-    They are a query's own positives and itself, its negatives if they are kept, and all texts of rows that
-    have a label of one of its rows.
+    They are the query itself, its positives, and all texts of rows that have a label of one of its rows.
     """
     import numpy as np
 
     anchors, positives = compared.anchors, compared.positives
     size = len(compared.queries), len(compared.documents)
-    own = [anchors, positives, *([compared.negatives] if keeps_negatives else [])]
     excluded = _build_mask(
-        np.concatenate([pairs.queries for pairs in own]),
-        np.concatenate([pairs.documents for pairs in own]),
+        np.concatenate([anchors.queries, positives.queries]),
+        np.concatenate([anchors.documents, positives.documents]),
         size,
     )
     names = {label: number for number, label in enumerate({*compared.labels} - {None})}

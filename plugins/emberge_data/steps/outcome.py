@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from emberge.data import StoredDataset
 
 
-TABLE, CHANGES = "changes.md", "changes.json"
-SHOWN = 20
+TABLE_FILE, CHANGES_FILE = "changes.md", "changes.json"
+SHOWN_ROWS = 20
 SHOWN_CHARACTERS = 200
 SHOWN_TEXTS = 3
 LONELY_NOTE = "no other row of its label is left"
@@ -43,7 +43,7 @@ class Outcome:
 
 @dataclass
 class SetChanges:
-    """Counts of one set's outcomes, and the first SHOWN of rows that were dropped or changed."""
+    """Counts of one set's outcomes, and the first SHOWN_ROWS of rows that were dropped or changed."""
 
     name: str
     rows: int = 0
@@ -65,7 +65,7 @@ class SetChanges:
             if outcome.after != outcome.before:
                 self.changed += outcome.after is not None
                 self.notes[outcome.note] += 1
-                if len(self.examples) < SHOWN:
+                if len(self.examples) < SHOWN_ROWS:
                     self.examples.append(outcome)
             if outcome.after is not None:
                 yield outcome.after
@@ -77,7 +77,7 @@ class SetChanges:
             "kept": self.kept,
             "dropped": self.dropped,
             "changed": self.changed,
-            "notes": dict(self.notes.most_common(SHOWN)),
+            "notes": dict(self.notes.most_common(SHOWN_ROWS)),
             "examples": [_show_outcome(outcome) for outcome in self.examples],
         }
 
@@ -119,14 +119,14 @@ def write_changes(
     from emberge.files import write_text
 
     plain = {changes.name: changes.plain() for changes in sets}
-    write_text(folder / CHANGES, json.dumps(plain, indent=1, ensure_ascii=False))
+    write_text(folder / CHANGES_FILE, json.dumps(plain, indent=1, ensure_ascii=False))
     lines = [draw_changes(title, sets), *notes]
     if any(changes.changed or changes.dropped for changes in sets):
-        lines.append(f"Examples of dropped and changed rows are in `{CHANGES}`.")
-    write_text(folder / TABLE, "\n\n".join(lines) + "\n")
+        lines.append(f"Examples of dropped and changed rows are in `{CHANGES_FILE}`.")
+    write_text(folder / TABLE_FILE, "\n\n".join(lines) + "\n")
     for counts in plain.values():
         del counts["examples"]
-    details: dict[str, Any] = {"table": TABLE, "changes": plain, "examples": CHANGES}
+    details: dict[str, Any] = {"table": TABLE_FILE, "changes": plain, "examples": CHANGES_FILE}
     return details | ({"sentences": list(notes)} if notes else {})
 
 

@@ -27,7 +27,7 @@ Excluded: TypeAlias = Callable[[slice, slice], tuple[Numbers, Numbers]]
 Tiles: TypeAlias = "Iterator[tuple[slice, slice, Tensor]]"
 
 # Queries whose vectors are in memory at once; and queries and documents of a tile of 64 MB.
-_QUERIES, _ROWS, _COLUMNS = 16384, 2048, 8192
+_QUERIES_AT_ONCE, _TILE_ROWS, _TILE_COLUMNS = 16384, 2048, 8192
 
 
 class VectorSimilarity:
@@ -39,8 +39,8 @@ class VectorSimilarity:
     def score(self, queries: Numbers, documents: Numbers) -> Scores:
         """Return the cosines of pairs, float32 [n], by their numbers."""
         scores = np.empty(len(queries), np.float32)
-        for first in range(0, len(queries), _ROWS):
-            part = slice(first, first + _ROWS)
+        for first in range(0, len(queries), _TILE_ROWS):
+            part = slice(first, first + _TILE_ROWS)
             products = self._units(self._queries, queries[part]) * self._units(
                 self._documents, documents[part]
             )
@@ -51,13 +51,13 @@ class VectorSimilarity:
         """Yield the cosines of these queries and documents, all by default, with the places of each tile."""
         queries = np.arange(len(self._queries)) if queries is None else queries
         documents = np.arange(len(self._documents)) if documents is None else documents
-        for start in range(0, len(queries), _QUERIES):
-            group = self._units(self._queries, queries[start : start + _QUERIES])
-            for first in range(0, len(documents), _COLUMNS):
-                columns = slice(first, min(first + _COLUMNS, len(documents)))
+        for start in range(0, len(queries), _QUERIES_AT_ONCE):
+            group = self._units(self._queries, queries[start : start + _QUERIES_AT_ONCE])
+            for first in range(0, len(documents), _TILE_COLUMNS):
+                columns = slice(first, min(first + _TILE_COLUMNS, len(documents)))
                 block = self._units(self._documents, documents[columns])
-                for row in range(0, len(group), _ROWS):
-                    part = group[row : row + _ROWS]
+                for row in range(0, len(group), _TILE_ROWS):
+                    part = group[row : row + _TILE_ROWS]
                     yield slice(start + row, start + row + len(part)), columns, part @ block.T
 
     def _units(self, vectors: Vectors, numbers: Numbers) -> Tensor:

@@ -32,8 +32,8 @@ from emberge_data.steps.text_similarity import (
 Pairs = NDArray[np.int64]
 Way = Literal["equal", "overlap", "near"]
 # Standard deviations of an estimated similarity below the threshold at which a candidate is let go.
-_DEVIATIONS = 4
-_AT_ONCE = 4096
+_MOST_DEVIATIONS = 4
+_PAIRS_AT_ONCE = 4096
 # A run of words that is in more texts than this is a set phrase.
 COMMON_TEXTS = 10
 
@@ -193,7 +193,7 @@ class _Near:
             lambda test: list_shingles(tests[test], minhash.size)
         )
         deviation = (minhash.threshold * (1 - minhash.threshold) / HASHES) ** 0.5
-        self._least = minhash.threshold - _DEVIATIONS * deviation
+        self._least = minhash.threshold - _MOST_DEVIATIONS * deviation
 
     def list_pairs(self, texts: Sequence[str]) -> Iterator[tuple[int, int, float]]:
         """Yield (text, test, similarity) of all pairs at or above the threshold, computed exactly."""
@@ -213,10 +213,10 @@ class _Near:
     def _mark_likely_pairs(self, pairs: Pairs, signatures: NDArray[np.uint32]) -> NDArray[np.bool_]:
         """Return whether each pair may reach the threshold, judged by its signatures."""
         is_likely = np.zeros(len(pairs), dtype=bool)
-        for start in range(0, len(pairs), _AT_ONCE):
-            texts, tests = pairs[start : start + _AT_ONCE].T
+        for start in range(0, len(pairs), _PAIRS_AT_ONCE):
+            texts, tests = pairs[start : start + _PAIRS_AT_ONCE].T
             agree = (signatures[texts] == self._signatures[tests]).mean(axis=1)
-            is_likely[start : start + _AT_ONCE] = agree >= self._least
+            is_likely[start : start + _PAIRS_AT_ONCE] = agree >= self._least
         return is_likely
 
 

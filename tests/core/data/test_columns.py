@@ -8,9 +8,9 @@ from itertools import product
 import pytest
 from emberge import Columns
 from emberge.data.columns import (
-    ANCHORS,
-    NEGATIVES,
-    POSITIVES,
+    ANCHOR_NAMES,
+    NEGATIVE_NAMES,
+    POSITIVE_NAMES,
     ColumnLayout,
     LayoutError,
     find_layout,
@@ -19,12 +19,12 @@ from emberge.data.columns import (
 
 
 def test_every_pair_of_usual_names_is_a_pair() -> None:
-    for anchor, positive in product(ANCHORS, POSITIVES):
+    for anchor, positive in product(ANCHOR_NAMES, POSITIVE_NAMES):
         found = find_layout([positive, "id", anchor], Columns())
         assert found == ColumnLayout(anchor, (positive,))
 
 
-@pytest.mark.parametrize("negative", NEGATIVES)
+@pytest.mark.parametrize("negative", NEGATIVE_NAMES)
 def test_every_usual_name_of_negatives_is_known(negative: str) -> None:
     assert find_layout(["query", "pos", negative], Columns()).negatives == (negative,)
     numbered = [f"{negative}_2", f"{negative}_10", f"{negative}1"]

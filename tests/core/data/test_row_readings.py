@@ -136,7 +136,9 @@ def test_rows_are_counted_by_what_they_have() -> None:
     assert (summary.lowest, summary.highest, summary.zero_or_one) == (0.25, 1.0, False)
     assert summary.lines == {"without a label": 1, "with scores": 1}
     assert summary.pairs == {"text-text": 1}
-    assert [problem.where for problem in summary.bad_rows.list_problems(summary.place)] == ["a.jsonl:3"]
+    assert [problem.where for problem in summary.bad_rows.list_problems(summary.place)] == [
+        "a.jsonl:3"
+    ]
     assert summary.build_media_facts() is None
     assert FileSummary(**summary.plain()) == summary
 
@@ -186,7 +188,10 @@ def test_the_scale_is_given_or_safe_to_guess() -> None:
         assert summed(pair(score=score), score_range=(0.0, 5.0))[0].rows == 1
     for score in (-0.1, 5.1):
         summary, _ = summed(pair(score=score), score_range=(0.0, 5.0))
-        assert "lies outside score_range 0 to 5" in summary.bad_rows.list_problems(summary.place)[0].message
+        assert (
+            "lies outside score_range 0 to 5"
+            in summary.bad_rows.list_problems(summary.place)[0].message
+        )
 
 
 def test_rows_agree_or_are_named() -> None:

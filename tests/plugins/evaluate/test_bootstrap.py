@@ -66,7 +66,7 @@ def test_average_precision_with_ties_is_sklearns_on_every_draw() -> None:
 def test_many_draws_in_pieces_are_the_same_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     units = [Units("query", "mean", RNG.random(40))]
     whole = bootstrap.resample(units, resamples=50, seed=0, name="t")
-    monkeypatch.setattr(bootstrap, "_CELLS", 120)
+    monkeypatch.setattr(bootstrap, "_CELLS_AT_ONCE", 120)
     pieces = bootstrap.resample(units, resamples=50, seed=0, name="t")
     np.testing.assert_allclose(whole, pieces, rtol=1e-14)
 

@@ -78,7 +78,7 @@ def test_all_sizes_come_from_one_encoding(
     catalogue: Path, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = embedded_texts(monkeypatch)
-    monkeypatch.setattr("emberge_mteb.models._REMEMBERED", 0)  # as if each task were large
+    monkeypatch.setattr("emberge_mteb.models._REMEMBERED_BYTES", 0)  # as if each task were large
     scored(mteb(catalogue, 16, 8, 4), model_at(bert), Bench(tmp_path))
     alone: list[str] = list(seen)
     seen.clear()

@@ -121,8 +121,8 @@ def test_a_corpus_in_blocks_has_the_same_best_documents(
 ) -> None:
     evaluator = mteb(catalogue, MultiVector() if name == "colbert" else Splade(), token_budget=64)
     whole = scored(evaluator, folders[name], Bench(tmp_path / "whole"))
-    monkeypatch.setattr("emberge_mteb.models._DOCUMENTS", 7)
-    monkeypatch.setattr("emberge_mteb.models._COMPARED", 5)
+    monkeypatch.setattr("emberge_mteb.models._DOCUMENTS_AT_ONCE", 7)
+    monkeypatch.setattr("emberge_mteb.models._BLOCK_TEXTS", 5)
     assert scored(evaluator, folders[name], Bench(tmp_path / "blocks")) == whole
 
 

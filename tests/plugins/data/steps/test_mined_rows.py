@@ -190,7 +190,6 @@ def test_mined_rows_have_new_negatives_and_no_scores_of_old_ones(tmp_path: Path)
     [
         ({"count": 1}, ["b", "y", "b"]),
         ({"count": 2}, ["by", "y", "by"]),
-        ({"count": 2, "existing": "keep"}, ["xyb", "xy", "ab"]),
         ({"count": 1, "margin": None}, ["x", "c", "x"]),
         ({"count": 1, "margin": 0.99}, ["x", "y", "x"]),
         ({"count": 1, "range": (2, 2)}, ["b", "", "b"]),
@@ -206,8 +205,7 @@ def test_options_decide_which_passages_are_negatives(
     assert {after[3] for after, _ in found} == {None}
     count = options["count"]
     few = "no negative" if count == 1 else f"fewer than {count} negatives"
-    if options.get("existing") != "keep":
-        assert [note == few for _, note in found] == [len(text) < count for text in expected]
+    assert [note == few for _, note in found] == [len(text) < count for text in expected]
 
 
 def test_where_nothing_passes_the_scores_seen_are_told(tmp_path: Path) -> None:

@@ -7,7 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from emberge import DatasetInfo, Example
-from emberge_data.steps.outcome import SHOWN, Outcome, SetChanges, draw_changes, drop_lonely
+from emberge_data.steps.outcome import (
+    SHOWN_ROWS,
+    Outcome,
+    SetChanges,
+    draw_changes,
+    drop_lonely,
+)
 
 from tests.support.training_data import InMemory
 
@@ -50,7 +56,7 @@ def test_rows_are_counted_by_what_became_of_them() -> None:
 def test_the_first_rows_are_examples() -> None:
     outcomes = [Outcome(i, PAIR, None, "gone") for i in range(100)]
     rows = [one["row"] for one in watched(outcomes)[0].plain()["examples"]]
-    assert rows == [*range(1, SHOWN + 1)]
+    assert rows == [*range(1, SHOWN_ROWS + 1)]
 
 
 @dataclass(frozen=True)
