@@ -82,6 +82,6 @@ def _require_headings(names: list[str], path: Path) -> None:
 def _read_row(names: list[str], cells: list[str]) -> Mapping[str, Any] | BadRow:
     if len(cells) != len(names):
         return BadRow(
-            f"{len(cells)} cells under {len(names)} headings; quote cells that hold the delimiter"
+            f"{len(cells)} cells under {len(names)} headings; quote cells that contain the delimiter"
         )
     return {name: cell if cell else None for name, cell in zip(names, cells, strict=True)}

@@ -125,7 +125,7 @@ class Evaluate(Step):
 
     @property
     def _backbones(self) -> dict[str, Backbone]:
-        """The backbones of models that are not loaded by the evaluators' own, by the reference's text."""
+        """Backbones of models that the evaluators do not load by their own, by the reference's text."""
         return {
             entry.model.text: entry.backbone for entry in self.models if entry.backbone is not None
         }
@@ -141,8 +141,8 @@ class Evaluate(Step):
         if not self.evaluators:
             yield context.problem("there is no evaluator", "evaluators")
         yield from self._check_models(context)
-        for option, fault in (*self._find_require_problems(), *self._find_compare_problems()):
-            yield context.problem(fault, option)
+        for option, message in (*self._find_require_problems(), *self._find_compare_problems()):
+            yield context.problem(message, option)
         yield from self._check_evaluators(context)
 
     def _check_evaluators(self, context: Preflight) -> Iterator[Problem]:
@@ -155,11 +155,11 @@ class Evaluate(Step):
                 yield context.warning(note, "evaluators")
         tasks = preview_tasks(self.evaluators, context)
         if tasks is not None:
-            for option, fault in self._find_task_problems(tasks):
-                yield context.problem(fault, option)
+            for option, message in self._find_task_problems(tasks):
+                yield context.problem(message, option)
             words = [word for word in self._about if word not in DOMAIN_WORDS]
-            for fault in find_unknown_words(words, tasks):
-                yield context.problem(fault, "require")
+            for message in find_unknown_words(words, tasks):
+                yield context.problem(message, "require")
 
     def _check_models(self, context: Preflight) -> Iterator[Problem]:
         if not self._parts:  # they look at their models themselves
@@ -180,14 +180,14 @@ class Evaluate(Step):
     def _find_require_problems(self) -> Iterator[tuple[str, str]]:
         """Yield (option, problem) for each contradiction in a requirement, and for models not scored."""
         for requirement in self.require:
-            for fault in requirement.find_problems():
-                yield "require", fault
+            for message in requirement.find_problems():
+                yield "require", message
             for reference in requirement.references():
                 if reference not in self._references:
-                    fault = (
+                    message = (
                         f"'{reference}' is in a requirement but not among the models; add it there"
                     )
-                    yield "require", fault
+                    yield "require", message
             if requirement.forgetting is not None and self.base is None:
                 yield (
                     "require",
@@ -200,8 +200,8 @@ class Evaluate(Step):
         for row, pair in enumerate(self.compare):
             for position, reference in enumerate(pair):
                 if reference not in self._references:
-                    fault = f"'{reference}' is compared but not among the models; add it there"
-                    yield f"compare.{row}.{position}", fault
+                    message = f"'{reference}' is compared but not among the models; add it there"
+                    yield f"compare.{row}.{position}", message
             if pair[0] == pair[1]:
                 yield f"compare.{row}", f"'{pair[0]}' is compared with itself; name two models"
 
@@ -214,17 +214,17 @@ class Evaluate(Step):
                 f"{join_some(losses)}: a loss, which has no mean with what else is evaluated here; put each "
                 "kind of loss into an evaluation of its own",
             )
-        for fault in find_column_problems(tasks):
-            yield "evaluators", fault
+        for message in find_column_problems(tasks):
+            yield "evaluators", message
 
     def run(self, workspace: Workspace) -> Artifact:
-        for _, fault in (*self._find_require_problems(), *self._find_compare_problems()):
-            raise RecipeError(fault)
+        for _, message in (*self._find_require_problems(), *self._find_compare_problems()):
+            raise RecipeError(message)
         models = self._find_models(workspace)
         plans = plan_tasks(self.evaluators, workspace, about=self._about)
         tasks = list(_add_notes(plans, models))
-        for _, fault in self._find_task_problems(tasks):
-            raise RecipeError(fault)
+        for _, message in self._find_task_problems(tasks):
+            raise RecipeError(message)
         self._require_forgetting(tasks)
         scores: dict[str, dict[str, TaskScore]] = {}
         for number, column in enumerate(models, 1):

@@ -52,8 +52,8 @@ class ScoreModel(Step):
     def check(self, context: Preflight) -> Iterator[Problem]:
         folder = context.whole_model(self.model)
         for evaluator in self.evaluators:
-            for fault in evaluator.check_model(folder, context):
-                yield context.problem(f"{self.model}: {fault}", "evaluators")
+            for message in evaluator.check_model(folder, context):
+                yield context.problem(f"{self.model}: {message}", "evaluators")
             backbone = getattr(evaluator, "backbone", None)
             if backbone is None or folder is None:
                 continue
@@ -91,7 +91,7 @@ def build_scoring_parts(
 ) -> Mapping[str, ScoreModel]:
     """Return a step for each reference that scores its models, by the partial step's name.
 
-    `backbones` are those of models that are not loaded by the evaluators' own, by the reference's text.
+    `backbones` are those of models that the evaluators do not load by their own, by the reference's text.
     """
     named = {reference.text: reference for reference in models}
     return {

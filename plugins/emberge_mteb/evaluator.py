@@ -130,11 +130,11 @@ class Mteb(TaskOptions, Evaluator):
         from emberge_mteb.models import ModelOptions, load_model
         from emberge_mteb.scoring import score_task, silence_mteb
 
-        for fault in _find_kind_problems(self.backbone, tasks, has_sizes=bool(self.dims)):
-            raise DataError(f"{model.name}: {fault}")
+        for message in _find_kind_problems(self.backbone, tasks, has_sizes=bool(self.dims)):
+            raise DataError(f"{model.name}: {message}")
         facts = self.backbone.describe(model.folder)
-        for fault in (*facts.problems, *self._check_widths(facts.dimension)):
-            raise CheckpointError(f"{model.name}: {fault}")
+        for message in (*facts.problems, *self._check_widths(facts.dimension)):
+            raise CheckpointError(f"{model.name}: {message}")
         for warning in facts.warnings:
             workspace.warn(warning)
         options = ModelOptions(

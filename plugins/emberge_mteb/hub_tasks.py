@@ -13,7 +13,7 @@ from emberge.contracts import Side
 from emberge.data import load_catalogue, pick_training_sets
 from emberge.wording import format_path
 
-# Names that data sets give to what is there for choosing settings.
+# Names of splits for choosing settings.
 _DEVELOPMENT_SPLITS = frozenset({"dev", "development", "val", "valid", "validation"})
 
 # One column of MIEB's table (Xiao et al., 2025, arXiv:2504.10471) for kinds that differ in languages alone.

@@ -60,7 +60,7 @@ def load_model(
         )
 
     def show_progress(done: int, total: int, unit: str) -> None:
-        """Note how many texts the running call has embedded; mteb does not tell how many calls follow."""
+        """Note how many texts the running call has embedded; the number of calls that follow is unknown."""
         workspace.progress(0, 1, note=f"{done:,} of {total:,} {unit}")
 
     encoder = options.backbone.load(

@@ -47,8 +47,8 @@ class TaskOptions:
         if self.only and not self.benchmark:
             yield context.problem("only picks tasks of a benchmark; name it", "only")
         for entry in self.data:
-            for fault in check_eval_sets(context, entry, entry.split)[1]:
-                yield context.problem(fault, "data")
+            for message in check_eval_sets(context, entry, entry.split)[1]:
+                yield context.problem(message, "data")
         yield from self._check_names(context)
         names = Counter(task.name for task in self.preview_tasks(context) or ())
         for name, count in names.items():

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 UNKNOWN = "unknown"
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*")
 _MEDIA = {"image": "images", "audio": "sound"}
-# Details of a step that are elsewhere in the card or help no reader.
+# Details of a step that other sections of the card have, or that help no reader.
 _HIDDEN_DETAILS = {
     *("base", "base_reference", "base_fingerprint", "made_by", "weights", "models", "datasets"),
     *("seconds", "strategy", "seed", "table", "loss_curve", "losses", "checkpoints", "tensors"),
@@ -42,7 +42,7 @@ class CardFacts:
     """Facts of a model for its card.
 
     `name` is the step's name. `roots` are the ancestors outside the run, `data` all data that the model and
-    its parents were trained on, and `record` is what artifact.json tells of the step.
+    its parents were trained on, and `record` is the step's artifact.json.
     """
 
     name: str

@@ -121,9 +121,9 @@ def _find_model_outside(text: str, origin: Path | None, weight: Any) -> Parent:
     if _HUB_ID.fullmatch(name) and not adapter:
         link = f"https://huggingface.co/{name}" + (f"/tree/{revision}" if revision else "")
         return _add_card(Parent(name, weight, revision or None, link, bases=(name,)), folder)
-    own = _name_path(name, origin) + (f"+{_name_path(adapter, origin)}" if adapter else "")
-    reference = text if text.startswith(_PATH_BEGINNINGS) or own != text else ""
-    return _add_card(Parent(own if reference else text, weight, reference=reference), folder)
+    shown = _name_path(name, origin) + (f"+{_name_path(adapter, origin)}" if adapter else "")
+    reference = text if text.startswith(_PATH_BEGINNINGS) or shown != text else ""
+    return _add_card(Parent(shown if reference else text, weight, reference=reference), folder)
 
 
 def _name_path(text: str, origin: Path | None) -> str:
@@ -144,7 +144,7 @@ def _resolve(text: str, origin: Path | None) -> Path:
 
 
 def _tell_apart(parents: tuple[Parent, ...]) -> tuple[Parent, ...]:
-    """Return parents of which those of one name, such as checkpoint-100, have folders above it in theirs."""
+    """Return the parents with distinct names: folders are put before equal ones, such as checkpoint-100."""
     paths = [[Path(part).parts for part in parent.reference.split("+")] for parent in parents]
     for depth in range(2, 1 + max((len(parts) for path in paths for parts in path), default=0)):
         counts = Counter(parent.name for parent in parents)

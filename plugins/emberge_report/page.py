@@ -25,7 +25,7 @@ _MOST_PANELS = 12
 # Origins of models whose colours are chosen first, as the first colours are the strongest.
 _STRONG_ORIGINS: tuple[Origin, ...] = ("merged", "trained", "chosen")
 _NOUNS: Mapping[Origin, str] = {"trained": "training", "chosen": "choice", "merged": "merge"}
-# Details of a model that are shown as a picture or a table already.
+# Details of a model with a picture or table of their own.
 _DRAWN_DETAILS = {"loss_curve", "losses", "trained", "training_cost", "weights_by_layer", "figures"}
 # Keys of a report's own provenance that concern the report alone.
 _REPORT_KEYS = {"step", "kind", "fingerprint", "plugins", "versions"}

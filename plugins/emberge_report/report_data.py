@@ -16,7 +16,7 @@ from emberge_report.model_facts import Origin, find_origin
 
 # Logged numbers (at, value), sorted by `at`.
 Points = Sequence[tuple[float, float]]
-# What a run keeps beside the results, and in each of them.
+# Files that a run keeps in OUT, and in the folder of each result.
 RECIPE_FILE, METRICS_FILE, RECORD_FILE = "recipe.yaml", "metrics.jsonl", "artifact.json"
 
 

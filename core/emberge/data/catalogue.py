@@ -140,11 +140,11 @@ def _read_text(node: Node) -> str:
 
 def _read_path(fields: Fields, *names: str) -> str | None:
     """Return a set's path, which has one of these names; None without one."""
-    given = [name for name in names if name in fields.entries]
-    if len(given) > 1:
-        message = f"'{given[0]}' and '{given[1]}' say the same; keep one"
+    stated = [name for name in names if name in fields.entries]
+    if len(stated) > 1:
+        message = f"'{stated[0]}' and '{stated[1]}' say the same; keep one"
         raise DataError(f"{fields.where}: {message}")
-    return _read_text(fields.entries[given[0]]) if given else None
+    return _read_text(fields.entries[stated[0]]) if stated else None
 
 
 def _read_entry(folder: Path, fields: Fields) -> DataEntry:
@@ -205,9 +205,9 @@ def _read_origin(entries: Mapping[str, Node]) -> DataOrigin:
     source = entries.get("source")
     facts = source if isinstance(source, Fields) else Fields({}, "")
     stated = {n: node for n, node in facts.entries.items() if n in options_of(DataOrigin)}
-    for given in (facts.entries, entries):  # beside the set's name it counts more
+    for nodes in (facts.entries, entries):  # a licence of the set itself counts more
         for key in reversed(_LICENCE_KEYS):
-            stated |= {"licence": given[key]} if key in given else {}
+            stated |= {"licence": nodes[key]} if key in nodes else {}
     stated = {
         name: replace(node, value=node.text.strip()) if isinstance(node, Scalar) else node
         for name, node in stated.items()

@@ -74,9 +74,9 @@ class _Documents:
         row_number = self._row_numbers.get(key)
         text = None if row_number is None else self._rows[row_number]["text"]
         if not text:
-            fault = "no document" if row_number is None else "no text for the document"
+            lack = "no document" if row_number is None else "no text for the document"
             raise DataError(
-                f"dataset {self._name} has {fault} '{key}'; restore the texts as the dataset's page says, "
+                f"dataset {self._name} has {lack} '{key}'; restore the texts as the dataset's page says, "
                 "and give the result as path"
             )
         return str(text)

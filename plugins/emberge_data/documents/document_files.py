@@ -38,7 +38,7 @@ _TEXT_KINDS: Mapping[str, Callable[[str, str, str], SourceDocument]] = {
     ".py": read_python,
 }
 _KINDS = ", ".join(_TEXT_KINDS)
-# Folders of programs rather than of documents, beside those whose names begin with a dot.
+# Folders of programs rather than of documents; those whose names begin with a dot are skipped too.
 _SKIPPED_FOLDERS = frozenset(("__pycache__", "node_modules", "site-packages"))
 _BEIR = ("corpus.jsonl", "corpus.jsonl.gz")
 # A word in a file's name, which is a title then, unlike `d103` or `2024-11-02`: three letters, or two of a

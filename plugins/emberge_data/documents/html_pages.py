@@ -25,7 +25,7 @@ _BLOCKS = frozenset(
         *("blockquote", "figure", "figcaption", "hr", "details", "summary", "address"),
     )
 )
-# Elements that are a line each, with what stands before it.
+# Elements that are a line each, with the text before that line.
 _ITEMS = {"li": "- ", "dt": "- ", "dd": "- ", "tr": ""}
 
 

@@ -111,12 +111,12 @@ def _count_higher(
     positives = compared.positives
     rows, queries = positives.rows[pairs], positives.queries[pairs]
     searched, columns = np.unique(positives.documents[pairs], return_inverse=True)
-    own = csr_array(
+    row_has_document = csr_array(
         (np.ones(len(pairs), bool), (rows, columns)), (len(compared.dataset), len(searched))
     )
     counts = np.zeros(len(pairs))
     for part, documents, tile in similarity.tiles(queries, searched):
-        tile[own[rows[part]][:, documents].nonzero()] = -torch.inf
+        tile[row_has_document[rows[part]][:, documents].nonzero()] = -torch.inf
         limits = torch.from_numpy(scores[pairs[part], None]).to(tile.device)
         higher, least = (_count(tile > limits + add) for add in (_EQUAL, -_EQUAL))
         counts[part] += (higher + least) / 2

@@ -115,7 +115,7 @@ class DataStep(Step):
 
     @property
     def expected_parts(self) -> tuple[Half, ...]:
-        """The parts of the result that are not for training."""
+        """Parts of the result that are not for training."""
         return ()
 
     @property

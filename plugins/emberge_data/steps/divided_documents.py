@@ -1,4 +1,4 @@
-"""Documents that are copies, and the division of the others into train, dev and test before any query."""
+"""Near copies among documents, and the division of passages into train, dev and test before any query."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ SHINGLE = 24
 
 
 def find_copies(documents: Sequence[SourceDocument], folder: Path, threshold: float) -> list[int]:
-    """Return the numbers of documents that are nearly a copy of an earlier one, as another version of it is.
+    """Return the numbers of documents that are near copies of earlier ones, such as another version of a page.
 
     Documents are near copies if the Jaccard similarity of their runs of SHINGLE characters reaches the
-    threshold. `folder` holds what is compared until all is.
+    threshold. Keys are in a temporary file in `folder`.
     """
     import numpy as np
 

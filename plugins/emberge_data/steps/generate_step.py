@@ -54,7 +54,7 @@ class GenerateQueries(Step):
     taken out of the passages of its document, also out of the titles and headings, so that no passage
     contains its query. A query that stands for several passages is dropped.
 
-    Of documents that are nearly copies, such as versions of one page, only the first is used. Documents are
+    Only the first of several near copies is used, such as versions of one page. Documents are
     divided into the parts train, dev and test before any query is written, so no part asks for a document of
     another part; with fewer than 20 documents runs of passages are divided.
 
@@ -123,7 +123,7 @@ class GenerateQueries(Step):
         return self._write(workspace, passages, queries, parts)
 
     def _read(self, workspace: Workspace) -> Sequence[SourceDocument]:
-        """Return the documents that are no near copies of earlier ones, and warn of those left out."""
+        """Return the documents without near copies of earlier ones, and warn of those left out."""
         from emberge_data.steps.divided_documents import find_copies
 
         reading = read_documents(

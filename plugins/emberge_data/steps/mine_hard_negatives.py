@@ -94,8 +94,8 @@ class MineHardNegatives(TaughtStep):
         )
 
         positives, size = compared.positives, (len(compared.queries), len(compared.documents))
-        own = similarity.score(positives.queries, positives.documents)
-        lowest = find_lowest_scores(positives, own, size[0])
+        positive_scores = similarity.score(positives.queries, positives.documents)
+        lowest = find_lowest_scores(positives, positive_scores, size[0])
         ceilings = None if self.margin is None else find_thresholds(lowest, self.margin)
         first, last = self.range or (1, self.count)
         documents, scores = find_best(
@@ -170,7 +170,7 @@ def _exclude(compared: ComparedSet) -> Excluded:
 
 
 def _build_mask(rows: Numbers, columns: Numbers, size: tuple[int, int]) -> Any:
-    """Return a sparse matrix that is true at these places, of which those with an EMPTY number are none."""
+    """Return a sparse matrix that is true at these rows and columns, except where a number is EMPTY."""
     import numpy as np
     from scipy.sparse import csr_array
 

@@ -78,8 +78,8 @@ def find_best(
 ) -> tuple[Numbers, Scores]:
     """Return numbers and scores [queries, count] of each query's best documents, best first.
 
-    Documents that are excluded or above a query's ceiling are none of them; places without a document have
-    the number EMPTY and the score -inf. `size` is the number of queries and of documents.
+    Documents that are excluded or above a query's ceiling are left out; a place without a document has the
+    number EMPTY and the score -inf. `size` is the number of queries and of documents.
     """
     import torch
 

@@ -118,10 +118,9 @@ def _find_first_sentence(text: str) -> Iterator[str]:
     sentence = split_sentences(" ".join(paragraph.split()))[0] if paragraph.strip() else ""
     is_prose = sentence.endswith((".", "!", "?", "。", "！", "？")) and sentence[:1].isalnum()
     if is_prose and len(sentence.split()) <= _SENTENCE_WORDS.stop and "|" not in sentence:
-        rest = count_words([text]) - count_words([sentence])
-        if rest >= MIN_WORDS and (
-            count_words([sentence]) in _SENTENCE_WORDS or " " not in sentence
-        ):
+        count = count_words([sentence])
+        has_length = count in _SENTENCE_WORDS or " " not in sentence
+        if has_length and count_words([text]) - count >= MIN_WORDS:
             yield sentence
 
 
@@ -156,8 +155,7 @@ def _remove_text(text: str, query: str) -> str:
     words = r"\s+".join(map(re.escape, query.split()))
     start = r"(?<!\w)" if " " in query else ""
     end = r"(?!\w)" if " " in query else ""
-    found = re.compile(rf"{start}{words}{end}[ \t]*", re.IGNORECASE)
-    shorter, count = found.subn("", text)
+    shorter, count = re.subn(rf"{start}{words}{end}[ \t]*", "", text, flags=re.IGNORECASE)
     if not count:
         return text
     return _EMPTY_DOCSTRING.sub("", shorter).strip("\n").rstrip()

@@ -125,7 +125,7 @@ def test_a_table_row_of_another_width_is_told(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("a,b\n1,2,3\n1,2\n")
     assert faults(Delimited(), path) == [
-        (2, "3 cells under 2 headings; quote cells that hold the delimiter")
+        (2, "3 cells under 2 headings; quote cells that contain the delimiter")
     ]
     assert read(Delimited(), path)[1] == (3, {"a": "1", "b": "2"})
 
