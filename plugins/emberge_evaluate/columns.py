@@ -21,7 +21,7 @@ class Column:
     key: ColumnKey
     reference: ModelRef
     model: Model
-    called: str | None = None
+    recipe_name: str | None = None
     """Name that the recipe gives the model."""
 
     @property
@@ -45,7 +45,7 @@ class Column:
         """Key of the column's arm: without the seeds of the training and of the evaluation."""
         model = self.key.model
         if self.step is not None and self.training_seed:
-            model = self.called or _remove_seed(self.step)
+            model = self.recipe_name or _remove_seed(self.step)
         return ColumnKey(model, self.key.size)
 
     @property

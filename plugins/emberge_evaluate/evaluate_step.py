@@ -228,15 +228,13 @@ class Evaluate(Step):
         self._require_forgetting(tasks)
         scores: dict[str, dict[str, TaskScore]] = {}
         for number, column in enumerate(models, 1):
-            part = self._parts.get(column.reference.text)
-            scores[column.name] = read_part_scores(
-                part, column.model, tasks, workspace
-            ) or score_model(
-                *(column.model, self._plans_for(column.reference, plans, workspace), workspace),
-                name=column.name,
-                number=number,
-                of=len(models),
-            )
+            model, part = column.model, self._parts.get(column.reference.text)
+            model_scores = read_part_scores(part, model, tasks, workspace)
+            if model_scores is None:
+                own_plans = self._plans_for(column.reference, plans, workspace)
+                place = {"name": column.name, "number": number, "of": len(models)}
+                model_scores = score_model(model, own_plans, workspace, **place)
+            scores[column.name] = model_scores
         scored = split_columns(models, tasks, scores)
         result = build_scores(
             scored, self.require, base=self.base, compare=self.compare, seed=workspace.seed
@@ -298,11 +296,11 @@ def _add_notes(plans: Plans, models: Sequence[Column]) -> Iterator[TaskInfo]:
 
 def _choose_name(column: Column, number: int | None) -> str:
     """Return the recipe's name of a model, with its number if several models share the name."""
-    if column.called is None:
+    if column.recipe_name is None:
         return column.key.model
     if number is not None:
-        return f"{column.called}.{number}"
-    return f"{column.called}.{column.seeds}" if column.seeds else column.called
+        return f"{column.recipe_name}.{number}"
+    return f"{column.recipe_name}.{column.seeds}" if column.seeds else column.recipe_name
 
 
 def _write_results(scores: Mapping[str, Mapping[str, TaskScore]], workspace: Workspace) -> None:

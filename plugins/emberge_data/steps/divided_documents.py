@@ -21,7 +21,7 @@ SHINGLE = 24
 
 
 def find_copies(documents: Sequence[SourceDocument], folder: Path, threshold: float) -> list[int]:
-    """Return the numbers of documents that are near copies of earlier ones, such as another version of a page.
+    """Return the numbers of documents that are near copies of earlier ones, such as versions of a page.
 
     Documents are near copies if the Jaccard similarity of their runs of SHINGLE characters reaches the
     threshold. Keys are in a temporary file in `folder`.

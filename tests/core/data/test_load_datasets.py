@@ -235,7 +235,7 @@ def test_a_reader_of_another_revision_reads_again(
     assert source.compute_key() != before
 
 
-def test_a_store_has_each_way_of_reading_a_file_and_none_with_faults(tmp_path: Path) -> None:
+def test_a_store_has_each_way_of_reading_a_file_and_no_file_with_bad_rows(tmp_path: Path) -> None:
     path, store = write(tmp_path / "rows.jsonl", [GOOD, {}]), tmp_path / "store"
     with pytest.raises(DataError):
         load(path, store=store)
@@ -269,7 +269,7 @@ def check(*paths: Path, limit_rows: int = 100, **options: Any) -> Any:
     return check_entries(entries, readers=READERS, resolve=resolve, limit_rows=limit_rows)
 
 
-def test_a_check_reads_heads_alone_of_what_is_there(tmp_path: Path) -> None:
+def test_a_check_reads_only_the_first_rows(tmp_path: Path) -> None:
     rows = [*[{"query": f"q{i}", "pos": ["p"]} for i in range(10)], {"query": ""}]
     path = write(tmp_path / "rows.jsonl", rows)
     assert check(path, limit_rows=10).problems == ()
@@ -278,7 +278,7 @@ def test_a_check_reads_heads_alone_of_what_is_there(tmp_path: Path) -> None:
     assert (checked.problems, checked.heads) == ((), ())
 
 
-def test_a_check_tells_every_fault_and_shows_the_sound_entries(tmp_path: Path) -> None:
+def test_a_check_tells_every_problem_and_shows_the_other_entries(tmp_path: Path) -> None:
     good = write(tmp_path / "good.jsonl", [{"query": "q", "pos": ["p"], "neg": ["a", "b", "c"]}])
     bad = write(tmp_path / "bad.jsonl", [GOOD, {**GOOD, "pos": 3}])
     checked = check(good, bad, tmp_path / "none.jsonl", good)

@@ -139,7 +139,7 @@ def test_a_file_has_one_kind_of_pairs_and_no_paths_in_its_texts(folder: Path) ->
     assert "two files" in message
 
 
-def test_rows_found_again_know_their_media_and_changed_ones_are_read_anew(folder: Path) -> None:
+def test_stored_rows_know_their_media_and_changed_media_are_read_again(folder: Path) -> None:
     path = write(folder, [{"image": "cat.png", "caption": "a cat"}])
     first, again = (load(path, folder / "store") for _ in range(2))
     assert first.info.media == again.info.media is not None

@@ -89,7 +89,7 @@ def test_a_document_over_many_lines_is_told_how_to_become_lines(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("keep", [0.2, 0.9])
-def test_truncated_gzip_ends_with_a_fault(tmp_path: Path, keep: float) -> None:
+def test_truncated_gzip_ends_with_a_bad_row(tmp_path: Path, keep: float) -> None:
     whole: list[tuple[str, Reader, str]] = [
         ("a.jsonl.gz", JsonLines(), '{{"a": {}}}\n'),
         ("a.csv.gz", Delimited(), "{},-{}1\n"),

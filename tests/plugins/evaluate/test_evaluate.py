@@ -27,7 +27,7 @@ def given() -> Given:
     return Given(quality=QUALITY)
 
 
-def test_the_result_holds_what_reports_read(given: Given, tmp_path: Path) -> None:
+def test_scores_json_has_scores_intervals_means_and_units(given: Given, tmp_path: Path) -> None:
     workspace = bench(tmp_path, "base", "merged")
     artifact, result = run(step("base", "merged", evaluators=(given,)), workspace)
     assert result["fingerprints"] == {"base": "hash-base", "merged": "hash-merged"}
@@ -210,7 +210,7 @@ def test_means_by_task_and_by_kind_are_mtebs(
     assert average_scores(tasks, scores, "kind:sts") == pytest.approx(by_kind[5])
 
 
-def test_check_finds_every_fault_at_once(given: Given) -> None:
+def test_check_finds_every_problem_at_once(given: Given) -> None:
     require = (
         Requirement(model=ModelRef("$stray"), better_than=(ModelRef("$base"),)),
         Requirement(model=ModelRef("$base")),

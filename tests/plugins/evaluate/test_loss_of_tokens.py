@@ -160,7 +160,7 @@ def recipe(models: list[Path], more: str = "", *, data: str = "", step: str = "e
     )
 
 
-def test_a_table_has_losses_and_perplexities_of_which_less_is_better(
+def test_the_least_loss_is_the_best_of_a_table(
     models: list[Path], plugins: Plugins, place: Path
 ) -> None:
     demand = (

@@ -88,7 +88,7 @@ def test_a_smaller_probe_is_part_of_a_larger_one(probe: Path, tmp_path: Path) ->
         assert small < large
 
 
-def test_its_texts_are_what_they_are_called() -> None:
+def test_each_probe_set_has_the_texts_that_its_name_promises() -> None:
     assert ("Finland", "Helsinki") in read_places()
     assert "Singapore" not in dict(read_places())  # the answer would be in the query
     assert ("tea", "teacup without handle") in read_things()

@@ -160,7 +160,9 @@ def test_the_best_is_the_result_and_all_chosen_are_checkpoints(
         assert all(found[name] == content for name, content in contents(bert).items())
 
 
-def test_it_says_what_was_chosen_why_and_by_how_much(berts: list[Path], tmp_path: Path) -> None:
+def test_the_artifact_says_what_was_chosen_why_and_by_how_much(
+    berts: list[Path], tmp_path: Path
+) -> None:
     workspace = bench(tmp_path, berts)
     artifact = select(berts, tasks="find-dev", top=1).run(workspace)
     said = artifact.details["chosen_because"]

@@ -55,7 +55,7 @@ def test_a_gain_elsewhere_is_called_one() -> None:
     assert "half gains 0.50 [-1.00, +2.00], which may be chance" in first
 
 
-def test_a_card_names_it_for_its_own_model() -> None:
+def test_a_card_says_what_its_own_model_forgot() -> None:
     line = describe_forgetting("full", SCORES)
     assert "against base" in line
     assert "it loses 5.00 [2.00, 8.00]" in line

@@ -197,7 +197,7 @@ def test_a_query_without_a_grade_above_0_is_refused_in_scored_halves(tmp_path: P
         ("corpus", {"_id": "d", "text": "c"}, "the id 'd' was given before"),
     ],
 )
-def test_faults_of_retrieval_sets_have_lines(
+def test_problems_of_retrieval_sets_have_lines(
     name: str, row: Any, said: str, tmp_path: Path
 ) -> None:
     texts = {"queries": [{"_id": "q", "text": "a"}], "corpus": [{"_id": "d", "text": "b"}]}

@@ -87,7 +87,7 @@ def test_bands_miss_few_pairs_at_the_threshold(threshold: float) -> None:
     assert (1 - threshold**minhash.rows) ** minhash.bands <= MISSED_SHARE
 
 
-def test_signatures_do_not_depend_on_the_texts_beside() -> None:
+def test_a_signature_does_not_depend_on_other_texts() -> None:
     texts, minhash = ["", "a", "abc", *edited_sentences(40, seed=2)], MinHash(0.8, 4)
     alone = np.concatenate([minhash.signatures([text]) for text in texts])
     assert np.array_equal(minhash.signatures(texts), alone)
