@@ -28,7 +28,10 @@ from emberge_evaluate.columns import Column, find_column_problems, split_columns
 from emberge_evaluate.kept_scores import Plans, make_file_name, plan_tasks, score_model
 from emberge_evaluate.markdown_scores import draw_scores
 from emberge_evaluate.requirements import Requirement
-from emberge_evaluate.score_model import (
+from emberge_evaluate.score_result import build_scores, find_forgetting_group
+from emberge_evaluate.scores import ColumnKey
+from emberge_evaluate.scores_file import SCORES_FILE, write_scores
+from emberge_evaluate.scoring_step import (
     ScoreModel,
     build_scoring_parts,
     choose_evaluators,
@@ -38,9 +41,6 @@ from emberge_evaluate.score_model import (
     preview_tasks,
     read_part_scores,
 )
-from emberge_evaluate.score_result import build_scores, find_forgetting_group
-from emberge_evaluate.scores import ColumnKey
-from emberge_evaluate.scores_file import SCORES_FILE, write_scores
 from emberge_evaluate.task_groups import DOMAIN_WORDS
 
 TABLE_FILE = "scores.md"

@@ -31,7 +31,7 @@ from emberge_evaluate.comparison import Judge
 from emberge_evaluate.kept_scores import make_file_name, plan_tasks, score_model
 from emberge_evaluate.mean_loss import LOSS
 from emberge_evaluate.model_ranking import Ranked, Selection, rank_models
-from emberge_evaluate.score_model import (
+from emberge_evaluate.scoring_step import (
     ScoreModel,
     choose_free_name,
     find_unknown_words,

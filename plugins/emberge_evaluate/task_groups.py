@@ -1,6 +1,7 @@
 """Groups of tasks that are scored together.
 
-`Mean(Task)` is the mean over tasks; `Mean(TaskType)` is the mean of the means over each kind of task, as in
+A word of a recipe (`ind`) means a group (`in`), whose mean has a name in `scores.json` (`task` is the mean over
+the group `all`). The mean over `type` is the mean of the means over each kind of task, as `Mean(TaskType)` in
 MTEB (Muennighoff et al., 2023, arXiv:2210.07316).
 """
 
@@ -11,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from emberge import RecipeError, TaskInfo, TaskScore, suggest
 from emberge.wording import join_some
 
-# Words of a recipe for groups of tasks.
+# Groups of tasks by the words of a recipe.
 GROUP_OF = {"all": "all", "kinds": "type", "ind": "in", "ood": "out", "elsewhere": "elsewhere"}
-# Words of a recipe for domains, which are unknown before a run, as a reader knows them.
+# Words of a recipe for domains, which may be unknown before a run, in plain English.
 DOMAIN_WORDS = {"ind": "in domain", "ood": "out of domain", "elsewhere": "elsewhere"}
-# Names of the means over groups of tasks; a mean over one kind of task has the name of its group.
+# Names of means by their groups; the mean over one kind of task has the name of its group.
 MEAN_OF = {"all": "task", "type": "type", "in": "in", "out": "out", "elsewhere": "elsewhere"}
 _DOMAINS = ("in", "out", "elsewhere")
 # Prefix of the name of a group that is one kind of task, as a task may have the name of a kind.

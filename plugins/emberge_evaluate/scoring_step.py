@@ -77,7 +77,7 @@ class ScoreModel(Step):
                 model, plans, workspace, name=model.name, number=number, of=len(models)
             )
             for score in model_scores.values():
-                write_score(_score_file_of(workspace.folder, model, score.task), model, score)
+                write_score(_locate_score(workspace.folder, model, score.task), model, score)
             scores[model.name] = {label: score.score for label, score in model_scores.items()}
         parents = tuple(model.fingerprint for model in models)
         return Artifact(kind="file", parents=parents, details={"scores": scores})
@@ -149,7 +149,7 @@ def read_part_scores(
         return None
     folder, _ = workspace.artifact(part)
     stored_scores = {
-        task.label: read_score(_score_file_of(folder, model, task), task) for task in tasks
+        task.label: read_score(_locate_score(folder, model, task), task) for task in tasks
     }
     complete = {label: score for label, score in stored_scores.items() if score is not None}
     return complete if len(complete) == len(stored_scores) else None
@@ -161,5 +161,5 @@ def choose_free_name(names: Sequence[str], taken: Container[str]) -> str:
     return next(name for name in itertools.chain(names, numbered) if name not in taken)
 
 
-def _score_file_of(folder: Path, model: Model, task: TaskInfo) -> Path:
+def _locate_score(folder: Path, model: Model, task: TaskInfo) -> Path:
     return folder / make_file_name(model.fingerprint) / f"{make_file_name(task.label)}.json"
