@@ -6,7 +6,7 @@ Rows are tasks and means over tasks, columns are models or arms of models.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -66,14 +66,8 @@ class ScoreTable:
 
 def build_table(scores: Scores) -> ScoreTable:
     """Return the table of all scores and of the facts of models."""
-
-    def read_cell(model: str, on: str) -> ScoreCell:
-        interval, spread = scores.interval(model, on), scores.spread(model, on)
-        return ScoreCell(scores.value(model, on), interval, spread)
-
-    rows = _build_rows(scores, scores.models, read_cell, "score")
-    marked = tuple(_mark_best(row, less=scores.less) for row in rows)
-    return ScoreTable(scores.models, marked, scores.less, facts=tuple(_build_facts(scores)))
+    rows = (_mark_best(row, less=scores.less) for row in _build_rows(scores, scores.models))
+    return ScoreTable(scores.models, tuple(rows), scores.less, facts=tuple(_build_facts(scores)))
 
 
 def build_difference_tables(scores: Scores) -> Iterator[ScoreTable]:
@@ -81,37 +75,41 @@ def build_difference_tables(scores: Scores) -> Iterator[ScoreTable]:
 
     There is no table for a single model.
     """
-    for reference in (*scores.models[:1], *scores.further_references):
+    if others := scores.models[1:]:
+        yield _build_difference_table(scores, others, scores.models[0])
+    for reference in scores.further_references:
+        yield _build_difference_table(scores, scores.compared_with(reference), reference)
 
-        def read_cell(model: str, on: str, reference: str = reference) -> ScoreCell:
-            found = scores.difference(model, on, reference)
-            if found is None:
-                return ScoreCell()
-            by_seed = tuple((found.by_seed or {}).values())
-            return ScoreCell(found.difference, found.interval, None, by_seed, found.verdict)
 
-        is_first = reference == scores.reference
-        models = scores.models[1:] if is_first else scores.compared_with(reference)
-        if models:
-            rows = _build_rows(scores, models, read_cell, "difference")
-            yield ScoreTable(models, rows, scores.less, reference)
+def _build_difference_table(scores: Scores, models: tuple[str, ...], reference: str) -> ScoreTable:
+    return ScoreTable(models, _build_rows(scores, models, reference), scores.less, reference)
 
 
 def _build_rows(
-    scores: Scores,
-    models: tuple[str, ...],
-    read_cell: Callable[[str, str], ScoreCell],
-    quantity: Quantity,
+    scores: Scores, models: tuple[str, ...], reference: str | None = None
 ) -> tuple[ScoreRow, ...]:
     """Return a row for each task and shown mean; if there are many tasks, means come first."""
 
     def build(on: str, title: str, task: Task | None) -> ScoreRow:
-        cells = {model: read_cell(model, on) for model in models}
-        return ScoreRow(title, cells, task, quantity)
+        cells = {model: _read_cell(scores, model, on, reference) for model in models}
+        return ScoreRow(title, cells, task, "score" if reference is None else "difference")
 
     tasks = tuple(build(task.name, task.name, task) for task in scores.tasks)
     means = tuple(build(mean, title, None) for mean, title in list_shown_means(scores).items())
     return (*means, *tasks) if len(tasks) > _FEW_TASKS else (*tasks, *means)
+
+
+def _read_cell(scores: Scores, model: str, on: str, reference: str | None) -> ScoreCell:
+    """Return a model's score, or its difference from a reference."""
+    if reference is None:
+        interval, spread = scores.interval(model, on), scores.spread(model, on)
+        return ScoreCell(scores.value(model, on), interval, spread)
+    comparison = scores.difference(model, on, reference)
+    if comparison is None:
+        return ScoreCell()
+    by_seed = tuple((comparison.by_seed or {}).values())
+    numbers = (comparison.difference, comparison.interval, None, by_seed)
+    return ScoreCell(*numbers, comparison.verdict)
 
 
 def _mark_best(row: ScoreRow, *, less: bool) -> ScoreRow:

@@ -1,8 +1,8 @@
 """Groups of tasks that are scored together.
 
-A word of a recipe (`ind`) means a group (`in`), whose mean has a name in `scores.json` (`task` is the mean over
-the group `all`). The mean over `type` is the mean of the means over each kind of task, as `Mean(TaskType)` in
-MTEB (Muennighoff et al., 2023, arXiv:2210.07316).
+A word of a recipe (`ind`) means a group (`in`), whose mean has a name in `scores.json` (`task` is the mean of
+`all`). The mean of `type` is the mean of the means over each kind of task, as `Mean(TaskType)` in MTEB
+(Muennighoff et al., 2023, arXiv:2210.07316).
 """
 
 from __future__ import annotations
