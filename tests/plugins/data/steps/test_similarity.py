@@ -39,7 +39,7 @@ def cosines(queries: Any, documents: Any) -> NDArray[np.float64]:
 
 @pytest.fixture
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, size in {"_QUERIES": 5, "_ROWS": 2, "_COLUMNS": 7}.items():
+    for name, size in {"_QUERIES_AT_ONCE": 5, "_TILE_ROWS": 2, "_TILE_COLUMNS": 7}.items():
         monkeypatch.setattr(similarity, name, size)
 
 
