@@ -16,11 +16,11 @@ from emberge.contracts import AuxiliaryMetrics
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-# An expert with a smaller share of the tokens is dead, unless there are so many that an even share is small.
-_DEAD = 0.01
-_DEAD_OF_EVEN = 0.1
+# An expert is dead below this share of the tokens, and below this part of an even share.
+_DEAD_SHARE = 0.01
+_DEAD_PART_OF_EVEN = 0.1
 # A heat map with more rows has one for each layer.
-_ROWS = 64
+_MOST_ROWS = 64
 
 
 class Routing(NamedTuple):
@@ -41,13 +41,13 @@ class Loads:
     tokens: Tensor
     """Number of tokens []."""
 
-    def flat(self) -> Tensor:
+    def flatten(self) -> Tensor:
         """Return all counts in one row."""
         return torch.cat([self.experts.flatten(), self.gates, self.tokens[None]])
 
     @classmethod
     def of(cls, counts: Tensor, layers: int) -> Loads:
-        """Build the counts from a row that `flat` returned, or from the sum of several such rows."""
+        """Build the counts from a row that `flatten` returned, or from the sum of several such rows."""
         experts, gates = counts[: -layers - 1].view(layers, -1), counts[-layers - 1 : -1]
         return cls(experts, gates, counts[-1])
 
@@ -92,7 +92,7 @@ def _sum_layer(routing: Routing, is_counted: Tensor) -> tuple[Tensor, Tensor, Te
     )
 
 
-def balance_loss(sums: RouterSums, batch: Loads, top_k: int) -> Tensor:
+def compute_balance_loss(sums: RouterSums, batch: Loads, top_k: int) -> Tensor:
     """Return a chunk's part of the balance loss, given the loads of the whole batch.
 
     r is the load of an expert, p its mean probability, E the number of experts, and k the number that each
@@ -121,13 +121,12 @@ class RouterHealth(AuxiliaryMetrics):
     @property
     def dead_share(self) -> float:
         """Share of tokens below which an expert is dead."""
-        return min(_DEAD, _DEAD_OF_EVEN * self.top_k / self.experts)
+        return min(_DEAD_SHARE, _DEAD_PART_OF_EVEN * self.top_k / self.experts)
 
     def values(self, counts: Tensor) -> Mapping[str, float]:
-        return dict(self._yield_values(counts))
+        return dict(self._list_values(counts))
 
-    def _yield_values(self, counts: Tensor) -> Iterator[tuple[str, float]]:
-
+    def _list_values(self, counts: Tensor) -> Iterator[tuple[str, float]]:
         loads = Loads.of(counts, len(self.layers))
         gates = (loads.gates / loads.tokens).tolist()
         for layer, shares, gate in zip(self.layers, loads.shares.tolist(), gates, strict=True):
@@ -146,7 +145,6 @@ class RouterHealth(AuxiliaryMetrics):
         return sum(share < self.dead_share for share in shares)
 
     def warnings(self, counts: Tensor) -> Sequence[str]:
-
         by_layer = zip(self.layers, Loads.of(counts, len(self.layers)).shares.tolist(), strict=True)
         return [
             f"the router of layer {layer} has collapsed: half of its {self.experts} experts or more get "
@@ -156,7 +154,7 @@ class RouterHealth(AuxiliaryMetrics):
         ]
 
     def figures(self, points: Sequence[tuple[int, Mapping[str, float]]]) -> list[dict[str, Any]]:
-        single = len(self.layers) * self.experts <= _ROWS
+        single = len(self.layers) * self.experts <= _MOST_ROWS
         rows = {
             f"layer {layer}, expert {expert}": f"load/{layer}/{expert}"
             for layer in self.layers

@@ -23,9 +23,9 @@ from emberge import (
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorSpec
 
-from emberge_moe.upcycle.dense_model import ROUTED, is_routed
-from emberge_moe.upcycle.expert_tensors import Averaged
-from emberge_moe.upcycle.routed_format import CODE, RestoredTensors, restore_tensors
+from emberge_moe.dense_model import ROUTED, has_experts
+from emberge_moe.expert_tensors import AveragedTensor
+from emberge_moe.routed_format import CODE, RestoredTensors, restore_tensors
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,13 @@ class RoutedModel:
             CheckpointError: if the model is dense, or was not upcycled by this plugin.
         """
         config, folder = self.checkpoint.config, self.checkpoint.folder
-        kind = str(config.get("model_type"))
-        if not is_routed(config):
-            raise CheckpointError(f"{folder}: has no experts ({kind}), so it is dense already")
+        model_type = str(config.get("model_type"))
+        if not has_experts(config):
+            raise CheckpointError(
+                f"{folder}: has no experts ({model_type}), so it is dense already"
+            )
         dense_config = config.get("inner")
-        if kind != ROUTED or not isinstance(dense_config, Mapping):
+        if model_type != ROUTED or not isinstance(dense_config, Mapping):
             raise CheckpointError(
                 f"{folder}: its config does not have the dense model that it was upcycled from, so there is "
                 "none to go back to; only models that emberge upcycled have it"
@@ -58,14 +60,16 @@ class RoutedModel:
         """The tensors under the dense model's names and shapes."""
         return restore_tensors(str(self.dense_config["model_type"]), self.checkpoint.specs)
 
-    def averaged(self, shares: Mapping[int, Sequence[float]] | None = None) -> Iterator[TensorSpec]:
+    def average_experts(
+        self, shares: Mapping[int, Sequence[float]] | None = None
+    ) -> Iterator[TensorSpec]:
         """Yield the dense model's tensors, with each layer's experts averaged by their shares, or evenly."""
         yield from self.restored.other_tensors
         for layer, experts in self.restored.experts.items():
             weights = tuple(shares[layer]) if shares is not None else (1.0,) * len(experts)
             for name, spec in experts[0].items():
                 parts = tuple(expert[name] for expert in experts)
-                yield Averaged(name, spec.shape, spec.dtype, parts=parts, weights=weights)
+                yield AveragedTensor(name, spec.shape, spec.dtype, parts=parts, weights=weights)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +117,7 @@ class Downcycle(Step):
             shares = None
             if self.load_of is not None:
                 shares = read_load(workspace.artifact(self.load_of)[0], routed)
-            self._build(routed, shares, model.fingerprint, workspace)
+            self._write(routed, shares, model.fingerprint, workspace)
         details: dict[str, Any] = {
             "from": ROUTED,
             "to": routed.dense_config["model_type"],
@@ -128,7 +132,7 @@ class Downcycle(Step):
             details={"made_by": "averaging the experts of", "downcycled": details},
         )
 
-    def _build(
+    def _write(
         self,
         routed: RoutedModel,
         shares: Mapping[int, Sequence[float]] | None,
@@ -140,7 +144,7 @@ class Downcycle(Step):
         checkpoint = routed.checkpoint
         build_result(
             workspace,
-            routed.averaged(shares),
+            routed.average_experts(shares),
             template=checkpoint,
             key=[content, sorted(shares.items()) if shares is not None else None],
             files={checkpoint.in_trunk("config.json"): routed.dense_config},
@@ -149,7 +153,9 @@ class Downcycle(Step):
 
 
 def read_load(folder: Path, routed: RoutedModel) -> dict[int, list[float]]:
-    """Return each expert's share, as a training in a folder logged it last, by layer.
+    """Return the load of each layer's experts that the training in `folder` logged last.
+
+    The load of an expert is the share of tokens that it got.
 
     Raises:
         CheckpointError: if the training logged none of this model's layers.

@@ -29,6 +29,6 @@ def register_backbones() -> Mapping[str, str]:
 def register_steps() -> Mapping[str, str]:
     return {
         "downcycle": "emberge_moe.downcycle_step:Downcycle",
-        "rope": "emberge_moe.rope:Rope",
-        "upcycle": "emberge_moe.upcycle.upcycle_step:Upcycle",
+        "rope": "emberge_moe.rope_step:Rope",
+        "upcycle": "emberge_moe.upcycle_step:Upcycle",
     }

@@ -12,7 +12,7 @@ from emberge.contracts import Embedded, TokenPredictor
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from emberge_moe.balance import Loads, RouterHealth, Routing, balance_loss, sum_routings
+from emberge_moe.balance import Loads, RouterHealth, Routing, compute_balance_loss, sum_routings
 
 ROUTERS = {"qwen3_moe": "mlp.gate", "mixtral": "mlp.gate", "emberge_routed": "router"}
 """Path of the router at the end of its module's name, by the model's type.
@@ -22,7 +22,7 @@ A router returns a tuple: first its logits [t, experts], last the chosen experts
 
 
 class RouterTaps:
-    """Hooks on a model's routers that keep their outputs while a `with` block is open."""
+    """Hooks on a model's routers, which keep the routers' outputs inside a `with` block."""
 
     def __init__(self, model: nn.Module, path: str) -> None:
         self._taken: dict[int, Routing] | None = None
@@ -30,9 +30,9 @@ class RouterTaps:
         for name, module in model.named_modules():
             if name.endswith(f".{path}"):
                 layer = next(int(p) for p in reversed(name.split(".")) if p.isdigit())
-                self._record_routing(module, layer)
+                self._tap_router(module, layer)
 
-    def _record_routing(self, router: nn.Module, layer: int) -> None:
+    def _tap_router(self, router: nn.Module, layer: int) -> None:
         self.layers.append(layer)
         router.register_forward_hook(lambda _, __, output: self._keep(layer, output))
 
@@ -108,10 +108,10 @@ class RoutedEncoder:
         with self._taps as taps:
             embedded = self._inner(features, layers)
             return Embedded(
-                embedded.embeddings, embedded.layers, self._make_auxiliary(taps.routings, features)
+                embedded.embeddings, embedded.layers, self._build_auxiliary(taps.routings, features)
             )
 
-    def _make_auxiliary(
+    def _build_auxiliary(
         self, routings: Mapping[int, Routing], features: Mapping[str, Tensor]
     ) -> Auxiliary | None:
         """Return the loss of a chunk's router outputs; None without routers."""
@@ -124,9 +124,9 @@ class RoutedEncoder:
         def term(counts: Tensor) -> Tensor:
             """Return this chunk's part of the loss, given the whole batch's counts."""
             batch = Loads.of(counts, len(health.layers))
-            return self._balance * balance_loss(sums, batch, health.top_k)
+            return self._balance * compute_balance_loss(sums, batch, health.top_k)
 
-        return Auxiliary(sums.loads.flat(), term, health)
+        return Auxiliary(sums.loads.flatten(), term, health)
 
 
 class PredictingRoutedEncoder(RoutedEncoder):
@@ -139,7 +139,7 @@ class PredictingRoutedEncoder(RoutedEncoder):
     ) -> tuple[Tensor, Auxiliary | None]:
         with self._taps as taps:
             states: Tensor = self._inner.states(features)
-            return states, self._make_auxiliary(taps.routings, features)
+            return states, self._build_auxiliary(taps.routings, features)
 
     @property
     def mask_id(self) -> int | None:

@@ -6,7 +6,7 @@ from emberge_moe.balance import (
     Loads,
     RouterSums,
     Routing,
-    balance_loss,
+    compute_balance_loss,
     sum_routings,
 )
 from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
@@ -30,7 +30,7 @@ def _sums(logits: torch.Tensor, top_k: int, mask: torch.Tensor | None = None) ->
 @pytest.mark.parametrize("top_k", WORKED)
 def test_the_balance_is_the_worked_number(top_k: int) -> None:
     sums = _sums(PROBABILITIES.log()[None], top_k)
-    found = float(balance_loss(sums, sums.loads, top_k))
+    found = float(compute_balance_loss(sums, sums.loads, top_k))
     assert found == pytest.approx(WORKED[top_k], abs=1e-12)
 
 
@@ -41,7 +41,7 @@ def test_times_the_choices_a_token_it_is_transformers_own_without_padding(top_k:
     mask = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
     sums = _sums(logits, top_k, mask)
     want = load_balancing_loss_func(tuple(logits), 5, top_k, mask)
-    assert top_k * float(balance_loss(sums, sums.loads, top_k)) == pytest.approx(
+    assert top_k * float(compute_balance_loss(sums, sums.loads, top_k)) == pytest.approx(
         float(want), rel=1e-6
     )
 
@@ -52,7 +52,7 @@ def test_padding_counts_for_nothing() -> None:
     mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
     padded = _sums(logits, 2, mask)
     plain = _sums(logits[:, mask.flatten().bool()], 2)
-    torch.testing.assert_close(padded.loads.flat(), plain.loads.flat(), rtol=0, atol=1e-12)
+    torch.testing.assert_close(padded.loads.flatten(), plain.loads.flat(), rtol=0, atol=1e-12)
     torch.testing.assert_close(padded.probabilities, plain.probabilities, rtol=0, atol=1e-12)
 
 
@@ -61,20 +61,20 @@ def test_layers_are_averaged() -> None:
     logits = torch.randn(3, 8, 4, dtype=torch.float64)
     both = _sums(logits, 2)
     each = [_sums(one[None], 2) for one in logits]
-    want = sum(float(balance_loss(one, one.loads, 2)) for one in each) / 3
-    assert float(balance_loss(both, both.loads, 2)) == pytest.approx(want, abs=1e-12)
+    want = sum(float(compute_balance_loss(one, one.loads, 2)) for one in each) / 3
+    assert float(compute_balance_loss(both, both.loads, 2)) == pytest.approx(want, abs=1e-12)
 
 
 def test_parts_of_a_batch_add_up_with_their_gradients() -> None:
     torch.manual_seed(0)
     logits = torch.randn(2, 12, 4, dtype=torch.float64).requires_grad_()
     whole = _sums(logits, 2)
-    loss = balance_loss(whole, whole.loads, 2)
+    loss = compute_balance_loss(whole, whole.loads, 2)
     (gradient,) = torch.autograd.grad(loss, logits)
     parts = [_sums(piece, 2) for piece in logits.split([5, 1, 6], 1)]
-    counts = torch.stack([part.loads.flat() for part in parts]).sum(0)
+    counts = torch.stack([part.loads.flatten() for part in parts]).sum(0)
     batch = Loads.of(counts, 2)
-    terms = [balance_loss(part, batch, 2) for part in parts]
+    terms = [compute_balance_loss(part, batch, 2) for part in parts]
     summed = torch.stack(terms).sum()
     torch.testing.assert_close(summed, loss, rtol=0, atol=1e-12)
     torch.testing.assert_close(torch.autograd.grad(summed, logits)[0], gradient, rtol=0, atol=1e-12)
@@ -83,4 +83,4 @@ def test_parts_of_a_batch_add_up_with_their_gradients() -> None:
 def test_an_even_load_is_the_least_switch_balance() -> None:
     even = torch.eye(4, dtype=torch.float64) * 1e-9  # each token has an expert of its own
     sums = _sums(even[None], 1)
-    assert float(balance_loss(sums, sums.loads, 1)) == pytest.approx(1, abs=1e-6)
+    assert float(compute_balance_loss(sums, sums.loads, 1)) == pytest.approx(1, abs=1e-6)

@@ -21,14 +21,14 @@ from emberge.contracts import Reference
 from emberge.model_folder import Checkpoint
 from emberge_encoder import TextEncoder
 from emberge_moe.balance import RouterHealth
+from emberge_moe.dense_model import DenseModel, LayerRouting, choose_layers, has_experts
 from emberge_moe.downcycle_step import Downcycle, RoutedModel, read_load
-from emberge_moe.rope import Rope, rotary_config, rotary_tensors
+from emberge_moe.rope_step import Rope, build_rotary_config, list_rotary_tensors
 from emberge_moe.routed import Routed
 from emberge_moe.routed_encoder import ROUTERS, RouterTaps
-from emberge_moe.upcycle.dense_model import DenseModel, LayerRouting, choose_layers, is_routed
-from emberge_moe.upcycle.plan import Plan, refuse_dense
-from emberge_moe.upcycle.routed_format import CODE
-from emberge_moe.upcycle.upcycle_step import Upcycle
+from emberge_moe.routed_format import CODE
+from emberge_moe.upcycle_plan import UpcyclePlan, require_dense
+from emberge_moe.upcycle_step import Upcycle
 from safetensors.torch import load_file
 
 from tests.support import tiny
@@ -142,7 +142,7 @@ def test_a_rotary_model_is_built_as_every_checkpoint(tmp_path: Path) -> None:
     assert json.loads(settings)["model_max_length"] == 99
     assert settings == json.dumps(json.loads(settings), indent=2, ensure_ascii=False) + "\n"
     prefix = "roberta."
-    assert {one.name for one in rotary_tensors(Checkpoint(folder))} == {
+    assert {one.name for one in list_rotary_tensors(Checkpoint(folder))} == {
         *(f"{prefix}embeddings.{n}_embeddings.weight" for n in ("word", "token_type")),
         *(f"{prefix}emb_ln.{p}" for p in ("weight", "bias")),
         *(
@@ -158,7 +158,7 @@ def test_a_rotary_model_is_built_as_every_checkpoint(tmp_path: Path) -> None:
 def test_a_config_without_an_epsilon_gets_xlmrs(tmp_path: Path) -> None:
     content = {"model_type": "xlm-roberta", "auto_map": {}, "output_past": True, "vocab_size": 5}
     (tmp_path / "config.json").write_text(json.dumps(content))
-    assert rotary_config(Checkpoint(tmp_path), 10.0, 7) == {
+    assert build_rotary_config(Checkpoint(tmp_path), 10.0, 7) == {
         **{"layer_norm_eps": 1e-12, "vocab_size": 5, "model_type": "jina_embeddings_v3"},
         "architectures": ["JinaEmbeddingsV3ForMaskedLM"],
         "max_position_embeddings": 7,
@@ -208,12 +208,12 @@ def test_a_training_without_loads_is_refused(models: Path, tmp_path: Path) -> No
 
 def test_the_key_changes_with_all_that_decides_the_bytes(models: Path) -> None:
     one = of(models / "bert")
-    routing = LayerRouting(3, (1,), 4, 2)
+    routing = LayerRouting((1,), 4, 2)
     plans = [
-        Plan(one, [one], routing, 0, ("a",)),
-        Plan(one, [one], routing, 0, ("b",)),
-        Plan(one, [one], LayerRouting(3, (1,), 4, 1), 0, ("a",)),
-        Plan(one, [one], routing, 1, ("a",)),
+        UpcyclePlan(one, [one], routing, 0, ("a",)),
+        UpcyclePlan(one, [one], routing, 0, ("b",)),
+        UpcyclePlan(one, [one], LayerRouting((1,), 4, 1), 0, ("a",)),
+        UpcyclePlan(one, [one], routing, 1, ("a",)),
     ]
     assert len({json.dumps(plan.key) for plan in plans}) == len(plans)
 
@@ -224,11 +224,11 @@ def test_the_key_changes_with_all_that_decides_the_bytes(models: Path) -> None:
 def test_an_unknown_type_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "t5"}))
     with pytest.raises(CheckpointError, match=r"type 't5' are not known; those of bert, roberta, "):
-        refuse_dense(of(tmp_path))
+        require_dense(of(tmp_path))
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "emberge_routed"}))
-    assert is_routed(of(tmp_path).config)
+    assert has_experts(of(tmp_path).config)
     with pytest.raises(CheckpointError, match=r"routed already \(emberge_routed\)"):
-        refuse_dense(of(tmp_path))
+        require_dense(of(tmp_path))
 
 
 # ── options ─────────────────────────────────────────────────────────────────────────────────────

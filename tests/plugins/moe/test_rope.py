@@ -11,7 +11,7 @@ import transformers
 from emberge import CheckpointError, Model, ModelRef
 from emberge.model_folder import Checkpoint
 from emberge_encoder import TextEncoder
-from emberge_moe.rope import Rope, rotary_tensors
+from emberge_moe.rope_step import Rope, list_rotary_tensors
 from safetensors.torch import load_file, save_file
 
 from tests.support import tiny
@@ -154,4 +154,4 @@ def test_the_head_of_another_task_is_refused_by_name(tmp_path: Path) -> None:
         num_hidden_layers=1,
     )
     with pytest.raises(CheckpointError, match=r"classifier\.dense\.weight"):
-        rotary_tensors(Checkpoint(folder))
+        list_rotary_tensors(Checkpoint(folder))

@@ -13,9 +13,9 @@ import pytest
 import torch
 from emberge import EmbergeError, check_recipe, load_plugins, parse_recipe, run_recipe
 from emberge.results import read_artifact
+from emberge_moe.dense_model import BLOCKS
+from emberge_moe.expert_tensors import AveragedTensor, JoinedTensor, NormalTensor
 from emberge_moe.modeling_emberge_routed import AUTO_MAP, FEED_FORWARD
-from emberge_moe.upcycle.dense_model import BLOCKS
-from emberge_moe.upcycle.expert_tensors import Averaged, Joined, Normal
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
@@ -265,8 +265,14 @@ def test_computed_tensors_are_the_same_in_any_pieces(tmp_path: Path) -> None:
     specs = Checkpoint(tmp_path).specs
     a, b = (specs[name] for name in "ab")
     cases: list[tuple[Any, Tensor]] = [
-        (Joined("j", (2, 6, 4), "float32", parts=(a, b)), torch.stack([stored["a"], stored["b"]])),
-        (Averaged("m", (6, 4), "float32", parts=(a, a, a), weights=(0.2, 0.5, 0.7)), stored["a"]),
+        (
+            JoinedTensor("j", (2, 6, 4), "float32", parts=(a, b)),
+            torch.stack([stored["a"], stored["b"]]),
+        ),
+        (
+            AveragedTensor("m", (6, 4), "float32", parts=(a, a, a), weights=(0.2, 0.5, 0.7)),
+            stored["a"],
+        ),
     ]
     with TensorReader() as reader:
         for spec, expected in cases:
@@ -275,13 +281,13 @@ def test_computed_tensors_are_the_same_in_any_pieces(tmp_path: Path) -> None:
                 for start in range(0, len(found), step):
                     reader.read(spec, start, found[start : start + step])
                 assert torch.equal(found.view(expected.shape), expected)
-        weighted = Averaged("w", (6, 4), "float64", parts=(a, b), weights=(1.0, 3.0))
+        weighted = AveragedTensor("w", (6, 4), "float64", parts=(a, b), weights=(1.0, 3.0))
         found = torch.empty(24, dtype=torch.float64)
         reader.read(weighted, 0, found)
         mean = (stored["a"].double() + 3 * stored["b"].double()) / 4
         assert found.numpy() == exactly(mean.flatten().numpy(), size=float(mean.abs().max()))
         drawn = torch.empty(100_000, dtype=torch.float64)
-        reader.read(Normal("n", (100, 1000), "float64", deviation=0.5, seed=3), 0, drawn)
+        reader.read(NormalTensor("n", (100, 1000), "float64", deviation=0.5, seed=3), 0, drawn)
     # Six deviations of a mean and of a variance of so many numbers.
     assert abs(float(drawn.mean())) < 6 * 0.5 / np.sqrt(len(drawn))
     assert float(drawn.var()) == pytest.approx(0.25, rel=6 * np.sqrt(2 / len(drawn)))

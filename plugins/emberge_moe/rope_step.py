@@ -27,7 +27,7 @@ from emberge.tensor_files import TensorSpec
 from emberge.wording import join_some
 from emberge_encoder import Layout
 
-from emberge_moe.upcycle.expert_tensors import Joined
+from emberge_moe.expert_tensors import JoinedTensor
 
 _FROM, _TO = "xlm-roberta", "jina_embeddings_v3"
 # Names of XLM-R and, as its own class stores them, of the rotary model.
@@ -93,9 +93,9 @@ class Rope(Step):
         if folder is not None:
             try:
                 checkpoint = Checkpoint(folder)
-                rotary_config(checkpoint, self.rope_theta, self.max_length)
+                build_rotary_config(checkpoint, self.rope_theta, self.max_length)
                 if checkpoint.has_weights:
-                    rotary_tensors(checkpoint)
+                    list_rotary_tensors(checkpoint)
             except EmbergeError as error:
                 yield context.problem(str(error), "model")
                 return
@@ -108,15 +108,15 @@ class Rope(Step):
         if model.adapter is not None:
             raise CheckpointError(f"{model.name}: is an adapter on a model; merge it first")
         checkpoint = Checkpoint(model.folder)
-        config = rotary_config(checkpoint, self.rope_theta, self.max_length)
-        tensors = rotary_tensors(checkpoint)
+        config = build_rotary_config(checkpoint, self.rope_theta, self.max_length)
+        tensors = list_rotary_tensors(checkpoint)
         build_result(
             workspace,
             tensors,
             template=checkpoint,
             key=[model.fingerprint, [tensor.name for tensor in tensors]],
             files={checkpoint.in_trunk("config.json"): config},
-            complete=self._raise_max_length,
+            complete=self._write_max_length,
         )
         workspace.warn(_ADAPT)
         return Artifact(
@@ -132,7 +132,7 @@ class Rope(Step):
             },
         )
 
-    def _raise_max_length(self, folder: Path) -> None:
+    def _write_max_length(self, folder: Path) -> None:
         """Allow texts of the new length in the files of tokenizer and SentenceTransformers."""
         layout = Layout.read(folder)
         path = layout.trunk_folder / "tokenizer_config.json"
@@ -144,7 +144,9 @@ class Rope(Step):
             replace(layout, max_length=self.max_length).write(folder, width)
 
 
-def rotary_config(checkpoint: Checkpoint, rope_theta: float, max_length: int) -> dict[str, Any]:
+def build_rotary_config(
+    checkpoint: Checkpoint, rope_theta: float, max_length: int
+) -> dict[str, Any]:
     """Return the config of the rotary model.
 
     Raises:
@@ -170,7 +172,7 @@ def rotary_config(checkpoint: Checkpoint, rope_theta: float, max_length: int) ->
     }
 
 
-def rotary_tensors(checkpoint: Checkpoint) -> list[TensorSpec]:
+def list_rotary_tensors(checkpoint: Checkpoint) -> list[TensorSpec]:
     """Return the rotary model's tensors: XLM-R's, renamed, with query, key and value joined in one.
 
     Raises:
@@ -201,8 +203,7 @@ def rotary_tensors(checkpoint: Checkpoint) -> list[TensorSpec]:
     if unknown_names:
         raise CheckpointError(
             f"{checkpoint.folder}: {join_some(unknown_names)}: {_TO} has no place for it; take the plain "
-            "model "
-            "or the one with its masked-LM head"
+            "model or the one with its masked-LM head"
         )
     return rotary
 
@@ -219,4 +220,4 @@ def _join_rows(name: str, parts: tuple[TensorSpec, ...]) -> TensorSpec:
     """Return matrices or biases of one shape as one tensor, stacked by rows."""
     first = parts[0]
     shape = (sum(part.shape[0] for part in parts), *first.shape[1:])
-    return Joined(name, shape, first.dtype, parts=parts)
+    return JoinedTensor(name, shape, first.dtype, parts=parts)

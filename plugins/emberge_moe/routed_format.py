@@ -11,10 +11,10 @@ from typing import Any
 from emberge.tensor_files import TensorSpec
 from emberge.tensor_names import prefix_of
 
-from emberge_moe.upcycle.dense_model import ROUTED, DenseModel, LayerRouting
-from emberge_moe.upcycle.expert_tensors import Joined, part_of
+from emberge_moe.dense_model import ROUTED, DenseModel, LayerRouting
+from emberge_moe.expert_tensors import JoinedTensor, slice_tensor
 
-CODE = Path(__file__).parents[1] / "modeling_emberge_routed.py"
+CODE = Path(__file__).parent / "modeling_emberge_routed.py"
 """The code saved with a routed model, which other programs run with `trust_remote_code`."""
 _ROUTER = re.compile(r"(.*(?:layers|layer)\.(\d+)\.(?:mlp\.)?)router\.weight")
 
@@ -44,7 +44,7 @@ class RestoredTensors:
     other_tensors: list[TensorSpec] = field(default_factory=list)
 
 
-def routed_config(dense: DenseModel, routing: LayerRouting) -> dict[str, Any]:
+def build_routed_config(dense: DenseModel, routing: LayerRouting) -> dict[str, Any]:
     """Return the config of the routed model, which has the dense model's whole config inside."""
     module = CODE.stem
     return {
@@ -75,30 +75,30 @@ def list_block_tensors(
             yield spec.renamed(f"{loaded_path}experts.{number}.{below}")
 
 
-def replace_tensor(dense: DenseModel, spec: TensorSpec) -> Iterator[TensorSpec]:
-    """Yield a tensor outside routed blocks under its name in memory, or the parts of a fused one."""
-    parts = split_names(dense.kind, spec.name.removeprefix(dense.prefix))
+def list_loaded_tensors(dense: DenseModel, spec: TensorSpec) -> Iterator[TensorSpec]:
+    """Yield a stored tensor outside routed blocks under its name in memory, or its parts if it is fused."""
+    parts = _split_name(dense.model_type, spec.name.removeprefix(dense.prefix))
     if not parts:
         yield spec.renamed(_find_loaded_path(dense, spec.name))
     for number, part in enumerate(parts):
         shape = (spec.shape[0] // 3, *spec.shape[1:])
         start = number * spec.elements // 3
-        yield part_of(spec, dense.prefix + part, shape, start)
+        yield slice_tensor(spec, dense.prefix + part, shape, start)
 
 
 def _find_loaded_path(dense: DenseModel, name: str) -> str:
     if not name.startswith(dense.prefix):
         return name
-    return dense.prefix + loaded_name(dense.kind, name.removeprefix(dense.prefix))
+    return dense.prefix + _to_loaded_name(dense.model_type, name.removeprefix(dense.prefix))
 
 
-def restore_tensors(kind: str, specs: Mapping[str, TensorSpec]) -> RestoredTensors:
-    """Return a routed model's tensors under the names and shapes of its dense model, of type `kind`."""
+def restore_tensors(model_type: str, specs: Mapping[str, TensorSpec]) -> RestoredTensors:
+    """Return a routed model's tensors under the names and shapes of its dense model, of this type."""
     prefix = prefix_of(specs)
 
-    def stored(name: str) -> str:
+    def restore_name(name: str) -> str:
         below = name.startswith(prefix)
-        return prefix + stored_name(kind, name.removeprefix(prefix)) if below else name
+        return prefix + _to_stored_name(model_type, name.removeprefix(prefix)) if below else name
 
     result = RestoredTensors()
     routed_names: set[str] = set()
@@ -111,46 +111,48 @@ def restore_tensors(kind: str, specs: Mapping[str, TensorSpec]) -> RestoredTenso
         for number in range(spec.shape[0]):
             start = f"{path}experts.{number}."
             expert = {n: s for n, s in specs.items() if n.startswith(start)}
-            experts.append({stored(path + n.removeprefix(start)): s for n, s in expert.items()})
+            experts.append(
+                {restore_name(path + n.removeprefix(start)): s for n, s in expert.items()}
+            )
             routed_names |= expert.keys()
         routed_names.add(name)
-    others = {stored(name): spec for name, spec in specs.items() if name not in routed_names}
-    result.other_tensors.extend(_fuse_parts(kind, others))
+    others = {restore_name(name): spec for name, spec in specs.items() if name not in routed_names}
+    result.other_tensors.extend(_fuse_parts(model_type, others))
     return result
 
 
-def _fuse_parts(kind: str, specs: Mapping[str, TensorSpec]) -> Iterator[TensorSpec]:
+def _fuse_parts(model_type: str, specs: Mapping[str, TensorSpec]) -> Iterator[TensorSpec]:
     """Yield tensors under their names on disk; query, key and value are joined if the type fuses them."""
     first, *others = _SPLIT
     for name, spec in specs.items():
-        if kind != _ROTARY or not any(part in name for part in _SPLIT):
+        if model_type != _ROTARY or not any(part in name for part in _SPLIT):
             yield spec.renamed(name)
         elif first in name:
             parts = (spec, *(specs[name.replace(first, other)] for other in others))
             rows = sum(part.shape[0] for part in parts)
             fused = name.replace(first, _FUSED)
-            yield Joined(fused, (rows, *spec.shape[1:]), spec.dtype, parts=parts)
+            yield JoinedTensor(fused, (rows, *spec.shape[1:]), spec.dtype, parts=parts)
 
 
-def loaded_name(kind: str, name: str) -> str:
+def _to_loaded_name(model_type: str, name: str) -> str:
     """Return the name in memory of a model type's tensor on disk; both names without the prefix."""
-    for stored, loaded in _RENAMED if kind == _ROTARY else ():
+    for stored, loaded in _RENAMED if model_type == _ROTARY else ():
         name = _replace_part(name, stored, loaded)
     return name
 
 
-def stored_name(kind: str, name: str) -> str:
+def _to_stored_name(model_type: str, name: str) -> str:
     """Return the name on disk of a model type's tensor in memory; both names without the prefix."""
-    for stored, loaded in _RENAMED if kind == _ROTARY else ():
+    for stored, loaded in _RENAMED if model_type == _ROTARY else ():
         name = _replace_part(name, loaded, stored)
     return name
 
 
-def split_names(kind: str, fused: str) -> list[str]:
+def _split_name(model_type: str, fused: str) -> list[str]:
     """Return the names in memory of the three parts of a fused matrix on disk; empty for other tensors."""
-    if kind != _ROTARY or _FUSED not in fused:
+    if model_type != _ROTARY or _FUSED not in fused:
         return []
-    return [loaded_name(kind, fused.replace(_FUSED, part)) for part in _SPLIT]
+    return [_to_loaded_name(model_type, fused.replace(_FUSED, part)) for part in _SPLIT]
 
 
 def _replace_part(name: str, old: str, new: str) -> str:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from emberge import WholeNumber
-from emberge.model_folder import Checkpoint, count_experts
+from emberge.model_folder import Checkpoint, TrunkConfig
 from emberge.tensor_files import TensorSpec
 from emberge.tensor_names import prefix_of
 
@@ -18,7 +18,7 @@ _BERT = r"(encoder\.layer\.(\d+)\.)((?:intermediate|output)\.dense\.\w+)"
 
 ROUTED = "emberge_routed"
 """The model type of upcycled models."""
-Layers = Literal["alternate", "all"] | tuple[WholeNumber, ...]
+LayerChoice = Literal["alternate", "all"] | tuple[WholeNumber, ...]
 
 # Tensors of feed-forward blocks by model type: (block, number of the layer, name below the block), in the
 # names that checkpoints have on disk, without the prefix that a head's class gives the backbone.
@@ -30,14 +30,14 @@ BLOCKS = {
 }
 
 
-def is_routed(config: Mapping[str, Any]) -> bool:
-    """Return whether a config is that of a model with experts."""
-    return config.get("model_type") == ROUTED or count_experts(config) > 0
+def has_experts(config: Mapping[str, Any]) -> bool:
+    """Return whether a config is that of a model with experts, of this plugin or of transformers."""
+    return config.get("model_type") == ROUTED or TrunkConfig(config).experts > 0
 
 
 @dataclass(frozen=True)
 class DenseModel:
-    """A dense checkpoint: its config, its depth, and its tensors by block."""
+    """A dense checkpoint, and its feed-forward blocks."""
 
     checkpoint: Checkpoint
 
@@ -47,8 +47,8 @@ class DenseModel:
         return self.checkpoint.config
 
     @property
-    def kind(self) -> str:
-        """The model type."""
+    def model_type(self) -> str:
+        """The config's `model_type`; "None" without one."""
         return str(self.config.get("model_type"))
 
     @cached_property
@@ -66,39 +66,42 @@ class DenseModel:
         """The size of hidden states."""
         return int(self.config["hidden_size"])
 
-    def block_of(self, name: str) -> tuple[int, str, str] | None:
+    def find_block(self, name: str) -> tuple[int, str, str] | None:
         """Return (layer, path of the block, name below it) of a feed-forward tensor; None for another."""
-        match = re.fullmatch(re.escape(self.prefix) + BLOCKS[self.kind], name)
+        match = re.fullmatch(re.escape(self.prefix) + BLOCKS[self.model_type], name)
         return (int(match[2]), self.prefix + match[1], match[3]) if match else None
 
     @cached_property
     def blocks(self) -> Mapping[int, tuple[str, Mapping[str, TensorSpec]]]:
-        """The path of each layer's block and its tensors by their names below it, by layer."""
+        """For each layer the path of its block, and the block's tensors by their names below the path."""
         by_layer: dict[int, tuple[str, dict[str, TensorSpec]]] = {}
         for name, spec in self.checkpoint.specs.items():
-            block = self.block_of(name)
+            block = self.find_block(name)
             if block is not None:
                 layer, path, name_below = block
                 by_layer.setdefault(layer, (path, {}))[1][name_below] = spec
         return by_layer
 
+    def list_shapes(self, layer: int) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of a layer's block, by the tensors' names below the block's path."""
+        return {name: spec.shape for name, spec in self.blocks[layer][1].items()}
+
 
 @dataclass(frozen=True)
 class LayerRouting:
-    """Routed layers of a model with `depth` layers, and the options of their routing."""
+    """Numbers of the routed layers, and the options of their routing."""
 
-    depth: int
     layers: tuple[int, ...]
     experts: int
     top_k: int
     normalize_gates: bool = True
 
 
-def choose_layers(layers: Layers, depth: int) -> tuple[int, ...]:
-    """Return the indices of the layers that an option names, in order.
+def choose_layers(layers: LayerChoice, depth: int) -> tuple[int, ...]:
+    """Return the numbers of the layers that an option names, in ascending order.
 
     Raises:
-        ValueError: if a model of this depth lacks a layer, or no layer is named.
+        ValueError: if a model with `depth` layers lacks one of them, or no layer is named.
     """
     if layers == "alternate":
         numbers = tuple(range(1, depth, 2))

@@ -22,15 +22,8 @@ from emberge import (
 )
 from emberge.model_folder import Checkpoint
 
-from emberge_moe.upcycle.dense_model import DenseModel, LayerRouting, Layers, choose_layers
-from emberge_moe.upcycle.plan import (
-    Plan,
-    build,
-    describe_result,
-    refuse_dense,
-    routed_tensors,
-    summary,
-)
+from emberge_moe.dense_model import DenseModel, LayerChoice, LayerRouting, choose_layers
+from emberge_moe.upcycle_plan import UpcyclePlan, require_dense
 
 _COPIES = 8
 
@@ -66,7 +59,7 @@ class Upcycle(Step):
     """Number of copies of each block, by default 8."""
     members: tuple[ModelRef, ...] = ()
     """Models that each give one expert, in place of copies; `model` is a merge of them."""
-    layers: Layers = "alternate"
+    layers: LayerChoice = "alternate"
     """Layers that are routed: every second from the second (`alternate`), `all`, or their numbers from 0."""
     top_k: Count = 2
     """Experts that each token goes to."""
@@ -94,8 +87,8 @@ class Upcycle(Step):
         if folder is None:
             return
         try:
-            given = [DenseModel(Checkpoint(member)) for member in members if member is not None]
-            experts = given if len(given) == len(members) else []
+            found = [DenseModel(Checkpoint(member)) for member in members if member is not None]
+            experts = found if len(found) == len(members) else []
             yield from self._check_routing(DenseModel(Checkpoint(folder)), experts, context)
         except EmbergeError as error:
             yield context.problem(str(error), "model")
@@ -103,15 +96,15 @@ class Upcycle(Step):
     def _check_routing(
         self, dense: DenseModel, experts: Sequence[DenseModel], context: Preflight
     ) -> Iterator[Problem]:
-        refuse_dense(dense)
+        require_dense(dense)
         try:
             routing = self._plan_routing(dense)
         except ValueError as error:
             yield context.problem(str(error), "layers")
             return
         if all(model.checkpoint.has_weights for model in (dense, *experts)):
-            specs = [*routed_tensors(dense, experts or [dense], routing)]
-            context.note("upcycling", summary(dense, routing, specs))
+            plan = UpcyclePlan(dense, experts or [dense], routing)
+            context.note("upcycling", plan.list_preview())
 
     def _plan_routing(self, dense: DenseModel) -> LayerRouting:
         """Return the routing of a dense model.
@@ -120,25 +113,24 @@ class Upcycle(Step):
             ValueError: if the model lacks a layer.
         """
         layers = choose_layers(self.layers, dense.depth)
-        return LayerRouting(
-            dense.depth, layers, self.expert_count, self.top_k, self.normalize_gates
-        )
+        return LayerRouting(layers, self.expert_count, self.top_k, self.normalize_gates)
 
     def run(self, workspace: Workspace) -> Artifact:
         model, *members = [workspace.model(one) for one in (self.model, *self.members)]
         with ExitStack() as opened:
-            dense, *given = [
+            dense, *experts = [
                 DenseModel(Checkpoint(opened.enter_context(workspace.whole_model(one))))
                 for one in (model, *members)
             ]
-            refuse_dense(dense)
+            require_dense(dense)
             try:
                 routing = self._plan_routing(dense)
             except ValueError as error:
                 raise CheckpointError(f"{dense.checkpoint.folder}: {error}") from error
-            content = [one.fingerprint for one in (model, *members)]
-            plan = Plan(dense, given or [dense], routing, workspace.seed, content)
-            facts = describe_result(plan, build(plan, workspace))
+            contents = [one.fingerprint for one in (model, *members)]
+            plan = UpcyclePlan(dense, experts or [dense], routing, workspace.seed, contents)
+            plan.write(workspace)
+            facts = plan.list_facts()
         return Artifact(
             kind="model",
             size=model.size,

@@ -1,4 +1,4 @@
-"""Derived tensors of routed models, computed while they are read: random, joined, averaged."""
+"""Derived tensors, computed while they are read: random, joined and averaged ones; parts of stored ones."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def part_of(spec: TensorSpec, name: str, shape: tuple[int, ...], start: int) -> TensorSpec:
+def slice_tensor(spec: TensorSpec, name: str, shape: tuple[int, ...], start: int) -> TensorSpec:
     """Return a tensor of `shape` that reads another tensor's elements from `start` on, in the same file."""
     assert not isinstance(spec, DerivedTensor)
     return TensorSpec(name, shape, spec.dtype, spec.file, spec.offset + start * spec.itemsize)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Normal(DerivedTensor):
+class NormalTensor(DerivedTensor):
     """A tensor of normally distributed numbers; each row depends on the seed and the row's index alone."""
 
     deviation: float
@@ -34,7 +34,7 @@ class Normal(DerivedTensor):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Joined(DerivedTensor):
+class JoinedTensor(DerivedTensor):
     """Concatenation of tensors' elements: stacked experts, or matrices joined by their rows."""
 
     parts: Sequence[TensorSpec]
@@ -56,7 +56,7 @@ class Joined(DerivedTensor):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Averaged(DerivedTensor):
+class AveragedTensor(DerivedTensor):
     """A weighted mean of tensors, added up in float64; equal tensors give the same tensor, bit for bit."""
 
     parts: Sequence[TensorSpec]

@@ -1,1 +1,0 @@
-"""Sparse upcycling: a dense model's feed-forward blocks copied into experts behind a router."""
