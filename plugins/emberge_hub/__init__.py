@@ -1,4 +1,4 @@
-"""Models found on hubs, in buckets, on web servers and in packages."""
+"""Models found on hubs, in buckets and in installed packages."""
 
 import lazy_loader
 

@@ -11,7 +11,7 @@ from emberge import hookimpl
 from emberge.plugin_verbs import Verb, VerbOption
 
 if TYPE_CHECKING:
-    from emberge_hub.hub import Files
+    from emberge_hub.hub import WantedFiles
 
 _HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
 
@@ -29,16 +29,16 @@ def register_verbs() -> Mapping[str, Verb]:
 
 
 @hookimpl
-def locate_model(reference: str, revision: str | None, files: Files) -> Path | None:
+def locate_model(reference: str, revision: str | None, files: WantedFiles) -> Path | None:
     """Return the folder of `pkg:module`, of a name on a hub, or of an address; None for other references."""
     if reference.startswith("pkg:"):
-        from emberge_hub.hub import in_package
+        from emberge_hub.installed_package import find_in_package
 
-        return in_package(reference.removeprefix("pkg:"), revision)
+        return find_in_package(reference.removeprefix("pkg:"), revision)
     if "://" in reference:
-        from emberge_hub.at_address import at_address
+        from emberge_hub.model_address import fetch_from_address
 
-        return at_address(reference, revision, files)
+        return fetch_from_address(reference, revision, files)
     if _HUB_ID.fullmatch(reference):
         from emberge_hub.hub import fetch_from_hub
 

@@ -1,19 +1,18 @@
-"""Models on a hub (`owner/name@revision`), and those that installed packages ship (`pkg:module`)."""
+"""Models on a hub (`owner/name@revision`), and the names of the files that make a model."""
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Literal
 
 from emberge import CheckpointError
 from emberge.errors import AccessError
 
-Files = Literal["all", "metadata", "ranges"]
+WantedFiles = Literal["all", "metadata", "ranges"]
+"""Files of a model to fetch: `ranges` are weights whose parts are read when they are needed."""
 METADATA = (
     "*.json",
     "*.txt",
@@ -32,8 +31,9 @@ METADATA = (
 )
 OTHER_FORMATS = ("onnx/*", "openvino/*", "coreml/*", "original/*", "gguf/*")
 PICKLE = ".bin"
-SIGNS = ("modules.json", "config.json", "adapter_config.json")
-"""Files of which each model has one."""
+MODEL_SIGNS = ("modules.json", "config.json", "adapter_config.json")
+"""Names of files of which every model has at least one."""
+_PATIENCE_SECONDS = {"metadata": 3.0, "all": 20.0, "ranges": 20.0}  # for a hub's answer
 
 
 def select_metadata(names: Iterable[str]) -> list[str]:
@@ -57,10 +57,7 @@ def _skip_other_formats(names: Iterable[str]) -> Sequence[PurePosixPath]:
     return [p for p in paths if not any(p.match(pattern) for pattern in OTHER_FORMATS)]
 
 
-_PATIENCE = {"metadata": 3.0, "all": 20.0, "ranges": 20.0}  # seconds to wait for a hub's answer
-
-
-def fetch_from_hub(reference: str, revision: str | None, files: Files) -> Path:
+def fetch_from_hub(reference: str, revision: str | None, files: WantedFiles) -> Path:
     """Return a folder with the files of a model on the hub, downloaded once into the hub's own cache.
 
     If the model has weights in several formats, safetensors are taken; pickles are taken only if there is no
@@ -74,7 +71,9 @@ def fetch_from_hub(reference: str, revision: str | None, files: Files) -> Path:
 
     try:
         with _asking_hub(reference):
-            info = HfApi().model_info(reference, revision=revision, timeout=_PATIENCE[files])
+            info = HfApi().model_info(
+                reference, revision=revision, timeout=_PATIENCE_SECONDS[files]
+            )
             names = _select_files([file.rfilename for file in info.siblings or ()], files)
             patterns = _escape_patterns(names)
             return Path(snapshot_download(reference, revision=revision, allow_patterns=patterns))
@@ -85,7 +84,7 @@ def fetch_from_hub(reference: str, revision: str | None, files: Files) -> Path:
         return cached
 
 
-def commit_of(reference: str, revision: str | None) -> str:
+def find_commit(reference: str, revision: str | None) -> str:
     """Return the commit that a model's revision on the hub currently names.
 
     Raises:
@@ -96,7 +95,9 @@ def commit_of(reference: str, revision: str | None) -> str:
 
     with _asking_hub(reference):
         return str(
-            HfApi().model_info(reference, revision=revision, timeout=_PATIENCE["ranges"]).sha
+            HfApi()
+            .model_info(reference, revision=revision, timeout=_PATIENCE_SECONDS["ranges"])
+            .sha
         )
 
 
@@ -126,7 +127,7 @@ def _find_in_cache(reference: str, revision: str | None, files: str) -> Path | N
         )
     except LocalEntryNotFoundError:
         return None
-    has_config = any((folder / sign).is_file() for sign in SIGNS)
+    has_config = any((folder / sign).is_file() for sign in MODEL_SIGNS)
     suffixes = {path.suffix for path in folder.rglob("*")}
     has_weights = not suffixes.isdisjoint((".safetensors", PICKLE))
     return folder if has_config and (files == "metadata" or has_weights) else None
@@ -161,49 +162,3 @@ def _asking_hub(reference: str) -> Iterator[None]:
         elif isinstance(error, errors.HfHubHTTPError) and error.response is not None:
             reason = f"it answered {error.response.status_code}"
         raise ConnectionError(f"the hub cannot be reached ({reason})") from error
-
-
-def in_package(module: str, revision: str | None = None) -> Path:
-    """Return the folder of the only model that an installed package ships.
-
-    Raises:
-        CheckpointError: if the package is not installed, or ships no model or several.
-    """
-    if revision:
-        raise CheckpointError(
-            f"pkg:{module}@{revision}: a package has no revisions; pin its version where it is installed"
-        )
-    models = [model for folder in _find_package(module) for model in sorted(_find_models(folder))]
-    if len(models) != 1:
-        count = f"{len(models)} models; name one by its folder: " if models else "no model"
-        raise CheckpointError(
-            f"pkg:{module}: the package ships {count}{', '.join(map(str, models))}"
-        )
-    return models[0]
-
-
-def _find_package(module: str) -> list[Path]:
-    try:
-        spec = importlib.util.find_spec(module)
-    except (ImportError, ValueError):
-        spec = None
-    if spec is None:
-        raise CheckpointError(
-            f"pkg:{module}: no package '{module}' is installed here; install the one that ships the model"
-        )
-    return [Path(place) for place in spec.submodule_search_locations or ()]
-
-
-def _find_models(package: Path) -> Iterator[Path]:
-    """Yield the folders with a model's config, except those inside another model."""
-    tops = {sign.parent for sign in package.rglob("modules.json")}
-    tops |= {path.parent for path in package.rglob("config.json") if _is_model_config(path)}
-    yield from (top for top in tops if not tops & set(top.parents))
-
-
-def _is_model_config(path: Path) -> bool:
-    try:
-        config: Any = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        return False
-    return isinstance(config, dict) and bool({"model_type", "architectures"} & set(config))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,14 +18,14 @@ from urllib.parse import urlsplit
 
 from emberge import CheckpointError
 from emberge.files import fill_once
-from emberge.tensor_files import SCHEMES, ServerFile, server_cache
+from emberge.tensor_files import SCHEMES, ServerFile
 
 from emberge_hub.hub import (
+    MODEL_SIGNS,
     PICKLE,
-    SIGNS,
-    Files,
-    commit_of,
+    WantedFiles,
     fetch_from_hub,
+    find_commit,
     select_metadata,
     select_weights,
 )
@@ -33,11 +34,10 @@ _HUB = "hf://"
 _REQUESTS_AT_ONCE = 8
 
 
-def at_address(reference: str, revision: str | None, files: Files) -> Path | None:
-    """Return a folder with the files of the model at an address.
+def fetch_from_address(reference: str, revision: str | None, files: WantedFiles) -> Path | None:
+    """Return a folder with the files of the model at an address; None for an unknown kind of address.
 
-    Without `all`, notes of their headers take the place of weights. Returns None for a kind of address that
-    emberge does not read, because another plugin may read it.
+    Unless `files` is `all`, notes with the weights' headers take the place of the weights.
 
     Raises:
         CheckpointError: if there is no model at the address, or the server refuses access or cannot send
@@ -50,7 +50,7 @@ def at_address(reference: str, revision: str | None, files: Files) -> Path | Non
         name = reference.removeprefix(_HUB).rstrip("/")
         if files == "all":
             return fetch_from_hub(name, revision, files)
-        root = f"{_HUB}{name}@{commit_of(name, revision)}"
+        root = f"{_HUB}{name}@{find_commit(name, revision)}"
     else:
         root = (reference if revision is None else f"{reference}@{revision}").rstrip("/")
         _require_plain(root)
@@ -63,8 +63,16 @@ def at_address(reference: str, revision: str | None, files: Files) -> Path | Non
     facts = [(name, file.size, file.version) for name, file in model_files.items()]
     key = hashlib.sha256(json.dumps([root, facts]).encode()).hexdigest()[:32]
     is_whole = files == "all"
-    folder = server_cache() / ("whole" if is_whole else "notes") / key
+    folder = _create_cache() / ("whole" if is_whole else "notes") / key
     return fill_once(folder, lambda side: _fill_folder(side, model_files, is_whole))
+
+
+def _create_cache() -> Path:
+    """Create and return the user's cache of files from servers."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / "emberge" / "servers"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _require_inside(root: str, name: str) -> None:
@@ -86,8 +94,8 @@ def _require_plain(root: str) -> None:
         )
 
 
-def _require_model(root: str, names: Collection[str], files: Files) -> None:
-    if not any(PurePosixPath(name).name in SIGNS for name in names):
+def _require_model(root: str, names: Collection[str], files: WantedFiles) -> None:
+    if not any(PurePosixPath(name).name in MODEL_SIGNS for name in names):
         raise CheckpointError(
             f"{root}: there is no model here: neither modules.json nor config.json"
         )

@@ -14,7 +14,7 @@ from emberge import Artifact, CheckpointError
 from emberge.contracts import DataOrigin
 from emberge.model_folder import name_of_model
 from emberge.results import ARTIFACT, OutFolder, read_artifact
-from emberge_hub import in_package
+from emberge_hub import find_in_package
 
 from emberge_report.markdown import read_front_matter, read_licence
 
@@ -174,7 +174,7 @@ def _find_folder(name: str, revision: str | None, origin: Path | None) -> Path |
     """Return the folder of a model outside the run, found without a network."""
     if name.startswith("pkg:"):
         try:
-            return in_package(name.removeprefix("pkg:"))
+            return find_in_package(name.removeprefix("pkg:"))
         except CheckpointError:
             return None
     if name.startswith(_PATH_BEGINNINGS):

@@ -17,7 +17,6 @@ from .safetensors_header import read_provenance as read_provenance
 from .safetensors_header import versions as versions
 from .server_file import SCHEMES as SCHEMES
 from .server_file import ServerFile as ServerFile
-from .server_file import server_cache as server_cache
 from .tensor_fetcher import FetchedFile as FetchedFile
 from .tensor_reader import FileSource as FileSource
 from .tensor_reader import TensorReader as TensorReader

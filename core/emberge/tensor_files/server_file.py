@@ -5,7 +5,6 @@ Connections, retries, certificates and credentials are the clients' own.
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
 import threading
@@ -38,14 +37,6 @@ class UnreachableError(CheckpointError, ConnectionError):
     """A server that does not answer: no such name, a refused connection, too many failures."""
 
     exit_code = 1
-
-
-def server_cache() -> Path:
-    """Create and return the cache of files from servers."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "emberge" / "servers"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def ask_server(url: str, ask: Callable[[], T], stop: threading.Event) -> T:

@@ -1,4 +1,4 @@
-"""Files that make a model, by their names alone: on a hub, on a web server, and in a cache."""
+"""Files that make a model, by their names alone: on a hub, in a bucket, and in a cache."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from emberge import CheckpointError
-from emberge_hub import at_address, hub, locate_model
+from emberge_hub import hub, locate_model, model_address
 from emberge_hub.hub import select_metadata, select_weights
 
 METADATA = [
@@ -50,13 +50,13 @@ def test_the_form_of_a_name_decides_who_is_asked(
 @pytest.mark.parametrize("name", ["", "a//b", "a/..", "/a", "a?b", "a#b", "a\\b", "https://a"])
 def test_a_name_that_leads_out_of_the_models_folder_is_refused(name: str) -> None:
     with pytest.raises(CheckpointError, match=r"^https://h/m: names the file .* leads out"):
-        at_address._require_inside("https://h/m", name)
+        model_address._require_inside("https://h/m", name)
     for sound in ("a", "a/b.json", "..a/b..", "a b", "a:b"):
-        at_address._require_inside("https://h/m", sound)
+        model_address._require_inside("https://h/m", sound)
 
 
 def test_a_model_has_a_config_and_no_pickle_to_be_read_in_part() -> None:
-    require = at_address._require_model
+    require = model_address._require_model
     with pytest.raises(CheckpointError, match=r"^s3://m: there is no model here"):
         require("s3://m", ["model.safetensors", "my_config.json"], "all")
     require("s3://m", ["0_T/config.json", "a.bin"], "all")
@@ -68,5 +68,5 @@ def test_a_model_has_a_config_and_no_pickle_to_be_read_in_part() -> None:
 @pytest.mark.parametrize("address", ["https://me@h/m", "https://:pw@h/m", "https://h/m?token=pw"])
 def test_an_address_with_credentials_is_shown_without_them(address: str) -> None:
     with pytest.raises(CheckpointError, match=r"^https://h/m: .*credentials as the bucket's"):
-        at_address._require_plain(address)
-    at_address._require_plain("https://h:8443/m@v1")
+        model_address._require_plain(address)
+    model_address._require_plain("https://h:8443/m@v1")

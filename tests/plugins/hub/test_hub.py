@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from emberge import CheckpointError
-from emberge_hub import in_package, locate_model
+from emberge_hub import find_in_package, locate_model
 
 from tests.support.loopback_hub import COMMITS, Hub, hub_at, serving
 
@@ -146,13 +146,13 @@ def test_configs_of_modules_and_of_other_things_are_no_models(package: Path) -> 
     (package / "settings").mkdir()
     (package / "settings" / "config.json").write_text('{"colour": "red"}')
     with pytest.raises(CheckpointError, match="ships no model"):
-        in_package("shipped_model_package")
+        find_in_package("shipped_model_package")
     model = package / "files" / "model"
     (model / "1_Pooling").mkdir(parents=True)
     (model / "modules.json").write_text("[]")
     (model / "config.json").write_text('{"model_type": "bert"}')
     (model / "1_Pooling" / "config.json").write_text('{"model_type": "pooling"}')
-    assert in_package("shipped_model_package") == model
+    assert find_in_package("shipped_model_package") == model
 
 
 def test_a_package_of_several_models_asks_which(package: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_package_of_several_models_asks_which(package: Path) -> None:
     with pytest.raises(
         CheckpointError, match=r"ships 2 models; name one by its folder: .*one, .*two"
     ):
-        in_package("shipped_model_package")
+        find_in_package("shipped_model_package")
 
 
 def test_a_package_that_is_not_installed_is_named() -> None:

@@ -1,0 +1,60 @@
+"""Models that installed packages ship (`pkg:module`)."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from emberge import CheckpointError
+
+
+def find_in_package(module: str, revision: str | None = None) -> Path:
+    """Return the folder of the only model that an installed package ships.
+
+    Raises:
+        CheckpointError: if the package is not installed, or ships no model or several.
+    """
+    if revision:
+        raise CheckpointError(
+            f"pkg:{module}@{revision}: a package has no revisions; pin its version where it is installed"
+        )
+    models = [
+        model for folder in _list_package_folders(module) for model in sorted(_find_models(folder))
+    ]
+    if len(models) != 1:
+        count = f"{len(models)} models; name one by its folder: " if models else "no model"
+        raise CheckpointError(
+            f"pkg:{module}: the package ships {count}{', '.join(map(str, models))}"
+        )
+    return models[0]
+
+
+def _list_package_folders(module: str) -> list[Path]:
+    """Return the folders of an installed package; a namespace package may have several."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None:
+        raise CheckpointError(
+            f"pkg:{module}: no package '{module}' is installed here; install the one that ships the model"
+        )
+    return [Path(place) for place in spec.submodule_search_locations or ()]
+
+
+def _find_models(package: Path) -> Iterator[Path]:
+    """Yield the folders with a model's config, except those inside another model."""
+    tops = {sign.parent for sign in package.rglob("modules.json")}
+    tops |= {path.parent for path in package.rglob("config.json") if _is_model_config(path)}
+    yield from (top for top in tops if not tops & set(top.parents))
+
+
+def _is_model_config(path: Path) -> bool:
+    try:
+        config: Any = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return False
+    return isinstance(config, dict) and bool({"model_type", "architectures"} & set(config))
