@@ -1,4 +1,4 @@
-"""Publishing of models on a hub with their cards."""
+"""Publishing of models with their cards on a hub: a step and a verb."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def register_verbs() -> Mapping[str, Verb]:
                     "show files, licence and card; no log-in, no network, nothing is written",
                 ),
                 VerbOption("--private", "only you and your team see it"),
-                VerbOption("--replace", "replace the other files of a repository that is there"),
+                VerbOption("--replace", "replace other files in an existing repository"),
                 VerbOption("--licence", "in place of the one that the card states", "ID"),
                 VerbOption("--yes", "do not ask"),
             ),

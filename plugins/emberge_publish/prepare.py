@@ -1,4 +1,4 @@
-"""Preparation of a publication: chooses and checks a result's files, and completes its card."""
+"""What is published of a result: its files, checked, and its card, completed for the hub."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from emberge.wording import hide_places, join_some
 from emberge_evaluate import Scores, read_scores
 from emberge_report import NAME_REMARK, add_scores, read_front_matter, read_licence, split_card
 
-from emberge_publish.publication import CARD, NAME, RECORD, Choices, Content, Publication
+from emberge_publish.publication import CARD, NAME, RECORD, FileBody, Publication, PublishOptions
 
 _NO_LICENCE = "no licence is stated; state one by --licence ID, in a recipe by `licence: ID`"
 
 
-def prepare(folder: Path, choices: Choices) -> Publication:
-    """Choose and check the files to publish of the model in `folder`, and return them without an upload.
+def prepare_publication(folder: Path, options: PublishOptions) -> Publication:
+    """Return the publication of the model in `folder`, its files chosen and checked, without an upload.
 
     Raises:
         CheckpointError: if the folder is not a model that a step made, or files changed after the step.
         RecipeError: if the name is not of the form `owner/name`.
     """
-    if not NAME.fullmatch(choices.name):
+    if not NAME.fullmatch(options.name):
         raise RecipeError(
-            f"'{choices.name}' is no name of a model on a hub; write it as owner/name"
+            f"'{options.name}' is no name of a model on a hub; write it as owner/name"
         )
     result = folder.absolute()
     _require_model(result)
@@ -40,22 +40,22 @@ def prepare(folder: Path, choices: Choices) -> Publication:
     chosen, left = choose_files(result.resolve(), record)
     step = str(record.get("step"))
     evaluations = list(_find_evaluations(result, step))
-    text = add_scores(complete_card(_read_card(chosen), step, choices), evaluations)
+    text = add_scores(complete_card(_read_card(chosen), step, options), evaluations)
     card = text.encode()
-    files: dict[str, Content] = {**chosen, CARD: card}
+    files: dict[str, FileBody] = {**chosen, CARD: card}
     files[RECORD] = _write_record(record, card)
-    licence = choices.licence or read_licence(read_front_matter(result))
+    licence = options.licence or read_licence(read_front_matter(result))
     unmet = {
-        verdict.text: None
+        requirement.text: None
         for name, scores in evaluations
-        for verdict in scores.requirements_on(name)
-        if not verdict.met
+        for requirement in scores.requirements_on(name)
+        if not requirement.met
     }
-    notes = [f"NOT MET: {text}" for text in unmet]
+    notes = [f"NOT MET: {requirement}" for requirement in unmet]
     notes += [] if licence else [_NO_LICENCE]
     if left:
         notes.append(f"not uploaded, as {RECORD} does not name them: {join_some(left, 6)}")
-    return Publication(choices, dict(sorted(files.items())), licence, notes)
+    return Publication(options, dict(sorted(files.items())), licence, notes)
 
 
 def _write_record(record: Mapping[str, Any], card: bytes) -> bytes:
@@ -65,18 +65,18 @@ def _write_record(record: Mapping[str, Any], card: bytes) -> bytes:
     return f"{text}\n".encode()
 
 
-def complete_card(text: str, step: str, choices: Choices) -> str:
+def complete_card(text: str, step: str, options: PublishOptions) -> str:
     """Return a model's card with the name on the hub and the publisher's licence, if one is stated.
 
     `step` is the name by which the card that a run wrote loads the model.
     """
-    title = choices.name.partition("/")[2]
+    title = options.name.partition("/")[2]
     text = text or f"# {title}\n\nAn embedding model, made with emberge.\n"
     front, body = split_card(text)
-    if choices.licence is not None:
-        front = "\n".join([*_drop_licence(front), f"license: {choices.licence}"])
+    if options.licence is not None:
+        front = "\n".join([*_drop_licence(front), f"license: {options.licence}"])
     body = "\n".join(
-        line.removesuffix(NAME_REMARK).replace(f'"{step}"', f'"{choices.name}"')
+        line.removesuffix(NAME_REMARK).replace(f'"{step}"', f'"{options.name}"')
         if line.endswith(NAME_REMARK)
         else line
         for line in body.replace(f"\n# {step}\n", f"\n# {title}\n", 1).split("\n")
@@ -126,7 +126,7 @@ def _find_evaluations(folder: Path, step: str) -> Iterator[tuple[str, Scores]]:
             continue
         content = content or model_fingerprint(folder.resolve(), HashCache(find_user_table()))
         scores = read_scores(step_folder)
-        columns = [name for name, found in scores.fingerprints.items() if found == content]
+        columns = [name for name, one in scores.fingerprints.items() if one == content]
         of_step = [name for name in columns if scores.column(name).model == step]
         yield from ((name, scores) for name in of_step or columns)
 

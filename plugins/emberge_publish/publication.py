@@ -1,4 +1,4 @@
-"""Publication of a model: its files, what a hub has already, and the upload through huggingface_hub."""
+"""A model that is ready to be published, the repository on the hub, and the upload by huggingface_hub."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 CARD, RECORD = "README.md", "artifact.json"
-Content = Path | bytes
+FileBody = Path | bytes
+"""A file to upload, or the bytes that it will have on the hub."""
 NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 # Files that hubs write into a repository themselves.
 _HUB_FILES = (".gitattributes",)
 
 
 class HubError(EmbergeError):
-    """Refusal or failure of a hub."""
+    """The error for a refusal or a failure of a hub."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choices:
-    """Options of the publisher; `licence` replaces the one that the card states."""
+class PublishOptions:
+    """The publisher's options; `licence` replaces the one that the card states."""
 
     name: str
     private: bool = False
@@ -38,8 +39,8 @@ class Choices:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
-    """Outcome of an upload: the commit, the page, and the number of files and their bytes."""
+class UploadResult:
+    """What an upload left on the hub: the commit, the page, the number of files, and their bytes."""
 
     commit: str
     url: str
@@ -48,10 +49,10 @@ class Published:
 
 
 @dataclass(frozen=True)
-class Remote:
-    """Repository on a hub: its last commit, and git's hash of each file, None for large files.
+class HubRepository:
+    """A repository on a hub: its last commit (None if it does not exist), and git's hashes of its files.
 
-    `commit` is None if it does not exist.
+    Files in large-file storage have None for a hash.
     """
 
     commit: str | None = None
@@ -60,10 +61,10 @@ class Remote:
 
 @dataclass(frozen=True)
 class Publication:
-    """Model that is ready to be published: its files, its licence, and notes to the publisher."""
+    """A model that is ready to be published: its files, its licence, and notes to the publisher."""
 
-    choices: Choices
-    files: Mapping[str, Content]
+    options: PublishOptions
+    files: Mapping[str, FileBody]
     licence: str | None
     notes: Sequence[str]
 
@@ -72,24 +73,25 @@ class Publication:
         """Bytes of all files."""
         return sum(map(_measure, self.files.values()))
 
-    def lines(self, remote: Remote | None = None) -> Iterator[str]:
-        """Yield the lines of the terminal that list what would be uploaded; a dry run has no `remote`."""
-        if remote is None:
-            yield f"{self.choices.name}: what would be uploaded"
+    def list_lines(self, repository: HubRepository | None = None) -> Iterator[str]:
+        """Yield lines for the terminal on what would be uploaded; a dry run has no `repository`."""
+        if repository is None:
+            yield f"{self.options.name}: what would be uploaded"
         else:
-            created = f"will be created, {'private' if self.choices.private else 'public'}"
-            yield f"{_open_hub().endpoint}/{self.choices.name} ({'is there' if remote.commit else created})"
+            created = f"will be created, {'private' if self.options.private else 'public'}"
+            state = "is there" if repository.commit else created
+            yield f"{_open_hub().endpoint}/{self.options.name} ({state})"
         width = max(map(len, self.files))
         for path, content in self.files.items():
             yield f"  {path:<{width}}  {human_size(_measure(content)):>9}"
         yield f"{len(self.files)} files, {human_size(self.size)}"
         yield f"licence {self.licence}" if self.licence else "no licence"
-        if lost := self._list_others(remote or Remote()):
+        if lost := self._list_others(repository or HubRepository()):
             yield f"deleted from the repository: {join_some(lost, 6)}"
         yield from (f"note: {note}" for note in self.notes)
 
-    def read_remote(self) -> Remote:
-        """Return the repository's state.
+    def read_repository(self) -> HubRepository:
+        """Return the state of the repository that has the publication's name.
 
         Raises:
             HubError: if the hub refuses or fails.
@@ -98,35 +100,35 @@ class Publication:
 
         with self._ask_hub() as hub:
             try:
-                info = hub.model_info(self.choices.name, files_metadata=True)
+                info = hub.model_info(self.options.name, files_metadata=True)
             except RepositoryNotFoundError as error:
                 if error.response.status_code == 404:
-                    return Remote()
+                    return HubRepository()
                 raise
         files = [file for file in info.siblings or () if file.rfilename not in _HUB_FILES]
-        return Remote(info.sha, {f.rfilename: None if f.lfs else f.blob_id for f in files})
+        return HubRepository(info.sha, {f.rfilename: None if f.lfs else f.blob_id for f in files})
 
-    def is_in(self, remote: Remote) -> bool:
-        """Return whether the repository has exactly these files, large ones by the hashes in the record."""
-        return self.files.keys() == remote.blobs.keys() and all(
+    def equals(self, repository: HubRepository) -> bool:
+        """Return whether the repository has exactly these files; the record's hashes stand for large ones."""
+        return self.files.keys() == repository.blobs.keys() and all(
             blob is None or blob == _hash_blob(self.files[path])
-            for path, blob in remote.blobs.items()
+            for path, blob in repository.blobs.items()
         )
 
-    def require_free(self, remote: Remote) -> None:
-        """Check that the upload replaces or deletes nothing unless `replace` is set.
+    def require_free(self, repository: HubRepository) -> None:
+        """Require that the upload replaces and deletes nothing, unless `replace` is set.
 
         Raises:
             RecipeError: if the repository has other content and `replace` is not set.
         """
-        if remote.blobs and not self.choices.replace and not self.is_in(remote):
+        if repository.blobs and not self.options.replace and not self.equals(repository):
             raise RecipeError(
-                f"{self.choices.name}: the repository has other content already "
-                f"({join_some([*remote.blobs], 4)}); choose another name, or give --replace, after which it "
-                "has exactly the files above (its history keeps the others)"
+                f"{self.options.name}: the repository has other content already "
+                f"({join_some([*repository.blobs], 4)}); choose another name, or give --replace, after which "
+                "it has exactly the files above (its history keeps the others)"
             )
 
-    def upload(self, remote: Remote) -> Published:
+    def upload(self, repository: HubRepository) -> UploadResult:
         """Upload the files in one commit that deletes all others, and return the outcome.
 
         The hub's client sends no file that the hub has already.
@@ -136,24 +138,23 @@ class Publication:
         """
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
-        name = self.choices.name
-        if remote.commit is None:
+        name = self.options.name
+        if repository.commit is None:
             with self._ask_hub() as hub:
-                hub.create_repo(name, private=self.choices.private)
-            remote = self.read_remote()
+                hub.create_repo(name, private=self.options.private)
+            repository = self.read_repository()
         operations: list[CommitOperationAdd | CommitOperationDelete] = [
             *(CommitOperationAdd(path, content) for path, content in self.files.items()),
-            *(CommitOperationDelete(path, is_folder=False) for path in self._list_others(remote)),
+            *(CommitOperationDelete(p, is_folder=False) for p in self._list_others(repository)),
         ]
+        message, parent = "Publish with emberge", repository.commit
         with self._ask_hub() as hub:
-            done = hub.create_commit(
-                name, operations, commit_message="Publish with emberge", parent_commit=remote.commit
-            )
-        return Published(str(done.oid), f"{hub.endpoint}/{name}", len(self.files), self.size)
+            done = hub.create_commit(name, operations, commit_message=message, parent_commit=parent)
+        return UploadResult(str(done.oid), f"{hub.endpoint}/{name}", len(self.files), self.size)
 
-    def _list_others(self, remote: Remote) -> list[str]:
-        """Return the files of the repository that are none of these."""
-        return [path for path in remote.blobs if path not in self.files]
+    def _list_others(self, repository: HubRepository) -> list[str]:
+        """Return the paths in the repository that the publication does not have."""
+        return [path for path in repository.blobs if path not in self.files]
 
     @contextmanager
     def _ask_hub(self) -> Iterator[HfApi]:
@@ -165,7 +166,7 @@ class Publication:
         except (errors.HfHubHTTPError, errors.HTTPError, OSError, RuntimeError) as error:  # type: ignore[attr-defined]
             reason = " ".join(str(error).split()) or type(error).__name__
             raise HubError(
-                f"{self.choices.name}: the hub refused or failed ({reason}); what was uploaded is kept, so "
+                f"{self.options.name}: the hub refused or failed ({reason}); what was uploaded is kept, so "
                 "that the same command goes on with what is missing"
             ) from error
 
@@ -176,12 +177,12 @@ def _open_hub() -> HfApi:
     return HfApi(library_name="emberge")
 
 
-def _measure(content: Content) -> int:
+def _measure(content: FileBody) -> int:
     """Return a content's number of bytes."""
     return len(content) if isinstance(content, bytes) else content.stat().st_size
 
 
-def _hash_blob(content: Content) -> str:
+def _hash_blob(content: FileBody) -> str:
     """Return git's hash of a content."""
     data = content if isinstance(content, bytes) else content.read_bytes()
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()

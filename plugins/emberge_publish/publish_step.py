@@ -70,21 +70,21 @@ class Publish(Step):
     def run(self, workspace: Workspace) -> Artifact:
         if unmet := list(self._list_unmet(workspace)):
             return self._refuse(workspace, unmet)
-        from emberge_publish.prepare import prepare
-        from emberge_publish.publication import Choices
+        from emberge_publish.prepare import prepare_publication
+        from emberge_publish.publication import PublishOptions
 
         model = workspace.model(self.model)
-        choices = Choices(
+        options = PublishOptions(
             name=self.name, private=self.private, replace=self.replace, licence=self.licence
         )
-        publication = prepare(model.adapter or model.folder, choices)
+        publication = prepare_publication(model.adapter or model.folder, options)
         for note in publication.notes:
             workspace.warn(note)
-        remote = publication.read_remote()
-        lines = write_code_block("\n".join(publication.lines(remote)), "text")
-        publication.require_free(remote)
+        repository = publication.read_repository()
+        lines = write_code_block("\n".join(publication.list_lines(repository)), "text")
+        publication.require_free(repository)
         workspace.progress(0, len(publication.files), "files")
-        published = publication.upload(remote)
+        published = publication.upload(repository)
         workspace.progress(len(publication.files), len(publication.files), "files")
         details = {
             "name": self.name,

@@ -9,46 +9,48 @@ from pathlib import Path
 
 from emberge import Plugins, RecipeError
 
-from emberge_publish.prepare import prepare
-from emberge_publish.publication import CARD, Choices
+from emberge_publish.prepare import prepare_publication
+from emberge_publish.publication import CARD, PublishOptions
 
 
 def run(options: argparse.Namespace, plugins: Plugins) -> int:  # noqa: ARG001 - a verb's form
     """Publish a model's folder under a name, or show what would be published, and return the exit code."""
-    choices = Choices(
-        name=options.name or _choose_dry_name(options),
+    publish_options = PublishOptions(
+        name=_choose_name(options),
         private=options.private,
         replace=options.replace,
         licence=options.licence,
     )
-    publication = prepare(options.folder, choices)
+    publication = prepare_publication(options.folder, publish_options)
     if options.dry_run:
         card = publication.files[CARD]
-        assert isinstance(card, bytes)  # prepare completes it
-        print("\n".join([*publication.lines(), "", f"{CARD}:"]))
+        assert isinstance(card, bytes)  # it was completed
+        print("\n".join([*publication.list_lines(), "", f"{CARD}:"]))
         print("\n".join(f"  {line}".rstrip() for line in card.decode().splitlines()))
         print("\nnothing was uploaded: this was a dry run")
         return 0
-    remote = publication.read_remote()
-    print("\n".join(publication.lines(remote)), flush=True)
-    publication.require_free(remote)
-    if publication.is_in(remote):
+    repository = publication.read_repository()
+    print("\n".join(publication.list_lines(repository)), flush=True)
+    publication.require_free(repository)
+    if publication.equals(repository):
         print("nothing to upload: the hub has exactly these files")
         return 0
-    if not options.yes and not _ask_user(f"publish {choices.name}"):
+    if not options.yes and not _ask_user(f"publish {publish_options.name}"):
         print("nothing was uploaded")
         return 0
-    published = publication.upload(remote)
+    published = publication.upload(repository)
     print(f"published: {published.url} at {published.commit[:12]}")
     return 0
 
 
-def _choose_dry_name(options: argparse.Namespace) -> str:
-    """Return a name for the card of a dry run, made of the folder's name.
+def _choose_name(options: argparse.Namespace) -> str:
+    """Return the model's name on the hub; a dry run without one gets a name made of the folder's.
 
     Raises:
-        RecipeError: if this is no dry run, which needs the model's real name.
+        RecipeError: if this is no dry run and no name was given.
     """
+    if options.name:
+        return str(options.name)
     if not options.dry_run:
         raise RecipeError(
             f"{options.folder}: give the model's name on the hub (emberge publish {options.folder} "

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from emberge import CheckpointError
 from emberge_publish.prepare import choose_files, complete_card
-from emberge_publish.publication import NAME, Choices
+from emberge_publish.publication import NAME, PublishOptions
 from emberge_report import NAME_REMARK
 
 
@@ -48,7 +48,9 @@ def test_a_card_loads_the_model_by_its_name_on_the_hub(call: str) -> None:
     head, line = "---\ntags: [a]\n---\n\n", f"model = {call}"
     before, after = line.format('"soup"'), line.format('"me/other"')
     found = complete_card(
-        f"{head}# soup\n\n{before}{NAME_REMARK}\nprint('soup')\n", "soup", Choices(name="me/other")
+        f"{head}# soup\n\n{before}{NAME_REMARK}\nprint('soup')\n",
+        "soup",
+        PublishOptions(name="me/other"),
     )
     assert found == f"{head}# other\n\n{after}\nprint('soup')\n"
 
