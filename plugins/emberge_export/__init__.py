@@ -1,4 +1,4 @@
-"""Models for servers and other runtimes: ONNX and OpenVINO, each measured against torch."""
+"""Models for servers and other runtimes: ONNX files, each compared with torch."""
 
 import lazy_loader
 

@@ -33,9 +33,9 @@ FILES: dict[Format, str] = {
     "int8": "onnx/model_int8.onnx",
 }
 _PACKAGES = ("onnx", "onnxscript", "onnxruntime")
-# An export in float32 is the same model: less than this is a fault of it.
+# The least cosine of a sound float32 export, which is the same model.
 _LEAST_COSINE = 0.9999
-# Short and long, in several scripts, with numbers and code.
+# Short and long texts, in several scripts, with numbers and code.
 _SENTENCES = (
     "a cat",
     "The committee postponed its decision until the auditors had seen all of the accounts.",
@@ -101,10 +101,10 @@ class Export(Step):
 
         model = workspace.model(self.model)
         with workspace.whole_model(model) as folder:
-            _require_numbers(folder)
+            _require_finite_weights(folder)
             copy_model(folder, workspace.folder)
         figures = self._write_files(workspace)
-        _require_same(model.name, figures)
+        _require_equal_embeddings(model.name, figures)
         return Artifact(
             kind="model",
             size=model.size,
@@ -122,18 +122,18 @@ class Export(Step):
         Raises:
             CheckpointError: if the model cannot be exported, or embeddings are not finite.
         """
-        from emberge_export.programs import Exporting
+        from emberge_export.onnx_exporter import ModelExporter
 
         folder = workspace.folder
-        exporting = Exporting(folder)
-        by_torch = exporting.embed(_SENTENCES)
+        exporter = ModelExporter(folder)
+        expected = exporter.embed(_SENTENCES)
         size = Checkpoint(folder).weight_bytes
-        figures = {"torch": Parity.measure(folder, "model.safetensors", size, by_torch, by_torch)}
+        figures = {"torch": Parity.measure(folder, "model.safetensors", size, expected, expected)}
         for number, name in enumerate(self.formats):
             workspace.progress(number, len(self.formats), "formats", name)
-            size = exporting.write(name, folder / FILES[name])
-            embedded = exporting.embed(_SENTENCES, folder / FILES[name])
-            figures[name] = Parity.measure(folder, FILES[name], size, embedded, by_torch)
+            size = exporter.write(name, folder / FILES[name])
+            embeddings = exporter.embed(_SENTENCES, folder / FILES[name])
+            figures[name] = Parity.measure(folder, FILES[name], size, embeddings, expected)
         return figures
 
 
@@ -152,10 +152,10 @@ class Parity:
         folder: Path,
         file: str,
         size: int,
-        embedded: NDArray[np.float64],
-        by_torch: NDArray[np.float64],
+        embeddings: NDArray[np.float64],
+        torch_embeddings: NDArray[np.float64],
     ) -> Parity:
-        """Return the figures of a file of `size` bytes, from embeddings [n, d] of it and of torch.
+        """Return the figures of a file of `size` bytes, from its embeddings [n, d] and those of torch.
 
         Raises:
             CheckpointError: if embeddings are not finite.
@@ -163,20 +163,20 @@ class Parity:
         import numpy as np
         import torch
 
-        if not np.isfinite(embedded).all():
+        if not np.isfinite(embeddings).all():
             raise CheckpointError(
                 f"{folder / file}: gives embeddings that are not finite; leave out the format whose numbers "
                 "are too small for it, or mend the model"
             )
         cosines = torch.nn.functional.cosine_similarity(
-            torch.from_numpy(embedded), torch.from_numpy(by_torch)
+            torch.from_numpy(embeddings), torch.from_numpy(torch_embeddings)
         )
         mean, least = (round(float(one), 6) for one in (cosines.mean(), cosines.min()))
         return cls(file, round(size / 1e6, 2), mean, least)
 
 
-def _require_numbers(folder: Path) -> None:
-    """Refuse a model with NaN or infinity in any tensor, even in one that a few sentences do not reach.
+def _require_finite_weights(folder: Path) -> None:
+    """Require that no tensor has NaN or infinity, not even one that the compared sentences do not reach.
 
     Raises:
         CheckpointError: if there is one; the message has the tensor's name.
@@ -194,11 +194,11 @@ def _require_numbers(folder: Path) -> None:
                 )
 
 
-def _require_same(name: str, figures: Mapping[str, Parity]) -> None:
-    """Refuse a float32 export whose embeddings differ from torch's.
+def _require_equal_embeddings(name: str, figures: Mapping[str, Parity]) -> None:
+    """Require that a float32 export, if there is one, gives torch's embeddings.
 
     Raises:
-        CheckpointError: if it does; the message has the cosine.
+        CheckpointError: if it does not; the message has the least cosine.
     """
     lowest_cosine = figures["float32"].least_cosine if "float32" in figures else 1.0
     if lowest_cosine < _LEAST_COSINE:

@@ -1,4 +1,4 @@
-"""Models for servers and other runtimes: ONNX and OpenVINO, each compared with torch."""
+"""Models for servers and other runtimes: ONNX files, each compared with torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exports of a model's transformer to ONNX, by transformers' own exporters, and their loading."""
+"""Export of a model's transformer to ONNX by transformers' own exporters, and embedding with the files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from emberge_encoder import require_vocabulary
 from numpy.typing import NDArray
 from torch import Tensor
 
-# A program with its weights in one file has to be smaller; servers fetch what is beside it by this name.
+# The limit of an ONNX file that contains its weights, in bytes. Larger weights get a second file, which
+# servers find by the ending of its name.
 _LARGEST_SINGLE_FILE = 1_900_000_000
 _DATA_SUFFIX = "_data"
 _OUTPUT = "last_hidden_state"
@@ -26,15 +27,15 @@ _OUTPUT = "last_hidden_state"
 _SAMPLE = ("a text to trace the model with", "another")
 
 
-class Exporting:
-    """Exporter of one model folder; formats that need the same torch trace share it."""
+class ModelExporter:
+    """An exporter of one model folder; float32 and int8 share one trace of the transformer."""
 
     def __init__(self, folder: Path) -> None:
         from sentence_transformers import SentenceTransformer
 
         self.folder = folder
         settings = {"dtype": torch.float32, "local_files_only": True}
-        with quiet():
+        with silence_exporters():
             self.model: Any = SentenceTransformer(
                 str(folder),
                 device="cpu",
@@ -46,15 +47,15 @@ class Exporting:
         self._float32: Any = None
 
     def embed(self, texts: Sequence[str], path: Path | None = None) -> NDArray[np.float64]:
-        """Return the embeddings [n, d] of texts by torch, or by the exported program in `path`."""
+        """Return the embeddings [n, d] of texts, computed by torch or, with `path`, by an exported file."""
         with (
-            load_runtime(self.model, path) if path is not None else contextlib.nullcontext(),
+            replace_trunk(self.model, path) if path is not None else contextlib.nullcontext(),
             torch.inference_mode(),
         ):
             return np.asarray(self.model.encode(list(texts)), np.float64)
 
     def write(self, name: str, path: Path) -> int:
-        """Write the program of a format, and return the size of its files in bytes.
+        """Write the model in a format to `path`, and return the size of its files in bytes.
 
         Raises:
             CheckpointError: if the exporter cannot express the model; the message has its reason.
@@ -66,9 +67,9 @@ class Exporting:
             "int8": self._write_int8,
         }
         try:
-            with quiet():
+            with silence_exporters():
                 writers[name](path)
-        except Exception as error:  # each part of the way has errors of its own
+        except Exception as error:  # torch, transformers and onnx have errors of their own
             raise CheckpointError(
                 f"{self.folder}: cannot be exported as {name}: {_find_reason(error)}; serve its safetensors, "
                 "or leave this format out"
@@ -129,8 +130,8 @@ def _find_reason(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Suppress output, log lines and warnings of exporters."""
+def silence_exporters() -> Iterator[None]:
+    """Suppress what exporters print, log and warn of inside the `with` block; errors are still logged."""
     old_level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -142,19 +143,19 @@ def quiet() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def load_runtime(model: Any, path: Path) -> Iterator[None]:
-    """Replace a SentenceTransformer's transformer by an exported program inside the `with` block."""
+def replace_trunk(model: Any, path: Path) -> Iterator[None]:
+    """Let a SentenceTransformer use an exported file in place of its transformer inside the `with` block."""
     first = model[0]
     trunk = first.model
-    first.model = RuntimeTrunk(path, trunk.config)
+    first.model = OnnxTrunk(path, trunk.config)
     try:
         yield
     finally:
         first.model = trunk
 
 
-class RuntimeTrunk(torch.nn.Module):
-    """Transformer that onnxruntime computes, with as many threads as torch has."""
+class OnnxTrunk(torch.nn.Module):
+    """A transformer that onnxruntime computes, with as many threads as torch has."""
 
     device = torch.device("cpu")
     dtype = torch.float32

@@ -13,7 +13,7 @@ import pytest
 import torch
 from emberge import CheckpointError, Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
 from emberge.results import read_artifact
-from emberge_export import export_step, programs
+from emberge_export import export_step, onnx_exporter
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
@@ -104,7 +104,7 @@ def others(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The rows that each file gives in the place of the model's, by the end of its name."""
     rows: dict[str, Any] = {}
 
-    class Exporting:
+    class ModelExporter:
         def __init__(self, folder: Path) -> None:
             assert (folder / "model.safetensors").is_file()
 
@@ -115,7 +115,7 @@ def others(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         def write(self, _name: str, _path: Path) -> int:
             return 1_234_567
 
-    monkeypatch.setattr(programs, "Exporting", Exporting)
+    monkeypatch.setattr(onnx_exporter, "ModelExporter", ModelExporter)
     monkeypatch.setattr(export_step, "find_spec", lambda _: "there")
     return rows
 

@@ -1,4 +1,4 @@
-"""Programs of an export beside the runtimes: where their weights are, what fails, and what stays quiet."""
+"""ONNX files: where their weights are, why an export fails, and what exporters may not print."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from emberge_export.programs import _find_reason, _save_onnx, quiet
+from emberge_export.onnx_exporter import _find_reason, _save_onnx, silence_exporters
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_what_exporters_print_log_and_warn_of_stays_off_the_terminal(
     before = logging.root.manager.disable
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        with contextlib.suppress(KeyError), quiet():
+        with contextlib.suppress(KeyError), silence_exporters():
             print("printed")
             logging.getLogger("exporter").warning("logged")
             warnings.warn("warned", stacklevel=1)
