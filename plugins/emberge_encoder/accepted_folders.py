@@ -14,7 +14,6 @@ from emberge import CheckpointError, MediaKind
 from emberge.architectures import has_config_class
 from emberge.model_folder import (
     Checkpoint,
-    read_modules,
     read_object,
     read_settings,
     read_trunk_settings,
@@ -119,7 +118,7 @@ def is_static_model(folder: Path) -> bool:
     Raises:
         CheckpointError: if modules.json cannot be read.
     """
-    modules = read_modules(folder)
+    modules = Checkpoint(folder).modules
     return bool(modules) and modules[0].kind == "StaticEmbedding"
 
 
@@ -129,12 +128,12 @@ def read_static_dimension(folder: Path) -> int | None:
     Raises:
         CheckpointError: if a file cannot be read.
     """
-    first, *after = read_modules(folder)
+    checkpoint = Checkpoint(folder)
+    first, *after = checkpoint.modules
     for module in reversed(after):
         if module.kind == "Dense":
             size = read_object(folder / module.path / "config.json").get("out_features")
             return size if type(size) is int else None
-    checkpoint = Checkpoint(folder)
     specs = checkpoint.specs if checkpoint.has_weights else {}
     prefix = "" if checkpoint.parts[""] == first.path else f"{first.path}."
     tables = [spec for n, spec in specs.items() if n.removeprefix(prefix) in _STATIC_TABLES]
@@ -148,7 +147,7 @@ def refuse_broken_static(checkpoint: Path) -> None:
         CheckpointError: if there is one.
     """
     require_stock_modules(checkpoint)
-    for module in read_modules(checkpoint)[1:]:
+    for module in Checkpoint(checkpoint).modules[1:]:
         if module.kind not in _AFTER_STATIC:
             raise CheckpointError(
                 f"{checkpoint}: module '{module.kind}' comes after a StaticEmbedding, which has an embedding "
@@ -182,7 +181,7 @@ class CrossEncoderFacts:
         classifies = first.endswith(_CLASSIFIER)
         is_saved = read_settings(folder).get("model_type") == "CrossEncoder"
         outputs = len(labels) if isinstance(labels, dict) and labels else _DEFAULT_OUTPUTS
-        is_one = is_saved if read_modules(folder) else classifies
+        is_one = is_saved if Checkpoint(folder).modules else classifies
         return cls(folder, is_one, outputs if classifies else 1)
 
     @property

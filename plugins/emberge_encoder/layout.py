@@ -14,15 +14,11 @@ from typing import TYPE_CHECKING, Any
 from emberge import CheckpointError
 from emberge.files import write_json, write_text
 from emberge.model_folder import (
-    MODULES,
     POOLING,
-    ROUTERS,
-    SETTINGS,
+    Checkpoint,
     ModuleFolder,
     find_trunk_settings,
-    read_chain,
-    read_entries,
-    read_modules,
+    read_json,
     read_object,
     read_pooling_modes,
     read_settings,
@@ -34,6 +30,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+_MODULES, _SETTINGS = "modules.json", "config_sentence_transformers.json"
 # Prefix of the types of modules that every release reads.
 _STOCK = "sentence_transformers.models."
 # Stock modules that may come after a transformer.
@@ -71,8 +68,8 @@ class Layout:
             CheckpointError: if the folder has no config, or modules that need remote code or do not turn a
                 transformer's states into one embedding.
         """
-        path = folder / MODULES
-        modules = read_modules(folder)
+        path = folder / _MODULES
+        modules = Checkpoint(folder).modules
         if not modules:
             if not (folder / "config.json").is_file():
                 raise CheckpointError(
@@ -81,7 +78,7 @@ class Layout:
             return cls(folder, bare=True)
         require_stock_modules(folder)
         trunk, *after = modules
-        if trunk.kind in ROUTERS:
+        if trunk.is_router:
             raise CheckpointError(f"{path}: module '{trunk.kind}' {_ONE_OF_SEVERAL}")
         if trunk.kind != "Transformer":
             raise CheckpointError(
@@ -122,10 +119,10 @@ def require_stock_modules(folder: Path) -> None:
     Raises:
         CheckpointError: if there is one; names it.
     """
-    for module in read_chain(folder):
+    for module in Checkpoint(folder).chain:
         if not module.type.startswith("sentence_transformers."):
             raise CheckpointError(
-                f"{folder / MODULES}: module '{module.type}' needs remote code, which is not run"
+                f"{folder / _MODULES}: module '{module.type}' needs remote code, which is not run"
             )
 
 
@@ -170,7 +167,7 @@ def write_modalities(target: Path, modalities: Sequence[str]) -> None:
 
     Releases of SentenceTransformers before 6 do not read such a folder.
     """
-    settings = find_trunk_settings(target / read_modules(target)[0].path)
+    settings = find_trunk_settings(target / Checkpoint(target).modules[0].path)
     input_method = {"method": "forward", "method_output_name": "last_hidden_state"}
     method_by_modality: dict[str, Any] = dict.fromkeys(modalities, input_method)
     config = _read_if_any(settings)
@@ -202,13 +199,13 @@ def write_static_model(
         {"idx": 0, "name": "0", "path": "", "type": f"{_STOCK}StaticEmbedding"},
         {"idx": 1, "name": "1", "path": "1_Normalize", "type": f"{_STOCK}Normalize"},
     ]
-    write_json(target / MODULES, entries, durable=False)
+    write_json(target / _MODULES, entries, durable=False)
     settings = {
         "similarity_fn_name": "cosine",
         "prompts": dict(prompts),
         "default_prompt_name": None,
     }
-    write_json(target / SETTINGS, settings, durable=False)
+    write_json(target / _SETTINGS, settings, durable=False)
     (target / "1_Normalize").mkdir()
     write_text(target / "tokenizer.json", tokenizer, durable=False)
     # One entry alone, as safetensors writes several in an order of chance.
@@ -222,8 +219,8 @@ def _write_modules(layout: Layout, before: Layout, target: Path) -> None:
 
     if not before.bare and places(layout) == places(before):
         return
-    path = target / MODULES
-    listed = {str(e.get("path", "")): e for e in (() if before.bare else read_entries(path))}
+    path = target / _MODULES
+    listed = {str(e.get("path", "")): e for e in (() if before.bare else read_json(path))}
     modules = (ModuleFolder("Transformer", layout.trunk), *layout.modules)
     entries = [
         listed.get(module.path, {"path": module.path, "type": _STOCK + module.kind})
@@ -271,7 +268,7 @@ def _write_lengths(layout: Layout, before: Layout, target: Path) -> None:
 
 
 def _write_prompts(layout: Layout, before: Layout, target: Path) -> None:
-    path = target / SETTINGS
+    path = target / _SETTINGS
     if path.is_file() and dict(layout.prompts) == dict(before.prompts):
         return
     default_settings: dict[str, Any] = {

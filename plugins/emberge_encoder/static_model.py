@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from emberge import CheckpointError, Similarity, TokenisedText
 from emberge.contracts import Embedded
-from emberge.model_folder import Checkpoint, copy_template, read_modules
+from emberge.model_folder import Checkpoint, copy_template
 from torch import Tensor, nn
 
 from emberge_encoder.stock_modules import load_stock_module, run_modules, save_stock_module
@@ -41,7 +41,7 @@ class StaticEncoder:
     reads_queries_apart = False
 
     def __init__(self, folder: Path, prompts: Mapping[str, str], max_length: int | None) -> None:
-        first, *self._after = read_modules(folder)
+        first, *self._after = Checkpoint(folder).modules
         self.folder = folder
         self.prompts = prompts
         self._max_length = max_length

@@ -14,9 +14,7 @@ from emberge.model_folder import (
     Checkpoint,
     ModuleFolder,
     TextLimit,
-    count_experts,
-    find_trunk_config,
-    read_modules,
+    TrunkConfig,
     read_object,
     read_settings,
 )
@@ -327,7 +325,7 @@ class TextEncoder(Backbone):
     def _refuse_cross_encoder(self, checkpoint: Path) -> None:
         """Refuse a cross-encoder, except a bare one for which the options name the pooling."""
         facts = CrossEncoderFacts.read(checkpoint)
-        if facts.is_one and (self.pooling is None or read_modules(checkpoint)):
+        if facts.is_one and (self.pooling is None or Checkpoint(checkpoint).modules):
             raise CheckpointError(f"{checkpoint}: is {facts.noun}; {facts.remedy}")
 
     def _require_own_layout(self, layout: Layout) -> None:
@@ -455,7 +453,7 @@ def _find_embedding_size(layout: Layout, hidden_size: int, dense: int | None) ->
 
 def _read_size(layout: Layout, config: Mapping[str, Any], key: str) -> int:
     """Return a size of the transformer, from its class if the config has it under another name."""
-    size = find_trunk_config(config).get(key)
+    size = TrunkConfig(config).stated.get(key)
     if isinstance(size, int):
         return size
     from emberge_encoder.trunk_weights import build_config
@@ -465,7 +463,7 @@ def _read_size(layout: Layout, config: Mapping[str, Any], key: str) -> int:
 
 def _check_routers(layout: Layout, config: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the problem of training a model with expert routers without load balancing."""
-    experts = count_experts(config)
+    experts = TrunkConfig(config).experts
     if experts < 2:
         return ()
     return (

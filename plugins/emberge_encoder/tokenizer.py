@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError
-from emberge.model_folder import Checkpoint, find_trunk_config, read_trunk_settings
+from emberge.model_folder import Checkpoint, TrunkConfig, read_trunk_settings
 
 from emberge_encoder.accepted_folders import message_of
 from emberge_encoder.layout import Layout
@@ -63,7 +63,7 @@ def require_vocabulary(tokenizer: Any, folder: Path) -> None:
             f"{folder}: has no tokenizer, as its files hold no words (transformers makes one of "
             f"{len(vocabulary)} special tokens); get the tokenizer's files"
         )
-    rows = find_trunk_config(Checkpoint(folder).config).get("vocab_size")
+    rows = TrunkConfig(Checkpoint(folder).config).stated.get("vocab_size")
     special_ids = [getattr(tokenizer, f"{name}_id") for name in _INSERTED_TOKENS]
     largest = max([*words, *(number for number in special_ids if isinstance(number, int))])
     if isinstance(rows, int) and largest >= rows:

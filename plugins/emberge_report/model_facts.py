@@ -10,9 +10,9 @@ from typing import Any, Literal, TypeAlias
 
 from emberge import Artifact, CheckpointError
 from emberge.model_folder import (
+    Checkpoint,
     TextLimit,
     find_class_code,
-    read_modules,
     read_settings,
     read_trunk_settings,
 )
@@ -181,7 +181,7 @@ def _describe_static(folder: Path) -> Anatomy:
         dimension=read_static_dimension(folder),
         endless=True,
         pooling=("mean",),
-        normalised=any(module.kind == "Normalize" for module in read_modules(folder)),
+        normalised=any(module.kind == "Normalize" for module in Checkpoint(folder).modules),
         prompts=dict(prompts) if isinstance(prompts, Mapping) else {},
         similarity=_allow_word(_SIMILARITIES, settings.get("similarity_fn_name") or "cosine"),
     )
@@ -228,7 +228,7 @@ def find_model_kind(folder: Path) -> ModelKind:
     """Return the kind of model that a folder's configs name; an embedder where they name none."""
     try:
         named = read_settings(folder).get("model_type")
-        types = [module.type for module in read_modules(folder)]
+        types = [module.type for module in Checkpoint(folder).modules]
         ranks = CrossEncoderFacts.read(folder).is_one
     except CheckpointError:
         named, types, ranks = None, [], False

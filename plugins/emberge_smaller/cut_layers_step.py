@@ -20,13 +20,7 @@ from emberge import (
     WholeNumber,
     Workspace,
 )
-from emberge.model_folder import (
-    LAYER_COUNTS,
-    Checkpoint,
-    change_trunk_config,
-    count_layers,
-    find_trunk_config,
-)
+from emberge.model_folder import Checkpoint, TrunkConfig
 from emberge.tensor_files import TensorSpec
 from emberge.tensor_names import LAYER, layer_number
 from emberge.wording import count_noun, join_some
@@ -112,7 +106,7 @@ class LayerStack:
                 layers than its config.
         """
         folder, config = self.checkpoint.folder, self.checkpoint.config
-        count = count_layers(config)
+        count = TrunkConfig(config).layers
         if not count:
             raise CheckpointError(
                 f"{folder}: has no stack of layers that is known (model type '{self.kind}'), so none can be "
@@ -204,7 +198,7 @@ class LayerStack:
                 f"{self.checkpoint.folder}: layer 0 of '{self.kind}' has other tensors than all others, "
                 f"so none can take its place; write {[0, *numbers]}"
             )
-        kinds = _list_layer_kinds(self.checkpoint.config)
+        kinds = _list_layer_kinds(TrunkConfig(self.checkpoint.config))
         layout_by_kind: dict[str, _Layout] = {}
         for number in range(1 if self.begins_with_first else 0, self.count):
             kind = str([listed[number] for listed in kinds.values()])
@@ -217,8 +211,8 @@ class LayerStack:
 
     def config(self, numbers: Sequence[int]) -> dict[str, Any]:
         """Return the transformer's config of a model of these layers."""
-        config = self.checkpoint.config
-        return change_trunk_config(config, dict(_describe_layers(config, numbers)))
+        trunk = TrunkConfig(self.checkpoint.config)
+        return trunk.change(dict(_list_changes(trunk, numbers)))
 
     def tensors(self, numbers: Sequence[int]) -> Iterator[TensorSpec]:
         """Yield the tensors of a model of these layers, renumbered from 0; all other tensors stay."""
@@ -231,32 +225,31 @@ class LayerStack:
                 yield spec.renamed(_shift_layer(stored_name, numbers.index(number) - number))
 
 
-def _list_layer_kinds(config: Mapping[str, Any]) -> dict[str, list[Any]]:
+def _list_layer_kinds(trunk: TrunkConfig) -> dict[str, list[Any]]:
     """Return the lists of a config that have one entry for each layer, by their keys.
 
     Older files state every how many layers attention is global; then the list is the one that the class makes
     of it.
     """
-    trunk, loaded_config = find_trunk_config(config), load_text_config(config)
-    lists = {key: trunk.get(key) or getattr(loaded_config, key, None) for key in _LAYER_LISTS}
+    loaded_config = load_text_config(trunk.whole)
+    lists = {
+        key: trunk.stated.get(key) or getattr(loaded_config, key, None) for key in _LAYER_LISTS
+    }
     return {
         key: value
         for key, value in lists.items()
-        if isinstance(value, list) and len(value) == count_layers(config)
+        if isinstance(value, list) and len(value) == trunk.layers
     }
 
 
-def _describe_layers(
-    config: Mapping[str, Any], numbers: Sequence[int]
-) -> Iterator[tuple[str, Any]]:
-    """Yield the changed keys of the text trunk's config, with their values, for these layers alone."""
-    trunk = find_trunk_config(config)
-    yield next((key for key in LAYER_COUNTS if key in trunk), LAYER_COUNTS[0]), len(numbers)
-    for key, kinds in _list_layer_kinds(config).items():
+def _list_changes(trunk: TrunkConfig, numbers: Sequence[int]) -> Iterator[tuple[str, Any]]:
+    """Yield (key, value) for each key of the trunk's config that changes when only these layers are kept."""
+    yield trunk.layers_key, len(numbers)
+    for key, kinds in _list_layer_kinds(trunk).items():
         # A list of equal entries, which the class makes of the number of layers, stays unsaid.
-        if trunk.get(key) is not None or len(set(kinds)) > 1:
+        if trunk.stated.get(key) is not None or len(set(kinds)) > 1:
             yield key, [kinds[number] for number in numbers]
-    listed = trunk.get(_LAYER_NUMBERS)
+    listed = trunk.stated.get(_LAYER_NUMBERS)
     if isinstance(listed, list):
         yield _LAYER_NUMBERS, [place for place, number in enumerate(numbers) if number in listed]
 

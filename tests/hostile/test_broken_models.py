@@ -15,7 +15,7 @@ import torch
 from emberge import Stage, load_plugins, load_recipe
 from emberge.errors import EmbergeError
 from emberge.merging import CopyJob, MergeInput, build_checkpoint
-from emberge.model_folder import Checkpoint, describe_tokenizer_problems
+from emberge.model_folder import Checkpoint, TokenizerFiles
 from emberge.recipes import check_recipe
 from emberge.tensor_files import FileSource, TensorReader
 from emberge_encoder import Layout, load_tokenizer
@@ -134,23 +134,23 @@ def test_a_tokenizer_that_is_chosen_is_checked_too(model: Path, bert: Path) -> N
 
 def test_a_tokenizer_of_bytes_has_no_file_of_words(model: Path) -> None:
     remove("tokenizer.json")(model)
-    (fault,) = describe_tokenizer_problems(model)
+    (fault,) = TokenizerFiles(model).describe_problems()
     assert "has tokenizer_config.json and no tokenizer.json" in fault
     change("tokenizer_config.json", tokenizer_class="ByT5Tokenizer")(model)
-    assert list(describe_tokenizer_problems(model)) == []
+    assert list(TokenizerFiles(model).describe_problems()) == []
     (model / "vocab.txt").write_text("version https://git-lfs.github.com/spec/v1\n")
-    assert "vocab.txt: a pointer of Git LFS" in "".join(describe_tokenizer_problems(model))
+    assert "vocab.txt: a pointer of Git LFS" in "".join(TokenizerFiles(model).describe_problems())
 
 
 def test_a_tokenizer_is_read_again_where_another_file_took_its_place(model: Path) -> None:
     path = model / "tokenizer.json"
-    assert list(describe_tokenizer_problems(model)) == []
+    assert list(TokenizerFiles(model).describe_problems()) == []
     status = path.stat()
     other = path.with_name("other")
     other.write_text("{}".ljust(status.st_size))
     os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
     other.replace(path)
-    assert "tokenizer.json: is no tokenizer" in "".join(describe_tokenizer_problems(model))
+    assert "tokenizer.json: is no tokenizer" in "".join(TokenizerFiles(model).describe_problems())
 
 
 def test_other_models_may_lack_what_the_template_gives(model: Path, bert: Path) -> None:

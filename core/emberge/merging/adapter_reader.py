@@ -21,7 +21,7 @@ from emberge.merging.adapter_config import (
     same_bytes,
 )
 from emberge.merging.apply_adapter import AdaptedSpec, Change, LowRank, MagnitudeScale
-from emberge.model_folder import Checkpoint, change_trunk_config
+from emberge.model_folder import Checkpoint, TrunkConfig
 from emberge.tensor_files import TensorSpec, read_header
 from emberge.tensor_names import HEAD, Names, usual_name
 
@@ -164,7 +164,7 @@ class AdaptedCheckpoint(Checkpoint):
         rows = [count_rows(one) for one in (self.base.names, names)]
         if rows[0] == rows[1]:
             return config
-        return change_trunk_config(config, {"vocab_size": rows[1]})
+        return TrunkConfig(config).change({"vocab_size": rows[1]})
 
     @functools.cached_property
     def names(self) -> Names:

@@ -15,11 +15,8 @@ from emberge.errors import EmbergeError
 from emberge.merging.adapter_reader import open_model
 from emberge.merging.apply_adapter import AdaptedSpec
 from emberge.merging.request import MergeInput
-from emberge.model_folder import (
-    describe_other_format,
-    describe_size_problems,
-    describe_template_problems,
-)
+from emberge.merging.template_checks import describe_size_problems, describe_template_problems
+from emberge.model_folder import describe_other_format
 from emberge.tensor_files import DerivedTensor, TensorSpec
 from emberge.tensor_names import Names, is_buffer
 

@@ -24,12 +24,8 @@ from emberge.merging.plan_checks import (
     list_token_warnings,
 )
 from emberge.merging.request import MergeInput, MergeRequest
-from emberge.model_folder import (
-    Checkpoint,
-    ModelPair,
-    describe_other_format,
-    describe_size_problems,
-)
+from emberge.merging.template_checks import describe_size_problems
+from emberge.model_folder import Checkpoint, ModelPair, describe_other_format
 from emberge.tensor_names import Names, depths, layer_of
 
 if TYPE_CHECKING:

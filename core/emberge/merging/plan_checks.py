@@ -10,15 +10,14 @@ from emberge.contracts import MergeStrategy, MergeTransform, Stage, all_stages
 from emberge.errors import Problem, suggest
 from emberge.merging.merge_plan import MergePlan, find_weighing_link, sum_by_label
 from emberge.merging.request import MergeInput, MergeRequest, find_option_problems
+from emberge.merging.template_checks import describe_template_problems
 from emberge.model_folder import (
     Checkpoint,
     JoinedFacts,
     ModelPair,
-    count_layers,
+    TokenizerFiles,
+    TrunkConfig,
     describe_omissions,
-    describe_template_problems,
-    describe_tokenizer_problems,
-    find_trunk_config,
     join_facts,
 )
 from emberge.tensor_names import HEAD, Names
@@ -227,10 +226,10 @@ def find_template_problems(
     for fault in describe_template_problems(template):
         yield Problem(f"{fault}, {TEMPLATE_REMEDY}")
     if request.tokenizer is not None and request.tokenizer.is_dir():
-        yield from map(
-            Problem, describe_tokenizer_problems(Checkpoint(request.tokenizer).tokenizer_folder)
-        )
-    count = None if request.layers is None else count_layers(template.config)
+        tokenizer = TokenizerFiles(Checkpoint(request.tokenizer).tokenizer_folder)
+        yield from map(Problem, tokenizer.describe_problems())
+    trunk = TrunkConfig(template.config)
+    count = None if request.layers is None else trunk.layers
     if count not in (request.layers, None):
         yield Problem(
             f"'{template.folder.name}' has {count} layers, and the recipe states {request.layers}; a merge "
@@ -239,7 +238,7 @@ def find_template_problems(
     if request.template is not None or request.inputs[0].part == "whole":
         return
     first = request.inputs[0]
-    wrapped = find_trunk_config(template.config) is not template.config
+    wrapped = trunk.stated is not template.config
     if wrapped or (pattern is not None and pattern.left):
         yield Problem(
             f"of '{first.name}' only the text trunk is taken, and its config describes more than that; put a "

@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.folder_files import read_object_if_any
-from emberge.model_folder.model_config import count_layers, find_trunk_config, read_class_defaults
-from emberge.model_folder.st_layout import ModuleFolder, read_settings, read_trunk_settings
-from emberge.model_folder.tokenizers import describe_tokenizer_problems
+from emberge.model_folder import (
+    Checkpoint,
+    ModuleFolder,
+    TokenizerFiles,
+    TrunkConfig,
+    read_object,
+    read_settings,
+    read_trunk_settings,
+)
 from emberge.tensor_names import Names, layer_number
 
 _LIBRARIES = ("sentence_transformers.", "pylate.")
@@ -47,7 +51,7 @@ def describe_template_problems(
             yield f"{path}: {problem}; get the whole model"
     if config and (not template.modules or template.modules[0].kind in _TRANSFORMERS):
         yield from _check_config(template)
-    yield from describe_tokenizer_problems(template.tokenizer_folder)
+    yield from TokenizerFiles(template.tokenizer_folder).describe_problems()
     read_settings(template.folder)
     read_trunk_settings(template.trunk)
 
@@ -70,9 +74,8 @@ def _find_missing(folder: Path, module: ModuleFolder) -> str | None:
     module_folder = folder / module.path
     if not module_folder.is_dir():
         return f"the folder '{module.path}' of module {module.kind} is missing"
-    if module.kind in ("Pooling", "Dense") and not read_object_if_any(
-        module_folder / "config.json"
-    ):
+    config = module_folder / "config.json"
+    if module.kind in ("Pooling", "Dense") and not (config.is_file() and read_object(config)):
         return f"module {module.kind} has no {module.path}/config.json"
     return None
 
@@ -84,9 +87,8 @@ def describe_size_problems(
 
     Without `vocabulary`, its size is not checked, as the result gets another vocabulary.
     """
-    trunk_settings = find_trunk_config(template.config)
-    kind = trunk_settings.get("model_type")
-    config = {**read_class_defaults(kind), **trunk_settings}
+    trunk = TrunkConfig(template.config)
+    config = trunk.values
     path = template.folder / template.in_trunk("config.json")
     words, size = names.embedding(), config.get("vocab_size")
     if vocabulary and words is not None and isinstance(size, int):
@@ -96,10 +98,15 @@ def describe_size_problems(
                 f"{path}: vocab_size is {size:,}, and '{words.name}' has {words.shape[0]:,} rows; "
                 "get the config of these weights"
             )
-    layers = count_layers(template.config)
+    layers, model_type = trunk.layers, trunk.stated.get("model_type")
     stored_layers = {layer_number(name) for name in names.specs} - {None}
     # A class may store more, as for predicting several tokens.
-    if layers and stored_layers and len(stored_layers) < layers and kind not in _SHARED_LAYERS:
+    if (
+        layers
+        and stored_layers
+        and len(stored_layers) < layers
+        and model_type not in _SHARED_LAYERS
+    ):
         yield (
             f"{path}: has {layers:,} layers, and the weights have {len(stored_layers):,}; get the whole "
             "model, or the config of these weights"

@@ -1,4 +1,4 @@
-"""The config.json of a model: the part of its text trunk, layers, experts, positions, and class defaults."""
+"""The config.json of a model: what it says of the text trunk, and the defaults of transformers' classes."""
 
 from __future__ import annotations
 
@@ -6,17 +6,61 @@ import ast
 import functools
 import importlib.util
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-LAYER_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-"""Keys that configs have for the number of layers."""
+# Names that configs have for the number of layers.
+_LAYER_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 # Configs inside those of models with more than text, the outer ones first.
 _NESTED_CONFIGS = ("thinker_config", "text_config", "language_config", "llm_config")
 # Names that configs have for the number of experts of a layer.
 _EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 # Keys that only place images among positions; text has the same position on every axis.
 _IMAGE_ROPE_KEYS = frozenset({"mrope_section", "mrope_interleaved", "type"})
+
+
+@dataclass(frozen=True)
+class TrunkConfig:
+    """What a model's config.json says of its text trunk; `whole` is the content of the file."""
+
+    whole: Mapping[str, Any]
+
+    @functools.cached_property
+    def stated(self) -> Mapping[str, Any]:
+        """The innermost config for text, or the whole config if none is nested in it."""
+        return find_trunk_config(self.whole)
+
+    @functools.cached_property
+    def values(self) -> Mapping[str, Any]:
+        """What is stated, and the defaults of the model type's class for all other keys."""
+        return {**read_class_defaults(self.stated.get("model_type")), **self.stated}
+
+    @property
+    def layers(self) -> int | None:
+        """The number of layers; None if neither the config nor the class has one."""
+        count = next((self.values[key] for key in _LAYER_COUNTS if key in self.values), None)
+        return count if isinstance(count, int) else None
+
+    @property
+    def layers_key(self) -> str:
+        """The key under which the config states its number of layers, or the usual key."""
+        return next((key for key in _LAYER_COUNTS if key in self.stated), _LAYER_COUNTS[0])
+
+    @property
+    def experts(self) -> int:
+        """The number of experts in a layer; 0 for a dense model."""
+        numbers = [part.get(key) for part in (self.whole, self.stated) for key in _EXPERT_COUNTS]
+        return max((number for number in numbers if isinstance(number, int)), default=0)
+
+    @property
+    def rope(self) -> dict[str, Any]:
+        """The options of rotary positions, as `read_rope_options` returns them."""
+        return read_rope_options(self.stated)
+
+    def change(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the whole config with changed keys of the text trunk."""
+        return change_trunk_config(self.whole, changes)
 
 
 def find_trunk_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -26,7 +70,7 @@ def find_trunk_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def change_trunk_config(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config with changed keys of its text trunk, which may be nested."""
+    """Return a whole config with changed keys of its text trunk, which may be nested."""
     inner = next((key for key in _NESTED_CONFIGS if isinstance(config.get(key), dict)), None)
     if inner is None:
         return {**config, **changes}
@@ -34,9 +78,9 @@ def change_trunk_config(config: Mapping[str, Any], changes: Mapping[str, Any]) -
 
 
 def read_rope_options(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the RoPE options of a model's text trunk, in one form for all releases.
+    """Return the options of a text trunk's rotary positions, in one form for all releases.
 
-    Values that a config does not state, and values that only affect positions in images, are omitted.
+    Options that the config does not state, and those of positions in images, are left out.
     """
     config = find_trunk_config(config)
     stated_options = config.get("rope_parameters") or config.get("rope_scaling") or {}
@@ -46,22 +90,6 @@ def read_rope_options(config: Mapping[str, Any]) -> dict[str, Any]:
     return options | {
         k: v for k, v in stated_options.items() if k not in {*_IMAGE_ROPE_KEYS, "rope_type"}
     }
-
-
-def count_layers(config: Mapping[str, Any]) -> int | None:
-    """Return the number of a text trunk's layers by its config or class; None if neither has one."""
-    trunk = find_trunk_config(config)
-    settings = {**read_class_defaults(trunk.get("model_type")), **trunk}
-    count = next((settings[key] for key in LAYER_COUNTS if key in settings), None)
-    return count if isinstance(count, int) else None
-
-
-def count_experts(config: Mapping[str, Any]) -> int:
-    """Return the number of experts in a layer, from the config; 0 for a dense model."""
-    inner = config.get("text_config")
-    parts = (config, inner if isinstance(inner, Mapping) else {})
-    numbers = [part.get(name) for part in parts for name in _EXPERT_COUNTS]
-    return max((number for number in numbers if isinstance(number, int)), default=0)
 
 
 def read_class_defaults(model_type: Any) -> Mapping[str, Any]:

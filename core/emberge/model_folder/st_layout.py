@@ -30,7 +30,7 @@ _MODULE_DEFAULTS = {
     "use_residual": False,
 }
 ROUTERS = ("Router", "Asym")
-"""Types of modules that contain chains of modules, each in a subfolder."""
+"""Kinds of modules that contain chains of modules."""
 _ROUTER_CONFIGS = ("router_config.json", "config.json")
 """Names of a router's config; Asym, its predecessor, has the second one."""
 
@@ -54,6 +54,11 @@ class ModuleFolder:
     kind: str
     path: str
     type: str = ""
+
+    @property
+    def is_router(self) -> bool:
+        """True if the module contains chains of modules, each in a subfolder."""
+        return self.kind in ROUTERS
 
 
 def read_modules(folder: Path) -> tuple[ModuleFolder, ...]:
@@ -81,7 +86,7 @@ def read_chain(folder: Path) -> tuple[ModuleFolder, ...]:
     chain: list[ModuleFolder] = []
     for module in read_modules(folder):
         chain.append(module)
-        if module.kind in ROUTERS:
+        if module.is_router:
             chain += _read_routes(folder, module)
     return tuple(chain)
 

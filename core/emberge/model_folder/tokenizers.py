@@ -1,13 +1,14 @@
-"""Checking and reading of the files of tokenizers in model folders.
+"""The files of tokenizers in model folders: read and checked.
 
-A tokenizer without a vocabulary is refused: transformers itself makes one of only special tokens of it, for
-which every word is unknown. Embeddings of texts would then be meaningless, and no later step would notice.
+A tokenizer without a vocabulary is refused: transformers would load one with only special tokens, to which
+every word is unknown. Embeddings of texts would then be meaningless, and no later step would notice.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from emberge.files import open_regular
 from emberge.model_folder.folder_files import read_object, read_object_if_any, read_text
 
 # Files of tokenizers that are JSON objects.
-_TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json")
+_JSON_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json")
 # Vocabularies in formats that are never written; libraries read tokenizer.json in their place.
 _OTHER_FORMATS = ("*.model", "*.spm", "*.tiktoken", "*.bpe", "*.codes", "*.vocab", "unigram.json")
 # Files of tokenizers with words.
@@ -25,30 +26,65 @@ _VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", *_OT
 _GENERIC_CLASSES = (None, "PreTrainedTokenizerFast", "TokenizersBackend")
 
 
-def read_tokenizer_json(path: Path) -> dict[str, Any]:
-    """Return the content of a tokenizer.json: its `model` with a vocabulary, and its `added_tokens`.
+@dataclass(frozen=True, slots=True)
+class TokenizerFiles:
+    """The files of the tokenizer in a folder."""
 
-    The model's `type` is the algorithm, also if the file does not name it.
+    folder: Path
 
-    Raises:
-        CheckpointError: if it is not valid JSON, or not that of a tokenizer.
-    """
-    content = read_object(path)
-    model, added = content.get("model"), content.get("added_tokens")
-    if not isinstance(model, dict) or not isinstance(added, list):
-        raise CheckpointError(
-            f"{path}: is no tokenizer, as it has no model or no added_tokens; get it again"
-        )
-    return {**content, "model": {**model, "type": _find_algorithm(model)}}
+    @property
+    def json_path(self) -> Path:
+        """The path of tokenizer.json, which need not exist."""
+        return self.folder / "tokenizer.json"
+
+    def read_json(self) -> dict[str, Any]:
+        """Return the content of tokenizer.json: its `model` with a vocabulary, and its `added_tokens`.
+
+        The model's `type` is the algorithm, also if the file does not name it.
+
+        Raises:
+            CheckpointError: if the file is not valid JSON, or not that of a tokenizer.
+        """
+        content = read_object(self.json_path)
+        model, added = content.get("model"), content.get("added_tokens")
+        if not isinstance(model, dict) or not isinstance(added, list):
+            raise CheckpointError(
+                f"{self.json_path}: is no tokenizer, as it has no model or no added_tokens; get it again"
+            )
+        return {**content, "model": {**model, "type": _find_algorithm(model)}}
+
+    def list_other_formats(self) -> list[Path]:
+        """Return the files with a whole vocabulary in a format that emberge does not write."""
+        files = (path for pattern in _OTHER_FORMATS for path in sorted(self.folder.glob(pattern)))
+        return [path for path in files if path.is_file()]
+
+    def describe_problems(self) -> Iterator[str]:
+        """Yield what is wrong with the files, each with path and remedy."""
+        config = self.folder / "tokenizer_config.json"
+        if config.is_file() and not any(path.is_file() for path in self._list_vocabularies()):
+            class_name = read_object(config).get("tokenizer_class")
+            if class_name in _GENERIC_CLASSES:  # others may count bytes or characters
+                yield (
+                    f"{self.folder}: has tokenizer_config.json and no tokenizer.json; get the whole model"
+                )
+        paths = [self.folder / name for name in _JSON_FILES]
+        if not self.json_path.is_file():
+            paths += (path for path in self._list_vocabularies() if path.suffix != ".json")
+        for path in paths:
+            if path.is_file():
+                try:
+                    _read_tokenizer_file(path)
+                except CheckpointError as error:
+                    yield str(error)
+
+    def _list_vocabularies(self) -> Iterator[Path]:
+        return (path for pattern in _VOCABULARIES for path in self.folder.glob(pattern))
 
 
-def _find_algorithm(model: Mapping[str, Any]) -> str:
-    """Return the algorithm of a tokenizer.json's `model`: its type, or by its parts in files without one."""
-    if model.get("type"):
-        return str(model["type"])
-    if isinstance(model.get("vocab"), list):
-        return "Unigram"
-    return "BPE" if "merges" in model else "WordPiece"
+def split_merge(merge: Any) -> tuple[str, str]:
+    """Return the two tokens of a merge of BPE, which tokenizer.json has as text or as a pair."""
+    first, second = merge.split(" ", 1) if isinstance(merge, str) else merge
+    return first, second
 
 
 def read_chat_template(folder: Path) -> Any:
@@ -60,38 +96,13 @@ def read_chat_template(folder: Path) -> Any:
     return next((template for template in templates if template is not None), None)
 
 
-def split_merge(merge: Any) -> tuple[str, str]:
-    """Return the two tokens of a merge of BPE, which tokenizer.json has as text or as a pair."""
-    first, second = merge.split(" ", 1) if isinstance(merge, str) else merge
-    return first, second
-
-
-def list_other_formats(folder: Path) -> list[Path]:
-    """Return the files of a folder with a whole vocabulary in a format that emberge does not write."""
-    files = (path for pattern in _OTHER_FORMATS for path in sorted(folder.glob(pattern)))
-    return [path for path in files if path.is_file()]
-
-
-def describe_tokenizer_problems(folder: Path) -> Iterator[str]:
-    """Yield the problems of a tokenizer's files, each with file and remedy."""
-    config = folder / "tokenizer_config.json"
-    if config.is_file() and not any(path.is_file() for path in _list_vocabularies(folder)):
-        named = read_object(config).get("tokenizer_class")
-        if named in _GENERIC_CLASSES:  # others may count bytes or characters
-            yield f"{folder}: has tokenizer_config.json and no tokenizer.json; get the whole model"
-    paths = [folder / name for name in _TOKENIZERS]
-    if not paths[0].is_file():
-        paths += (path for path in _list_vocabularies(folder) if path.suffix != ".json")
-    for path in paths:
-        if path.is_file():
-            try:
-                _read_tokenizer_file(path)
-            except CheckpointError as error:
-                yield str(error)
-
-
-def _list_vocabularies(folder: Path) -> Iterator[Path]:
-    return (path for pattern in _VOCABULARIES for path in folder.glob(pattern))
+def _find_algorithm(model: Mapping[str, Any]) -> str:
+    """Return the algorithm of a tokenizer.json's `model`: its type, or by its parts in files without one."""
+    if model.get("type"):
+        return str(model["type"])
+    if isinstance(model.get("vocab"), list):
+        return "Unigram"
+    return "BPE" if "merges" in model else "WordPiece"
 
 
 def _read_tokenizer_file(path: Path) -> None:
@@ -118,7 +129,7 @@ def _load_tokenizer_json(path: Path, *_stamp: int) -> Any:
     """
     from tokenizers import Tokenizer
 
-    read_tokenizer_json(path)
+    TokenizerFiles(path.parent).read_json()
     try:
         return Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises Exception itself

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from emberge import CheckpointError
 from emberge.merging import TokenPlan, VocabularyPolicy, align_tokens
-from emberge.model_folder import Checkpoint, ModelPair, join_facts, read_rope_options
+from emberge.model_folder import Checkpoint, ModelPair, TrunkConfig, join_facts
 from emberge.tensor_files import DerivedTensor, RowReader, TensorSpec
 from emberge.tensor_names import Names, is_vocabulary
 from emberge_encoder import Layout, is_causal, write_modalities
@@ -251,7 +251,7 @@ def rope_parameters(
 
 
 def _require_plain(checkpoint: Checkpoint) -> None:
-    rope = read_rope_options(checkpoint.config)
+    rope = TrunkConfig(checkpoint.config).rope
     if "rope_theta" not in rope:
         raise CheckpointError(
             f"{checkpoint.trunk / 'config.json'}: has no rope_theta, and the classes' defaults differ; write "

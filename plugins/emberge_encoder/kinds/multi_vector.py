@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from emberge import CheckpointError, Count, EmbeddingKind, EncoderFacts, TextLength
 from emberge.contracts import MaxSim
-from emberge.model_folder import read_modules, read_object, read_settings
+from emberge.model_folder import Checkpoint, read_object, read_settings
 
 from emberge_encoder.kinds.stock_loading import StockBackbone, has_architecture, load_stock_model
 
@@ -84,7 +84,7 @@ def _read_stored_dimension(checkpoint: Path, config: Mapping[str, Any]) -> int |
     kind = settings.get("model_type") or settings.get("similarity_fn_name")
     if str(kind).lower() not in ("multivectorencoder", "maxsim"):
         return None
-    layers = [module for module in read_modules(checkpoint) if module.kind == "Dense"]
+    layers = [module for module in Checkpoint(checkpoint).modules if module.kind == "Dense"]
     if not layers:
         return int(config["hidden_size"])
     return int(read_object(checkpoint / layers[-1].path / "config.json")["out_features"])

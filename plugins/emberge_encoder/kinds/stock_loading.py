@@ -10,12 +10,9 @@ from typing import Any
 from emberge import Backbone, CheckpointError, Encoder, EncoderFacts, TextLength
 from emberge.architectures import quiet_transformers
 from emberge.model_folder import (
-    ROUTERS,
     Checkpoint,
     ModuleFolder,
     TextLimit,
-    read_chain,
-    read_modules,
     read_object,
     read_router_config,
 )
@@ -94,7 +91,7 @@ def read_document_modules(checkpoint: Path) -> Sequence[ModuleFolder]:
     Raises:
         CheckpointError: if the folder's files are broken, or there is no encoder of documents.
     """
-    modules, routes = read_modules(checkpoint), read_routes(checkpoint)
+    modules, routes = Checkpoint(checkpoint).modules, read_routes(checkpoint)
     if routes is None:
         return modules
     if "document" not in routes:
@@ -109,8 +106,9 @@ def read_routes(folder: Path) -> Mapping[str, tuple[ModuleFolder, ...]] | None:
         CheckpointError: if the router's config has no routes of its modules, or routes by more than the task,
             such as by modality.
     """
-    router = next(iter(read_modules(folder)), None)
-    if router is None or router.kind not in ROUTERS:
+    checkpoint = Checkpoint(folder)
+    router = next(iter(checkpoint.modules), None)
+    if router is None or not router.is_router:
         return None
     path, content = read_router_config(folder, router)
     if (content.get("parameters") or {}).get("route_mappings"):
@@ -118,7 +116,7 @@ def read_routes(folder: Path) -> Mapping[str, tuple[ModuleFolder, ...]] | None:
             f"{path}: routes by more than the task (route_mappings), which is not supported; use the folder "
             "of one of its encoders"
         )
-    module_by_path = {module.path: module for module in read_chain(folder)}
+    module_by_path = {module.path: module for module in checkpoint.chain}
     structure: Any = content.get("structure")
     try:
         routes = {

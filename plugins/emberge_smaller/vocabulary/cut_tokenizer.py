@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError
-from emberge.model_folder import list_other_formats, read_object
+from emberge.model_folder import TokenizerFiles, read_object
 
 from emberge_smaller.vocabulary.subword_vocabulary import SubwordVocabulary, number_tokens
 
@@ -141,7 +141,7 @@ class CutTokenizer:
         """Return files of these folders that have the old vocabulary, and that tokenizer.json replaces."""
         stale: list[Path] = []
         for folder in folders:
-            stale += list_other_formats(folder)
+            stale += TokenizerFiles(folder).list_other_formats()
             files = (folder / name for name in _FILES)
             stale += [path for path in files if path.is_file() and path != self.vocabulary.path]
         return stale

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError
-from emberge.model_folder import Checkpoint, read_text, read_tokenizer_json, split_merge
+from emberge.model_folder import Checkpoint, TokenizerFiles, read_text, split_merge
 from emberge.wording import join_some
 
 KINDS = ("WordPiece", "Unigram", "BPE")
@@ -71,13 +71,14 @@ class SubwordVocabulary:
             CheckpointError: if the model has no tokenizer.json, or one of a kind that cannot be cut, which
                 the message names.
         """
-        path = checkpoint.tokenizer_folder / "tokenizer.json"
+        files = TokenizerFiles(checkpoint.tokenizer_folder)
+        path = files.json_path
         if not path.is_file():
             raise CheckpointError(
                 f"{checkpoint.folder}: has no tokenizer.json, the file of a vocabulary that can be cut; "
                 "write it with AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
             )
-        content = read_tokenizer_json(path)
+        content = files.read_json()
         _require_kind(path, content["model"])
         return cls(path, content, number_tokens(read_text(path), str(path)))
 

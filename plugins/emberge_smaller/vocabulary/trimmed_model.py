@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError, Workspace
-from emberge.model_folder import Checkpoint, find_trunk_config, read_object
+from emberge.model_folder import Checkpoint, TrunkConfig, read_object
 from emberge.tensor_files import TensorSpec
 from emberge.wording import count_noun, join_some
 
@@ -55,7 +55,7 @@ def list_named_tokens(checkpoint: Checkpoint, vocabulary: SubwordVocabulary) -> 
     for path in _find_files(checkpoint, _NAMING):
         texts = list_named_texts(read_object(path))
         named |= {vocabulary.ids[text] for text in texts if text in vocabulary.ids}
-    pad = find_trunk_config(checkpoint.config).get("pad_token_id")
+    pad = TrunkConfig(checkpoint.config).stated.get("pad_token_id")
     has_positions = any(name.endswith(_POSITIONS) for name in checkpoint.names.specs)
     if has_positions and isinstance(pad, int):
         named |= set(range(min(pad + 1, vocabulary.size)))
@@ -130,7 +130,7 @@ class TrimmedModel:
     @property
     def _stated_size(self) -> int:
         """The vocabulary's size as the config states it, which some classes round up."""
-        stated = find_trunk_config(self.checkpoint.config).get("vocab_size")
+        stated = TrunkConfig(self.checkpoint.config).stated.get("vocab_size")
         return stated if isinstance(stated, int) else self.table.shape[0]
 
     @cached_property

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from emberge import CheckpointError
 from emberge.files import UnsoundFileError
-from emberge.model_folder import Checkpoint, count_parameters, read_modules
+from emberge.model_folder import Checkpoint, count_parameters
 from emberge_encoder import TextEncoder, read_routes
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Router
@@ -33,7 +33,7 @@ def test_routes_are_read_and_counted_by_modules(
     assert routes is not None
     assert set(routes) == {"query", "document"}
     kinds = [module.kind for module in routes["query"]]
-    assert kinds == [module.kind for module in read_modules(berts[0])]
+    assert kinds == [module.kind for module in Checkpoint(berts[0]).modules]
     assert read_routes(bert) is None
     (refusal,) = TextEncoder().describe(folder).problems
     assert "has an encoder for each kind of text" in refusal

@@ -8,18 +8,12 @@ from typing import Any
 
 import pytest
 from emberge import CheckpointError
-from emberge.model_folder import (
-    TOKENIZER_FILES,
-    Checkpoint,
-    ModelPair,
-    list_other_formats,
-    read_tokenizer_json,
-    split_merge,
-)
+from emberge.model_folder import Checkpoint, ModelPair, TokenizerFiles, split_merge
+from emberge.model_folder.folder_files import TOKENIZER_FILES
 
 
 @pytest.mark.parametrize("name", [TOKENIZER_FILES[0], TOKENIZER_FILES[-1]])
-def test_tokenizers_are_equal_if_both_have_the_same_files(name: str, tmp_path: Path) -> None:
+def test_tokenizers_are_the_same_if_all_their_files_are_equal(name: str, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     for folder in (one, two):
         folder.mkdir()
@@ -56,20 +50,22 @@ def written(path: Path, content: Any) -> Path:
 def test_the_algorithm_is_found_in_files_of_any_release(
     model: dict[str, Any], kind: str, tmp_path: Path
 ) -> None:
-    path = written(tmp_path / "tokenizer.json", {"model": model, "added_tokens": []})
-    assert read_tokenizer_json(path)["model"]["type"] == kind
+    written(tmp_path / "tokenizer.json", {"model": model, "added_tokens": []})
+    assert TokenizerFiles(tmp_path).read_json()["model"]["type"] == kind
 
 
 @pytest.mark.parametrize("content", [{"added_tokens": []}, {"model": {}}])
-def test_what_is_no_tokenizer_is_refused(content: Any, tmp_path: Path) -> None:
+def test_a_tokenizer_json_without_model_or_added_tokens_is_refused(
+    content: Any, tmp_path: Path
+) -> None:
     path = written(tmp_path / "tokenizer.json", content)
     with pytest.raises(CheckpointError, match=f"{path}: is no tokenizer.*; get it again"):
-        read_tokenizer_json(path)
+        TokenizerFiles(tmp_path).read_json()
 
 
 def test_merges_and_other_formats_of_tokenizers_are_read(tmp_path: Path) -> None:
     assert split_merge("a b c") == split_merge(["a", "b c"]) == ("a", "b c")
     for name in ("unigram.json", "b.model", "a.model", "vocab.txt"):
         (tmp_path / name).touch()
-    found = [path.name for path in list_other_formats(tmp_path)]
+    found = [path.name for path in TokenizerFiles(tmp_path).list_other_formats()]
     assert found == ["a.model", "b.model", "unigram.json"]

@@ -42,7 +42,8 @@ from emberge.merging.streaming.scheduler import (
     group_by_unit,
     run_jobs,
 )
-from emberge.model_folder import Checkpoint, copy_template, describe_template_problems
+from emberge.merging.template_checks import describe_template_problems
+from emberge.model_folder import Checkpoint, copy_template
 from emberge.tensor_files import (
     FileSource,
     TensorReader,

@@ -13,10 +13,9 @@ from typing import Any
 from emberge.errors import Problem
 from emberge.merging.tokens.tokenizer import Tokenizer, assign_token_ids
 from emberge.model_folder import (
-    change_trunk_config,
-    list_other_formats,
+    TokenizerFiles,
+    TrunkConfig,
     read_json,
-    read_tokenizer_json,
     split_merge,
 )
 
@@ -99,13 +98,13 @@ class TokenModel:
 def _write_size(path: Path, rows: int) -> None:
     if not path.is_file():
         return
-    _write_json(path, change_trunk_config(read_json(path), {"vocab_size": rows}))
+    _write_json(path, TrunkConfig(read_json(path)).change({"vocab_size": rows}))
 
 
 def _insert_tokens(folder: Path, new: Sequence[NewToken]) -> None:
     """Insert tokens into tokenizer.json, and remove the files of older formats."""
-    path = folder / "tokenizer.json"
-    content = read_tokenizer_json(path)
+    files = TokenizerFiles(folder)
+    content = files.read_json()
     model = content["model"]
     ids = {token.id for token in new}
     added = [entry for entry in content.get("added_tokens") or () if entry["id"] not in ids]
@@ -119,8 +118,8 @@ def _insert_tokens(folder: Path, new: Sequence[NewToken]) -> None:
     _require_ids(model, content["added_tokens"])
     if model["type"] == "BPE":
         _append_merges(model, new)
-    _write_json(path, content)
-    for other in (*list_other_formats(folder), *(folder / name for name in _OLDER_FILES)):
+    _write_json(files.json_path, content)
+    for other in (*files.list_other_formats(), *(folder / name for name in _OLDER_FILES)):
         other.unlink(missing_ok=True)  # they would lack the new tokens
 
 

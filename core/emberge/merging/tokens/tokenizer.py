@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emberge.model_folder import Checkpoint, read_json, read_text, read_tokenizer_json
+from emberge.model_folder import Checkpoint, TokenizerFiles, read_json, read_text
 
 _SETTINGS_PARTS = ("normalizer", "pre_tokenizer")
 _CONFIG_FILE, _SPECIAL_TOKENS_FILE, _TOKENIZER_FILE = (
@@ -66,8 +66,8 @@ class Tokenizer:
             CheckpointError: if a file is not JSON, or not that of a tokenizer.
         """
         folder = checkpoint.tokenizer_folder
-        path = folder / "tokenizer.json"
-        whole = read_tokenizer_json(path) if path.is_file() else {}
+        files = TokenizerFiles(folder)
+        whole = files.read_json() if files.json_path.is_file() else {}
         tokens = _list_tokens(whole) if whole else vocabulary(folder)
         if tokens is None:
             return None
@@ -114,9 +114,9 @@ def vocabulary(folder: Path) -> dict[str, int] | None:
     Raises:
         CheckpointError: if a file is not that of a tokenizer.
     """
-    path = folder / "tokenizer.json"
-    if path.is_file():
-        return _list_tokens(read_tokenizer_json(path))
+    files = TokenizerFiles(folder)
+    if files.json_path.is_file():
+        return _list_tokens(files.read_json())
     path = folder / "vocab.txt"
     if path.is_file():
         lines = read_text(path).splitlines()
