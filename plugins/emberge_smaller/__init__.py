@@ -1,4 +1,4 @@
-"""Smaller models: fewer layers, and a vocabulary of what a corpus needs."""
+"""Smaller models: fewer layers, students of teachers, and a vocabulary of what a corpus needs."""
 
 import lazy_loader
 

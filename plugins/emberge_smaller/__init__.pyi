@@ -2,7 +2,6 @@
 
 from .cut_layers_step import CutLayers as CutLayers
 from .cut_layers_step import LayerStack as LayerStack
-from .cut_layers_step import cut_layers as cut_layers
 from .distil_step import Distil as Distil
 from .distil_step import Student as Student
 from .static_model_step import StaticModel as StaticModel

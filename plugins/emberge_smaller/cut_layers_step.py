@@ -29,7 +29,8 @@ from emberge_encoder import load_text_config
 # Keys of lists in configs with one entry a layer, and of one with the numbers of layers.
 _LAYER_LISTS = ("layer_types", "mlp_layer_types", "layers_block_type", "no_rope_layers")
 _LAYER_NUMBERS = "mlp_only_layers"
-_Layout = frozenset[tuple[str, tuple[int, ...]]]
+# Names and shapes of a layer's tensors.
+_LayerShapes = frozenset[tuple[str, tuple[int, ...]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +63,9 @@ class CutLayers(Step):
             return
         try:
             stack = LayerStack(Checkpoint(folder))
-            context.note("cutting", [f"layers {list(stack.choose(self.layers))} of {stack.count}"])
+            context.note(
+                "cutting", [f"layers {list(stack.choose_layers(self.layers))} of {stack.count}"]
+            )
         except EmbergeError as error:
             yield context.problem(str(error), "layers")
 
@@ -70,8 +73,8 @@ class CutLayers(Step):
         model = workspace.model(self.model)
         with workspace.whole_model(model) as folder:
             stack = LayerStack(Checkpoint(folder))
-            numbers = stack.choose(self.layers)
-            cut_layers(stack, numbers, workspace, content=model.fingerprint)
+            numbers = stack.choose_layers(self.layers)
+            stack.write(numbers, workspace, content=model.fingerprint)
         return Artifact(
             kind="model",
             size=model.size,
@@ -87,13 +90,13 @@ class CutLayers(Step):
 
 @dataclass(frozen=True)
 class LayerStack:
-    """The layers of a checkpoint's text trunk, of which some are kept in their order."""
+    """The layers of a checkpoint's text trunk, from which a model of some of them can be made."""
 
     checkpoint: Checkpoint
 
     @property
-    def kind(self) -> str:
-        """The model type."""
+    def model_type(self) -> str:
+        """The config's `model_type`."""
         return str(self.checkpoint.config.get("model_type"))
 
     @cached_property
@@ -109,58 +112,58 @@ class LayerStack:
         count = TrunkConfig(config).layers
         if not count:
             raise CheckpointError(
-                f"{folder}: has no stack of layers that is known (model type '{self.kind}'), so none can be "
-                "cut; take a transformer whose config has num_hidden_layers"
+                f"{folder}: has no known stack of layers (model type '{self.model_type}'), so none can "
+                "be cut; take a transformer whose config has num_hidden_layers"
             )
         if config.get("is_encoder_decoder"):
             raise CheckpointError(
-                f"{folder}: '{self.kind}' has an encoder and a decoder, and layers are cut from a single "
-                "stack; take an encoder"
+                f"{folder}: '{self.model_type}' has an encoder and a decoder, and layers are cut from a "
+                "single stack; take an encoder"
             )
-        layers = self._layouts if self.checkpoint.has_weights else ()
+        layers = self._shapes if self.checkpoint.has_weights else ()
         # The count may be absurdly large, so no range of it is made.
         if layers and (len(layers) != count or max(layers) != count - 1):
             raise CheckpointError(
                 f"{folder}: its config has {count_noun(count, 'layer')} and its weights have "
-                f"{count_noun(len(self._layouts), 'layer')}, as in models whose layers share weights; take a "
+                f"{count_noun(len(self._shapes), 'layer')}, as in models whose layers share weights; take a "
                 "model whose layers have weights of their own"
             )
         return count
 
     @cached_property
-    def _layouts(self) -> Mapping[int, _Layout]:
+    def _shapes(self) -> Mapping[int, _LayerShapes]:
         """Names and shapes of each layer's tensors, by the layer's number."""
-        layouts: dict[int, set[tuple[str, tuple[int, ...]]]] = defaultdict(set)
+        shapes: dict[int, set[tuple[str, tuple[int, ...]]]] = defaultdict(set)
         for name, spec in self.checkpoint.names.specs.items():
             number = layer_number(name)
             if number is not None:
-                layouts[number].add((_shift_layer(name, -number), tuple(spec.shape)))
-        return {number: frozenset(layout) for number, layout in sorted(layouts.items())}
+                shapes[number].add((_shift_layer(name, -number), tuple(spec.shape)))
+        return {number: frozenset(layer) for number, layer in sorted(shapes.items())}
 
     @cached_property
     def begins_with_first(self) -> bool:
-        """True if only layer 0 has its tensors, so that no other layer can take its place.
+        """True if layer 0 has other tensors than all other layers, so that none can take its place.
 
         The first layer of ModernBERT has no norm before its attention, and that of T5 has the positions.
         """
         if not self.checkpoint.has_weights or self.count < 2:
             return False
-        return self._layouts[0] not in [self._layouts[n] for n in range(1, self.count)]
+        return self._shapes[0] not in [self._shapes[n] for n in range(1, self.count)]
 
-    def choose(self, layers: int | Sequence[int]) -> tuple[int, ...]:
+    def choose_layers(self, layers: int | Sequence[int]) -> tuple[int, ...]:
         """Return the numbers of the layers to keep; `layers` are these numbers, or how many to keep.
 
         Raises:
             CheckpointError: if the model has fewer layers, or these cannot make a model.
         """
-        numbers = self.choose_even_with_last(layers) if isinstance(layers, int) else tuple(layers)
+        numbers = self.spread_layers(layers) if isinstance(layers, int) else tuple(layers)
         self._require_layers(numbers)
         return numbers
 
-    def choose_even_with_last(self, number: int) -> tuple[int, ...]:
-        """Return the numbers of layers that are spread evenly and end in the last one: 1, 3 and 5 of six.
+    def spread_layers(self, number: int) -> tuple[int, ...]:
+        """Return `number` layers that are spread evenly and end with the last: 1, 3 and 5 of six.
 
-        A model whose layer 0 is unlike the others (`begins_with_first`) keeps it too.
+        If `begins_with_first`, layer 0 is among them.
 
         Raises:
             CheckpointError: if the model has fewer layers, or no layer stack that is known.
@@ -177,7 +180,7 @@ class LayerStack:
         return (0, *(layer + 1 for layer in later_layers))
 
     def _require_layers(self, numbers: Sequence[int]) -> None:
-        """Require layers that exist, each once and in ascending order, of which a model can be written."""
+        """Require layers that exist, each once and in ascending order, and that can be renumbered."""
         folder, count = self.checkpoint.folder, self.count
         if not numbers:
             raise CheckpointError(f"{folder}: no layers are named; it has {count}, from 0 on")
@@ -189,32 +192,32 @@ class LayerStack:
                 f"{count_noun(count, 'layer')}, 0 to {count - 1}, each once and in their order{remedy}"
             )
         if self.checkpoint.has_weights:
-            self._require_places(numbers)
+            self._require_renumberable(numbers)
 
-    def _require_places(self, numbers: Sequence[int]) -> None:
+    def _require_renumberable(self, numbers: Sequence[int]) -> None:
         """Require that each layer has the tensors that the model class will look for in its new place."""
         if self.begins_with_first and numbers[0] != 0:
             raise CheckpointError(
-                f"{self.checkpoint.folder}: layer 0 of '{self.kind}' has other tensors than all others, "
-                f"so none can take its place; write {[0, *numbers]}"
+                f"{self.checkpoint.folder}: layer 0 of '{self.model_type}' has other tensors than all "
+                f"others, so none can take its place; write {[0, *numbers]}"
             )
         kinds = _list_layer_kinds(TrunkConfig(self.checkpoint.config))
-        layout_by_kind: dict[str, _Layout] = {}
+        shapes_by_kind: dict[str, _LayerShapes] = {}
         for number in range(1 if self.begins_with_first else 0, self.count):
             kind = str([listed[number] for listed in kinds.values()])
-            if layout_by_kind.setdefault(kind, self._layouts[number]) != self._layouts[number]:
+            if shapes_by_kind.setdefault(kind, self._shapes[number]) != self._shapes[number]:
                 raise CheckpointError(
-                    f"{self.checkpoint.folder}: the layers of '{self.kind}' differ in their tensors by their "
-                    f"place (layer {number}), and no list in the config says how, so they cannot be "
+                    f"{self.checkpoint.folder}: the layers of '{self.model_type}' differ in their tensors by "
+                    f"their place (layer {number}), and no list in the config says how, so they cannot be "
                     "renumbered; take a model whose layers are alike"
                 )
 
-    def config(self, numbers: Sequence[int]) -> dict[str, Any]:
+    def build_config(self, numbers: Sequence[int]) -> dict[str, Any]:
         """Return the transformer's config of a model of these layers."""
         trunk = TrunkConfig(self.checkpoint.config)
         return trunk.change(dict(_list_changes(trunk, numbers)))
 
-    def tensors(self, numbers: Sequence[int]) -> Iterator[TensorSpec]:
+    def list_tensors(self, numbers: Sequence[int]) -> Iterator[TensorSpec]:
         """Yield the tensors of a model of these layers, renumbered from 0; all other tensors stay."""
         names = self.checkpoint.names
         for name, spec in names.specs.items():
@@ -224,12 +227,39 @@ class LayerStack:
             elif number in numbers:
                 yield spec.renamed(_shift_layer(stored_name, numbers.index(number) - number))
 
+    def write(
+        self,
+        numbers: Sequence[int],
+        workspace: Workspace,
+        *,
+        content: str,
+        out: Path | None = None,
+    ) -> None:
+        """Write a model of these layers, renumbered from 0, with all other files of the checkpoint.
+
+        `content` is the fingerprint of the checkpoint, and `out` the folder to write, by default the step's
+        result.
+
+        Raises:
+            CheckpointError: if the weights cannot be read or written.
+        """
+        from emberge.merging import build_result
+
+        build_result(
+            workspace,
+            self.list_tensors(numbers),
+            template=self.checkpoint,
+            key=[content, list(numbers)],
+            files={self.checkpoint.in_trunk("config.json"): self.build_config(numbers)},
+            out=out,
+        )
+
 
 def _list_layer_kinds(trunk: TrunkConfig) -> dict[str, list[Any]]:
     """Return the lists of a config that have one entry for each layer, by their keys.
 
-    Older files state every how many layers attention is global; then the list is the one that the class makes
-    of it.
+    Where an older config has only the interval between layers with global attention, the lists are those that
+    the class derives from it.
     """
     loaded_config = load_text_config(trunk.whole)
     lists = {
@@ -256,35 +286,6 @@ def _list_changes(trunk: TrunkConfig, numbers: Sequence[int]) -> Iterator[tuple[
 
 def _spread_with_last(count: int, number: int) -> tuple[int, ...]:
     return tuple((place + 1) * count // number - 1 for place in range(number))
-
-
-def cut_layers(
-    stack: LayerStack,
-    numbers: Sequence[int],
-    workspace: Workspace,
-    *,
-    content: str,
-    out: Path | None = None,
-) -> None:
-    """Write a model of some layers of another one, renumbered from 0, with all its other files.
-
-    `numbers` are those that `LayerStack.choose` returned, and `content` is the fingerprint of the model.
-    `out` is the folder to write, by default the step's result.
-
-    Raises:
-        CheckpointError: if the weights cannot be read or written.
-    """
-    from emberge.merging import build_result
-
-    checkpoint = stack.checkpoint
-    build_result(
-        workspace,
-        stack.tensors(numbers),
-        template=checkpoint,
-        key=[content, list(numbers)],
-        files={checkpoint.in_trunk("config.json"): stack.config(numbers)},
-        out=out,
-    )
 
 
 def _shift_layer(name: str, by: int) -> str:

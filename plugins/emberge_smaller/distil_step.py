@@ -32,12 +32,12 @@ from emberge.model_folder import Checkpoint, TextLimit
 from emberge.training import FitOptions, list_losses
 from emberge_train import Guide, give_guide, list_guided_losses
 
-from emberge_smaller.cut_layers_step import LayerStack, cut_layers
+from emberge_smaller.cut_layers_step import LayerStack
 
 
 @dataclass(frozen=True, kw_only=True)
 class Student:
-    """Model from which a student begins: a `model`, or some `layers` of the teacher.
+    """The model from which a student begins: a `model`, or some `layers` of the teacher.
 
     `model` may be any encoder, with its own tokenizer and size: a small model, a static model, or the dense
     form of a mixture of experts (step `downcycle`). `layers` are numbers of layers from 0, or how many to
@@ -51,7 +51,7 @@ class Student:
         if (self.model is None) == (self.layers is None):
             raise ValueError("a student is either a 'model' or 'layers' of the teacher")
 
-    def template(self, teacher: ModelRef) -> ModelRef:
+    def find_base(self, teacher: ModelRef) -> ModelRef:
         """Return the model that has the student's tokenizer, modules and size of embeddings."""
         return self.model if self.model is not None else teacher
 
@@ -61,15 +61,15 @@ class Student:
         if self.layers is None or folder is None:
             return
         try:
-            LayerStack(Checkpoint(folder)).choose(self.layers)
+            LayerStack(Checkpoint(folder)).choose_layers(self.layers)
         except EmbergeError as error:
             yield str(error)
 
     def __str__(self) -> str:
         return str(self.model) if self.model is not None else f"layers {self.layers}"
 
-    def locate(self, workspace: Workspace, teacher: ModelRef) -> Path:
-        """Return the folder of the teacher's layers, written into the store once.
+    def write_layers(self, workspace: Workspace, teacher: ModelRef) -> Path:
+        """Write the teacher's chosen layers as a model into the store, once, and return its folder.
 
         Raises:
             CheckpointError: if layers cannot be cut, or the teacher is an adapter.
@@ -80,16 +80,14 @@ class Student:
         if model.adapter is not None:
             raise CheckpointError(f"{model.name}: is an adapter; merge it into its base first")
         stack = LayerStack(Checkpoint(model.folder))
-        numbers = stack.choose(self.layers or ())
+        numbers = stack.choose_layers(self.layers or ())
         key = hashlib.sha256(f"{model.fingerprint} {list(numbers)}".encode()).hexdigest()[:32]
         folder = workspace.store / "students" / key
 
         def write() -> None:
             fill_once(
                 folder,
-                lambda side: cut_layers(
-                    stack, numbers, workspace, content=model.fingerprint, out=side
-                ),
+                lambda side: stack.write(numbers, workspace, content=model.fingerprint, out=side),
             )
 
         join_ranks(workspace.machine.device).on_first_rank(write)
@@ -157,7 +155,7 @@ class Distil(FitOptions, Step):
         yield from problems_of_teacher
         if problems_of_teacher:
             return  # the training would report them again as those of its guide
-        training = self._build_training(context.plugins, self.student.template(self.teacher))
+        training = self._build_training(context.plugins, self.student.find_base(self.teacher))
         yield from training.check(context)
 
     def _check_losses(self, context: Preflight) -> Iterator[Problem]:
@@ -205,29 +203,29 @@ class Distil(FitOptions, Step):
 
     def run(self, workspace: Workspace) -> Artifact:
         teacher = workspace.model(self.teacher)
-        begins_at = self.student.template(self.teacher)
-        base = workspace.model(begins_at)
+        base_reference = self.student.find_base(self.teacher)
+        base = workspace.model(base_reference)
         model = self.student.model
         if model is None:
-            folder = self.student.locate(workspace, self.teacher)
+            folder = self.student.write_layers(workspace, self.teacher)
             # A relative path without a dot would be the name of a model on a hub.
             model = ModelRef(str(folder.resolve()))
         artifact = self._build_training(workspace.plugins, model).run(workspace)
         details = {
             "made_by": "distilling",
-            **base.as_base(begins_at),
+            **base.as_base(base_reference),
             "distilled": {"teacher": teacher.name, "student": str(self.student)},
         }
         return dataclasses.replace(
             artifact,
-            # The base's reference is among the details; that of the teacher is its name, to be found by.
-            parents=(base.name, *((self.teacher.text,) if self.teacher != begins_at else ())),
+            # The details have the base's reference; the teacher is found by its own.
+            parents=(base.name, *((self.teacher.text,) if self.teacher != base_reference else ())),
             details={**artifact.details, **details},
         )
 
 
 def _with_guide(losses: PerDataset[tuple[Loss, ...]], guide: Guide) -> PerDataset[tuple[Loss, ...]]:
-    """Return the losses by dataset, of which those that lack a guide have this one."""
+    """Return the losses by dataset; those that lack a guide get this one."""
 
     def guided(group: tuple[Loss, ...] | None) -> tuple[Loss, ...] | None:
         return None if group is None else tuple(give_guide(loss, guide) for loss in group)

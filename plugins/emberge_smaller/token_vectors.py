@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from emberge.encoding import TextEmbedder
 
-# Places of vocabularies that no text uses: `[unused12]` of BERT, `<unused12>` of Gemma.
+# Tokens of vocabularies that no text has: `[unused12]` of BERT, `<unused12>` of Gemma.
 _UNUSED = re.compile(r"\[unused\d+\]|<unused\d+>")
-# A token of a text that any tokenizer knows, beside which special tokens are found.
+# A text whose tokens any tokenizer knows; the tokens around them are the special ones.
 _PROBE = "a"
 # Coefficient a of SIF: tokens with a probability far above it hardly count.
 SIF = 1e-3
@@ -50,8 +50,8 @@ def embed_tokens(embedder: TextEmbedder, ids: Iterable[int]) -> NDArray[np.float
         CheckpointError: if embeddings are not finite.
     """
     (probe,) = embedder.encoder.tokenise([_PROBE], prompt="", max_length=None)
-    (own,) = embedder.text_tokens([probe])
-    places = np.flatnonzero(own)
+    (is_of_text,) = embedder.text_tokens([probe])
+    places = np.flatnonzero(is_of_text)
     before = list(probe.ids[: places[0]]) if len(places) else list(probe.ids)
     after = list(probe.ids[places[-1] + 1 :]) if len(places) else []
     return embedder.embed_tokens([TokenisedText([*before, token, *after]) for token in ids])
@@ -61,8 +61,8 @@ def count_tokens(tokenizer: Any, texts: Iterable[str], size: int) -> tuple[NDArr
     """Return how often each token occurs in texts, int64 [size], and the number of texts."""
     from emberge.encoding import TEXTS_AT_ONCE
 
-    counts, texts_seen, rest = np.zeros(size, np.int64), 0, iter(texts)
-    while batch := list(itertools.islice(rest, TEXTS_AT_ONCE)):
+    counts, texts_seen, remaining = np.zeros(size, np.int64), 0, iter(texts)
+    while batch := list(itertools.islice(remaining, TEXTS_AT_ONCE)):
         encodings = tokenizer.encode_batch(batch, add_special_tokens=False)
         ids = itertools.chain.from_iterable(encoding.ids for encoding in encodings)
         counts += np.bincount(np.fromiter(ids, np.int64), minlength=size)

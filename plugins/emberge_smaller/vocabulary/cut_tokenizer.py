@@ -19,10 +19,10 @@ from emberge_smaller.vocabulary.subword_vocabulary import SubwordVocabulary, num
 _ID_KEY = re.compile(r"token_(id|ids|index)$|^(suppress|begin_suppress)_tokens$|^bad_words_ids$")
 _TEXT_KEY = re.compile(r"_tokens?(_id|_decoder)?$")
 _SIZE, _MULTIPLE = "vocab_size", "pad_vocab_size_multiple"
-# Function from a token's id to its new one.
-Change = Callable[[int], int | None]
+# Function from a token's id to its new id, or to None if the token is not kept.
+IdChange = Callable[[int], int | None]
 
-_PLACE = "\x00vocabulary\x00"
+_VOCABULARY_MARK = "\x00vocabulary\x00"
 # Other files that have the vocabulary, or a part of it.
 _FILES = ("vocab.txt", "vocab.json", "merges.txt", "added_tokens.json", "tokenizer.json")
 
@@ -62,7 +62,7 @@ class CutTokenizer:
         return [pair for pair in self.vocabulary.merges if pair in merges]
 
     @cached_property
-    def text(self) -> str:
+    def json_text(self) -> str:
         """The content of tokenizer.json.
 
         Raises:
@@ -71,7 +71,7 @@ class CutTokenizer:
         old = self.vocabulary.content
         model = {**old["model"], **self._cut_model()}
         content = {
-            **_change_lists(old, self.new_ids),
+            **_renumber_processing(old, self.new_ids),
             "model": model,
             "added_tokens": [
                 {**entry, "id": self.new_ids[self.vocabulary.ids[entry["content"]]]}
@@ -79,24 +79,27 @@ class CutTokenizer:
             ],
         }
         text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-        if self.vocabulary.kind == "Unigram":
-            text = text.replace(json.dumps(_PLACE), self._write_scores(), 1)
+        if self.vocabulary.algorithm == "Unigram":
+            text = text.replace(json.dumps(_VOCABULARY_MARK), self._format_scores(), 1)
         self._require_ids(text)
         return text
 
     def _cut_model(self) -> dict[str, Any]:
         """Return the changed parts of the algorithm."""
-        if self.vocabulary.kind == "Unigram":
+        if self.vocabulary.algorithm == "Unigram":
             unknown = self.vocabulary.unknown_token
-            return {"vocab": _PLACE, "unk_id": None if unknown is None else self.new_ids[unknown]}
-        if self.vocabulary.kind == "WordPiece":
+            return {
+                "vocab": _VOCABULARY_MARK,
+                "unk_id": None if unknown is None else self.new_ids[unknown],
+            }
+        if self.vocabulary.algorithm == "WordPiece":
             return {"vocab": dict(self.base_ids)}
         listed = self.vocabulary.model.get("merges") or [[]]
         as_text = isinstance(listed[0], str)
         merges = [" ".join(pair) if as_text else list(pair) for pair in self.merges]
         return {"vocab": dict(self.base_ids), "merges": merges}
 
-    def _write_scores(self) -> str:
+    def _format_scores(self) -> str:
         """Return the pieces of Unigram as JSON, each score with the digits that it had."""
         scores, base = self.vocabulary.scores, self.vocabulary.base
         entries = (
@@ -115,10 +118,10 @@ class CutTokenizer:
                 f"{len(expected_ids):,}, or others; write the tokenizer again with transformers"
             )
 
-    def write_files(self) -> dict[str, Mapping[str, Any] | str]:
+    def build_files(self) -> dict[str, Mapping[str, Any] | str]:
         """Return the content of each tokenizer file that changes, by its name."""
         folder = self.vocabulary.path.parent
-        files: dict[str, Mapping[str, Any] | str] = {"tokenizer.json": self.text}
+        files: dict[str, Mapping[str, Any] | str] = {"tokenizer.json": self.json_text}
         if (folder / "tokenizer_config.json").is_file():
             files["tokenizer_config.json"] = self._renumber_config(
                 read_object(folder / "tokenizer_config.json")
@@ -147,7 +150,7 @@ class CutTokenizer:
         return stale
 
 
-def _change_lists(content: Mapping[str, Any], new_ids: Mapping[int, int]) -> dict[str, Any]:
+def _renumber_processing(content: Mapping[str, Any], new_ids: Mapping[int, int]) -> dict[str, Any]:
     """Return tokenizer.json with the new ids of padding and of the tokens around a text."""
     changed = dict(content)
     padding = content.get("padding")
@@ -160,7 +163,7 @@ def _change_lists(content: Mapping[str, Any], new_ids: Mapping[int, int]) -> dic
     return changed
 
 
-def _change_processor(part: Any, change: Change) -> Any:
+def _change_processor(part: Any, change: IdChange) -> Any:
     """Return a post-processor, or a part of one, with the new ids of its tokens."""
     if isinstance(part, list):
         is_pair = len(part) == 2 and isinstance(part[0], str) and isinstance(part[1], int)
@@ -213,7 +216,7 @@ def _list_texts(value: Any) -> Iterator[str]:
             yield from _list_texts(inner)
 
 
-def renumber_ids(config: Any, change: Change, size: tuple[int, int] | None = None) -> Any:
+def renumber_ids(config: Any, change: IdChange, size: tuple[int, int] | None = None) -> Any:
     """Return a config with the new ids of its tokens, and null in place of an id that no token has.
 
     `change` maps an id to the new one, or to None. Lists lose ids without one, and a list of words the words
@@ -237,15 +240,16 @@ def renumber_ids(config: Any, change: Change, size: tuple[int, int] | None = Non
     return changed
 
 
-def _change_numbers(value: Any, change: Change) -> Any:
+def _change_numbers(value: Any, change: IdChange) -> Any:
+    """Return an id, or a list of ids or words, with new ids; lists lose those without a new id."""
     if isinstance(value, list):
         changes = [(inner, _change_numbers(inner, change)) for inner in value]
-        return [new for old, new in changes if new is not None and _has_all(old, new)]
+        return [new for old, new in changes if new is not None and _keeps_all_tokens(old, new)]
     if isinstance(value, int) and not isinstance(value, bool):
         return value if value < 0 else change(value)
     return value
 
 
-def _has_all(old: Any, new: Any) -> bool:
+def _keeps_all_tokens(old: Any, new: Any) -> bool:
     """Return whether a word, if the value is one, still has all of its tokens."""
     return not isinstance(old, list) or len(new) == len(old)

@@ -6,8 +6,8 @@ Let a text be covered if all of its tokens are kept. Then the cut tokenizer give
   exist after, and the token taken is kept.
 * Unigram takes the path of the highest sum of scores, of equal ones the path whose last piece begins first.
   The path is kept, all other paths are paths from before or have an unknown piece in place of a dropped one,
-  and that is worth less than any piece as long as the lowest score in the vocabulary stays, from which its
-  worth is reckoned; so the piece with the lowest score is always kept. Sums are added from left to right, and
+  and that is worth less than any piece, as its worth is reckoned from the lowest score in the vocabulary; so
+  the piece with the lowest score is always kept. Sums are added from left to right, and
   rounding never turns a smaller sum into a larger one.
 * BPE merges the pair of the lowest rank again and again. No merge crosses the end of a token of the result,
   so the merges inside it are those that build the token alone. If they are kept, in their order, each choice
@@ -43,9 +43,9 @@ def choose_tokens(
     if vocabulary.unknown_token is not None:
         kept.add(vocabulary.unknown_token)
     kept |= set(_list_characters(vocabulary, counts))
-    if vocabulary.kind == "Unigram":
+    if vocabulary.algorithm == "Unigram":
         kept.add(_find_lowest_score(vocabulary.scores))
-    if vocabulary.kind == "BPE":
+    if vocabulary.algorithm == "BPE":
         built = [vocabulary.base[number] for number in kept if number in vocabulary.base]
         kept |= {vocabulary.ids[token] for token in vocabulary.merge_table.list_parts(built)}
     return sorted(kept & vocabulary.texts.keys())

@@ -1,4 +1,4 @@
-"""The vocabulary of a tokenizer.json, of the kinds that can be cut: WordPiece, Unigram and BPE."""
+"""The vocabulary of a tokenizer.json whose algorithm can be cut: WordPiece, Unigram or BPE."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from emberge import CheckpointError
 from emberge.model_folder import Checkpoint, TokenizerFiles, read_text, split_merge
 from emberge.wording import join_some
 
-KINDS = ("WordPiece", "Unigram", "BPE")
+ALGORITHMS = ("WordPiece", "Unigram", "BPE")
 """Algorithms, as tokenizer.json names them, whose vocabularies can be cut."""
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 _INCOMPLETE = "\ufffd"
@@ -28,7 +28,7 @@ class MergeTable:
         # Of a merge that is listed twice, the last rank counts, as in the tokenizers library.
         self._ranks: Mapping[tuple[str, str], int] = {pair: i for i, pair in enumerate(merges)}
 
-    def build(self, token: str) -> Sequence[tuple[str, str]]:
+    def find_merges(self, token: str) -> Sequence[tuple[str, str]]:
         """Return the merges that build a token from its characters, in order; none if they do not."""
         parts, applied = list(token), []
         while len(parts) > 1:
@@ -44,7 +44,7 @@ class MergeTable:
 
     def list_merges(self, tokens: Iterable[str]) -> frozenset[tuple[str, str]]:
         """Return all merges that build these tokens."""
-        return frozenset(pair for token in tokens for pair in self.build(token))
+        return frozenset(pair for token in tokens for pair in self.find_merges(token))
 
     def list_parts(self, tokens: Iterable[str]) -> frozenset[str]:
         """Return all tokens on the way from characters to these tokens."""
@@ -79,7 +79,7 @@ class SubwordVocabulary:
                 "write it with AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
             )
         content = files.read_json()
-        _require_kind(path, content["model"])
+        _require_cuttable(path, content["model"])
         return cls(path, content, number_tokens(read_text(path), str(path)))
 
     @property
@@ -89,7 +89,7 @@ class SubwordVocabulary:
         return model
 
     @property
-    def kind(self) -> str:
+    def algorithm(self) -> str:
         """The algorithm: WordPiece, Unigram or BPE."""
         return str(self.model["type"])
 
@@ -144,7 +144,7 @@ class SubwordVocabulary:
         return [(str(piece), str(score)) for piece, score in content["model"]["vocab"]]
 
     @cached_property
-    def unknown(self) -> frozenset[int]:
+    def unknown_ids(self) -> frozenset[int]:
         """The ids of tokens that stand for text outside the vocabulary.
 
         They are the unknown token, and the tokens of bytes that are no whole characters: byte-level BPE and
@@ -153,20 +153,20 @@ class SubwordVocabulary:
         from tokenizers import decoders
 
         spell = decoders.ByteLevel()
-        unknown_ids = set() if self.unknown_token is None else {self.unknown_token}
+        ids = set() if self.unknown_token is None else {self.unknown_token}
         for number, token in self.base.items():
             if self.is_byte_level:
                 is_unknown = _INCOMPLETE in spell.decode([token])
             else:
                 is_unknown = bool(_BYTE.fullmatch(token))
             if is_unknown and number not in self.added:
-                unknown_ids.add(number)
-        return frozenset(unknown_ids)
+                ids.add(number)
+        return frozenset(ids)
 
     @property
     def unknown_token(self) -> int | None:
         """The id of the token for unknown text; None without one."""
-        if self.kind == "Unigram":
+        if self.algorithm == "Unigram":
             number = self.model.get("unk_id")
             return number if isinstance(number, int) else None
         token = self.model.get("unk_token")
@@ -176,7 +176,7 @@ class SubwordVocabulary:
         """Yield (id, character) for each token of one character; the character of a byte is None."""
         prefix = str(self.model.get("continuing_subword_prefix") or "")
         for number, token in self.base.items():
-            inner = token.removeprefix(prefix) if self.kind == "WordPiece" else token
+            inner = token.removeprefix(prefix) if self.algorithm == "WordPiece" else token
             if _BYTE.fullmatch(token):
                 yield number, None
             elif len(inner or token) == 1:
@@ -201,19 +201,21 @@ def number_tokens(text: str, label: str) -> dict[str, int]:
     return ids
 
 
-def _require_kind(path: Path, model: Mapping[str, Any]) -> None:
-    """Refuse a tokenizer whose vocabulary cannot be cut, by the name of its kind.
+def _require_cuttable(path: Path, model: Mapping[str, Any]) -> None:
+    """Require a tokenizer whose vocabulary can be cut.
 
     Raises:
         CheckpointError: if it is not WordPiece, Unigram or BPE, or a BPE with marks inside words or dropout.
     """
-    kind = model["type"]
-    if kind not in KINDS:
+    algorithm = model["type"]
+    if algorithm not in ALGORITHMS:
         raise CheckpointError(
-            f"{path}: its kind is {kind}, which cannot be cut; take a model whose tokenizer is "
-            f"{join_some(KINDS)}"
+            f"{path}: its kind is {algorithm}, which cannot be cut; take a model whose tokenizer is "
+            f"{join_some(ALGORITHMS)}"
         )
-    marks = ("continuing_subword_prefix", "end_of_word_suffix", "dropout") if kind == "BPE" else ()
+    marks = (
+        ("continuing_subword_prefix", "end_of_word_suffix", "dropout") if algorithm == "BPE" else ()
+    )
     stated = [f"{mark} '{model[mark]}'" for mark in marks if model.get(mark)]
     if stated:
         raise CheckpointError(

@@ -154,9 +154,11 @@ def require_known(vocabulary: SubwordVocabulary, counts: NDArray[np.int64]) -> f
     import numpy as np
 
     is_plain = np.ones(len(counts), bool)
-    is_plain[[number for number in vocabulary.added if number not in vocabulary.unknown]] = False
+    is_plain[[number for number in vocabulary.added if number not in vocabulary.unknown_ids]] = (
+        False
+    )
     total = int(counts[is_plain].sum())
-    share = float(counts[sorted(vocabulary.unknown)].sum()) / total if total else 0.0
+    share = float(counts[sorted(vocabulary.unknown_ids)].sum()) / total if total else 0.0
     if share > MOST_UNKNOWN:
         raise DataError(
             f"data: {share:.0%} of its tokens are unknown to the tokenizer, more than {MOST_UNKNOWN:.0%}, so "

@@ -122,9 +122,9 @@ class TrimmedModel:
             )
             for path in _find_files(checkpoint, _CONFIGS)
         }
-        own = checkpoint.tokenizer_folder.relative_to(folder)
+        place = checkpoint.tokenizer_folder.relative_to(folder)
         return files | {
-            (own / name).as_posix(): content for name, content in self.cut.write_files().items()
+            (place / name).as_posix(): content for name, content in self.cut.build_files().items()
         }
 
     @property

@@ -173,18 +173,18 @@ def test_layers_are_spread_evenly_and_end_in_the_last(
     layers: int, chosen: tuple[int, ...], tmp_path: Path
 ) -> None:
     folder = model_of(tmp_path / "whole", "bert")
-    assert LayerStack(Checkpoint(folder)).choose_even_with_last(layers) == chosen
+    assert LayerStack(Checkpoint(folder)).spread_layers(layers) == chosen
 
 
 def test_a_first_layer_that_is_unlike_the_others_stays_first(tmp_path: Path) -> None:
     folder = model_of(tmp_path / "whole", "modernbert")
     stack = LayerStack(Checkpoint(folder))
-    assert stack.choose_even_with_last(2) == (0, 3)
-    assert stack.choose_even_with_last(3) == (0, 1, 3)
+    assert stack.spread_layers(2) == (0, 3)
+    assert stack.spread_layers(3) == (0, 1, 3)
     with pytest.raises(CheckpointError, match="from 2 to 4"):
-        stack.choose_even_with_last(1)
+        stack.spread_layers(1)
     with pytest.raises(CheckpointError, match=r"write \[0, 1, 3\]"):
-        stack.choose((1, 3))
+        stack.choose_layers((1, 3))
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_a_model_without_a_stack_of_its_own_layers_is_refused(tmp_path: Path) ->
 def test_layers_that_differ_by_their_place_are_refused(tmp_path: Path) -> None:
     folder = decoder(tmp_path / "moe", "qwen3_moe", num_hidden_layers=4, decoder_sparse_step=2)
     with pytest.raises(CheckpointError, match="differ in their tensors by their place"):
-        LayerStack(Checkpoint(folder)).choose((0, 1))
+        LayerStack(Checkpoint(folder)).choose_layers((0, 1))
 
 
 def test_a_config_with_an_absurd_number_of_layers_is_refused(tmp_path: Path) -> None:

@@ -211,7 +211,7 @@ def test_tokens_around_a_text_and_padding_get_their_new_ids(
         else processors.TemplateProcessing(single="<begin> $A <end>", special_tokens=[begin, end])
     )
     tokenizer.enable_padding(pad_id=fill[1], pad_token="<fill>")
-    cut = Tokenizer.from_str(cut_to_named(vocabulary_of(tmp_path, tokenizer)).text)
+    cut = Tokenizer.from_str(cut_to_named(vocabulary_of(tmp_path, tokenizer)).json_text)
     encoding = cut.encode("a list")
     assert cut.token_to_id("<end>") < end[1]
     assert [cut.token_to_id(token) for token in encoding.tokens] == encoding.ids
@@ -226,8 +226,10 @@ def test_a_tokenizer_without_a_type_is_known_by_its_parts(
     content = json.loads((wholes[kind] / "tokenizer.json").read_text("utf-8"))
     del content["model"]["type"]
     vocabulary = vocabulary_of(tmp_path, content)
-    assert vocabulary.kind == kind
-    assert len(json.loads(cut_to_named(vocabulary).text)["model"]["vocab"]) < len(vocabulary.base)
+    assert vocabulary.algorithm == kind
+    assert len(json.loads(cut_to_named(vocabulary).json_text)["model"]["vocab"]) < len(
+        vocabulary.base
+    )
 
 
 def test_added_tokens_come_after_the_others_though_ids_had_gaps(tmp_path: Path) -> None:
@@ -235,7 +237,7 @@ def test_added_tokens_come_after_the_others_though_ids_had_gaps(tmp_path: Path) 
     tokenizer = Tokenizer(models.WordPiece({"[UNK]": 0, "a": 1, "b": 9}, unk_token="[UNK]"))
     tokenizer.add_tokens(["emberge"])
     assert tokenizer.token_to_id("emberge") == 3
-    cut = Tokenizer.from_str(cut_to_named(vocabulary_of(tmp_path, tokenizer)).text)
+    cut = Tokenizer.from_str(cut_to_named(vocabulary_of(tmp_path, tokenizer)).json_text)
     assert [cut.token_to_id(token) for token in ("[UNK]", "a", "b", "emberge")] == [0, 1, 2, 3]
 
 
@@ -243,8 +245,8 @@ def test_the_unknown_piece_of_unigram_gets_its_new_id(tmp_path: Path) -> None:
     pieces = [("a", -1.0), ("list", -2.0), ("<unk>", -3.0)]
     tokenizer = Tokenizer(models.Unigram(pieces, unk_id=2, byte_fallback=False))
     cut = cut_to_named(vocabulary_of(tmp_path, tokenizer))
-    assert json.loads(cut.text)["model"]["unk_id"] == 1
-    assert Tokenizer.from_str(cut.text).encode("aж").ids == [0, 1]
+    assert json.loads(cut.json_text)["model"]["unk_id"] == 1
+    assert Tokenizer.from_str(cut.json_text).encode("aж").ids == [0, 1]
 
 
 def test_ids_that_mean_no_token_stay_and_a_size_is_no_longer_rounded_up() -> None:
@@ -355,7 +357,7 @@ def test_a_kept_token_of_bpe_keeps_each_token_on_the_way_to_it_and_no_other(tmp_
     cut = CutTokenizer(vocabulary, kept)
     assert [vocabulary.texts[i] for i in kept] == ["a", "b", "c", "d", "ab", "cd", "abcd"]
     assert cut.merges == [("a", "b"), ("c", "d"), ("ab", "cd")]
-    tokenizer = Tokenizer.from_str(cut.text)
+    tokenizer = Tokenizer.from_str(cut.json_text)
     assert tokenizer.encode("abcd").tokens == ["abcd"]
     assert tokenizer.encode("bcad").tokens == ["b", "c", "a", "d"]
 
