@@ -1,4 +1,4 @@
-"""Names of tensors: of architectures and their aliases, of layers, tied copies, and heads for tasks."""
+"""Names of tensors: their canonical form, the layer and part that they belong to, tied copies, and heads."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, Literal
 from emberge.errors import CheckpointError
 from emberge.tensor_files import TensorSpec
 
-Part = Literal["attention", "mlp", "embedding", "other", "vector"]
-PARTS: tuple[Part, ...] = ("attention", "mlp", "embedding", "other", "vector")
+LayerPart = Literal["attention", "mlp", "embedding", "other", "vector"]
+LAYER_PARTS: tuple[LayerPart, ...] = ("attention", "mlp", "embedding", "other", "vector")
 EMBEDDING_LAYER, FINAL_LAYER = "embeddings", "final"
 # Prefixes of the layers of a text trunk; any other prefix (`visual`) belongs to another tower.
 _TRUNK = frozenset({"", "encoder", "decoder", "transformer", "model"})
@@ -98,7 +98,7 @@ _CLASS = re.compile(r"[A-Z]")
 _TASK_ALIASES = {"ForPreTraining": "ForMaskedLM"}  # `ForPreTraining` has one more head
 
 
-def layer_of(name: str) -> str:
+def find_layer(name: str) -> str:
     """Return the layer of a tensor by its canonical name: `layers.7`, `visual.blocks.3`, or a pseudo-layer.
 
     Pseudo-layers are `embeddings`, `final` (the last norm), and for every other tensor the first word of its
@@ -115,13 +115,13 @@ def layer_of(name: str) -> str:
     return FINAL_LAYER if first in _FINAL else first
 
 
-def layer_number(name: str) -> int | None:
+def find_layer_number(name: str) -> int | None:
     """Return the number of a tensor's layer in the text trunk, by canonical name; None outside the layers."""
-    tower, _, number = layer_of(name).rpartition(".")
+    tower, _, number = find_layer(name).rpartition(".")
     return int(number) if tower == "layers" and number.isdecimal() else None
 
 
-def depths(names: Iterable[str]) -> dict[str, float]:
+def measure_depths(names: Iterable[str]) -> dict[str, float]:
     """Return each name's relative depth: l / (L - 1) in layer l of a tower of L layers, else 0."""
     layer_by_name: dict[str, tuple[str, int]] = {}
     last_layer_by_tower: dict[str, int] = {}
@@ -130,7 +130,7 @@ def depths(names: Iterable[str]) -> dict[str, float]:
         depth_by_name[name] = 0.0
         match = LAYER.search(name)
         if match:
-            tower, number = layer_of(name).rpartition(".")[0], int(match[2])
+            tower, number = find_layer(name).rpartition(".")[0], int(match[2])
             layer_by_name[name] = tower, number
             last_layer_by_tower[tower] = max(last_layer_by_tower.get(tower, 0), number)
     for name, (tower, number) in layer_by_name.items():
@@ -140,7 +140,7 @@ def depths(names: Iterable[str]) -> dict[str, float]:
     return depth_by_name
 
 
-def part_of(name: str, shape: Sequence[int]) -> Part:
+def find_layer_part(name: str, shape: Sequence[int]) -> LayerPart:
     """Return the part of its layer that a tensor belongs to, by canonical name and shape.
 
     Norms and biases are `vector`. Matrices of a layer are `attention` or `mlp`, and matrices outside the
@@ -150,7 +150,7 @@ def part_of(name: str, shape: Sequence[int]) -> Part:
         return "vector"
     match = LAYER.search(name)
     if match is None:
-        return "embedding" if layer_of(name) == EMBEDDING_LAYER else "other"
+        return "embedding" if find_layer(name) == EMBEDDING_LAYER else "other"
     return "attention" if _ATTENTION.search(name, match.end()) else "mlp"
 
 
@@ -166,7 +166,7 @@ def find_outer_prefix(names: Iterable[str]) -> str:
     return prefix
 
 
-def prefix_of(names: Iterable[str]) -> str:
+def find_prefix(names: Iterable[str]) -> str:
     """Return the prefix of the text backbone's names, found by the only input embedding; "" without one."""
     names = list(names)
     for ending in (_SHARED, *EMBEDDINGS):
@@ -178,14 +178,14 @@ def prefix_of(names: Iterable[str]) -> str:
     return ""
 
 
-def usual_name(name: str) -> str:
-    """Return the name that current transformers releases give a tensor of the backbone."""
+def modernise_name(name: str) -> str:
+    """Return the name that current releases of transformers give a tensor of the backbone."""
     if name.endswith(f".{HEAD}"):
         return HEAD
     return _NORM_PARAMETER.sub(lambda found: f"{found[1]}.{_USUAL_PARAMETER[found[2]]}", name)
 
 
-def task_of(config: Mapping[str, Any]) -> str | None:
+def find_task(config: Mapping[str, Any]) -> str | None:
     """Return the task of a saved model's class: `ForMaskedLM`, "" for a plain model, None if unknown."""
     listed = config.get("architectures")
     if not isinstance(listed, list) or not listed or not _CLASS.match(str(listed[0])):
@@ -200,11 +200,11 @@ def head_of(name: str) -> str:
     return f"{first}.{inner.partition('.')[0]}" if first == "cls" else first
 
 
-def heads_in(outside: Iterable[str], inside: Iterable[str], *, wrapped: bool) -> frozenset[str]:
-    """Return the canonical names of the tensors of task heads, and of the decoder beside an encoder.
+def find_heads(outside: Iterable[str], inside: Iterable[str], *, wrapped: bool) -> frozenset[str]:
+    """Return the canonical names of the tensors of task heads, and of an encoder's decoder.
 
-    `outside` are names without the backbone's prefix, and `inside` are names with it. If the backbone has no
-    prefix (`wrapped` is False), all names are in `inside`.
+    `inside` are the names that had the backbone's prefix, and `outside` those that had not. If the backbone has
+    no prefix (`wrapped` is False), all names are in `inside`.
     """
     inside = list(inside)
     heads = {name for name in inside if head_of(name) == POOLER}
@@ -224,23 +224,24 @@ def heads_in(outside: Iterable[str], inside: Iterable[str], *, wrapped: bool) ->
 
 @dataclass(frozen=True)
 class Names:
-    """One model's tensors under canonical names, and the prefix that was removed from them.
+    """One model's tensors under canonical names.
 
-    `outer` is the part of the prefix that a training's wrapper added and that no class would load. `heads`
-    names the tensors of the task's head, and `task` the task (`ForMaskedLM`, "" for a plain model, None if
-    unknown). `tied` is True if the language head is the input embedding, None if the config does not say.
-    `left` has the names of tensors that were left out because only the text trunk is used. `modules` are the
-    prefixes of further modules' tensors (`2_Dense.`), and `folder` is the model's folder, for messages.
-    `apart` names copies (`TIED`) that are stored with other numbers, which classes then do not tie.
+    `prefix` was removed from the backbone's names, and `wrapper` is its beginning, which a training's wrapper
+    added and no class would load. `heads` names the tensors of the task's head. `task` is the end of the
+    class's name (`ForMaskedLM`; "" for a plain model, None if unknown). `tied` is True if the language head is
+    the input embedding, and None if the config does not say. `left_out` names the tensors outside the text
+    trunk, if only the trunk is used. `modules` are the prefixes of further modules' tensors (`2_Dense.`), and
+    `folder` is the model's folder, for messages. `apart` names the copies (`TIED`) that are stored with other
+    numbers than their originals, which classes then do not tie.
     """
 
     prefix: str
     specs: Mapping[str, TensorSpec]
-    outer: str = ""
+    wrapper: str = ""
     heads: frozenset[str] = frozenset()
     task: str | None = None
     tied: bool | None = None
-    left: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
     folder: Path = Path()
     apart: frozenset[str] = frozenset()
@@ -266,7 +267,7 @@ class Names:
         """
         trunk = [n for n in stored if not (modules and n.startswith(modules))]
         outer = find_outer_prefix(trunk)
-        prefix = outer + prefix_of(name.removeprefix(outer) for name in trunk)
+        prefix = outer + find_prefix(name.removeprefix(outer) for name in trunk)
         specs: dict[str, TensorSpec] = {}
         backbone_names: list[str] = []
         other_names: list[str] = []
@@ -274,7 +275,7 @@ class Names:
             if modules and name.startswith(modules):
                 short = name
             else:
-                short = usual_name(_remove_prefix(name, prefix, outer))
+                short = modernise_name(_remove_prefix(name, prefix, outer))
                 (backbone_names if name.startswith(prefix) else other_names).append(short)
             if short in specs:
                 raise CheckpointError(
@@ -285,24 +286,24 @@ class Names:
         return cls(
             prefix,
             specs,
-            outer=outer.partition("thinker.")[0],
-            heads=heads_in(other_names, backbone_names, wrapped=prefix != outer),
-            task=task_of(config),
+            wrapper=outer.partition("thinker.")[0],
+            heads=find_heads(other_names, backbone_names, wrapped=prefix != outer),
+            task=find_task(config),
             tied=config.get("tie_word_embeddings"),
             modules=modules,
             folder=folder,
         )
 
-    def embedding(self) -> TensorSpec | None:
+    def find_embedding(self) -> TensorSpec | None:
         """Return the input embedding, which is also the language head if the two are tied."""
         return next((self.specs[name] for name in self.specs if name in _EMBEDDED), None)
 
     def original(self, name: str) -> TensorSpec | None:
-        """Return the tensor of which `name` is a copy in a tied model, by name and shape; else None."""
+        """Return the tensor that `name` copies in a tied model, by name and shape; None for other names."""
         target = TIED.get(name)
         if target is None:
             return None
-        target_spec = self.specs.get(target) if target else self.embedding()
+        target_spec = self.specs.get(target) if target else self.find_embedding()
         spec = self.specs.get(name)
         return (
             target_spec
@@ -310,7 +311,7 @@ class Names:
             else None
         )
 
-    def stands_for(self, name: str) -> TensorSpec | None:
+    def find_substitute(self, name: str) -> TensorSpec | None:
         """Return the tensor that a tied model uses in place of a missing copy `name`; None if untied."""
         ties_by_class = self.task != "" and self.tied is not False
         return self.original(name) if ties_by_class or self.tied is True else None
@@ -319,7 +320,7 @@ class Names:
         """Return whether both models have, for the same task, the head that the tensor `name` belongs to."""
         head = head_of(name)
         if not any(head_of(own_name) == head for own_name in self.heads):
-            return self.stands_for(name) is not None
+            return self.find_substitute(name) is not None
         same_task = self.task == other.task or not self.task or not other.task
         return same_task or head == POOLER
 
@@ -336,13 +337,13 @@ class Names:
         """Return whether a tensor belongs to a tower, a projector or a module, by its canonical name."""
         return name.startswith(self.modules) or not self.specs[name].name.startswith(self.prefix)
 
-    def text_trunk(self) -> Names:
-        """Return the tensors of the text trunk; towers, projectors, heads and modules are `left`.
+    def select_text_trunk(self) -> Names:
+        """Return the tensors of the text trunk; towers, projectors, heads and modules are `left_out`.
 
         Raises:
             CheckpointError: if the model has no input embedding or several, so that its trunk is unknown.
         """
-        if self.embedding() is None:
+        if self.find_embedding() is None:
             raise CheckpointError(
                 f"{self.folder}: has no single input embedding, by which its text trunk would be known; "
                 "leave out 'part: text'"
@@ -361,12 +362,12 @@ class Names:
             heads=frozenset(),
             task="",
             tied=None,
-            left=(*self.left, *removed_names),
+            left_out=(*self.left_out, *removed_names),
         )
 
-    def out_name(self, spec: TensorSpec) -> str:
+    def name_in_result(self, spec: TensorSpec) -> str:
         """Return the name under which the tensor is stored in a result."""
-        return spec.name.removeprefix(self.outer)
+        return spec.name.removeprefix(self.wrapper)
 
 
 def _remove_prefix(name: str, prefix: str, outer: str) -> str:

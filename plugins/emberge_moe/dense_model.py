@@ -11,7 +11,7 @@ from typing import Any, Literal
 from emberge import WholeNumber
 from emberge.model_folder import Checkpoint, TrunkConfig
 from emberge.tensor_files import TensorSpec
-from emberge.tensor_names import prefix_of
+from emberge.tensor_names import find_prefix
 
 _MLP = r"((?:encoder\.)?layers\.(\d+)\.mlp\.)((?:gate_proj|up_proj|down_proj)\.\w+)"
 _BERT = r"(encoder\.layer\.(\d+)\.)((?:intermediate|output)\.dense\.\w+)"
@@ -54,7 +54,7 @@ class DenseModel:
     @cached_property
     def prefix(self) -> str:
         """The text before the names of the backbone's tensors, such as `bert.`."""
-        return prefix_of(self.checkpoint.specs)
+        return find_prefix(self.checkpoint.specs)
 
     @cached_property
     def depth(self) -> int:

@@ -179,7 +179,7 @@ def list_rotary_tensors(checkpoint: Checkpoint) -> list[TensorSpec]:
         CheckpointError: if the rotary model lacks a tensor, such as another task's head.
     """
     names = checkpoint.names
-    inner_prefix = names.prefix.removeprefix(names.outer)
+    inner_prefix = names.prefix.removeprefix(names.wrapper)
     modules = tuple(part for part in checkpoint.parts if part)
     rotary: list[TensorSpec] = []
     unknown_names: list[str] = []

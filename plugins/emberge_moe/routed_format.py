@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge.tensor_files import TensorSpec
-from emberge.tensor_names import prefix_of
+from emberge.tensor_names import find_prefix
 
 from emberge_moe.dense_model import ROUTED, DenseModel, LayerRouting
 from emberge_moe.expert_tensors import JoinedTensor, slice_tensor
@@ -94,7 +94,7 @@ def _find_loaded_path(dense: DenseModel, name: str) -> str:
 
 def restore_tensors(model_type: str, specs: Mapping[str, TensorSpec]) -> RestoredTensors:
     """Return a routed model's tensors under the names and shapes of its dense model, of this type."""
-    prefix = prefix_of(specs)
+    prefix = find_prefix(specs)
 
     def restore_name(name: str) -> str:
         below = name.startswith(prefix)

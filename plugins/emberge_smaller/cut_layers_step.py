@@ -22,7 +22,7 @@ from emberge import (
 )
 from emberge.model_folder import Checkpoint, TrunkConfig
 from emberge.tensor_files import TensorSpec
-from emberge.tensor_names import LAYER, layer_number
+from emberge.tensor_names import LAYER, find_layer_number
 from emberge.wording import count_noun, join_some
 from emberge_encoder import load_text_config
 
@@ -135,7 +135,7 @@ class LayerStack:
         """Names and shapes of each layer's tensors, by the layer's number."""
         shapes: dict[int, set[tuple[str, tuple[int, ...]]]] = defaultdict(set)
         for name, spec in self.checkpoint.names.specs.items():
-            number = layer_number(name)
+            number = find_layer_number(name)
             if number is not None:
                 shapes[number].add((_shift_layer(name, -number), tuple(spec.shape)))
         return {number: frozenset(layer) for number, layer in sorted(shapes.items())}
@@ -221,7 +221,7 @@ class LayerStack:
         """Yield the tensors of a model of these layers, renumbered from 0; all other tensors stay."""
         names = self.checkpoint.names
         for name, spec in names.specs.items():
-            number, stored_name = layer_number(name), names.out_name(spec)
+            number, stored_name = find_layer_number(name), names.name_in_result(spec)
             if number is None:
                 yield spec.renamed(stored_name)
             elif number in numbers:

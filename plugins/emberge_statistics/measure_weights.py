@@ -16,7 +16,7 @@ from emberge.merging import Tokenizer, open_model
 from emberge.model_folder import Checkpoint, ModelPair
 from emberge.recipes import complete_reference, locate_model
 from emberge.tensor_files import TensorReader, TensorSpec
-from emberge.tensor_names import Part, is_buffer, is_vocabulary, layer_of, part_of
+from emberge.tensor_names import LayerPart, find_layer, find_layer_part, is_buffer, is_vocabulary
 from emberge.wording import count_by_first_word, count_noun, join_some
 from torch import Tensor
 
@@ -46,15 +46,15 @@ def compare_weights(
             f"'{second.name}' and '{first.name}' have no tensor in common"
             + "".join(f"; {note}" for note in matched.notes)
         )
-    weights: dict[tuple[str, Part], PairSums] = {}
-    changes: dict[tuple[str, Part], PairSums] = {}
+    weights: dict[tuple[str, LayerPart], PairSums] = {}
+    changes: dict[tuple[str, LayerPart], PairSums] = {}
     workers = machine.workers if machine is not None else 1
     with TensorReader() as reader, ThreadPoolExecutor(workers, "compare") as threads:
         sums = threads.map(lambda name: _sum_pair(matched, name, reader), matched.pairs)
         for (name, specs), (of_weights, of_changes) in zip(
             matched.pairs.items(), sums, strict=True
         ):
-            key = layer_of(name), part_of(name, specs[0].shape)
+            key = find_layer(name), find_layer_part(name, specs[0].shape)
             weights[key] = weights.get(key, PairSums()) + of_weights
             if of_changes is not None:
                 changes[key] = changes.get(key, PairSums()) + of_changes

@@ -300,9 +300,9 @@ class StoredTensors:
 
     def _convert_names(self, stored: Sequence[str]) -> list[str]:
         """Return the canonical names of tensors on disk, without the prefix of the text backbone."""
-        from emberge.tensor_names import prefix_of
+        from emberge.tensor_names import find_prefix
 
-        prefix = prefix_of(stored)
+        prefix = find_prefix(stored)
         return [n if n in self.shapes else n.removeprefix(prefix) for n in stored]
 
 

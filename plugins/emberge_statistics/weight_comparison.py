@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from emberge.tensor_names import EMBEDDING_LAYER, FINAL_LAYER, PARTS, Part
+from emberge.tensor_names import EMBEDDING_LAYER, FINAL_LAYER, LAYER_PARTS, LayerPart
 from emberge.wording import join_some, plural
 
 LOW_COSINE = 0.7
 """Cosine of a layer below which two models are too far apart to be averaged (BidirLM, arXiv:2604.02045)."""
-MATRIX_PARTS: tuple[Part, ...] = tuple(part for part in PARTS if part != "vector")
+MATRIX_PARTS: tuple[LayerPart, ...] = tuple(part for part in LAYER_PARTS if part != "vector")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class PairSums:
         return self.conflicts / self.elements if self.elements else 0.0
 
 
-SumsByLayer = Mapping[tuple[str, Part], PairSums]
+SumsByLayer = Mapping[tuple[str, LayerPart], PairSums]
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,12 @@ class _Column:
     view: str
     number: Callable[[PairSums], float | None]
     digits: int
-    parts: tuple[Part, ...] = MATRIX_PARTS
+    parts: tuple[LayerPart, ...] = MATRIX_PARTS
     of_changes: bool = False
 
 
 # A whole layer is its matrices; norms and biases are few numbers, near one another in all models.
-_VIEWS: tuple[tuple[str, tuple[Part, ...]], ...] = (
+_VIEWS: tuple[tuple[str, tuple[LayerPart, ...]], ...] = (
     ("total", MATRIX_PARTS),
     ("attention", ("attention",)),
     ("MLP", ("mlp",)),
@@ -124,11 +124,13 @@ class WeightComparison:
         """Layers with matrices, in order: embeddings, the text trunk's by number, other towers', others."""
         return layer_order(layer for layer, part in self.weights if part in MATRIX_PARTS)
 
-    def of(self, layer: str, parts: Collection[Part] = MATRIX_PARTS) -> PairSums | None:
+    def of(self, layer: str, parts: Collection[LayerPart] = MATRIX_PARTS) -> PairSums | None:
         """Return the sums over a layer's weights in some parts; None if the layer has none of these parts."""
         return _sum_parts(self.weights, layer, parts)
 
-    def changes_of(self, layer: str, parts: Collection[Part] = MATRIX_PARTS) -> PairSums | None:
+    def changes_of(
+        self, layer: str, parts: Collection[LayerPart] = MATRIX_PARTS
+    ) -> PairSums | None:
         """Return the sums over a layer's changes from the base; None if they were not measured."""
         return _sum_parts(self.changes, layer, parts)
 
@@ -182,7 +184,7 @@ class WeightComparison:
             "apart is rarely of use before it is trained",
         ]
 
-    def _mean_cosine(self, parts: Collection[Part]) -> float | None:
+    def _mean_cosine(self, parts: Collection[LayerPart]) -> float | None:
         """Return the mean cosine of some parts over the text trunk's layers; None without such layers."""
         sums = (self.of(layer, parts) for layer in self.layers if _is_trunk_layer(layer))
         cosines = [one.cosine for one in sums if one is not None and one.cosine is not None]
@@ -199,7 +201,7 @@ def _is_trunk_layer(layer: str) -> bool:
     return space == "layers" and number.isdecimal()
 
 
-def _sum_parts(sums: SumsByLayer, layer: str, parts: Collection[Part]) -> PairSums | None:
+def _sum_parts(sums: SumsByLayer, layer: str, parts: Collection[LayerPart]) -> PairSums | None:
     selected = [one for (name, part), one in sums.items() if name == layer and part in parts]
     return sum(selected, PairSums()) if selected else None
 

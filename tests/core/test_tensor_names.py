@@ -12,7 +12,7 @@ import torch
 from emberge import CheckpointError, PerTensor
 from emberge.merging import MergeInput, MergePlan, MergeRequest, Rule, plan_merge
 from emberge.model_folder import Checkpoint
-from emberge.tensor_names import depths, layer_of, prefix_of
+from emberge.tensor_names import find_layer, find_prefix, measure_depths
 from emberge_merge import Linear, Slerp, TaskArithmetic
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -53,7 +53,7 @@ def problems(*folders: Path, **settings: Any) -> str:
     ],
 )
 def test_the_prefix_is_found_in_the_data(names: list[str], prefix: str) -> None:
-    assert prefix_of(names) == prefix
+    assert find_prefix(names) == prefix
 
 
 def test_names_that_end_alike_are_not_confused(tmp_path: Path) -> None:
@@ -89,11 +89,11 @@ def test_two_tensors_of_one_name_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_every_tensor_has_a_layer(name: str, layer: str) -> None:
-    assert layer_of(name) == layer
+    assert find_layer(name) == layer
 
 
 def test_depth_runs_from_the_first_layer_to_the_last_of_each_tower() -> None:
-    found = depths(
+    found = measure_depths(
         ["embed_tokens.weight", *(f"layers.{i}.w" for i in range(5)), "visual.blocks.0.w"]
     )
     assert [found[f"layers.{i}.w"] for i in range(5)] == [0, 0.25, 0.5, 0.75, 1]

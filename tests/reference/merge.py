@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from emberge import Block, Measures, MergeStrategy, MergeTransform, PerModel, Stage
 from emberge.contracts import Options, nested_stages
-from emberge.tensor_names import depths, layer_of
+from emberge.tensor_names import find_layer, measure_depths
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -53,7 +53,7 @@ def align(models: Sequence[State], base: State | None, recipe: Recipe) -> dict[s
             torch.stack([state[name].float() for state in models]),
             None if base is None else base[name].float(),
             name=name,
-            layer=layer_of(name),
+            layer=find_layer(name),
             models=tuple(recipe.names),
             groups=tuple(recipe.groups),
             weights=recipe.weights,
@@ -80,7 +80,7 @@ def run_chain(links: Sequence[Stage], blocks: Mapping[str, Block]) -> dict[str, 
 
 def resolve_options(link: Stage, blocks: Mapping[str, Block]) -> dict[str, Block]:
     """Return the blocks with the numbers of a link's options for each tensor, by its depth and name."""
-    depth_by_name = depths(blocks)
+    depth_by_name = measure_depths(blocks)
 
     def resolve(stage: Stage, block: Block) -> Options:
         values: dict[str, object] = {}

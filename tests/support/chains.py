@@ -18,7 +18,7 @@ from emberge import (
     merge_blocks,
 )
 from emberge.contracts import rows_of
-from emberge.tensor_names import layer_of
+from emberge.tensor_names import find_layer
 from emberge_codiemb import LayerSoftmax
 from emberge_merge import chances
 from emberge_merge.methods.sparse.ranked_draw import list_chances
@@ -89,7 +89,7 @@ def blocks_of(
             None if base is None else base[some] if shape else base,
             name=name,
             shape=shape,
-            layer=layer_of(name),
+            layer=find_layer(name),
             groups=tuple(groups or [""] * len(models)),
             weights=np.array(weights or [1.0] * len(models), np.float64),
             start=start * width,

@@ -18,7 +18,7 @@ from emberge.merging.streaming.jobs import MergeJob, convert_piece
 from emberge.merging.streaming.scheduler import GRANULE, PutPiece, SchedulerLimits, run_jobs
 from emberge.numerics import kernels
 from emberge.tensor_files import TensorSource, TensorSpec, bytes_of
-from emberge.tensor_names import depths
+from emberge.tensor_names import measure_depths
 from torch import Tensor
 
 
@@ -83,7 +83,7 @@ def merge_state_dicts(
     model_names = tuple(names or (f"model {i + 1}" for i in range(len(models))))
     factors = weights if weights is not None else [1.0] * len(models)
     schedules = [w if isinstance(w, PerTensor) else PerTensor(w) for w in factors]
-    depth = depths(models[0])
+    depth = measure_depths(models[0])
     options = (
         dict(zip(model_names, merge_settings.options, strict=True))
         if merge_settings.options

@@ -23,7 +23,7 @@ from emberge.merging.adapter_config import (
 from emberge.merging.apply_adapter import AdaptedSpec, Change, LowRank, MagnitudeScale
 from emberge.model_folder import Checkpoint, TrunkConfig
 from emberge.tensor_files import TensorSpec, read_header
-from emberge.tensor_names import HEAD, Names, usual_name
+from emberge.tensor_names import HEAD, Names, modernise_name
 
 WEIGHTS_FILE = "adapter_model.safetensors"
 _PICKLE_FILE = "adapter_model.bin"
@@ -33,7 +33,7 @@ _FACTOR_NAME = re.compile(
     r"(?:\.(?!weight$)\w+)?(?:\.weight)?"
 )
 _COPY_NAME = re.compile(r"\.(?:base_layer|modules_to_save\.\w+)(?=\.)")
-# Part of the names of unchanged copies of the base's tensors that peft saves with the trained ones.
+# LayerPart of the names of unchanged copies of the base's tensors that peft saves with the trained ones.
 _UNUSED_COPY_PART = ".original_module."
 _EMBEDDING_FACTORS = {"lora_embedding_A": "lora_A", "lora_embedding_B": "lora_B"}
 
@@ -198,7 +198,7 @@ class AdaptedCheckpoint(Checkpoint):
 
 def count_rows(names: Names) -> int:
     """Return the number of rows of the input embedding; 0 without one."""
-    embedding = names.embedding()
+    embedding = names.find_embedding()
     return embedding.shape[0] if embedding is not None else 0
 
 
@@ -254,7 +254,7 @@ class _AdapterApplier:
         self.names, self.base, self.adapter = names, checkpoint.base.folder, adapter
         self.specs = dict(names.specs)
         # Adapters of a class with a tied head may change it by its name.
-        tied_head = names.stands_for(HEAD)
+        tied_head = names.find_substitute(HEAD)
         if tied_head is not None:
             self.specs.setdefault(HEAD, tied_head.renamed(HEAD))
         known = dataclasses.replace(names, specs=dict(self.specs))
@@ -265,7 +265,7 @@ class _AdapterApplier:
         for name, module in self.adapter.modules.items():
             self._adapt_module(name, module)
         self.base_names.require_one_prefix()
-        if self.names.stands_for(HEAD) is not None:
+        if self.names.find_substitute(HEAD) is not None:
             del self.specs[HEAD]
             if HEAD in self.names.specs:
                 self.specs[HEAD] = self.names.specs[HEAD]
@@ -372,13 +372,13 @@ class AdapterNames:
     def __init__(self, names: Names, checkpoint: Checkpoint, label: str, base: str) -> None:
         self._label, self._base = label, base
         self._modules = checkpoint.modules
-        self._known = {usual_name(spec.name): name for name, spec in names.specs.items()}
+        self._known = {modernise_name(spec.name): name for name, spec in names.specs.items()}
         self._known.update({name: name for name in names.specs})
         self._leads: dict[str, str] = {}
 
     def find_name(self, name: str) -> str | None:
         """Return the canonical name of a tensor; None if the base has no such tensor."""
-        name = usual_name(self._strip_module_number(name))
+        name = modernise_name(self._strip_module_number(name))
         words = name.split(".")
         for start in range(len(words)):
             base_name = self._known.get(".".join(words[start:]))

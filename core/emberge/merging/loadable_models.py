@@ -86,7 +86,7 @@ def _list_adapted_specs(names: Names) -> list[TensorSpec]:
     """Return the adapted model's tensors: in their stored dtype if unchanged, else in float32."""
     stored_specs = {n: spec for n, spec in names.specs.items() if not names.is_tied_copy(n)}
     return [
-        (spec if is_buffer(name) else _convert_to_float32(spec)).renamed(names.out_name(spec))
+        (spec if is_buffer(name) else _convert_to_float32(spec)).renamed(names.name_in_result(spec))
         for name, spec in stored_specs.items()
     ]
 

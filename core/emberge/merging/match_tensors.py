@@ -281,14 +281,14 @@ class _TensorMatcher:
 
     def _find_source(self, names: Names, name: str) -> TensorSpec | None:
         # Where a model ties its head to the embedding, the embedding is its head.
-        return names.specs.get(name) or names.stands_for(name)
+        return names.specs.get(name) or names.find_substitute(name)
 
     def _build_merged_spec(self, spec: TensorSpec) -> TensorSpec:
         dtype = self.request.out_dtype or spec.dtype
-        return TensorSpec(self.pattern.out_name(spec), spec.shape, dtype)
+        return TensorSpec(self.pattern.name_in_result(spec), spec.shape, dtype)
 
     def _build_copied_spec(self, spec: TensorSpec) -> TensorSpec:
-        return spec.renamed(self.pattern.out_name(spec))
+        return spec.renamed(self.pattern.name_in_result(spec))
 
     def _name_like_template(self, name: str, spec: TensorSpec) -> TensorSpec:
         is_plain_name = name == HEAD or any(name.startswith(p) for p in self.template.parts if p)

@@ -26,7 +26,7 @@ from emberge.merging.plan_checks import (
 from emberge.merging.request import MergeInput, MergeRequest
 from emberge.merging.template_checks import describe_size_problems
 from emberge.model_folder import Checkpoint, ModelPair, describe_other_format
-from emberge.tensor_names import Names, depths, layer_of
+from emberge.tensor_names import Names, find_layer, measure_depths
 
 if TYPE_CHECKING:
     from emberge.merging.tokens.token_plan import TokenPlan
@@ -102,7 +102,7 @@ def _read_names(model: MergeInput, checkpoint: Checkpoint, whole: bool) -> Names
     """Return a model's tensor names with its adapter applied; None if weights do not exist yet."""
     names = checkpoint.read_names(whole=whole)
     if names is not None and model.part == "text":
-        names = names.text_trunk()
+        names = names.select_text_trunk()
     return names
 
 
@@ -192,14 +192,14 @@ def _add_tensors(
     problems = [*plan.problems, *folders.problems]
     if folders.are_comparable:
         problems += matched.problems
-    layers = {t.name: layer_of(t.name) for t in matched.tensors}
+    layers = {t.name: find_layer(t.name) for t in matched.tensors}
     plan = replace(
         plan,
         tensors=tuple(matched.tensors),
         dropped=tuple(matched.dropped),
-        omitted={model: own.left for model, own in names.items() if own.left},
+        omitted={model: own.left_out for model, own in names.items() if own.left_out},
         layers=layers,
-        depths=depths(layers),
+        depths=measure_depths(layers),
         stated=folders.facts,
     )
     problems += find_tensor_problems(plan)
@@ -227,7 +227,7 @@ def _match_tokens(
     all_equal = all(
         ModelPair(source, checkpoint).same_tokenizer for checkpoint in other_checkpoints
     )
-    tables = [names[one].embedding() for one in (*models, *bases) if one in names]
+    tables = [names[one].find_embedding() for one in (*models, *bases) if one in names]
     if all_equal and len({table.shape[0] for table in tables if table is not None}) < 2:
         return None
     from emberge.merging.tokens.match_tokens import align_tokens

@@ -239,7 +239,7 @@ def find_template_problems(
         return
     first = request.inputs[0]
     wrapped = trunk.stated is not template.config
-    if wrapped or (pattern is not None and pattern.left):
+    if wrapped or (pattern is not None and pattern.left_out):
         yield Problem(
             f"of '{first.name}' only the text trunk is taken, and its config describes more than that; put a "
             "model of text alone first, or name one as 'template'"

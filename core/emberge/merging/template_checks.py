@@ -19,7 +19,7 @@ from emberge.model_folder import (
     read_settings,
     read_trunk_settings,
 )
-from emberge.tensor_names import Names, layer_number
+from emberge.tensor_names import Names, find_layer_number
 
 _LIBRARIES = ("sentence_transformers.", "pylate.")
 # First modules that a class of transformers opens.
@@ -90,7 +90,7 @@ def describe_size_problems(
     trunk = TrunkConfig(template.config)
     config = trunk.values
     path = template.folder / template.in_trunk("config.json")
-    words, size = names.embedding(), config.get("vocab_size")
+    words, size = names.find_embedding(), config.get("vocab_size")
     if vocabulary and words is not None and isinstance(size, int):
         multiple = config.get("pad_vocab_size_multiple") or 1  # some classes round up
         if words.shape[0] not in (size, -(-size // multiple) * multiple):
@@ -99,7 +99,7 @@ def describe_size_problems(
                 "get the config of these weights"
             )
     layers, model_type = trunk.layers, trunk.stated.get("model_type")
-    stored_layers = {layer_number(name) for name in names.specs} - {None}
+    stored_layers = {find_layer_number(name) for name in names.specs} - {None}
     # A class may store more, as for predicting several tokens.
     if (
         layers

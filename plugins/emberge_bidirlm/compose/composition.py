@@ -116,7 +116,7 @@ class Composition:
     @cached_property
     def trunk(self) -> Names:
         """The text model's trunk by canonical names."""
-        return self.text.names.text_trunk()
+        return self.text.names.select_text_trunk()
 
     @cached_property
     def trunks(self) -> dict[str, Names]:
@@ -135,7 +135,7 @@ class Composition:
     @property
     def rows(self) -> int:
         """The number of rows of the composed model's embeddings."""
-        embedding = self.trunk.embedding() if self.text.has_weights else None
+        embedding = self.trunk.find_embedding() if self.text.has_weights else None
         size = (
             embedding.shape[0] if embedding is not None else int(text_config(self.text).vocab_size)
         )
@@ -159,7 +159,7 @@ class Composition:
             )
 
     def _list_rows(self) -> TensorSpec:
-        embeddings = [names.embedding() for names in self.trunks.values()]
+        embeddings = [names.find_embedding() for names in self.trunks.values()]
         return owned_rows(
             [embedding for embedding in embeddings if embedding is not None],
             self.tokens,
@@ -169,7 +169,7 @@ class Composition:
     def _yield_modules(self) -> Iterator[ComposedTensor]:
         """Yield the weights of the modules after the text model's trunk; they are part of the result."""
         modules = tuple(part for part in self.text.parts if part)
-        for name in self.trunk.left if modules else ():
+        for name in self.trunk.left_out if modules else ():
             if name.startswith(modules):
                 yield ComposedTensor(name, self.text.specs[name], self.names["text"])
 

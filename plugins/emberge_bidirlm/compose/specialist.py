@@ -107,13 +107,13 @@ class Specialist:
     @functools.cached_property
     def trunk(self) -> Names:
         """The text trunk, which is not part of the result."""
-        return self.names.text_trunk()
+        return self.names.select_text_trunk()
 
     @functools.cached_property
     def tower(self) -> dict[str, TensorSpec]:
         """The tensors of tower and projector by canonical name, sorted."""
         starts = _FAMILIES[self.kind].tower
-        missing_names = sorted(name for name in self.trunk.left if name.startswith(starts))
+        missing_names = sorted(name for name in self.trunk.left_out if name.startswith(starts))
         return {name: self.names.specs[name] for name in missing_names}
 
     @functools.cached_property

@@ -73,7 +73,7 @@ def require_table(checkpoint: Checkpoint, vocabulary: SubwordVocabulary) -> Tens
     Raises:
         CheckpointError: if the model has no single input embedding, or one with fewer rows.
     """
-    table = checkpoint.names.embedding()
+    table = checkpoint.names.find_embedding()
     if table is None or len(table.shape) != 2:
         raise CheckpointError(
             f"{checkpoint.folder}: has no single embedding of tokens, whose rows could be cut; take a "
@@ -102,7 +102,7 @@ class TrimmedModel:
 
         names = self.checkpoint.names
         moved = move_rows(names, self.cut.rows)
-        return [spec.renamed(names.out_name(spec)) for spec in moved.specs.values()]
+        return [spec.renamed(names.name_in_result(spec)) for spec in moved.specs.values()]
 
     @property
     def megabytes(self) -> dict[str, float]:

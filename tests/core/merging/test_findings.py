@@ -76,12 +76,12 @@ class Sizes(MergeStrategy):
 
 def test_a_layers_finding_is_the_mean_over_its_elements(family: list[Path], tmp_path: Path) -> None:
     """Each tensor counts with its elements, under each label with those that have it."""
-    from emberge.tensor_names import layer_of
+    from emberge.tensor_names import find_layer
 
     report = merged(family, tmp_path / "out", [Sizes()])
     by_layer: dict[str, list[int]] = {}
     for name, tensor in load_file(family[0] / "model.safetensors").items():
-        by_layer.setdefault(layer_of(name), []).append(tensor.numel())
+        by_layer.setdefault(find_layer(name), []).append(tensor.numel())
     assert report.findings.keys() == by_layer.keys()
     for layer, sizes in by_layer.items():
         expected = sum(size * size for size in sizes) / sum(sizes)

@@ -11,7 +11,7 @@ import pytest
 from emberge import CheckpointError, Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
 from emberge.merging import Statistics
 from emberge.model_folder import Checkpoint, model_fingerprint
-from emberge.tensor_names import layer_of
+from emberge.tensor_names import find_layer
 
 from tests.support import tiny
 from tests.support.peft_adapters import save_adapter
@@ -32,7 +32,7 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for i, name in enumerate("ab", 1):
         tiny.checkpoint(root / name, "bert", seed=i, like=base, num_hidden_layers=2)
     names = Checkpoint(base).names
-    assert {layer_of(name) for name in names.specs} == set(LAYERS)
+    assert {find_layer(name) for name in names.specs} == set(LAYERS)
     return root
 
 

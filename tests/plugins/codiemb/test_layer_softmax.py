@@ -21,7 +21,7 @@ from emberge import (
 )
 from emberge.merging import MergeInput, Statistics
 from emberge.merging.statistics_file import StatisticsFile
-from emberge.tensor_names import layer_of
+from emberge.tensor_names import find_layer
 from emberge_codiemb.layer_softmax import LayerSoftmax
 from safetensors.torch import load_file
 from torch import Tensor
@@ -69,7 +69,7 @@ def norms_of(models: Sequence[State], base: State) -> dict[str, list[float]]:
     """Step 2 by hand: layer -> each model's delta norm."""
     squares: dict[str, list[float]] = {}
     for name, origin in base.items():
-        found = squares.setdefault(layer_of(name), [0.0] * len(models))
+        found = squares.setdefault(find_layer(name), [0.0] * len(models))
         for i, model in enumerate(models):
             found[i] += float((model[name] - origin).square().sum())
     return {layer: [math.sqrt(s) for s in found] for layer, found in squares.items()}
@@ -78,7 +78,7 @@ def norms_of(models: Sequence[State], base: State) -> dict[str, list[float]]:
 def weighted(models: Sequence[State], shares: Mapping[str, Sequence[float]]) -> State:
     """Step 4 by hand."""
     return {
-        name: sum(w * m[name] for w, m in zip(shares[layer_of(name)], models, strict=True))  # type: ignore[misc]
+        name: sum(w * m[name] for w, m in zip(shares[find_layer(name)], models, strict=True))  # type: ignore[misc]
         for name in models[0]
     }
 

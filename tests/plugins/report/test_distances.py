@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from emberge import Model
-from emberge.tensor_names import layer_of
+from emberge.tensor_names import find_layer
 from emberge_report.report_data import measure_distances
 from emberge_statistics import layer_order
 from safetensors.torch import load_file
@@ -22,7 +22,7 @@ def directly(base: Path, other: Path) -> dict[str, float]:
     sums: dict[str, list[float]] = {}
     for name, before in old.items():
         moved = new[name].double() - before.double()
-        layer = sums.setdefault(layer_of(name), [0.0, 0.0])
+        layer = sums.setdefault(find_layer(name), [0.0, 0.0])
         layer[0] += float((moved**2).sum())
         layer[1] += float((before.double() ** 2).sum())
     sums["all"] = [sum(s[i] for s in sums.values()) for i in (0, 1)]

@@ -16,7 +16,7 @@ from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob, convert
 from emberge.merging.streaming.scheduler import Progress, SchedulerLimits, run_jobs
 from emberge.numerics import DeltaProgram, NoRows, kernels, kernels_allowed
 from emberge.tensor_files import FileSource, TensorReader
-from emberge.tensor_names import layer_of
+from emberge.tensor_names import find_layer
 from emberge.wording import join_some
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def build_empty_block(
     return Block(
         name=name,
         shape=shape,
-        layer=layer_of(name),
+        layer=find_layer(name),
         models=tuple(models),
         groups=("",) * len(models),
         rows=DeltaProgram(NoRows(len(models), shape, dtype, based)),

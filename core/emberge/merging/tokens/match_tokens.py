@@ -353,7 +353,7 @@ def align_tokens(
 
 
 def _count_embedding_rows(names: Names | None) -> int | None:
-    embedding = names.embedding() if names is not None else None
+    embedding = names.find_embedding() if names is not None else None
     return embedding.shape[0] if embedding is not None else None
 
 

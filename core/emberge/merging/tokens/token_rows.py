@@ -108,7 +108,7 @@ def move_rows(names: Names, index: array[int]) -> Names:
 
     A row -1 is zero. A model without an input embedding stays as it is.
     """
-    embedding = names.embedding()
+    embedding = names.find_embedding()
     if embedding is None:
         return names
     specs = {
