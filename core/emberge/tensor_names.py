@@ -203,8 +203,8 @@ def head_of(name: str) -> str:
 def find_heads(outside: Iterable[str], inside: Iterable[str], *, wrapped: bool) -> frozenset[str]:
     """Return the canonical names of the tensors of task heads, and of an encoder's decoder.
 
-    `inside` are the names that had the backbone's prefix, and `outside` those that had not. If the backbone has
-    no prefix (`wrapped` is False), all names are in `inside`.
+    `inside` are the names that had the backbone's prefix, and `outside` those that had not. If the backbone
+    has no prefix (`wrapped` is False), all names are in `inside`.
     """
     inside = list(inside)
     heads = {name for name in inside if head_of(name) == POOLER}
@@ -228,8 +228,8 @@ class Names:
 
     `prefix` was removed from the backbone's names, and `wrapper` is its beginning, which a training's wrapper
     added and no class would load. `heads` names the tensors of the task's head. `task` is the end of the
-    class's name (`ForMaskedLM`; "" for a plain model, None if unknown). `tied` is True if the language head is
-    the input embedding, and None if the config does not say. `left_out` names the tensors outside the text
+    class's name (`ForMaskedLM`; "" for a plain model, None if unknown). `tied` is True if the language head
+    is the input embedding, and None if the config does not say. `left_out` names the tensors outside the text
     trunk, if only the trunk is used. `modules` are the prefixes of further modules' tensors (`2_Dense.`), and
     `folder` is the model's folder, for messages. `apart` names the copies (`TIED`) that are stored with other
     numbers than their originals, which classes then do not tie.

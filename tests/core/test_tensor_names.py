@@ -1,42 +1,23 @@
-"""Which tensor is which: prefixes come from data, layers from names, missing ones by policy."""
+"""Names of tensors: prefixes are found in the names themselves, and each tensor has a layer and a depth."""
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from emberge import CheckpointError, PerTensor
-from emberge.merging import MergeInput, MergePlan, MergeRequest, Rule, plan_merge
+from emberge import CheckpointError
 from emberge.model_folder import Checkpoint
-from emberge.tensor_names import find_layer, find_prefix, measure_depths
-from emberge_merge import Linear, Slerp, TaskArithmetic
-from safetensors.torch import load_file, save_file
+from emberge.tensor_names import Names, find_layer, find_prefix, measure_depths
+from safetensors.torch import save_file
 from torch import Tensor
 
-from tests.support import tiny
 
-
-def model(folder: Path, tensors: dict[str, Tensor], **config: Any) -> Path:
-    folder.mkdir(parents=True)
+def names_of(folder: Path, tensors: dict[str, Tensor]) -> Names:
+    """Return the names in a model folder with these tensors."""
     save_file(tensors, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps({"model_type": "acme", **config}))
-    return folder
-
-
-def plan(*folders: Path, **settings: Any) -> MergePlan:
-    inputs = tuple(MergeInput(f.name, f) for f in folders)
-    settings = {"strategy": (Linear(),), "inputs": inputs, "missing": "strict", **settings}
-    return plan_merge(MergeRequest(**settings))
-
-
-def problems(*folders: Path, **settings: Any) -> str:
-    found = plan(*folders, **settings).problems
-    assert all("\n" not in str(p) for p in found)
-    return "\n".join(str(p) for p in found)
+    (folder / "config.json").write_text('{"model_type": "acme"}')
+    return Checkpoint(folder).names
 
 
 @pytest.mark.parametrize(
@@ -52,28 +33,28 @@ def problems(*folders: Path, **settings: Any) -> str:
         (["xembed_tokens.weight"], ""),
     ],
 )
-def test_the_prefix_is_found_in_the_data(names: list[str], prefix: str) -> None:
+def test_the_prefix_is_what_precedes_the_only_embedding(names: list[str], prefix: str) -> None:
     assert find_prefix(names) == prefix
 
 
-def test_names_that_end_alike_are_not_confused(tmp_path: Path) -> None:
+def test_a_towers_norm_is_not_the_trunks(tmp_path: Path) -> None:
     tensors = {
         "model.language_model.embed_tokens.weight": torch.zeros(4, 2),
         "model.language_model.norm.weight": torch.zeros(2),
         "model.visual.merger.norm.weight": torch.zeros(3),
     }
-    names = Checkpoint(model(tmp_path / "m", tensors)).names
+    names = names_of(tmp_path, tensors)
     assert set(names.specs) == {"embed_tokens.weight", "norm.weight", "visual.merger.norm.weight"}
 
 
-def test_two_tensors_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_two_tensors_with_one_canonical_name_are_refused(tmp_path: Path) -> None:
     tensors = {
         "model.embed_tokens.weight": torch.zeros(4, 2),
         "model.norm.weight": torch.zeros(2),
         "norm.weight": torch.zeros(2),
     }
     with pytest.raises(CheckpointError, match=r"are both 'norm\.weight'"):
-        Checkpoint(model(tmp_path / "m", tensors)).names  # noqa: B018
+        names_of(tmp_path, tensors)
 
 
 @pytest.mark.parametrize(
@@ -98,178 +79,3 @@ def test_depth_runs_from_the_first_layer_to_the_last_of_each_tower() -> None:
     )
     assert [found[f"layers.{i}.w"] for i in range(5)] == [0, 0.25, 0.5, 0.75, 1]
     assert found["embed_tokens.weight"] == found["visual.blocks.0.w"] == 0
-
-
-@pytest.mark.parametrize("order", [1, -1])
-@pytest.mark.parametrize("second_tied", [True, False])
-def test_a_head_of_its_own_is_merged_in_any_order(
-    order: int, second_tied: bool, tmp_path: Path
-) -> None:
-    """A stored head with other numbers is no copy, whatever the config says of it."""
-    trunk = {"model.embed_tokens.weight": torch.zeros(4, 2), "model.layers.0.w": torch.zeros(2)}
-    own = model(
-        tmp_path / "own",
-        {**trunk, "lm_head.weight": torch.ones(4, 2)},
-        tie_word_embeddings=second_tied,
-        architectures=["Qwen3ForCausalLM"],
-    )
-    tied = model(
-        tmp_path / "tied", trunk, tie_word_embeddings=True, architectures=["Qwen3ForCausalLM"]
-    )
-    found = plan(*[own, tied][::order])
-    assert not found.problems
-    assert "lm_head.weight" in found.merged
-    assert any("head of its own" in line for line in found.warnings) == (order == -1)
-    # Where the template has none, the head is named.
-    assert "lm_head.weight" in plan(own, tied, template=tied).dropped
-    assert any("lm_head" in line for line in plan(own, tied, template=tied).warnings)
-
-
-def test_a_wrapped_model_merges_with_a_bare_one(tmp_path: Path) -> None:
-    bare = {"embed_tokens.weight": torch.zeros(4, 2), "layers.0.w": torch.zeros(2)}
-    wrapped = {f"model.{n}": t + 2 for n, t in bare.items()} | {
-        "lm_head.weight": torch.ones(4, 2) * 2
-    }
-    a = model(tmp_path / "a", bare)
-    b = model(tmp_path / "b", wrapped, tie_word_embeddings=True)
-    found = plan(a, b)
-    assert not found.problems
-    assert found.merged == list(bare)
-    assert found.dropped == ("lm_head.weight",)
-    # The other way round the wrapper's names come out, and its tied head is not written.
-    found = plan(b, a)
-    assert sorted(found.merged) == ["model.embed_tokens.weight", "model.layers.0.w"]
-
-
-def test_an_untied_head_meets_the_embedding_of_a_tied_model(tmp_path: Path) -> None:
-    tied = {"embed_tokens.weight": torch.zeros(4, 2)}
-    a = model(tmp_path / "a", {**tied, "lm_head.weight": torch.ones(4, 2)})
-    b = model(tmp_path / "b", tied)
-    found = {t.name: t for t in plan(a, b).tensors}
-    assert found["lm_head.weight"].sources[1].name == "embed_tokens.weight"  # type: ignore[union-attr]
-
-
-def test_buffers_are_the_templates_and_never_merged(tmp_path: Path) -> None:
-    tensors = {"w": torch.zeros(2), "embeddings.position_ids": torch.arange(4)}
-    a = model(tmp_path / "a", tensors)
-    b = model(tmp_path / "b", {"w": torch.zeros(2), "rotary.inv_freq": torch.zeros(2)})
-    found = plan(a, b)
-    assert not found.problems
-    assert found.copied == ["embeddings.position_ids"]
-    assert found.dropped == ("rotary.inv_freq",)
-
-
-def test_another_shape_names_the_models_and_the_tensor(tmp_path: Path) -> None:
-    a = model(tmp_path / "acme", {"layers.3.w": torch.zeros(3, 2)})
-    b = model(tmp_path / "other", {"layers.3.w": torch.zeros(3, 1)})
-    assert problems(a, b) == (
-        "layers.3.w: 'other' has shape [3, 1], 'acme' has [3, 2]; merge models of one architecture"
-    )
-
-
-def pair(tmp_path: Path) -> tuple[Path, Path, Path]:
-    whole = {"w": torch.ones(2), "v": torch.ones(3)}
-    return (
-        model(tmp_path / "a", whole),
-        model(tmp_path / "b", {"w": torch.ones(2)}),
-        model(tmp_path / "base", whole),
-    )
-
-
-def test_a_missing_tensor_is_an_error_unless_the_rest_give_it(tmp_path: Path) -> None:
-    a, b, _ = pair(tmp_path)
-    assert problems(a, b).startswith("v: 'b' lacks it; set missing: average_present")
-    # A step without the option is not told to set it.
-    assert problems(a, b, missing=None) == "v: 'b' lacks it; merge models of one architecture"
-    assert problems(b, a).startswith("v: 'b' lacks it")
-    averaged = {t.name: t for t in plan(a, b, missing="average_present").tensors}
-    assert [s is not None for s in averaged["v"].sources] == [True, False]
-    assert plan(a, b, missing="average_present", strategy=(Slerp(),)).copied == ["v"]
-
-
-def test_a_tensor_that_the_base_alone_lacks_is_named_or_has_is_left_out(tmp_path: Path) -> None:
-    a, b, base = pair(tmp_path)
-    twins = [shutil.copytree(one, tmp_path / f"{one.name}-twin") for one in (a, b)]
-    said = problems(a, twins[0], base=MergeInput("b", b), strategy=(TaskArithmetic(),))
-    assert said.startswith("v: the base lacks it; merge it by a rule that needs no base")
-    assert "rules=[{filter: v, strategy: linear}]" in said
-    found = plan(b, twins[1], base=MergeInput("base", base), strategy=(TaskArithmetic(),))
-    assert not found.problems
-    assert found.dropped == ("v",)
-
-
-def test_more_tokens_than_rows_are_left_out(bert: Path, tmp_path: Path) -> None:
-    other = shutil.copytree(bert, tmp_path / "other")
-    content = json.loads((other / "tokenizer.json").read_text())
-    content["added_tokens"].append({**content["added_tokens"][0], "id": 500, "content": "[NEW]"})
-    (other / "tokenizer.json").write_text(json.dumps(content))
-    found = plan(bert, other)
-    assert not found.problems
-    assert any('no model has a row for the tokens "[NEW]"' in said for said in found.warnings)
-    assert not problems(bert, other, tokenizer=other)
-
-
-def edit(folder: Path, file: str, **changes: Any) -> None:
-    path = folder / file
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-
-def test_other_heads_of_equal_shapes_are_found(bert: Path, tmp_path: Path) -> None:
-    other = shutil.copytree(bert, tmp_path / "other")
-    edit(other, "config.json", num_attention_heads=2)
-    assert "num_attention_heads is 4 in one and 2 in the other" in problems(bert, other)
-
-
-def test_every_fault_is_told_at_once(berts: list[Path], bert: Path) -> None:
-    inputs = (
-        MergeInput("a", berts[0], PerTensor([{"filter": "embedings", "value": 0}, {"value": 1}])),
-        MergeInput("a", berts[1]),
-        MergeInput("c", bert, options={"slerb": {"t": PerTensor(1)}}),
-    )
-    said = problems(
-        *(),
-        inputs=inputs,
-        base=MergeInput("base", bert),
-        strategy=(Slerp(),),
-        rules=(Rule(filter="Norm", strategy=(TaskArithmetic(),)),),
-    )
-    assert "two models are called 'a'" in said
-    assert "'slerp' takes 2 models and there are 3" in said
-    assert "the base is also listed as the model 'c'" in said
-    assert "'c' has options for 'slerb', which is no link here; did you mean 'slerp'?" in said
-    assert (
-        "the filter 'embedings' of the weight of 'a' matches no tensor; did you mean 'embeddings'?"
-        in said
-    )
-
-
-def test_schedules_without_an_end_are_refused(berts: list[Path]) -> None:
-    partial = PerTensor([{"filter": "layer.0", "value": 1}])
-    inputs = (MergeInput("a", berts[0], partial), MergeInput("b", berts[1]))
-    assert "end the list with a plain value" in problems(inputs=inputs)
-    slerp = (Slerp(t=partial),)
-    inputs = (MergeInput("a", berts[0]), MergeInput("b", berts[1]))
-    assert "'slerp': t: no filter fits" in problems(inputs=inputs, strategy=slerp)
-
-
-def test_a_model_yet_to_be_made_is_no_fault_and_weights_are_told(berts: list[Path]) -> None:
-    inputs = (MergeInput("a", berts[0]), MergeInput("b", None))
-    found = plan(inputs=inputs)
-    assert not found.problems
-    assert found.future_models == {"b"}
-    assert found.merged
-    assert found.weights == {"a": 0.5, "b": 0.5}
-    inputs = tuple(
-        MergeInput(f.name, f, PerTensor(w)) for f, w in zip(berts, (1, 2, 5), strict=True)
-    )
-    found = plan(inputs=inputs)
-    assert list(found.weights.values()) == pytest.approx([0.125, 0.25, 0.625])
-    assert found.weight_sum == 8
-
-
-def test_a_bert_and_a_qwen_do_not_fit(bert: Path, tmp_path: Path) -> None:
-    qwen = tiny.checkpoint(tmp_path / "qwen", "qwen3")
-    said = problems(bert, qwen)
-    assert "model_type is 'bert' in one and 'qwen3' in the other" in said
-    assert said.count("\n") == 0, "what follows from it is not told"
-    assert load_file(bert / "model.safetensors")

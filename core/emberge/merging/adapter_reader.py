@@ -33,7 +33,7 @@ _FACTOR_NAME = re.compile(
     r"(?:\.(?!weight$)\w+)?(?:\.weight)?"
 )
 _COPY_NAME = re.compile(r"\.(?:base_layer|modules_to_save\.\w+)(?=\.)")
-# LayerPart of the names of unchanged copies of the base's tensors that peft saves with the trained ones.
+# Part of the names of unchanged copies of the base's tensors that peft saves with the trained ones.
 _UNUSED_COPY_PART = ".original_module."
 _EMBEDDING_FACTORS = {"lora_embedding_A": "lora_A", "lora_embedding_B": "lora_B"}
 
