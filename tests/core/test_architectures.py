@@ -1,4 +1,4 @@
-"""A plugin's model class is known to all that checks, trains, merges or scores a model, in every process."""
+"""A plugin's model class is known in every process to checks, trainings, merges and evaluations."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def emberge(*words: str | Path, plugin: bool = True, fails: bool = False) -> str
     return done.stdout + done.stderr
 
 
-def test_check_takes_the_model_and_without_the_plugin_names_its_type(
+def test_check_accepts_a_plugins_model_type_and_names_an_unknown_one(
     recipe: Path, capsys: pytest.CaptureFixture[str], mixer: Path
 ) -> None:
     assert main(["check", str(recipe), "--plugin", str(PLUGIN), "--plugin", str(EVALUATOR)]) == 0
@@ -96,7 +96,7 @@ def test_check_takes_the_model_and_without_the_plugin_names_its_type(
     assert "'acme_mixer', and no plugin" in said
 
 
-def test_what_is_saved_embeds_like_the_model_itself_and_its_head_loads(mixer: Path) -> None:
+def test_a_saved_model_embeds_the_same_and_loads_its_head(mixer: Path) -> None:
     assert_embeds_like_the_model_itself(mixer)
     from transformers import AutoModelForMaskedLM
 
@@ -133,7 +133,7 @@ def test_registering_the_plugin_imports_neither_torch_nor_its_classes() -> None:
     assert python("-c", code, env=environment(PYTHONPATH=str(ROOT))).stdout.strip() == "[]"
 
 
-def test_code_in_a_strangers_folder_is_never_run(mixer: Path, tmp_path: Path) -> None:
+def test_code_in_a_models_folder_is_never_run(mixer: Path, tmp_path: Path) -> None:
     Plugins().register(architecture_plugin, "architecture_plugin")
     folder = write_mixer(tmp_path / "model")
     trace = tmp_path / "ran"
@@ -168,7 +168,7 @@ def register(plugin: str, **added: object) -> None:
     Plugins().register(Module, plugin)
 
 
-def test_a_type_of_another_plugin_is_refused_with_both_names() -> None:
+def test_a_model_type_of_two_plugins_is_refused_with_both_names() -> None:
     register("first", acme_shared=ONE)
     register("first", acme_shared=ONE)  # loaded again, as each run in a process does
     with pytest.raises(PluginError, match=r"plugins 'first' and 'second'.*'acme_shared'.*block"):
@@ -176,7 +176,7 @@ def test_a_type_of_another_plugin_is_refused_with_both_names() -> None:
 
 
 @pytest.mark.parametrize("place", ["acme.models.Model", "acme/models.py:Model"])
-def test_a_place_in_another_form_is_refused(place: str) -> None:
+def test_a_class_not_written_as_module_and_class_is_refused(place: str) -> None:
     with pytest.raises(PluginError, match=f"'mine': '{place}' .*'module:Class'"):
         register("mine", acme_misplaced=Architecture(config="acme:Config", model=place))
 

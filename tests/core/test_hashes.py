@@ -1,4 +1,4 @@
-"""A large file is hashed once a user and machine, under whatever name and for whatever OUT."""
+"""A large file is hashed once for a user and machine, under any name and for any OUT."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def reads(*files: Path) -> tuple[list[str], int]:
     return found, len(read)
 
 
-def test_a_file_is_read_for_the_first_out_alone_under_any_name(cache: Path, file: Path) -> None:
+def test_a_large_file_is_hashed_once_under_any_name(cache: Path, file: Path) -> None:
     first, read = reads(file)
     assert read == 1
     assert reads(file) == (first, 0)
@@ -61,7 +61,7 @@ def replace(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [rewrite, replace])
-def test_a_changed_file_is_read_again_whatever_its_date(
+def test_a_changed_file_is_hashed_again_whatever_its_date(
     cache: Path, file: Path, change: Callable[[Path], None]
 ) -> None:
     first, _ = reads(file)
@@ -72,7 +72,7 @@ def test_a_changed_file_is_read_again_whatever_its_date(
     assert second == [HashCache().of(file)]
 
 
-def test_a_file_that_changed_this_moment_is_not_remembered(
+def test_a_file_that_has_just_changed_is_not_remembered(
     cache: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("emberge.hashes._FRESH_NANOSECONDS", 1 << 62)
@@ -80,7 +80,7 @@ def test_a_file_that_changed_this_moment_is_not_remembered(
     assert reads(file)[1] == 1
 
 
-def test_what_several_runs_learn_at_once_is_all_kept(cache: Path, file: Path) -> None:
+def test_hashes_of_simultaneous_runs_are_all_kept(cache: Path, file: Path) -> None:
     other = file.with_name("other")
     other.write_bytes(os.urandom(LARGE))
     one, two = (HashCache(find_user_table()) for _ in range(2))
@@ -91,7 +91,7 @@ def test_what_several_runs_learn_at_once_is_all_kept(cache: Path, file: Path) ->
     assert reads(file, other)[1] == 0
 
 
-def test_the_table_has_no_path_and_forgets_what_it_learned_first(
+def test_the_table_has_no_paths_and_drops_its_oldest_entries(
     cache: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("emberge.hashes._MOST_FILES", 2)
@@ -106,7 +106,7 @@ def test_the_table_has_no_path_and_forgets_what_it_learned_first(
     assert reads(files[0])[1] == 1
 
 
-def test_small_files_or_if_off_any_are_not_kept(
+def test_hashes_of_small_files_are_not_kept_and_none_if_switched_off(
     cache: Path, tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "config.json").write_text("{}")
@@ -118,7 +118,7 @@ def test_small_files_or_if_off_any_are_not_kept(
 
 
 @pytest.mark.parametrize("content", ["{", "\udcff"])
-def test_a_broken_table_is_made_anew(cache: Path, file: Path, content: str) -> None:
+def test_a_broken_table_is_replaced(cache: Path, file: Path, content: str) -> None:
     (cache / "emberge").mkdir(parents=True)
     (cache / "emberge" / "hashes.json").write_bytes(content.encode("utf-8", "surrogateescape"))
     first, read = reads(file)
@@ -127,7 +127,7 @@ def test_a_broken_table_is_made_anew(cache: Path, file: Path, content: str) -> N
 
 
 @pytest.mark.parametrize("home", ["", "elsewhere/relative"])
-def test_without_a_place_for_it_nothing_is_kept(
+def test_without_a_cache_folder_nothing_is_kept(
     cache: Path, file: Path, monkeypatch: pytest.MonkeyPatch, home: str
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", home)

@@ -1,4 +1,4 @@
-"""One tensor has many names: heads, wrappers, releases, shards and dtypes."""
+"""Tensors that heads, wrappers, releases, shards and dtypes name or store differently are merged."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_headed_model_merges_with_a_plain(architecture: str, cls: str, tmp_pat
     assert all(torch.equal(tensors(up)[n], t) for n, t in heads.items())
 
 
-def test_what_becomes_of_a_head_stands_in_the_plan(tmp_path: Path) -> None:
+def test_the_plan_says_what_becomes_of_heads(tmp_path: Path) -> None:
     plain = tiny.transformer(tmp_path / "plain", seed=1)
     reranker = tiny.transformer(
         tmp_path / "reranker", "AutoModelForSequenceClassification", seed=2, num_labels=1
@@ -80,7 +80,7 @@ def t5(folder: Path, cls: str, seed: int) -> Path:
     )
 
 
-def test_what_no_text_encoder_uses_is_left_out_or_taken_from_those_that_have_it(
+def test_unused_heads_are_left_out_or_merged_from_those_that_have_them(
     tmp_path: Path,
 ) -> None:
     encoders = [t5(tmp_path / name, "T5EncoderModel", seed=i) for i, name in enumerate("ab")]
@@ -102,7 +102,7 @@ def test_what_no_text_encoder_uses_is_left_out_or_taken_from_those_that_have_it(
     assert {t.action for t in two.tensors if "decoder.block" in t.name} == {"merge"}
 
 
-def test_what_no_text_encoder_uses_needs_no_base(tmp_path: Path) -> None:
+def test_an_unused_head_needs_no_base(tmp_path: Path) -> None:
     base = tiny.transformer(tmp_path / "base", "AutoModelForMaskedLM", "xlm-roberta", seed=1)
     a, b = (
         tiny.transformer(tmp_path / n, architecture="xlm-roberta", seed=i)
@@ -140,7 +140,7 @@ def test_what_no_text_encoder_uses_needs_no_base(tmp_path: Path) -> None:
         ("_orig_mod.model.", "modernbert"),
     ],
 )
-def test_any_wrappers_names_are_the_same(prefix: str, architecture: str, tmp_path: Path) -> None:
+def test_prefixes_of_wrappers_are_removed(prefix: str, architecture: str, tmp_path: Path) -> None:
     one = tiny.transformer(tmp_path / "one", architecture=architecture, seed=1)
     two = tiny.transformer(tmp_path / "two", architecture=architecture, seed=2)
     three = shutil.copytree(two, tmp_path / "three")
@@ -154,7 +154,7 @@ def test_any_wrappers_names_are_the_same(prefix: str, architecture: str, tmp_pat
     assert_same_pass(forward(turned), forward(plain), plain)
 
 
-def test_a_merged_adapters_wrapper_and_its_head_are_found(tmp_path: Path) -> None:
+def test_names_of_a_merged_adapter_lose_their_wrapper(tmp_path: Path) -> None:
     one = tiny.transformer(tmp_path / "one", "AutoModelForCausalLM", "qwen3", seed=1)
     edit(one, "config.json", tie_word_embeddings=False)
     own = load_file(one / "model.safetensors")
@@ -168,7 +168,7 @@ def test_a_merged_adapters_wrapper_and_its_head_are_found(tmp_path: Path) -> Non
     assert plan(two, one).merged == list(own) or sorted(plan(two, one).merged) == sorted(own)
 
 
-def test_names_of_the_first_berts_are_todays(tmp_path: Path) -> None:
+def test_gamma_and_beta_of_old_berts_are_weight_and_bias(tmp_path: Path) -> None:
     one = tiny.transformer(tmp_path / "one", "AutoModelForMaskedLM", seed=1)
     old = shutil.copytree(one, tmp_path / "old")
     own = load_file(one / "model.safetensors")
@@ -190,7 +190,7 @@ def test_names_of_the_first_berts_are_todays(tmp_path: Path) -> None:
     assert not problems(old, one)
 
 
-def test_shards_and_dtypes_mix(tmp_path: Path) -> None:
+def test_models_with_other_shards_and_dtypes_merge(tmp_path: Path) -> None:
     dtypes = ["float32", "bfloat16", "float16"]
     folders = [
         tiny.checkpoint(tmp_path / d, seed=i, dtype=d, max_shard_size="20KB")
@@ -208,7 +208,7 @@ def test_shards_and_dtypes_mix(tmp_path: Path) -> None:
     assert embed(half).isfinite().all()
 
 
-def test_a_padded_vocabulary_pads_the_bias_of_its_head_too(tmp_path: Path) -> None:
+def test_a_padded_vocabulary_also_pads_the_heads_bias(tmp_path: Path) -> None:
     one = tiny.transformer(tmp_path / "one", "AutoModelForMaskedLM", seed=1)
     two = tiny.transformer(tmp_path / "two", "AutoModelForMaskedLM", seed=2, vocab_size=160)
     first, second = tensors(one), tensors(two)

@@ -1,4 +1,4 @@
-"""Files and folders that are whole or absent."""
+"""Files and folders are complete or absent."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def test_a_file_is_on_the_disk_before_and_its_name_after(tmp_path: Path, calls: list[str]) -> None:
+def test_a_file_is_synced_before_it_gets_its_name(tmp_path: Path, calls: list[str]) -> None:
     atomic.write_json(tmp_path / "a.json", {"é": 1})
     assert calls == ["sync .a.json.*.part", "rename a.json", f"sync {tmp_path.name}"]
     assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8")) == {"é": 1}
@@ -48,7 +48,7 @@ def test_a_file_is_on_the_disk_before_and_its_name_after(tmp_path: Path, calls: 
     assert _names(tmp_path) == ["a.json"]
 
 
-def test_a_file_that_fails_leaves_the_old_one_alone(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     atomic.write_text(tmp_path / "a", "old")
 
     def fail() -> None:
@@ -62,7 +62,7 @@ def test_a_file_that_fails_leaves_the_old_one_alone(tmp_path: Path) -> None:
     assert _names(tmp_path) == ["a"]
 
 
-def test_two_writers_of_a_file_do_not_meet(tmp_path: Path) -> None:
+def test_two_writers_of_one_file_do_not_disturb_each_other(tmp_path: Path) -> None:
     with atomic.replace_file(tmp_path / "a") as first:
         first.write_text("first")
         with atomic.replace_file(tmp_path / "a") as second:
@@ -84,7 +84,9 @@ def _fail(side: Path) -> None:
     raise OSError("full")
 
 
-def test_a_folder_is_synced_leaves_first_and_then_renamed(tmp_path: Path, calls: list[str]) -> None:
+def test_a_folder_is_synced_from_its_leaves_up_and_then_renamed(
+    tmp_path: Path, calls: list[str]
+) -> None:
     (tmp_path / "side").mkdir()
     _fill("x")(tmp_path / "side")
     atomic.publish(tmp_path / "side", tmp_path / "out")
@@ -95,7 +97,7 @@ def test_a_folder_is_synced_leaves_first_and_then_renamed(tmp_path: Path, calls:
         atomic.publish(tmp_path / "side", tmp_path / "file", once=True)
 
 
-def test_a_folder_that_fails_to_fill_leaves_the_old_one(tmp_path: Path) -> None:
+def test_a_failed_fill_leaves_the_old_folder(tmp_path: Path) -> None:
     atomic.replace_folder(tmp_path / "m", _fill("old"))
     with pytest.raises(OSError, match="full"):
         atomic.replace_folder(tmp_path / "m", _fail)
@@ -106,9 +108,7 @@ def test_a_folder_that_fails_to_fill_leaves_the_old_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_finished", [True, False])
-def test_a_folder_is_filled_once_and_its_first_filler_waited_for(
-    tmp_path: Path, is_finished: bool
-) -> None:
+def test_a_folder_is_filled_once_and_others_wait(tmp_path: Path, is_finished: bool) -> None:
     """If the first one fails, the folder is filled after all."""
     begun, end, waits = threading.Event(), threading.Event(), threading.Event()
     filled: list[str] = []
@@ -158,7 +158,7 @@ def test_new_folders_are_in_a_synced_parent_and_links_replaced(
     assert calls == ["rename link", f"sync {tmp_path.name}"] * 2
 
 
-def test_links_are_not_synced_and_subfolders_only_if_asked_for(
+def test_sync_tree_skips_links_and_without_deep_subfolders(
     tmp_path: Path, calls: list[str]
 ) -> None:
     (tmp_path / "a").write_text("a")
@@ -172,9 +172,7 @@ def test_links_are_not_synced_and_subfolders_only_if_asked_for(
     assert calls == ["sync d", "sync below", "sync a", f"sync {tmp_path.name}"]
 
 
-def test_a_second_name_or_a_copy_replaces_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_link_or_copy_replaces_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_text("new")
     target.write_text("old")
@@ -190,7 +188,7 @@ def test_a_second_name_or_a_copy_replaces_a_file(
     assert target.read_text() == "new"
 
 
-def test_what_a_kill_left_is_removed(tmp_path: Path) -> None:
+def test_clear_torn_removes_what_a_kill_left(tmp_path: Path) -> None:
     below = tmp_path / "below"
     below.mkdir()
     for folder in (tmp_path, below):

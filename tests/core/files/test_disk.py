@@ -1,4 +1,4 @@
-"""What is announced is fetched, and announcing changes nothing that is read; a disk too full is refused."""
+"""Announced ranges are read ahead without changing what is read; too little space is a problem."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def in_memory(handle: int, place: int) -> bool:
 
 
 @pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="needs Linux")
-def test_what_is_announced_comes_into_memory_by_itself(file: Path) -> None:
+def test_an_announced_range_is_read_into_memory(file: Path) -> None:
     handle = os.open(file, os.O_RDONLY)
     try:
         places = range(1 << 20, 3 << 20, mmap.PAGESIZE)
@@ -59,7 +59,9 @@ def test_what_is_announced_comes_into_memory_by_itself(file: Path) -> None:
 @pytest.mark.parametrize(
     ("start", "end"), [(0, 0), (0, SIZE), (SIZE - 1, 3 * SIZE), (9 * SIZE, 10 * SIZE)]
 )
-def test_a_stretch_may_be_empty_or_beyond_the_end(file: Path, start: int, end: int) -> None:
+def test_an_announced_range_may_be_empty_or_beyond_the_end(
+    file: Path, start: int, end: int
+) -> None:
     content = file.read_bytes()
     handle = os.open(file, os.O_RDONLY)
     try:
@@ -69,7 +71,7 @@ def test_a_stretch_may_be_empty_or_beyond_the_end(file: Path, start: int, end: i
     assert file.read_bytes() == content
 
 
-def test_a_system_that_cannot_tell_is_left_alone(
+def test_an_unsupported_announcement_does_nothing(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "posix_fadvise")
@@ -80,7 +82,7 @@ def test_a_system_that_cannot_tell_is_left_alone(
         assert len(opened.read()) == SIZE
 
 
-def test_a_disk_too_full_for_the_plan_is_refused_with_both_numbers(
+def test_too_little_space_is_a_problem_with_both_sizes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = SimpleNamespace(free=4_500_000)

@@ -1,4 +1,4 @@
-"""Locks that keep a second process out of an OUT, of a store, and of a folder that is worked in."""
+"""Locks that keep other processes out of an OUT, a cache and a work folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from emberge.errors import UnwrittenError
 from emberge.files import OutInUseError, lock_folder, lock_holder, wait_for_lock, working_in
 
 
-def test_who_has_a_lock_is_known_while_he_has_it(tmp_path: Path) -> None:
+def test_the_holder_of_a_lock_is_named_while_it_is_locked(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     assert lock_holder(lock) is None, "no run has ever been here"
     lock.write_text("{" * 500)  # as a run that was killed left it
@@ -37,7 +37,7 @@ def test_who_has_a_lock_is_known_while_he_has_it(tmp_path: Path) -> None:
         pass
 
 
-def test_a_lock_is_seen_early_and_looking_at_it_turns_no_run_away(tmp_path: Path) -> None:
+def test_looking_at_a_lock_does_not_keep_a_run_from_taking_it(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -53,7 +53,7 @@ def test_a_lock_is_seen_early_and_looking_at_it_turns_no_run_away(tmp_path: Path
             assert lock_holder(lock) is not None
 
 
-def test_a_second_one_waits_for_a_lock_and_then_has_it(tmp_path: Path) -> None:
+def test_wait_for_lock_takes_the_lock_when_its_holder_releases_it(tmp_path: Path) -> None:
     lock, order, waits = tmp_path / "lock", [], threading.Event()
 
     def second() -> None:
@@ -73,7 +73,7 @@ def test_a_second_one_waits_for_a_lock_and_then_has_it(tmp_path: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
-def test_a_folder_is_locked_while_it_is_worked_in_and_free_after(tmp_path: Path) -> None:
+def test_a_work_folder_is_locked_inside_the_block(tmp_path: Path) -> None:
     side = tmp_path / "not" / "there"
     handles = len(os.listdir("/proc/self/fd"))
     with working_in(side):
@@ -86,7 +86,7 @@ def test_a_folder_is_locked_while_it_is_worked_in_and_free_after(tmp_path: Path)
     assert len(os.listdir("/proc/self/fd")) == handles
 
 
-def test_a_folder_that_was_published_while_it_was_locked_is_made_anew(
+def test_a_work_folder_that_was_renamed_while_waiting_is_created_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock on what has another name by now keeps nobody out of the folder that work begins in."""
@@ -106,7 +106,7 @@ def test_a_folder_that_was_published_while_it_was_locked_is_made_anew(
             working_in(side).__enter__()
 
 
-def test_folders_that_cannot_be_locked_or_made(
+def test_a_work_folder_without_locks_is_used_and_an_unwritable_one_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -132,7 +132,7 @@ def test_folders_that_cannot_be_locked_or_made(
         (MemoryError(), None, True),
     ],
 )
-def test_work_stays_only_where_the_same_command_may_go_on_from_it(
+def test_a_work_folder_stays_only_after_a_temporary_error(
     tmp_path: Path, error: BaseException, cause: OSError | None, stays: bool
 ) -> None:
     def fails() -> None:

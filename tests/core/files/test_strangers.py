@@ -7,7 +7,7 @@ from emberge.files import UnsoundFileError, open_regular, read_json, read_regula
 from emberge_data import open_data_file
 
 
-def test_what_is_no_file_is_refused_without_waiting(tmp_path: Path) -> None:
+def test_a_fifo_or_device_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "config.json")
     with pytest.raises(UnsoundFileError, match=r"config\.json: not a regular file"):
         open_regular(tmp_path / "config.json")
@@ -16,7 +16,7 @@ def test_what_is_no_file_is_refused_without_waiting(tmp_path: Path) -> None:
             read_regular(path, limit=10)
 
 
-def test_the_limit_counts_in_bytes_also_of_a_file_that_grows(tmp_path: Path) -> None:
+def test_a_file_beyond_the_limit_is_refused_even_if_it_grows_while_read(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"12345")
     assert read_regular(file, limit=5) == b"12345"
@@ -28,7 +28,7 @@ def test_the_limit_counts_in_bytes_also_of_a_file_that_grows(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["config.json", "rows.jsonl.gz", "rows.csv", "rows.parquet"])
-def test_a_pointer_of_git_lfs_is_called_one(tmp_path: Path, name: str) -> None:
+def test_a_git_lfs_pointer_is_named_in_the_error(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:abc\nsize 101304\n")
     with pytest.raises(EmbergeError, match=rf"{name}: a pointer of Git LFS .*`git lfs pull`"):
@@ -38,13 +38,13 @@ def test_a_pointer_of_git_lfs_is_called_one(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"{", b"\xff", b"[" * 100_000])
-def test_what_is_no_json_is_a_value_error(tmp_path: Path, content: bytes) -> None:
+def test_invalid_json_is_a_value_error(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(ValueError):  # noqa: PT011 - any text of the decoder
         read_json(tmp_path / "file")
 
 
-def test_a_link_may_lead_inside_its_roots_and_not_out_of_them(tmp_path: Path) -> None:
+def test_a_link_must_stay_inside_its_roots(tmp_path: Path) -> None:
     model, cache = tmp_path / "model", tmp_path / "cache"
     model.mkdir()
     cache.mkdir()

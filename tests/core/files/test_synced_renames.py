@@ -1,4 +1,4 @@
-"""A power cut leaves whole results: what is kept is synced, then renamed, then its name is synced."""
+"""A power cut leaves complete results: content is synced, renamed, and then the name is synced."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def convert(disk: Path) -> None:
         (convert, set()),
     ],
 )
-def test_what_is_renamed_is_on_the_disk_before_and_its_name_after(
+def test_every_publishing_syncs_then_renames_then_syncs_the_name(
     work: Callable[[Path], None], costs_time: set[str], tmp_path: Path
 ) -> None:
     """`costs_time`: what the loss of costs time only, or is published with its folder."""

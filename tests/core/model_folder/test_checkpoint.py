@@ -1,4 +1,4 @@
-"""Headers are believed only as far as the file bears them out."""
+"""Headers of weight files are checked against the files before anything is read."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_specs_come_from_headers_alone(bert: Path) -> None:
     assert all(s.dtype == "float32" and s.nbytes == 4 * s.elements for s in specs.values())
 
 
-def test_checking_a_checkpoint_loads_no_torch(bert: Path) -> None:
+def test_reading_specs_loads_no_torch(bert: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from emberge.model_folder import Checkpoint; "
         "from emberge.merging import MergeInput, MergeRequest, plan_merge; "
@@ -77,7 +77,7 @@ def test_a_bad_header_is_refused(case: str, tmp_path: Path) -> None:
         ("w", "F4", "an unknown element type 'F4'; convert"),
     ],
 )
-def test_a_tensor_that_torch_does_not_have_or_nobody_can_name_is_refused(
+def test_an_unknown_element_type_or_an_unprintable_name_is_refused(
     name: str, dtype: str, said: str, tmp_path: Path
 ) -> None:
     path = safetensors(tmp_path / "model.safetensors", {name: entry(0, 4, [8], dtype)}, b"\0" * 4)
@@ -112,7 +112,7 @@ def test_a_config_of_quantised_weights_is_refused_by_its_method(tmp_path: Path) 
             dict(Checkpoint(tmp_path).specs)
 
 
-def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_an_unreadable_weight_file_is_named_in_the_error(tmp_path: Path) -> None:
     (tmp_path / "folder.safetensors").mkdir()
     os.mkfifo(tmp_path / "pipe.safetensors")
     os.symlink("loop.safetensors", tmp_path / "loop.safetensors")
@@ -132,7 +132,7 @@ def test_a_truncated_file_is_refused(bert: Path, tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_a_folder_without_weights_or_with_a_pickle_says_so(tmp_path: Path) -> None:
+def test_missing_and_pickled_weights_are_refused_with_a_remedy(tmp_path: Path) -> None:
     assert not Checkpoint(tmp_path).has_weights
     with pytest.raises(CheckpointError, match="is this a model folder"):
         dict(Checkpoint(tmp_path).specs)
@@ -148,7 +148,7 @@ def index(folder: Path, weights: Any) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps(content))
 
 
-def test_shards_and_links_are_followed(tmp_path: Path) -> None:
+def test_specs_come_from_all_shards_and_through_links(tmp_path: Path) -> None:
     save_file({"a": torch.ones(2)}, tmp_path / "model-00001-of-00002.safetensors")
     save_file({"b": torch.ones(3)}, tmp_path / "model-00002-of-00002.safetensors")
     names = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
@@ -172,7 +172,9 @@ def test_shards_and_links_are_followed(tmp_path: Path) -> None:
         ("text", "no weight_map"),
     ],
 )
-def test_an_index_that_leads_astray_is_refused(weights: Any, message: str, tmp_path: Path) -> None:
+def test_an_index_with_a_path_outside_the_folder_or_without_a_file_is_refused(
+    weights: Any, message: str, tmp_path: Path
+) -> None:
     save_file({"a": torch.ones(2)}, tmp_path / "shard.safetensors")
     index(tmp_path, weights)
     with pytest.raises(CheckpointError, match=message):
@@ -190,7 +192,7 @@ def with_dense(bert: Path, folder: Path) -> Path:
     return folder
 
 
-def test_a_tensor_of_two_files_is_refused(bert: Path, tmp_path: Path) -> None:
+def test_a_tensor_in_two_files_is_refused(bert: Path, tmp_path: Path) -> None:
     folder = with_dense(bert, tmp_path / "model")
     save_file({"w": torch.ones(4)}, folder / "3_Dense" / "model.safetensors")
     save_file({"3_Dense.w": torch.ones(4)}, folder / "model.safetensors")
@@ -198,7 +200,9 @@ def test_a_tensor_of_two_files_is_refused(bert: Path, tmp_path: Path) -> None:
         dict(Checkpoint(folder).specs)
 
 
-def test_a_dense_module_has_tensors_like_any_but_no_pickle(bert: Path, tmp_path: Path) -> None:
+def test_tensors_of_a_dense_module_are_read_and_its_pickle_is_refused(
+    bert: Path, tmp_path: Path
+) -> None:
     folder = with_dense(bert, tmp_path / "model")
     save_file({"linear.weight": torch.ones(4, 32)}, folder / "3_Dense" / "model.safetensors")
     checkpoint = Checkpoint(folder)
@@ -210,7 +214,9 @@ def test_a_dense_module_has_tensors_like_any_but_no_pickle(bert: Path, tmp_path:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_rows_are_read_as_stored_or_converted(dtype: torch.dtype, tmp_path: Path) -> None:
+def test_rows_are_read_in_the_stored_or_the_requested_dtype(
+    dtype: torch.dtype, tmp_path: Path
+) -> None:
     tensor = torch.randn(7, 5).to(dtype)
     save_file({"w": tensor}, tmp_path / "model.safetensors")
     spec = Checkpoint(tmp_path).specs["w"]
@@ -220,7 +226,7 @@ def test_rows_are_read_as_stored_or_converted(dtype: torch.dtype, tmp_path: Path
             assert torch.equal(into, tensor[1:3].reshape(-1).to(into.dtype))
 
 
-def test_a_file_cut_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+def test_a_file_that_ends_inside_a_tensor_is_an_error(tmp_path: Path) -> None:
     save_file({"w": torch.ones(100)}, tmp_path / "model.safetensors")
     spec = Checkpoint(tmp_path).specs["w"]
     whole = (tmp_path / "model.safetensors").read_bytes()

@@ -1,4 +1,4 @@
-"""A copied model is whole, and brings nothing along that is none of it."""
+"""A copied model is complete, and has no other files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def folder(bert: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("link", [False, True])
-def test_what_makes_the_model_is_copied_or_linked(folder: Path, tmp_path: Path, link: bool) -> None:
+def test_only_files_of_the_model_are_copied_or_linked(
+    folder: Path, tmp_path: Path, link: bool
+) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "config.json").write_text("another model's")
@@ -37,7 +39,7 @@ def test_what_makes_the_model_is_copied_or_linked(folder: Path, tmp_path: Path, 
     assert (weights[0].stat().st_ino == weights[1].stat().st_ino) is link
 
 
-def test_links_of_a_hubs_cache_become_files_if_it_is_there(folder: Path, tmp_path: Path) -> None:
+def test_links_into_a_hubs_cache_are_copied_as_files(folder: Path, tmp_path: Path) -> None:
     cache = tmp_path / "hub" / "models--me--model"
     snapshot = cache / "snapshots" / "main"
     (cache / "blobs").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What a folder holds beside safetensors: refused, compared, carried over or left, and always said."""
+"""Files of model folders other than safetensors: refused, compared, copied, or left out with a message."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def inside(folder: Path, name: str, content: bytes = b"x") -> None:
         ("best.safetensors", "has best.safetensors, but neither"),
     ],
 )
-def test_other_formats_are_refused_by_name(
+def test_an_unsupported_format_is_named_in_the_error(
     bert: Path, tmp_path: Path, name: str, said: str
 ) -> None:
     other = shutil.copytree(bert, tmp_path / "other")
@@ -52,7 +52,7 @@ def test_other_formats_are_refused_by_name(
     assert not (tmp_path / "out").exists()
 
 
-def test_other_modules_shapes_and_kinds_are_refused(tmp_path: Path) -> None:
+def test_other_modules_or_module_sizes_are_a_problem(tmp_path: Path) -> None:
     one, narrow = tiny.projected(tmp_path / "one"), tiny.projected(tmp_path / "two", dimension=4)
     assert problems(one, narrow) == (
         "'one' and 'two': Dense's out_features is 8 in one and 4 in the other (4_Dense/config.json); "
@@ -71,7 +71,7 @@ def test_other_modules_shapes_and_kinds_are_refused(tmp_path: Path) -> None:
     assert "\n" not in said
 
 
-def test_other_meanings_of_a_score_need_a_choice(tmp_path: Path) -> None:
+def test_another_similarity_needs_a_chosen_template(tmp_path: Path) -> None:
     one = tiny.reranker(tmp_path / "one")
     two = shutil.copytree(one, tmp_path / "two")
     edit(one, "config.json", id2label={"0": "yes"})
@@ -88,7 +88,7 @@ def test_other_meanings_of_a_score_need_a_choice(tmp_path: Path) -> None:
     assert "activation_fn is 'Sigmoid' in one and 'Identity' in the other" in problems(one, two)
 
 
-def test_words_of_all_releases_for_modules_are_alike(tmp_path: Path) -> None:
+def test_module_configs_of_all_releases_compare_equal(tmp_path: Path) -> None:
     new = tiny.projected(tmp_path / "new")
     old = Path(shutil.copytree(new, tmp_path / "old"))
     listed = json.loads((old / "modules.json").read_text())
@@ -111,7 +111,7 @@ def test_words_of_all_releases_for_modules_are_alike(tmp_path: Path) -> None:
     assert "Dense's use_residual True" in "".join(plan(old, new).warnings)
 
 
-def test_what_is_no_model_stays_behind_and_is_named(bert: Path, tmp_path: Path) -> None:
+def test_files_that_are_not_copied_are_named_with_a_reason(bert: Path, tmp_path: Path) -> None:
     old = shutil.copytree(bert, tmp_path / "old")
     for name in ("onnx/model.onnx", "openvino/openvino_model.xml", ".git/config", "eval/sts.csv"):
         inside(old, name)
@@ -141,7 +141,7 @@ def test_what_is_no_model_stays_behind_and_is_named(bert: Path, tmp_path: Path) 
     assert (out / "LICENSE").read_text() == "mine"
 
 
-def test_a_trunk_in_its_own_folder_gets_the_chosen_tokenizer(bert: Path, tmp_path: Path) -> None:
+def test_a_chosen_tokenizer_is_written_into_the_trunks_folder(bert: Path, tmp_path: Path) -> None:
     old = shutil.copytree(bert, tmp_path / "old")
     (old / "0_Transformer").mkdir()
     stay = ("modules.json", "config_sentence_transformers.json")
@@ -196,7 +196,7 @@ def _sparse(folder: Path) -> torch.Tensor:
         (_static, embed),
     ],
 )
-def test_rarer_chains_are_merged_in_every_module(
+def test_every_module_of_a_chain_is_merged(
     make: Callable[[Path, int], Path], score: Callable[[Path], Any], tmp_path: Path
 ) -> None:
     one, two = make(tmp_path / "one", 1), make(tmp_path / "two", 2)
@@ -214,7 +214,7 @@ def test_rarer_chains_are_merged_in_every_module(
     assert files(same).keys() == files(one).keys() - {"README.md"}
 
 
-def test_modules_behind_a_router_are_of_the_chain_and_of_the_fingerprint(tmp_path: Path) -> None:
+def test_modules_behind_a_router_count_in_chain_and_fingerprint(tmp_path: Path) -> None:
     folder = _router(tmp_path / "one", 1)
     routes = json.loads((folder / "router_config.json").read_text())["types"]
     router, *behind = Checkpoint(folder).chain

@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_each_file_is_copied_and_hashed_as_the_table_says_with_a_reason(folder: Path) -> None:
+def test_each_file_is_copied_and_hashed_as_the_table_says(folder: Path) -> None:
     copied = {path.name for path in list_copied_files(Checkpoint(folder))}
     hashed = {path.name for path in list_hashed_files(folder)}
     assert {name: (name in copied, name in hashed) for name in KNOWN} == KNOWN
@@ -61,7 +61,7 @@ def test_each_file_is_copied_and_hashed_as_the_table_says_with_a_reason(folder: 
     }
 
 
-def test_the_fingerprint_changes_with_what_decides_embeddings_alone(folder: Path) -> None:
+def test_only_files_that_decide_embeddings_change_the_fingerprint(folder: Path) -> None:
     before = model_fingerprint(folder)
     for name, (_, decides) in KNOWN.items():
         old = (folder / name).read_text()
@@ -71,7 +71,9 @@ def test_the_fingerprint_changes_with_what_decides_embeddings_alone(folder: Path
 
 
 @pytest.mark.parametrize("content", [b"a\xff", None], ids=["not UTF-8", "no file"])
-def test_a_text_that_cannot_be_read_is_named(content: bytes | None, tmp_path: Path) -> None:
+def test_an_unreadable_text_file_is_named_in_the_error(
+    content: bytes | None, tmp_path: Path
+) -> None:
     path = tmp_path / "vocab.txt"
     if content is not None:
         path.write_bytes(content)

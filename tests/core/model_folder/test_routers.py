@@ -25,7 +25,7 @@ def pair(queries: Path, documents: Path, folder: Path) -> Path:
     return folder
 
 
-def test_routes_are_read_and_counted_by_modules(
+def test_a_routers_routes_are_read_and_its_parameters_counted(
     bert: Path, berts: list[Path], tmp_path: Path
 ) -> None:
     folder = pair(berts[0], bert, tmp_path / "pair")

@@ -1,4 +1,4 @@
-"""The longest text of a folder: what its files say, and what the classes of transformers can compute."""
+"""The longest text of a model: what its files state, and what its positions allow."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CLASSES: list[tuple[str, dict[str, Any], int | None]] = [
 
 
 @pytest.mark.parametrize(("cls", "config", "positions"), CLASSES, ids=lambda value: str(value)[:24])
-def test_positions_are_those_that_the_class_can_compute(
+def test_the_limit_is_the_longest_text_that_the_class_can_embed(
     tmp_path: Path, cls: str, config: dict[str, Any], positions: int | None
 ) -> None:
     kind = getattr(transformers, cls)
@@ -61,7 +61,7 @@ def test_positions_are_those_that_the_class_can_compute(
         ({}, {}, 32),
     ],
 )
-def test_the_least_of_folder_and_positions_cuts_texts(
+def test_texts_are_cut_at_the_lesser_of_stated_length_and_positions(
     tmp_path: Path, module: dict[str, Any], tokenizer: dict[str, Any], longest: int
 ) -> None:
     config = transformers.XLMRobertaConfig(**SIZES)
@@ -75,7 +75,7 @@ def test_the_least_of_folder_and_positions_cuts_texts(
         limit.require(7, None, 33)
 
 
-def test_a_limit_beyond_the_rotary_positions_is_the_users_choice(tmp_path: Path) -> None:
+def test_rotary_positions_do_not_limit_a_stated_length(tmp_path: Path) -> None:
     model = transformers.Qwen3Config(**SIZES, num_key_value_heads=1, head_dim=4)
     transformers.Qwen3Model(model).save_pretrained(tmp_path)
     (tmp_path / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 50}))

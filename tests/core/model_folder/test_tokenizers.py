@@ -1,4 +1,4 @@
-"""Tokenizers of folders: two are equal only file by file, and files of any release are read."""
+"""Files of tokenizers of any release are read; two tokenizers are the same only file by file."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_tokenizer_json_without_model_or_added_tokens_is_refused(
         TokenizerFiles(tmp_path).read_json()
 
 
-def test_merges_and_other_formats_of_tokenizers_are_read(tmp_path: Path) -> None:
+def test_merges_are_split_and_other_formats_listed(tmp_path: Path) -> None:
     assert split_merge("a b c") == split_merge(["a", "b c"]) == ("a", "b c")
     for name in ("unigram.json", "b.model", "a.model", "vocab.txt"):
         (tmp_path / name).touch()

@@ -1,4 +1,4 @@
-"""Hashes of pieces that pass by are those of the finished file, and noted contents spare a reading."""
+"""Hashes of pieces in any order equal those of the finished file, and noted files are not read again."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def passing(tmp_path: Path) -> Passing:
     return Passing(tmp_path / "model.safetensors", EarlyPieces())
 
 
-def test_files_never_keep_all_buffers_together(tmp_path: Path) -> None:
+def test_early_pieces_of_several_files_never_occupy_all_buffers(tmp_path: Path) -> None:
     """Else none would be left for the pieces that all of them wait for."""
     early = EarlyPieces()
     files = [Passing(tmp_path / f"{number}.safetensors", early) for number in range(3)]
@@ -75,7 +75,7 @@ def test_files_never_keep_all_buffers_together(tmp_path: Path) -> None:
     assert early.count == 0
 
 
-def test_pieces_in_order_are_all_it_needs(
+def test_pieces_in_order_are_hashed_without_reading_the_file(
     passing: Passing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "pread", None)  # would be needed to read anything back
@@ -85,7 +85,7 @@ def test_pieces_in_order_are_all_it_needs(
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_any_order_gives_the_same(seed: int, passing: Passing) -> None:
+def test_pieces_in_any_order_give_the_hash_of_the_file(seed: int, passing: Passing) -> None:
     places = random.Random(seed).sample(passing.places, len(passing.places))
     passing.pass_by(places)
     assert len(places) - len(passing.released) <= MOST_EARLY_PIECES, "no more buffers are kept"
@@ -93,15 +93,13 @@ def test_any_order_gives_the_same(seed: int, passing: Passing) -> None:
     assert sorted(passing.released) == passing.places
 
 
-def test_what_was_in_the_file_before_is_read_back(passing: Passing) -> None:
+def test_bytes_from_before_are_read_back_and_hashed(passing: Passing) -> None:
     passing.pass_by([p for i, p in enumerate(passing.places) if i % 7 > 2])
     assert passing.finish() == passing.expected
 
 
 @pytest.mark.parametrize("again", [0, 5])
-def test_a_place_that_is_written_twice_leaves_the_content_unknown(
-    again: int, passing: Passing
-) -> None:
+def test_a_position_written_twice_leaves_the_content_unknown(again: int, passing: Passing) -> None:
     some = passing.places
     passing.pass_by([some[0], some[1], some[3], some[5], some[again], *some[6:]])
     assert passing.finish() is None
@@ -109,7 +107,7 @@ def test_a_place_that_is_written_twice_leaves_the_content_unknown(
 
 
 @pytest.mark.parametrize("is_cut", [True, False])
-def test_a_file_that_ends_too_soon_or_cannot_be_read_leaves_the_content_unknown(
+def test_an_unreadable_or_short_file_leaves_the_content_unknown(
     is_cut: bool, passing: Passing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> bytes:
@@ -127,7 +125,7 @@ def test_a_file_that_ends_too_soon_or_cannot_be_read_leaves_the_content_unknown(
 NOTED = FileContent(1, "as noted")
 
 
-def test_a_noted_file_is_not_read_and_any_other_is(tmp_path: Path) -> None:
+def test_only_files_without_a_note_are_read(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.safetensors").write_bytes(b"weights")
     notes = ContentNotes()
@@ -149,7 +147,7 @@ def test_a_folder_that_is_renamed_keeps_its_notes(tmp_path: Path) -> None:
     assert read_contents(tmp_path / "out", known=notes.of) == {"f": NOTED}
 
 
-def test_another_file_of_the_same_name_is_not_it(tmp_path: Path) -> None:
+def test_a_note_does_not_hold_for_another_file_of_the_same_name(tmp_path: Path) -> None:
     for name in ("f", "g"):
         (tmp_path / name).write_bytes(b"abc")
     notes = ContentNotes()
@@ -158,7 +156,7 @@ def test_another_file_of_the_same_name_is_not_it(tmp_path: Path) -> None:
     assert notes.of(tmp_path / "f") is None
 
 
-def test_notes_are_taken_inside_the_block_alone() -> None:
+def test_notes_are_taken_only_inside_the_block() -> None:
     assert current_notes() is None
     with noting_contents() as outer:
         with noting_contents() as inner:

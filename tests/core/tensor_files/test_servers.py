@@ -1,4 +1,4 @@
-"""Files of hubs and buckets: what is known of them, and what is refused or fails."""
+"""Files of hubs and buckets: their facts, reading by ranges, refusals and failures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-def test_a_hub_gives_size_version_and_hash_and_its_files_are_read_in_part(
+def test_a_hubs_file_has_size_version_and_hash_and_is_read_by_ranges(
     root: Path, tmp_path: Path
 ) -> None:
     address = f"hf://owner/m@{COMMIT}"
@@ -97,7 +97,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Bucket:
     return made
 
 
-def test_a_bucket_gives_size_and_version_and_its_files_stay_open(bucket: Bucket) -> None:
+def test_a_buckets_file_has_size_and_version_and_stays_open(bucket: Bucket) -> None:
     file = ServerFile.look_up("s3://b/m")
     assert file is not None
     assert (file.size, file.version, file.sha256) == (100, "one", None)
@@ -111,7 +111,7 @@ def test_a_bucket_gives_size_and_version_and_its_files_stay_open(bucket: Bucket)
     assert ServerFile.list_files("s3://b/m").keys() == {"config.json", "1_Pooling/config.json"}
 
 
-def test_a_file_of_a_bucket_that_failed_is_opened_again(bucket: Bucket) -> None:
+def test_a_file_is_opened_again_after_a_failed_read(bucket: Bucket) -> None:
     file = ServerFile("s3://b/m", 100, "one")
     assert file.read(0, 1) == b"\0"
     bucket.failures = [OSError("cut")]
@@ -121,7 +121,7 @@ def test_a_file_of_a_bucket_that_failed_is_opened_again(bucket: Bucket) -> None:
     assert bucket.opened == 2
 
 
-def test_what_a_bucket_does_not_have_is_none_and_what_fails_is_not(bucket: Bucket) -> None:
+def test_a_missing_file_is_none_and_a_failure_is_an_error(bucket: Bucket) -> None:
     bucket.failures = [FileNotFoundError("b/m")]
     assert ServerFile.look_up("s3://b/m") is None
     hidden = FileNotFoundError("b/m")
@@ -131,7 +131,7 @@ def test_what_a_bucket_does_not_have_is_none_and_what_fails_is_not(bucket: Bucke
         ServerFile.look_up("s3://b/m")
 
 
-def test_a_client_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_client_package_is_named_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(_: str) -> None:
         raise ImportError("Install s3fs")
 
@@ -148,7 +148,7 @@ def test_a_client_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         ({"size": 5, "LastModified": "c", "mtime": 7}, 5, "c"),
     ],
 )
-def test_the_version_of_a_buckets_file_is_the_first_that_its_client_gives(
+def test_the_version_is_the_first_that_the_client_has(
     info: dict[str, Any], size: int, version: str
 ) -> None:
     file = ServerFile._build_file("s3://b/m", info, threading.Event())
@@ -181,7 +181,7 @@ class RefusedError(OSError):
         (ConnectionRefusedError(), UnreachableError, "see to the address"),
     ],
 )
-def test_errors_of_a_client_are_refusals_or_failures_that_may_pass(
+def test_errors_of_clients_are_told_apart_as_refusals_and_failures(
     error: Exception, kind: type[Exception], words: str, bucket: Bucket
 ) -> None:
     bucket.failures = [error]
@@ -190,12 +190,12 @@ def test_errors_of_a_client_are_refusals_or_failures_that_may_pass(
     assert type(caught.value) is kind
 
 
-def test_a_client_that_returns_too_little_is_a_failure(bucket: Bucket) -> None:
+def test_a_range_with_too_few_bytes_is_a_failure(bucket: Bucket) -> None:
     with pytest.raises(UnreachableError, match="10 bytes in place of 50"):
         ServerFile("s3://b/m", 140, "one").read(90, 140)
 
 
-def test_nothing_is_asked_after_the_end_of_the_work(bucket: Bucket) -> None:
+def test_no_request_is_sent_after_stop(bucket: Bucket) -> None:
     file = ServerFile("s3://b/m", 100, "one")
     file.stop.set()
     with pytest.raises(UnreachableError, match="was ended"):

@@ -1,4 +1,4 @@
-"""Stretches of a file on a server: cut, put in order, and fetched once whoever asks."""
+"""Blocks of files on servers are fetched once each, and notes of such files are read and written."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def noted(folder: Path) -> dict[str, TensorSpec]:
     return read_header(note)[0]
 
 
-def test_many_threads_read_what_is_there_and_each_byte_comes_once(tmp_path: Path) -> None:
+def test_many_threads_fetch_each_byte_once(tmp_path: Path) -> None:
     root, tensors = served(tmp_path / "root")
     with serving_ranges(root) as server, hub_at(server.url, tmp_path / "home"):
         specs = noted(server_cache())
@@ -84,7 +84,7 @@ def test_many_threads_read_what_is_there_and_each_byte_comes_once(tmp_path: Path
     assert sorted(p.name for p in server_cache().iterdir()) == ["model.safetensors.remote"]
 
 
-def test_a_damaged_note_names_itself_and_the_remedy() -> None:
+def test_a_damaged_note_is_an_error_with_a_remedy() -> None:
     note = RemoteFile("s3://x/m", 10, "v", None, b"{}").write(server_cache() / "model.safetensors")
     assert RemoteFile.read(note).header == b"{}"
     for damage in ("{", "[]", '{"url": 1}'):
@@ -94,7 +94,7 @@ def test_a_damaged_note_names_itself_and_the_remedy() -> None:
 
 
 @pytest.mark.parametrize("sha256", [None, "12ab"])
-def test_a_note_is_read_as_it_was_written(sha256: str | None) -> None:
+def test_a_note_that_is_written_and_read_is_the_same(sha256: str | None) -> None:
     file = RemoteFile("s3://x/m", 10, "v", sha256, bytes(range(256)))
     note = file.write(server_cache() / "model.safetensors")
     assert note == server_cache() / "model.safetensors.remote"

@@ -1,4 +1,4 @@
-"""Files written in pieces, of any size and in any order, are those that safetensors writes at once."""
+"""Files written in pieces of any size and order equal those that safetensors writes at once."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_continued_file_is_hashed_with_what_it_had(
     assert notes.of(path) == FileContent.of_file(path)
 
 
-def test_direct_is_what_goes_direct(
+def test_only_large_tensors_are_written_with_direct_io(
     way: str, tensors: dict[str, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     direct = []
@@ -145,7 +145,7 @@ def test_direct_is_what_goes_direct(
     assert whole - 14 * PAGE < sum(direct) <= whole if way == "direct" else not direct
 
 
-def test_a_journal_is_written_after_the_bytes_that_it_speaks_of(
+def test_work_after_writes_runs_when_the_bytes_are_in_the_file(
     tensors: dict[str, Tensor], tmp_path: Path
 ) -> None:
     """Also when the disk is slow, and other tensors come meanwhile."""
@@ -168,7 +168,7 @@ def test_a_journal_is_written_after_the_bytes_that_it_speaks_of(
 
 
 @pytest.mark.parametrize("at", [1, 5])
-def test_a_disk_that_fills_up_in_the_middle_is_said_and_nothing_is_journalled_after(
+def test_a_full_disk_is_an_error_and_ends_the_journal(
     at: int, tensors: dict[str, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = writer_of(tmp_path, tensors)

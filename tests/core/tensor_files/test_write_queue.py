@@ -1,4 +1,4 @@
-"""What is queued is done in order, in bounded memory; files written direct have the same bytes as others."""
+"""Queued writes are done in order and in bounded memory; direct I/O writes the same bytes."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_whole_pages_go_direct_and_the_fragments_at_both_ends_do_not(
     assert all(length < PAGE for _, length in watched.cached)
 
 
-def test_a_range_that_was_set_aside_is_full_of_zeros_and_no_longer_than_the_file(
+def test_a_reserved_range_has_zeros_and_keeps_the_files_length(
     file: DirectFile, tmp_path: Path
 ) -> None:
     file.reserve(PAGE, 3 * PAGE)
@@ -110,7 +110,7 @@ def test_a_range_that_was_set_aside_is_full_of_zeros_and_no_longer_than_the_file
 
 
 @pytest.mark.parametrize("refusal", [errno.EINVAL, errno.EOPNOTSUPP, "darwin"])
-def test_where_nothing_opens_direct_all_goes_through_the_cache(
+def test_without_direct_io_everything_goes_through_the_cache(
     refusal: int | str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a file system that refuses it, and on other systems."""
@@ -135,7 +135,7 @@ def test_where_nothing_opens_direct_all_goes_through_the_cache(
 
 
 @pytest.mark.parametrize("at", [0, 1])
-def test_a_file_system_that_refuses_a_direct_write_gets_the_rest_through_the_cache(
+def test_after_a_refused_direct_write_the_cache_is_used(
     at: int, file: DirectFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needs_direct(file)
@@ -153,7 +153,9 @@ def test_a_file_system_that_refuses_a_direct_write_gets_the_rest_through_the_cac
     assert len(watched.direct) == at, "it is not tried again"
 
 
-def test_any_other_error_is_raised(file: DirectFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_other_than_a_refusal_is_raised(
+    file: DirectFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
     needs_direct(file)
 
     def full(_: int) -> None:
@@ -192,7 +194,7 @@ def disk() -> Iterator[Disk]:
     found.queue.close()
 
 
-def test_a_piece_larger_than_all_buffers_is_cut(disk: Disk) -> None:
+def test_a_piece_larger_than_a_buffer_is_split(disk: Disk) -> None:
     data = bytes(range(256)) * (40 * PAGE // 256)
     disk.queue.put(memoryview(data), 77, disk.write)
     disk.queue.drain()
@@ -201,7 +203,7 @@ def test_a_piece_larger_than_all_buffers_is_cut(disk: Disk) -> None:
     assert all(place % PAGE == 0 for place in disk.log[1:]), "cut between pages"  # type: ignore[operator]
 
 
-def test_work_is_done_after_the_writes_before_it_and_before_those_after_it(disk: Disk) -> None:
+def test_work_runs_between_the_writes_around_it(disk: Disk) -> None:
     disk.gate.clear()
     for number in range(4):
         disk.queue.put(memoryview(b"x"), number, disk.write)
@@ -211,7 +213,7 @@ def test_work_is_done_after_the_writes_before_it_and_before_those_after_it(disk:
     assert disk.log == [0, "done 0", 1, "done 1", 2, "done 2", 3, "done 3"]
 
 
-def test_who_is_faster_than_the_disk_waits(disk: Disk) -> None:
+def test_a_writer_waits_when_all_buffers_are_full(disk: Disk) -> None:
     disk.gate.clear()
     put = []
 
@@ -231,7 +233,7 @@ def test_who_is_faster_than_the_disk_waits(disk: Disk) -> None:
     assert len(disk.log) == BUFFERS + 3
 
 
-def test_after_an_error_nothing_is_written_and_everybody_is_told(disk: Disk) -> None:
+def test_after_an_error_nothing_is_written_and_every_call_raises_it(disk: Disk) -> None:
     def fail(_: FilledBuffer) -> None:
         raise OSError(28, "No space left on device")
 

@@ -56,7 +56,7 @@ def figures_of(folder: Path) -> Any:
 
 @pytest.mark.slow
 @needs_onnx
-def test_every_file_gives_torchs_embeddings_in_its_runtime(place: Path, plugins: Plugins) -> None:
+def test_every_exported_file_gives_torchs_embeddings(place: Path, plugins: Plugins) -> None:
     result = run(place, "float32, float16, int8", plugins)
     found = figures_of(result)
     assert found.keys() == {"torch", "float32", "float16", "int8"}
@@ -73,7 +73,7 @@ def test_every_file_gives_torchs_embeddings_in_its_runtime(place: Path, plugins:
 
 @pytest.mark.slow
 @needs_onnx
-def test_an_operator_that_cannot_be_exported_is_named(
+def test_an_unsupported_operator_is_named_in_the_error(
     place: Path, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from transformers.models.bert import modeling_bert
@@ -89,7 +89,7 @@ def test_an_operator_that_cannot_be_exported_is_named(
     assert "leave this format out" in str(caught.value)
 
 
-def test_packages_of_the_formats_are_asked_for_by_the_check(
+def test_the_check_names_missing_packages(
     place: Path, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(export_step, "find_spec", lambda _: None)
@@ -130,7 +130,7 @@ def one_off(cosine: float) -> Any:
     return turn
 
 
-def test_the_figures_are_the_mean_and_the_least_cosine_of_all_texts(
+def test_figures_are_the_mean_and_the_least_cosine_of_all_texts(
     place: Path, plugins: Plugins, others: dict[str, Any]
 ) -> None:
     others["model_int8.onnx"] = one_off(0.6)
@@ -148,7 +148,7 @@ def test_the_figures_are_the_mean_and_the_least_cosine_of_all_texts(
     }
 
 
-def test_an_export_of_another_model_is_refused(
+def test_a_float32_export_with_other_embeddings_is_refused(
     place: Path, plugins: Plugins, others: dict[str, Any]
 ) -> None:
     others["model.onnx"] = one_off(0.9998)
@@ -159,7 +159,7 @@ def test_an_export_of_another_model_is_refused(
 
 
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
-def test_a_model_with_a_value_that_is_no_number_is_refused_before_export(
+def test_a_model_with_nan_or_infinity_is_refused_before_export(
     value: float, place: Path, plugins: Plugins, others: dict[str, Any]
 ) -> None:
     path = place / "model" / "model.safetensors"
@@ -171,7 +171,7 @@ def test_a_model_with_a_value_that_is_no_number_is_refused_before_export(
         run(place, "float16", plugins)
 
 
-def test_an_export_with_embeddings_that_are_no_numbers_is_refused(
+def test_an_export_with_embeddings_that_are_not_finite_is_refused(
     place: Path, plugins: Plugins, others: dict[str, Any]
 ) -> None:
     others["model_fp16.onnx"] = lambda rows: rows * np.nan

@@ -17,7 +17,7 @@ from emberge_export.onnx_exporter import _find_reason, _save_onnx, silence_expor
 @pytest.mark.parametrize(
     ("size", "beside"), [(950_000_000, None), (950_000_001, "model.onnx_data")]
 )
-def test_weights_of_a_large_program_are_beside_it(
+def test_weights_of_a_large_model_are_in_a_file_of_their_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: int, beside: str | None
 ) -> None:
     saved: list[Any] = []
@@ -32,13 +32,13 @@ def test_weights_of_a_large_program_are_beside_it(
 @pytest.mark.parametrize(
     ("text", "reason"), [("\n \nno op here\nmore", "no op here"), ("", "RuntimeError")]
 )
-def test_the_reason_is_the_first_line_of_the_first_error(text: str, reason: str) -> None:
+def test_the_reason_is_the_first_line_of_the_original_error(text: str, reason: str) -> None:
     outer = ValueError("outer")
     outer.__cause__ = RuntimeError(text)
     assert _find_reason(outer) == reason
 
 
-def test_what_exporters_print_log_and_warn_of_stays_off_the_terminal(
+def test_output_warnings_and_log_lines_of_exporters_are_suppressed(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     before = logging.root.manager.disable

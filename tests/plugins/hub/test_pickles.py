@@ -34,7 +34,7 @@ def pickled(bert: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_weights_are_the_same_afterwards(bert: Path, pickled: Path) -> None:
+def test_converted_weights_equal_the_pickled_ones(bert: Path, pickled: Path) -> None:
     with pytest.raises(CheckpointError, match="emberge safetensors"):
         _ = Checkpoint(pickled).specs
     written = convert_pickles(pickled)
@@ -61,7 +61,7 @@ def test_modules_are_converted_and_tied_tensors_are_written_in_full(tmp_path: Pa
     assert torch.equal(found["c"], table.T)
 
 
-def test_an_adapter_beside_whole_weights_is_converted(bert: Path, tmp_path: Path) -> None:
+def test_an_adapters_pickle_is_converted_beside_whole_weights(bert: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(bert, tmp_path / "both")
     adapter = save_adapter(tmp_path / "adapter", bert)
     tensors = load_file(adapter / "adapter_model.safetensors")

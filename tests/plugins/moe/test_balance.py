@@ -1,3 +1,5 @@
+"""The balance loss of routers equals transformers' own, and chunks add up to the batch."""
+
 from __future__ import annotations
 
 import pytest
@@ -28,14 +30,14 @@ def _sums(logits: torch.Tensor, top_k: int, mask: torch.Tensor | None = None) ->
 
 
 @pytest.mark.parametrize("top_k", WORKED)
-def test_the_balance_is_the_worked_number(top_k: int) -> None:
+def test_the_balance_loss_is_the_number_worked_out_by_hand(top_k: int) -> None:
     sums = _sums(PROBABILITIES.log()[None], top_k)
     found = float(compute_balance_loss(sums, sums.loads, top_k))
     assert found == pytest.approx(WORKED[top_k], abs=1e-12)
 
 
 @pytest.mark.parametrize("top_k", [1, 2, 3])
-def test_times_the_choices_a_token_it_is_transformers_own_without_padding(top_k: int) -> None:
+def test_the_balance_loss_times_top_k_is_transformers_loss(top_k: int) -> None:
     torch.manual_seed(0)
     logits = torch.randn(1, 10, 5) * 3
     mask = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
@@ -46,7 +48,7 @@ def test_times_the_choices_a_token_it_is_transformers_own_without_padding(top_k:
     )
 
 
-def test_padding_counts_for_nothing() -> None:
+def test_padding_does_not_change_the_sums() -> None:
     torch.manual_seed(0)
     logits = torch.randn(2, 6, 4, dtype=torch.float64)
     mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
@@ -56,7 +58,7 @@ def test_padding_counts_for_nothing() -> None:
     torch.testing.assert_close(padded.probabilities, plain.probabilities, rtol=0, atol=1e-12)
 
 
-def test_layers_are_averaged() -> None:
+def test_the_loss_is_the_mean_over_layers() -> None:
     torch.manual_seed(0)
     logits = torch.randn(3, 8, 4, dtype=torch.float64)
     both = _sums(logits, 2)
@@ -65,7 +67,7 @@ def test_layers_are_averaged() -> None:
     assert float(compute_balance_loss(both, both.loads, 2)) == pytest.approx(want, abs=1e-12)
 
 
-def test_parts_of_a_batch_add_up_with_their_gradients() -> None:
+def test_losses_of_chunks_add_up_to_the_batchs_with_gradients() -> None:
     torch.manual_seed(0)
     logits = torch.randn(2, 12, 4, dtype=torch.float64).requires_grad_()
     whole = _sums(logits, 2)
@@ -80,7 +82,7 @@ def test_parts_of_a_batch_add_up_with_their_gradients() -> None:
     torch.testing.assert_close(torch.autograd.grad(summed, logits)[0], gradient, rtol=0, atol=1e-12)
 
 
-def test_an_even_load_is_the_least_switch_balance() -> None:
+def test_an_even_load_has_the_least_loss_of_one() -> None:
     even = torch.eye(4, dtype=torch.float64) * 1e-9  # each token has an expert of its own
     sums = _sums(even[None], 1)
     assert float(compute_balance_loss(sums, sums.loads, 1)) == pytest.approx(1, abs=1e-6)

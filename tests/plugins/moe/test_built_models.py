@@ -1,4 +1,4 @@
-"""Files, figures and messages of routed and rotary models, each as a whole."""
+"""Routed and rotary models: their files, facts and messages; options; router health."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def size_of(folder: Path) -> int:
 # ── every step that builds a checkpoint ─────────────────────────────────────────────────────────
 
 
-def test_a_routed_model_is_built_as_every_checkpoint(models: Path, tmp_path: Path) -> None:
+def test_upcycle_writes_the_promised_files_and_facts(models: Path, tmp_path: Path) -> None:
     folder = models / "bert"
     step = Upcycle(
         model=ModelRef(str(folder)),
@@ -109,7 +109,7 @@ def test_a_routed_model_is_built_as_every_checkpoint(models: Path, tmp_path: Pat
     assert (out / "modeling_emberge_routed.py").read_bytes() == CODE.read_bytes()
 
 
-def test_a_rotary_model_is_built_as_every_checkpoint(tmp_path: Path) -> None:
+def test_rope_writes_the_promised_files_and_facts(tmp_path: Path) -> None:
     folder = tiny.transformer(
         tmp_path / "xlmr", "AutoModelForMaskedLM", "xlm-roberta", num_hidden_layers=1
     )
@@ -155,7 +155,7 @@ def test_a_rotary_model_is_built_as_every_checkpoint(tmp_path: Path) -> None:
     }
 
 
-def test_a_config_without_an_epsilon_gets_xlmrs(tmp_path: Path) -> None:
+def test_a_config_without_an_epsilon_gets_that_of_xlmr(tmp_path: Path) -> None:
     content = {"model_type": "xlm-roberta", "auto_map": {}, "output_past": True, "vocab_size": 5}
     (tmp_path / "config.json").write_text(json.dumps(content))
     assert build_rotary_config(Checkpoint(tmp_path), 10.0, 7) == {
@@ -166,7 +166,7 @@ def test_a_config_without_an_epsilon_gets_xlmrs(tmp_path: Path) -> None:
     }
 
 
-def test_averaged_experts_are_built_as_every_checkpoint(models: Path, tmp_path: Path) -> None:
+def test_downcycle_gives_the_dense_model_back(models: Path, tmp_path: Path) -> None:
     folder = (models / "routed").resolve()
     step = Downcycle(model=ModelRef(str(folder)))
     artifact = assert_built_as_promised(step, tmp_path, folder, "dense")
@@ -206,7 +206,7 @@ def test_a_training_without_loads_is_refused(models: Path, tmp_path: Path) -> No
         read_load(tmp_path, RoutedModel(Checkpoint(models / "routed")))
 
 
-def test_the_key_changes_with_all_that_decides_the_bytes(models: Path) -> None:
+def test_the_plans_key_changes_with_everything_that_decides_the_bytes(models: Path) -> None:
     one = of(models / "bert")
     routing = LayerRouting((1,), 4, 2)
     plans = [
@@ -221,7 +221,7 @@ def test_the_key_changes_with_all_that_decides_the_bytes(models: Path) -> None:
 # ── formats ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_unknown_type_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
+def test_an_unknown_or_routed_model_type_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "t5"}))
     with pytest.raises(CheckpointError, match=r"type 't5' are not known; those of bert, roberta, "):
         require_dense(of(tmp_path))
@@ -248,18 +248,18 @@ BAD: list[tuple[type, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("kind", "options", "words"), BAD)
-def test_options_without_sense_are_refused(kind: type, options: dict[str, Any], words: str) -> None:
+def test_contradictory_options_are_refused(kind: type, options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         kind(**options)
 
 
-def test_options_at_their_ends_are_taken() -> None:
+def test_options_at_their_limits_are_accepted() -> None:
     assert Upcycle(model=ModelRef("m"), experts=2, top_k=2).expert_count == 2
     assert Upcycle(model=MODEL, members=PAIR, top_k=2).expert_count == 2
     assert Upcycle(model=MODEL).expert_count == 8
 
 
-def test_layers_are_read_from_options() -> None:
+def test_each_form_of_the_option_layers_chooses_its_layers() -> None:
     assert choose_layers((3, 0, 3), 4) == (0, 3)
     assert choose_layers("alternate", 12) == (1, 3, 5, 7, 9, 11)
     assert choose_layers("all", 3) == (0, 1, 2)
@@ -273,7 +273,7 @@ def test_layers_are_read_from_options() -> None:
 # ── routers in a training ───────────────────────────────────────────────────────────────────────
 
 
-def test_health_is_a_whole_table() -> None:
+def test_router_health_measures_loads_entropy_and_dead_experts() -> None:
     health = RouterHealth((1, 3), 2, 1)
     counts = torch.tensor([500, 500, 1000, 0, 600, 900, 1000], dtype=torch.float64)
     assert health.values(counts) == {
@@ -304,7 +304,7 @@ def test_health_is_a_whole_table() -> None:
 
 
 @pytest.mark.parametrize("layers", [32, 33])
-def test_a_heat_map_has_a_row_an_expert_up_to_64(layers: int) -> None:
+def test_a_heat_map_has_a_row_for_each_expert_up_to_64_rows(layers: int) -> None:
     health = RouterHealth(tuple(range(layers)), 2, 1)
     counts = torch.tensor([3.0, 1.0] * layers + [2.0] * layers + [4.0], dtype=torch.float64)
     values = health.values(counts)
@@ -332,7 +332,7 @@ class Router(torch.nn.Module):
         return states, states + 1, states.argmax(-1, keepdim=True)
 
 
-def test_taps_keep_what_routers_give_while_they_are_open() -> None:
+def test_taps_keep_routers_outputs_only_inside_the_block() -> None:
     layers = torch.nn.ModuleList(torch.nn.ModuleDict({"router": Router()}) for _ in range(2))
     model = torch.nn.ModuleDict({"layers": layers, "other": torch.nn.Identity()})
     taps = RouterTaps(model, "router")

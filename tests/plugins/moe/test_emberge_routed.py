@@ -1,3 +1,5 @@
+"""The routed model class: equal to the dense model at the start, with names, gates and gradients by hand."""
+
 from __future__ import annotations
 
 import json
@@ -44,7 +46,7 @@ def _names(folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", DENSE)
-def test_equal_experts_are_the_dense_model(kind: str) -> None:
+def test_equal_experts_compute_the_dense_model(kind: str) -> None:
     dense = dense_model(kind).double()
     batch = _batch()
     with torch.no_grad():
@@ -84,7 +86,7 @@ def test_tensors_have_the_dense_models_names_on_disk(kind: str, tmp_path: Path) 
         torch.testing.assert_close(loaded(**_batch())[0], model(**_batch())[0], rtol=0, atol=1e-6)
 
 
-def test_names_with_the_dense_models_prefix_load_too(tmp_path: Path) -> None:
+def test_names_with_the_dense_models_prefix_load(tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
     folder = routed(tmp_path / "model")
@@ -98,7 +100,7 @@ def test_names_with_the_dense_models_prefix_load_too(tmp_path: Path) -> None:
         torch.testing.assert_close(model(**_batch())[0], plain(**_batch())[0], rtol=0, atol=1e-12)
 
 
-def test_a_token_gets_its_experts_by_hand() -> None:
+def test_a_tokens_output_is_the_sum_worked_out_by_hand() -> None:
     """Every token through its two experts one by one, and gates of both kinds."""
     dense = dense_model("jina_embeddings_v3").double()
     model = _copied(dense)
@@ -121,7 +123,7 @@ def test_a_token_gets_its_experts_by_hand() -> None:
                 torch.testing.assert_close(found[row, place], want, rtol=0, atol=1e-12)
 
 
-def test_gates_are_the_worked_numbers() -> None:
+def test_gates_are_the_numbers_worked_out_by_hand() -> None:
     """Logits [2, 1, 0, -1]: gates of the best two, renormalised or not."""
     inner = dense_model("bert").config
     config = EmbergeRoutedConfig(inner=inner.to_dict(), num_experts=4)
@@ -149,7 +151,7 @@ def test_gates_are_the_worked_numbers() -> None:
     torch.testing.assert_close(gates, best / best.sum(-1, keepdim=True), rtol=1e-6, atol=0)
 
 
-def test_gradients_are_those_of_numbers() -> None:
+def test_gradients_equal_finite_differences() -> None:
     """Gradients of experts, router and inputs against differences, and with blocks computed again."""
     model = _copied(dense_model("bert").double(), normalize_gates=False)
     batch = _batch()

@@ -1,4 +1,4 @@
-"""XLM-R gets rotary positions: its weights under the names of a class of transformers, without the table."""
+"""XLM-R with rotary positions: the other weights are unchanged, under the names of transformers' class."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def without_positions(folder: Path, root: Path) -> Path:
     return root
 
 
-def test_texts_of_one_token_have_xlmrs_own_logits_without_its_positions(
+def test_a_text_of_one_token_has_the_logits_of_xlmr_without_positions(
     masked: Path, turned: Path, tmp_path: Path
 ) -> None:
     before = loaded(without_positions(masked, tmp_path / "zeros"), "AutoModelForMaskedLM")
@@ -81,7 +81,7 @@ def test_texts_of_one_token_have_xlmrs_own_logits_without_its_positions(
     assert not torch.allclose(longer, back, rtol=0, atol=1e-3)  # places count in longer texts
 
 
-def test_all_but_the_positions_is_there_bit_for_bit(masked: Path, turned: Path) -> None:
+def test_all_weights_except_positions_are_unchanged(masked: Path, turned: Path) -> None:
     before, after = (load_file(one / "model.safetensors") for one in (masked, turned))
     fused = after["roberta.encoder.layers.1.mixer.Wqkv.weight"]
     parts = [
@@ -107,7 +107,9 @@ def test_transformers_reads_the_config_and_writes_the_same_names(
     assert written.keys() == load_file(turned / "model.safetensors").keys()
 
 
-def test_sentence_transformers_opens_it_with_long_texts(embedder: Path, tmp_path: Path) -> None:
+def test_sentence_transformers_opens_the_result_with_the_new_length(
+    embedder: Path, tmp_path: Path
+) -> None:
     from sentence_transformers import SentenceTransformer
 
     folder, _, _ = rotary(embedder, tmp_path)
@@ -121,7 +123,7 @@ def test_sentence_transformers_opens_it_with_long_texts(embedder: Path, tmp_path
     assert model.encode([text]).shape == (1, 32)
 
 
-def test_the_need_to_adapt_it_is_a_warning_and_stays_with_it(masked: Path, tmp_path: Path) -> None:
+def test_the_need_to_adapt_is_a_warning_and_in_the_artifact(masked: Path, tmp_path: Path) -> None:
     class Here(Glance):
         def model(self, reference: ModelRef) -> Path:  # type: ignore[override]
             return masked

@@ -1,4 +1,4 @@
-"""Losses over tokens of a model with routers, whose own losses are those of the whole batch."""
+"""Token losses of models with routers, whose balance loss is that of the whole batch."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Taken:
 
 
 @pytest.mark.parametrize("kind", ["bert", "qwen3_moe"])
-def test_a_training_is_the_loop_written_by_hand(kind: str, tmp_path: Path) -> None:
+def test_a_token_training_equals_a_loop_written_by_hand(kind: str, tmp_path: Path) -> None:
     folder = _write(tmp_path / "model", kind)
     found = _fit(folder, tmp_path)
     name = "AutoModelForCausalLM" if kind in NATIVE else "AutoModelForMaskedLM"
@@ -133,7 +133,7 @@ def _passed(
 
 
 @pytest.mark.parametrize("kind", ["bert", "jina_embeddings_v3"])
-def test_a_batch_in_chunks_has_the_losses_of_the_whole(kind: str, tmp_path: Path) -> None:
+def test_a_batch_in_chunks_has_the_losses_of_the_whole_batch(kind: str, tmp_path: Path) -> None:
     folder = _write(tmp_path / "model", kind)
     whole, plain = _passed(folder, 10**6, None)
     assert whole.kept == whole.padded
@@ -148,7 +148,7 @@ def test_a_batch_in_chunks_has_the_losses_of_the_whole(kind: str, tmp_path: Path
             assert found.kept <= (found.padded if kept is None else kept)
 
 
-def test_the_term_is_added_once_and_without_padding(tmp_path: Path) -> None:
+def test_the_balance_term_is_added_once_and_without_padding(tmp_path: Path) -> None:
     folder = _write(tmp_path / "model")
     without, doubled = (
         float(_passed(folder, 64, 0, balance=factor)[0].loss) for factor in (0.0, 2.0)
@@ -170,7 +170,7 @@ def test_the_term_is_added_once_and_without_padding(tmp_path: Path) -> None:
     assert BALANCE * (doubled - without) / 2 == exactly(term, size=doubled)
 
 
-def test_several_losses_add_the_term_once(tmp_path: Path) -> None:
+def test_several_losses_add_the_balance_term_once(tmp_path: Path) -> None:
     """Two losses that score no place add nothing, so that the mean of their terms is left."""
     model = _write(tmp_path / "model")
     options = FitOptions(**OPTIONS | {"epochs": None, "max_steps": 1})
@@ -198,7 +198,7 @@ class Together(Sampler):
         return [Batch(tuple(parts[name] for name in self.names))]
 
 
-def test_a_step_of_texts_and_pairs_is_their_mean_by_rows_and_counts_both(tmp_path: Path) -> None:
+def test_a_mixed_step_is_the_mean_by_rows_and_counts_both_loads(tmp_path: Path) -> None:
     folder = _write(tmp_path / "model")
     data: list[InMemory] = [texts(12), retrieval(16)]
     losses: Any = PerDataset(default=(InfoNCE(),), by_task={"text": (MASKED,)})
@@ -239,7 +239,7 @@ steps:
 @pytest.mark.parametrize(
     "kind", ["bert", "qwen3", pytest.param("jina_embeddings_v3", marks=pytest.mark.slow)]
 )
-def test_a_head_is_upcycled_trained_and_reloaded(kind: str, tmp_path: Path) -> None:
+def test_a_head_survives_upcycling_training_and_loading(kind: str, tmp_path: Path) -> None:
     source = dense(tmp_path / "dense", kind, head=True)
     rows = [json.dumps({"text": row.anchor}) for row in texts(12).rows]
     (tmp_path / "texts.jsonl").write_text("\n".join(rows))

@@ -80,7 +80,7 @@ ROUTED_LAYERS = {"bert": 2, "qwen3_moe": 1}
 
 
 @pytest.mark.parametrize("kind", ["bert", *NATIVE])
-def test_a_batch_in_chunks_has_the_losses_of_the_whole(kind: str, tmp_path: Path) -> None:
+def test_a_batch_in_chunks_has_the_losses_of_the_whole_batch(kind: str, tmp_path: Path) -> None:
     folder = _write(tmp_path / "model", kind)
     encoder = _load(folder, balance=0.7)
     loss, plain = _gradients(encoder, 10**6, None)
@@ -98,7 +98,7 @@ def test_a_batch_in_chunks_has_the_losses_of_the_whole(kind: str, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_two_ranks_and_split_weights_train_as_one(tmp_path: Path) -> None:
+def test_two_ranks_with_sharded_weights_train_like_one(tmp_path: Path) -> None:
     folder = routed(tmp_path / "model", "bert")
     options: dict[str, Any] = {
         **{"learning_rate": 1e-3, "token_budget": 48, "kept_tokens": 96, "dropout": False},
@@ -128,7 +128,7 @@ def test_two_ranks_and_split_weights_train_as_one(tmp_path: Path) -> None:
         assert maps[0] == maps[1]
 
 
-def test_whatever_is_random_in_a_pass_is_found(tmp_path: Path) -> None:
+def test_randomness_in_a_routers_pass_is_detected(tmp_path: Path) -> None:
     plain = native(tmp_path / "plain", "mixtral")
     noisy = native(tmp_path / "noisy", "mixtral", router_jitter_noise=0.2)
     for folder, draws in ((plain, False), (noisy, True)):
@@ -157,7 +157,7 @@ def _fit(model: Path, root: Path, backbone: Backbone, **given: Any) -> FitResult
 
 
 @pytest.mark.parametrize("kind", ["jina_embeddings_v3", "qwen3_moe"])
-def test_a_trained_model_has_the_names_that_it_came_with(kind: str, tmp_path: Path) -> None:
+def test_a_trained_model_keeps_its_tensors_names(kind: str, tmp_path: Path) -> None:
     model = _write(tmp_path / "model", kind)
     before = load_file(model / "model.safetensors")
     options = {"learning_rate": 1e-2, "max_steps": 2}
@@ -173,7 +173,7 @@ def test_a_trained_model_has_the_names_that_it_came_with(kind: str, tmp_path: Pa
         assert again(again.collate(_tokens(again))).embeddings.isfinite().all()
 
 
-def test_loads_are_logged_and_drawn(tmp_path: Path) -> None:
+def test_loads_are_logged_and_shown_in_a_figure(tmp_path: Path) -> None:
     logged: dict[int, dict[str, float]] = {}
     model = routed(tmp_path / "model")
     result = _fit(
@@ -195,7 +195,7 @@ def test_loads_are_logged_and_drawn(tmp_path: Path) -> None:
     assert first["layer 2, expert 3"] == [logged[step]["load/2/3"] for step in (2, 4)]
 
 
-def test_a_training_that_goes_on_ends_with_the_same_numbers(tmp_path: Path) -> None:
+def test_a_resumed_training_ends_with_the_same_numbers(tmp_path: Path) -> None:
     model = routed(tmp_path / "model")
     options = {"options": {"max_steps": 7, "logging_steps": 3, "save_steps": 2}}
     backbone = Routed(inner=TextEncoder())
@@ -213,7 +213,7 @@ def test_a_training_that_goes_on_ends_with_the_same_numbers(tmp_path: Path) -> N
     assert names[0].read_bytes() == names[1].read_bytes()
 
 
-def test_a_routed_model_without_the_backbone_stops_before_work(tmp_path: Path) -> None:
+def test_a_routed_model_without_the_backbone_is_refused_before_work(tmp_path: Path) -> None:
     model = routed(tmp_path / "model")
     with pytest.raises(CheckpointError) as caught:
         _fit(model, tmp_path, TextEncoder())
@@ -227,7 +227,7 @@ def test_a_routed_model_without_the_backbone_stops_before_work(tmp_path: Path) -
     assert off.describe(model).problems == off.describe(model).training_problems == ()
 
 
-def test_without_a_balance_nothing_is_added(tmp_path: Path) -> None:
+def test_with_a_balance_of_zero_nothing_is_added(tmp_path: Path) -> None:
     model = routed(tmp_path / "model")
     off = _gradients(_load(model, balance=0.0), 40, 0)
     plain = ExactEncoder().load(model, device="cpu", dtype="float32")
@@ -266,7 +266,7 @@ def test_the_backbone_keeps_the_laws(kind: str, tmp_path: Path) -> None:
     check_backbone(Routed(inner=TextEncoder()), folder)
 
 
-def test_an_adapter_is_trained_beside_experts(tmp_path: Path) -> None:
+def test_an_adapter_can_be_trained_on_a_routed_model(tmp_path: Path) -> None:
     model = routed(tmp_path / "model")
     inner = TextEncoder(lora=Lora(rank=2))
     _fit(model, tmp_path, Routed(inner=inner), options={"max_steps": 2, "learning_rate": 1e-2})

@@ -1,4 +1,4 @@
-"""Siblings of one upcycling merge; models that were upcycled apart are refused before any work."""
+"""Models of one upcycling merge; models of two upcyclings are refused before work."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def turned(source: Path, target: Path, seed: int) -> None:
     save_file(tensors, target / "model.safetensors", {"format": "pt"})
 
 
-def test_siblings_are_known_by_their_upcycling_wherever_their_routers_went(tmp_path: Path) -> None:
+def test_models_of_one_upcycling_merge_after_any_training(tmp_path: Path) -> None:
     upcycled(tmp_path)
     out = tmp_path / "out"
     for name, source, seed in (("first", "one", 1), ("second", "one", 2), ("third", "other", 3)):

@@ -1,4 +1,4 @@
-"""Options of an upcycling: what each changes, and what is refused before any work."""
+"""Options of an upcycling: what each changes, and what is refused before work."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_all_dense_types_that_are_known_can_be_loaded_routed() -> None:
     assert BLOCKS.keys() == FEED_FORWARD.keys()
 
 
-def test_gates_of_the_paper_shrink_a_block(made: dict[str, Path]) -> None:
+def test_without_normalised_gates_a_blocks_output_shrinks(made: dict[str, Path]) -> None:
     texts = ["open a file", "sort the list"]
     own, plain, shrunk = (
         SentenceTransformer(str(made[name]), device="cpu", trust_remote_code=True).encode(texts)
@@ -121,7 +121,7 @@ def test_gates_of_the_paper_shrink_a_block(made: dict[str, Path]) -> None:
     assert config["normalize_gates"] is False
 
 
-def test_the_card_names_the_way_to_load(made: dict[str, Path]) -> None:
+def test_the_card_says_how_to_load_the_model(made: dict[str, Path]) -> None:
     card = (made["plain"] / "README.md").read_text()
     assert "trust_remote_code=True" in card
     assert "modeling_emberge_routed.py" in card
@@ -140,7 +140,7 @@ np.save(sys.argv[3], model.encode(["open a file", "sort the list"]))
 
 
 @pytest.mark.slow
-def test_others_embed_with_a_folder_that_they_trust_and_only_then(
+def test_a_routed_folder_embeds_without_emberge_only_if_trusted(
     made: dict[str, Path], place: Path
 ) -> None:
     folder = made["plain"]
@@ -190,7 +190,7 @@ def mixed(members: Path) -> dict[str, Path]:
     )
 
 
-def test_each_member_gives_an_expert_and_the_rest_is_merged(
+def test_each_member_gives_an_expert_and_other_tensors_are_merged(
     members: Path, mixed: dict[str, Path]
 ) -> None:
     found, own = tensors(mixed["own"]), [tensors(members / name) for name in "abc"]
@@ -231,7 +231,7 @@ def test_bad_options_are_refused_before_work(
     assert not (place / "out").exists()
 
 
-def test_blocks_under_other_names_are_not_left_dense_in_silence(place: Path) -> None:
+def test_a_layer_with_blocks_under_other_names_is_refused(place: Path) -> None:
     folder = dense(place / "renamed", "bert")
     named = tensors(folder)
     other = {
@@ -246,7 +246,7 @@ def test_a_dense_model_has_no_experts_to_average(place: Path) -> None:
     assert "dense already" in refused(place, "model: ./dense", step="downcycle")
 
 
-def test_a_stranger_s_routed_model_has_no_dense_one_to_go_back_to(place: Path) -> None:
+def test_a_routed_model_of_another_origin_cannot_be_downcycled(place: Path) -> None:
     native(place / "stranger", "qwen3_moe")
     assert "upcycled from" in refused(place, "model: ./stranger", step="downcycle")
 
@@ -254,7 +254,7 @@ def test_a_stranger_s_routed_model_has_no_dense_one_to_go_back_to(place: Path) -
 # ── tensors that are computed while they are read ───────────────────────────────────────────────
 
 
-def test_computed_tensors_are_the_same_in_any_pieces(tmp_path: Path) -> None:
+def test_derived_tensors_are_equal_in_pieces_of_any_size(tmp_path: Path) -> None:
     from emberge.model_folder import Checkpoint
     from emberge.tensor_files import TensorReader
 

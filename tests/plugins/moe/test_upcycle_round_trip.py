@@ -1,4 +1,4 @@
-"""Every dense architecture there and back: upcycled, loaded, trained, merged, and dense again."""
+"""Every dense architecture is upcycled, loaded, trained, merged and made dense again."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def made(row: Row, place: Path, text: str) -> tuple[Path, Path]:
 @pytest.mark.parametrize(
     "row", [ROWS[0], *(pytest.param(row, marks=pytest.mark.slow) for row in ROWS[1:])], ids=str
 )
-def test_a_dense_model_goes_there_and_back(row: Row, tmp_path: Path) -> None:
+def test_a_dense_model_survives_upcycling_and_downcycling(row: Row, tmp_path: Path) -> None:
     source, out = made(row, tmp_path, THERE_AND_BACK)
     # sentence-transformers makes the same embeddings of both.
     assert np.abs(embedded(out / "routed") - embedded(source)).max() < 1e-5
@@ -112,7 +112,7 @@ def test_a_dense_model_goes_there_and_back(row: Row, tmp_path: Path) -> None:
     assert json.loads(back) == json.loads(own)
 
 
-def test_siblings_are_trained_merged_and_dense_again(tmp_path: Path) -> None:
+def test_trained_siblings_are_merged_and_downcycled(tmp_path: Path) -> None:
     source, out = made(ROWS[0], tmp_path, THERE_AND_BACK + TRAINED)
     # Two steps change experts and routers, and what was saved embeds as it did in the training's encoder.
     routed, first, second = (tensors(out / name) for name in ("routed", "first", "second"))

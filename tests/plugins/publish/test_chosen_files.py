@@ -11,7 +11,7 @@ from emberge_publish.publication import NAME, PublishOptions
 from emberge_report import NAME_REMARK
 
 
-def test_files_are_chosen_by_the_record_and_links_are_none(tmp_path: Path) -> None:
+def test_only_files_of_the_record_are_published_and_links_are_refused(tmp_path: Path) -> None:
     folder = tmp_path / "result"
     for name in ("config.json", "1_Pooling/config.json", "README.md", "artifact.json", "x.txt"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ def test_files_are_chosen_by_the_record_and_links_are_none(tmp_path: Path) -> No
         "PeftModel.from_pretrained(base, {})",
     ],
 )
-def test_a_card_loads_the_model_by_its_name_on_the_hub(call: str) -> None:
+def test_the_published_card_loads_the_model_by_its_name_on_the_hub(call: str) -> None:
     head, line = "---\ntags: [a]\n---\n\n", f"model = {call}"
     before, after = line.format('"soup"'), line.format('"me/other"')
     found = complete_card(

@@ -1,4 +1,4 @@
-"""Publishing on a hub on this machine: what is sent, what is asked first, and what is refused."""
+"""Publishing on a hub on this machine: what is uploaded, asked and refused."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def shown_files(text: str) -> set[str]:
     return {line.split()[0] for line in text.splitlines() if line.startswith("  ")}
 
 
-def test_what_is_shown_is_what_is_there_afterwards_and_the_same_again_sends_nothing(
+def test_the_listed_files_are_uploaded_and_a_second_time_nothing_is_sent(
     hub: Hub, merged: Merged, tmp_path: Path, capsys: Capture
 ) -> None:
     folder = merged(FREE, "license: mit")
@@ -86,9 +86,7 @@ def test_a_dry_run_shows_files_card_and_licence_without_a_log_in_or_a_network(
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
-def test_a_licence_that_nobody_states_is_one_warning(
-    hub: Hub, merged: Merged, capsys: Capture
-) -> None:
+def test_a_missing_licence_is_one_warning(hub: Hub, merged: Merged, capsys: Capture) -> None:
     merged("license: mit", "license: apache-2.0")
     capsys.readouterr()
     assert publish("--yes") == 0
@@ -100,7 +98,7 @@ def test_a_licence_that_nobody_states_is_one_warning(
     assert "license" not in front(there(hub) / "README.md")
 
 
-def test_a_card_of_the_authors_own_is_published_as_it_is(hub: Hub, merged: Merged) -> None:
+def test_an_authors_card_is_published_unchanged(hub: Hub, merged: Merged) -> None:
     folder = merged("license: mit", "license: mit")
     mine = "---\nlanguage: no\nlicense:\n- mit\n- isc\ntags: [mine]\n---\n\n# Mine\n"
     (folder / "README.md").write_text(mine)
@@ -120,9 +118,7 @@ def test_a_model_without_a_card_gets_one(hub: Hub, merged: Merged) -> None:
     assert "# soup\n" in text
 
 
-def test_without_a_terminal_it_shows_and_does_nothing(
-    hub: Hub, merged: Merged, capsys: Capture
-) -> None:
+def test_without_a_terminal_nothing_is_uploaded(hub: Hub, merged: Merged, capsys: Capture) -> None:
     merged(FREE, "license: mit")
     assert publish() == 2
     said = capsys.readouterr()
@@ -132,7 +128,7 @@ def test_without_a_terminal_it_shows_and_does_nothing(
 
 
 @pytest.mark.parametrize(("answer", "sent"), [(" Y ", True), ("", False), (None, False)])
-def test_at_a_terminal_it_asks(
+def test_at_a_terminal_the_user_is_asked(
     hub: Hub, merged: Merged, monkeypatch: pytest.MonkeyPatch, answer: str | None, sent: bool
 ) -> None:
     def reply(prompt: str) -> str:
@@ -149,7 +145,7 @@ def test_at_a_terminal_it_asks(
     assert hub.private == (["me/soup"] if sent else [])
 
 
-def test_other_content_is_replaced_only_when_asked_to(
+def test_other_content_is_replaced_only_with_the_option(
     hub: Hub, merged: Merged, capsys: Capture
 ) -> None:
     folder = merged(FREE, "license: mit")
@@ -197,7 +193,7 @@ def refused(hub: Hub, capsys: Capture, *more: str, name: str = "me/soup") -> str
     return said.err
 
 
-def test_what_was_uploaded_before_a_stop_is_not_sent_again(
+def test_files_uploaded_before_a_stop_are_not_sent_again(
     hub: Hub, merged: Merged, capsys: Capture
 ) -> None:
     merged("license: mit", "license: mit")
@@ -210,7 +206,7 @@ def test_what_was_uploaded_before_a_stop_is_not_sent_again(
     assert sum(hub.received.values()) == sent
 
 
-def test_a_refusal_of_the_hub_is_said(hub: Hub, merged: Merged, capsys: Capture) -> None:
+def test_a_refusal_of_the_hub_is_shown(hub: Hub, merged: Merged, capsys: Capture) -> None:
     merged("license: mit", "license: mit")
     hub.token = "another"
     assert "401" in refused(hub, capsys)
@@ -234,9 +230,7 @@ steps:
 """
 
 
-def test_a_recipe_publishes_only_where_the_run_allows_it(
-    hub: Hub, merged: Merged, tmp_path: Path
-) -> None:
+def test_a_recipe_publishes_only_with_the_flag(hub: Hub, merged: Merged, tmp_path: Path) -> None:
     merged(FREE, "license: mit")
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     run = ["run", "recipe.yaml", "--out", "out", "--quiet"]
@@ -269,7 +263,7 @@ steps:
 CLAIM = "not met: soup is to be better than legal by more than 100 points on all: "
 
 
-def test_a_model_whose_gate_is_not_met_is_not_uploaded(
+def test_a_model_with_an_unmet_requirement_is_not_uploaded(
     hub: Hub, merged: Merged, tmp_path: Path, capsys: Capture
 ) -> None:
     merged(FREE, "license: mit")

@@ -28,7 +28,7 @@ def test_only_a_dry_run_needs_no_name() -> None:
 
 
 @pytest.mark.parametrize("token", ["", "hf_x"])
-def test_a_step_warns_before_the_run_where_nobody_is_logged_in(
+def test_the_step_warns_before_the_run_if_nobody_is_logged_in(
     monkeypatch: pytest.MonkeyPatch, token: str
 ) -> None:
     monkeypatch.setattr("huggingface_hub.get_token", lambda: token)

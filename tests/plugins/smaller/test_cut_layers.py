@@ -1,4 +1,4 @@
-"""A model of some of another's layers: the same weights, renumbered, in a folder that plain classes open."""
+"""A model of some layers of another: unchanged weights, renumbered, in a folder that plain classes load."""
 
 from __future__ import annotations
 
@@ -85,9 +85,7 @@ def states(model: Any) -> Tensor:
     "architecture",
     ["bert", "mpnet", "modernbert", "qwen3", "gemma3"],
 )
-def test_the_result_computes_what_the_chosen_layers_compute(
-    architecture: str, tmp_path: Path
-) -> None:
+def test_the_result_computes_the_chosen_layers(architecture: str, tmp_path: Path) -> None:
     folder = model_of(tmp_path / "whole", architecture)
     out, details = cut(folder, tmp_path / "run", (0, 3))
     assert details["layers"] == [0, 3]
@@ -136,7 +134,7 @@ def test_heads_and_modules_with_weights_stay(tmp_path: Path) -> None:
     loaded(out, "AutoModelForMaskedLM")
 
 
-def test_the_text_trunk_of_a_model_that_sees_is_cut_and_its_tower_stays(tmp_path: Path) -> None:
+def test_a_vision_models_text_trunk_is_cut_and_its_tower_stays(tmp_path: Path) -> None:
     folder = tiny.checkpoint(tmp_path / "vl", "qwen3-vl", sentence_transformer=False)
     out, _ = cut(folder, tmp_path / "run", (1, 2))
     config = json.loads((out / "config.json").read_text())
@@ -148,7 +146,7 @@ def test_the_text_trunk_of_a_model_that_sees_is_cut_and_its_tower_stays(tmp_path
     loaded(out)
 
 
-def test_old_configs_that_count_to_the_next_global_layer_get_the_kind_of_each(
+def test_an_old_config_with_an_interval_gets_a_list_of_layer_kinds(
     tmp_path: Path,
 ) -> None:
     folder = model_of(tmp_path / "whole", "modernbert")
@@ -176,7 +174,7 @@ def test_layers_are_spread_evenly_and_end_in_the_last(
     assert LayerStack(Checkpoint(folder)).spread_layers(layers) == chosen
 
 
-def test_a_first_layer_that_is_unlike_the_others_stays_first(tmp_path: Path) -> None:
+def test_an_unlike_first_layer_is_always_kept(tmp_path: Path) -> None:
     folder = model_of(tmp_path / "whole", "modernbert")
     stack = LayerStack(Checkpoint(folder))
     assert stack.spread_layers(2) == (0, 3)
@@ -212,7 +210,7 @@ def test_layers_that_make_no_model_are_refused_by_check_and_run(
     assert not any((tmp_path / "run" / "out").glob("*"))
 
 
-def test_a_model_without_a_stack_of_its_own_layers_is_refused(tmp_path: Path) -> None:
+def test_a_model_with_shared_layers_or_a_decoder_is_refused(tmp_path: Path) -> None:
     size = tiny.write_tokenizer(tmp_path)
     albert = transformers.AlbertConfig(
         vocab_size=size, hidden_size=32, num_attention_heads=4, intermediate_size=64

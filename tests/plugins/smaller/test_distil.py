@@ -1,4 +1,4 @@
-"""A student learns its teacher's embeddings: from a recipe to a folder, and every mistake before the work."""
+"""A student learns its teacher's embeddings, and mistakes are found before work."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _losses(result: Path) -> list[float]:
     return [line["value"] for line in lines if line["name"] == "loss"]
 
 
-def test_a_student_of_layers_comes_nearer_to_its_teacher(place: Path, deep: Path) -> None:
+def test_a_student_of_layers_gets_nearer_to_its_teacher(place: Path, deep: Path) -> None:
     result = _run(place, _student("./deep"))
     losses = _losses(result)
     assert losses[-1] < losses[0] / 2
@@ -126,7 +126,7 @@ def test_a_student_of_layers_comes_nearer_to_its_teacher(place: Path, deep: Path
     ],
     ids=["plain", "few tokens", "a student that reads few tokens"],
 )
-def test_it_is_the_training_of_the_same_layers_with_a_guide(
+def test_distil_equals_train_of_the_same_layers_with_a_guide(
     place: Path, guide: str, distil: str, train: str
 ) -> None:
     """Byte for byte: `cut_layers`, then `train` with the teacher as the guide of the loss."""
@@ -168,7 +168,7 @@ def test_a_teacher_embeds_the_texts_once(place: Path, monkeypatch: pytest.Monkey
     assert counts == [24]
 
 
-def test_students_in_one_out_begin_at_layers_of_their_own(place: Path) -> None:
+def test_two_students_in_one_out_have_their_own_layers(place: Path) -> None:
     """Be it other layers of the same number, or a teacher in the place of one of its name."""
 
     def first_layer(layers: str) -> Any:
@@ -204,7 +204,7 @@ steps:
         _run(place, adapter + _student("$thin", epochs=1).removeprefix("\nsteps:"))
 
 
-def test_a_student_of_layers_may_be_below_a_relative_out(
+def test_a_student_of_layers_works_with_a_relative_out(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The student's folder is below it, and its path is no name of a model on a hub."""
@@ -214,7 +214,7 @@ def test_a_student_of_layers_may_be_below_a_relative_out(
     assert (place / "out" / "small" / "model.safetensors").is_file()
 
 
-def test_a_narrow_student_reads_the_teachers_index_through_a_dense(place: Path) -> None:
+def test_a_narrow_student_with_a_dense_searches_the_teachers_index(place: Path) -> None:
     dense = "backbone: {text_encoder: {dense: 32}}"
     result = _run(place, _student(student="{model: ./narrow}", more=dense))
     student = SentenceTransformer(str(result))
@@ -289,7 +289,7 @@ def test_losses_of_single_datasets_read_the_teacher_too(place: Path) -> None:
         (_student("./mute"), "has no tokenizer"),
     ],
 )
-def test_mistakes_are_found_before_the_work(wrong: Path, text: str, message: str) -> None:
+def test_mistakes_are_refused_before_work(wrong: Path, text: str, message: str) -> None:
     try:
         errors = _errors(wrong, text)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""A static model: a vector for each token, in a stock folder that loads, trains and merges like any model."""
+"""A static model has a vector for each token, and loads, trains and merges like any model."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_vectors_are_the_teachers_of_single_tokens(place: Path, bert: Path) -> N
     assert np.allclose(student.encode(SOME[0]), mean / np.linalg.norm(mean), atol=1e-5)
 
 
-def test_it_is_loaded_and_embeds_as_in_the_library(place: Path) -> None:
+def test_the_static_model_embeds_as_in_sentence_transformers(place: Path) -> None:
     folder = _run(place, TOKENS)["tokens"].path
     facts = TextEncoder().describe(folder)
     assert (facts.problems, facts.dimension) == ((), 32)
@@ -101,7 +101,7 @@ def test_it_is_loaded_and_embeds_as_in_the_library(place: Path) -> None:
     assert np.allclose(TextEmbedder(encoder).embed(some), expected, atol=1e-6)
 
 
-def test_it_learns_and_siblings_merge(place: Path) -> None:
+def test_static_models_train_and_merge(place: Path) -> None:
     steps = (
         TOKENS
         + _distil("one", "$tokens")
@@ -121,7 +121,9 @@ def test_it_learns_and_siblings_merge(place: Path) -> None:
     assert SentenceTransformer(str(results["soup"].path)).encode(SOME).shape == (24, 32)
 
 
-def test_weights_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weighted_vectors_are_the_numbers_worked_out_by_hand(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A token of probability a counts half, and one of probability 3/4 three times in the mean."""
     monkeypatch.setattr("emberge_smaller.token_vectors.SIF", 0.25)
     vectors = np.array([[4, 1], [-4, 1], [0, 3], [0, -5]], np.float32)
@@ -131,7 +133,7 @@ def test_weights_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.allclose(found, [[1 / 4, -2 / 4], [-3 / 2, 6 / 2]], atol=1e-6)
 
 
-def test_the_teachers_prompts_are_the_static_models(place: Path, bert: Path) -> None:
+def test_the_static_model_has_the_teachers_prompts(place: Path, bert: Path) -> None:
     prompted = place / "prompted"
     shutil.copytree(bert, prompted)
     prompts = {"query": "find: ", "document": "text: "}
@@ -142,7 +144,7 @@ def test_the_teachers_prompts_are_the_static_models(place: Path, bert: Path) -> 
     assert SentenceTransformer(str(folder)).prompts == prompts
 
 
-def test_without_counts_a_tokens_place_is_its_rank() -> None:
+def test_without_counts_a_tokens_position_is_its_rank() -> None:
     assert np.allclose(guess_probabilities(["the", "of", "cat"]), np.array([6, 3, 2]) / 11)
     # Two characters before the words take no rank of theirs.
     assert np.allclose(guess_probabilities(["!", "a", "the", "of"]), np.array([2, 1, 2, 1]) / 6)

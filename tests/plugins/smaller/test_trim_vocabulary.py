@@ -1,4 +1,4 @@
-"""A vocabulary cut to a corpus: the same tokens and the same bytes of embeddings for the texts it covers."""
+"""A vocabulary cut to a corpus keeps the tokens and the embeddings of covered texts, byte for byte."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def edit(folder: Path, name: str = "config_sentence_transformers.json", **change
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_ten_thousand_covered_texts_keep_their_tokens_and_the_bytes_of_their_embeddings(
+def test_covered_texts_keep_their_tokens_and_the_bytes_of_their_embeddings(
     kind: str, wholes: dict[str, Path], tmp_path: Path
 ) -> None:
     texts = library_texts(COVERED)
@@ -220,7 +220,7 @@ def test_tokens_around_a_text_and_padding_get_their_new_ids(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_tokenizer_without_a_type_is_known_by_its_parts(
+def test_a_tokenizer_without_a_type_is_recognised_by_its_parts(
     kind: str, wholes: dict[str, Path], tmp_path: Path
 ) -> None:
     content = json.loads((wholes[kind] / "tokenizer.json").read_text("utf-8"))
@@ -232,7 +232,7 @@ def test_a_tokenizer_without_a_type_is_known_by_its_parts(
     )
 
 
-def test_added_tokens_come_after_the_others_though_ids_had_gaps(tmp_path: Path) -> None:
+def test_added_tokens_come_after_the_others_even_if_ids_had_gaps(tmp_path: Path) -> None:
     """The library numbers an added token by the number of the others: here between two of them."""
     tokenizer = Tokenizer(models.WordPiece({"[UNK]": 0, "a": 1, "b": 9}, unk_token="[UNK]"))
     tokenizer.add_tokens(["emberge"])
@@ -249,7 +249,7 @@ def test_the_unknown_piece_of_unigram_gets_its_new_id(tmp_path: Path) -> None:
     assert Tokenizer.from_str(cut.json_text).encode("aж").ids == [0, 1]
 
 
-def test_ids_that_mean_no_token_stay_and_a_size_is_no_longer_rounded_up() -> None:
+def test_negative_ids_stay_and_the_vocabulary_size_is_exact() -> None:
     config = {"pad_token_id": -1, "text": {"eos_token_id": 7}, "pad_vocab_size_multiple": 64}
     changed = renumber_ids(config, {7: 3}.get, (100, 40))
     expected = {"pad_token_id": -1, "text": {"eos_token_id": 3}, "pad_vocab_size_multiple": 1}
@@ -257,7 +257,7 @@ def test_ids_that_mean_no_token_stay_and_a_size_is_no_longer_rounded_up() -> Non
 
 
 @pytest.mark.parametrize(("count", "kept"), [(1, False), (10, True)])
-def test_a_script_counts_from_a_thousandth_of_the_letters_on(
+def test_a_script_is_kept_from_a_thousandth_of_the_letters_on(
     count: int, kept: bool, tmp_path: Path
 ) -> None:
     tokens = ["[UNK]", "a", "ж", "я"]
@@ -266,7 +266,7 @@ def test_a_script_counts_from_a_thousandth_of_the_letters_on(
     assert (3 in choose_tokens(vocabulary, np.array([0, 5000, count, 0]), ())) == kept
 
 
-def test_the_share_of_unknown_tokens_is_of_all_but_the_special_ones(
+def test_the_share_of_unknown_tokens_ignores_special_tokens(
     wholes: dict[str, Path],
 ) -> None:
     """90 unknown tokens beside 910 words, and the ends of texts."""
@@ -362,7 +362,7 @@ def test_a_kept_token_of_bpe_keeps_each_token_on_the_way_to_it_and_no_other(tmp_
     assert tokenizer.encode("bcad").tokens == ["b", "c", "a", "d"]
 
 
-def test_of_a_merge_that_is_listed_twice_the_last_rank_counts(tmp_path: Path) -> None:
+def test_a_merge_listed_twice_has_its_last_rank(tmp_path: Path) -> None:
     """As in the tokenizers library, which writes no merge twice and reads such files: `bc` comes first."""
     bpe(tmp_path, [("b", "c"), ("a", "bc"), ("ab", "c"), ("a", "b")])
     path = tmp_path / "tokenizer.json"
@@ -398,7 +398,7 @@ def test_prompts_of_the_model_are_covered_with_each_text(
     assert token_texts(cut("BPE")[0], texts) != token_texts(prompted, texts)
 
 
-def test_a_text_is_covered_if_it_is_so_alone_and_after_each_prompt(
+def test_a_text_is_covered_only_if_it_is_after_each_prompt(
     wholes: dict[str, Path],
 ) -> None:
     """After a prompt a byte-level word begins with a space, and is another token."""
@@ -421,7 +421,7 @@ def test_a_cut_tokenizer_that_reads_a_text_in_another_way_is_refused(
         require_equal_tokens(tokenizer, tokenizer, other, ["a list", "more"])
 
 
-def test_files_of_the_old_vocabulary_in_other_formats_are_left_out_and_said(
+def test_files_of_the_old_vocabulary_are_left_out_with_a_warning(
     wholes: dict[str, Path], corpus: Path, tmp_path: Path
 ) -> None:
     whole = shutil.copytree(wholes["Unigram"], tmp_path / "whole")
@@ -439,7 +439,7 @@ def tensors(folder: Path) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("kind", ONE_QUICK)
-def test_trimmed_siblings_merge_to_the_trim_of_their_merge(
+def test_merging_trimmed_models_equals_trimming_their_merge(
     kind: str, wholes: dict[str, Path], corpus: Path, cut: Callable[[str], Trimmed], tmp_path: Path
 ) -> None:
     sibling = trimmable(tmp_path / "sibling", kind, seed=1)
@@ -508,7 +508,7 @@ FEW = ["the list of files", "the first list"]
         *((kind, THAI, r"\d\d?% of its tokens are unknown") for kind in KINDS),
     ],
 )
-def test_a_corpus_that_makes_no_vocabulary_is_refused(
+def test_a_corpus_too_small_or_of_an_unknown_language_is_refused(
     kind: str, texts: Sequence[str], fix: str, wholes: dict[str, Path], tmp_path: Path
 ) -> None:
     refused(wholes[kind], write_texts(tmp_path / "texts.jsonl", texts), tmp_path / "run", fix)
