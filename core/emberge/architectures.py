@@ -20,7 +20,7 @@ from typing import Any
 
 from emberge.errors import PluginError
 
-_CLASS_PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_CLASS_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 # Modules of transformers with the tables of its auto classes.
 _TABLE_FILES = ("models/auto/auto_mappings.py", "models/auto/modeling_auto.py")
 
@@ -42,8 +42,8 @@ class Architecture:
     @property
     def classes(self) -> dict[str, str]:
         """The model classes, by the name of the transformers auto class that loads them."""
-        places = {"AutoModel": self.model, "AutoModelForMaskedLM": self.masked_lm}
-        return {auto: place for auto, place in places.items() if place is not None}
+        models = {"AutoModel": self.model}
+        return models | ({"AutoModelForMaskedLM": self.masked_lm} if self.masked_lm else {})
 
 
 # Maps a model type to the plugin that adds it and to its classes.
@@ -56,15 +56,15 @@ def add_architecture(plugin: str, model_type: str, architecture: Architecture) -
     """Record a plugin's architecture under its model type, without importing its classes.
 
     Raises:
-        PluginError: if another plugin has the model type, if a place is not written as "module:Class", or if
+        PluginError: if another plugin has the model type, if a class is not written as "module:Class", or if
             the classes change after they were registered with transformers.
     """
     label = f"architecture '{model_type}' of plugin '{plugin}'"
     if not isinstance(architecture, Architecture):
         raise PluginError(f"{label} must be an Architecture, not a {type(architecture).__name__}")
-    for place in (architecture.config, *architecture.classes.values()):
-        if not _CLASS_PLACE.fullmatch(place):
-            raise PluginError(f"{label}: '{place}' must be written as 'module:Class'")
+    for class_path in (architecture.config, *architecture.classes.values()):
+        if not _CLASS_PATH.fullmatch(class_path):
+            raise PluginError(f"{label}: '{class_path}' must be written as 'module:Class'")
     with _LOCK:
         owner, earlier = _ADDED.get(model_type, (plugin, architecture))
         if owner != plugin:
@@ -132,10 +132,10 @@ def read_model_types(table: str) -> frozenset[str]:
 def find_source(model_type: str) -> Path | None:
     """Return the file of the model class that a plugin has for a model type; None if no plugin has it."""
     with _LOCK:
-        plugin_and_architecture = _ADDED.get(model_type)
-    if plugin_and_architecture is None:
+        _, architecture = _ADDED.get(model_type, ("", None))
+    if architecture is None:
         return None
-    spec = find_spec(plugin_and_architecture[1].model.partition(":")[0])
+    spec = find_spec(architecture.model.partition(":")[0])
     return Path(spec.origin) if spec is not None and spec.origin else None
 
 
@@ -143,20 +143,20 @@ def _register(model_type: str, architecture: Architecture) -> None:
     import transformers
 
     config = _import_class(architecture.config)
-    models = {auto: _import_class(place) for auto, place in architecture.classes.items()}
+    models = {auto: _import_class(path) for auto, path in architecture.classes.items()}
     transformers.AutoConfig.register(model_type, config)
     for auto, model in models.items():
         getattr(transformers, auto).register(config, model)
 
 
-def _import_class(place: str) -> Any:
-    module, _, name = place.partition(":")
+def _import_class(class_path: str) -> Any:
+    module, _, name = class_path.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Suppress the loading bars and reports of transformers and sentence-transformers in this context.
+    """Suppress progress bars and reports of transformers and sentence-transformers in the `with` block.
 
     The caller itself must check what transformers would report, such as a head without weights.
     """
@@ -164,16 +164,16 @@ def quiet_transformers() -> Iterator[None]:
 
     from transformers.utils import logging
 
-    above = python_logging.getLogger("sentence_transformers")
-    level_above = above.level
+    logger = python_logging.getLogger("sentence_transformers")
+    logger_level = logger.level
     level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    above.setLevel(python_logging.ERROR)
+    logger.setLevel(python_logging.ERROR)
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
         logging.set_verbosity(level)
-        above.setLevel(level_above)
+        logger.setLevel(logger_level)
         if shown:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]

@@ -16,7 +16,7 @@ LAYER_PARTS: tuple[LayerPart, ...] = ("attention", "mlp", "embedding", "other", 
 EMBEDDING_LAYER, FINAL_LAYER = "embeddings", "final"
 # Prefixes of the layers of a text trunk; any other prefix (`visual`) belongs to another tower.
 _TRUNK = frozenset({"", "encoder", "decoder", "transformer", "model"})
-_FINAL = frozenset({"norm", "final_norm", "ln_f", "final_layernorm"})
+_FINAL_NORMS = frozenset({"norm", "final_norm", "ln_f", "final_layernorm"})
 # Names of modules that mix tokens; hybrid models have convolutions instead of attention.
 _ATTENTION = re.compile(r"attn|attention|\bconv\.", re.IGNORECASE)
 LAYER = re.compile(r"(?:^|\.)(layers|layer|h|blocks|block|albert_layer_groups)\.(\d+)\.")
@@ -35,12 +35,14 @@ _SHARED = "shared.weight"  # T5's embedding, of which the encoder and decoder ma
 # Prefixes that training and saving add to all names of a model. No class loads such names, so
 # results never have them.
 _OUTER = (
-    "base_model.model.",
-    "_orig_mod.",
-    "_forward_module.",
-    "module.",
-    "0.auto_model.",
-    "0.model.",
+    *(
+        "base_model.model.",
+        "_orig_mod.",
+        "_forward_module.",
+        "module.",
+        "0.auto_model.",
+        "0.model.",
+    ),
 )
 # `_OUTER`, and the prefix that classes of models with more than text add to all names.
 _WRAPPERS = (*_OUTER, "thinker.")
@@ -82,15 +84,7 @@ _UNUSED_HEADS = _KNOWN_HEADS - {"classifier", "pre_classifier", "score", "qa_out
 }
 # Words in names of parts that models with more than text have; a complete model has all of them.
 _TOWERS = (
-    "tower",
-    "vision",
-    "visual",
-    "audio",
-    "projector",
-    "merger",
-    "talker",
-    "image",
-    "code2wav",
+    *("tower", "vision", "visual", "audio", "projector", "merger", "talker", "image", "code2wav"),
 )
 _NUMBERED = re.compile(r"\b(layers?|h|blocks?)\.\d+\.")
 _TASK = re.compile(r"(For[A-Z]\w*|LMHeadModel|WithProjection)$")
@@ -112,7 +106,7 @@ def find_layer(name: str) -> str:
     first = name.partition(".")[0]
     if first.startswith(("embed", "wte", "wpe")):
         return EMBEDDING_LAYER
-    return FINAL_LAYER if first in _FINAL else first
+    return FINAL_LAYER if first in _FINAL_NORMS else first
 
 
 def find_layer_number(name: str) -> int | None:
@@ -305,11 +299,8 @@ class Names:
             return None
         target_spec = self.specs.get(target) if target else self.find_embedding()
         spec = self.specs.get(name)
-        return (
-            target_spec
-            if target_spec and (spec is None or spec.shape == target_spec.shape)
-            else None
-        )
+        has_shape = target_spec and (spec is None or spec.shape == target_spec.shape)
+        return target_spec if has_shape else None
 
     def find_substitute(self, name: str) -> TensorSpec | None:
         """Return the tensor that a tied model uses in place of a missing copy `name`; None if untied."""
@@ -356,14 +347,8 @@ class Names:
         if not removed_names:
             return self
         trunk = {name: spec for name, spec in self.specs.items() if name not in removed_names}
-        return replace(
-            self,
-            specs=trunk,
-            heads=frozenset(),
-            task="",
-            tied=None,
-            left_out=(*self.left_out, *removed_names),
-        )
+        left_out = (*self.left_out, *removed_names)
+        return replace(self, specs=trunk, heads=frozenset(), task="", tied=None, left_out=left_out)
 
     def name_in_result(self, spec: TensorSpec) -> str:
         """Return the name under which the tensor is stored in a result."""
@@ -391,6 +376,4 @@ def is_buffer(name: str) -> bool:
 
 def is_vocabulary(name: str) -> bool:
     """Return whether a tensor's rows are the vocabulary's tokens."""
-    return (
-        name in _EMBEDDED or name in _VOCABULARY_BIAS or TIED.get(name) in ("", *_VOCABULARY_BIAS)
-    )
+    return name in (*_EMBEDDED, *_VOCABULARY_BIAS) or TIED.get(name) in ("", *_VOCABULARY_BIAS)

@@ -14,21 +14,10 @@ from emberge.errors import AccessError
 WantedFiles = Literal["all", "metadata", "ranges"]
 """Files of a model to fetch: `ranges` are weights whose parts are read when they are needed."""
 METADATA = (
-    "*.json",
-    "*.txt",
-    "*.model",
-    "*.jinja",
-    "*.tiktoken",
-    "*.vocab",
-    "*.bpe",
-    "*.spm",
-    "*.codes",
-    "*.py",
-    "*.metadata",
-    "README.md",
-    "LICENSE*",
-    "NOTICE*",
+    *("*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken", "*.vocab", "*.bpe", "*.spm"),
+    *("*.codes", "*.py", "*.metadata", "README.md", "LICENSE*", "NOTICE*"),
 )
+"""Names of a model's files other than weights."""
 OTHER_FORMATS = ("onnx/*", "openvino/*", "coreml/*", "original/*", "gguf/*")
 PICKLE = ".bin"
 MODEL_SIGNS = ("modules.json", "config.json", "adapter_config.json")

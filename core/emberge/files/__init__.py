@@ -1,4 +1,4 @@
-"""Files on disk: writing and publishing at once or not at all, locks, free space, hashes."""
+"""Files on disk: complete or absent after a kill, locks, free space, and safe reading of untrusted files."""
 
 import lazy_loader
 

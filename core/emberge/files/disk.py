@@ -109,9 +109,12 @@ def require_space(folder: Path, size: int) -> None:
         )
 
 
-def find_disk_space_problems(size: int, out: Path, part: Path | None) -> Iterator[Problem]:
-    """Yield a problem if `size` bytes of weights do not fit at `out`, counting those already in `part`."""
-    free = _free_space(out) + (_count_stored_bytes(part) if part is not None else 0)
+def find_disk_space_problems(size: int, out: Path, begun: Path | None) -> Iterator[Problem]:
+    """Yield a problem if `size` bytes of weights do not fit on the disk of `out`.
+
+    The bytes that a killed process has already written into the folder `begun` are counted as free.
+    """
+    free = _free_space(out) + (_count_stored_bytes(begun) if begun is not None else 0)
     if size + _SIDE_FILES_SIZE > free:
         yield Problem(
             f"the result needs {human_size(size)} and the disk has {human_size(free)} free; "
@@ -125,6 +128,6 @@ def _free_space(folder: Path) -> int:
     return shutil.disk_usage(existing).free
 
 
-def _count_stored_bytes(part: Path) -> int:
+def _count_stored_bytes(folder: Path) -> int:
     """Return the bytes of disk that a folder's partly written weights occupy."""
-    return sum(512 * path.stat().st_blocks for path in part.rglob("*.safetensors"))
+    return sum(512 * path.stat().st_blocks for path in folder.rglob("*.safetensors"))

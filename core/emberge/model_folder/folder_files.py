@@ -1,4 +1,4 @@
-"""Files of model folders: the table of known names, checks, and reading of JSON.
+"""Files of model folders: the table of known names, checks of links and sizes, and reading of JSON.
 
 In a folder from outside, a model's file may be a link to a private file, which a result would then publish. A
 link may lead inside the model's own folder, or from a snapshot of the hub's cache into that cache's blobs.
@@ -21,18 +21,9 @@ from emberge.files import JSON_LIMIT, read_regular, require_inside, require_regu
 from emberge.files import read_json as read_json_file
 
 TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "tokenizer.model",
-    "sentencepiece.bpe.model",
-    "spiece.model",
-    "chat_template.jinja",
-    "chat_template.json",
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.txt", "vocab.json", "merges.txt", "tokenizer.model", "sentencepiece.bpe.model"),
+    *("spiece.model", "chat_template.jinja", "chat_template.json"),
 )
 _CACHED_MODEL = re.compile(r"models--(.+?)--(.+)$")
 FOLDERS = ("additional_chat_templates",)
@@ -41,10 +32,10 @@ FOLDERS = ("additional_chat_templates",)
 
 @dataclass(frozen=True, slots=True)
 class FileRule:
-    """A row of the table of known files: names (those of folders end with a slash) and their treatment.
+    """A row of the table of known files: patterns of names, and what is done with such files.
 
-    `hashed` is "alone" for weights that are hashed only if the folder has no safetensors. `why` is the reason
-    for copying or not copying the files.
+    Patterns of folders end with a slash. Weights that are hashed only in a folder without safetensors are
+    `hashed` "alone". `why` is the reason for copying the files or not.
     """
 
     patterns: tuple[str, ...]
@@ -86,12 +77,8 @@ FILES = (
     FileRule(("quantize_config.json",), False, "yes", OTHER_WEIGHTS),
     FileRule(("*.ckpt", "*.h5", "*.msgpack", "*.ot"), False, "no", OTHER_WEIGHTS),
     FileRule(("*.onnx", "*.onnx_data", "*.gguf", "*.mlmodel"), False, "no", OTHER_WEIGHTS),
-    FileRule(
-        ("onnx/", "openvino*", "coreml/", "gguf/", "saved_model/", "original/"),
-        False,
-        "no",
-        OTHER_WEIGHTS,
-    ),
+    FileRule(("onnx/", "openvino*", "coreml/", "gguf/"), False, "no", OTHER_WEIGHTS),
+    FileRule(("saved_model/", "original/"), False, "no", OTHER_WEIGHTS),
     FileRule(("*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken"), True, "yes", _MODEL),
     FileRule(("*.spm", "*.bpe", "*.codes", "*.vocab"), True, "yes", _MODEL),
     FileRule(("*.py",), False, "yes", _CODE),
@@ -119,9 +106,9 @@ def find_rule(name: str, *, folder: bool = False) -> FileRule | None:
 
 
 def require_sound(place: Path, folder: Path) -> None:
-    """Check that the files of a model in `place` may be read and copied.
+    """Require that the model files in `place`, which is `folder` or a folder in it, may be read and copied.
 
-    `place` is the model's `folder` or a folder in it. Files that do not belong to a model are not checked.
+    Files that do not belong to a model are not checked.
 
     Raises:
         UnsoundFileError: if a path with the name of a model's file is a link out of the model's folder, a

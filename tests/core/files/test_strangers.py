@@ -1,3 +1,5 @@
+"""Untrusted files: only regular files of bounded size are read, and links stay inside."""
+
 import os
 from pathlib import Path
 
