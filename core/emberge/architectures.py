@@ -124,8 +124,8 @@ def read_model_types(table: str) -> frozenset[str]:
         written = re.search(rf"^{table} = OrderedDict\((.*?)^\)", source, re.DOTALL | re.MULTILINE)
         if written is not None:
             included = re.findall(r"\*list\((\w+)\.items\(\)\)", written[1])
-            own = re.findall(r"""\(\s*["']([^"']+)["'],""", written[1])
-            return frozenset(own).union(*map(read_model_types, included))
+            listed = re.findall(r"""\(\s*["']([^"']+)["'],""", written[1])
+            return frozenset(listed).union(*map(read_model_types, included))
     return frozenset()
 
 

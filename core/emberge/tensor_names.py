@@ -31,7 +31,7 @@ EMBEDDINGS = (
     "embed_in.weight",
     "wte.weight",
 )
-_SHARED = "shared.weight"  # T5's embedding, of which the encoder and decoder may have copies
+_SHARED = "shared.weight"  # T5's embedding, which encoder and decoder may have copies of
 # Prefixes that training and saving add to all names of a model. No class loads such names, so
 # results never have them.
 _OUTER = (
@@ -161,7 +161,7 @@ def find_outer_prefix(names: Iterable[str]) -> str:
 
 
 def find_prefix(names: Iterable[str]) -> str:
-    """Return the prefix of the text backbone's names, found by the only input embedding; "" without one."""
+    """Return the prefix of the text backbone's names, by the only input embedding; "" without exactly one."""
     names = list(names)
     for ending in (_SHARED, *EMBEDDINGS):
         prefixes = [
@@ -176,7 +176,7 @@ def modernise_name(name: str) -> str:
     """Return the name that current releases of transformers give a tensor of the backbone."""
     if name.endswith(f".{HEAD}"):
         return HEAD
-    return _NORM_PARAMETER.sub(lambda found: f"{found[1]}.{_USUAL_PARAMETER[found[2]]}", name)
+    return _NORM_PARAMETER.sub(lambda match: f"{match[1]}.{_USUAL_PARAMETER[match[2]]}", name)
 
 
 def find_task(config: Mapping[str, Any]) -> str | None:

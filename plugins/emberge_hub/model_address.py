@@ -102,7 +102,7 @@ def _require_model(root: str, names: Collection[str], files: WantedFiles) -> Non
     pickle = next((name for name in names if name.endswith(PICKLE)), None)
     if pickle is not None and files != "all":
         raise CheckpointError(
-            f"{root}/{pickle}: is a pickle, of which no tensor can be read alone; download the model's "
+            f"{root}/{pickle}: is a pickle, whose tensors cannot be read one by one; download the model's "
             "folder, convert it by `emberge safetensors` and name that"
         )
 

@@ -53,7 +53,7 @@ def _is_unconverted(path: Path, folder: Path) -> bool:
     if stem is None or is_hidden or not path.is_file():  # a pipe would be waited for
         return False
     name = _rename_to_safetensors(f"{stem}.bin")
-    return not any((path.parent / one).exists() for one in (name, f"{name}.index.json"))
+    return not any((path.parent / file).exists() for file in (name, f"{name}.index.json"))
 
 
 def _rename_to_safetensors(name: str) -> str:

@@ -42,7 +42,7 @@ _RENAMED = (
 _SAME = re.compile(r"(embeddings\.(word|token_type)_embeddings|pooler\.dense|lm_head)\.")
 _ATTENTION = re.compile(r"encoder\.layer\.(\d+)\.attention\.self\.(query|key|value)\.(weight|bias)")
 _POSITIONS = re.compile(r"embeddings\.position_(embeddings\.weight|ids)")
-# Of XLM-R's config what means nothing to the rotary class.
+# Keys of XLM-R's config that mean nothing to the rotary class.
 _UNKNOWN = frozenset(
     {
         *("model_type", "architectures", "auto_map", "_name_or_path", "transformers_version"),
@@ -155,8 +155,8 @@ def build_rotary_config(
     config = checkpoint.config
     if config.get("model_type") != _FROM:
         raise CheckpointError(
-            f"{checkpoint.folder}: is '{config.get('model_type')}'; rope takes XLM-R (xlm-roberta), of which "
-            f"{_TO} is the rotary class"
+            f"{checkpoint.folder}: is '{config.get('model_type')}'; rope takes XLM-R (xlm-roberta), whose "
+            f"rotary class is {_TO}"
         )
     kept_settings: Mapping[str, Any] = {k: v for k, v in config.items() if k not in _UNKNOWN}
     masked = not checkpoint.has_weights or any(

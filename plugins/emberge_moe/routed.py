@@ -68,18 +68,18 @@ class Routed(Backbone):
 
         path = Layout.read(checkpoint).trunk_folder / "config.json"
         config = read_object(path)
-        kind = str(config.get("model_type"))
-        if kind not in ROUTERS:
+        model_type = str(config.get("model_type"))
+        if model_type not in ROUTERS:
             raise CheckpointError(
-                f"{path}: a model of type '{kind}' has no routers that are known, as {', '.join(ROUTERS)} "
+                f"{path}: a model of type '{model_type}' has no known routers, as {', '.join(ROUTERS)} "
                 "have; use its backbone without routed, or upcycle it first"
             )
-        return ROUTERS[kind]
+        return ROUTERS[model_type]
 
     def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
         from emberge_moe.routed_encoder import PredictingRoutedEncoder, RoutedEncoder, RouterTaps
 
         path = self._find_router(checkpoint)
         encoder = self.inner.load(checkpoint, device=device, dtype=dtype, predicts=predicts)
-        kind = PredictingRoutedEncoder if predicts else RoutedEncoder
-        return kind(encoder, RouterTaps(encoder.module, path), self.balance)
+        encoder_class = PredictingRoutedEncoder if predicts else RoutedEncoder
+        return encoder_class(encoder, RouterTaps(encoder.module, path), self.balance)

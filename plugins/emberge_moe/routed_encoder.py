@@ -37,7 +37,7 @@ class RouterTaps:
         router.register_forward_hook(lambda _, __, output: self._keep(layer, output))
 
     def _keep(self, layer: int, output: Any) -> None:
-        # A block that is computed again for its gradient comes here while nobody asks.
+        # With gradient checkpointing, blocks are computed again after the taps are closed.
         if self._taken is not None:
             self._taken[layer] = Routing(output[0], output[-1])
 

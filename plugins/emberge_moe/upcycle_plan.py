@@ -108,7 +108,7 @@ class UpcyclePlan:
 
     @property
     def key(self) -> list[object]:
-        """Everything that decides the bytes of the result, as JSON values."""
+        """JSON values of all that decides the bytes of the result."""
         return [ROUTED, repr(self.routing), list(self.contents), self.seed]
 
     def write(self, workspace: Workspace) -> None:

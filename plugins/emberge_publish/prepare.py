@@ -1,4 +1,4 @@
-"""What is published of a result: its files, checked, and its card, completed for the hub."""
+"""Preparation of a publication: files are chosen and checked, and the card is completed for the hub."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class PublishOptions:
 
 @dataclass(frozen=True, slots=True)
 class UploadResult:
-    """What an upload left on the hub: the commit, the page, the number of files, and their bytes."""
+    """The result of an upload: its commit, the model's page, the number of files, and their bytes."""
 
     commit: str
     url: str
@@ -134,7 +134,7 @@ class Publication:
         The hub's client sends no file that the hub has already.
 
         Raises:
-            HubError: if the hub refuses or fails, or somebody else changed the repository.
+            HubError: if the hub refuses or fails, or the repository has changed meanwhile.
         """
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
@@ -167,7 +167,7 @@ class Publication:
             reason = " ".join(str(error).split()) or type(error).__name__
             raise HubError(
                 f"{self.options.name}: the hub refused or failed ({reason}); what was uploaded is kept, so "
-                "that the same command goes on with what is missing"
+                "that the same command continues with what is missing"
             ) from error
 
 

@@ -172,7 +172,7 @@ class LayerStack:
         if not least <= number <= self.count:
             raise CheckpointError(
                 f"{self.checkpoint.folder}: {count_noun(number, 'layer')} cannot be kept: it has "
-                f"{self.count}, of which from {least} to {self.count} can be kept"
+                f"{self.count}, and {least} to {self.count} can be kept"
             )
         if least == 1:
             return _spread_with_last(self.count, number)

@@ -24,7 +24,7 @@ SIF = 1e-3
 
 
 def count_rows(tokenizer: Any) -> int:
-    """Return the number of rows of a table that has one for each id; ids may have gaps."""
+    """Return the number of rows of a table with one for each id, gaps included: the largest id + 1."""
     return int(max(tokenizer.get_vocab(with_added_tokens=True).values())) + 1
 
 

@@ -1,6 +1,6 @@
-"""The disk under files: syncs, free space, reading ahead, and errors of writing that name the remedy.
+"""The disk: syncs, free space, reading ahead, and errors of writing with a remedy.
 
-A file's data is on the disk after the file is synced, its name after its folder is synced.
+A file's data is safe on the disk after the file is synced, and its name after its folder is synced.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def announce(handle: int, start: int, end: int) -> None:
 
 @contextmanager
 def writing(place: Path, what: str) -> Iterator[None]:
-    """Turn an OSError of the `with` block into an UnwrittenError that names `place`, `what` and the remedy.
+    """Turn an OSError of the `with` block into an UnwrittenError: `what` could not be written at `place`.
 
     Raises:
         UnwrittenError: if the disk is full or broken, a limit is reached, or rights are missing.

@@ -1,4 +1,4 @@
-"""Locks of files and folders, which the system releases when their process ends."""
+"""Locks of files and folders; the operating system releases them when their process ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from emberge.errors import CheckpointError, EmbergeError, is_temporary
 from emberge.files.disk import make_folder, writing
 from emberge.files.strangers import open_regular
 
-# `lock_holder` takes a shared lock for a moment; a run that starts just then must not be turned away.
+# `lock_holder` takes a shared lock for a moment; a run that starts in that moment must not be refused.
 _PATIENCE_SECONDS = 0.3
 _LONGEST_HOLDER = 500  # bytes of a lock's file that are shown
 
@@ -29,10 +29,10 @@ class OutInUseError(EmbergeError):
 
 @contextmanager
 def lock_folder(path: Path, patience: float = _PATIENCE_SECONDS) -> Iterator[None]:
-    """Lock the file `path` for the block; another holder gets `patience` seconds to release it.
+    """Lock a folder by its lock file `path` inside the block, after waiting up to `patience` seconds.
 
     Raises:
-        OutInUseError: if it is still locked; the message names the process.
+        OutInUseError: if another process still has the lock; the message names it.
     """
     with path.open("ab+") as file:
         if not _try_lock(file, patience):
@@ -51,7 +51,7 @@ def lock_folder(path: Path, patience: float = _PATIENCE_SECONDS) -> Iterator[Non
 
 
 def lock_holder(path: Path) -> str | None:
-    """Return the process that has locked the file now, in words; None if it is free."""
+    """Return a text on the process that holds the lock file `path` locked now; None if it is free."""
     try:
         with open_regular(path) as file:
             try:
@@ -65,9 +65,9 @@ def lock_holder(path: Path) -> str | None:
 
 @contextmanager
 def wait_for_lock(path: Path) -> Iterator[None]:
-    """Lock the file `path` for the block, after any other process has released it.
+    """Lock the file `path` inside the block, after waiting until no other process has it locked.
 
-    If the file system has no locks, nobody is waited for.
+    On a file system without locks, the block starts at once.
     """
     with path.open("ab") as file:
         with suppress(OSError):
@@ -132,5 +132,5 @@ def _try_lock(file: IO[bytes], patience: float) -> bool:
 
 def _read_holder(file: IO[bytes]) -> str:
     file.seek(0)
-    # It is empty if its process has only just opened it.
+    # The file is empty if the process has just opened it.
     return file.read(_LONGEST_HOLDER).decode(errors="replace") or "another process"

@@ -53,7 +53,7 @@ _OTHER_TOKENIZERS = (
 
 
 def _find_pickles(folder: Path) -> Iterator[Path]:
-    """Yield the files of pickled weights, except those of a training state."""
+    """Yield a folder's files of pickled weights; pickles of a training state are none."""
     for pattern in _PICKLE_PATTERNS:
         paths = sorted(folder.glob(pattern))
         yield from (path for path in paths if not path.name.startswith(_STATE_FILES))
@@ -114,7 +114,7 @@ class Checkpoint:
 
     @functools.cached_property
     def chain(self) -> tuple[ModuleFolder, ...]:
-        """The modules, with each router followed by the modules that it leads to."""
+        """The modules, each router followed by the modules of its routes."""
         return read_chain(self.folder)
 
     @functools.cached_property
@@ -174,7 +174,7 @@ class Checkpoint:
 
     @property
     def is_adapter(self) -> bool:
-        """True if the transformer's folder has an adapter and no weights, whatever further modules have."""
+        """True if the transformer's folder has an adapter and no weights; other modules may have weights."""
         has_weights = any(_list_weight_files(self.trunk)) or any(_find_pickles(self.trunk))
         return not has_weights and (self.trunk / "adapter_config.json").is_file()
 
@@ -226,7 +226,7 @@ class Checkpoint:
         return replace(names, apart=frozenset(n for n in TIED if _is_apart(names, n)))
 
     def read_names(self, *, whole: bool = True) -> Names | None:
-        """Return `names`; of a model with an adapter None without `whole`, if its weights are missing."""
+        """Return `names`; None if a model with an adapter lacks the base's weights and `whole` is False."""
         return self.names
 
     @functools.cached_property

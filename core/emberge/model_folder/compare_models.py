@@ -30,8 +30,8 @@ _SHOWN_CHARACTERS = 60
 class ModelPair:
     """A pair of models, compared by the files in their folders other than weights.
 
-    A plain transformers folder may have fewer keys than another folder of the same model: only keys that both
-    have are compared. Each difference is a text: `key is a in one and b in the other`.
+    Only keys that both configs have are compared, as a plain transformers folder may have fewer of them. Each
+    difference is a text: `key is a in one and b in the other`.
     """
 
     first: Checkpoint
@@ -55,11 +55,13 @@ class ModelPair:
             yield f"the modules are {kinds[0]} in one and {kinds[1]} in the other (modules.json)"
             return
         for first, second in zip(self.first.chain, self.second.chain, strict=True):
-            one = read_module_config(self.first.folder, first)
-            other = read_module_config(self.second.folder, second)
+            configs = (
+                read_module_config(self.first.folder, first),
+                read_module_config(self.second.folder, second),
+            )
             file = f" ({first.path}/config.json)"
             for key in MODULE_SIZES if first.path else ():
-                yield from _compare_key(key, one, other, f"{first.kind}'s ", file)
+                yield from _compare_key(key, *configs, f"{first.kind}'s ", file)
 
     def incomparable_trunks(self, *, positions: bool = True) -> Iterator[str]:
         """Yield differences that make the two text trunks incomparable: family, sizes, RoPE bases.
@@ -68,13 +70,13 @@ class ModelPair:
         `positions`, RoPE bases are not compared.
         """
         configs = find_trunk_config(self.first.config), find_trunk_config(self.second.config)
-        families = [str(one.get("model_type", "")).partition("_")[0] for one in configs]
+        families = [str(config.get("model_type", "")).partition("_")[0] for config in configs]
         if families[0] != families[1]:
             yield f"the text trunk is {families[0]} in one and {families[1]} in the other"
             return
         for key in _SIZES:
             yield from _compare_key(key, *configs, "the text config's ")
-        ropes = [read_rope_options(one) for one in configs] if positions else []
+        ropes = [read_rope_options(config) for config in configs] if positions else []
         for key in sorted({key for rope in ropes for key in rope}):
             a, b = (shorten_value(rope[key]) if key in rope else "missing" for rope in ropes)
             if a != b:

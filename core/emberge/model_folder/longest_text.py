@@ -16,8 +16,10 @@ from emberge.model_folder.st_layout import read_trunk_settings
 
 # A tokenizer without a limit has 1e30.
 _NO_LIMIT = 1_000_000
-# Tables of positions of text, past whose end no token can be.
-_TABLE = re.compile(r"^(?!.*(?:audio|vis)).*\b(?:position_embeddings|embed_positions|wpe)\.weight$")
+# Names of tables with one row for each position of a text; a text cannot be longer than its table.
+_POSITION_TABLE = re.compile(
+    r"^(?!.*(?:audio|vis)).*\b(?:position_embeddings|embed_positions|wpe)\.weight$"
+)
 # Classes that count positions from the id of their padding token + 1, as fairseq does.
 _COUNT_FROM_PADDING = frozenset(
     {
@@ -31,11 +33,11 @@ _FAIRSEQ_PADDING = 1
 
 @dataclass(frozen=True, slots=True)
 class TextLimit:
-    """Limits of the number of tokens of a text that a transformer in the folder `trunk` reads.
+    """Limits of the number of tokens of a text, for the transformer in the folder `trunk`.
 
-    `stated` is what the folder says: sentence_bert_config.json, else the least of the tokenizer's limit and
-    config.json's. `positions` is the number of tokens that its table of positions has room for; None without
-    a table. RoBERTa and its descendants lose the positions up to their padding id.
+    `stated` is the length in sentence_bert_config.json, else the lesser of those in tokenizer_config.json and
+    config.json. `positions` is the number of tokens for which the table of positions has rows; None without a
+    table. RoBERTa and its descendants lose the rows up to their padding id.
     """
 
     trunk: Path
@@ -64,19 +66,19 @@ class TextLimit:
         tokenizer = read_object_if_any(trunk / "tokenizer_config.json")
         names = ("max_position_embeddings", "n_positions")
         numbers = [config.get(name) for name in names]
-        sizes = [n for n in numbers if isinstance(n, int) and n > 0]  # XLNet has -1
+        sizes = [n for n in numbers if isinstance(n, int) and n > 0]  # XLNet states -1
         limits = [settings.get("max_seq_length")]
         if limits[0] is None:
             limits = [tokenizer.get("model_max_length"), *sizes]
         known = [n for n in limits if isinstance(n, int | float) and 0 < n < _NO_LIMIT]
         rows = _count_rows(checkpoint)
         # Some classes have rows that they do not use.
-        positions = None if rows is None else min([rows, *sizes]) - _count_lost(config)
+        positions = None if rows is None else min([rows, *sizes]) - _count_lost_rows(config)
         return cls(trunk, int(min(known)) if known else None, positions)
 
     @property
     def longest(self) -> int | None:
-        """Number of tokens after which a text is cut; None if nothing states it."""
+        """The number of tokens after which a text is cut; None if nothing limits it."""
         return min((n for n in (self.stated, self.positions) if n is not None), default=None)
 
     @property
@@ -85,7 +87,7 @@ class TextLimit:
         return self.stated is not None and self.stated != self.longest
 
     def problems(self, *lengths: int | None) -> list[str]:
-        """Return the problem of the longest of some numbers of tokens, if it exceeds the positions."""
+        """Return a problem if the longest of some numbers of tokens exceeds the positions, else nothing."""
         longest = max((length for length in lengths if length is not None), default=0)
         if self.positions is None or longest <= self.positions:
             return []
@@ -117,14 +119,14 @@ def _count_rows(checkpoint: Checkpoint) -> int | None:
         specs = checkpoint.specs.values()
     except CheckpointError:
         return None  # the reader of the weights says why
-    return next((spec.shape[0] for spec in specs if _TABLE.match(spec.name)), None)
+    return next((spec.shape[0] for spec in specs if _POSITION_TABLE.match(spec.name)), None)
 
 
-def _count_lost(config: Mapping[str, Any]) -> int:
+def _count_lost_rows(config: Mapping[str, Any]) -> int:
     """Return the number of rows of a table of positions that come before a text's first token."""
-    kind = str(config.get("model_type"))
-    if kind not in _COUNT_FROM_PADDING:
+    model_type = str(config.get("model_type"))
+    if model_type not in _COUNT_FROM_PADDING:
         return 0
     pad = config.get("pad_token_id")
     # MPNet's class has a constant.
-    return 1 + (pad if isinstance(pad, int) and kind != "mpnet" else _FAIRSEQ_PADDING)
+    return 1 + (pad if isinstance(pad, int) and model_type != "mpnet" else _FAIRSEQ_PADDING)

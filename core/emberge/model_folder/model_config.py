@@ -1,4 +1,4 @@
-"""The config.json of a model: what it says of the text trunk, and the defaults of transformers' classes."""
+"""The config.json of a model: the part of its text trunk, and the defaults of transformers' classes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _IMAGE_ROPE_KEYS = frozenset({"mrope_section", "mrope_interleaved", "type"})
 
 @dataclass(frozen=True)
 class TrunkConfig:
-    """What a model's config.json says of its text trunk; `whole` is the content of the file."""
+    """The part of a model's config.json that describes its text trunk; `whole` is the content of the file."""
 
     whole: Mapping[str, Any]
 
@@ -33,7 +33,7 @@ class TrunkConfig:
 
     @functools.cached_property
     def values(self) -> Mapping[str, Any]:
-        """What is stated, and the defaults of the model type's class for all other keys."""
+        """The stated values, and for all other keys the defaults of the model type's class."""
         return {**read_class_defaults(self.stated.get("model_type")), **self.stated}
 
     @property
@@ -85,8 +85,8 @@ def read_rope_options(config: Mapping[str, Any]) -> dict[str, Any]:
     config = find_trunk_config(config)
     stated_options = config.get("rope_parameters") or config.get("rope_scaling") or {}
     options = {key: config[key] for key in ("rope_theta", "partial_rotary_factor") if key in config}
-    kind = stated_options.get("rope_type", stated_options.get("type", "default"))
-    options["rope_type"] = "default" if kind == "mrope" else kind
+    rope_type = stated_options.get("rope_type", stated_options.get("type", "default"))
+    options["rope_type"] = "default" if rope_type == "mrope" else rope_type
     return options | {
         k: v for k, v in stated_options.items() if k not in {*_IMAGE_ROPE_KEYS, "rope_type"}
     }
@@ -103,8 +103,8 @@ def read_class_defaults(model_type: Any) -> Mapping[str, Any]:
 @functools.cache
 def _read_defaults(model_type: str) -> Mapping[str, Any]:
     source = _read_source(model_type.replace("-", "_"))
-    classes = (one for one in ast.parse(source).body if isinstance(one, ast.ClassDef))
-    body = next((one.body for one in classes if _read_model_type(one) == model_type), [])
+    classes = (node for node in ast.parse(source).body if isinstance(node, ast.ClassDef))
+    body = next((node.body for node in classes if _read_model_type(node) == model_type), [])
     return {
         field.target.id: field.value.value
         for field in body

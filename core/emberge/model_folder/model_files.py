@@ -1,4 +1,4 @@
-"""Files of model folders: which are copied, hashed and published, and copies without weights and code.
+"""Files of model folders: those that are copied, hashed and published, and copies without weights and code.
 
 A config may name classes (`auto_map`) in files of its folder or in another model, and
 `trust_remote_code=True` runs them on loading. A result loads without remote code, so these names are left out
@@ -110,7 +110,7 @@ def list_files_not_copied(checkpoint: Checkpoint) -> dict[str, list[str]]:
 
 
 def list_left_out(checkpoint: Checkpoint) -> list[str]:
-    """Return the paths of a model, but of no card, repository or training, that no result gets."""
+    """Return the paths of the model's files that no result gets; cards and training records excepted."""
     reasons = list_files_not_copied(checkpoint).items()
     return [n for why, names in reasons if why not in (PLACE, CARD, STATE, RECORD) for n in names]
 
@@ -183,7 +183,7 @@ class ClassCode:
 
 
 def find_class_code(config: Mapping[str, Any]) -> ClassCode | None:
-    """Return the trusted code of a config's class; None if there is none or it is a third party's."""
+    """Return the trusted code of a config's class; None if there is none, or if it is not trusted."""
     class_by_auto = config.get("auto_map")
     kind = str(config.get("model_type"))
     file = find_source(kind)
@@ -288,7 +288,7 @@ def copy_template(
 
 
 def _copy_others(template: Checkpoint, tokenizer: Path | None, trunk: Path) -> None:
-    """Copy what the template's own folder lacks: files of a base with an adapter, another tokenizer."""
+    """Copy files that come from other folders: those of an adapter's base, and a chosen tokenizer."""
     for path in _list_files_of_base(template):
         if not (trunk / path.name).exists():
             copy_file(path, trunk / path.name, path.parent)
@@ -298,7 +298,7 @@ def _copy_others(template: Checkpoint, tokenizer: Path | None, trunk: Path) -> N
 
 
 def _list_files_of_base(template: Checkpoint) -> Iterator[Path]:
-    """Yield the files of a base for a folder with an adapter that has modules of its own."""
+    """Yield the files that a folder with an adapter and modules takes from its base."""
     base = template.base
     if base is not None and base.folder != template.folder:
         places = (base.trunk, base.folder)
@@ -334,7 +334,7 @@ def describe_origin(template: Checkpoint) -> str:
 
 
 def describe_omissions(template: Checkpoint) -> Iterator[str]:
-    """Yield warnings of what no result has: a tokenizer, code of its own, a longest text beyond positions."""
+    """Yield a warning for each thing that no result gets: missing tokenizer, own code, excessive length."""
     reads_text = bool(template.modules) or "model_type" in template.config
     if reads_text and not template.has_tokenizer:
         yield (

@@ -1,4 +1,4 @@
-"""Reading of a folder's SentenceTransformers files: chain, pooling, prompts, lengths."""
+"""Reading of sentence-transformers' files in a model folder: modules, pooling, prompts, lengths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from emberge.model_folder.folder_files import (
     require_sound,
 )
 
-# Our words for pooling, and the words and the flags of config files.
 POOLING = {
     "mean": ("mean", "pooling_mode_mean_tokens"),
     "cls": ("cls", "pooling_mode_cls_token"),
@@ -24,7 +23,8 @@ POOLING = {
     "max": ("max", "pooling_mode_max_tokens"),
     "mean_sqrt_len": ("mean_sqrt_len_tokens", "pooling_mode_mean_sqrt_len_tokens"),
 }
-# Options of modules that earlier releases did not have, as they behaved.
+"""Emberge's names of pooling modes, each with its name and its flag in config files."""
+# Options of modules that earlier releases lack, with the values by which those releases behave.
 _MODULE_DEFAULTS = {
     **dict.fromkeys(("module_input_name", "module_output_name"), "sentence_embedding"),
     "use_residual": False,
@@ -39,8 +39,16 @@ MODULES = "modules.json"
 SETTINGS = "config_sentence_transformers.json"
 """The file of the prompts and other settings of a whole model."""
 _TRUNK_SETTINGS = tuple(
-    f"sentence_{kind}_config.json"
-    for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+    f"sentence_{model_type}_config.json"
+    for model_type in (
+        "bert",
+        "roberta",
+        "distilbert",
+        "camembert",
+        "albert",
+        "xlm-roberta",
+        "xlnet",
+    )
 )
 _MODULE_CONFIGS = (
     *("config.json", "cnn_config.json", "lstm_config.json", "wordembedding_config.json"),
@@ -49,7 +57,7 @@ _MODULE_CONFIGS = (
 
 @dataclass(frozen=True, slots=True)
 class ModuleFolder:
-    """One module of a chain: its kind (`Pooling`), its folder ("" is the root), and its full type."""
+    """A module of a chain: its kind (`Pooling`), its folder ("" is the root), and its full type."""
 
     kind: str
     path: str
@@ -77,12 +85,12 @@ def read_modules(folder: Path) -> tuple[ModuleFolder, ...]:
         for entry in read_entries(path)
     ]
     for module in modules:
-        _require_place(path, module.path)
+        _require_module_folder(path, module.path)
     return tuple(modules)
 
 
 def read_chain(folder: Path) -> tuple[ModuleFolder, ...]:
-    """Return the modules, and after each router the modules that it leads to."""
+    """Return the modules of a folder, each router followed by the modules of its routes."""
     chain: list[ModuleFolder] = []
     for module in read_modules(folder):
         chain.append(module)
@@ -94,10 +102,10 @@ def read_chain(folder: Path) -> tuple[ModuleFolder, ...]:
 def read_settings(folder: Path) -> dict[str, Any]:
     """Return config_sentence_transformers.json: prompts, similarity, versions; empty without one.
 
-    A prompt of null is none, which is an empty text.
+    A prompt of null counts as an empty text.
 
     Raises:
-        CheckpointError: if prompts are not texts by name, or the default is none of them.
+        CheckpointError: if prompts are not texts by name, or the default names none of them.
     """
     path = folder / SETTINGS
     settings = read_object(path) if path.is_file() else {}
@@ -105,7 +113,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
     prompts = {} if prompts is None else prompts
     if isinstance(prompts, dict):
         prompts = {name: "" if text is None else text for name, text in prompts.items()}
-    if not (isinstance(prompts, dict) and all(isinstance(one, str) for one in prompts.values())):
+    if not (isinstance(prompts, dict) and all(isinstance(text, str) for text in prompts.values())):
         raise CheckpointError(f"{path}: prompts is no object of texts by name; get the file again")
     if default is not None and default not in [*prompts]:
         raise CheckpointError(
@@ -115,13 +123,13 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def read_trunk_settings(trunk: Path) -> dict[str, Any]:
-    """Return the options of the Transformer module (longest text, case, modalities); empty if it has none."""
+    """Return the options of the Transformer module in `trunk` (longest text, case); empty if it has none."""
     path = find_trunk_settings(trunk)
     return read_object(path) if path.is_file() else {}
 
 
 def read_module_config(folder: Path, module: ModuleFolder) -> Mapping[str, Any]:
-    """Return a module's config in one form for all releases, without options that say what all do."""
+    """Return a module's config in one form for all releases, without options that have their defaults."""
     config = read_object_if_any(folder / find_module_config(folder, module))
     return {
         key.replace("word_embedding_dimension", "embedding_dimension"): value
@@ -153,7 +161,7 @@ def require_inside(source: Path, name: str) -> None:
         )
 
 
-def _require_place(source: Path, name: str) -> None:
+def _require_module_folder(source: Path, name: str) -> None:
     """Require that a module's folder, if it exists, is inside the model folder and sound."""
     require_inside(source, name)
     folder = source.parent / name
@@ -180,13 +188,13 @@ def read_entries(path: Path) -> list[dict[str, Any]]:
 
 
 def _read_routes(folder: Path, router: ModuleFolder) -> Iterator[ModuleFolder]:
-    """Yield the modules that a router (or `Asym`, its predecessor) leads to."""
+    """Yield the modules of a router's routes."""
     path, content = read_router_config(folder, router)
     types = content.get("types")
     for name, type_ in types.items() if isinstance(types, dict) else ():
-        inside = _join(router.path, name)
+        inside = f"{router.path}/{name}".removeprefix("/")
         require_inside(path, str(name))
-        _require_place(folder / MODULES, inside)
+        _require_module_folder(folder / MODULES, inside)
         yield ModuleFolder(str(type_).rpartition(".")[2], inside, str(type_))
 
 
@@ -208,10 +216,6 @@ def read_router_config(folder: Path, router: ModuleFolder) -> tuple[Path, dict[s
     return path, read_object_if_any(path)
 
 
-def _join(folder: str, name: object) -> str:
-    return f"{folder}/{name}" if folder else str(name)
-
-
 def find_module_config(folder: Path, module: ModuleFolder) -> str:
     """Return the path of a module's config relative to the model folder; it may not exist."""
     if module.kind == "Transformer":
@@ -222,6 +226,6 @@ def find_module_config(folder: Path, module: ModuleFolder) -> str:
 
 
 def find_trunk_settings(trunk: Path) -> Path:
-    """Return the path of a Transformer module's options, under any of its names."""
+    """Return the path of a Transformer module's options, which has several names; it may not exist."""
     paths = [trunk / name for name in _TRUNK_SETTINGS]
     return next((path for path in paths if path.is_file()), paths[0])

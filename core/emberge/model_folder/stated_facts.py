@@ -1,9 +1,9 @@
-"""The settings that model folders state apart from weights, and the rule that gives them to a result.
+"""The settings that model folders state, and the rule by which a result gets them.
 
-A fact is a choice that somebody made for a model: modules and pooling, prompts, lengths, similarity, the
+A fact is a choice that was made for a model: modules and pooling, prompts, lengths, similarity, the
 direction of attention, labels, files of heads. `read_facts` is the table of all of them. Members that state
-a fact must agree; what only some state is written into the result; where they differ, an explicit template
-decides, or a person has to.
+a fact must agree, and a fact that only some state is written into the result. Where members differ, the
+template decides if the user has named one; otherwise it is a problem.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ class Fact:
 class JoinedFacts:
     """Facts of a result from those of its members: problems, warnings, and what the template lacks.
 
-    `left_files` maps each member to the files beside its weights that are not part of the result, and `heads`
-    are the files of heads that are, unopened.
+    `left_files` maps each member to its files that the result does not get, and `heads` are the files of
+    heads that the result gets unopened.
     """
 
     template: str = ""
@@ -223,7 +223,7 @@ class JoinedFacts:
             self.left_files.setdefault(loser, []).append(name)
 
     def _join_modules(self, name: str, member: Checkpoint) -> None:
-        """Note a member with modules where the template, which cannot get them, has none or others."""
+        """Report a member with other modules than the template, which cannot get them."""
         own, kinds = (
             " + ".join(module.kind for module in one.chain)
             for one in (self.members[self.template], member)
@@ -259,12 +259,12 @@ def join_facts(
     adapter: bool = False,
     towers: bool = False,
 ) -> JoinedFacts:
-    """Return the facts of a result whose files come from `template`, by those of all members.
+    """Return the facts of a result whose files come from `template`, joined from those of all members.
 
-    If the template was `chosen`, it decides. Of the members in `trunks` only the text trunk is used, so that
-    they state no more than its attention. With `adapter`, the result is an adapter, which states no fact.
-    With `towers`, other members give towers with their processors: neither attention nor files, except heads
-    and licences, are compared.
+    A template that the user has `chosen` decides. Only the attention of the members in `trunks` is compared,
+    as only their text trunk is used. With `adapter` the result is an adapter, which states no facts. With
+    `towers` the other members give towers with their processors, so attention is not compared, nor are files
+    except heads and licences.
     """
     name = next(
         (n for n, m in members.items() if m.folder == template.folder), template.folder.name
@@ -304,7 +304,7 @@ def _describe(fact: Fact) -> str:
 
 
 def read_facts(checkpoint: Checkpoint) -> dict[_FactId, Fact]:
-    """Return every fact that a folder states, in a form that is equal for all releases.
+    """Return every fact that a folder states, in one form for all releases.
 
     Raises:
         CheckpointError: if a file that states facts cannot be read.

@@ -14,7 +14,7 @@ from emberge.errors import CheckpointError
 from emberge.files import read_json
 
 _SUFFIX = ".remote"
-# Bytes of a note: of the longest header there is, in base64.
+# Limit of a note in bytes: the longest header in base64, and the other facts.
 _LONGEST_NOTE = 140_000_000
 
 

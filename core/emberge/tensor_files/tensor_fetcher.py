@@ -120,7 +120,7 @@ class _SparseCopy:
             self._fetches[block].set_result(_BLOCK_BYTES)
 
     def expect(self, block: int) -> Future[int]:
-        """Begin to fetch a block, unless somebody has, and return its fetching."""
+        """Begin to fetch a block unless it was begun before, and return the future of its size."""
         with self._lock:
             if block not in self._fetches:
                 self._fetches[block] = self._pool.submit(self._fetch, block)

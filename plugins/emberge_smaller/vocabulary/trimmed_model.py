@@ -22,7 +22,7 @@ from emberge_smaller.vocabulary.cut_tokenizer import (
 )
 from emberge_smaller.vocabulary.subword_vocabulary import SubwordVocabulary
 
-# Files beside the tokenizer's that name tokens by id or by text.
+# Files that name tokens by id, and files that name them by text.
 _CONFIGS = ("config.json", "generation_config.json", "processor_config.json")
 _NAMING = (
     *("tokenizer_config.json", "special_tokens_map.json"),

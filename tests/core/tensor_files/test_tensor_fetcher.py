@@ -14,7 +14,6 @@ from emberge.tensor_files import (
     ServerFile,
     TensorSpec,
     read_header,
-    server_cache,
     tensor_fetcher,
 )
 from emberge.tensor_files.tensor_fetcher import TensorFetcher
@@ -27,9 +26,11 @@ BLOCK = 256
 
 
 @pytest.fixture(autouse=True)
-def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for notes; blocks are small."""
     monkeypatch.setattr(tensor_fetcher, "_BLOCK_BYTES", BLOCK)
+    (tmp_path / "cache").mkdir()
+    return tmp_path / "cache"
 
 
 def served(folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
@@ -48,10 +49,10 @@ def noted(folder: Path) -> dict[str, TensorSpec]:
     return read_header(note)[0]
 
 
-def test_many_threads_fetch_each_byte_once(tmp_path: Path) -> None:
+def test_many_threads_fetch_each_byte_once(tmp_path: Path, cache: Path) -> None:
     root, tensors = served(tmp_path / "root")
     with serving_ranges(root) as server, hub_at(server.url, tmp_path / "home"):
-        specs = noted(server_cache())
+        specs = noted(cache)
         header = server.sent["owner/m/model.safetensors"]
         fetcher = TensorFetcher()
         try:
@@ -81,11 +82,11 @@ def test_many_threads_fetch_each_byte_once(tmp_path: Path) -> None:
     assert account.fetched == (len(blocks) + first // BLOCK) * BLOCK < account.size
     assert sent == len(blocks) * BLOCK
     assert account.checked == ""
-    assert sorted(p.name for p in server_cache().iterdir()) == ["model.safetensors.remote"]
+    assert sorted(p.name for p in cache.iterdir()) == ["model.safetensors.remote"]
 
 
-def test_a_damaged_note_is_an_error_with_a_remedy() -> None:
-    note = RemoteFile("s3://x/m", 10, "v", None, b"{}").write(server_cache() / "model.safetensors")
+def test_a_damaged_note_is_an_error_with_a_remedy(cache: Path) -> None:
+    note = RemoteFile("s3://x/m", 10, "v", None, b"{}").write(cache / "model.safetensors")
     assert RemoteFile.read(note).header == b"{}"
     for damage in ("{", "[]", '{"url": 1}'):
         note.write_text(damage)
@@ -94,10 +95,10 @@ def test_a_damaged_note_is_an_error_with_a_remedy() -> None:
 
 
 @pytest.mark.parametrize("sha256", [None, "12ab"])
-def test_a_note_that_is_written_and_read_is_the_same(sha256: str | None) -> None:
+def test_a_note_that_is_written_and_read_is_the_same(sha256: str | None, cache: Path) -> None:
     file = RemoteFile("s3://x/m", 10, "v", sha256, bytes(range(256)))
-    note = file.write(server_cache() / "model.safetensors")
-    assert note == server_cache() / "model.safetensors.remote"
+    note = file.write(cache / "model.safetensors")
+    assert note == cache / "model.safetensors.remote"
     assert RemoteFile.read(note) == file
     assert file.content == (sha256 or "s3://x/m 10 v")
     assert not RemoteFile.is_note(note.with_suffix(""))

@@ -54,7 +54,7 @@ def test_padding_does_not_change_the_sums() -> None:
     mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
     padded = _sums(logits, 2, mask)
     plain = _sums(logits[:, mask.flatten().bool()], 2)
-    torch.testing.assert_close(padded.loads.flatten(), plain.loads.flat(), rtol=0, atol=1e-12)
+    torch.testing.assert_close(padded.loads.flatten(), plain.loads.flatten(), rtol=0, atol=1e-12)
     torch.testing.assert_close(padded.probabilities, plain.probabilities, rtol=0, atol=1e-12)
 
 

@@ -179,7 +179,7 @@ def test_an_unlike_first_layer_is_always_kept(tmp_path: Path) -> None:
     stack = LayerStack(Checkpoint(folder))
     assert stack.spread_layers(2) == (0, 3)
     assert stack.spread_layers(3) == (0, 1, 3)
-    with pytest.raises(CheckpointError, match="from 2 to 4"):
+    with pytest.raises(CheckpointError, match="and 2 to 4"):
         stack.spread_layers(1)
     with pytest.raises(CheckpointError, match=r"write \[0, 1, 3\]"):
         stack.choose_layers((1, 3))
@@ -194,8 +194,8 @@ def test_an_unlike_first_layer_is_always_kept(tmp_path: Path) -> None:
         ((2, 0), r"write \[0, 2\]"),
         ((1, 1), r"each once and in their order; write \[1\]"),
         ((), "no layers are named; it has 4"),
-        (5, "it has 4, of which from 1 to 4 can be kept"),
-        (0, "from 1 to 4"),
+        (5, "it has 4, and 1 to 4 can be kept"),
+        (0, "and 1 to 4"),
     ],
 )
 def test_layers_that_make_no_model_are_refused_by_check_and_run(
