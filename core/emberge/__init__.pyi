@@ -85,6 +85,7 @@ from .errors import RecipeError as RecipeError
 from .errors import RequirementError as RequirementError
 from .errors import suggest as suggest
 from .hookspecs import hookimpl as hookimpl
+from .hookspecs import make_hook as make_hook
 from .merging.chain import merge_blocks as merge_blocks
 from .numerics.score_tables import unit_vectors as unit_vectors
 from .plugins import Plugins as Plugins

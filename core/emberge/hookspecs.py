@@ -1,15 +1,16 @@
 """The hooks of a plugin, as a table of contents.
 
 An implementation is a function in the plugin's module that is marked `@hookimpl`. It takes only the arguments
-that it needs, by name. `register_*` hooks return types by name. A type may be given by its place,
-`"my_package.trim:Trim"`, and is then imported when a recipe names it.
+that it needs, by name. `register_*` hooks return types by name, and may be written as a table,
+`register_losses = make_hook(infonce=InfoNCE)`. A type may be given by its place, `"my_package.trim:Trim"`,
+and is then imported when a recipe names it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pluggy
 
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
 
 hookspec = pluggy.HookspecMarker("emberge")
 hookimpl = pluggy.HookimplMarker("emberge")
+
+
+def make_hook(**additions: Any) -> Callable[[], Mapping[str, Any]]:
+    """Return an implementation of a `register_*` hook that returns these additions by name."""
+    return hookimpl(lambda: additions)
 
 
 # ── components ──────────────────────────────────────────────────────────────────────────────────

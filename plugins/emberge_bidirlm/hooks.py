@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from emberge import make_hook
 
-from emberge import hookimpl
-
-
-@hookimpl
-def register_steps() -> Mapping[str, str]:
-    return {
-        "as_encoder": "emberge_bidirlm.as_encoder:AsEncoder",
-        "compose": "emberge_bidirlm.compose.compose_step:Compose",
-    }
+register_steps = make_hook(
+    as_encoder="emberge_bidirlm.as_encoder:AsEncoder",
+    compose="emberge_bidirlm.compose.compose_step:Compose",
+)

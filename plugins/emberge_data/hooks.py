@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from emberge import make_hook
 
-from emberge import hookimpl
-
-
-@hookimpl
-def register_readers() -> Mapping[str, str]:
-    return {
-        "json_lines": "emberge_data.json_lines:JsonLines",
-        "parquet": "emberge_data.parquet:Parquet",
-        "delimited": "emberge_data.delimited:Delimited",
-    }
-
-
-@hookimpl
-def register_steps() -> Mapping[str, str]:
-    return {
-        "beir_pairs": "emberge_data.steps.beir_pairs:BeirPairs",
-        "consistency_filter": "emberge_data.steps.consistency_filter:ConsistencyFilter",
-        "decontaminate": "emberge_data.steps.decontaminate_step:Decontaminate",
-        "deduplicate": "emberge_data.steps.deduplicate_step:Deduplicate",
-        "filter_negatives": "emberge_data.steps.filter_negatives:FilterNegatives",
-        "generate_queries": "emberge_data.steps.generate_step:GenerateQueries",
-        "mine_hard_negatives": "emberge_data.steps.mine_hard_negatives:MineHardNegatives",
-        "score_pairs": "emberge_data.steps.score_pairs:ScorePairs",
-        "split": "emberge_data.steps.split_step:Split",
-    }
+register_readers = make_hook(
+    json_lines="emberge_data.json_lines:JsonLines",
+    parquet="emberge_data.parquet:Parquet",
+    delimited="emberge_data.delimited:Delimited",
+)
+register_steps = make_hook(
+    beir_pairs="emberge_data.steps.beir_pairs:BeirPairs",
+    consistency_filter="emberge_data.steps.consistency_filter:ConsistencyFilter",
+    decontaminate="emberge_data.steps.decontaminate_step:Decontaminate",
+    deduplicate="emberge_data.steps.deduplicate_step:Deduplicate",
+    filter_negatives="emberge_data.steps.filter_negatives:FilterNegatives",
+    generate_queries="emberge_data.steps.generate_step:GenerateQueries",
+    mine_hard_negatives="emberge_data.steps.mine_hard_negatives:MineHardNegatives",
+    score_pairs="emberge_data.steps.score_pairs:ScorePairs",
+    split="emberge_data.steps.split_step:Split",
+)

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from emberge import make_hook
 
-from emberge import hookimpl
-
-
-@hookimpl
-def register_steps() -> Mapping[str, str]:
-    return {"stdlib_corpus": "emberge_demo.stdlib_corpus:StdlibCorpus"}
+register_steps = make_hook(stdlib_corpus="emberge_demo.stdlib_corpus:StdlibCorpus")

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from emberge import make_hook
 
-from emberge import hookimpl
-
-
-@hookimpl
-def register_steps() -> Mapping[str, str]:
-    return {"export": "emberge_export.export_step:Export"}
+register_steps = make_hook(export="emberge_export.export_step:Export")

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from emberge import make_hook
 
-from emberge import hookimpl
-
-
-@hookimpl
-def register_evaluators() -> Mapping[str, str]:
-    return {"fine_tuned": "emberge_fine_tuned.fine_tuned:FineTuned"}
+register_evaluators = make_hook(fine_tuned="emberge_fine_tuned.fine_tuned:FineTuned")

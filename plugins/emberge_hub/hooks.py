@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emberge import hookimpl
+from emberge import hookimpl, make_hook
 from emberge.plugin_verbs import Verb, VerbOption
 
 if TYPE_CHECKING:
     from emberge_hub.hub import WantedFiles
 
 _HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
-
-
-@hookimpl
-def register_verbs() -> Mapping[str, Verb]:
-    return {
-        "safetensors": Verb(
-            summary="convert a model's pickled weights to safetensors, without running what is in the pickle",
-            examples="emberge safetensors ./old_model",
-            options=(VerbOption("folder", "the model's folder", "DIR", Path),),
-            run="emberge_hub.pickles:run",
-        )
-    }
+register_verbs = make_hook(
+    safetensors=Verb(
+        summary="convert a model's pickled weights to safetensors, without running what is in the pickle",
+        examples="emberge safetensors ./old_model",
+        options=(VerbOption("folder", "the model's folder", "DIR", Path),),
+        run="emberge_hub.pickles:run",
+    )
+)
 
 
 @hookimpl

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from emberge import make_hook
 
-from emberge import hookimpl
-
-
-@hookimpl
-def register_launchers() -> Mapping[str, str]:
-    return {"local": "emberge_local.local:Local"}
+register_launchers = make_hook(local="emberge_local.local:Local")

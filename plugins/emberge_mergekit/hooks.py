@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
-from emberge import hookimpl
+from emberge import hookimpl, make_hook
 from emberge.plugin_verbs import Verb, VerbOption
 
 # The first key of an emberge recipe at the start of a line.
@@ -24,19 +23,13 @@ def read_recipe(text: str, path: Path | None) -> str | None:
     return translate(text, path)
 
 
-@hookimpl
-def register_merge_strategies() -> Mapping[str, str]:
-    return {"mergekit": "emberge_mergekit.strategy:Mergekit"}
-
-
-@hookimpl
-def register_verbs() -> Mapping[str, Verb]:
-    return {
-        "convert": Verb(
-            summary="print a mergekit YAML as a recipe; save it beside the YAML, as folders are relative "
-            "to it",
-            examples="emberge convert mergekit.yml > recipe.yaml",
-            options=(VerbOption("config", "mergekit's YAML", "CONFIG", Path),),
-            run="emberge_mergekit.translate:run",
-        )
-    }
+register_merge_strategies = make_hook(mergekit="emberge_mergekit.strategy:Mergekit")
+register_verbs = make_hook(
+    convert=Verb(
+        summary="print a mergekit YAML as a recipe; save it beside the YAML, as folders are relative "
+        "to it",
+        examples="emberge convert mergekit.yml > recipe.yaml",
+        options=(VerbOption("config", "mergekit's YAML", "CONFIG", Path),),
+        run="emberge_mergekit.translate:run",
+    )
+)

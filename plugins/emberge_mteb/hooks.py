@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from emberge import make_hook
 
-from emberge import hookimpl
-
-
-@hookimpl
-def register_evaluators() -> Mapping[str, str]:
-    return {"mteb": "emberge_mteb.evaluator:Mteb"}
+register_evaluators = make_hook(mteb="emberge_mteb.evaluator:Mteb")

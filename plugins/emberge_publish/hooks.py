@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
-from emberge import hookimpl
+from emberge import make_hook
 from emberge.plugin_verbs import Verb, VerbOption
 
-
-@hookimpl
-def register_steps() -> Mapping[str, str]:
-    return {"publish": "emberge_publish.publish_step:Publish"}
-
-
-@hookimpl
-def register_verbs() -> Mapping[str, Verb]:
-    return {
-        "publish": Verb(
-            summary="publish a model on a hub with its card, after showing it and asking",
-            examples="emberge publish --dry-run out/soup\n"
-            "emberge publish out/soup me/soup\n"
-            "emberge publish merged me/soup --private --licence apache-2.0\n"
-            "emberge publish out/soup me/soup --replace --yes",
-            options=(
-                VerbOption("folder", "a step's result or merged model", "DIR", Path),
-                VerbOption(
-                    "name", "its name on the hub; a dry run needs none", "OWNER/NAME", count="?"
-                ),
-                VerbOption(
-                    "--dry-run",
-                    "show files, licence and card; no log-in, no network, nothing is written",
-                ),
-                VerbOption("--private", "only you and your team see it"),
-                VerbOption("--replace", "replace other files in an existing repository"),
-                VerbOption("--licence", "in place of the one that the card states", "ID"),
-                VerbOption("--yes", "do not ask"),
+register_steps = make_hook(publish="emberge_publish.publish_step:Publish")
+register_verbs = make_hook(
+    publish=Verb(
+        summary="publish a model on a hub with its card, after showing it and asking",
+        examples="emberge publish --dry-run out/soup\n"
+        "emberge publish out/soup me/soup\n"
+        "emberge publish merged me/soup --private --licence apache-2.0\n"
+        "emberge publish out/soup me/soup --replace --yes",
+        options=(
+            VerbOption("folder", "a step's result or merged model", "DIR", Path),
+            VerbOption(
+                "name", "its name on the hub; a dry run needs none", "OWNER/NAME", count="?"
             ),
-            run="emberge_publish.publish_verb:run",
-        )
-    }
+            VerbOption(
+                "--dry-run",
+                "show files, licence and card; no log-in, no network, nothing is written",
+            ),
+            VerbOption("--private", "only you and your team see it"),
+            VerbOption("--replace", "replace other files in an existing repository"),
+            VerbOption("--licence", "in place of the one that the card states", "ID"),
+            VerbOption("--yes", "do not ask"),
+        ),
+        run="emberge_publish.publish_verb:run",
+    )
+)

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from emberge import make_hook
 
-from emberge import hookimpl
-
-
-@hookimpl
-def register_launchers() -> Mapping[str, str]:
-    return {"ray": "emberge_ray.cluster:Ray"}
+register_launchers = make_hook(ray="emberge_ray.cluster:Ray")

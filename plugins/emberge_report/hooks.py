@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from emberge import hookimpl
+from emberge import hookimpl, make_hook
 from emberge.contracts import Event, StepFilled
 
-
-@hookimpl
-def register_steps() -> Mapping[str, str]:
-    return {"report": "emberge_report.report_step:Report"}
+register_steps = make_hook(report="emberge_report.report_step:Report")
 
 
 @hookimpl

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from emberge import make_hook
 
-from emberge import hookimpl
-
-
-@hookimpl
-def register_steps() -> Mapping[str, str]:
-    return {
-        "cut_layers": "emberge_smaller.cut_layers_step:CutLayers",
-        "distil": "emberge_smaller.distil_step:Distil",
-        "static_model": "emberge_smaller.static_model_step:StaticModel",
-        "trim_vocabulary": "emberge_smaller.vocabulary.trim_vocabulary_step:TrimVocabulary",
-    }
+register_steps = make_hook(
+    cut_layers="emberge_smaller.cut_layers_step:CutLayers",
+    distil="emberge_smaller.distil_step:Distil",
+    static_model="emberge_smaller.static_model_step:StaticModel",
+    trim_vocabulary="emberge_smaller.vocabulary.trim_vocabulary_step:TrimVocabulary",
+)

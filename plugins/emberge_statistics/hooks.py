@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from emberge import hookimpl
+from emberge import make_hook
 from emberge.plugin_verbs import Verb, VerbOption
 
 _MODEL_HELP = "./folder, owner/name@revision or pkg:module"
 
 
-@hookimpl
-def register_steps() -> Mapping[str, str]:
-    return {"measure_statistics": "emberge_statistics.measure_statistics:MeasureStatistics"}
-
-
-@hookimpl
-def register_verbs() -> Mapping[str, Verb]:
-    return {
-        "diff": Verb(
-            summary="compare two models' weights layer by layer: cosine, distance, changes, signs",
-            examples="emberge diff ./a ./b\nemberge diff ./a ./b --base me/base",
-            options=(
-                VerbOption("first", _MODEL_HELP, "MODEL"),
-                VerbOption("second", _MODEL_HELP, "MODEL"),
-                VerbOption("--base", "compare their changes from it, too", "MODEL"),
-            ),
-            run="emberge_statistics.measure_weights:run_diff",
-            machine=True,
-        )
-    }
+register_steps = make_hook(
+    measure_statistics="emberge_statistics.measure_statistics:MeasureStatistics"
+)
+register_verbs = make_hook(
+    diff=Verb(
+        summary="compare two models' weights layer by layer: cosine, distance, changes, signs",
+        examples="emberge diff ./a ./b\nemberge diff ./a ./b --base me/base",
+        options=(
+            VerbOption("first", _MODEL_HELP, "MODEL"),
+            VerbOption("second", _MODEL_HELP, "MODEL"),
+            VerbOption("--base", "compare their changes from it, too", "MODEL"),
+        ),
+        run="emberge_statistics.measure_weights:run_diff",
+        machine=True,
+    )
+)

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from emberge import make_hook
 
-from emberge import hookimpl
-
-
-@hookimpl
-def register_steps() -> Mapping[str, str]:
-    return {"find_weights": "emberge_weights.find_weights:FindWeights"}
+register_steps = make_hook(find_weights="emberge_weights.find_weights:FindWeights")
