@@ -10,7 +10,7 @@ from emberge.numerics import pooled_like
 LIKE = torch.zeros(3, 50_000)
 
 
-def test_it_is_typed_and_shaped_like_another() -> None:
+def test_a_pooled_tensor_has_the_dtype_and_shape_of_another() -> None:
     for like in (LIKE, LIKE.double(), LIKE.mT, torch.zeros(2, 0), torch.zeros(())):
         found = pooled_like(like)
         assert found.shape == like.shape
@@ -19,7 +19,7 @@ def test_it_is_typed_and_shaped_like_another() -> None:
     assert pooled_like(LIKE, (7, 9000)).shape == (7, 9000)
 
 
-def test_what_somebody_holds_is_not_handed_out() -> None:
+def test_memory_in_use_is_not_handed_out() -> None:
     first = pooled_like(LIKE)
     part, place = first[1], first.data_ptr()
     del first
@@ -50,7 +50,7 @@ def test_each_thread_has_its_own() -> None:
     assert theirs != [mine]
 
 
-def test_larger_blocks_take_the_place_of_smaller_ones() -> None:
+def test_memory_of_smaller_blocks_is_replaced_by_larger() -> None:
     from emberge.numerics import buffers
 
     sizes: list[int] = []

@@ -14,7 +14,7 @@ CPU = torch.device("cpu")
 KEYS = [(0, "w", "model a", ""), (0, "w", "model b", "")]
 
 
-def test_blocks_do_not_matter() -> None:
+def test_block_sizes_change_no_number() -> None:
     whole = uniform(torch.zeros(2, 101), 0, KEYS)
     for cuts in ([0, 50, 101], [0, 1, 2, 3, 101], [0, 33, 34, 100, 101]):
         parts = [uniform(torch.zeros(2, b - a), a, KEYS) for a, b in pairwise(cuts)]
@@ -40,7 +40,7 @@ def test_numbers_are_uniform() -> None:
 
 
 @pytest.mark.parametrize("place", range(4))
-def test_every_part_of_the_key_matters(place: int) -> None:
+def test_every_part_of_a_key_changes_the_numbers(place: int) -> None:
     other = list(KEYS[0])
     other[place] = 1 if place == 0 else "other"
     first, second = uniform(torch.zeros(2, 64), 0, [KEYS[0], tuple(other)])
@@ -77,6 +77,6 @@ def test_pairs_are_uniform(lag: int) -> None:
         assert abs(float(((counts - expected) ** 2 / expected).sum()) - 4095) < 4.5 * 90.5
 
 
-def test_a_key_each_is_needed() -> None:
+def test_each_model_needs_a_key() -> None:
     with pytest.raises(ValueError, match="1 keys for 2 models"):
         uniform(torch.zeros(2, 4), 0, KEYS[:1])

@@ -32,7 +32,7 @@ def _own_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(row_kernels.SWITCH, raising=False)
 
 
-def test_who_asks_for_torch_goes_without(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_switch_turns_kernels_off(monkeypatch: pytest.MonkeyPatch) -> None:
     assert row_kernels.kernels_allowed()
     monkeypatch.setenv(row_kernels.SWITCH, "never")
     assert not row_kernels.kernels_allowed()
@@ -82,7 +82,9 @@ def test_a_library_that_cannot_be_loaded_is_warned_about(elsewhere: Path) -> Non
         assert stored_rows.kernels.__wrapped__() is None
 
 
-def test_an_older_processor_goes_without(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_processor_has_no_kernels(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     require_kernels()
     row_kernels.load_library.cache_clear()
     known = ctypes.CDLL(str(elsewhere))
@@ -133,7 +135,7 @@ def test_every_level_of_the_processor_gives_the_same_bytes(
     assert all(map(torch.equal, merged(), newer))
 
 
-def test_kernels_that_add_up_wrongly_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_that_add_up_wrongly_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     require_kernels()
     known = row_kernels.load_library()
 

@@ -42,7 +42,7 @@ def halved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("key", ["dtype", "out_dtype"])
-def test_what_is_stored_has_the_dtype_asked_for(
+def test_the_result_is_stored_in_the_requested_dtype(
     key: str, models: dict[str, Path], tmp_path: Path
 ) -> None:
     """mergekit rounds at each step of bfloat16; here it is rounded once, at the end."""

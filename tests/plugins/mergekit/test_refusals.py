@@ -93,7 +93,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("said", WRONG)
-def test_what_is_wrong_is_said_at_its_line(said: str) -> None:
+def test_a_problem_of_a_config_names_its_line(said: str) -> None:
     found = faults(WRONG[said])
     assert any(fault.startswith(said) for fault in found), found
 
@@ -107,7 +107,7 @@ def test_several_configs_in_one_file_are_refused() -> None:
     assert "expected a single document" in faults("---\n".join([PLAIN, PLAIN]))[0]
 
 
-def test_what_shows_after_the_translation_stands_at_lines_of_the_recipe(
+def test_a_problem_after_the_translation_names_a_line_of_the_recipe(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "config.yml"

@@ -105,7 +105,7 @@ def test_a_wrong_option_is_said_at_its_line(options: str) -> None:
     assert WRONG[options] in str(caught.value)
 
 
-def test_what_mergekit_refuses_is_told_of_the_tensor() -> None:
+def test_a_refusal_of_mergekit_names_the_tensor() -> None:
     strategy = Mergekit(
         method="della", parameters={"density": PerModel(0.1), "epsilon": PerModel(0.3)}
     )

@@ -101,7 +101,7 @@ def test_a_filter_of_a_head_that_a_model_lacks_is_no_fault(tmp_path: Path) -> No
         "models: [",
     ],
 )
-def test_what_is_no_config_is_left_alone(text: str) -> None:
+def test_a_text_that_is_no_config_is_not_translated(text: str) -> None:
     assert translate(text, None) is None
 
 

@@ -149,7 +149,7 @@ def test_close_models_have_a_cosine_to_the_last_digits(tmp_path: Path) -> None:
     assert 1 - cosine == pytest.approx(expected, rel=1e-3)
 
 
-def test_what_only_one_has_is_named(qwens: Path) -> None:
+def test_tensors_of_only_one_model_are_named(qwens: Path) -> None:
     found = compare_weights(model(qwens / "causal"), model(qwens / "vision"))
     (note,) = found.notes
     assert "'vision'" in note

@@ -171,7 +171,7 @@ def test_fisher_information_is_the_mean_squared_gradient_of_batches(
     assert_exact({name: found[name] for name in squares}, squares)
 
 
-def test_what_no_embedding_depends_on_is_a_single_zero(bert: Path, tmp_path: Path) -> None:
+def test_a_tensor_without_a_gradient_has_a_single_zero(bert: Path, tmp_path: Path) -> None:
     found = measured("fisher", bert, tmp_path, max_steps=1)
     assert found.keys() == load_file(bert / "model.safetensors").keys()
     assert found["pooler.dense.weight"].shape == ()
