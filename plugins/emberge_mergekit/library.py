@@ -57,7 +57,7 @@ def list_parameters(method: Any) -> dict[str, Any]:
     return {parameter.name: parameter for parameter in method.spec.parameters}
 
 
-def find_fault(parameter: Any, value: Any) -> str | None:
+def describe_parameter_problem(parameter: Any, value: Any) -> str | None:
     """Return what mergekit has against a value of a parameter; None if it takes the value."""
     from pydantic import ValidationError
 

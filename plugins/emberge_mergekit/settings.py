@@ -14,7 +14,7 @@ from typing import Any
 from emberge import Problem, suggest
 
 from emberge_mergekit.config import Scope
-from emberge_mergekit.library import find_fault
+from emberge_mergekit.library import describe_parameter_problem
 
 # It only saves memory in mergekit, and configs set it even for methods that do not have it.
 UNUSED_PARAMETER = "int8_mask"
@@ -66,9 +66,9 @@ def read_scope(
             )
             problems.append(Problem(message, place.where))
         else:
-            faults = list(_find_faults(name, parameter, value))
-            problems += [Problem(fault, place.where) for fault in faults]
-            settings[name] = () if faults else _read_setting(parameter, value)
+            texts = list(_describe_value_problems(name, parameter, value))
+            problems += [Problem(text, place.where) for text in texts]
+            settings[name] = () if texts else _read_setting(parameter, value)
     return settings
 
 
@@ -87,7 +87,7 @@ def _read_setting(parameter: Any, value: Any) -> Setting:
     return tuple(Entry(convert(v), f) for f, v in _list_conditions(value))
 
 
-def _find_faults(name: str, parameter: Any, value: Any) -> Iterator[str]:
+def _describe_value_problems(name: str, parameter: Any, value: Any) -> Iterator[str]:
     """Yield what mergekit refuses, or passes over, in the value of a parameter."""
     if value == []:
         yield f"'{name}' is an empty list"
@@ -97,9 +97,9 @@ def _find_faults(name: str, parameter: Any, value: Any) -> Iterator[str]:
         yield f"'{name}': the first filter that fits wins, so a value for all tensors stands last"
     for _, inner in conditions:
         values = inner if isinstance(inner, list) else [inner]
-        faults = list(filter(None, (find_fault(parameter, one) for one in values)))
-        yield from faults
-        if inner is values and not faults and isinstance(parameter.validate(inner[0]), bool | str):
+        texts = list(filter(None, (describe_parameter_problem(parameter, one) for one in values)))
+        yield from texts
+        if inner is values and not texts and isinstance(parameter.validate(inner[0]), bool | str):
             yield f"'{name}' over depth is not supported; give it by filter: [{{filter, value}}]"
 
 

@@ -18,7 +18,7 @@ from emberge import (
 )
 
 from emberge_mergekit.library import (
-    find_fault,
+    describe_parameter_problem,
     find_method,
     list_methods,
     list_parameters,
@@ -60,9 +60,11 @@ class Mergekit(MergeStrategy):
             if name not in declared:
                 hint = suggest(name, declared) or f"; it has {', '.join(declared) or 'none'}"
                 raise ValueError(f"parameters: '{self.method}' has no parameter '{name}'{hint}")
-            fault = find_fault(declared[name], 1.0 if isinstance(value, PerModel) else value)
-            if fault is not None:
-                raise ValueError(f"parameters: {fault}")
+            text = describe_parameter_problem(
+                declared[name], 1.0 if isinstance(value, PerModel) else value
+            )
+            if text is not None:
+                raise ValueError(f"parameters: {text}")
         given_names = {"weight", *self.parameters}
         missing_names = {n for n, p in declared.items() if p.required} - given_names
         if missing_names:

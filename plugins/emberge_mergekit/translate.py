@@ -45,7 +45,7 @@ def translate(text: str, path: Path | None) -> str | None:
     """Translate a config into a recipe's text; None for a text that is not a mergekit config.
 
     Raises:
-        RecipeError: if the config has faults; the message has all of them, each with `path:line`.
+        RecipeError: if the config has problems; the message has all of them, each with `path:line`.
     """
     if not any(f"{key}:" in text or f'{key}"' in text for key in ("merge_method", *SHAPE_KEYS)):
         return None

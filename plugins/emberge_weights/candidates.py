@@ -27,7 +27,7 @@ HALVINGS = 10
 CHOSEN_ERROR = 4 / 3
 
 Array = NDArray[np.float64]
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 
 
 def draw_candidates(
@@ -173,7 +173,7 @@ class ChosenWeighting:
     share of the base.
     """
 
-    place: int
+    index: int
     gain: HeldOut
     over_base: HeldOut | None = None
 
@@ -229,14 +229,14 @@ def held_out(
         seen_contributions = [
             set_scores.contributions(units) for set_scores, units in zip(scores, seen, strict=True)
         ]
-        places = [rule(seen_contributions), EQUAL]
+        pair = [rule(seen_contributions), EQUAL]
         for gain, set_scores, units in zip(gains, scores, unseen, strict=True):
-            choice, equal = set_scores.select(places).contributions(units)
+            choice, equal = set_scores.select(pair).contributions(units)
             gain[0, units] += (choice - equal) / HALVINGS
     return HeldOut(float(mean_score(gains)[0]), CHOSEN_ERROR * float(standard_error(gains)[0]))
 
 
-def halves(sizes: Sequence[int], seed: int) -> Iterator[tuple[list[Places], list[Places]]]:
+def halves(sizes: Sequence[int], seed: int) -> Iterator[tuple[list[Indices], list[Indices]]]:
     """Yield (units to choose by, units to judge by), lists over sets; then the halves exchanged."""
     for number in range(HALVINGS):
         rng = np.random.default_rng(stable_seed(seed, f"halves {number}"))

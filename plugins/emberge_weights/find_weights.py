@@ -96,9 +96,9 @@ class FindWeights(Step):
 
     def _check_sets(self, context: Preflight) -> Iterator[Problem]:
         for entry in self.data:
-            seen, faults = check_eval_sets(context, entry, entry.split)
-            faults = [*faults, *(fault for one in seen if (fault := unusable(one)))]
-            yield from (context.problem(fault, "data") for fault in faults)
+            seen, texts = check_eval_sets(context, entry, entry.split)
+            texts = [*texts, *(text for one in seen if (text := unusable(one)))]
+            yield from (context.problem(text, "data") for text in texts)
         if any(entry.split == "test" for entry in self.data):
             yield context.warning(
                 "weights are chosen on a test half; what is reported on it will look better than it is",
@@ -109,7 +109,7 @@ class FindWeights(Step):
         """Yield problems of the members, which are found from headers and configs alone."""
         from emberge.merging import MergeInput
 
-        from emberge_weights.members import find_member_problems
+        from emberge_weights.members import describe_member_problems
 
         references = [*self.models, *([self.base] if self.base is not None else [])]
         for text, count in Counter(reference.text for reference in references).items():
@@ -125,7 +125,7 @@ class FindWeights(Step):
                 inputs.append(MergeInput(reference.text, folder, adapter=adapter))
                 yield from self._check_model(reference, folder, context)
         if len({model.name for model in inputs}) > 1:
-            for problem in find_member_problems(inputs, self.strategy):
+            for problem in describe_member_problems(inputs, self.strategy):
                 yield context.problem(problem, "models")
 
     def _check_model(

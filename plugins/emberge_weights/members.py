@@ -69,7 +69,7 @@ def member_inputs(models: Sequence[Model], weights: Sequence[float]) -> list[Mer
     ]
 
 
-def find_member_problems(inputs: Sequence[MergeInput], strategy: Stage) -> Iterator[str]:
+def describe_member_problems(inputs: Sequence[MergeInput], strategy: Stage) -> Iterator[str]:
     """Yield reasons why members cannot be merged, or why their ensemble does not predict their merge."""
     plan = plan_merge(MergeRequest(inputs=tuple(inputs), strategy=(strategy,)))
     for text in map(str, plan.problems):  # without the remedies by an option of `merge` alone
@@ -98,7 +98,7 @@ def require_members(models: Sequence[Model], strategy: Stage) -> None:
                 f"'{name_by_content[model.fingerprint]}' and '{model.name}' are the same model; name it once"
             )
         name_by_content[model.fingerprint] = model.name
-    for problem in find_member_problems(member_inputs(models, [1.0] * len(models)), strategy):
+    for problem in describe_member_problems(member_inputs(models, [1.0] * len(models)), strategy):
         raise CheckpointError(problem)
 
 

@@ -30,7 +30,7 @@ APART = 0.05
 class RealMerges:
     """Indices of the merged candidates, of which the first has equal weights, and their merges' scores."""
 
-    places: Sequence[int]
+    candidates: Sequence[int]
     scores: Sequence[UnitScores]
 
     @property
@@ -41,17 +41,17 @@ class RealMerges:
     def final(self, search: Search) -> int:
         """Return the index of the candidate to take, based on the merges' real scores."""
         if not search.choice.gain.clear:
-            place = search.choice.place
-            return place if place in self.places else EQUAL
+            choice = search.choice.index
+            return choice if choice in self.candidates else EQUAL
         contributions = [set_scores.contributions() for set_scores in self.scores]
-        places = list(self.places)
-        return places[simplest(search.weights[places], contributions)]
+        candidates = list(self.candidates)
+        return candidates[simplest(search.weights[candidates], contributions)]
 
 
 def pick_merges(search: Search) -> list[int]:
     """Return the indices of the candidate with equal weights, of the choice, and of the best others."""
     picked = [EQUAL]
-    for candidate in [search.choice.place, *np.argsort(-search.means, kind="stable").tolist()]:
+    for candidate in [search.choice.index, *np.argsort(-search.means, kind="stable").tolist()]:
         distances = [from_equal(search.weights[[other, candidate]])[1] for other in picked]
         if len(picked) < MERGES and min(distances) > APART:
             picked.append(candidate)
@@ -59,7 +59,7 @@ def pick_merges(search: Search) -> list[int]:
 
 
 def score_merges(
-    places: Sequence[int],
+    candidates: Sequence[int],
     sets: Sequence[WeightSet],
     members: Sequence[Sequence[SideVectors]],
     merged: Sequence[Sequence[SideVectors]],
@@ -76,7 +76,7 @@ def score_merges(
         )
         for number, weight_set in enumerate(sets)
     ]
-    return RealMerges(places, scores)
+    return RealMerges(candidates, scores)
 
 
 def merge_and_embed(

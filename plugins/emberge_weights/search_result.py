@@ -50,9 +50,9 @@ class SearchResult:
     def facts(self) -> dict[str, Any]:
         """Return the result's facts as JSON values."""
         means, choice = self.search.means, self.search.choice
-        chosen_row = list(self.real.places).index(self.chosen)
+        chosen_row = list(self.real.candidates).index(self.chosen)
         members = zip(self.models, self._list_weights(self.chosen), means[1:], strict=False)
-        merges = zip(self.real.places, self.real.means, strict=True)
+        merges = zip(self.real.candidates, self.real.means, strict=True)
         return {
             "gain": choice.gain.plain(),
             "clear": choice.gain.clear,

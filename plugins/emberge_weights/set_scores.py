@@ -14,7 +14,7 @@ from emberge_weights.members import SideVectors, VectorRows
 from emberge_weights.unit_scores import UnitScores
 from emberge_weights.weight_sets import WeightSet
 
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 # Numbers of gathered embeddings in memory at once.
 GATHERED = 16 << 20
 _TINY = 1e-20
@@ -54,7 +54,7 @@ def quadratic(weights: NDArray[np.float64]) -> Tensor:
     return torch.from_numpy((weights[:, first] * weights[:, second]).astype(np.float32))
 
 
-def stack_members(vectors: Sequence[VectorRows], places: Places | slice) -> Tensor:
+def stack_members(vectors: Sequence[VectorRows], places: Indices | slice) -> Tensor:
     """Return the embeddings of some texts by all members, float32 [texts, members, d]."""
     return torch.from_numpy(np.stack([rows[places] for rows in vectors], axis=1))
 

@@ -12,7 +12,7 @@ from scipy.stats import rankdata
 from emberge_weights.weight_sets import Statistic
 
 Array = NDArray[np.float64]
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,13 +31,13 @@ class UnitScores:
     def __len__(self) -> int:
         return int(self.values.shape[1])
 
-    def select(self, weightings: Places | Sequence[int]) -> UnitScores:
+    def select(self, weightings: Indices | Sequence[int]) -> UnitScores:
         """Return the scores of a subset of the weightings."""
         return UnitScores(
             self.name, self.statistic, self.unit, self.values[np.asarray(weightings)], self.gold
         )
 
-    def contributions(self, units: Places | None = None) -> Array:
+    def contributions(self, units: Indices | None = None) -> Array:
         """Return numbers [weightings, units] whose mean over the units is the score on them.
 
         The contributions to a rank correlation are its influence function (the infinitesimal jackknife:

@@ -43,7 +43,7 @@ def drawn(
 
 @pytest.mark.parametrize("kind", STATISTICS)
 def test_weights_are_equal_where_labels_are_chance(kind: Statistic) -> None:
-    found = [choose(*drawn(seed, kind), seed).place for seed in range(40)]
+    found = [choose(*drawn(seed, kind), seed).index for seed in range(40)]
     assert found.count(EQUAL) >= 38
 
 
@@ -52,7 +52,7 @@ def test_a_member_that_alone_knows_the_labels_gets_more(kind: Statistic) -> None
     weights, scores = drawn(3, kind, units=400, signal=2.0)
     choice = choose(weights, scores, 3)
     assert choice.gain.clear
-    assert weights[choice.place][0] > 0.5
+    assert weights[choice.index][0] > 0.5
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_the_base_gets_a_half_where_equal_weights_do_not_gain_over_it(
     assert not choice.gain.clear
     assert choice.over_base is not None
     assert choice.over_base.clear == bool(gain)
-    assert weights[choice.place].tolist() == pytest.approx(weighting)
+    assert weights[choice.index].tolist() == pytest.approx(weighting)
 
 
 def test_a_merge_with_half_the_base_is_taken_by_its_real_scores_too() -> None:

@@ -73,7 +73,7 @@ def run(place: Path, text: str, plugins: Plugins) -> dict[str, Path]:
     return folders(run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True))
 
 
-def test_what_is_found_is_what_a_merge_takes(
+def test_a_merge_uses_the_weights_that_were_found(
     place: Path, plugins: Plugins, bert: Path, berts: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Real merges are foretold, and progress is by member and merge."""
