@@ -14,4 +14,3 @@ from .methods.weighted_sums import TaskArithmetic as TaskArithmetic
 from .one_merge import merge as merge
 from .one_merge import read_merge_file as read_merge_file
 from .steps.found_weights import FoundWeights as FoundWeights
-from .steps.merge_options import FoundModel as FoundModel

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -148,13 +149,10 @@ def find_origin(artifact: Artifact) -> Origin:
 def read_anatomy(folder: Path) -> Anatomy:
     """Return the facts in a model folder's configs; a config that cannot be read is treated as empty."""
     try:
-        if is_static_model(folder):
-            return _describe_static(folder)
         layout = Layout.read(folder)
         longest = TextLimit.read(layout.trunk_folder).longest
     except CheckpointError:
-        config = _read_json(folder / "config.json")
-        return Anatomy(architecture=_name_architecture(config), purpose=find_model_kind(folder))
+        return _describe_other(folder)
     config = _read_json(layout.trunk_folder / "config.json")
     overall, code = read_settings(folder), find_class_code(config)
     kinds = [module.kind for module in layout.modules]
@@ -170,6 +168,15 @@ def read_anatomy(folder: Path) -> Anatomy:
         code=code.name if code is not None else "",
         reads=_list_inputs(layout.trunk_folder),
     )
+
+
+def _describe_other(folder: Path) -> Anatomy:
+    """Return the facts of a model that is no transformer with pooling: a static model's, or its class's."""
+    with suppress(CheckpointError):
+        if is_static_model(folder):
+            return _describe_static(folder)
+    config = _read_json(folder / "config.json")
+    return Anatomy(architecture=_name_architecture(config), purpose=find_model_kind(folder))
 
 
 def _describe_static(folder: Path) -> Anatomy:
@@ -229,7 +236,8 @@ def find_model_kind(folder: Path) -> ModelKind:
     try:
         named = read_settings(folder).get("model_type")
         types = [module.type for module in Checkpoint(folder).modules]
-        ranks = CrossEncoderFacts.read(folder).is_one
+        # A folder with modules says so itself.
+        ranks = not types and CrossEncoderFacts.read(folder).is_one
     except CheckpointError:
         named, types, ranks = None, [], False
     architectures = _read_json(folder / "config.json").get("architectures") or [""]

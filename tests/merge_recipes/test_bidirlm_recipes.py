@@ -15,7 +15,7 @@ import pytest
 import torch
 from emberge import ModelRef
 from emberge.data import load_catalogue
-from emberge.merging import plan_merge
+from emberge.merging import MergeInput, plan_merge
 from emberge.model_folder import Checkpoint
 from emberge.recipes import list_shipped_recipes
 from emberge_bidirlm import (
@@ -26,7 +26,6 @@ from emberge_bidirlm import (
     find_mask_token,
 )
 from emberge_encoder import Layout
-from emberge_merge import FoundModel
 from emberge_mteb.hub_tasks import build_hub_tasks
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
@@ -98,8 +97,8 @@ class Folders:
     def __init__(self, root: Path, found: Mapping[str, Any]) -> None:
         self.root, self.found = root, found
 
-    def __call__(self, reference: ModelRef) -> list[FoundModel]:
-        return [FoundModel(reference.text, self.folder(reference))]
+    def __call__(self, reference: ModelRef) -> list[MergeInput]:
+        return [MergeInput(reference.text, self.folder(reference))]
 
     def folder(self, reference: ModelRef) -> Path:
         model = hub_model(OMNI, reference)

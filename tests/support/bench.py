@@ -43,6 +43,7 @@ class Bench:
     seed: int = 0
     machine: Machine = field(default_factory=Machine)
     readers: Sequence[Reader] = (JsonLines(),)
+    kept_plan: Any = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     told: list[tuple[float, float, str, str]] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from emberge.numerics import (
     DeltaProgram,
-    Place,
+    RowsPlace,
     StoredRows,
     kernels,
     kernels_allowed,
@@ -34,7 +34,7 @@ def store(rows: Sequence[Tensor]) -> DeltaProgram:
     assert library is not None
     memory = torch.stack(list(rows)).view(-1).view(torch.uint8).numpy()
     dtype = str(rows[0].dtype).removeprefix("torch.")
-    *models, base = (Place(dtype, number * step, number) for number in range(len(rows)))
+    *models, base = (RowsPlace(dtype, number * step, number) for number in range(len(rows)))
     return DeltaProgram(StoredRows.of(memory, models, base, (size,), library, is_checked=True))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import DataRef, FileRef, ModelRef, Problem, Reader
-from emberge.contracts import Expected, Reference
+from emberge.contracts import Expected, NoteLines, Reference
 from emberge_data import JsonLines
 
 
@@ -42,14 +42,20 @@ class Glance:
     def adapter(self, reference: ModelRef) -> Path | None:
         return None
 
+    def name(self, reference: ModelRef) -> str:
+        return reference.text
+
     def problem(self, message: str, option: str = "") -> Problem:
         return Problem(message, self.where(option))
 
     def warning(self, message: str, option: str = "") -> Problem:
         return Problem(message, self.where(option), "warning")
 
-    def note(self, title: str, lines: Sequence[str]) -> None:
-        self.notes[title] = list(lines)
+    def note(self, title: str, lines: NoteLines) -> None:
+        self.notes[title] = list(lines() if callable(lines) else lines)
+
+    def keep_plan(self, plan: Any) -> None:
+        pass
 
     def expect(self, expected: Expected) -> None:
         self.expectations.append(expected)

@@ -55,7 +55,8 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
     if rank != 0:
         _form_team(options, machine).follow(recipe, options.out, plugins, machine)
         return 0
-    require_check(check_recipe(recipe, plugins), quiet=options.quiet)
+    report = check_recipe(recipe, plugins)
+    require_check(report, quiet=options.quiet)
     team = _form_team(options, machine) if count > 1 else None
     with _showing_outcome(options, recipe):
         run_recipe(
@@ -63,6 +64,7 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
             options.out,
             plugins,
             machine=machine,
+            checked=report,
             launcher=team or options.launcher,
             allow_upload=options.allow_upload,
             quiet=options.quiet,

@@ -77,7 +77,6 @@ from .reference import Reference as Reference
 from .reference import StepRef as StepRef
 from .result import Artifact as Artifact
 from .result import Model as Model
-from .result import total_size as total_size
 from .sampler import Batch as Batch
 from .sampler import Batches as Batches
 from .sampler import BatchPart as BatchPart
@@ -106,6 +105,7 @@ from .stage import nested_stages as nested_stages
 from .step import Expected as Expected
 from .step import Launcher as Launcher
 from .step import Machine as Machine
+from .step import NoteLines as NoteLines
 from .step import Preflight as Preflight
 from .step import Step as Step
 from .step import Workspace as Workspace

@@ -36,11 +36,11 @@ class WeightedSum:
     def numbers(self) -> list[float]:
         """The coefficients as numbers."""
         # One call, as each item of an array would be one.
-        given = self.coefficients
-        return [float(n) for n in (given if isinstance(given, Sequence) else given.tolist())]
+        numbers = self.coefficients
+        return [float(n) for n in (numbers if isinstance(numbers, Sequence) else numbers.tolist())]
 
     def of_sums(self, shares: Sequence[Sequence[float]]) -> WeightedSum:
-        """Return the same sum, of the models of which each present model is a sum with these shares."""
+        """Return the same sum over other models, of which these models are sums with these `shares`."""
         from emberge.numerics import require_count
 
         numbers = self.numbers
@@ -143,7 +143,7 @@ class Block:
 
     @property
     def has_base(self) -> bool:
-        """True if there is a base, which is not decoded to find out."""
+        """True if there is a base; its rows are not decoded."""
         return self.rows.has_base
 
     @property
@@ -216,7 +216,7 @@ class Block:
         """
         if unknown := changes.keys() - self.__dict__.keys():
             raise TypeError(f"a block has no field {', '.join(sorted(unknown))}")
-        # A dozen blocks are made for each that is read, and `dataclasses.replace` takes three times as long.
+        # This is called a dozen times for each block, and `dataclasses.replace` takes three times as long.
         block = object.__new__(Block)
         block.__dict__.update(self.__dict__, **changes)
         return block
@@ -232,7 +232,7 @@ class Block:
     def take_runs(self, stride: int) -> Block:
         """Return a copy with every `stride`-th run of 512 elements of the tensor, as one row.
 
-        Nothing else is read of models in files, if no link before changed their deltas.
+        If no earlier link changed the deltas, only these elements are read from the models' files.
         """
         return self.replace(rows=self.rows.take_runs(stride))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, get_args
@@ -91,10 +91,3 @@ class Model:
             "base_reference": reference.text,
             "base_fingerprint": self.fingerprint,
         }
-
-
-def total_size(models: Iterable[Model]) -> int | None:
-    """Return the number of training examples behind all models; None unless every model knows its own."""
-    sizes = [model.size for model in models]
-    known_sizes = [size for size in sizes if size is not None]
-    return sum(known_sizes) if known_sizes and len(known_sizes) == len(sizes) else None

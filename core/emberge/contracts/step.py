@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,6 +52,10 @@ class Expected:
     halves: tuple[Split, ...] | None = None
 
 
+NoteLines = Sequence[str] | Callable[[], Iterable[str]]
+"""The lines of a note, or a function that returns them, which is called only if the note is shown."""
+
+
 class StepContext(Protocol):
     """The context of a step, in its `check` and in its `run`."""
 
@@ -91,6 +95,9 @@ class Preflight(StepContext, Protocol):
     def adapter(self, reference: ModelRef) -> Path | None:
         """Return the folder of the adapter in `model+adapter`; None if there is none yet."""
 
+    def name(self, reference: ModelRef) -> str:
+        """Return the name of a model as the run has it; the reference's text if the model is not found."""
+
     def data(self, reference: DataRef | FileRef) -> Path | None:
         """Return the file or folder; None if an earlier step has not written it yet."""
 
@@ -100,8 +107,11 @@ class Preflight(StepContext, Protocol):
     def warning(self, message: str, option: str = "") -> Problem:
         """Return a warning at an option of this step."""
 
-    def note(self, title: str, lines: Sequence[str]) -> None:
+    def note(self, title: str, lines: NoteLines) -> None:
         """Show lines under a title, next to the problems: a plan, a first example."""
+
+    def keep_plan(self, plan: Any) -> None:
+        """Keep a plan for this step's run, which finds it as `kept_plan` if it is in the same process."""
 
     def expect(self, expected: Expected) -> None:
         """Announce this step's result, for `expected` in later steps."""
@@ -143,6 +153,10 @@ class Workspace(StepContext, Protocol):
     @property
     def provenance(self) -> Mapping[str, Any]:
         """Recipe hash, seed and versions, for the headers of written files."""
+
+    @property
+    def kept_plan(self) -> Any:
+        """The plan that this step's check kept; None if there is none in this process."""
 
     def model(self, reference: ModelRef) -> Model:
         """Return the one model that a reference leads to, downloaded if need be."""

@@ -287,8 +287,11 @@ class _AdapterApplier:
             raise self._build_error(
                 f"'{name}' is {origin.dtype} in the base, which cannot be adapted"
             )
-        changes = list(self._list_changes(name, module, origin))
-        self.specs[base_name] = _derive_tensor(origin, changes)
+        changes = tuple(self._list_changes(name, module, origin))
+        shape, dtype = origin.shape, origin.dtype
+        self.specs[base_name] = AdaptedSpec(
+            origin.name, shape, dtype, origin=origin, changes=changes
+        )
 
     def _list_changes(
         self, name: str, module: AdaptedModule, origin: TensorSpec
@@ -342,12 +345,6 @@ class _AdapterApplier:
 
     def _build_error(self, message: str) -> CheckpointError:
         return CheckpointError(f"{self.adapter.folder}: {message}")
-
-
-def _derive_tensor(origin: TensorSpec, changes: list[Change]) -> TensorSpec:
-    return AdaptedSpec(
-        origin.name, origin.shape, origin.dtype, origin=origin, changes=tuple(changes)
-    )
 
 
 def _cast_saved(own: TensorSpec, saved: TensorSpec) -> TensorSpec:

@@ -23,22 +23,22 @@ from emberge.tensor_names import Names, is_buffer
 _DTYPE = "float32"
 
 
-def find_loading_problems(folder: Path, adapter: Path | None) -> Sequence[str]:
+def describe_loading_problems(folder: Path, adapter: Path | None) -> Sequence[str]:
     """List reasons why the model in `folder`, with an adapter applied, cannot be opened.
 
     Only headers and configs are read. For a folder without weights only the files are checked.
     """
     try:
         checkpoint = open_model(folder, adapter)
-        faults = list(describe_template_problems(checkpoint, code=False))
+        texts = list(describe_template_problems(checkpoint, code=False))
         if checkpoint.has_weights:
             names = checkpoint.read_names(whole=False)
-            faults += describe_size_problems(checkpoint, names) if names is not None else ()
+            texts += describe_size_problems(checkpoint, names) if names is not None else ()
         elif adapter is not None and describe_other_format(checkpoint.trunk):
             _ = checkpoint.specs  # raises what the folder contains instead
     except EmbergeError as error:
         return (str(error),)
-    return faults
+    return texts
 
 
 @contextmanager

@@ -148,7 +148,9 @@ class _TensorMatcher:
         if not pattern.mergeable or not pattern.elements:
             return self._plan_copy(name, pattern, sources)
         base = self._find_source(self.base, name) if self.base is not None else None
-        plan = TensorPlan(name, self._build_merged_spec(pattern), "merge", sources, base)
+        dtype = self.request.out_dtype or pattern.dtype
+        out = TensorSpec(self.pattern.name_in_result(pattern), pattern.shape, dtype)
+        plan = TensorPlan(name, out, "merge", sources, base)
         optional_plan = (
             self._plan_optional(plan)
             if from_template is not None and self._is_optional(name)
@@ -282,10 +284,6 @@ class _TensorMatcher:
     def _find_source(self, names: Names, name: str) -> TensorSpec | None:
         # Where a model ties its head to the embedding, the embedding is its head.
         return names.specs.get(name) or names.find_substitute(name)
-
-    def _build_merged_spec(self, spec: TensorSpec) -> TensorSpec:
-        dtype = self.request.out_dtype or spec.dtype
-        return TensorSpec(self.pattern.name_in_result(spec), spec.shape, dtype)
 
     def _build_copied_spec(self, spec: TensorSpec) -> TensorSpec:
         return spec.renamed(self.pattern.name_in_result(spec))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from emberge.contracts import MergeStrategy, MergeTransform, Stage
 from emberge.errors import CheckpointError, Problem
 from emberge.merging.chain import Resolver
-from emberge.merging.request import MergeInput, MergeRequest
+from emberge.merging.request import FileState, MergeInput, MergeRequest
 from emberge.model_folder import Checkpoint, JoinedFacts
 from emberge.tensor_files import TensorSpec, find_main_dtype
 
@@ -43,9 +43,11 @@ class MergePlan:
     mean sum of the recipe's weights. `future_models` names the models that do not exist yet. `omitted` maps
     each model of which only the text trunk is used to the names of its omitted tensors. `token_plan` is None
     if all tokenizers are equal byte for byte. `stated` are the facts of the members' other files.
+    `weight_files` are the files with weights as they were when the plan was made.
     """
 
     request: MergeRequest
+    weight_files: Sequence[FileState] = ()
     tensors: tuple[TensorPlan, ...] = ()
     dropped: tuple[str, ...] = ()
     omitted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -60,11 +62,6 @@ class MergePlan:
     future_models: frozenset[str] = frozenset()
     token_plan: TokenPlan | None = None
     stated: JoinedFacts = field(default_factory=JoinedFacts)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the weights of the result."""
-        return sum(plan.out.nbytes for plan in self.tensors)
 
     @property
     def merged(self) -> list[str]:

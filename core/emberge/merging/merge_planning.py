@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberge.errors import EmbergeError, Problem
-from emberge.files import find_disk_space_problems
 from emberge.merging.match_tensors import match_tensors
 from emberge.merging.merge_plan import MergePlan, add_effective_weights
 from emberge.merging.plan_checks import (
@@ -32,17 +31,14 @@ if TYPE_CHECKING:
     from emberge.merging.tokens.token_plan import TokenPlan
 
 
-def plan_merge(
-    request: MergeRequest, *, out: Path | None = None, part: Path | None = None
-) -> MergePlan:
+def plan_merge(request: MergeRequest, *, whole: bool = False) -> MergePlan:
     """Plan a merge from all models' headers and configs, and list what is wrong with it as `problems`.
 
-    No weights are read, and nothing is raised. With `out`, all weights must
-    exist, and the disk of `out` must have space for the part of the result that the folder `part` of a killed
-    merge does not contain yet.
+    No weights are read, and nothing is raised. With `whole`, a model without weights is a problem.
     """
-    names, checkpoints, faults = _read_headers(request, whole=out is not None)
-    problems = [*find_request_problems(request), *faults]
+    weight_files = request.list_weight_files()
+    names, checkpoints, header_problems = _read_headers(request, whole=whole)
+    problems = [*find_request_problems(request), *header_problems]
     model_names = {m.name for m in (*request.inputs, request.base) if m is not None}
     unseen = frozenset(model_names - names.keys())
     try:
@@ -54,15 +50,45 @@ def plan_merge(
             request=request, problems=(*problems, Problem(str(error))), future_models=unseen
         )
     plan = MergePlan(
-        request=request, problems=tuple(problems), template=template, future_models=unseen
+        request=request,
+        weight_files=weight_files,
+        problems=tuple(problems),
+        template=template,
+        future_models=unseen,
     )
-    if (template is None or pattern is None) and out is None:
+    if (template is None or pattern is None) and not whole:
         return _plan_from_folders(plan, checkpoints)
     if template is None or pattern is None or (problems and unseen):
         return plan
-    plan = _add_tensors(plan, checkpoints, names, pattern)
-    space_problems = find_disk_space_problems(plan.bytes, out, part) if out is not None else ()
-    return replace(plan, problems=(*plan.problems, *space_problems))
+    return _add_tensors(plan, checkpoints, names, pattern)
+
+
+def use_plan(plan: MergePlan | None, request: MergeRequest) -> MergePlan:
+    """Return `plan` for a request that gives the same work, or a new plan if it is None or of other work.
+
+    A check does not know fingerprints and the seed, so these may differ. An earlier plan is used only if it
+    saw all weights, whose files have not changed since.
+    """
+    is_same_work = (
+        plan is not None
+        and not (plan.problems or plan.future_models or request.uses_statistics)
+        and plan.weight_files == request.list_weight_files()
+        and _leave_out_unknown(plan.request) == _leave_out_unknown(request)
+    )
+    if plan is None or not is_same_work:
+        return plan_merge(request, whole=True)
+    return replace(plan, request=request)
+
+
+def _leave_out_unknown(request: MergeRequest) -> MergeRequest:
+    """Return a request without what a check does not know of it: fingerprints and the seed."""
+    base = request.base
+    return replace(
+        request,
+        inputs=tuple(replace(model, fingerprint="") for model in request.inputs),
+        base=None if base is None else replace(base, fingerprint=""),
+        seed=0,
+    )
 
 
 def _read_headers(
@@ -119,24 +145,24 @@ def _find_template(
 def _choose_template(
     request: MergeRequest, checkpoints: Mapping[str, Checkpoint], names: Mapping[str, Names]
 ) -> str:
-    """Return the model that has more to say than the others; the first of equal ones, "" if none exists.
+    """Return the name of the model whose names, configs and modules the result gets; "" if none exists.
 
-    That is who has modules, then weights, then a head that is tied to nothing. Of models of which only the
-    trunk is used, and for an adapter, it is the first.
+    Models with modules come first, then those with weights, then those with a head that is not tied, and of
+    equal models the first. Modules and heads do not count for an adapter, nor if only the trunk of the first
+    model is used.
     """
     models = [m for m in request.inputs if m.name in checkpoints]
-    free = bool(models) and models[0].part == "whole"
-    rank = {
-        m.name: (
-            m.part != "whole" or not checkpoints[m.name].modules if free else False,
-            m.name not in names,
-            not (free and m.name in names and names[m.name].has_own_head),
-        )
-        for m in models
-    }
-    if request.as_adapter:
-        rank = {name: (False, name not in names, False) for name in rank}
-    return min(rank, key=lambda name: rank[name], default="")
+    is_whole = bool(models) and models[0].part == "whole" and not request.as_adapter
+
+    def rank(model: MergeInput) -> tuple[bool, ...]:
+        has_weights = model.name in names
+        if not is_whole:
+            return (not has_weights,)
+        has_modules = model.part == "whole" and bool(checkpoints[model.name].modules)
+        has_head = has_weights and names[model.name].has_own_head
+        return not has_modules, not has_weights, not has_head
+
+    return min(models, key=rank).name if models else ""
 
 
 def _plan_from_folders(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> MergePlan:
@@ -173,8 +199,8 @@ def _add_tensors(
         plan, tokens := _match_tokens(request, template, checkpoints, names, pattern)
     )
     is_resized = tokens is not None and tokens.rows is not None
-    faults = describe_size_problems(template, pattern, vocabulary=not is_resized)
-    wrong_sizes = [Problem(f"{fault}, {TEMPLATE_REMEDY}") for fault in faults]
+    size_texts = describe_size_problems(template, pattern, vocabulary=not is_resized)
+    wrong_sizes = [Problem(f"{text}, {TEMPLATE_REMEDY}") for text in size_texts]
     plan = replace(plan, problems=(*plan.problems, *wrong_sizes))
     if tokens is not None:
         from emberge.merging.tokens.token_rows import move_token_rows

@@ -14,7 +14,7 @@ from typing import Any
 from emberge.contracts import Machine, all_stages
 from emberge.errors import CheckpointError
 from emberge.merging.merge_plan import MergePlan
-from emberge.merging.merge_planning import plan_merge
+from emberge.merging.merge_planning import use_plan
 from emberge.merging.request import MergeInput, MergeRequest
 from emberge.merging.streaming.build_jobs import collect_findings, collect_warnings, merge_jobs
 from emberge.merging.streaming.scheduler import Progress
@@ -41,6 +41,7 @@ def merge_checkpoints(
     request: MergeRequest,
     out: Path,
     *,
+    plan: MergePlan | None = None,
     machine: Machine | None = None,
     provenance: Mapping[str, Any] | None = None,
     side: Path | None = None,
@@ -49,8 +50,8 @@ def merge_checkpoints(
     """Merge model folders into a new one at `out`, complete with tokenizer, configs and modules.
 
     `out` appears by one rename; until then the work is done in `side` (default: a hidden folder next to
-    `out`), from which a killed merge of the same request continues. `provenance` is added to the merge's
-    facts in the files' headers.
+    `out`), from which a killed merge of the same request continues. A `plan` that was made before is used if
+    nothing has changed since. `provenance` is added to the merge's facts in the files' headers.
 
     Raises:
         CheckpointError: if inputs do not fit each other, are damaged or not finite, `out` is occupied, or the
@@ -58,7 +59,7 @@ def merge_checkpoints(
     """
     require_free(out)
     side = side or out.parent / f".{out.name}.partial"
-    plan = plan_merge(request, out=out.parent, part=side)
+    plan = use_plan(plan, request)
     plan.raise_problems()
     assert plan.template is not None
     header = build_header(plan, provenance or {})
@@ -131,9 +132,7 @@ def identify_content(model: MergeInput) -> str | list[Any]:
         return model.fingerprint
     assert model.folder is not None
     folders = [folder.resolve() for folder in (model.folder, model.adapter) if folder is not None]
-    files = [path for folder in folders for path in sorted(folder.rglob("*.safetensors"))]
-    stats = [(p, p.stat()) for p in files]
-    return [*map(str, folders), [(str(p), s.st_size, s.st_mtime_ns) for p, s in stats]]
+    return [*map(str, folders), model.list_weight_files()]
 
 
 def build_header(plan: MergePlan, given: Mapping[str, Any]) -> dict[str, str]:

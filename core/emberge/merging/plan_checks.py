@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from emberge.contracts import MergeStrategy, MergeTransform, Stage, all_stages
 from emberge.errors import Problem, suggest
 from emberge.merging.merge_plan import MergePlan, find_weighing_link, sum_by_label
-from emberge.merging.request import MergeInput, MergeRequest, find_option_problems
+from emberge.merging.request import MergeInput, MergeRequest, describe_option_problems
 from emberge.merging.template_checks import describe_template_problems
 from emberge.model_folder import (
     Checkpoint,
@@ -23,7 +23,7 @@ from emberge.model_folder import (
 from emberge.tensor_names import HEAD, Names
 from emberge.wording import join_some
 
-# The other remedy for a fault of the model that gives the result its files.
+# The other remedy for a problem of the model that gives the result its files.
 TEMPLATE_REMEDY = "or name another model as 'template'"
 # Key of config.json for the fingerprint of the upcycling that a model comes from.
 _UPCYCLING = "upcycling"
@@ -38,20 +38,20 @@ def find_request_problems(request: MergeRequest) -> Iterator[Problem]:
     for name in sorted({n for n in names if names.count(n) > 1}):
         yield Problem(f"two models are called '{name}'; give each its own name")
     for chain in request.chains:
-        yield from _check_chain(chain, names, groups, request.base is not None)
+        yield from _find_chain_problems(chain, names, groups, request.base is not None)
     if request.uses_statistics:
         from emberge.merging.statistics_file import find_statistics_problems
 
         yield from find_statistics_problems(request)
     if request.base is not None:
-        yield from _check_base(request)
+        yield from _find_base_problems(request)
     stages = [link for chain in request.chains for link in all_stages(chain)]
     for model in request.inputs:
-        for fault in find_option_problems(model.name, model.options, stages):
-            yield Problem(fault)
+        for text in describe_option_problems(model.name, model.options, stages):
+            yield Problem(text)
 
 
-def _check_chain(
+def _find_chain_problems(
     chain: Sequence[Stage], models: Sequence[str], groups: Sequence[str], base: bool
 ) -> Iterator[Problem]:
     if not chain or not isinstance(chain[-1], MergeStrategy):
@@ -84,8 +84,8 @@ def _find_link_problems(
         yield Problem(_explain_arity(link, len(models)))
     if link.base_policy == "required" and not base:
         yield Problem(f"'{link.name_in_messages}' needs a base; name it under 'base'")
-    for fault in link.problems(models, groups):
-        yield Problem(f"'{link.name_in_messages}': {fault}")
+    for text in link.problems(models, groups):
+        yield Problem(f"'{link.name_in_messages}': {text}")
 
 
 def _explain_order(link: Stage) -> str:
@@ -109,7 +109,7 @@ def _explain_arity(link: Stage, models: int) -> str:
     return f"'{link.name_in_messages}' takes {allowed_counts} {noun} and there {verb}"
 
 
-def _check_base(request: MergeRequest) -> Iterator[Problem]:
+def _find_base_problems(request: MergeRequest) -> Iterator[Problem]:
     base = request.base
     assert base is not None
     stages = [link for chain in request.chains for link in all_stages(chain)]
@@ -223,8 +223,8 @@ def find_template_problems(
     request: MergeRequest, template: Checkpoint, pattern: Names | None
 ) -> Iterator[Problem]:
     """Yield the problems of the template's files by which the result would be incomplete or unreadable."""
-    for fault in describe_template_problems(template):
-        yield Problem(f"{fault}, {TEMPLATE_REMEDY}")
+    for text in describe_template_problems(template):
+        yield Problem(f"{text}, {TEMPLATE_REMEDY}")
     if request.tokenizer is not None and request.tokenizer.is_dir():
         tokenizer = TokenizerFiles(Checkpoint(request.tokenizer).tokenizer_folder)
         yield from map(Problem, tokenizer.describe_problems())
@@ -250,7 +250,11 @@ def find_tensor_problems(plan: MergePlan) -> list[Problem]:
     """Return the problems of filters and weights, for which tensors' names must be known."""
     if not plan.tensors:
         return []
-    return [*_find_filter_problems(plan), *_check_weights(plan), *_find_schedule_problems(plan)]
+    return [
+        *_find_filter_problems(plan),
+        *_find_weight_problems(plan),
+        *_find_schedule_problems(plan),
+    ]
 
 
 def _list_filters(request: MergeRequest) -> Iterator[tuple[str, str]]:
@@ -304,7 +308,7 @@ def _find_schedule_problems(plan: MergePlan) -> Iterator[Problem]:
     yield from (Problem(message) for message in sorted(seen))
 
 
-def _check_weights(plan: MergePlan) -> Iterator[Problem]:
+def _find_weight_problems(plan: MergePlan) -> Iterator[Problem]:
     for tensor in plan.tensors:
         if tensor.action != "merge":
             continue
@@ -314,13 +318,13 @@ def _check_weights(plan: MergePlan) -> Iterator[Problem]:
             yield Problem(f"a weight: {error}")
             return
         chain = plan.request.chains[plan.request.chain_of(tensor.name)]
-        fault = _zero_sum_fault(chain, plan.request, weights) if chain else None
-        if fault is not None:
-            yield Problem(fault, tensor.name)
+        text = _explain_zero_sum(chain, plan.request, weights) if chain else None
+        if text is not None:
+            yield Problem(text, tensor.name)
             return
 
 
-def _zero_sum_fault(
+def _explain_zero_sum(
     chain: Sequence[Stage], request: MergeRequest, weights: Mapping[str, float]
 ) -> str | None:
     """Return the problem of weights that sum to zero if a link divides by the sum; else None."""

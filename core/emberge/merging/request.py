@@ -23,12 +23,14 @@ Missing = Literal["strict", "average_present"]
 Dtype = Literal["float32", "float16", "bfloat16", "float64"]
 # Stages compute in the dtype of their blocks; the dtype that is stored is free.
 Compute = Literal["float32", "float64"]
+# Path of a file, its size in bytes, and the time of its last change in nanoseconds.
+FileState = tuple[str, int, int]
 
 
-def find_option_problems(
+def describe_option_problems(
     model: str, options: ModelOptions, stages: Sequence[Stage]
 ) -> Iterator[str]:
-    """Yield the faults of one model's own options, given all stages of the merge."""
+    """Yield the problems of one model's own options, given all stages of the merge."""
     stage_by_name = {stage.name_in_recipes: stage for stage in stages}
     by_key = {simplify_name(name): stage for name, stage in stage_by_name.items()}
     for name, values in options.items():
@@ -45,14 +47,10 @@ def find_option_problems(
                 )
                 yield f"'{name}' has no option '{option}' that a model may set itself{hint}"
                 continue
-            yield from _check_range(f"'{model}': {name}.{option}", value, stage, option)
-
-
-def _check_range(place: str, value: PerTensor, stage: Stage, option: str) -> Iterator[str]:
-    try:
-        PerModel(list(value.entries), within=stage.schedules()[option].within)
-    except ValueError as error:
-        yield f"{place}: {error}"
+            try:
+                PerModel(list(value.entries), within=stage.schedules()[option].within)
+            except ValueError as error:
+                yield f"'{model}': {name}.{option}: {error}"
 
 
 @dataclass(frozen=True)
@@ -73,6 +71,13 @@ class MergeInput:
     fingerprint: str = ""
     adapter: Path | None = None
     part: ModelPart = "whole"
+
+    def list_weight_files(self) -> list[FileState]:
+        """Return the states of the files with weights in the model's folder and in its adapter's."""
+        folders = [one.resolve() for one in (self.folder, self.adapter) if one is not None]
+        files = [path for folder in folders for path in sorted(folder.rglob("*.safetensors*"))]
+        stats = [(str(path), path.stat()) for path in files]
+        return [(path, status.st_size, status.st_mtime_ns) for path, status in stats]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +154,13 @@ class MergeRequest:
         """True if any stage reads statistics files."""
         stages = (stage for chain in self.chains for stage in all_stages(chain))
         return any(s.statistics_of == "models" or list_statistics_files(s) for s in stages)
+
+    def list_weight_files(self) -> list[FileState]:
+        """Return the states of the files with weights of all models, and of a template that is named."""
+        template = [] if self.template is None else [MergeInput("", self.template)]
+        return [
+            state for model in (*self.all_inputs, *template) for state in model.list_weight_files()
+        ]
 
     def chain_of(self, name: str) -> int:
         """Return the index in `chains` of the strategy that owns a tensor."""

@@ -218,9 +218,9 @@ def _read_data(specs: Iterable[TensorSpec]) -> Iterator[memoryview]:
                 bytes_left -= read_count
 
 
+# ── the entries of a merge's models ─────────────────────────────────────────────────────────────
 #
-# An entry belongs to a model only if it was measured on exactly that content: the file has the model's
-# fingerprint.
+# An entry belongs to a model if the file has the fingerprint of the model's content.
 
 
 def open_statistics(
@@ -272,18 +272,20 @@ def find_statistics_problems(request: MergeRequest) -> Iterator[Problem]:
         for stage in all_stages(chain):
             try:
                 files = open_statistics([stage], request.statistics, steps=False)
-                messages.update(dict.fromkeys(_check_files(stage, files, request)))
+                messages.update(dict.fromkeys(_describe_file_problems(stage, files, request)))
             except EmbergeError as error:
                 messages[str(error)] = None
     yield from map(Problem, messages)
 
 
-def _check_files(
+def _describe_file_problems(
     stage: Stage, files: Sequence[StatisticsFile], request: MergeRequest
 ) -> Iterator[str]:
-    problems = [problem for file in files for problem in _check_file(stage, file, request)]
+    problems = [
+        problem for file in files for problem in _describe_file_problem(stage, file, request)
+    ]
     yield from problems
-    # Of files that a step is yet to make nothing is known.
+    # Files that an unfinished step will make may have the missing models.
     are_complete = len(files) == len({file.text for file in list_statistics_files(stage)})
     if stage.statistics_of == "models" and are_complete and not problems:
         for model in request.inputs:
@@ -292,7 +294,9 @@ def _check_files(
                 yield _explain_owners(model, files, count)
 
 
-def _check_file(stage: Stage, file: StatisticsFile, request: MergeRequest) -> Iterator[str]:
+def _describe_file_problem(
+    stage: Stage, file: StatisticsFile, request: MergeRequest
+) -> Iterator[str]:
     if stage.statistics_kind not in ("", file.measure):
         yield (
             f"{file.path}: holds {file.measure or 'another measure'}, and '{stage.name_in_messages}' needs "

@@ -7,6 +7,7 @@ from .compare_models import ModelPair as ModelPair
 from .folder_files import name_of_model as name_of_model
 from .folder_files import read_json as read_json
 from .folder_files import read_object as read_object
+from .folder_files import read_object_if_any as read_object_if_any
 from .folder_files import read_text as read_text
 from .longest_text import TextLimit as TextLimit
 from .model_config import TrunkConfig as TrunkConfig

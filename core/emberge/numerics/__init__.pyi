@@ -26,8 +26,8 @@ from .stored_rows import DTYPES as DTYPES
 from .stored_rows import TOO_LARGE as TOO_LARGE
 from .stored_rows import DeltaChange as DeltaChange
 from .stored_rows import KernelRows as KernelRows
-from .stored_rows import Place as Place
 from .stored_rows import RowsError as RowsError
+from .stored_rows import RowsPlace as RowsPlace
 from .stored_rows import StoredRows as StoredRows
 from .stored_rows import Words as Words
 from .stored_rows import encode as encode

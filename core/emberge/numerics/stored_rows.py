@@ -55,7 +55,7 @@ class RowsError(Exception):
         self.is_unreadable = is_unreadable
 
 
-class Place(NamedTuple):
+class RowsPlace(NamedTuple):
     """The location of one model's rows: in memory from byte `start` on, or in an open file.
 
     Rows in the file `handle` begin at byte `position`. Kernels read a window of them at a time to byte
@@ -95,8 +95,8 @@ class StoredRows:
     """
 
     memory: np.ndarray
-    models: Sequence[Place]
-    base: Place | None
+    models: Sequence[RowsPlace]
+    base: RowsPlace | None
     shape: tuple[int, ...]
     kernels: KernelLibrary
     states: np.ndarray
@@ -111,8 +111,8 @@ class StoredRows:
     def of(
         cls,
         memory: np.ndarray,
-        models: Sequence[Place],
-        base: Place | None,
+        models: Sequence[RowsPlace],
+        base: RowsPlace | None,
         shape: tuple[int, ...],
         kernels: KernelLibrary,
         *,
@@ -161,7 +161,7 @@ class StoredRows:
             return None
         return self._decode([self.base], self.shape)
 
-    def _decode(self, places: Sequence[Place], shape: tuple[int, ...]) -> Tensor:
+    def _decode(self, places: Sequence[RowsPlace], shape: tuple[int, ...]) -> Tensor:
         import torch
 
         out = torch.from_numpy(pooled_array(shape, np.float32))
@@ -181,7 +181,7 @@ class StoredRows:
         step = -(-4 * count // ALIGNED) * ALIGNED // 4
         memory: np.ndarray = np.empty((models + 1, step), np.float32)
         KernelRows.of(self, based=2).run("take_runs", len(begins), begins, ends, step, memory)
-        places = [Place("float32", 4 * m * step, m) for m in range(models + 1)]
+        places = [RowsPlace("float32", 4 * m * step, m) for m in range(models + 1)]
         base = None if self.base is None else places[-1]
         return StoredRows.of(
             memory.reshape(-1).view(np.uint8),
@@ -215,10 +215,10 @@ class StoredRows:
             if self.states[place.number] == _UNREAD:
                 self._view_flat(place)
 
-    def _list_places(self) -> list[Place]:
+    def _list_places(self) -> list[RowsPlace]:
         return [*self.models, *([self.base] if self.base is not None else [])]
 
-    def _view_flat(self, place: Place) -> np.ndarray:
+    def _view_flat(self, place: RowsPlace) -> np.ndarray:
         """Return the bytes of a model's stored rows, which are read from their file at the first call."""
         if place.handle < 0:
             return self._view_bytes(place)
@@ -231,10 +231,10 @@ class StoredRows:
             self.require_usable()
         return self._read[place.number]
 
-    def _view_bytes(self, place: Place) -> np.ndarray:
+    def _view_bytes(self, place: RowsPlace) -> np.ndarray:
         return self.memory[place.start : place.start + self.size * place.itemsize]
 
-    def _check(self, rows: np.ndarray, place: Place) -> int:
+    def _check(self, rows: np.ndarray, place: RowsPlace) -> int:
         """Return the state of a model's stored bytes."""
         if not self.is_checked or words_are_usable(rows, place.dtype, self.kernels):
             return _USABLE
@@ -292,12 +292,12 @@ class KernelRows:
         merged_dtype: str = "float32",
     ) -> KernelRows:
         """Build the kernels' view of `deltas`, or of the stored rows (minus the base's if `based` is 1)."""
-        base = stored.base or Place("bfloat16", 0, len(stored.models))
-        models: Sequence[Place] = stored.models
+        base = stored.base or RowsPlace("bfloat16", 0, len(stored.models))
+        models: Sequence[RowsPlace] = stored.models
         memory = stored.memory
         if deltas is not None:
             memory = np.ascontiguousarray(deltas)
-            models = [Place("float32", 4 * m * stored.size, 0) for m in range(len(deltas))]
+            models = [RowsPlace("float32", 4 * m * stored.size, 0) for m in range(len(deltas))]
         count, arguments = len(models), [change.kernel_arguments() for change in changes]
         arrays = (
             memory,
@@ -416,7 +416,7 @@ def _adds_exactly(library: KernelLibrary) -> bool:
     numbers = (np.arange(3 * size, dtype=np.float32).reshape(3, size) % 251 - 125) / 8
     # bfloat16 is the upper half of float32.
     memory = (numbers.view(np.uint32) >> 16).astype(np.uint16).reshape(-1).view(np.uint8)
-    places = [Place("bfloat16", 2 * size * m, m) for m in range(3)]
+    places = [RowsPlace("bfloat16", 2 * size * m, m) for m in range(3)]
     rows = StoredRows.of(
         memory, places[:2], places[2], (size,), library, is_checked=True, without_torch=True
     )

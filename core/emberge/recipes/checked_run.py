@@ -29,6 +29,7 @@ def run_recipe(
     plugins: Plugins | None = None,
     *,
     machine: Machine | None = None,
+    checked: CheckReport | None = None,
     launcher: Executor | str | None = None,
     allow_upload: bool = False,
     quiet: bool = False,
@@ -37,7 +38,8 @@ def run_recipe(
 
     `recipe` is Python data (`{"steps": {id: {kind: options}}}`), a file, or the name of a shipped recipe; it
     is read and checked first, and warnings of the check are given as Python warnings. A `Recipe` is run as
-    it is, as `check_recipe` is the caller's choice. `plugins` defaults to all that are installed.
+    it is; if its caller has called `check_recipe`, steps use the plans of the report `checked`. `plugins`
+    defaults to all that are installed.
 
     A step that an earlier run finished under the same fingerprint is skipped; an interrupted step continues.
     If a step fails, the steps that do not need it still run. `machine` defaults to all of this machine;
@@ -57,7 +59,8 @@ def run_recipe(
     out_folder = OutFolder(Path(out))
     read = convert_to_recipe(recipe, plugins)
     if not isinstance(recipe, Recipe):
-        warn_or_raise(check_recipe(read, plugins))
+        checked = check_recipe(read, plugins)
+        warn_or_raise(checked)
     read.require_upload_allowed(allow_upload)
     if isinstance(launcher, str):
         launcher = read_component(launcher, Launcher, plugins, "launcher")
@@ -66,7 +69,8 @@ def run_recipe(
         out_folder.clear_torn()
         if read.text:
             write_text(out_folder.path / "recipe.yaml", read.kept_text)
-        run = RecipeRun(read, out_folder, plugins, machine or find_machine())
+        plans = checked.plans if checked is not None else {}
+        run = RecipeRun(read, out_folder, plugins, machine or find_machine(), plans)
         run.execute(launcher or InThisProcess(), quiet=quiet)
     return {step.id: StepResult(step.id, out_folder.link(step.id)) for step in read.steps}
 

@@ -18,6 +18,7 @@ from emberge.contracts import (
     Expected,
     FileRef,
     ModelRef,
+    NoteLines,
     Reader,
     Reference,
     describe_kinds,
@@ -50,10 +51,21 @@ class Note:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """The problems and notes of a check."""
+    """The problems and notes of a check, and the plans that steps keep for their runs, by step."""
 
     problems: tuple[Problem, ...] = ()
-    notes: tuple[Note, ...] = ()
+    plans: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    unread_notes: Sequence[tuple[str, str, NoteLines]] = ()
+    """Step, title and lines of each note."""
+
+    @cached_property
+    def notes(self) -> tuple[Note, ...]:
+        """The notes, equal ones of a step only once."""
+        notes = [
+            Note(step, title, tuple(lines() if callable(lines) else lines))
+            for step, title, lines in self.unread_notes
+        ]
+        return tuple(dict.fromkeys(notes))
 
     def of(self, severity: Severity) -> tuple[Problem, ...]:
         """Return the problems of one severity."""
@@ -102,12 +114,12 @@ def check_recipe(
     recipe = convert_to_recipe(recipe, plugins)
     inputs = _Inputs(recipe, plugins, deep)
     problems: list[Problem] = []
-    notes: list[Note] = []
+    notes: list[tuple[str, str, NoteLines]] = []
     for step in recipe.steps:
         context = _StepCheck(step, inputs)
         problems += context.find_problems()
         notes += context.notes
-    return CheckReport(tuple(dict.fromkeys(problems)), tuple(dict.fromkeys(notes)))
+    return CheckReport(tuple(dict.fromkeys(problems)), inputs.plans, notes)
 
 
 @dataclass
@@ -120,6 +132,7 @@ class _Inputs:
 
     def __post_init__(self) -> None:
         self.expected: dict[str, Expected] = {}
+        self.plans: dict[str, Any] = {}
         self._located: dict[tuple[str, Path], LocatedModel | Problem] = {}
         self._loading_problems: dict[tuple[Path, Path | None], Sequence[str]] = {}
         self._locate_all()
@@ -140,10 +153,10 @@ class _Inputs:
 
     def find_loading_problems(self, folder: Path, adapter: Path | None) -> Sequence[str]:
         """Return the reasons why a model cannot be opened; each model is examined only once."""
-        from emberge.merging import find_loading_problems
+        from emberge.merging import describe_loading_problems
 
         if (folder, adapter) not in self._loading_problems:
-            self._loading_problems[folder, adapter] = find_loading_problems(folder, adapter)
+            self._loading_problems[folder, adapter] = describe_loading_problems(folder, adapter)
         return self._loading_problems[folder, adapter]
 
     def _locate_all(self) -> None:
@@ -182,7 +195,7 @@ class _StepCheck:
         self._inputs = inputs
         self._reference_problems: list[Problem] = []
         self._lacks_model = False  # then no plan can be made of the others
-        self.notes: list[Note] = []
+        self.notes: list[tuple[str, str, NoteLines]] = []
 
     @property
     def deep(self) -> bool:
@@ -231,6 +244,10 @@ class _StepCheck:
         located = self._inputs.locate(reference)
         return located.adapter if isinstance(located, LocatedModel) else None
 
+    def name(self, reference: ModelRef) -> str:
+        located = None if reference.step is not None else self._inputs.locate(reference)
+        return located.name if isinstance(located, LocatedModel) else reference.text
+
     def data(self, reference: DataRef | FileRef) -> Path | None:
         if reference.step is not None:
             return None
@@ -246,8 +263,11 @@ class _StepCheck:
     def warning(self, message: str, option: str = "") -> Problem:
         return Problem(message, self.where(option), "warning")
 
-    def note(self, title: str, lines: Sequence[str]) -> None:
-        self.notes.append(Note(self._step.id, title, tuple(lines)))
+    def note(self, title: str, lines: NoteLines) -> None:
+        self.notes.append((self._step.id, title, lines))
+
+    def keep_plan(self, plan: Any) -> None:
+        self._inputs.plans[self._step.id] = plan
 
     def expect(self, expected: Expected) -> None:
         self._inputs.expected[self._step.id] = expected

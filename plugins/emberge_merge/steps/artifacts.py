@@ -9,7 +9,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from emberge import Artifact, Workspace
-from emberge.contracts import total_size
 from emberge.wording import count_by_first_word
 
 if TYPE_CHECKING:
@@ -72,11 +71,18 @@ def build_artifact(
     )
     return Artifact(
         kind="model",
-        size=total_size(model for _, model in found_models),
+        size=add_sizes(model for _, model in found_models),
         parents=tuple(dict.fromkeys(parents)),
         details=details,
         warnings=tuple(known_warnings),
     )
+
+
+def add_sizes(models: Iterable[Model]) -> int | None:
+    """Return the number of training examples behind all models; None unless every model knows its own."""
+    artifacts = [model.artifact for model in models]
+    sizes = [one.size for one in artifacts if one is not None and one.size is not None]
+    return sum(sizes) if sizes and len(sizes) == len(artifacts) else None
 
 
 def _name_left_out(parents: Sequence[str], plan: MergePlan) -> Iterator[tuple[str, Any]]:

@@ -62,7 +62,7 @@ class FoundWeights:
         A model with weight zero may be missing.
         """
         name_by_fingerprint = {fingerprint: name for name, fingerprint in models}
-        faults = [
+        problems = [
             f"the weights are for other models: '{name}' is none of {', '.join(self._list_names())}; "
             "find them anew for these models"
             for fingerprint, name in name_by_fingerprint.items()
@@ -71,13 +71,13 @@ class FoundWeights:
         missing_fingerprints = [
             k for k, w in self.weights.items() if w > _LEAST_WEIGHT and k not in name_by_fingerprint
         ]
-        if not faults:
-            faults += [
+        if not problems:
+            problems += [
                 f"the weights give {self.weights[key]:.3g} to '{self.names.get(key, key)}', which is not "
                 "among the models; add it there"
                 for key in missing_fingerprints
             ]
-        return faults
+        return problems
 
     def _list_names(self) -> list[str]:
         return [f"'{name}'" for name in self.names.values()]

@@ -20,25 +20,26 @@ from emberge import (
     Step,
     Workspace,
 )
-from emberge.contracts import nested_stages, total_size
+from emberge.contracts import nested_stages
 from emberge.merging import MergeInput, MergeRequest, plan_merge
 
 from emberge_merge.adapters.adapter_checks import find_adapter_problems
 from emberge_merge.adapters.low_rank import Combination, Truncation
 from emberge_merge.methods.weighted_sums import Linear, TaskArithmetic
-from emberge_merge.steps.artifacts import compute_cost_details, describe_adapter
+from emberge_merge.steps.artifacts import add_sizes, compute_cost_details, describe_adapter
 from emberge_merge.steps.merge_options import (
     Find,
-    FoundModel,
     ModelEntry,
     Weights,
     build_inputs,
-    convert_model,
     describe_later_weights,
-    find_by_check,
-    find_one_model,
+    find_in_check,
+    find_in_run,
+    find_one_input,
     find_weight_problems,
+    list_members,
     locate_statistics,
+    read_weight_factors,
 )
 
 
@@ -90,7 +91,7 @@ class MergeAdapters(Step):
             yield context.problem("there are no models to merge", "models")
             return
         yield from find_weight_problems(self.models, context, self.weights)
-        find = find_by_check(context)
+        find = find_in_check(context)
         base = self._find_base(find)
         request = replace(
             self._build_request(find, base), weights_by=describe_later_weights(self.weights)
@@ -109,17 +110,18 @@ class MergeAdapters(Step):
     def run(self, workspace: Workspace) -> Artifact:
         from emberge_merge.adapters.merge_to_adapter import merge_to_adapter
 
-        def find(reference: ModelRef) -> list[FoundModel]:
-            return [convert_model(model) for model in workspace.models(reference)]
-
+        find, members = find_in_run(workspace), list_members(self.models, workspace)
         base = self._find_base(find)
         self._require_base(workspace)
         request = self._build_request(
-            find, base, workspace.data, weights=self.weights, seed=workspace.seed
+            find,
+            base,
+            workspace.data,
+            factors=read_weight_factors(self.weights, members, workspace.data),
+            seed=workspace.seed,
         )
         combination = _build_combination(self.strategy)
         report = merge_to_adapter(request, base, workspace, Truncation(self.rank), combination)
-        members = [(e, m) for e in self.models for m in workspace.models(e.model)]
         weights = {
             e.model.text: report.weights[model.name]
             for (e, _), model in zip(members, request.inputs, strict=True)
@@ -130,7 +132,7 @@ class MergeAdapters(Step):
     def _find_base(self, find: Find) -> MergeInput:
         """Return the base of the result: the option `base`, or the base of the first model's adapter."""
         if self.base is not None:
-            return find_one_model(find, self.base).input
+            return find_one_input(find, self.base)
         reference = self.models[0].model
         return MergeInput(reference.main, find(reference)[0].folder)
 
@@ -148,11 +150,11 @@ class MergeAdapters(Step):
         base: MergeInput,
         data: Callable[[FileRef], Path] | None = None,
         *,
-        weights: Weights = "equal",
+        factors: Mapping[str, float] | None = None,
         seed: int = 0,
     ) -> MergeRequest:
         return MergeRequest(
-            inputs=build_inputs(self.models, find, weights),
+            inputs=build_inputs(self.models, find, factors),
             strategy=self.strategy,
             base=base if any(_can_use_base(link) for link in self.strategy) else None,
             seed=seed,
@@ -166,7 +168,7 @@ class MergeAdapters(Step):
     ) -> Artifact:
         return Artifact(
             kind="model",
-            size=total_size(model for _, model in found),
+            size=add_sizes(model for _, model in found),
             parents=tuple(dict.fromkeys(e.model.text for e, _ in found)),
             details={
                 "strategy": [link.plain() for link in self.strategy],

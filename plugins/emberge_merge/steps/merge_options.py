@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
@@ -20,6 +20,7 @@ from emberge import (
     Problem,
     Stage,
     TensorRef,
+    Workspace,
     suggest,
 )
 from emberge.contracts import all_stages, list_statistics_files
@@ -51,80 +52,91 @@ class ModelEntry:
     options: dict[str, dict[str, PerModel]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class FoundModel:
-    """A model that a recipe names; `folder` is None if the model is the result of a step that has not run.
-
-    `size` is the number of examples that it was trained on, None if it is not known.
-    """
-
-    name: str
-    folder: Path | None
-    adapter: Path | None = None
-    fingerprint: str = ""
-    size: int | None = None
-
-    @property
-    def input(self) -> MergeInput:
-        """The model as an input of a merge, of weight 1."""
-        return MergeInput(
-            self.name, self.folder, fingerprint=self.fingerprint, adapter=self.adapter
-        )
+# From a reference to the inputs that it names: one, or several for the checkpoints of a training.
+Find = Callable[[ModelRef], Sequence[MergeInput]]
 
 
-# From a reference to the models that it names: one, unless it names the checkpoints of a training.
-Find = Callable[[ModelRef], Sequence[FoundModel]]
-
-
-def convert_model(model: Model) -> FoundModel:
-    """Return a model that the run provides, as a FoundModel."""
-    return FoundModel(model.name, model.folder, model.adapter, model.fingerprint, model.size)
-
-
-def find_one_model(find: Find, reference: ModelRef) -> FoundModel:
-    """Return the one model that a reference names.
-
-    Raises:
-        CheckpointError: if it names several.
-    """
-    models = find(reference)
-    if len(models) != 1:
-        raise CheckpointError(f"'{reference}' leads to {len(models)} models; one is needed here")
-    return models[0]
-
-
-def find_by_check(context: Preflight, tokenizer: ModelRef | None = None) -> Find:
-    """Return the function `find` of a check, which returns a reference's model, with its folder if it exists.
+def find_in_check(context: Preflight, tokenizer: ModelRef | None = None) -> Find:
+    """Return the function `find` of a check, whose inputs have no folder if the model does not exist yet.
 
     The folder of a `tokenizer` needs no weights.
     """
 
-    def find(reference: ModelRef) -> Sequence[FoundModel]:
+    def find(reference: ModelRef) -> Sequence[MergeInput]:
         folder = context.model(reference, weights=reference is not tokenizer)
-        return [FoundModel(reference.text, folder, context.adapter(reference))]
+        return [MergeInput(context.name(reference), folder, adapter=context.adapter(reference))]
 
     return find
 
 
-def build_inputs(
-    entries: Sequence[ModelEntry], find: Find, weights: Weights | FoundWeights = "equal"
-) -> tuple[MergeInput, ...]:
-    """Return the inputs of a merge under unique names; with `size` each weight is multiplied by its examples.
+def find_in_run(workspace: Workspace) -> Find:
+    """Return the function `find` of a run."""
+
+    def find(reference: ModelRef) -> Sequence[MergeInput]:
+        return [
+            MergeInput(m.name, m.folder, fingerprint=m.fingerprint, adapter=m.adapter)
+            for m in workspace.models(reference)
+        ]
+
+    return find
+
+
+def find_one_input(find: Find, reference: ModelRef) -> MergeInput:
+    """Return the one input that a reference names.
 
     Raises:
-        CheckpointError: if a needed number of examples is unknown, or if found weights are those of other
-            models.
+        CheckpointError: if it names several.
     """
-    if isinstance(weights, FoundWeights):
-        labels = [(m.name, m.fingerprint) for entry in entries for m in find(entry.model)]
-        for fault in weights.problems(labels):
-            raise CheckpointError(fault)
+    inputs = find(reference)
+    if len(inputs) != 1:
+        raise CheckpointError(f"'{reference}' leads to {len(inputs)} models; one is needed here")
+    return inputs[0]
+
+
+def list_members(
+    entries: Sequence[ModelEntry], workspace: Workspace
+) -> list[tuple[ModelEntry, Model]]:
+    """Return the models of a merge, each with the entry that names it."""
+    return [(entry, model) for entry in entries for model in workspace.models(entry.model)]
+
+
+def read_weight_factors(
+    weights: Weights | FileRef,
+    members: Sequence[tuple[ModelEntry, Model]],
+    data: Callable[[FileRef], Path],
+) -> Mapping[str, float] | None:
+    """Return the factor of each model's weight by fingerprint; None if `weights` are equal.
+
+    Raises:
+        CheckpointError: if a needed number of examples is unknown, or a file has the weights of other models.
+    """
+    if weights == "equal":
+        return None
+    if isinstance(weights, FileRef):
+        found = FoundWeights.read(data(weights))
+        for text in found.problems((model.name, model.fingerprint) for _, model in members):
+            raise CheckpointError(text)
+        return found.weights
+    sizes: dict[str, float] = {}
+    for entry, model in members:
+        if model.size is None:
+            raise CheckpointError(_explain_missing_size(entry.model.text))
+        sizes[model.fingerprint] = model.size
+    return sizes
+
+
+def build_inputs(
+    entries: Sequence[ModelEntry], find: Find, factors: Mapping[str, float] | None = None
+) -> tuple[MergeInput, ...]:
+    """Return the inputs of a merge under unique names, with their entries' weights times the `factors`."""
     return _number_names(
         [
             replace(
-                model.input,
+                model,
                 name=entry.name or model.name,
-                weight=_choose_weight(entry, model, weights),
+                weight=entry.weight
+                if factors is None
+                else entry.weight.times(factors[model.fingerprint]),
                 group=entry.group,
                 options=entry.options,
                 part=entry.part,
@@ -216,19 +228,6 @@ def find_weight_problems(
         artifact = read_artifact(folder) if folder is not None else None
         if folder is not None and (artifact is None or artifact.size is None):
             yield context.problem(_explain_missing_size(entry.model.text), "weights")
-
-
-def _choose_weight(
-    entry: ModelEntry, model: FoundModel, weights: Weights | FoundWeights
-) -> PerTensor:
-    """Return a model's weight: the recipe's, times its number of examples or its found weight if used."""
-    if isinstance(weights, FoundWeights):
-        return entry.weight.times(weights.weights[model.fingerprint])
-    if weights == "equal":
-        return entry.weight
-    if model.size is None:
-        raise CheckpointError(_explain_missing_size(entry.model.text))
-    return entry.weight.times(model.size)
 
 
 def _explain_missing_size(text: str) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge import Artifact, Model
-from emberge.contracts import total_size
+from emberge import Artifact
 
 SOUND = {
     "kind": "model",
@@ -37,13 +35,3 @@ def test_a_records_fields_are_the_artifacts() -> None:
 def test_a_field_of_another_type_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"^it"):
         Artifact.of({**SOUND, **change})
-
-
-def test_examples_behind_models_are_summed_if_every_model_knows_its_own() -> None:
-    def model(size: int | None) -> Model:
-        return Model("some", Path(), "", Artifact("model", size))
-
-    assert total_size([model(3), model(4)]) == 7
-    assert total_size([model(3), model(None)]) is None
-    assert total_size([Model("outside", Path(), "")]) is None
-    assert total_size([]) is None

@@ -130,7 +130,7 @@ def specs_of(path: Path, **tensors: torch.Tensor) -> dict[str, TensorSpec]:
     return read_header(path)[0]
 
 
-def test_dora_by_hand(tmp_path: Path) -> None:  # T-F3
+def test_dora_gives_the_numbers_computed_by_hand(tmp_path: Path) -> None:  # T-F3
     specs = specs_of(
         tmp_path / "hand.safetensors",
         w=torch.tensor([[3.0, 4.0], [0.0, 5.0]]),
@@ -419,7 +419,7 @@ def test_a_folder_of_metadata_alone_is_checked_as_far_as_it_goes(
     assert "type IA3" in said_of(*members)
 
 
-def test_a_base_is_known_by_its_trunk_and_not_by_the_modules_after_it(tmp_path: Path) -> None:
+def test_the_hash_of_a_base_ignores_modules_after_its_trunk(tmp_path: Path) -> None:
     def hash_of(folder: Path) -> str:
         checkpoint = Checkpoint(folder)
         return origin_hash(checkpoint.names, checkpoint)

@@ -68,11 +68,11 @@ def change(folder: Path, **tensors: torch.Tensor) -> None:
         ("a b --strategy multi_slerp --weight=0,0", "and 'multi_slerp' divides by their sum; give"),
         (
             "a base b --strategy ties --base base",
-            "the base is also listed as the model './base', whose delta would be zero; take it out",
+            "the base is also listed as the model 'base', whose delta would be zero; take it out",
         ),
     ],
 )
-def test_a_merge_that_makes_no_sense_is_refused(
+def test_a_request_that_cannot_be_merged_is_refused(
     words: str, says: str, refused: Callable[..., str]
 ) -> None:
     line = refused(*words.split())
@@ -152,7 +152,7 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "whole numbers of another size": (
         short_numbers,
         "",
-        r"ids.table: './b' holds int32 \[9\], the template int64 \[9\], which cannot be merged.* "
+        r"ids.table: 'b' holds int32 \[9\], the template int64 \[9\], which cannot be merged.* "
         "convert the models first$",
     ),
     "NaN": (put(float("nan")), "", NONE.format("b")),
@@ -179,7 +179,7 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str, str]] = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_what_is_broken_is_named(case: str, place: Path, refused: Callable[..., str]) -> None:
+def test_a_damaged_file_is_named(case: str, place: Path, refused: Callable[..., str]) -> None:
     damage, words, says = BROKEN[case]
     damage(place)
     assert re.search(says, refused("a", "b", *words.split()))

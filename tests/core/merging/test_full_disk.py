@@ -80,7 +80,7 @@ def disk_full_after(writes: int) -> Iterator[None]:
         yield
 
 
-def test_room_is_looked_for_before_the_work(
+def test_free_space_is_checked_before_the_work(
     large: list[MergeInput], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free(monkeypatch, 5 * MEGABYTE - 1)
@@ -91,7 +91,7 @@ def test_room_is_looked_for_before_the_work(
     merge(large, tmp_path / "out")
 
 
-def test_what_a_part_holds_needs_no_room(
+def test_bytes_of_a_killed_merge_need_no_space_again(
     large: list[MergeInput], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     everything = merge(large, tmp_path / "whole")
@@ -182,7 +182,9 @@ def test_a_file_cut_short_while_it_is_merged_is_named_with_its_tensor(
 # ── parts ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_one_part_is_worked_on_by_one(large: list[MergeInput], tmp_path: Path) -> None:
+def test_a_side_folder_is_locked_against_other_processes(
+    large: list[MergeInput], tmp_path: Path
+) -> None:
     with (
         working_in(tmp_path / ".out.partial"),
         pytest.raises(CheckpointError, match=r"\.out\.partial: another process is at work"),

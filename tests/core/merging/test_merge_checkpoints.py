@@ -36,7 +36,7 @@ def digest(folder: Path) -> dict[str, str]:
     }
 
 
-def test_the_machine_cannot_show_in_the_bytes(
+def test_workers_and_memory_change_no_byte_of_a_merge(
     berts: list[Path], bert: Path, tmp_path: Path
 ) -> None:
     found = []
@@ -86,7 +86,7 @@ def test_sharded_inputs_of_any_dtype_merge(tmp_path: Path) -> None:
     assert config["dtype"] == "bfloat16"
 
 
-def test_headers_carry_where_the_weights_come_from(
+def test_headers_name_the_models_and_the_method(
     bert: Path, berts: list[Path], tmp_path: Path
 ) -> None:
     merge_models(
@@ -130,7 +130,7 @@ def dense(berts: list[Path], tmp_path_factory: pytest.TempPathFactory) -> list[P
     return folders
 
 
-def test_a_whole_sentence_transformer_comes_out(dense: list[Path], tmp_path: Path) -> None:
+def test_the_result_is_a_whole_sentence_transformer(dense: list[Path], tmp_path: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
     out = tmp_path / "out"
@@ -155,7 +155,9 @@ def test_a_lost_empty_module_folder_is_made_again(berts: list[Path], tmp_path: P
     assert (tmp_path / "out" / "2_Normalize").is_dir()
 
 
-def test_rules_own_their_tensors(berts: list[Path], bert: Path, tmp_path: Path) -> None:
+def test_a_rule_decides_about_the_tensors_that_it_matches(
+    berts: list[Path], bert: Path, tmp_path: Path
+) -> None:
     merge_models(
         inputs(berts),
         strategy=[TaskArithmetic(scale=PerTensor(0.0))],

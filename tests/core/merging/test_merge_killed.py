@@ -88,7 +88,7 @@ def merged_so_far(recipe: Path) -> list[str]:
         pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow),
     ],
 )
-def test_a_stopped_run_says_how_to_go_on_and_does(
+def test_a_killed_merge_continues_with_the_same_command(
     number: signal.Signals,
     code: int,
     recipe: Path,

@@ -237,7 +237,7 @@ def test_a_fine_tune_at_full_rank_is_its_adapter(
     assert not torch.allclose(hidden(loaded(base)), expected, atol=1e-2)
 
 
-def test_what_did_not_change_is_not_in_the_adapter(
+def test_unchanged_tensors_are_not_in_the_adapter(
     base: Path, tmp_path: Path, plugins: Plugins
 ) -> None:
     tuned = shutil.copytree(base, tmp_path / "tuned")
@@ -400,7 +400,9 @@ def with_factors(
     return out
 
 
-def test_routes_by_hand(base: Path, tmp_path: Path, plugins: Plugins) -> None:  # T-F2
+def test_exact_and_cut_adapters_are_those_computed_by_hand(
+    base: Path, tmp_path: Path, plugins: Plugins
+) -> None:  # T-F2
     source = save_adapter(tmp_path / "source", base, r=1, lora_alpha=1)
     (tmp_path / "bert").symlink_to(base)
     members = [

@@ -73,8 +73,8 @@ def pickled_model(place: Path) -> str:
 
 
 CASES: dict[str, Change | str] = {
-    "LayerNorm.weight: './other' has shape [5], './bert' has [32]": another_shape,
-    "embeddings.LayerNorm.weight: './other' lacks it": missing,
+    "LayerNorm.weight: 'other' has shape [5], 'bert' has [32]": another_shape,
+    "embeddings.LayerNorm.weight: 'other' lacks it": missing,
     'is "table" in one and "cat" in the other': clashing_ids,
     "emberge safetensors": pickled_model,
     "'./oter': there is no such folder": merge("./bert", "./oter"),
@@ -85,7 +85,7 @@ CASES: dict[str, Change | str] = {
 
 
 @pytest.mark.parametrize("expected", CASES)
-def test_it_is_said_before_any_work(expected: str, place: Path, capsys: Capture) -> None:
+def test_a_bad_input_is_named_before_any_work(expected: str, place: Path, capsys: Capture) -> None:
     given = CASES[expected]
     Path("r.yaml").write_text(given if isinstance(given, str) else given(place))
     for words in (["check", "r.yaml"], ["run", "r.yaml", "--out", "out"]):

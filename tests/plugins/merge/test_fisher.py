@@ -79,7 +79,7 @@ def test_the_mean_of_the_model_is_over_all_its_tensors() -> None:
         torch.testing.assert_close(found[name], tensor, atol=1e-12, rtol=0)
 
 
-def test_the_mean_of_a_tensor_is_its_own() -> None:
+def test_information_may_be_divided_by_its_mean_over_the_tensor() -> None:
     """Each tensor comes out as if it were merged alone, however large the others' information is."""
     states = [{"layers.0.w": D1, "layers.1.w": D2}, {"layers.0.w": D2, "layers.1.w": D1}]
     told = {"layers.0.w": {"a": F1, "b": F2}, "layers.1.w": {"a": 500 * F1, "b": F2}}
@@ -247,7 +247,7 @@ def test_a_damaged_file_is_refused(berts: list[Path], tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_it_cannot_follow_a_link_that_merges(berts: list[Path], tmp_path: Path) -> None:
+def test_fisher_cannot_follow_a_link_that_merges(berts: list[Path], tmp_path: Path) -> None:
     stage = Fisher(statistics=files(berts[:2], tmp_path))
     grouped = tuple(
         MergeInput(m.name, m.folder, group=m.name, fingerprint=m.fingerprint)

@@ -137,7 +137,7 @@ def test_a_model_draws_the_same_inside_a_group_and_by_its_own_share() -> None:
     torch.testing.assert_close(found[1], 10 * numbers[1])
 
 
-def test_what_is_odd_in_a_group_is_reported_with_its_name() -> None:
+def test_a_warning_inside_a_group_names_the_group() -> None:
     """The first group's directions cancel out, the second's do not."""
     models = [torch.tensor(v).double() for v in ([1.0, 0.0], [-2.0, 0.0], [1.0, 0.0], [1.0, 1.0])]
     inside = Options(by=Options())
@@ -158,7 +158,7 @@ def test_what_is_odd_in_a_group_is_reported_with_its_name() -> None:
         (("a", "b"), [Group(by=chain("slerp")[0])], "the group 'a' has 1 models"),
     ],
 )
-def test_wrong_groups_are_said_before_work(
+def test_wrong_groups_are_refused_before_work(
     groups: Sequence[str], links: list[Stage], message: str, berts: Sequence[Path], tmp_path: Path
 ) -> None:
     inputs = [

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from emberge import (
+    Artifact,
     EmbergeError,
     Machine,
+    Model,
     Plugins,
     check_recipe,
     load_plugins,
     parse_recipe,
     run_recipe,
 )
+from emberge.merging import MergeRequest, merge_planning
 from emberge.results import read_artifact
+from emberge_merge.steps.artifacts import add_sizes
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+from tests.support.fixture_types import Patch
 from tests.support.tolerance import assert_combined
 
 
@@ -160,3 +167,40 @@ def test_two_folders_of_one_name_are_told_apart(place: Path, plugins: Plugins) -
     artifact = read_artifact(run(place, text, plugins))
     assert artifact is not None
     assert artifact.details["weights"] == {"./x/model": 0.5, "./y/model": 0.5}
+
+
+def test_a_run_uses_the_plan_of_its_check_unless_weights_have_changed(
+    place: Path, plugins: Plugins, monkeypatch: Patch
+) -> None:
+    plans: list[Any] = []
+    read_headers = merge_planning._read_headers
+
+    def count_plans(request: MergeRequest, *, whole: bool) -> Any:
+        plans.append(request)
+        return read_headers(request, whole=whole)
+
+    monkeypatch.setattr(merge_planning, "_read_headers", count_plans)
+    changed = shutil.copytree((place / "b").resolve(), place / "d") / "model.safetensors"
+    text = "steps: {merged: {merge: {models: [./a, ./d], strategy: linear}}}"
+    recipe = parse_recipe(text, plugins, path=place / "recipe.yaml")
+    report = check_recipe(recipe, plugins)
+
+    def merge(out: str) -> bytes:
+        results = run_recipe(recipe, place / out, plugins, checked=report, quiet=True)
+        return (results["merged"].path / "model.safetensors").read_bytes()
+
+    first = merge("first")
+    assert len(plans) == 1
+    os.utime(changed, ns=(1, 1))
+    assert merge("second") == first
+    assert len(plans) == 2
+
+
+def test_examples_behind_models_are_summed_if_every_model_knows_its_own() -> None:
+    def model(size: int | None) -> Model:
+        return Model("some", Path(), "", Artifact("model", size))
+
+    assert add_sizes([model(3), model(4)]) == 7
+    assert add_sizes([model(3), model(None)]) is None
+    assert add_sizes([Model("outside", Path(), "")]) is None
+    assert add_sizes([]) is None

@@ -10,7 +10,7 @@ import yaml
 from emberge import EmbergeError, RecipeError, load_plugins
 from emberge.cli.arguments import parse
 from emberge_merge.hooks import register_verbs
-from emberge_merge.merge_verb import read_merge
+from emberge_merge.one_merge import read_merge
 
 
 def given(*words: str) -> argparse.Namespace:

@@ -79,7 +79,7 @@ def test_breadcrumbs_leave_something_of_a_tiny_tensor() -> None:
     torch.testing.assert_close(ours, torch.tensor([0, 0.3, 0]))
 
 
-def test_small_angles_are_walked_as_angles() -> None:
+def test_slerp_of_small_angles_is_no_straight_line() -> None:
     """Above a cosine of 0.9995 mergekit's slerp is linear, which is nearly always."""
     torch.manual_seed(2)
     first = torch.randn(50, 20)

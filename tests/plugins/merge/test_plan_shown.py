@@ -67,15 +67,15 @@ def test_tensors_are_counted_by_what_becomes_of_them(place: Path, capsys: Captur
 def test_weights_are_shown_as_the_method_takes_them(place: Path, capsys: Capture) -> None:
     plan, _ = check(capsys, **linear({"model": "./a", "weight": 3}, "./b"))
     assert plan["weights"] == [
-        "./a  0.75",
-        "./b  0.25",
+        "a  0.75",
+        "b  0.25",
         "sum  4: what is given; each is divided by it",
     ]
     rules = [{"filter": "LayerNorm", "strategy": "linear"}]
     around = {"models": ["./a", "./b"], "base": "./base", "strategy": "task_arithmetic"}
     plan, _ = check(capsys, rules=rules, **around)
     assert plan["weights"][-1] == "sum  2: taken as they are, as factors"
-    assert plan["method"][0] == "task_arithmetic, around the base ./base"
+    assert plan["method"][0] == "task_arithmetic, around the base base"
     assert plan["method"][1] == "linear for LayerNorm (14 tensors)"
     assert plan["kernels"] == [kernels_line()]
     plan, _ = check(capsys, models=["./a", "./b"], strategy={"slerp": {"t": 0.2}})
@@ -105,8 +105,8 @@ def test_weights_that_vary_are_shown_with_their_bounds(place: Path, capsys: Capt
     )
     shown = {words.split()[0]: words.partition("(")[2] for words in plan["weights"]}
     assert shown["falling"] == "0.2 to 0.6)"
-    assert shown["./b"] == "0 to 0.5)"
-    assert shown["./c"] == "1 to 2)"
+    assert shown["b"] == "0 to 0.5)"
+    assert shown["c"] == "1 to 2)"
 
 
 def change_the_pad_token(folder: Path) -> None:
@@ -134,7 +134,7 @@ def test_tokenizers_of_one_vocabulary_that_read_otherwise_are_told_apart(
         change(place / name)
     _, err = check(capsys, **linear("./a", "./b", "./c"))
     assert TOKENS[change] in err
-    assert "'a' and './b', './c': " in err, "said once for both"
+    assert "'a' and 'b', 'c': " in err, "said once for both"
 
 
 # A hub, of whose models only configs and tokenizers are downloaded for a check.

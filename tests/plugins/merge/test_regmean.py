@@ -55,7 +55,7 @@ def test_the_worked_numbers(off_diagonal: float, expected: list[list[float]]) ->
     torch.testing.assert_close(found, torch.tensor(expected).double(), atol=1e-6, rtol=0)
 
 
-def test_it_is_the_regression_on_both_models_outputs() -> None:
+def test_regmean_is_the_regression_on_both_models_outputs() -> None:
     generator = torch.Generator().manual_seed(3)
     models = [torch.randn(4, 6, generator=generator, dtype=torch.float64) for _ in NAMES]
     data = [torch.randn(50, 6, generator=generator, dtype=torch.float64) for _ in NAMES]
@@ -117,7 +117,7 @@ def test_equal_grams_are_the_weighted_mean(
     assert torch.equal(same, models[0])
 
 
-def test_what_has_no_gram_is_averaged() -> None:
+def test_tensors_without_a_gram_matrix_are_averaged() -> None:
     models = [{"w": D1, "b": D1[0], "n": D1[0, 0]}, {"w": D2, "b": D2[0], "n": D2[0, 0]}]
     told = {"w": {"a": X1.mT @ X1}}  # of the other model nothing is known
     found = merge_state_dicts(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from emberge import Block, CheckpointError, MergeStrategy, Stage, Stats
-from emberge.numerics import DecodedRows, Place, RowsError, StoredRows, kernels
+from emberge.numerics import DecodedRows, RowsError, RowsPlace, StoredRows, kernels
 from torch import Tensor
 
 from tests.support.chains import chain
@@ -111,7 +111,7 @@ def test_the_bytes_are_those_of_rows_in_memory(name: str, request: pytest.Fixtur
 @pytest.mark.parametrize("name", ["linear", "ties", "dare_ties", "sce", "della", "multi_slerp"])
 @pytest.mark.parametrize("place", [5, WINDOW - 1, WINDOW, 2 * WINDOW])
 @pytest.mark.usefixtures("in_files")
-def test_a_number_that_is_none_is_refused_wherever_it_is(name: str, place: int) -> None:
+def test_a_nan_is_refused_wherever_it_is(name: str, place: int) -> None:
     for dtype, number in zip(DTYPES, [float("nan"), -float("inf"), 2.0**64], strict=True):
         base, models = make_states((2 * WINDOW + 1,), dtype)
         models[1]["w"][place] = number
@@ -165,8 +165,8 @@ def test_sampled_runs_are_every_so_many_of_the_tensor(dtype: torch.dtype, tmp_pa
     path.write_bytes(b"abc" + values.view(torch.uint8).numpy().tobytes())
     name = str(dtype).removeprefix("torch.")
     with path.open("rb") as file:
-        place = Place(name, 0, 0, file.fileno(), 3)
-        base = Place(name, WINDOW * values.itemsize, 1, file.fileno(), 3)
+        place = RowsPlace(name, 0, 0, file.fileno(), 3)
+        base = RowsPlace(name, WINDOW * values.itemsize, 1, file.fileno(), 3)
         memory = np.empty(2 * WINDOW * values.itemsize, np.uint8)
         for stride, start in [
             (1, 0),
@@ -188,13 +188,13 @@ def test_sampled_runs_are_every_so_many_of_the_tensor(dtype: torch.dtype, tmp_pa
             assert torch.equal(decoded.take_runs(stride, start).models, sampled)
 
 
-def test_one_model_of_several_is_refused_by_its_own_number(tmp_path: Path) -> None:
+def test_a_refusal_has_the_number_of_the_model(tmp_path: Path) -> None:
     values = torch.zeros(2, WINDOW + 1)
     values[1, -1] = float("inf")
     path = tmp_path / "rows"
     path.write_bytes(values.view(torch.uint8).numpy().tobytes())
     with path.open("rb") as file:
-        places = [Place("float32", 0, n, file.fileno(), n * values[0].nbytes) for n in range(2)]
+        places = [RowsPlace("float32", 0, n, file.fileno(), n * values[0].nbytes) for n in range(2)]
         memory = np.empty(4 * WINDOW, np.uint8)
         rows = StoredRows.of(memory, places, None, (WINDOW + 1,), kernels(), is_checked=True)
         assert not rows.pick([0]).decode().any()
@@ -208,7 +208,7 @@ def test_rows_are_checked_only_if_asked(tmp_path: Path) -> None:
     path = tmp_path / "rows"
     path.write_bytes(values.view(torch.uint8).numpy().tobytes())
     with path.open("rb") as file:
-        place = Place("float32", 0, 0, file.fileno(), 0)
+        place = RowsPlace("float32", 0, 0, file.fileno(), 0)
         memory = np.empty(4 * WINDOW, np.uint8)
         rows = StoredRows.of(memory, [place], None, values.shape, kernels(), is_checked=False)
         assert rows.decode().isnan().all()

@@ -81,7 +81,7 @@ def links_of(name: str, **options: Any) -> tuple[Stage, ...]:
 
 @pytest.mark.parametrize("rescale_mode", ["l1", "inverse_density", "none"])
 @pytest.mark.parametrize("name", DRAWING)
-def test_a_seed_says_every_bit_and_another_draws_anew(name: str, rescale_mode: str) -> None:
+def test_a_seed_decides_every_draw(name: str, rescale_mode: str) -> None:
     base, *models = states()
     links = links_of(name, rescale_mode=rescale_mode)
     first, again, other = (

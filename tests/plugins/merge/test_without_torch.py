@@ -88,7 +88,7 @@ NEEDS: list[dict[str, Any]] = [
 @pytest.mark.parametrize(
     "needs", [NEEDS[0], *(pytest.param(one, marks=pytest.mark.slow) for one in NEEDS[1:])]
 )
-def test_what_needs_tensors_loads_torch(
+def test_merges_that_need_tensors_load_torch(
     needs: dict[str, Any], models: Sequence[Path], tmp_path: Path
 ) -> None:
     base, *others = map(str, models)

@@ -223,7 +223,7 @@ def test_spectral_methods_take_the_mean_of_vectors() -> None:
         (0.01, 0.2, 6, 2, 1),  # at least one stays
     ],
 )
-def test_outliers_go_and_so_many_stay(
+def test_trim_outliers_drops_outliers_and_keeps_the_density(
     density: float, gamma: float, total: int, upper: int, outliers: int
 ) -> None:
     assert bounds_of(density, gamma, total) == (upper, outliers)

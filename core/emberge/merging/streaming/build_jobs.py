@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 
 def merge_jobs(plan: MergePlan, reader: TensorReader) -> Iterator[TensorJob]:
     """Yield the jobs of a plan without problems, in the order of its tensors."""
-    statistics, resolve = _open_statistics(plan), plan.build_resolver()
+    statistics, resolve = None, plan.build_resolver()
+    if plan.request.uses_statistics:
+        from emberge.merging.row_entries import MergeStatistics
+
+        statistics = MergeStatistics(plan.request)
     compiled = kernels() if kernels_allowed() else None
     for tensor in plan.tensors:
         yield (
@@ -36,14 +40,6 @@ def merge_jobs(plan: MergePlan, reader: TensorReader) -> Iterator[TensorJob]:
             if tensor.action == "merge"
             else _build_copy_job(plan, tensor, reader)
         )
-
-
-def _open_statistics(plan: MergePlan) -> MergeStatistics | None:
-    if not plan.request.uses_statistics:
-        return None
-    from emberge.merging.row_entries import MergeStatistics
-
-    return MergeStatistics(plan.request)
 
 
 def _build_merge_job(

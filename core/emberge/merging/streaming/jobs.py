@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,8 +19,8 @@ from emberge.numerics import (
     DecodedRows,
     DeltaProgram,
     KernelLibrary,
-    Place,
     RowsError,
+    RowsPlace,
     StoredRows,
     encode,
     words_are_usable,
@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 
     from emberge.merging.row_entries import RowStatistics
     from emberge.merging.tokens.token_rows import PartialRows
+
+
+Sources = Sequence[TensorSource]
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,54 +321,55 @@ class MergeJob(TensorJob):
         return split
 
     def _read_block(
-        self, rows: range, index: int, device: str, origin: TensorSource | None, *, guard: bool
+        self, rows: range, index: int, device: str, base: TensorSource | None, *, guard: bool
     ) -> Block:
-        """Return a block of some rows, read from the models and from the base `origin`, if there is one."""
-        shape = self.spec.shape
-        width = rows_of(shape)[1]
-        start, size = rows.start * width, len(rows) * width
-        rows_shape = (len(rows), *shape[1:]) if len(shape) > 1 else shape
-        sources = [*self.sources, origin] if origin else [*self.sources]
-        # Without kernels everything is decoded in the end, and at once is fastest.
+        """Return a block of some rows, read from the models and from `base`, unless that is None."""
+        whole_shape = self.spec.shape
+        start = rows.start * rows_of(whole_shape)[1]
+        shape = (len(rows), *whole_shape[1:]) if len(whole_shape) > 1 else whole_shape
+        sources = [*self.sources, *([base] if base is not None else [])]
+        read_rows: StoredRows | DecodedRows
         if device == "cpu" and self._uses_kernels:
-            return self._read_stored_block(rows, index, origin, rows_shape, guard=guard)
+            read_rows = self._read_stored(sources, start, shape, guard=guard)
+        else:  # everything is decoded in the end, and at once is fastest
+            read_rows = self._read_decoded(sources, start, shape, device, guard=guard)
+        statistics = self.block.statistics
+        return self.block.replace(
+            rows=DeltaProgram(read_rows, start),
+            index=index,
+            statistics=statistics if self.statistics is None else self.statistics.of(rows, device),
+        )
+
+    def _read_decoded(
+        self, sources: Sources, start: int, shape: Shape, device: str, *, guard: bool
+    ) -> DecodedRows:
+        """Return rows of this shape from element `start` on, as tensors; a last source may be the base's."""
         import torch
 
-        gpu = device != "cpu"
-        use = "pinned" if gpu else "block"
+        gpu, count, size = device != "cpu", len(self.sources), math.prod(shape)
         dtype = getattr(torch, self.block.rows.dtype)
-        flat = scratch(use, len(sources) * size, dtype, pinned=gpu)
+        flat = scratch("pinned" if gpu else "block", len(sources) * size, dtype, pinned=gpu)
         stacked = flat.view(len(sources), size)
         for source, into in zip(sources, stacked, strict=True):
             source.read(start, into)
             if guard and not is_usable(into):
                 raise self._build_damage_error(source)
-        device_rows = stacked.view(len(sources), *rows_shape).to(device, non_blocking=gpu)
-        base = device_rows[-1] if origin else None
-        models = device_rows[: len(self.sources)]
-        program = DeltaProgram(DecodedRows(models, base), start)
-        statistics = self._select_statistics(rows, device)
-        return self.block.replace(rows=program, index=index, statistics=statistics)
+        tensors = stacked.view(len(sources), *shape).to(device, non_blocking=gpu)
+        return DecodedRows(tensors[:count], tensors[count] if len(sources) > count else None)
 
-    def _read_stored_block(
-        self,
-        rows: range,
-        index: int,
-        origin: TensorSource | None,
-        shape: tuple[int, ...],
-        *,
-        guard: bool,
-    ) -> Block:
-        """Return a block whose models' rows have this shape, read in their stored dtypes."""
-        start, size = rows.start * rows_of(self.spec.shape)[1], math.prod(shape)
-        sources = [*self.sources, origin] if origin else [*self.sources]
+    def _read_stored(
+        self, sources: Sources, start: int, shape: Shape, *, guard: bool
+    ) -> StoredRows:
+        """Return rows as `_read_decoded`, in their stored dtypes and, if they are in files, still unread."""
+        assert self.kernels is not None
+        count, size = len(self.sources), math.prod(shape)
         places, end = [], 0
         for number, source in enumerate(sources):
             is_plain = _is_plain(source)
-            place = Place(source.spec.dtype if is_plain else "float32", end, number)
+            place = RowsPlace(source.spec.dtype if is_plain else "float32", end, number)
             first_byte, length = start * place.itemsize, size * place.itemsize
-            if is_plain and (found := source.locate(first_byte, length)):
-                place = place._replace(handle=found[0], position=found[1])
+            if is_plain and (in_file := source.locate(first_byte, length)):
+                place = place._replace(handle=in_file[0], position=in_file[1])
             places.append(place)
             end += place.memory_bytes(size)
         memory = scratch_bytes("stored", end)
@@ -372,25 +377,16 @@ class MergeJob(TensorJob):
             if place.handle < 0:
                 into = memory[place.start : place.start + size * place.itemsize]
                 _read_numbers(source, start, into, place)
-        assert self.kernels is not None
-        source_count = len(self.sources)
-        # The base, where there is one, is read after the sources.
-        base = places[source_count] if origin else None
         with self._name_in_errors():
-            stored_rows = StoredRows.of(
+            return StoredRows.of(
                 memory,
-                places[:source_count],
-                base,
+                places[:count],
+                places[count] if len(sources) > count else None,
                 shape,
                 self.kernels,
                 is_checked=guard,
                 without_torch=self._is_without_torch,
             )
-        return self.block.replace(
-            rows=DeltaProgram(stored_rows, start),
-            index=index,
-            statistics=self._select_statistics(rows, "cpu"),
-        )
 
     def _explain(self, error: RowsError) -> CheckpointError:
         """Return an error that names the tensor, and the model whose rows cannot be used."""
@@ -406,11 +402,6 @@ class MergeJob(TensorJob):
             f"{self.spec.name}: '{source.model}' has values that are NaN, infinite or above 1.8e19; "
             f"leave that model out or make it again"
         )
-
-    def _select_statistics(self, rows: range, device: str) -> Mapping[str, Any]:
-        if self.statistics is not None:
-            return self.statistics.of(rows, device)
-        return self.block.statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -527,7 +518,7 @@ def _is_cut_short(spec: TensorSpec) -> bool:
     return spec.file.exists() and spec.file.stat().st_size < spec.offset + spec.nbytes
 
 
-def _read_numbers(source: TensorSource, start: int, into: np.ndarray, place: Place) -> None:
+def _read_numbers(source: TensorSource, start: int, into: np.ndarray, place: RowsPlace) -> None:
     """Fill the bytes `into` with a source's elements from `start` on, in the dtype of its place."""
     if _is_plain(source):
         source.read_bytes(start * place.itemsize, into.data)

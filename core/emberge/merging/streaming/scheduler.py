@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from emberge.contracts import Machine, Measures
+from emberge.devices import limit_torch_threads
 from emberge.errors import CheckpointError
 from emberge.interpreter import keep_freed_blocks
 from emberge.merging.streaming.jobs import MergeJob, TensorJob, is_usable
@@ -93,7 +94,6 @@ def run_jobs(
     """
     if units is None:
         units = group_by_unit(jobs)
-    meter = _ByteCounter(sum(job.spec.nbytes for job in jobs), progress)
     job_ids = {id(job) for job in jobs}
     groups = [
         MeasuredJobs(group, [job for job in group if id(job) in job_ids])
@@ -104,10 +104,12 @@ def run_jobs(
     jobs_at_work = itertools.chain(jobs, *units.values())
     needs_torch = limits.uses_gpu or any(job.needs_torch for job in jobs_at_work)
     with (
-        _limit_torch_threads() if needs_torch else nullcontext(),
+        # Sums must not depend on how many threads torch would split them over; workers are threads already.
+        limit_torch_threads(1) if needs_torch else nullcontext(),
         ThreadPoolExecutor(limits.workers, "merge", _prepare_thread, (needs_torch,)) as pool,
     ):
-        _TensorScheduler(pool, limits, put, finished, meter).run(groups, failed)
+        total = sum(job.spec.nbytes for job in jobs)
+        _TensorScheduler(pool, limits, put, finished, progress, total).run(groups, failed)
 
 
 def group_by_unit(jobs: Sequence[TensorJob]) -> dict[str, list[TensorJob]]:
@@ -116,19 +118,6 @@ def group_by_unit(jobs: Sequence[TensorJob]) -> dict[str, list[TensorJob]]:
     for job in jobs:
         units.setdefault(job.unit, []).append(job)
     return units
-
-
-@contextmanager
-def _limit_torch_threads() -> Iterator[None]:
-    # Sums must not depend on how many threads torch would split them over, and workers are threads already.
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _prepare_thread(needs_torch: bool) -> None:
@@ -170,10 +159,12 @@ class _TensorScheduler:
         limits: SchedulerLimits,
         put: PutPiece,
         finished: Callable[[TensorJob], None] | None,
-        meter: _ByteCounter,
+        progress: Progress | None,
+        total: int,
     ) -> None:
-        self._pool, self._limits, self._put = pool, limits, put
-        self._finished, self._meter = finished, meter
+        self._pool, self._limits, self._put, self._finished = pool, limits, put, finished
+        self._progress, self._produced_bytes, self._total_bytes = progress, 0, total
+        self._counting = threading.Lock()
         self._changed = threading.Condition(threading.RLock())
         self._active = 0
         self._error: BaseException | None = None
@@ -257,7 +248,9 @@ class _TensorScheduler:
         # before all that wait for it, so some thread always continues.
         self._wait_while(lambda: place > reducer.next + 4 * self._limits.workers)
         with self._streams.current_device() as device:
-            measures = move_measures_to_cpu(job.measure(rows, index, stats, device))
+            measures = job.measure(rows, index, stats, device)
+            if device != "cpu":
+                measures = _move_to_cpu(measures)
         with self._changed:
             reducer.add(place, measures)
             self._changed.notify_all()
@@ -270,7 +263,10 @@ class _TensorScheduler:
             piece = job.produce(rows, stats, device)
             _require_fit(job, rows, piece)
         self._put(job, rows.start * job.grid[1], piece)
-        self._meter.add(piece.nbytes, job.spec.name)
+        with self._counting:
+            self._produced_bytes += piece.nbytes
+            if self._progress is not None:
+                self._progress(self._produced_bytes, self._total_bytes, job.spec.name)
         if left.reaches_zero() and self._finished is not None:
             self._finished(job)
 
@@ -363,21 +359,6 @@ class _OrderedReducer:
             del self._ready[:_MEASURES_PER_JOIN]
 
 
-class _ByteCounter:
-    """A counter of the bytes produced, for a progress bar."""
-
-    def __init__(self, total: int, progress: Progress | None) -> None:
-        self._total, self._progress, self._done = total, progress, 0
-        self._lock = threading.Lock()
-
-    def add(self, size: int, name: str) -> None:
-        """Count bytes of a tensor and report the progress."""
-        with self._lock:
-            self._done += size
-            if self._progress is not None:
-                self._progress(self._done, self._total, name)
-
-
 def _split_rows(job: TensorJob, elements: int) -> Iterator[range]:
     rows, width = job.grid
     step = max(1, rows) if job.whole else max(1, elements // max(1, width))
@@ -456,35 +437,25 @@ class DeviceStreams:
     @contextmanager
     def current_device(self) -> Iterator[str]:
         """Yield the calling thread's device, on whose stream the `with` block runs; wait for its work."""
-        if not hasattr(self._own, "device"):
+        own = self._own
+        if not hasattr(own, "device"):
             with self._lock:
-                self._own.device = next(self._devices)
-            self._own.stream = self._open_stream(self._own.device)
-        if self._own.stream is None:
-            yield self._own.device
+                own.device = next(self._devices)
+        if own.device == "cpu":
+            yield own.device
             return
         import torch
 
-        with torch.cuda.stream(self._own.stream):
-            yield self._own.device
+        if not hasattr(own, "stream"):
+            own.stream = torch.cuda.Stream(own.device)  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(own.stream):
+            yield own.device
             # The next call fills the pinned buffer again, so its copy must have ended.
-            self._own.stream.synchronize()
-
-    @staticmethod
-    def _open_stream(device: str) -> Any:
-        if device == "cpu":
-            return None
-        import torch
-
-        return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            own.stream.synchronize()
 
 
-def move_measures_to_cpu(measures: Measures) -> Measures:
-    """Return the measures, with their tensors moved to the CPU."""
-    return {name: _move_to_cpu(value) for name, value in measures.items()}
-
-
-def _move_to_cpu(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return move_measures_to_cpu(value)
-    return value.cpu() if hasattr(value, "cpu") else value
+def _move_to_cpu(measures: Any) -> Any:
+    """Return measures, or one of them, with all tensors on the CPU."""
+    if isinstance(measures, Mapping):
+        return {name: _move_to_cpu(value) for name, value in measures.items()}
+    return measures.cpu() if hasattr(measures, "cpu") else measures

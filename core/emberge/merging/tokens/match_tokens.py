@@ -64,9 +64,9 @@ class _TokenAligner:
             summary=self._summarise_rows(rows, maps),
         )
 
-    def refuse(self, faults: Sequence[str]) -> TokenPlan:
+    def refuse(self, problems: Sequence[str]) -> TokenPlan:
         """Return a plan that only reports problems."""
-        return TokenPlan(self.output_tokenizer, problems=tuple(map(Problem, faults)))
+        return TokenPlan(self.output_tokenizer, problems=tuple(map(Problem, problems)))
 
     def tokenizer_of(self, name: str) -> Tokenizer:
         """Return the tokenizer of a model that has one."""
@@ -74,8 +74,8 @@ class _TokenAligner:
         assert tokenizer is not None
         return tokenizer
 
-    def find_id_problems(self) -> Iterator[str]:
-        """Yield the faults of new tokens in a tokenizer that numbers its tokens by position."""
+    def describe_id_problems(self) -> Iterator[str]:
+        """Yield the problems of new tokens in a tokenizer that numbers its tokens by position."""
         if self.output_tokenizer.is_complete and self.output_tokenizer.algorithm != "Unigram":
             return
         first, is_whole = self.output_tokenizer.base_size, self.output_tokenizer.is_complete
@@ -131,8 +131,8 @@ class ByIds(_TokenAligner):
             if token is not None:
                 token_by_id[token_id] = token
         self._refuse_twins(token_by_id)
-        if not self.clashes and self.new_tokens and (faults := list(self.find_id_problems())):
-            return self.refuse(faults)
+        if not self.clashes and self.new_tokens and (problems := list(self.describe_id_problems())):
+            return self.refuse(problems)
         if not self.clashes:
             return self.build_plan(token_by_id, self._count_rows(token_by_id))
         return self.refuse([f"{join_some(self.clashes, 1)}; {self.remedy}"])
@@ -245,12 +245,12 @@ class ByTexts(_TokenAligner):
     """`union`: rows go by the tokens' text, and tokens that the chosen tokenizer lacks are appended."""
 
     def plan(self) -> TokenPlan:
-        faults = list(self._check_algorithms())
+        problems = list(self._check_algorithms())
         token_by_id = dict(self.output_tokenizer.texts)
-        for model in self.models if not faults else ():
+        for model in self.models if not problems else ():
             self._append_tokens(model, token_by_id)
-        if faults or (faults := list(self.find_id_problems())):
-            return self.refuse(faults)
+        if problems or (problems := list(self.describe_id_problems())):
+            return self.refuse(problems)
         step = self.policy.pad_to
         return self.build_plan(token_by_id, -(-(max(token_by_id, default=0) + 1) // step) * step)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emberge.model_folder import Checkpoint, TokenizerFiles, read_json, read_text
+from emberge.model_folder import Checkpoint, TokenizerFiles, read_object_if_any, read_text
 
 _SETTINGS_PARTS = ("normalizer", "pre_tokenizer")
 _CONFIG_FILE, _SPECIAL_TOKENS_FILE, _TOKENIZER_FILE = (
@@ -103,11 +103,6 @@ def quoted(token: str | None) -> str:
     return "nothing" if token is None else json.dumps(token, ensure_ascii=False)
 
 
-def _read_mapping(path: Path) -> Mapping[str, Any]:
-    content = read_json(path) if path.is_file() else {}
-    return content if isinstance(content, dict) else {}
-
-
 def vocabulary(folder: Path) -> dict[str, int] | None:
     """Return the ids of all tokens, including added tokens; None if no file of the folder has them.
 
@@ -148,7 +143,7 @@ def list_token_notes(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
     files = [checkpoint.tokenizer_folder / _TOKENIZER_FILE for checkpoint in (first, second)]
     if not all(file.is_file() for file in files) or files[0].read_bytes() == files[1].read_bytes():
         return
-    whole = [_read_mapping(file) for file in files]
+    whole = [read_object_if_any(file) for file in files]
     for part in _TOKENIZER_PARTS:
         if whole[0].get(part) != whole[1].get(part):
             yield f"the tokenizers' {part} differs ({_TOKENIZER_FILE})"
@@ -157,8 +152,8 @@ def list_token_notes(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
 def _read_settings(checkpoint: Checkpoint) -> dict[str, Any]:
     folder = checkpoint.tokenizer_folder
     settings = {
-        **_read_mapping(folder / _SPECIAL_TOKENS_FILE),
-        **_read_mapping(folder / _CONFIG_FILE),
+        **read_object_if_any(folder / _SPECIAL_TOKENS_FILE),
+        **read_object_if_any(folder / _CONFIG_FILE),
     }
     return {key: _read_token_text(value) for key, value in settings.items()}
 

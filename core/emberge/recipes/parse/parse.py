@@ -148,7 +148,8 @@ def parse_recipe(
     missing = [*load_needed_plugins(needed, plugins, folder, allowed=allow_plugins)]
     if missing:  # the names that they would add are not known
         raise RecipeError(sort_problems([*problems, *missing]))
-    root = override(root, overrides, problems)
+    if overrides:
+        root = override(root, overrides, problems)
     built = build_recipe(root, plugins, folder, problems)
     return dataclasses.replace(built, path=path, text=text, overrides=tuple(overrides))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from emberge.contracts import (
     Artifact,
@@ -78,7 +78,12 @@ class RecipeRun:
     """One execution of a recipe: its log, its results, and the steps that failed or are blocked."""
 
     def __init__(
-        self, recipe: Recipe, out_folder: OutFolder, plugins: Plugins, machine: Machine
+        self,
+        recipe: Recipe,
+        out_folder: OutFolder,
+        plugins: Plugins,
+        machine: Machine,
+        plans: Mapping[str, Any],
     ) -> None:
         self.recipe, self.out_folder = recipe, out_folder
         loads = [name for step in recipe.steps for name in step.step.loads]
@@ -93,6 +98,7 @@ class RecipeRun:
             record=self.log.record,
             machine=machine,
             recipe=recipe,
+            plans=plans,
         )
         self.fingerprints: dict[str, str] = {}
         """The fingerprint of each finished step."""

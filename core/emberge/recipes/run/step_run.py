@@ -68,6 +68,8 @@ class RunContext:
     """The function that takes each event of the steps."""
     machine: Machine
     recipe: Recipe
+    plans: Mapping[str, Any] = field(default_factory=dict)
+    """The plans that the steps' checks kept, by step."""
 
 
 def run_step(
@@ -252,6 +254,10 @@ class StepRun:
             "versions": versions(),
             "plugins": list_plugins_behind(self.step.step, self.plugins),
         }
+
+    @property
+    def kept_plan(self) -> Any:
+        return self.context.plans.get(self.id)
 
     def model(self, reference: ModelRef) -> Model:
         return self.context.targets.model(reference)

@@ -142,7 +142,7 @@ def test_headers_have_the_provenance_and_the_versions(dense: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     "machine", [Machine(workers=3), Machine(memory=20_000), Machine(workers=2, memory=60_000)]
 )
-def test_threads_and_memory_show_in_no_byte(machine: Machine, dense: Path, tmp_path: Path) -> None:
+def test_threads_and_memory_change_no_byte(machine: Machine, dense: Path, tmp_path: Path) -> None:
     plain = build(dense, tmp_path / "plain", max_shard_size="24KB")
     assert len(list(plain.glob("*.safetensors"))) > 2
     assert content(build(dense, tmp_path / "out", max_shard_size="24KB", machine=machine)) == (
@@ -237,7 +237,7 @@ def test_a_job_that_produces_too_many_rows_cannot_reach_into_the_next_tensor(
         one(dense, Filled(W, wrong=1), out=tmp_path / "out")
 
 
-def test_nothing_takes_the_place_of_what_is_there(dense: Path, tmp_path: Path) -> None:
+def test_an_occupied_folder_is_refused(dense: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("mine")
     with pytest.raises(CheckpointError, match="exists already"):

@@ -50,14 +50,14 @@ def tree(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
 
 
-def test_what_was_marked_is_done_when_work_goes_on(tmp_path: Path) -> None:
+def test_marked_tensors_are_done_after_a_restart(tmp_path: Path) -> None:
     folder = tmp_path / "not" / "yet" / "there"
     assert marked(folder, "a", "b").done == set()
     assert marked(folder, "c").done == {"a", "b"}
     assert Journal(folder, "work").done == {"a", "b", "c"}
 
 
-def test_remarks_of_finished_work_are_known_when_work_goes_on(tmp_path: Path) -> None:
+def test_remarks_of_finished_tensors_are_known_after_a_restart(tmp_path: Path) -> None:
     remarks = {"findings": {"a": 0.1 + 0.2}, "warnings": ["odd"]}
     opened = marked(tmp_path, "v")
     opened.mark("w", lambda: None, remarks)
@@ -69,7 +69,7 @@ def test_remarks_of_finished_work_are_known_when_work_goes_on(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("torn", ['{"done": "c', '{"done": "c"}', "{"])
-def test_after_a_torn_last_line_new_ones_are_read_again(tmp_path: Path, torn: str) -> None:
+def test_lines_written_after_a_torn_line_are_read(tmp_path: Path, torn: str) -> None:
     """A name counts with the end of its line; what is torn must not spoil the line that comes after it."""
     path = marked(tmp_path, "a", "b").path
     with path.open("a") as file:
@@ -91,7 +91,7 @@ def test_a_name_is_written_after_its_bytes_are_on_the_disk(
     assert json.loads(text.splitlines()[-1]) == {"done": "a"}
 
 
-def test_whose_work_it_is_is_on_the_disk_before_any_work(
+def test_the_key_is_on_the_disk_before_any_work(
     tmp_path: Path, synced: list[tuple[str, str]]
 ) -> None:
     """The line with the key, and then the folder's list that names the journal."""
@@ -101,9 +101,7 @@ def test_whose_work_it_is_is_on_the_disk_before_any_work(
     assert json.loads(text) == {"key": "work"}
 
 
-def test_names_are_written_together_now_and_then(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_are_written_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within the interval names wait, and the disk is left alone; the next one after it brings them along."""
     monkeypatch.setattr(stream, "INTERVAL", 3600.0)
     synced: list[str] = []
@@ -121,7 +119,7 @@ def test_names_are_written_together_now_and_then(
     assert [json.loads(line).get("done") for line in lines] == [None, "a", "b", "c", "d"]
 
 
-def test_what_is_forgotten_is_not_done_later_either(
+def test_a_forgotten_tensor_is_not_done_after_a_restart(
     tmp_path: Path, synced: list[tuple[str, str]]
 ) -> None:
     """The work is still the same: its weights stay, and what comes next is journalled."""
@@ -138,7 +136,7 @@ def test_what_is_forgotten_is_not_done_later_either(
     assert (tmp_path / "model.safetensors").exists()
 
 
-def test_work_that_goes_on_keeps_weights_and_its_own_journal_alone(tmp_path: Path) -> None:
+def test_a_restart_keeps_only_weights_and_its_journal(tmp_path: Path) -> None:
     marked(tmp_path, "a")
     for name in ("config.json", "1_Pooling/more/config.json", "2_Dense/journal.jsonl"):
         (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
@@ -150,7 +148,7 @@ def test_work_that_goes_on_keeps_weights_and_its_own_journal_alone(tmp_path: Pat
     assert tree(tmp_path) == kept
 
 
-def test_other_work_begins_with_an_empty_folder(tmp_path: Path) -> None:
+def test_a_journal_with_another_key_empties_the_folder(tmp_path: Path) -> None:
     """What a link leads to belongs to others and stays."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "kept").write_text("kept")
@@ -166,7 +164,7 @@ def test_other_work_begins_with_an_empty_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{\n", "[]\n", "\xff\n"])
-def test_a_journal_of_nonsense_is_other_work(tmp_path: Path, text: str) -> None:
+def test_an_unreadable_journal_empties_the_folder(tmp_path: Path, text: str) -> None:
     (tmp_path / "journal.jsonl").write_text(text, encoding="latin-1")
     (tmp_path / "model.safetensors").write_bytes(b"whose?")
     assert marked(tmp_path, "a").done == set()
@@ -174,7 +172,7 @@ def test_a_journal_of_nonsense_is_other_work(tmp_path: Path, text: str) -> None:
     assert Journal(tmp_path, "work").done == {"a"}
 
 
-def test_what_the_disk_refuses_names_the_folder_and_what_could_not_be_written(
+def test_an_error_of_the_disk_names_the_folder_and_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = marked(tmp_path / "side", "a")

@@ -91,14 +91,14 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 @given(
     block=st.integers(1, 200), workers=st.integers(1, 4), scope=st.sampled_from(["tensor", "model"])
 )
-def test_blocks_and_workers_do_not_matter(block: int, workers: int, scope: Scope) -> None:
+def test_block_sizes_and_workers_change_no_byte(block: int, workers: int, scope: Scope) -> None:
     links = [Halve(), Centre(over=scope)]
     expected = merge_state_dicts(models(), links, granule=10)
     found = merge_state_dicts(models(), links, granule=10, block=block, workers=workers)
     assert same(found, expected)
 
 
-def test_a_scope_unites_what_it_says() -> None:
+def test_measures_are_joined_over_the_scope_of_their_pass() -> None:
     states = models(1)
     for scope, groups in {"tensor": [[n] for n in SHAPES], "model": [list(SHAPES)]}.items():
         found = merge_state_dicts(states, [Centre(over=scope)])  # type: ignore[arg-type]
@@ -147,7 +147,7 @@ class Picky(MergeStrategy):
         return torch.full_like(block.tensors[0], stats[0]["seen"] * 100 + stats[1]["seen"])
 
 
-def test_what_no_pass_wants_is_not_seen() -> None:
+def test_tensors_that_no_pass_needs_are_not_measured() -> None:
     found = merge_state_dicts([{"w": torch.zeros(5, 2)}], [Picky()], granule=2)
     assert found["w"].unique().tolist() == [1000]
 
@@ -179,7 +179,7 @@ class Based(MergeTransform):
         return block.with_tensors(block.deltas)
 
 
-def test_what_is_not_looked_at_is_not_read() -> None:
+def test_a_base_that_no_stage_reads_is_not_read() -> None:
     """A base of NaN is no error where nobody reads it, and a model's is found when it is merged."""
     states = [{"v": torch.zeros(5, 2), "w": torch.ones(3)}]
     base = {n: torch.full_like(t, float("nan")) for n, t in states[0].items()}
@@ -207,7 +207,7 @@ def test_a_base_is_read_for_every_link_that_looks_at_it() -> None:
         merge_state_dicts(states, [Based(), After()], nan)
 
 
-def test_whole_numbers_are_moved_and_must_be_equal() -> None:
+def test_integer_tensors_are_copied_and_must_be_equal() -> None:
     one = {"n": torch.arange(5), "b": torch.tensor([True, False])}
     assert same(merge_state_dicts([one, dict(one)], [Centre()]), one)
     other = {**one, "n": torch.arange(5) + 1}
@@ -289,7 +289,7 @@ STOPS: dict[str, tuple[Callable[[Path], None], list[bool]]] = {
 
 
 @pytest.mark.parametrize("case", STOPS)
-def test_what_was_finished_is_not_done_again(
+def test_finished_tensors_are_not_produced_again(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("emberge.merging.streaming.stream.INTERVAL", 0.0)

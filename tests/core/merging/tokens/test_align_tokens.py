@@ -290,7 +290,7 @@ def test_a_union_of_unigrams_keeps_their_scores(tmp_path: Path) -> None:
 # ── rows, runner, statistics ────────────────────────────────────────────────────────────────────
 
 
-def test_rows_are_read_where_they_stand(tmp_path: Path) -> None:
+def test_moved_rows_are_read_from_their_old_positions(tmp_path: Path) -> None:
     table = torch.randn(9, 3)
     save_file({"w": table, "b": table[:, 0].contiguous()}, tmp_path / "x.safetensors")
     specs, _ = read_header(tmp_path / "x.safetensors")
@@ -313,7 +313,7 @@ def test_rows_are_read_where_they_stand(tmp_path: Path) -> None:
         assert torch.equal(torch.frombuffer(raw, dtype=torch.float32).view(11, 3), expected)
 
 
-def test_what_was_measured_lines_up_too(tmp_path: Path) -> None:
+def test_rows_of_statistics_are_moved_like_those_of_the_tensor(tmp_path: Path) -> None:
     a, other = write(tmp_path / "a", seed=1), write(tmp_path / "other", seed=2)
     b = shuffled(other, tmp_path / "b", 4)
     told = []

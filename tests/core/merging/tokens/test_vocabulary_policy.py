@@ -108,7 +108,7 @@ def test_equal_tokens_are_merged_and_one_models_meaning_is_copied(tmp_path: Path
     assert both[0] == pytest.approx([5 / 6, 7 / 6])
 
 
-def test_a_row_of_padding_beside_a_meaning_counts_for_nothing(tmp_path: Path) -> None:
+def test_rows_of_padding_do_not_count_in_the_mean_of_a_token(tmp_path: Path) -> None:
     """Both have three rows, and the third is a token in one alone."""
     a = write(tmp_path / "a", ["u", "cat"], [(0, 2), (4, 4), (100, 100)])
     mask = write(tmp_path / "m", ["u", "cat"], [(2, 0), (0, 8), (5, 7)], {"[MASK]": 2})
@@ -147,7 +147,7 @@ def test_padding_is_cut_off_and_put_on_again(policy: str, tmp_path: Path) -> Non
         assert json.loads((out / "config.json").read_text())["vocab_size"] == first
 
 
-def test_new_tokens_stand_on_their_own_ids(tmp_path: Path) -> None:
+def test_new_tokens_keep_their_ids(tmp_path: Path) -> None:
     """What two models add is put where each has it, with room between."""
     rows: list[Row] = [(0, 2), (4, 4), (1, 1), (2, 2), (3, 3)]
     a = write(tmp_path / "a", ["u", "cat"], rows)
@@ -160,7 +160,7 @@ def test_new_tokens_stand_on_their_own_ids(tmp_path: Path) -> None:
     assert ids(tmp_path / "out") == {"u": 0, "cat": 1, "<b>": 2, "<c>": 3}
 
 
-def test_a_union_goes_by_the_text_and_appends_what_is_new(tmp_path: Path) -> None:
+def test_a_union_matches_rows_by_text_and_appends_new_tokens(tmp_path: Path) -> None:
     a = write(tmp_path / "a", ["u", "cat", "dog"], [(0, 2), (4, 4), (8, 0)])
     b = write(tmp_path / "b", ["u", "owl", "dog", "cat"], [(2, 0), (5, 7), (0, 8), (6, 6)])
     found = merged(tmp_path / "out", a, b, policy="union", pad_to=1)
@@ -269,7 +269,7 @@ def test_a_vocabulary_of_lines_grows_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", ["token_aware", "union"])
-def test_equal_tokenizers_need_nothing(policy: str, tmp_path: Path) -> None:
+def test_equal_tokenizers_need_no_plan(policy: str, tmp_path: Path) -> None:
     a, b = (write(tmp_path / name, ["u", "cat"], [(0, 2), (4, 4)]) for name in "ab")
     found = planned(a, b, policy=policy)
     assert not found.problems
