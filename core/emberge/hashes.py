@@ -159,7 +159,7 @@ def stable_hash(value: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def text_keys(texts: Iterable[str]) -> bytes:
+def hash_texts(texts: Iterable[str]) -> bytes:
     """Return the 128-bit hashes of the texts, 16 bytes each, in order; media are hashed by content."""
     return b"".join(
         hashlib.blake2b(content_key(text).encode("utf-8", "surrogatepass"), digest_size=16).digest()

@@ -13,7 +13,7 @@ from emberge import CheckpointError, Encoder, TokenisedText
 from emberge.contracts import PairEncoder
 from emberge.encoding import Ragged, TextEmbedder
 from emberge.files import fill_once
-from emberge.hashes import text_keys
+from emberge.hashes import hash_texts
 from emberge.interpreter import return_freed_memory
 from emberge.ranks import ALONE, Ranks
 from numpy.typing import NDArray
@@ -89,7 +89,7 @@ class EmbeddingStore:
             selected = [texts[int(place)] for place in places]
             return self.encoder.tokenise(selected, prompt=prompt, max_length=max_length)
 
-        return self._embed(text_keys(texts), tokenise, "texts", prompt, str(max_length))
+        return self._embed(hash_texts(texts), tokenise, "texts", prompt, str(max_length))
 
     def embed_pairs(
         self,
@@ -115,7 +115,7 @@ class EmbeddingStore:
             selected = [[texts[int(place)] for place in places] for texts in (queries, documents)]
             return encoder.tokenise_pairs(*selected, prompt=prompt, max_length=max_length)
 
-        first, second = text_keys(queries), text_keys(documents)
+        first, second = hash_texts(queries), hash_texts(documents)
         starts = range(0, len(first), 16)
         keys = b"".join(_hash(first[a : a + 16], second[a : a + 16]) for a in starts)
         return self._embed(keys, tokenise, "pairs", prompt, str(max_length))

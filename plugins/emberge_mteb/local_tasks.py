@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from emberge import TaskKind
-from emberge.hashes import text_keys
+from emberge.hashes import hash_texts
 from emberge_data import (
     ClassificationData,
     ClusteringData,
@@ -175,7 +175,7 @@ def _hash_documents(corpus: Mapping[str, str]) -> dict[str, str]:
     """Return a hash of each document's text by id; of a text that several have, with the id."""
     count = Counter(corpus.values())
     keyed = (text if count[text] == 1 else f"{text}\0{name}" for name, text in corpus.items())
-    hashes = text_keys(keyed)
+    hashes = hash_texts(keyed)
     return {name: hashes[16 * n : 16 * (n + 1)].hex() for n, name in enumerate(corpus)}
 
 

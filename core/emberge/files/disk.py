@@ -80,8 +80,8 @@ def announce(handle: int, start: int, end: int) -> None:
 
 
 @contextmanager
-def writing(place: Path, what: str) -> Iterator[None]:
-    """Turn an OSError of the `with` block into an UnwrittenError: `what` could not be written at `place`.
+def writing(path: Path, what: str) -> Iterator[None]:
+    """Turn an OSError of the `with` block into an UnwrittenError: `what` could not be written at `path`.
 
     Raises:
         UnwrittenError: if the disk is full or broken, a limit is reached, or rights are missing.
@@ -91,7 +91,7 @@ def writing(place: Path, what: str) -> Iterator[None]:
     except OSError as error:
         advice = _ADVICE.get(error.errno or 0, f"see to the disk and {_RUN_AGAIN}")
         raise UnwrittenError(
-            f"{place}: {what} could not be written ({error.strerror}); {advice}"
+            f"{path}: {what} could not be written ({error.strerror}); {advice}"
         ) from error
 
 

@@ -105,8 +105,8 @@ def find_rule(name: str, *, folder: bool = False) -> FileRule | None:
     return None
 
 
-def require_sound(place: Path, folder: Path) -> None:
-    """Require that the model files in `place`, which is `folder` or a folder in it, may be read and copied.
+def require_sound(inner: Path, folder: Path) -> None:
+    """Require that the model files in `inner`, which is `folder` or a folder in it, may be read and copied.
 
     Files that do not belong to a model are not checked.
 
@@ -116,12 +116,12 @@ def require_sound(place: Path, folder: Path) -> None:
         CheckpointError: if the folder may not be read.
     """
     roots = _list_allowed_roots(folder)
-    require_inside(place, *roots)
+    require_inside(inner, *roots)
     try:
-        with os.scandir(place) as scan:
+        with os.scandir(inner) as scan:
             entries = sorted(scan, key=lambda entry: entry.name)
     except OSError as error:
-        raise CheckpointError(f"{place}: cannot be read ({error.strerror})") from None
+        raise CheckpointError(f"{inner}: cannot be read ({error.strerror})") from None
     for entry in entries:
         rule = find_rule(entry.name)
         if rule is None or not (rule.copied or rule.hashed != "no"):

@@ -160,13 +160,13 @@ class UnorderedHasher:
 
     def add_piece(self, piece: FilledBuffer) -> None:
         """Take a written piece; its buffer is released now or later."""
-        if piece.place < self._seen or piece.place in self._sizes:
+        if piece.position < self._seen or piece.position in self._sizes:
             self._give_up()  # it is written again, so its hash is no longer right
         if not self._sound:
             self._release(piece)
             return
-        self._sizes[piece.place] = piece.size
-        self._buffers[piece.place] = piece
+        self._sizes[piece.position] = piece.size
+        self._buffers[piece.position] = piece
         self._counter.count += 1
         self._hash_known()
         if self._buffers and self._counter.count > MOST_EARLY_PIECES:
@@ -175,22 +175,22 @@ class UnorderedHasher:
     def finish(self, size: int) -> FileContent | None:
         """Return the content of the file of `size` bytes; None if the file must be read for it."""
         while self._sound and self._seen < size:
-            next_place = min(self._sizes, default=size)
-            if next_place < self._seen:
+            next_position = min(self._sizes, default=size)
+            if next_position < self._seen:
                 self._give_up()
-            self._read_back(next_place - self._seen)
+            self._read_back(next_position - self._seen)
             self._hash_known()
         return FileContent(self._seen, str(self._hasher.hexdigest())) if self._sound else None
 
     def _hash_known(self) -> None:
         """Hash the next pieces, as far as they have been written."""
         while self._sound and self._seen in self._sizes:
-            place = self._seen
-            size = self._sizes.pop(place)
-            if place in self._buffers:
-                self._hasher.update(self._buffers[place].data)
+            position = self._seen
+            size = self._sizes.pop(position)
+            if position in self._buffers:
+                self._hasher.update(self._buffers[position].data)
                 self._seen += size
-                self._release_buffer(place)
+                self._release_buffer(position)
             else:
                 self._read_back(size)
 
@@ -209,12 +209,12 @@ class UnorderedHasher:
 
     def _give_up(self) -> None:
         self._sound = False
-        for place in list(self._buffers):
-            self._release_buffer(place)
+        for position in list(self._buffers):
+            self._release_buffer(position)
 
-    def _release_buffer(self, place: int) -> None:
+    def _release_buffer(self, position: int) -> None:
         self._counter.count -= 1
-        self._release(self._buffers.pop(place))
+        self._release(self._buffers.pop(position))
 
 
 class HashThread:

@@ -37,9 +37,9 @@ class RemoteFile:
         """Text that identifies the bytes: the hash, or without a hash the address, size and version."""
         return self.sha256 or f"{self.url} {self.size} {self.version}"
 
-    def write(self, place: Path) -> Path:
-        """Write the note into the folder in which the weights would be, and return its path."""
-        note = place.with_name(place.name + _SUFFIX)
+    def write(self, weights: Path) -> Path:
+        """Write the note into the folder of the path that the weights would have, and return its path."""
+        note = weights.with_name(weights.name + _SUFFIX)
         header = base64.b64encode(self.header).decode("ascii")
         note.write_text(json.dumps({**asdict(self), "header": header}, indent=1), encoding="utf-8")
         return note

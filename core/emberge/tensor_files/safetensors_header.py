@@ -51,7 +51,7 @@ _LONGEST_HEADER = 100_000_000  # the limit of the reference implementation
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """A tensor's name, shape, dtype and place in a file, known before its bytes are read.
+    """A tensor's name, shape, dtype and position in a file, known before its bytes are read.
 
     `dtype` is torch's name; `offset` counts from the start of `file`, and is 0 for a tensor that is not
     written yet.
@@ -181,19 +181,19 @@ def encode_header(
 ) -> tuple[bytes, dict[str, int]]:
     """Return the header of a file with these tensors in this order, and each tensor's offset."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
-    offset, places = 0, {}
+    offset, offsets = 0, {}
     for spec in specs:
         header[spec.name] = {
             "dtype": _CODES[spec.dtype],
             "shape": list(spec.shape),
             "data_offsets": [offset, offset + spec.nbytes],
         }
-        places[spec.name] = offset
+        offsets[spec.name] = offset
         offset += spec.nbytes
     raw = json.dumps(header, separators=(",", ":")).encode()
     raw += b" " * (-len(raw) % 8)
     opening = struct.pack("<Q", len(raw)) + raw
-    return opening, {name: len(opening) + offset for name, offset in places.items()}
+    return opening, {name: len(opening) + offset for name, offset in offsets.items()}
 
 
 def versions() -> dict[str, str]:

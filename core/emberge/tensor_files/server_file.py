@@ -167,23 +167,23 @@ class ServerFile:
         require_sound_header(self.url, header, self.size)
         return RemoteFile(self.url, self.size, self.version, self.sha256, header)
 
-    def copy(self, place: Path) -> None:
-        """Write the whole file to `place`, and check its hash or, without one, its version.
+    def copy(self, path: Path) -> None:
+        """Write the whole file to `path`, and check its hash or, without one, its version.
 
         Raises:
             CheckpointError: if the content does not have the server's hash, or the file has changed.
             EmbergeError: if the disk has no room for it.
         """
-        require_space(place.parent, self.size)
-        with place.open("wb") as out:
+        require_space(path.parent, self.size)
+        with path.open("wb") as out:
             for start in range(0, self.size, _BLOCK_BYTES):
                 piece = self.read(start, min(self.size, start + _BLOCK_BYTES))
-                with writing(place.parent, "what is read from a server"):
+                with writing(path.parent, "what is read from a server"):
                     out.write(piece)
         if self.sha256 is None:
             self.require_unchanged()
         else:
-            self.require_hash(sha256_of(place))
+            self.require_hash(sha256_of(path))
 
     def require_unchanged(self) -> None:
         """Require that the file on the server has not changed.

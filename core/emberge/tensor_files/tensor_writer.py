@@ -51,7 +51,8 @@ class TensorWriter:
     ) -> None:
         self.folder = folder
         self._metadata = {"format": "pt", **metadata}
-        self._places: dict[str, tuple[int, TensorSpec]] = {}
+        # For each tensor the number of its shard, and where it is stored in it.
+        self._stored: dict[str, tuple[int, TensorSpec]] = {}
         self._files: list[DirectFile] = []
         self._queue: WriteQueue | None = None
         self._reserved: set[str] = set()
@@ -99,7 +100,7 @@ class TensorWriter:
             UnwrittenError: if writing an earlier piece has failed.
         """
         assert self._queue is not None
-        _, spec = self._places[name]
+        _, spec = self._stored[name]
         offset = spec.offset + start * spec.itemsize
         self._queue.put(bytes_of(piece), offset, functools.partial(self._write_piece, name))
 
@@ -136,16 +137,16 @@ class TensorWriter:
 
     def _write_piece(self, name: str, piece: FilledBuffer) -> None:
         """Write a filled buffer on the queue's thread, then hash or release it."""
-        shard, spec = self._places[name]
+        shard, spec = self._stored[name]
         file = self._files[shard]
         with writing(self.folder, name):
             if spec.nbytes < DIRECT:
-                file.write(piece.data, piece.place)
+                file.write(piece.data, piece.position)
             else:
                 if name not in self._reserved:
                     self._reserved.add(name)
                     file.reserve(spec.offset, spec.nbytes)
-                file.write_direct(piece.data, piece.place)
+                file.write_direct(piece.data, piece.position)
         if self._hashing is not None:
             self._hashing.queue_piece(self._hashes[shard], piece)
         elif self._queue is not None:
@@ -170,10 +171,10 @@ class TensorWriter:
             name = WEIGHTS if len(shards) == 1 else file
             named = [s.renamed(s.name.removeprefix(prefix)) for s in shard]
             weights |= dict.fromkeys((s.name for s in named), name)
-            opening, places = encode_header(named, self._metadata)
-            placed = [replace(spec, offset=places[spec.name]) for spec in named]
+            opening, offsets = encode_header(named, self._metadata)
+            placed = [replace(spec, offset=offsets[spec.name]) for spec in named]
             for spec in placed:
-                self._places[prefix + spec.name] = (len(self._shards), spec)
+                self._stored[prefix + spec.name] = (len(self._shards), spec)
             size = len(opening) + sum(spec.nbytes for spec in shard)
             self._shards.append(_Shard(folder / name, opening, size, placed))
         if len(shards) > 1:

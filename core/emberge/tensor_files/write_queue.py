@@ -45,44 +45,46 @@ class DirectFile:
         """True if whole pages are written with direct I/O."""
         return self._direct is not None
 
-    def reserve(self, place: int, size: int) -> None:
+    def reserve(self, position: int, size: int) -> None:
         """Reserve a contiguous range on the disk, if the file system can."""
         allocate = _load_fallocate()
         # A disk too full for it shows, with a clear error, when it is written.
         if self.direct and allocate is not None:
-            allocate(self.handle, _KEEP_SIZE, place, size)
+            allocate(self.handle, _KEEP_SIZE, position, size)
 
-    def write(self, data: memoryview, place: int) -> None:
-        """Write bytes at position `place` through the page cache."""
+    def write(self, data: memoryview, position: int) -> None:
+        """Write bytes at a position of the file through the page cache."""
         while data:
-            done = os.pwrite(self.handle, data, place)
-            data, place = data[done:], place + done
+            done = os.pwrite(self.handle, data, position)
+            data, position = data[done:], position + done
 
-    def write_direct(self, data: memoryview, place: int) -> None:
-        """Write bytes whose address and `place` have the same offset from the start of a page."""
-        first = min(len(data), -place % PAGE)
-        last = max(first, len(data) - (place + len(data)) % PAGE)
-        self.write(data[:first], place)
-        self.write(data[self._write_pages(data[first:last], place + first) + first :], place + last)
+    def write_direct(self, data: memoryview, position: int) -> None:
+        """Write bytes whose address and `position` have the same offset from the start of a page."""
+        first = min(len(data), -position % PAGE)
+        last = max(first, len(data) - (position + len(data)) % PAGE)
+        self.write(data[:first], position)
+        self.write(
+            data[self._write_pages(data[first:last], position + first) + first :], position + last
+        )
 
-    def _write_pages(self, pages: memoryview, place: int) -> int:
+    def _write_pages(self, pages: memoryview, position: int) -> int:
         """Write whole pages and return the number of bytes, all of them."""
         left = pages
         while left and self._direct is not None:
             try:
-                done = os.pwrite(self._direct, left, place)
+                done = os.pwrite(self._direct, left, position)
             except OSError as error:
                 if error.errno not in _REFUSED:
                     raise
                 self._close_direct()
             else:
-                left, place = left[done:], place + done
-        self.write(left, place)
+                left, position = left[done:], position + done
+        self.write(left, position)
         return len(pages)
 
-    def read(self, size: int, place: int) -> bytes:
-        """Return up to `size` bytes from `place` on."""
-        return os.pread(self.handle, size, place)
+    def read(self, size: int, position: int) -> bytes:
+        """Return up to `size` bytes from a position on."""
+        return os.pread(self.handle, size, position)
 
     def sync(self) -> None:
         """Wait until all written bytes are on the disk."""
@@ -142,20 +144,20 @@ class WriteQueue:
         self._thread = threading.Thread(target=self._run, name="write", daemon=True)
         self._thread.start()
 
-    def put(self, data: memoryview, place: int, write: Callable[[FilledBuffer], None]) -> None:
-        """Queue bytes to be written at position `place` of a file, by copying them into buffers.
+    def put(self, data: memoryview, position: int, write: Callable[[FilledBuffer], None]) -> None:
+        """Queue bytes to be written at a position of a file, by copying them into buffers.
 
         The queue's thread calls `write` with each buffer; `write` must have the buffer released.
         """
         import numpy as np
 
         while data:
-            piece = data[: self._capacity - place % PAGE]
-            filled = FilledBuffer(self._take_buffer(), place, len(piece))
+            piece = data[: self._capacity - position % PAGE]
+            filled = FilledBuffer(self._take_buffer(), position, len(piece))
             # Unlike the assignment of a slice, this lets other threads run.
             np.copyto(np.frombuffer(filled.data, np.uint8), np.frombuffer(piece, np.uint8))
             self._work.put(functools.partial(self._write, filled, write))
-            data, place = data[len(piece) :], place + len(piece)
+            data, position = data[len(piece) :], position + len(piece)
 
     def call_after_writes(self, work: Callable[[], None]) -> None:
         """Run `work` on the queue's thread after everything put before is in the files."""
@@ -210,14 +212,14 @@ class WriteQueue:
 
 @dataclass(frozen=True, slots=True)
 class FilledBuffer:
-    """A buffer with bytes for position `place` of a file; both have the same offset from a page's start."""
+    """A buffer with bytes for the `position` in a file; both have the same offset from a page's start."""
 
     buffer: mmap.mmap
-    place: int
+    position: int
     size: int
 
     @property
     def data(self) -> memoryview:
         """The bytes."""
-        start = self.place % PAGE
+        start = self.position % PAGE
         return memoryview(self.buffer)[start : start + self.size]

@@ -24,7 +24,7 @@ from emberge.contracts import (
 from emberge.encoding import TEXTS_AT_ONCE, Ragged, RaggedWriter
 from emberge.errors import DataError, PluginError
 from emberge.files import fill_once
-from emberge.hashes import text_keys
+from emberge.hashes import hash_texts
 from emberge.training.batch_plan import take_rows
 from emberge.training.fit_options import BatchOptions, ReadGuide
 
@@ -270,8 +270,8 @@ class _TableWriter:
 
     def _number_text(self, side: TextSide, text: str, query: str | None = None) -> int:
         """Return the number of a text, or of the pair of a query and the text."""
-        digest = text_keys((text,))
-        key = (side, digest if query is None else digest + text_keys((query,)))
+        digest = hash_texts((text,))
+        key = (side, digest if query is None else digest + hash_texts((query,)))
         if key not in self._numbers:
             self._numbers[key] = len(self._numbers)
             self._text_ids.append(self._texts.setdefault(digest, len(self._texts)))

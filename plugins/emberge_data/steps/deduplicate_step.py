@@ -117,12 +117,12 @@ class RowsInOrder:
     def find_equal(self) -> NDArray[np.int64]:
         """Return for each row the first row that it equals, -1 for that row itself."""
         import numpy as np
-        from emberge.hashes import text_keys
+        from emberge.hashes import hash_texts
 
         keys = bytearray()
         for row in range(len(self)):
             texts = self._read_texts(row)
-            keys += text_keys(("\x1f".join((texts.tag, *texts.parts)),))
+            keys += hash_texts(("\x1f".join((texts.tag, *texts.parts)),))
         _, first, inverse = np.unique(
             np.frombuffer(bytes(keys), "V16"), return_index=True, return_inverse=True
         )

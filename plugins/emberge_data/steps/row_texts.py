@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
-from emberge.hashes import text_keys
+from emberge.hashes import hash_texts
 from numpy.typing import NDArray
 
 from emberge_data.steps.text_similarity import normalise
@@ -34,7 +34,7 @@ class DistinctTexts(Sequence[str]):
             for text in texts:
                 file.write(text.encode("utf-8", "surrogatepass"))
                 ends.append(file.tell())
-                keys += text_keys((text,))
+                keys += hash_texts((text,))
             file.flush()
             size = file.tell()
             # The memory map keeps the file's content available after the file is closed.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from emberge import Media, join_parts, readable, split_parts
 from emberge.contracts import content_key, has_media, media_kinds, plain_text
-from emberge.hashes import text_keys
+from emberge.hashes import hash_texts
 
 CAT = Media("image", "0" * 32, "/somewhere/a: cat.png")
 MEOW = Media("audio", "1" * 32, "/somewhere/meow.wav")
@@ -32,7 +32,7 @@ def test_a_content_key_ignores_paths() -> None:
     other = Media("image", "2" * 32, CAT.path)
     assert content_key(join_parts([CAT])) == content_key(join_parts([moved]))
     assert content_key(join_parts([CAT])) != content_key(join_parts([other]))
-    keys = [text_keys([join_parts([one])]) for one in (CAT, moved, other)]
+    keys = [hash_texts([join_parts([one])]) for one in (CAT, moved, other)]
     assert keys[0] == keys[1] != keys[2]
     assert content_key("text") == "text"
 

@@ -32,7 +32,7 @@ class Passing:
         self.released: list[int] = []
         opening = self.raw[: self.begins]
         self.hash = UnorderedHasher(
-            self.file, opening, lambda piece: self.released.append(piece.place), early
+            self.file, opening, lambda piece: self.released.append(piece.position), early
         )
         self.expected = FileContent.of_file(path)
         self.places = list(range(self.begins, len(self.raw), PIECE))

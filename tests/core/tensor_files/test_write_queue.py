@@ -179,8 +179,8 @@ class Disk:
 
     def write(self, filled: FilledBuffer) -> None:
         self.gate.wait()
-        self.content[filled.place : filled.place + filled.size] = filled.data
-        self.log.append(filled.place)
+        self.content[filled.position : filled.position + filled.size] = filled.data
+        self.log.append(filled.position)
         self.sizes.append(filled.size)
         self.queue.release(filled)
 
