@@ -82,9 +82,9 @@ class Judge:
     def compare(self, arm: str, other: str, on: str) -> Comparison:
         """Return the difference, `arm` minus `other`, with its two-sided interval."""
         found = self._subtract(arm, other, on)
-        ends = self._compute_interval(found) or (None, None)
+        low, high = self._compute_interval(found) or (None, None)
         mean = MEAN_OF.get(on, on)
-        return Comparison(arm, other, mean, found.value, *ends, found.by_seed, self.less)
+        return Comparison(arm, other, mean, found.value, low, high, found.by_seed, self.less)
 
     def judge(
         self, requirement: Requirement, demand: Demand, arm: str, other: str, on: str

@@ -230,11 +230,14 @@ class Evaluate(Step):
         for number, column in enumerate(models, 1):
             model, part = column.model, self._parts.get(column.reference.text)
             model_scores = read_part_scores(part, model, tasks, workspace)
-            if model_scores is None:
-                own_plans = self._plans_for(column.reference, plans, workspace)
-                place = {"name": column.name, "number": number, "of": len(models)}
-                model_scores = score_model(model, own_plans, workspace, **place)
-            scores[column.name] = model_scores
+            scores[column.name] = model_scores or score_model(
+                model,
+                self._plans_for(column.reference, plans, workspace),
+                workspace,
+                name=column.name,
+                number=number,
+                of=len(models),
+            )
         scored = split_columns(models, tasks, scores)
         result = build_scores(
             scored, self.require, base=self.base, compare=self.compare, seed=workspace.seed

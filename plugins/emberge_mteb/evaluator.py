@@ -130,13 +130,7 @@ class Mteb(TaskOptions, Evaluator):
         from emberge_mteb.models import ModelOptions, load_model
         from emberge_mteb.scoring import score_task, silence_mteb
 
-        for message in _find_kind_problems(self.backbone, tasks, has_sizes=bool(self.dims)):
-            raise DataError(f"{model.name}: {message}")
-        facts = self.backbone.describe(model.folder)
-        for message in (*facts.problems, *self._check_widths(facts.dimension)):
-            raise CheckpointError(f"{model.name}: {message}")
-        for warning in facts.warnings:
-            workspace.warn(warning)
+        self._require_scorable(model, tasks, workspace)
         options = ModelOptions(
             self.backbone, self.prompt, self.max_length, self.token_budget, self.dtype
         )
@@ -160,6 +154,18 @@ class Mteb(TaskOptions, Evaluator):
                     )
                     score = 0.0
                 yield TaskScore(task, score, units, result)
+
+    def _require_scorable(
+        self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
+    ) -> None:
+        """Refuse a model that cannot be scored on the tasks, and warn of what is odd about it."""
+        for message in _find_kind_problems(self.backbone, tasks, has_sizes=bool(self.dims)):
+            raise DataError(f"{model.name}: {message}")
+        facts = self.backbone.describe(model.folder)
+        for message in (*facts.problems, *self._check_widths(facts.dimension)):
+            raise CheckpointError(f"{model.name}: {message}")
+        for warning in facts.warnings:
+            workspace.warn(warning)
 
     def texts(self, task: TaskInfo, workspace: Workspace) -> Iterator[tuple[Side, str]]:
         for source in self.list_sources(workspace, self._scored_with):

@@ -168,10 +168,10 @@ def _build_front(facts: CardFacts) -> ModelCardData:
     # The class of whole cards would bring all that the hub is called with.
     from huggingface_hub.repocard_data import ModelCardData
 
-    purpose, is_adapter = facts.anatomy.purpose, facts.adapter is not None
+    model_kind, is_adapter = facts.anatomy.model_kind, facts.adapter is not None
     languages = list(dict.fromkeys(lang for root in facts.roots for lang in root.languages))
     library = "peft" if is_adapter else "sentence-transformers"
-    kind_tags = ["lora", "feature-extraction"] if is_adapter else purpose.tags
+    kind_tags = ["lora", "feature-extraction"] if is_adapter else model_kind.tags
     is_merge = facts.origin == "merged"
     relation = "adapter" if is_adapter else "merge" if is_merge else "finetune"
     return ModelCardData(
@@ -179,7 +179,7 @@ def _build_front(facts: CardFacts) -> ModelCardData:
         language=languages or None,
         license=facts.licence.lower() if facts.licence and _is_known(facts.licence) else None,
         library_name=library,
-        pipeline_tag="feature-extraction" if is_adapter else purpose.pipeline,
+        pipeline_tag="feature-extraction" if is_adapter else model_kind.pipeline,
         tags=[library, *kind_tags, "emberge", *(["merge"] if is_merge else [])],
         base_model_relation=relation if facts.bases else None,
     )
@@ -207,10 +207,12 @@ def _describe_model(facts: CardFacts) -> Markdown:
             origin = "made with emberge from a fine-tune and its base"
         base = prose(str(details.get("base", "its base")))
         return Markdown(f"A LoRA adapter of {base}, {origin}. It is no model by itself.")
-    dimension, purpose = facts.anatomy.dimension, facts.anatomy.purpose
+    dimension, model_kind = facts.anatomy.dimension, facts.anatomy.model_kind
     size = f"{dimension} numbers" if dimension else "numbers"
-    sentence = purpose.does if purpose.lines else f"It turns a text into {size}; {purpose.does}."
-    noun = f"A {purpose.noun}"
+    sentence = (
+        model_kind.does if model_kind.lines else f"It turns a text into {size}; {model_kind.does}."
+    )
+    noun = f"A {model_kind.noun}"
     media_kinds = [_MEDIA[kind] for kind in facts.anatomy.reads if kind in _MEDIA]
     if media_kinds:
         noun = f"An embedding model for {' and '.join(['text', *media_kinds])}"

@@ -102,7 +102,7 @@ class Anatomy:
     normalised: bool = False
     prompts: Mapping[str, str] = field(default_factory=dict)
     similarity: str = "cosine"
-    purpose: ModelKind = EMBEDDER
+    model_kind: ModelKind = EMBEDDER
     code: str = ""
     """Code that a user must trust to load the model, from `auto_map`; "" for a class of transformers."""
     reads: tuple[str, ...] = ("text",)
@@ -122,7 +122,7 @@ class Anatomy:
     def snippet(self) -> tuple[str, ...]:
         """Lines of code for queries and documents; empty for a model with one kind of text."""
         asymmetric = self.prompts.get("query") or self.prompts.get("document")
-        return self.purpose.lines or (_ASK if asymmetric else ())
+        return self.model_kind.lines or (_ASK if asymmetric else ())
 
     @property
     def first_prompt(self) -> str | None:
@@ -164,7 +164,7 @@ def read_anatomy(folder: Path) -> Anatomy:
         normalised="Normalize" in kinds,
         prompts=dict(layout.prompts),
         similarity=_allow_word(_SIMILARITIES, overall.get("similarity_fn_name") or "cosine"),
-        purpose=find_model_kind(folder),
+        model_kind=find_model_kind(folder),
         code=code.name if code is not None else "",
         reads=_list_inputs(layout.trunk_folder),
     )
@@ -176,7 +176,7 @@ def _describe_other(folder: Path) -> Anatomy:
         if is_static_model(folder):
             return _describe_static(folder)
     config = _read_json(folder / "config.json")
-    return Anatomy(architecture=_name_architecture(config), purpose=find_model_kind(folder))
+    return Anatomy(architecture=_name_architecture(config), model_kind=find_model_kind(folder))
 
 
 def _describe_static(folder: Path) -> Anatomy:
