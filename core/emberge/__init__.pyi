@@ -83,6 +83,7 @@ from .errors import PluginError as PluginError
 from .errors import Problem as Problem
 from .errors import RecipeError as RecipeError
 from .errors import RequirementError as RequirementError
+from .errors import TrainingError as TrainingError
 from .errors import suggest as suggest
 from .hookspecs import hookimpl as hookimpl
 from .hookspecs import make_hook as make_hook

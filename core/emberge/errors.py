@@ -61,6 +61,14 @@ class RequirementError(EmbergeError):
     exit_code = 3
 
 
+class TrainingError(EmbergeError):
+    """A training that failed by its data or settings, at step `step`, counted from 1."""
+
+    def __init__(self, message: str, step: int = 0) -> None:
+        super().__init__(message)
+        self.step = step
+
+
 # Errors that repeating the command does not remove: a file is missing, or may not be read or
 # written.
 _PERMANENT_ERRORS = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)

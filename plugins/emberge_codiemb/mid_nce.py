@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -67,7 +67,7 @@ class MidNCE(OuterLoss):
         # A layer's states may be of another size than the final embedding.
         return super().check(dimension) if self.layer is None else ()
 
-    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+    def __call__(self, embeddings: Embeddings) -> Tensor:
         import torch
 
         e = embeddings
@@ -76,8 +76,8 @@ class MidNCE(OuterLoss):
         matches = e.valid & (e.scores >= self.least_score - ROUNDING)
         inner_layers = {layer: e.layers[layer] for loss in self.loss for layer in loss.layers}
         seen = e if self.layer is None else e.layers[self.layer]
-        value = self.inner(
-            _repeat_by_match(replace(seen, layers=inner_layers, guide=e.guide), matches), parameters
+        value = self.sum_inner(
+            _repeat_by_match(replace(seen, layers=inner_layers, guide=e.guide), matches)
         )
         return torch.where(matches.any(), value, 0 * value)
 

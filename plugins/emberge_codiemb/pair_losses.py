@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,7 +36,7 @@ class PairLoss(Loss):
     def kinds(self) -> frozenset[EmbeddingKind]:
         return ALL_KINDS
 
-    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+    def __call__(self, embeddings: Embeddings) -> Tensor:
         e = embeddings
         if e.positive_score is None and e.negative_score is None:
             raise ValueError(f"{type(self).__name__} needs scores")

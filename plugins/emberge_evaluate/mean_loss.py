@@ -31,7 +31,7 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.contracts import DatasetInfo, cuts_windows
+from emberge.contracts import DatasetInfo, cuts_windows, list_losses
 from emberge.data import check_datasets, load_step_datasets
 from emberge.model_folder import TextLimit
 from emberge.results import read_artifact
@@ -40,7 +40,6 @@ from emberge.training import (
     find_embedding_problems,
     find_loss_problems,
     find_prediction_problems,
-    list_losses,
 )
 
 from emberge_evaluate.kept_scores import make_file_name

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from emberge import shuffled, stable_seed
+from emberge import TrainingError, shuffled, stable_seed
 from emberge.encoding import PassResult, device_of, token_states
 from emberge.ranks import ALONE
 from emberge.training import (
@@ -22,7 +22,6 @@ from emberge.training import (
     PlannedPart,
     SaveClock,
     Trainee,
-    TrainingError,
     train,
 )
 from numpy.typing import NDArray

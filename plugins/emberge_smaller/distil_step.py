@@ -27,9 +27,10 @@ from emberge import (
     Workspace,
     component,
 )
+from emberge.contracts import list_losses
 from emberge.files import fill_once
 from emberge.model_folder import Checkpoint, TextLimit
-from emberge.training import FitOptions, list_losses
+from emberge.training import FitOptions
 from emberge_train import Guide, give_guide, list_guided_losses
 
 from emberge_smaller.cut_layers_step import LayerStack

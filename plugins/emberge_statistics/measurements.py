@@ -15,7 +15,7 @@ import torch
 from emberge import CheckpointError, EmbergeError, Encoder, TokenisedText
 from emberge.encoding import forward
 from emberge.files import clear_torn
-from emberge.training import PlannedBatch, Session, latest_state, save_state
+from emberge.training import PlannedBatch, Session, TrainingState
 from torch import Tensor, nn
 
 # Texts that are put in order of their length at once: more fill chunks better.
@@ -95,7 +95,7 @@ def _read_batches(
     True, that is, while the sums include all batches yielded so far.
     """
     clear_torn(states)
-    state = latest_state(states)
+    state = TrainingState.read_newest(states)
     if state is not None:
         for name, total in sums.items():
             total.copy_(state.tensors[name])
@@ -105,7 +105,7 @@ def _read_batches(
         session.progress(step + 1, session.steps, "batches", note)
         if is_complete() and session.clock.is_due():
             with session.clock.saving():
-                save_state(states, step + 1, sums, {})
+                TrainingState(step + 1, sums, {}).write(states)
 
 
 def plan_passes(

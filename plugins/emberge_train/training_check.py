@@ -14,7 +14,7 @@ from emberge import (
     Problem,
     Sampler,
 )
-from emberge.contracts import describe_kinds
+from emberge.contracts import describe_kinds, list_losses
 from emberge.data import CheckedData, check_datasets
 from emberge.model_folder import TextLimit
 from emberge.training import (
@@ -22,7 +22,6 @@ from emberge.training import (
     find_embedding_problems,
     find_loss_problems,
     find_prediction_problems,
-    list_losses,
 )
 
 from emberge_train.losses.guided_loss import GuidedLoss, find_guide, list_guided_losses

@@ -26,8 +26,8 @@ import torch
 from emberge import Example, PerDataset
 from emberge.encoding import EncodePlan, activation_budget, encode_and_backward
 from emberge.training import PlannedBatch, PlannedPart, TextSide, build_table
+from emberge.training.batch_loss import Objective, compute_batch_loss
 from emberge.training.batch_texts import TextSampling, draw_batch
-from emberge.training.objective import Objective
 from emberge_encoder import TextEncoder
 from emberge_train import InfoNCE
 
@@ -67,7 +67,7 @@ def prepare_ours(model: Path, pairs: Pairs, store: Path) -> Step:
     data = dataset("pairs", "retrieval", rows)
     tables: Any = {"pairs": build_table(data, encoder, (TextSide("", None),) * 2, store)}
     batch = PlannedBatch(0, 0, 0, (PlannedPart("pairs", np.arange(len(rows)), True),))
-    objective = Objective(PerDataset(default=(InfoNCE(temperature=0.05),)), [data.info], "cpu")
+    objective = Objective(PerDataset(default=(InfoNCE(temperature=0.05),)), [data.info])
     budget = activation_budget(encoder.module, torch.device("cpu"))
     plan = EncodePlan(2048, kept_bytes=budget, dropout=False)
 
@@ -75,7 +75,7 @@ def prepare_ours(model: Path, pairs: Pairs, store: Path) -> Step:
         encoder.module.zero_grad()
         drawn = draw_batch(batch, tables, TextSampling(), unique=True)
         passed = encode_and_backward(
-            encoder, drawn.texts, lambda e: drawn.compute_loss(e, objective), plan, seed=0
+            encoder, drawn.texts, lambda e: compute_batch_loss(drawn, e, objective), plan, seed=0
         )
         return passed.loss.item(), _read_gradients(encoder.module)
 

@@ -15,7 +15,7 @@ from emberge.cli.main import main
 from emberge.errors import EmbergeError
 from emberge.recipes import run_step
 from emberge.results.verify import UnsoundResultError
-from emberge.training import latest_state, save_state
+from emberge.training import TrainingState
 from emberge.training.loop.checkpoints import MANIFEST, TENSORS
 
 from tests.support.steps import RAN, Write, recipe, toy
@@ -106,12 +106,12 @@ def test_what_completes_a_result_later_may_change(out: Path) -> None:
 def test_a_training_state_is_taken_only_with_its_recorded_hash(
     tmp_path: Path, names: tuple[str, ...]
 ) -> None:
-    save_state(tmp_path, 1, {"w": torch.zeros(2)}, {})
+    TrainingState(1, {"w": torch.zeros(2)}, {}).write(tmp_path)
     manifest = tmp_path / "step-1" / MANIFEST
     content = json.loads(manifest.read_text())
     content["files"] = dict.fromkeys(names, content["files"][TENSORS])
     manifest.write_text(json.dumps(content))
-    assert latest_state(tmp_path) is None
+    assert TrainingState.read_newest(tmp_path) is None
 
 
 # ── merges of one command ───────────────────────────────────────────────────────────────────────

@@ -181,7 +181,7 @@ TOGETHER = {
     "core/data/test_media_rows.py": "emberge_encoder.media_decoding",
     "core/encoding/test_cache_combinations.py": " ".join(
         (
-            "emberge.training.objective",
+            "emberge.training.batch_loss",
             "emberge.training.batch_texts",
             "emberge.training.example_table",
         )
@@ -199,7 +199,7 @@ TOGETHER = {
     "plugins/statistics/test_measure_statistics.py": "emberge.merging.statistics_file",
     "plugins/train/test_guides.py": " ".join(
         (
-            "emberge.training.objective",
+            "emberge.training.batch_loss",
             "emberge.training.batch_texts",
             "emberge.training.example_table",
         )

@@ -52,7 +52,7 @@ _calls = 0
 class Mortal(Loss):
     """Pull positives close; wait at the gate at the tenth batch, and die of poison at the twentieth."""
 
-    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Any]) -> Any:
+    def __call__(self, embeddings: Embeddings) -> Any:
         global _calls
         _calls += 1
         if _calls == 10:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
-from emberge import Embeddings, Loss, ModelRef
+from emberge import Embeddings, Loss, ModelRef, TaskKind
 from emberge.ranks import shard_rows
 from emberge_codiemb import PRO, MidNCE, Pearson, RankKL
 from emberge_train import (
@@ -30,18 +30,6 @@ from torch import Tensor, nn
 GUIDE = Guide(model=ModelRef("some/guide"))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Learnable(InfoNCE):
-    """InfoNCE of a temperature of 1, times a factor that is learned and begins at 1 / `temperature`."""
-
-    def parameters(self) -> Mapping[str, Tensor]:
-        return {"log_scale": torch.tensor(-math.log(self.temperature))}
-
-    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
-        value = InfoNCE.__call__(replace(self, temperature=1.0), embeddings, {})
-        return value * parameters["log_scale"].exp()
-
-
 _info = partial(InfoNCE, temperature=0.1)
 # Name, then how it is meant: (the loss, laws that it is declared to break).
 LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
@@ -50,7 +38,6 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
     "infonce, both ways": (_info(symmetric=True), {}),
     "infonce, masks": (_info(mask_equal_text=True, mask_equal_label=True, symmetric=True), {}),
     "infonce, all texts": (_info(contrast_anchors=True, contrast_positives=True), {}),
-    "infonce, learnable": (Learnable(temperature=0.1), {}),
     "cosent": (CoSENT(), {}),
     "cosent, unscored": (CoSENT(unscored=True), {}),
     "pearson": (Pearson(), {}),
@@ -62,7 +49,7 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
     "mid_nce, sum": (
         MidNCE(
             loss=(
-                Learnable(temperature=0.1),
+                InfoNCE(temperature=0.1),
                 InfoNCE(temperature=0.5, symmetric=True, mask_equal_text=True, weight=0.3),
             ),
             layer=0.3,
@@ -86,7 +73,7 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
     "matryoshka": (Matryoshka(loss=(_info(),), dims=(8, 3)), {}),
     "matryoshka, sum": (
         Matryoshka(
-            loss=(Learnable(temperature=0.1), SimilarityDistillation(guide=GUIDE, weight=0.3)),
+            loss=(InfoNCE(temperature=0.1), SimilarityDistillation(guide=GUIDE, weight=0.3)),
             dims=(8, 5, 2),
             weights=(1.0, 0.5, 0.25),
         ),
@@ -182,16 +169,17 @@ class OnShards(Loss):
     def needs(self) -> frozenset[str]:
         return self.loss.needs
 
-    def parameters(self) -> Mapping[str, Tensor]:
-        return self.loss.parameters()
+    @property
+    def in_batch_tasks(self) -> frozenset[TaskKind]:
+        return self.loss.in_batch_tasks
 
-    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+    def __call__(self, embeddings: Embeddings) -> Tensor:
         size = len(embeddings.anchor)
         total = embeddings.anchor.new_zeros(())
         for rank in range(self.ranks):
             own = shard_rows(size, rank, self.ranks)
             if own.start < own.stop:
-                part = self.loss(embeddings.take(own), parameters)
+                part = self.loss(embeddings.take(own))
                 total = total + part * (own.stop - own.start) / size
         return total
 

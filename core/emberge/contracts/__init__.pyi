@@ -24,6 +24,7 @@ from .dataset import Reader as Reader
 from .dataset import Rows as Rows
 from .dataset import Split as Split
 from .dataset import TaskKind as TaskKind
+from .dataset import take_rows as take_rows
 from .evaluator import LESS_IS_BETTER as LESS_IS_BETTER
 from .evaluator import Evaluator as Evaluator
 from .evaluator import Side as Side
@@ -46,6 +47,7 @@ from .loss import Loss as Loss
 from .loss import TokenLoss as TokenLoss
 from .loss import Tokens as Tokens
 from .loss import cuts_windows as cuts_windows
+from .loss import list_losses as list_losses
 from .medium import MEDIA_KINDS as MEDIA_KINDS
 from .medium import Media as Media
 from .medium import MediaFacts as MediaFacts
@@ -88,7 +90,6 @@ from .schedule import PerModel as PerModel
 from .schedule import PerTensor as PerTensor
 from .similarity import COSINE as COSINE
 from .similarity import EmbeddingKind as EmbeddingKind
-from .similarity import MaxSim as MaxSim
 from .similarity import Similarity as Similarity
 from .similarity import describe_kinds as describe_kinds
 from .stage import ChainSpec as ChainSpec

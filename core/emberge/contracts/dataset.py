@@ -35,6 +35,17 @@ Split = Literal["test", "dev"]
 Rows: TypeAlias = "Sequence[int] | NDArray[np.int64]"
 
 
+def take_rows(rows: Rows, positions: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+    """Return the row numbers at these positions of `rows`, by default all of them, as an array [n]."""
+    import numpy as np
+
+    if isinstance(rows, range):
+        positions = np.arange(len(rows), dtype=np.int64) if positions is None else positions
+        return np.asarray(rows.start + rows.step * positions, dtype=np.int64)
+    numbers = np.asarray(rows, dtype=np.int64)
+    return numbers if positions is None else numbers[positions]
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
     """One row: an anchor, positives, negatives, and gold or teacher scores from 0 to 1.

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from emberge.contracts.dataset import DatasetInfo
-from emberge.contracts.option import AnyNumber, Share
+from emberge.contracts.dataset import DatasetInfo, TaskKind
+from emberge.contracts.option import AnyNumber, PerDataset, Share
 from emberge.contracts.similarity import COSINE, EmbeddingKind, Similarity
 
 if TYPE_CHECKING:
@@ -124,6 +124,11 @@ class Loss:
         return frozenset({"vector"})
 
     @property
+    def in_batch_tasks(self) -> frozenset[TaskKind]:
+        """Kinds of task whose batches get `in_batch`, unless sampler, recipe or data say otherwise."""
+        return frozenset()
+
+    @property
     def takes_single_texts(self) -> bool:
         """True if the loss also learns from rows that have only an anchor, as those of the task `text`."""
         return False
@@ -132,11 +137,7 @@ class Loss:
         """Return reasons why the loss cannot be used on embeddings of `dimension` numbers."""
         return ()
 
-    def parameters(self) -> Mapping[str, Tensor]:
-        """Return initial values of the loss's learned numbers (a temperature), which each call receives."""
-        return {}
-
-    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+    def __call__(self, embeddings: Embeddings) -> Tensor:
         """Return the loss of this batch, a scalar that keeps the graph."""
         raise NotImplementedError
 
@@ -213,3 +214,8 @@ AnyLoss: TypeAlias = "Loss | TokenLoss"
 def cuts_windows(losses: Sequence[AnyLoss], info: DatasetInfo) -> bool:
     """Return whether a dataset's texts are cut into windows, as losses over the tokens of texts need."""
     return info.task == "text" and any(isinstance(loss, TokenLoss) for loss in losses)
+
+
+def list_losses(losses: PerDataset[tuple[AnyLoss, ...]]) -> list[AnyLoss]:
+    """Return all losses that an option by dataset names: the default's, then the tasks' and datasets'."""
+    return [loss for group in losses.values for loss in group or ()]

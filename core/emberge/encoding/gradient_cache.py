@@ -47,9 +47,8 @@ def encode_and_backward(
 ) -> PassResult:
     """Embed a batch, compute its loss, and add the gradients, times `weight`, to the model's.
 
-    `objective` gets the embeddings in the order of `texts` and returns a scalar; anything else that it
-    depends on (a learned temperature) gets its gradient from the same backward pass. A loss term of the
-    model's own is added. The loss of the result has the weight, too.
+    `objective` gets the embeddings in the order of `texts` and returns a scalar. A loss term of the model's
+    own is added. The loss of the result has the weight, too.
     """
     lengths = np.fromiter((len(t.ids) for t in texts), np.int64, len(texts))
     pieces = chunks(lengths, plan.token_budget)

@@ -124,9 +124,9 @@ def sum_gradients(parameters: Mapping[str, Tensor], ranks: Ranks, split: bool) -
     """Replace every gradient by the sum over ranks; FSDP2 has already summed those of split parameters."""
     whole_parameters = {name: p for name, p in parameters.items() if not is_split(p)}
     if split:
-        # The engine has scaled the model's gradients for the mean that split ones get.
-        for name, parameter in whole_parameters.items():
-            if parameter.grad is not None and name.startswith("model."):
+        # The gradient cache has scaled all gradients for the mean that split parameters get.
+        for parameter in whole_parameters.values():
+            if parameter.grad is not None:
                 parameter.grad.div_(ranks.size)
     ranks.sum_gradients(whole_parameters)
 

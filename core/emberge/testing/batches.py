@@ -17,17 +17,40 @@ from emberge.contracts import (
     EmbeddingKind,
     Embeddings,
     Loss,
-    MaxSim,
     Similarity,
     TokenisedText,
 )
 
 _TOKENS = 3
 WIDTH = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class _TokenProducts(Similarity):
+    """Plain comparison of token vectors [t, d]: the sum of the products of all pairs of tokens."""
+
+    kind: EmbeddingKind = "token_vectors"
+
+    def own_scores(self, left: Tensor, right: Tensor) -> Tensor:
+        return super().own_scores(left.sum(-2), right.sum(-2))
+
+    def table(self, left: Tensor, right: Tensor) -> Tensor:
+        return super().table(left.sum(-2), right.sum(-2))
+
+    def log_sums(
+        self,
+        left: Tensor,
+        right: Tensor,
+        barred: Callable[[slice], Tensor | None],
+        scale: float = 1.0,
+    ) -> Tensor:
+        return super().log_sums(left.sum(-2), right.sum(-2), barred, scale)
+
+
 _SIMILARITIES: Mapping[EmbeddingKind, Similarity] = {
     "vector": COSINE,
     "sparse": Similarity("sparse", unit=False),
-    "token_vectors": MaxSim(),
+    "token_vectors": _TokenProducts(),
     "pair_score": Similarity("pair_score", unit=False),
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -25,7 +25,6 @@ from emberge.testing.batches import (
     with_layers,
 )
 
-ENCODER = "the encoder"
 OPTIONAL_COLUMNS = ("positive_score", "negative_score", "label")
 
 
@@ -37,8 +36,8 @@ def check_loss(
     Always checked: the loss is a pure function with a finite value and finite gradients, also for zero
     vectors and equal texts. It needs no columns but those that it declares. The order of rows, and the
     content and number of places that `valid` masks, do not matter. The loss does not apply its own `weight`,
-    as the runner does. Learned parameters are trained in the values that the runner passes. Gradients through
-    the gradient cache, in chunks of any size, equal those of one pass. A loss that gathers gives the same
+    as the runner does. Gradients through the gradient cache, in chunks of any
+    size, equal those of one pass. A loss that gathers gives the same
     gradients with two ranks as with one.
 
     Checked unless switched off: the lengths of vectors do not matter (`lengths`), a batch of one row gives a
@@ -55,7 +54,6 @@ def check_loss(
         if filling:
             trial.check_padding()
         trial.check_scale(lengths)
-        trial.check_parameters()
         trial.check_cache()
         trial.check_ranks()
 
@@ -95,18 +93,13 @@ class _LossTrial:
     loss: Loss
     batch: Embeddings
 
-    def call(self, batch: Embeddings, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
-        """Return the loss of a batch, by default with the first values of its parameters."""
-        values = dict(self.loss.parameters()) if parameters is None else parameters
-        return self.loss(batch, values)
-
     def compute_gradient(self, batch: Embeddings) -> tuple[Tensor, Tensor]:
         """Return the loss and its gradient with respect to all embeddings (zero where there is none)."""
         embedding_leaf = stack_columns(batch).detach().requires_grad_()
         layers = {
             n: stack_columns(layer).detach().requires_grad_() for n, layer in batch.layers.items()
         }
-        value = self.call(replace_columns(batch, embedding_leaf, layers))
+        value = self.loss(replace_columns(batch, embedding_leaf, layers))
         assert value.ndim == 0, f"scalar: the loss has the shape {list(value.shape)}"
         assert value.requires_grad, "finite: the loss has no gradient at all"
         leaves = [embedding_leaf, *layers.values()]
@@ -118,9 +111,9 @@ class _LossTrial:
         return value.detach(), torch.stack(gradients)
 
     def check_pure(self) -> None:
-        before, initial_values = stack_columns(self.batch).clone(), dict(self.loss.parameters())
+        before = stack_columns(self.batch).clone()
         state = torch.get_rng_state()
-        first, second = (self.call(self.batch, initial_values) for _ in range(2))
+        first, second = (self.loss(self.batch) for _ in range(2))
         assert torch.equal(first, second), "pure: two calls give different values"
         assert torch.equal(before, stack_columns(self.batch)), "pure: it changes its inputs"
         assert torch.equal(state, torch.get_rng_state()), "pure: it draws random numbers"
@@ -175,7 +168,7 @@ class _LossTrial:
         assert _is_close(first, second), "filling: the content of masked places changes the loss"
         assert not pull2[:, is_padding].any(), "filling: a gradient reaches masked places"
         assert _is_close(pull, pull2), "filling: the content of masked places changes the gradient"
-        wider_loss = self.call(add_empty_places(batch))
+        wider_loss = self.loss(add_empty_places(batch))
         assert _is_close(first, wider_loss), (
             "filling: how many masked places there are changes the loss"
         )
@@ -183,40 +176,23 @@ class _LossTrial:
     def check_scale(self, lengths: bool) -> None:
         weighted_loss = dataclasses.replace(self.loss, weight=2 * self.loss.weight)
         first, second = (
-            self.call(self.batch),
-            dataclasses.replace(self, loss=weighted_loss).call(self.batch),
+            self.loss(self.batch),
+            weighted_loss(self.batch),
         )
         assert _is_close(first, second), "weight: the runner applies it, not the loss"
         if lengths and self.batch.similarity.unit:
             scaled_batch = dataclasses.replace(
                 change_embeddings(self.batch, lambda t: t * 0.25), anchor=self.batch.anchor * 3
             )
-            assert _is_close(first, self.call(scaled_batch)), "lengths: those of the vectors matter"
-
-    def check_parameters(self) -> None:
-        initial_values = dict(self.loss.parameters())
-        later_values = self.loss.parameters()
-        for name, value in initial_values.items():
-            assert torch.equal(value, later_values[name]), (
-                f"parameters: '{name}' has other first values in each call"
-            )
-            leaves = {n: v.detach().clone().requires_grad_() for n, v in initial_values.items()}
-            loss = self.call(self.batch, leaves)
-            grad = None
-            if loss.requires_grad:
-                (grad,) = torch.autograd.grad(loss, [leaves[name]], allow_unused=True)
-            assert grad is not None, f"parameters: no gradient reaches '{name}'"
-            assert torch.isfinite(grad).all(), f"parameters: the gradient of '{name}' is not finite"
-            assert grad.any(), f"parameters: '{name}' does not matter"
+            assert _is_close(first, self.loss(scaled_batch)), "lengths: those of the vectors matter"
 
     def check_cache(self) -> None:
         for dropout in (False, True):
             whole = self.train(EncodePlan(10 if dropout else 10**6, None, dropout=dropout))
-            cached_gradients = self.train(EncodePlan(10, 0, dropout=dropout))
-            for name, grad in whole.items():
-                assert _is_close(grad, cached_gradients[name], 1e-5), (
-                    f"cache: the gradient of {name} differs from that of one pass"
-                )
+            cached = self.train(EncodePlan(10, 0, dropout=dropout))
+            assert _is_close(whole, cached, 1e-5), (
+                "cache: the gradient differs from that of one pass"
+            )
 
     def check_ranks(self) -> None:
         plan = EncodePlan(10, 0, dropout=False)
@@ -224,26 +200,15 @@ class _LossTrial:
         if not self.loss.cross_rank:
             return
         whole, *shares = (self.train(plan, shard) for shard in (None, *shards))
-        for name, grad in whole.items():
-            # What the loss learns itself every rank sees whole; of the model each adds its share.
-            summed_gradient = (
-                shares[0][name] + shares[1][name] if name == ENCODER else shares[0][name]
-            )
-            assert _is_close(grad, summed_gradient), (
-                f"ranks: two give {name} another gradient than one"
-            )
+        assert _is_close(whole, shares[0] + shares[1]), "ranks: two give another gradient than one"
 
-    def train(self, plan: EncodePlan, shard: slice | None = None) -> dict[str, Tensor]:
-        """Return gradients of an encoder and of the loss's own parameters, through the engine.
+    def train(self, plan: EncodePlan, shard: slice | None = None) -> Tensor:
+        """Return the gradient of an encoder's weights through the gradient cache.
 
-        With a `shard` the engine encodes only the shard's rows. The other rows' embeddings are at their
+        With a `shard` only the shard's rows are encoded. The other rows' embeddings are at their
         places without a gradient, as if another rank had computed them.
         """
         encoder = LetterEncoder(self.batch.similarity.kind).train(plan.dropout)
-        learned_values = {
-            name: value.detach().clone().requires_grad_()
-            for name, value in self.loss.parameters().items()
-        }
         size = len(self.batch.anchor)
         rows = shard or slice(0, size)
         bounds = sorted({0, rows.start, rows.stop, size})
@@ -258,20 +223,14 @@ class _LossTrial:
 
         def compute_loss(encoded: BatchEmbeddings) -> Tensor:
             by_part = [other_rows.get(part.start, encoded) for part in parts]
-            return self.call(self.replace_embeddings(by_part), learned_values)
+            return self.loss(self.replace_embeddings(by_part))
 
         encode_and_backward(
             encoder, self.make_texts(rows), compute_loss, plan, seed=3, layers=self.loss.layers
         )
-        weights = encoder.words.weight
-        gradients = {
-            ENCODER: weights.grad,
-            **{name: value.grad for name, value in learned_values.items()},
-        }
-        assert all(grad is not None for grad in gradients.values()), (
-            f"cache: no gradient reaches {next(n for n, g in gradients.items() if g is None)}"
-        )
-        return {name: grad for name, grad in gradients.items() if grad is not None}
+        gradient = encoder.words.weight.grad
+        assert gradient is not None, "cache: no gradient reaches the encoder"
+        return gradient
 
     def make_texts(self, part: slice) -> list[TokenisedText]:
         """Return a different text for every place of some rows."""

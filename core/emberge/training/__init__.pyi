@@ -3,7 +3,6 @@
 from .batch_plan import BatchPlan as BatchPlan
 from .batch_plan import PlannedBatch as PlannedBatch
 from .batch_plan import PlannedPart as PlannedPart
-from .batch_plan import take_rows as take_rows
 from .example_table import TextSide as TextSide
 from .example_table import build_table as build_table
 from .fit_options import BatchOptions as BatchOptions
@@ -15,9 +14,7 @@ from .fit_options import GuideRequest as GuideRequest
 from .fit_options import ReadGuide as ReadGuide
 from .fit_options import choose_negatives as choose_negatives
 from .loop.checkpoints import SaveClock as SaveClock
-from .loop.checkpoints import latest_state as latest_state
-from .loop.checkpoints import save_state as save_state
-from .loop.metrics import TrainingError as TrainingError
+from .loop.checkpoints import TrainingState as TrainingState
 from .loop.session import Session as Session
 from .loop.session_opening import open_session as open_session
 from .loop.trainer import fit as fit
@@ -25,5 +22,4 @@ from .loop.trainer import train as train
 from .loss_problems import find_embedding_problems as find_embedding_problems
 from .loss_problems import find_loss_problems as find_loss_problems
 from .loss_problems import find_prediction_problems as find_prediction_problems
-from .loss_problems import list_losses as list_losses
 from .trainee import Trainee as Trainee

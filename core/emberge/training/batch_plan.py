@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import hashlib
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from emberge.contracts import (
     Pool,
     Rows,
     Sampler,
-    TaskKind,
+    take_rows,
 )
 from emberge.errors import DataError
 from emberge.seeds import stable_seed
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# Tasks in which other rows' texts are negatives (BOOM, arXiv:2602.05787, the table in its text; STS
-# is not among them).
-IN_BATCH_TASKS: frozenset[TaskKind] = frozenset({"retrieval", "reranking"})
 # Number of batches of the first epoch that the fingerprint hashes, to notice code that draws other
 # batches.
 PROBED_BATCHES = 16
@@ -71,27 +68,6 @@ class PlannedBatch:
         return "+".join(dict.fromkeys(part.dataset for part in self.parts))
 
 
-def take_rows(rows: Rows, places: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-    """Return the row numbers at the positions `places`, by default all of them, as an array."""
-    import numpy as np
-
-    if isinstance(rows, range):
-        places = np.arange(len(rows), dtype=np.int64) if places is None else places
-        return np.asarray(rows.start + rows.step * places, dtype=np.int64)
-    numbers = np.asarray(rows, dtype=np.int64)
-    return numbers if places is None else numbers[places]
-
-
-def uses_in_batch_negatives(
-    info: DatasetInfo, chosen: Negatives, options: PerDataset[Negatives]
-) -> bool:
-    """Return whether other rows' texts are negatives, by sampler, recipe, catalogue, or kind of task."""
-    for word in (chosen, options.of(info.name, info.task), info.negatives):
-        if word not in (None, "auto"):
-            return word == "in_batch"
-    return info.task in IN_BATCH_TASKS
-
-
 def select_rows(samplers: Sequence[Sampler], pool: Pool, seed: int) -> Pool:
     """Apply the samplers' selections one after another, and return the pool without empty datasets."""
     for sampler in samplers:
@@ -125,7 +101,8 @@ class BatchPlan:
     The plan does not depend on ranks or devices, so any number of them draws the same batches. Only the
     batches of two epochs are in memory; if the sampler returns `Batches`, these are the orders of their rows.
     `max_steps` overrides `epochs`; a fraction of an epoch is its first batches. `negatives` states, by task
-    or dataset, whether other rows' texts are negatives.
+    or dataset, whether other rows' texts are negatives; where nothing says so, they are in the datasets of
+    `in_batch_datasets`.
 
     Raises:
         DataError: if there are no rows to train on, or an option names a dataset that does not exist.
@@ -140,6 +117,7 @@ class BatchPlan:
         epochs: float = 1.0,
         max_steps: int | None = None,
         negatives: PerDataset[Negatives] | None = None,
+        in_batch_datasets: Collection[str] = (),
     ) -> None:
         if not samplers:
             raise DataError(
@@ -147,6 +125,7 @@ class BatchPlan:
             )
         self.seed = seed
         self._negatives = negatives or PerDataset()
+        self._in_batch_datasets = frozenset(in_batch_datasets)
         sampler_options = {
             f"{option.name} of sampler {type(sampler).__name__}": getattr(sampler, option.name)
             for sampler in samplers
@@ -160,7 +139,7 @@ class BatchPlan:
             )
         self._grouping = samplers[-1]
         self._infos = {info.name: info for info in self.pool}
-        self._at_hand: dict[int, Sequence[Batch] | Batches] = {}
+        self._epoch_batches: dict[int, Sequence[Batch] | Batches] = {}
         self._groups: dict[tuple[str, bool], None] = {}
         self.starts = self._count_steps(epochs, max_steps)
         self.steps = self.starts[-1]
@@ -194,7 +173,7 @@ class BatchPlan:
         else:
             kinds = [(part.dataset, b.negatives) for b in batches[:count] for part in b.parts]
         for name, negatives in dict.fromkeys(kinds):
-            yield name, uses_in_batch_negatives(self._infos[name], negatives, self._negatives)
+            yield name, self._uses_in_batch(name, negatives)
 
     def _compute_fingerprint(self, *facts: object) -> str:
         digest = hashlib.sha256(repr(facts).encode())
@@ -230,7 +209,7 @@ class BatchPlan:
         return batch
 
     def _build_epoch_batches(self, epoch: int) -> Sequence[Batch] | Batches:
-        if epoch not in self._at_hand:
+        if epoch not in self._epoch_batches:
             with warnings.catch_warnings():
                 if self._groups:  # each of the sampler's warnings is shown once
                     warnings.simplefilter("ignore", UserWarning)
@@ -239,10 +218,10 @@ class BatchPlan:
                     batches = [b for b in batches if any(len(p.rows) for p in b.parts)]
             if not len(batches):
                 raise DataError(f"sampler {type(self._grouping).__name__} made no batch")
-            while len(self._at_hand) >= EPOCHS_IN_MEMORY:
-                del self._at_hand[next(iter(self._at_hand))]
-            self._at_hand[epoch] = batches
-        return self._at_hand[epoch]
+            while len(self._epoch_batches) >= EPOCHS_IN_MEMORY:
+                del self._epoch_batches[next(iter(self._epoch_batches))]
+            self._epoch_batches[epoch] = batches
+        return self._epoch_batches[epoch]
 
     def __len__(self) -> int:
         return self.steps
@@ -252,7 +231,9 @@ class BatchPlan:
             raise IndexError(f"step {step} of {self.steps}")
         epoch = self._find_epoch(step)
         batch = self._require_one_kind(self._build_epoch_batches(epoch)[step - self.starts[epoch]])
-        parts = tuple(self._part(part, batch.negatives) for part in batch.parts if len(part.rows))
+        parts = tuple(
+            self._plan_part(part, batch.negatives) for part in batch.parts if len(part.rows)
+        )
         return PlannedBatch(step, epoch, batch.stage, parts)
 
     def _find_epoch(self, step: int) -> int:
@@ -261,9 +242,17 @@ class BatchPlan:
     def __iter__(self) -> Iterator[PlannedBatch]:
         return (self[step] for step in range(self.steps))
 
-    def _part(self, part: BatchPart, negatives: Negatives) -> PlannedPart:
-        in_batch = uses_in_batch_negatives(self._infos[part.dataset], negatives, self._negatives)
+    def _plan_part(self, part: BatchPart, negatives: Negatives) -> PlannedPart:
+        in_batch = self._uses_in_batch(part.dataset, negatives)
         return PlannedPart(part.dataset, take_rows(part.rows), in_batch)
+
+    def _uses_in_batch(self, name: str, chosen: Negatives) -> bool:
+        """Return whether other rows' texts are negatives, by sampler, recipe or catalogue, else by losses."""
+        info = self._infos[name]
+        for word in (chosen, self._negatives.of(name, info.task), info.negatives):
+            if word not in (None, "auto"):
+                return word == "in_batch"
+        return name in self._in_batch_datasets
 
     def groups(self) -> tuple[tuple[str, bool], ...]:
         """Return each pair (dataset, whether other rows' texts are negatives) that occurs in the plan.

@@ -1,4 +1,4 @@
-"""Texts of a planned batch, and the embeddings that its losses get.
+"""Texts of a planned batch, drawn from its rows.
 
 Each row of a batch has an anchor, p positives and n negatives. Four kinds of numbers lead from the row to
 its embeddings, each but the first an array [b, 1 + p + n]:
@@ -18,21 +18,15 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn.functional import pad
 
-from emberge.contracts import COSINE, Embeddings, Similarity, TokenisedText
-from emberge.encoding import BatchEmbeddings, to_device
+from emberge.contracts import TokenisedText
 from emberge.ranks import ALONE, Ranks, shard_rows
 from emberge.seeds import random_bits, stable_seed
 from emberge.training.batch_plan import PlannedBatch, PlannedPart
 from emberge.training.example_table import ExampleTable
-from emberge.training.objective import Objective
 
 
 @dataclass(frozen=True)
@@ -72,63 +66,6 @@ class DrawnBatch:
     counts: tuple[int, ...]
     ranks: Ranks = ALONE
 
-    def compute_loss(
-        self,
-        encoded: BatchEmbeddings,
-        objective: Objective,
-        similarity: Similarity = COSINE,
-        progress: float = 1.0,
-    ) -> Tensor:
-        """Return the rank's share of the batch's loss, a scalar, from the embeddings of the rank's texts.
-
-        The embeddings are compared by `similarity`; `progress` is the share of steps that are done.
-
-        Summed over ranks, the shares are the parts' losses, weighted by their rows. Every rank computes a
-        loss that gathers over all rows; the rank contributes its share of the value, and the whole gradient
-        of its own rows. A loss that does not gather is computed over the rank's rows and weighted by their
-        number.
-        """
-        names = [drawn.part.dataset for drawn in self.parts]
-        all_encoded = encoded
-        if self.ranks.size > 1:
-            all_encoded = self._gather(encoded, any(objective.gathers(name) for name in names))
-        rows = sum(len(drawn.part.rows) for drawn in self.parts)
-        total = encoded.embeddings.new_zeros(())
-        for drawn in self.parts:
-            embeddings = _build_embeddings(drawn, all_encoded, similarity, progress)
-            share = len(drawn.part.rows) / rows
-            total = total + self._compute_part_loss(drawn.part, embeddings, objective) * share
-        return total
-
-    def _compute_part_loss(
-        self, part: PlannedPart, embeddings: Embeddings, objective: Objective
-    ) -> Tensor:
-        size, (rank, ranks) = len(part.rows), (self.ranks.rank, self.ranks.size)
-        if ranks == 1:
-            return objective.sum_losses(part.dataset, embeddings)
-        total = objective.sum_gathering_losses(part.dataset, embeddings, ranks)
-        own_rows = shard_rows(size, rank, ranks)
-        if own_rows.start < own_rows.stop:
-            share = (own_rows.stop - own_rows.start) / size
-            own_embeddings = embeddings.take(own_rows)
-            total = total + share * objective.sum_local_losses(part.dataset, own_embeddings)
-        return total
-
-    def _gather(self, encoded: BatchEmbeddings, needed: bool) -> BatchEmbeddings:
-        """Return the embeddings of all ranks, with zeros in place of other ranks' if no loss reads these."""
-
-        def gather(own: Tensor) -> Tensor:
-            if own.ndim > 2:
-                own = pad(own, (0, 0, 0, self.ranks.largest(own.shape[1]) - own.shape[1]))
-            if needed:
-                return self.ranks.gathered(own, self.counts)
-            before = sum(self.counts[: self.ranks.rank])
-            after = sum(self.counts) - before - len(own)
-            return pad(own, (0, 0) * (own.ndim - 1) + (before, after))
-
-        layers = {layer: gather(values) for layer, values in encoded.layers.items()}
-        return BatchEmbeddings(gather(encoded.embeddings), layers)
-
 
 def draw_batch(
     batch: PlannedBatch,
@@ -149,10 +86,10 @@ def draw_batch(
     counts: list[int] = []
     texts: list[TokenisedText] = []
     for rank in range(ranks.size):
-        found = _number_texts(parts, unique, skips_anchors, (rank, ranks.size), sum(counts))
-        counts.append(len(found))
+        numbered = _number_texts(parts, unique, skips_anchors, (rank, ranks.size), sum(counts))
+        counts.append(len(numbered))
         if rank == ranks.rank:
-            texts = [drawn.table.sequences[sequence] for drawn, sequence in found]
+            texts = [drawn.table.sequences[sequence] for drawn, sequence in numbered]
     return DrawnBatch(tuple(texts), tuple(parts), tuple(counts), ranks)
 
 
@@ -210,51 +147,3 @@ def _choose_numbers(size: int, want: int, key: Sequence[object]) -> NDArray[np.i
     repeats = math.ceil(want / size)
     bits = random_bits(size * repeats, stable_seed(*key))
     return np.asarray(np.argsort(bits, kind="stable")[:want] % size, np.int64)
-
-
-def _build_embeddings(
-    drawn: DrawnPart, encoded: BatchEmbeddings, similarity: Similarity, progress: float
-) -> Embeddings:
-    """Return the embeddings, scores and labels of a part's rows."""
-    table, first_negative = drawn.table, 1 + drawn.positives
-    device = encoded.embeddings.device
-    scores = np.where(drawn.entries >= 0, table.scores[drawn.entries], np.nan)
-    labels = np.asarray(table.labels[drawn.part.rows])
-
-    def on_device(array: NDArray[np.generic]) -> Tensor:
-        return to_device(torch.from_numpy(np.ascontiguousarray(array)), device)
-
-    def build_scores(columns: slice) -> Tensor | None:
-        values = np.ascontiguousarray(scores[:, columns], np.float32)
-        return None if np.isnan(values).all() else on_device(values)
-
-    positions = on_device(drawn.positions)
-    facts: dict[str, Any] = {
-        "valid": on_device(drawn.entries[:, 1:] >= 0),
-        "text_id": on_device(table.text_ids[drawn.sequences]),
-        "positive_score": build_scores(slice(1, first_negative)),
-        "negative_score": build_scores(slice(first_negative, None)),
-        "label": on_device(labels) if (labels >= 0).any() else None,
-        "in_batch": drawn.part.in_batch,
-        "similarity": similarity,
-        "progress": progress,
-    }
-
-    def build(rows: Tensor, **changes: Any) -> Embeddings:
-        return Embeddings(
-            anchor=rows[:, 0],
-            positive=rows[:, 1:first_negative],
-            negative=rows[:, first_negative:],
-            **{**facts, **changes},
-        )
-
-    def take(values: Tensor) -> Tensor:
-        rows = values[positions.flatten()].view(*positions.shape, *values.shape[1:])
-        if similarity.kind == "pair_score":  # a pair's score is its text's product with one
-            rows = torch.cat([torch.ones_like(rows[:, :1]), rows[:, 1:]], dim=1)
-        return rows
-
-    # A guide gives vectors, whatever the model gives.
-    guide = table.guide and build(table.guide(drawn.entries), similarity=COSINE)
-    layers = {layer: build(take(values)) for layer, values in encoded.layers.items()}
-    return build(take(encoded.embeddings), layers=layers, guide=guide)

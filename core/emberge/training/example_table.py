@@ -20,12 +20,12 @@ from emberge.contracts import (
     PerDataset,
     Rows,
     TokenisedText,
+    take_rows,
 )
 from emberge.encoding import TEXTS_AT_ONCE, Ragged, RaggedWriter
 from emberge.errors import DataError, PluginError
 from emberge.files import fill_once
 from emberge.hashes import hash_texts
-from emberge.training.batch_plan import take_rows
 from emberge.training.fit_options import BatchOptions, ReadGuide
 
 VERSION = 2

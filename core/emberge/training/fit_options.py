@@ -71,7 +71,8 @@ class BatchOptions:
     other rows of their batch repeat theirs."""
     negatives: PerDataset[Negatives] = field(default_factory=PerDataset)
     """Negatives by task or dataset: `in_batch` also takes other rows' texts, `hard_only` takes only the row's
-    own hard negatives; `auto` is `in_batch` for retrieval and reranking."""
+    own hard negatives; `auto` asks the loss: for infonce it is
+    `in_batch` for retrieval and reranking."""
     packing: TextLength | None = None
     """Tokens in a packed row: for losses over tokens, several texts are computed in one row without padding,
     and do not attend to each other. By default each text is its own row."""
@@ -106,7 +107,7 @@ class FitOptions(BatchOptions):
     """Course of the learning rate after the warm-up; `warmup_stable_decay` falls over the last tenth of the
     steps."""
     weight_decay: NonNegative = 0.01
-    """Decay of AdamW; biases, norms and learned parameters of losses have none."""
+    """Decay of AdamW; biases and norms have none."""
     max_grad_norm: Positive | None = 1.0
     """Longer gradients are cut to this norm; null cuts none."""
     adam_beta2: Annotated[float, NumberRange(least=0, below=1)] = 0.999

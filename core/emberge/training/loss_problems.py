@@ -15,6 +15,7 @@ from emberge.contracts import (
     TokenLoss,
     cuts_windows,
     describe_kinds,
+    list_losses,
 )
 
 
@@ -103,8 +104,3 @@ def find_embedding_problems(
             )
         elif facts.dimension is not None:
             yield from (f"loss {name}: {text}" for text in loss.check(facts.dimension))
-
-
-def list_losses(losses: PerDataset[tuple[AnyLoss, ...]]) -> list[AnyLoss]:
-    """Return all losses that an option by dataset names: the default's, then the tasks' and datasets'."""
-    return [loss for group in losses.values for loss in group or ()]

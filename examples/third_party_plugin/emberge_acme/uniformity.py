@@ -1,6 +1,5 @@
 """A loss: pairs together, everything else apart."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ class Uniformity(Loss):
     sharpness: float = 2.0
     """The t of the Gaussian that measures uniformity: high minds near neighbours alone."""
 
-    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, "Tensor"]) -> "Tensor":
+    def __call__(self, embeddings: Embeddings) -> "Tensor":
         from torch.nn.functional import normalize, pdist
 
         anchor = normalize(embeddings.anchor, dim=-1)

@@ -17,7 +17,7 @@ from emberge import (
     shuffled,
     stable_seed,
 )
-from emberge.training import take_rows
+from emberge.contracts import take_rows
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from emberge import CheckpointError, Count, EmbeddingKind, EncoderFacts, TextLength
-from emberge.contracts import MaxSim
 from emberge.model_folder import Checkpoint, read_object, read_settings
 
+from emberge_encoder.kinds.late_interaction import MaxSim
 from emberge_encoder.kinds.stock_loading import StockBackbone, has_architecture, load_stock_model
 
 _NEW_DIMENSION = 128

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,7 +43,7 @@ class BinaryCrossEntropy(Loss):
     def kinds(self) -> frozenset[EmbeddingKind]:
         return ALL_KINDS
 
-    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+    def __call__(self, embeddings: Embeddings) -> Tensor:
         import torch
         from torch.nn.functional import logsigmoid
 

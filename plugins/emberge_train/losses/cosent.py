@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,7 +45,7 @@ class CoSENT(Loss):
     def kinds(self) -> frozenset[EmbeddingKind]:
         return ALL_KINDS
 
-    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+    def __call__(self, embeddings: Embeddings) -> Tensor:
         score = self._fill_scores(embeddings)
         return ordering_loss(self.scale * embeddings.closeness, score, embeddings.valid)
 

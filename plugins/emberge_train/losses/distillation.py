@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -52,7 +51,7 @@ class EmbeddingDistillation(GuidedLoss):
     def takes_single_texts(self) -> bool:
         return True
 
-    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+    def __call__(self, embeddings: Embeddings) -> Tensor:
         teacher = require_guide_of_size(embeddings, "embedding_distillation")
         total = self._distances(embeddings.anchor, teacher.anchor).sum()
         candidates = self._distances(embeddings.candidates, teacher.candidates)
@@ -97,7 +96,7 @@ class SimilarityDistillation(GuidedLoss):
     def kinds(self) -> frozenset[EmbeddingKind]:
         return ALL_KINDS - {"pair_score"}
 
-    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+    def __call__(self, embeddings: Embeddings) -> Tensor:
         import torch
 
         teacher = require_guide(embeddings, "similarity_distillation")
@@ -143,7 +142,7 @@ class KeepSpace(GuidedLoss):
     def compares_with_guide(self) -> bool:
         return True
 
-    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+    def __call__(self, embeddings: Embeddings) -> Tensor:
         old_embeddings = require_guide_of_size(embeddings, "keep_space")
         valid = embeddings.valid
         distances = squared_distances(embeddings.candidates, old_embeddings.candidates)

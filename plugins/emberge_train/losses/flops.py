@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -45,7 +44,7 @@ class FLOPS(Loss):
     def kinds(self) -> frozenset[EmbeddingKind]:
         return frozenset({"sparse"})
 
-    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+    def __call__(self, embeddings: Embeddings) -> Tensor:
         documents = embeddings.candidates[embeddings.valid]
         total = self.documents * _count_operations(documents)
         if self.queries:

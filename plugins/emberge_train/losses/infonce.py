@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import ALL_KINDS, EmbeddingKind, Embeddings, Loss, Positive, Similarity
+from emberge import ALL_KINDS, EmbeddingKind, Embeddings, Loss, Positive, Similarity, TaskKind
 from emberge.numerics import lowest_score
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+# Tasks in which other rows' texts are negatives (BOOM, arXiv:2602.05787, the table in its text; STS is not
+# among them).
+IN_BATCH_TASKS: frozenset[TaskKind] = frozenset({"retrieval", "reranking"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,9 +112,9 @@ class InfoNCE(Loss):
 
     For anchor i and positive slot c: -s(i, p_ic) + log(e^s(i, p_ic) + sum over negatives e^s), averaged. The
     negatives are the row's own hard negatives. If the batch's `negatives` are `in_batch` (the default for
-    retrieval, see the train step), they are also the positives and hard negatives of every other row (van den
-    Oord et al., 2018, arXiv:1807.03748; BOOM, arXiv:2602.05787, equation 10). A row's own other positives are
-    never its negatives (CoDiEmb, arXiv:2508.11442, equation 2).
+    retrieval and reranking, as in BOOM's table), they are also the positives and hard negatives of every
+    other row (van den Oord et al., 2018, arXiv:1807.03748; BOOM, arXiv:2602.05787, equation 10). A row's own
+    other positives are never its negatives (CoDiEmb, arXiv:2508.11442, equation 2).
 
     `own_negatives_only` excludes the hard negatives of other rows, as in equation 3 of the Nomic Embed v2
     paper (arXiv:2502.07972); the authors' code uses the hard negatives of all rows, which is the default
@@ -148,10 +151,14 @@ class InfoNCE(Loss):
         return frozenset({"contrast", "label"} if self.mask_equal_label else {"contrast"})
 
     @property
+    def in_batch_tasks(self) -> frozenset[TaskKind]:
+        return IN_BATCH_TASKS
+
+    @property
     def kinds(self) -> frozenset[EmbeddingKind]:
         return ALL_KINDS
 
-    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+    def __call__(self, embeddings: Embeddings) -> Tensor:
         rows, slots = embeddings.positive.shape[:2]
         anchors, positives, negatives = list_candidates(embeddings)
         rules = self._make_rules(embeddings)

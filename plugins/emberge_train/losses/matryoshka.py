@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from emberge import AnyNumber, Count, DataError, EmbeddingKind, Embeddings, Loss, unit_vectors
+from emberge import (
+    AnyNumber,
+    Count,
+    DataError,
+    EmbeddingKind,
+    Embeddings,
+    Loss,
+    TaskKind,
+    unit_vectors,
+)
 
 from emberge_train.losses.guided_loss import list_guided_losses
 
@@ -19,8 +28,8 @@ if TYPE_CHECKING:
 class OuterLoss(Loss):
     """A loss that changes embeddings and passes them to one or several weighted inner losses.
 
-    The inner losses' needs, learned values and problems become its own. A subclass sets
-    `cross_rank`, and calls `inner` for the inner losses' sum.
+    What the inner losses need and can read, it needs and can read. A subclass sets `cross_rank`, and calls
+    `sum_inner`.
     """
 
     loss: tuple[Loss, ...]
@@ -44,30 +53,21 @@ class OuterLoss(Loss):
         return frozenset.intersection(*(inner_loss.kinds for inner_loss in self.loss))
 
     @property
+    def in_batch_tasks(self) -> frozenset[TaskKind]:
+        return frozenset().union(*(inner_loss.in_batch_tasks for inner_loss in self.loss))
+
+    @property
     def takes_single_texts(self) -> bool:
         return all(inner_loss.takes_single_texts for inner_loss in self.loss)
 
     def check(self, dimension: int) -> Sequence[str]:
-        return [fault for inner_loss in self.loss for fault in inner_loss.check(dimension)]
+        return [problem for inner in self.loss for problem in inner.check(dimension)]
 
-    def parameters(self) -> Mapping[str, Tensor]:
-        return {
-            f"{number}.{name}": value
-            for number, loss in enumerate(self.loss)
-            for name, value in loss.parameters().items()
-        }
-
-    def inner(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
-        """Return the weighted sum of the inner losses, each with its learned parameters."""
+    def sum_inner(self, embeddings: Embeddings) -> Tensor:
+        """Return the weighted sum of the inner losses, a scalar."""
         total = embeddings.anchor.new_zeros(())
-        for number, loss in enumerate(self.loss):
-            prefix = f"{number}."
-            learned = {
-                name.removeprefix(prefix): value
-                for name, value in parameters.items()
-                if name.startswith(prefix)
-            }
-            total = total + loss.weight * loss(embeddings, learned)
+        for loss in self.loss:
+            total = total + loss.weight * loss(embeddings)
         return total
 
 
@@ -126,16 +126,16 @@ class Matryoshka(OuterLoss):
             return [
                 f"dims asks for the first {max(self.dims)} numbers of embeddings that have {dimension}"
             ]
-        return [fault for size in self.dims for fault in super(Matryoshka, self).check(size)]
+        return [p for size in self.dims for p in super(Matryoshka, self).check(size)]
 
-    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
-        for fault in self.check(embeddings.anchor.shape[-1]):
-            raise DataError(f"matryoshka: {fault}")
+    def __call__(self, embeddings: Embeddings) -> Tensor:
+        for problem in self.check(embeddings.anchor.shape[-1]):
+            raise DataError(f"matryoshka: {problem}")
         compares = any(loss.compares_with_guide for loss in list_guided_losses(self.loss))
         total = embeddings.anchor.new_zeros(())
         for size, weight in zip(self.dims, self.weights or (1.0,) * len(self.dims), strict=True):
             cut = _cut_embeddings(embeddings, size, with_guide=compares)
-            total = total + weight * self.inner(cut, parameters)
+            total = total + weight * self.sum_inner(cut)
         return total
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -43,7 +42,7 @@ class MarginMSE(Loss):
     def kinds(self) -> frozenset[EmbeddingKind]:
         return ALL_KINDS
 
-    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+    def __call__(self, embeddings: Embeddings) -> Tensor:
         teacher, is_scored = teacher_scores(embeddings, "margin_mse")
         score_errors = embeddings.closeness - teacher
         slots = embeddings.positive.shape[1]
@@ -92,7 +91,7 @@ class KLDistillation(GuidedLoss):
     def lacks_guide(self) -> bool:
         return False  # scores in the data do as well
 
-    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+    def __call__(self, embeddings: Embeddings) -> Tensor:
         import torch
 
         teacher, is_scored = self._read_teacher(embeddings)

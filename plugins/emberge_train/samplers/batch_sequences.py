@@ -20,8 +20,7 @@ from emberge import (
     shuffled,
     stable_seed,
 )
-from emberge.contracts import BatchPart, Rows, Tail
-from emberge.training import take_rows
+from emberge.contracts import BatchPart, Rows, Tail, take_rows
 
 if TYPE_CHECKING:
     import numpy as np

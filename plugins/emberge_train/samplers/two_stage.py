@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from emberge import Batches, DataError, DatasetInfo, Pool, Rows, shuffled, stable_seed
-from emberge.training import take_rows
+from emberge.contracts import take_rows
 
 from emberge_train.samplers.batch_sequences import InOrder, Shuffled
 from emberge_train.samplers.one_dataset import OneDataset

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from emberge import DataEntry, DataRef, PerDataset
@@ -39,11 +40,13 @@ def policies(folder: Path, **options: object) -> dict[str, bool]:
     datasets = load_datasets([entry], readers=READERS, resolve=lambda r: Path(r.text))
     pool = {dataset.info: range(len(dataset)) for dataset in datasets}
     sampler = BatchShuffle(batch_size=PerDataset(default=4))
-    plan = BatchPlan(pool, [sampler], seed=0, negatives=PerDataset(**options))  # type: ignore[arg-type]
+    negatives: PerDataset[Any] = PerDataset(**options)  # type: ignore[arg-type]
+    names = [info.name for info in pool]
+    plan = BatchPlan(pool, [sampler], seed=0, negatives=negatives, in_batch_datasets=names)
     return {part.dataset: part.in_batch for batch in plan for part in batch.parts}
 
 
-def test_the_recipe_beats_the_catalogue_and_that_the_kind_of_task(folder: Path) -> None:
+def test_the_recipe_beats_the_catalogue_and_that_the_losses(folder: Path) -> None:
     assert policies(folder) == {"faq": False, "quiet": True}
     assert policies(folder, by_dataset={"faq": "in_batch"}) == {"faq": True, "quiet": True}
     assert policies(folder, default="hard_only") == {"faq": False, "quiet": False}

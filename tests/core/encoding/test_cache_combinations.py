@@ -15,16 +15,15 @@ from emberge import Auxiliary, DatasetInfo, Embeddings, Encoder, Loss, PerDatase
 from emberge.contracts import Embedded
 from emberge.encoding import EncodePlan, encode_and_backward
 from emberge.training import FitOptions, PlannedBatch, PlannedPart
+from emberge.training.batch_loss import Objective, compute_batch_loss
 from emberge.training.batch_texts import TextSampling, draw_batch
 from emberge.training.example_table import build_tables
-from emberge.training.objective import Objective
 from emberge_train import BatchShuffle, CoSENT, InfoNCE, Matryoshka
 from safetensors.torch import load_file
 from torch import nn
 
 from tests.support import ranked_fit
-from tests.support.exact import ExactEncoder, in_float64
-from tests.support.losses import Learnable
+from tests.support.exact import ExactEncoder
 from tests.support.ranked_fit import Training
 from tests.support.tolerance import EXACT, assert_exact, exactly, of_adamw
 from tests.support.training_data import retrieval
@@ -40,11 +39,9 @@ class OnLayers(Loss):
 
     layers: tuple[float, ...] = (0.3, 0.6)
 
-    def __call__(
-        self, embeddings: Embeddings, parameters: Mapping[str, torch.Tensor]
-    ) -> torch.Tensor:
+    def __call__(self, embeddings: Embeddings) -> torch.Tensor:
         inner = InfoNCE(temperature=0.2)
-        values = [inner(embeddings.layers[layer], {}) for layer in self.layers]
+        values = [inner(embeddings.layers[layer]) for layer in self.layers]
         return torch.stack(values).sum()
 
 
@@ -104,15 +101,15 @@ ENCODERS: Mapping[str, Any] = {
     "balance": RoutedModel,
     "lora, checkpointing, balance": lambda e: RoutedModel(_with_lora(e)),
 }
-LEARNT = Learnable(temperature=0.2)
+CONTRAST = InfoNCE(temperature=0.2)
 LOSSES: Mapping[str, tuple[Loss, ...]] = {
-    "infonce": (LEARNT,),
+    "infonce": (CONTRAST,),
     "matryoshka": (
-        Matryoshka(loss=(LEARNT, CoSENT(unscored=True, cross_rank=True)), dims=(32, 16, 7)),
+        Matryoshka(loss=(CONTRAST, CoSENT(unscored=True, cross_rank=True)), dims=(32, 16, 7)),
     ),
     "layers": (OnLayers(weight=0.5),),
     "all": (
-        Matryoshka(loss=(LEARNT,), dims=(32, 8)),
+        Matryoshka(loss=(CONTRAST,), dims=(32, 8)),
         OnLayers(weight=0.5),
         CoSENT(unscored=True, weight=0.2),
     ),
@@ -133,8 +130,7 @@ class Case:
         data = retrieval()
         self.tables = build_tables([data], self.encoder, FitOptions(), store, lambda *_: None)
         info = DatasetInfo("find", "retrieval", 40)
-        with in_float64():
-            self.objective = Objective(PerDataset(default=losses), [info], "cpu")
+        self.objective = Objective(PerDataset(default=losses), [info])
         self.batch = PlannedBatch(0, 0, 0, (PlannedPart("find", np.arange(20), True),))
 
     def gradients(self, budget: int, kept: int | None) -> tuple[float, Gradients, int]:
@@ -142,12 +138,12 @@ class Case:
         passed = encode_and_backward(
             self.encoder,
             drawn.texts,
-            partial(drawn.compute_loss, objective=self.objective),
+            partial(compute_batch_loss, drawn, objective=self.objective),
             EncodePlan(budget, kept, dropout=False),
             seed=0,
-            layers=self.objective.layers(["find"]),
+            layers=self.objective.list_layers(["find"]),
         )
-        found = {**dict(self.encoder.module.named_parameters()), **self.objective.parameters}
+        found = dict(self.encoder.module.named_parameters())
         grads = {n: p.grad.clone() for n, p in found.items() if p.grad is not None}
         for parameter in found.values():
             parameter.grad = None

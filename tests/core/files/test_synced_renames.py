@@ -20,7 +20,7 @@ from emberge import (
 )
 from emberge.data import load_datasets
 from emberge.merging import MergeInput, Statistics
-from emberge.training import save_state
+from emberge.training import TrainingState
 from emberge_data import JsonLines
 from emberge_evaluate.kept_scores import write_score
 from emberge_hub import convert_pickles
@@ -48,7 +48,7 @@ def merge(disk: Path) -> None:
 
 def keep_state(disk: Path) -> None:
     for step in (1, 2, 3):
-        save_state(disk / "states", step, {"w": torch.ones(9)}, {"losses": [0.5]})
+        TrainingState(step, {"w": torch.ones(9)}, {"losses": [0.5]}).write(disk / "states")
 
 
 def keep_rows(disk: Path) -> None:

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from tests.support import ranked_fit, tiny
 from tests.support.exact import ExactEncoder
-from tests.support.losses import LOSSES, Learnable, on_shards
+from tests.support.losses import LOSSES, on_shards
 from tests.support.ranked_fit import Death, Training
 from tests.support.tolerance import EXACT, exactly, of_adamw
 from tests.support.training_data import InMemory, dataset, retrieval, similarity
@@ -127,7 +127,7 @@ def test_every_registered_loss_is_tried() -> None:
     known = {c.type for c in load_plugins().components if c.kind == "loss"}
     known = {kind for kind in known if issubclass(kind, Loss)}  # else it scores tokens
     guided = {type(loss) for loss, _ in LOSSES.values()}
-    assert known == ({type(loss) for loss in TRIED.values()} | guided) - {Learnable}
+    assert known == {type(loss) for loss in TRIED.values()} | guided
 
 
 @pytest.mark.slow
@@ -146,7 +146,7 @@ def test_two_ranks_learn_what_one_does_by_any_loss(
 def mixed(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
     """Two datasets, a gathering and a local loss, a sum of both; batches of seven rows and tails of one."""
     root = tmp_path_factory.mktemp("mixed")
-    both = (Learnable(temperature=0.1), CoSENT(unscored=True, weight=0.3))
+    both = (InfoNCE(temperature=0.1), CoSENT(unscored=True, weight=0.3))
     more: dict[str, Any] = {
         "datasets": [retrieval(15), similarity(9)],
         "sampler": (BatchShuffle(batch_size=PerDataset(default=7), tail="keep"),),

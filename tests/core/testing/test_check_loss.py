@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
 from dataclasses import dataclass
 
 import pytest
@@ -40,84 +40,67 @@ class _Off(Loss):
 
     fault: str = ""
 
-    def parameters(self) -> Mapping[str, Tensor]:
-        if self.fault.startswith("parameters"):
-            return {"slope": torch.rand(()) if "anew" in self.fault else torch.tensor(2.0)}
-        return {}
-
-    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+    def __call__(self, embeddings: Embeddings) -> Tensor:
         e, pull = embeddings, _kept(embeddings)
         plain = 1 - _mean(e, pull)
-        return getattr(self, self._method, lambda *_: plain)(e, pull, parameters)  # type: ignore[no-any-return]
+        return getattr(self, self._method, lambda *_: plain)(e, pull)  # type: ignore[no-any-return]
 
     @property
     def _method(self) -> str:
         return "_" + self.fault.replace(" ", "_")
 
-    def _scalar(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+    def _scalar(self, e: Embeddings, pull: Tensor) -> Tensor:
         return 1 - pull.sum(1)
 
-    def _finite_constant(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+    def _finite_constant(self, e: Embeddings, pull: Tensor) -> Tensor:
         return torch.tensor(1.0)
 
-    def _finite_root(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+    def _finite_root(self, e: Embeddings, pull: Tensor) -> Tensor:
         return 1 - _mean(e, pull) + e.anchor.square().sum().sqrt() * 1e-9
 
-    def _finite_spread(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+    def _finite_spread(self, e: Embeddings, pull: Tensor) -> Tensor:
         return -_mean(e, pull) / e.anchor.std()  # of equal texts and of one row there is none
 
-    def _pure(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+    def _pure(self, e: Embeddings, pull: Tensor) -> Tensor:
         return 1 - _mean(e, pull * (1 + torch.rand_like(pull)))
 
-    def _pure_inputs(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+    def _pure_inputs(self, e: Embeddings, pull: Tensor) -> Tensor:
         e.positive.data[e.valid[:, : e.positive.shape[1]]] += 1e-3
         return 1 - _mean(e, pull) * 0
 
-    def _order_of_rows(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+    def _order_of_rows(self, e: Embeddings, pull: Tensor) -> Tensor:
         return 1 - _mean(e, pull * torch.arange(len(pull))[:, None])
 
-    def _order_of_rows_gradient(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+    def _order_of_rows_gradient(self, e: Embeddings, pull: Tensor) -> Tensor:
         first = pull[0].sum()
         return 1 - _mean(e, pull) + first - first.detach()
 
-    def _filling(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+    def _filling(self, e: Embeddings, pull: Tensor) -> Tensor:
         return 1 - torch.cosine_similarity(e.anchor[:, None], e.positive, dim=-1).mean()
 
-    def _filling_texts(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+    def _filling_texts(self, e: Embeddings, pull: Tensor) -> Tensor:
         ids = e.text_id[:, 1 : 1 + e.positive.shape[1]].flatten()
         once = (ids[:, None] == ids[None]).sum(1).view(pull.shape) == 1
         return 1 - _mean(e, pull * once)
 
-    def _filling_places(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+    def _filling_places(self, e: Embeddings, pull: Tensor) -> Tensor:
         return 1 - pull.mean()
 
-    def _weight(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+    def _weight(self, e: Embeddings, pull: Tensor) -> Tensor:
         return self.weight * (1 - _mean(e, pull))
 
-    def _lengths(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+    def _lengths(self, e: Embeddings, pull: Tensor) -> Tensor:
         return -_mean(e, pull * e.anchor.norm(dim=1)[:, None])
 
-    def _parameters_anew(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
-        return 1 - _mean(e, pull)
-
-    def _parameters_own(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
-        return -self.parameters()["slope"] * _mean(e, pull)
-
-    def _parameters_idle(self, e: Embeddings, pull: Tensor, given: Mapping[str, Tensor]) -> Tensor:
-        return 0 * given["slope"] - _mean(e, pull)
-
-    def _parameters_root(self, e: Embeddings, pull: Tensor, given: Mapping[str, Tensor]) -> Tensor:
-        return (given["slope"] - 2).abs().sqrt() - _mean(e, pull)
-
-    def _cache(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+    def _cache(self, e: Embeddings, pull: Tensor) -> Tensor:
         if _origin(e) == "ViewBackward0":  # in training only, and there every second time
             CALLS.append(len(CALLS) % 2)
         return -_mean(e, pull) * (1 + sum(CALLS[-1:]))
 
-    def _ranks(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+    def _ranks(self, e: Embeddings, pull: Tensor) -> Tensor:
         return -_mean(e, pull) * (2 if _origin(e) == "gathered" else 1)
 
-    def _one_row(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+    def _one_row(self, e: Embeddings, pull: Tensor) -> Tensor:
         return -_mean(e, pull) * (len(pull) - 1) / (len(pull) - 1 or torch.nan)
 
 
@@ -127,22 +110,23 @@ FAULTS = sorted(
     if name.startswith("_") and not name.startswith("__") and callable(value) and name != "_one_row"
 )
 LAWS = (
-    *(
-        "scalar",
-        "finite",
-        "pure",
-        "order of rows",
-        "filling",
-        "weight",
-        "lengths",
-    ),
-    *("parameters", "cache", "ranks"),
+    *("scalar", "finite", "pure", "order of rows", "filling"),
+    *("weight", "lengths", "cache", "ranks"),
 )
 
 
+def broken_law(loss: Loss, **exceptions: bool) -> str:
+    """Return the first line of the law that a loss breaks; "" for a sound one."""
+    try:
+        check_loss(loss, **exceptions)
+    except AssertionError as error:
+        return str(error).splitlines()[0]
+    return ""
+
+
 @pytest.mark.parametrize("cross_rank", [True, False])
-def test_a_sound_loss_keeps_the_laws(cross_rank: bool) -> None:
-    check_loss(_Off(cross_rank=cross_rank))
+def test_a_sound_loss_breaks_no_law(cross_rank: bool) -> None:
+    assert broken_law(_Off(cross_rank=cross_rank)) == ""
 
 
 def test_every_law_has_a_loss_that_breaks_it() -> None:
@@ -152,12 +136,10 @@ def test_every_law_has_a_loss_that_breaks_it() -> None:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_broken_law_is_named(fault: str) -> None:
     law = next(law for law in LAWS if fault.startswith(law))
-    with pytest.raises(AssertionError, match=f"^{law}: "):
-        check_loss(_Off(fault=fault))
+    assert broken_law(_Off(fault=fault)).startswith(f"{law}: ")
 
 
 def test_a_loss_may_be_declared_to_differ() -> None:
-    check_loss(_Off(fault="lengths"), lengths=False)
-    with pytest.raises(AssertionError, match=r"^finite: .* one row"):
-        check_loss(_Off(fault="one row"))
-    check_loss(_Off(fault="one row"), one_row=False)
+    assert broken_law(_Off(fault="lengths"), lengths=False) == ""
+    assert re.match(r"finite: .* one row", broken_law(_Off(fault="one row")))
+    assert broken_law(_Off(fault="one row"), one_row=False) == ""

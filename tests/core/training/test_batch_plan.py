@@ -8,7 +8,7 @@ import pytest
 from emberge import Batch, Batches, DataError, DatasetInfo, Negatives, PerDataset, Pool, Sampler
 from emberge.contracts import BatchPart
 from emberge.encoding import TextEmbedder
-from emberge.training.batch_plan import BatchPlan
+from emberge.training import BatchPlan
 from emberge.training.batch_texts import TextSampling, draw_batch
 from emberge.training.example_table import TextSide, build_table
 from emberge_boom import Bagging
@@ -72,9 +72,12 @@ def test_part_of_an_epoch_is_its_first_batches(epochs: float, steps: int) -> Non
     assert _content(plan) == _content(BatchPlan(POOL, SAMPLER, seed=3, epochs=3))[:steps]
 
 
-def test_other_rows_are_negatives_in_retrieval_alone_unless_told() -> None:
+def test_other_rows_are_negatives_in_the_datasets_of_the_losses_unless_options_say_otherwise() -> (
+    None
+):
     def found(negatives: PerDataset[Negatives] | None = None) -> dict[str, bool]:
-        return {c[0]: c[3] for c in _content(BatchPlan(POOL, SAMPLER, seed=0, negatives=negatives))}
+        plan = BatchPlan(POOL, SAMPLER, seed=0, negatives=negatives, in_batch_datasets={"find"})
+        return {c[0]: c[3] for c in _content(plan)}
 
     assert found() == {"find": True, "alike": False, "topics": False}
     told: PerDataset[Negatives] = PerDataset(by_task={"sts": "in_batch"}, default="hard_only")

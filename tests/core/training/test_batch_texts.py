@@ -12,10 +12,10 @@ from emberge import Embeddings, Loss, PerDataset, Similarity
 from emberge.encoding import BatchEmbeddings
 from emberge.ranks import Ranks
 from emberge.training import FitOptions
+from emberge.training.batch_loss import Objective, compute_batch_loss
 from emberge.training.batch_plan import PlannedBatch, PlannedPart
 from emberge.training.batch_texts import DrawnBatch, TextSampling, draw_batch
 from emberge.training.example_table import TextSide, build_tables, sides
-from emberge.training.objective import Objective
 from emberge_encoder import TextEncoder
 
 from tests.support.training_data import InMemory, retrieval, similarity
@@ -94,15 +94,15 @@ def test_each_rank_encodes_its_texts_and_the_loss_gets_them(
         assert list(texts[part.positions[tuple(at)]].ids) == list(sequence.ids)
 
     class Product(Loss):
-        def __call__(self, embeddings: Embeddings, parameters: Any) -> torch.Tensor:
+        def __call__(self, embeddings: Embeddings) -> torch.Tensor:
             return embeddings.closeness[embeddings.valid].sum()
 
     alone = draw(0, 1)
     leaf = torch.randn(len(alone.texts), 1, requires_grad=True)
-    objective = Objective(PerDataset(default=(Product(),)), [data.info], "cpu")
+    objective = Objective(PerDataset(default=(Product(),)), [data.info])
     kind: Any = "pair_score" if skips_anchors else "vector"
     similarity = Similarity(kind, unit=False)
-    loss = alone.compute_loss(BatchEmbeddings(leaf), objective, similarity)
+    loss = compute_batch_loss(alone, BatchEmbeddings(leaf), objective, similarity)
     loss.backward()  # type: ignore[no-untyped-call]
     assert leaf.grad is not None
     assert bool(leaf.grad.isfinite().all())

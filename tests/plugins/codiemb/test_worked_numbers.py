@@ -20,7 +20,7 @@ Y3 = ([0.5, 0.5, 1.0], [1, 0.5, 0])
 
 
 def of(loss: Loss, example: tuple[list[float], list[float]]) -> float:
-    return float(loss(scored_pairs(torch.tensor(example[0], dtype=torch.float64), example[1]), {}))
+    return float(loss(scored_pairs(torch.tensor(example[0], dtype=torch.float64), example[1])))
 
 
 # ── T-B1: retrieval ─────────────────────────────────────────────────────────────────────────────
@@ -38,7 +38,7 @@ GROUPS = angled_groups([[10, 20], [80, 100]], [[60], [150]])
 )
 def test_infonce_with_several_positives(temperature: float, expected: float) -> None:
     loss = InfoNCE(temperature=temperature)
-    assert float(loss(GROUPS, {})) == pytest.approx(expected, rel=1e-6)
+    assert float(loss(GROUPS)) == pytest.approx(expected, rel=1e-6)
 
 
 # ── T-B2 to T-B6: similarity ────────────────────────────────────────────────────────────────────
@@ -85,7 +85,7 @@ def matches(*, layer: float | None) -> Embeddings:
 @pytest.mark.parametrize("layer", [0.5, None])
 def test_mid_nce(layer: float | None, temperature: float, expected: float) -> None:
     loss = MidNCE(loss=(InfoNCE(temperature=temperature),), layer=layer)
-    assert float(loss(matches(layer=layer), {})) == pytest.approx(expected, rel=1e-7)
+    assert float(loss(matches(layer=layer))) == pytest.approx(expected, rel=1e-7)
 
 
 # ── T-B7: baselines ─────────────────────────────────────────────────────────────────────────────
@@ -100,7 +100,7 @@ def test_mid_nce(layer: float | None, temperature: float, expected: float) -> No
 )
 def test_gradients_of_baselines(loss: Loss, expected: list[float]) -> None:
     cosines = torch.tensor([0.5, 0.5, 0.9999999], dtype=torch.float64, requires_grad=True)
-    loss(scored_pairs(cosines, Y3[1]), {}).backward()
+    loss(scored_pairs(cosines, Y3[1])).backward()
     assert cosines.grad is not None
     assert cosines.grad.tolist() == pytest.approx(expected, abs=1e-5)
 
@@ -120,7 +120,7 @@ def test_targets_do_not_depend_on_how_scores_are_spread(
 ) -> None:
     """The gradient is the share of a cosine less its target, over the temperature and the pairs."""
     cosines = torch.zeros(3, dtype=torch.float64, requires_grad=True)
-    RankKL(temperature=0.1)(scored_pairs(cosines, scores), {}).backward()
+    RankKL(temperature=0.1)(scored_pairs(cosines, scores)).backward()
     assert cosines.grad is not None
     targets = 1 / 3 - 0.1 * 3 * cosines.grad
     assert targets.tolist() == pytest.approx([0.993262, 0.006692, 0.000045], abs=1e-6)

@@ -339,7 +339,7 @@ def gradients(backbone: Backbone, folder: Path, loss: Loss) -> tuple[float, dict
             in_batch=not is_of_pairs,
             similarity=encoder.similarity,
         )
-        return loss(batch, {})
+        return loss(batch)
 
     texts = tokenise(encoder, [QUERIES, POSITIVES, NEGATIVES])
     result = encode_and_backward(encoder, texts, objective, PLAN, seed=0)
@@ -403,9 +403,9 @@ def test_losses_of_sparse_vectors_are_the_librarys(
     model = SparseEncoder(str(tmp_path / "m"), device="cpu", local_files_only=True)
 
     class Both(Loss):
-        def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
-            sparsity = FLOPS(documents=0.3, queries=0.5)(embeddings, {})
-            return InfoNCE(temperature=1)(embeddings, {}) + sparsity
+        def __call__(self, embeddings: Embeddings) -> Tensor:
+            sparsity = FLOPS(documents=0.3, queries=0.5)(embeddings)
+            return InfoNCE(temperature=1)(embeddings) + sparsity
 
     def splade(model: SparseEncoder) -> nn.Module:
         ranking = stock.SparseMultipleNegativesRankingLoss(model, scale=1.0)

@@ -137,7 +137,7 @@ class Mine(Loss):
 
     revision = 2
 
-    def __call__(self, batch, parameters):
+    def __call__(self, batch):
         return batch.anchor.sum()
 
 

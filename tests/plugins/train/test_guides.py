@@ -25,9 +25,9 @@ from emberge import (
 from emberge.encoding import BatchEmbeddings, TextEmbedder
 from emberge.ranks import ALONE
 from emberge.training import BatchPlan, FitOptions, GuideRequest
+from emberge.training.batch_loss import Objective, compute_batch_loss
 from emberge.training.batch_texts import TextSampling, draw_batch
 from emberge.training.example_table import build_tables
-from emberge.training.objective import Objective
 from emberge_encoder import TextEncoder
 from emberge_train import Guide, SimilarityDistillation
 from emberge_train.guides import GuideReader
@@ -122,8 +122,8 @@ def _seen(
             caught.append(embeddings)
             return embeddings.anchor.sum()
 
-    catch = Catch(PerDataset(default=losses), [data.info], "cpu")
-    drawn.compute_loss(BatchEmbeddings(torch.randn(len(drawn.texts), 32)), catch)
+    catch = Catch(PerDataset(default=losses), [data.info])
+    compute_batch_loss(drawn, BatchEmbeddings(torch.randn(len(drawn.texts), 32)), catch)
     return caught[0], (data, drawn, found[data.info.name])
 
 

@@ -33,7 +33,7 @@ def _agree(loss: Loss, batch: Embeddings, peer: Peer) -> None:
         positive=torch.stack(ours[1 : 1 + slots], 1),
         negative=torch.stack(ours[1 + slots :], 1) if ours[1 + slots :] else batch.negative,
     )
-    value, expected = loss(seen, loss.parameters()), peer(theirs)
+    value, expected = loss(seen), peer(theirs)
     assert value.item() == pytest.approx(expected.item(), rel=1e-6, abs=1e-12)
     value.backward()
     expected.backward()
@@ -123,7 +123,7 @@ def test_margin_mse_weighs_rows_alike_and_the_peer_pairs() -> None:
     valid = batch.valid.clone()
     valid[0, 2] = False
     loss = MarginMSE()
-    both = loss(dataclasses.replace(batch, valid=valid), {})
+    both = loss(dataclasses.replace(batch, valid=valid))
     columns = as_columns(batch)
     peer = _stock("MarginMSELoss")
     first = peer.compute_loss_from_embeddings([c[:1] for c in columns[:3]], batch.scores[:1, :2])

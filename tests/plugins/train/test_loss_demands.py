@@ -23,6 +23,12 @@ def test_options_change_what_is_read() -> None:
     assert CoSENT(unscored=True).needs == frozenset()
 
 
+def test_infonce_takes_other_rows_in_the_tasks_of_boom_also_inside_other_losses() -> None:
+    for loss in (InfoNCE(), _cut(), MidNCE(loss=(InfoNCE(),))):
+        assert loss.in_batch_tasks == {"retrieval", "reranking"}
+    assert CoSENT().in_batch_tasks == frozenset()
+
+
 def test_matryoshka_is_what_its_losses_are() -> None:
     inside = (
         InfoNCE(mask_equal_label=True, layers=(1.0, 0.5)),
@@ -65,7 +71,7 @@ REMEDIES = dict.fromkeys(SCORED, "scores") | {
 def test_a_loss_without_the_scores_it_needs_is_named(name: str) -> None:
     batch = dataclasses.replace(example_embeddings(), positive_score=None, negative_score=None)
     with pytest.raises(ValueError, match=f"(?i)^{name.replace('_', '_?')} needs {REMEDIES[name]}"):
-        SCORED[name](batch, {})
+        SCORED[name](batch)
 
 
 def _guide(name: str) -> Guide:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import pytest
@@ -12,7 +11,6 @@ from emberge_train.losses.infonce import InfoNCE
 from emberge_train.losses.matryoshka import Matryoshka
 from torch import Tensor
 
-from tests.support.losses import Learnable
 from tests.support.tolerance import exactly
 
 
@@ -20,7 +18,7 @@ from tests.support.tolerance import exactly
 class _Cosine(Loss):
     """The mean dot product of anchors and positives as they come."""
 
-    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+    def __call__(self, embeddings: Embeddings) -> Tensor:
         return (embeddings.anchor[:, None] * embeddings.positive).sum(-1).mean()
 
 
@@ -39,13 +37,11 @@ D = torch.tensor([4.0, 3, 12, 0], dtype=torch.float64)
 
 
 def test_worked_numbers() -> None:
-    at = {
-        size: float(Matryoshka(loss=(_Cosine(),), dims=(size,))(_pair(Q, D), {})) for size in (2, 4)
-    }
+    at = {size: float(Matryoshka(loss=(_Cosine(),), dims=(size,))(_pair(Q, D))) for size in (2, 4)}
     assert at == {2: pytest.approx(0.96, abs=1e-9), 4: pytest.approx(0.142011834, abs=1e-9)}
-    both = Matryoshka(loss=(_Cosine(),), dims=(4, 2))(_pair(Q, D), {})
+    both = Matryoshka(loss=(_Cosine(),), dims=(4, 2))(_pair(Q, D))
     assert float(both) == pytest.approx(0.96 + 0.142011834, abs=1e-9)
-    weighed = Matryoshka(loss=(_Cosine(),), dims=(4, 2), weights=(2, 0.5))(_pair(Q, D), {})
+    weighed = Matryoshka(loss=(_Cosine(),), dims=(4, 2), weights=(2, 0.5))(_pair(Q, D))
     assert float(weighed) == pytest.approx(0.48 + 2 * 0.142011834, abs=1e-9)
 
 
@@ -54,11 +50,11 @@ def test_it_is_the_sum_of_its_losses_at_each_size() -> None:
     parts = (InfoNCE(temperature=0.1, weight=2.0), CoSENT(cross_rank=True))
     loss = Matryoshka(loss=parts, dims=(8, 3), weights=(1.0, 0.5))
     expected = sum(
-        weight * one.weight * one(_cut(batch, size), {})
+        weight * one.weight * one(_cut(batch, size))
         for size, weight in ((8, 1.0), (3, 0.5))
         for one in parts
     )
-    assert float(loss(batch, {})) == exactly(float(expected))
+    assert float(loss(batch)) == exactly(float(expected))
 
 
 def _cut(e: Embeddings, size: int) -> Embeddings:
@@ -75,7 +71,7 @@ def test_layers_are_cut_and_the_guide_is_not() -> None:
     class Sizes(Loss):
         layers: tuple[float, ...] = (0.5,)
 
-        def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+        def __call__(self, embeddings: Embeddings) -> Tensor:
             assert embeddings.guide is not None
             seen.append((embeddings.layers[0.5].anchor.shape[1], embeddings.guide.anchor.shape[1]))
             return embeddings.anchor.sum() * 0
@@ -83,20 +79,8 @@ def test_layers_are_cut_and_the_guide_is_not() -> None:
     seen: list[tuple[int, int]] = []
     loss = Matryoshka(loss=(Sizes(),), dims=(8, 2))
     assert loss.layers == (0.5,)
-    loss(with_layers(loss, example_embeddings()), {})
+    loss(with_layers(loss, example_embeddings()))
     assert seen == [(8, 8), (2, 8)]
-
-
-def test_learned_parameters_go_to_the_loss_they_belong_to() -> None:
-    parts = tuple(Learnable(temperature=t) for t in (0.1, 0.5))
-    loss = Matryoshka(loss=parts, dims=(8,))
-    learned = loss.parameters()
-    assert set(learned) == {"0.log_scale", "1.log_scale"}
-    swapped = {"0.log_scale": learned["1.log_scale"], "1.log_scale": learned["0.log_scale"]}
-    batch = change_embeddings(example_embeddings(), Tensor.double)
-    heavier = replace(loss, loss=(replace(parts[0], weight=3.0), parts[1]))
-    assert float(loss(batch, swapped)) == exactly(float(loss(batch, learned)))
-    assert float(heavier(batch, swapped)) != pytest.approx(float(heavier(batch, learned)), rel=1e-3)
 
 
 def test_a_size_beyond_the_embedding_is_an_error_that_names_both() -> None:
@@ -105,6 +89,6 @@ def test_a_size_beyond_the_embedding_is_an_error_that_names_both() -> None:
     assert loss.check(8) == [said]
     assert not loss.check(768)
     with pytest.raises(DataError, match=f"matryoshka: {said}"):
-        loss(example_embeddings(), {})
+        loss(example_embeddings())
     outer = Matryoshka(loss=(Matryoshka(loss=(CoSENT(),), dims=(6,)),), dims=(8, 4))
     assert outer.check(8) == ["dims asks for the first 6 numbers of embeddings that have 4"]

@@ -120,7 +120,7 @@ def test_l2_is_the_squared_distance_of_vectors_as_they_are() -> None:
     pairs = [(batch.anchor, teacher.anchor)]
     pairs += [(batch.candidates[valid], teacher.candidates[valid])]
     by_hand = sum(float(((x - g) ** 2).sum()) for x, g in pairs) / (3 + 8)
-    assert float(loss(batch, {})) == pytest.approx(by_hand, rel=1e-12)
+    assert float(loss(batch)) == pytest.approx(by_hand, rel=1e-12)
 
 
 def test_a_batchs_similarities_by_hand() -> None:
@@ -138,7 +138,7 @@ def test_a_batchs_similarities_by_hand() -> None:
     p = chances(torch.cat([batch.guide.anchor, *batch.guide.candidates]))
     q = chances(torch.cat([batch.anchor, *batch.candidates]))
     by_hand = float((p * (p / q).log()).sum()) / 3
-    assert float(loss(batch, {})) == pytest.approx(by_hand, rel=1e-9)
+    assert float(loss(batch)) == pytest.approx(by_hand, rel=1e-9)
 
 
 def test_a_prefix_learns_the_teachers_prefix() -> None:
@@ -156,10 +156,9 @@ def test_a_prefix_learns_the_teachers_prefix() -> None:
         )
 
     by_hand = sum(
-        float(inner(dataclasses.replace(cut(batch, m), guide=cut(batch.guide, m)), {}))
-        for m in (8, 3)
+        float(inner(dataclasses.replace(cut(batch, m), guide=cut(batch.guide, m)))) for m in (8, 3)
     )
-    assert float(Matryoshka(loss=(inner,), dims=(8, 3))(batch, {})) == pytest.approx(by_hand)
+    assert float(Matryoshka(loss=(inner,), dims=(8, 3))(batch)) == pytest.approx(by_hand)
 
 
 def test_a_guide_scores_candidates_in_place_of_the_data() -> None:
@@ -173,7 +172,7 @@ def test_a_guide_scores_candidates_in_place_of_the_data() -> None:
     unscored = dataclasses.replace(batch, positive_score=None, negative_score=None, guide=teacher)
     guided = KLDistillation(guide=_guide())
     assert guided.needs == {"negative"}
-    assert float(guided(unscored, {})) == pytest.approx(float(KLDistillation()(scored, {})))
+    assert float(guided(unscored)) == pytest.approx(float(KLDistillation()(scored)))
 
 
 def test_a_loss_without_its_guide_is_refused(bert: Path, tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ WORKED: Mapping[str, tuple[Loss, Embeddings, float]] = {
 @pytest.mark.parametrize("name", WORKED)
 def test_worked_numbers(name: str) -> None:
     loss, batch, expected = WORKED[name]
-    assert float(loss(batch, {})) == pytest.approx(expected, rel=1e-7, abs=1e-12)
+    assert float(loss(batch)) == pytest.approx(expected, rel=1e-7, abs=1e-12)
 
 
 class _Terms(InfoNCE):
@@ -165,7 +165,7 @@ class _Terms(InfoNCE):
     ],
 )
 def test_boom_worked_terms(temperature: float, in_batch: bool, expected: list[float]) -> None:
-    terms = _Terms(temperature=temperature)(GROUPS[in_batch], {})
+    terms = _Terms(temperature=temperature)(GROUPS[in_batch])
     assert terms[:, 0].tolist() == pytest.approx(expected, rel=2e-7)
 
 
@@ -175,7 +175,7 @@ def test_boom_worked_terms(temperature: float, in_batch: bool, expected: list[fl
 def _pull(loss: InfoNCE, batch: Embeddings) -> torch.Tensor:
     """The gradient of the first anchor: what its own row's term alone decides."""
     anchor = batch.anchor.clone().requires_grad_()
-    value = loss(dataclasses.replace(batch, anchor=anchor), loss.parameters())
+    value = loss(dataclasses.replace(batch, anchor=anchor))
     return torch.autograd.grad(value, anchor)[0][0]
 
 
@@ -191,7 +191,7 @@ def test_equal_texts_leave_the_denominator() -> None:
     twins[1, 1] = twins[0, 1]  # row 1's positive has the text of row 0's
     batch = dataclasses.replace(batch, text_id=twins)
     masked, plain = (InfoNCE(temperature=0.5, mask_equal_text=m) for m in (True, False))
-    assert masked(batch, {}) < plain(batch, {})
+    assert masked(batch) < plain(batch)
     other = _moved(batch, 1, -batch.anchor[0])
     assert torch.equal(_pull(masked, batch), _pull(masked, other))
     assert not torch.equal(_pull(plain, batch), _pull(plain, other))
@@ -202,7 +202,7 @@ def test_filling_has_no_text() -> None:
     twins = batch.text_id.clone()
     twins[0, 2] = twins[2, 1]  # an id that stands in a place that is filling means nothing
     loss = InfoNCE(temperature=0.5, mask_equal_text=True)
-    assert torch.equal(loss(batch, {}), loss(dataclasses.replace(batch, text_id=twins), {}))
+    assert torch.equal(loss(batch), loss(dataclasses.replace(batch, text_id=twins)))
 
 
 def test_equal_labels_leave_the_denominator() -> None:
@@ -227,8 +227,8 @@ def test_texts_without_a_score_take_no_part_and_several_positives_do(loss: Loss)
         valid=batch.valid[:, :3],
         text_id=batch.text_id[:, :4],
     )
-    there = loss(dataclasses.replace(batch, negative_score=lacking), {})
-    assert float(there) == pytest.approx(float(loss(fewer, {})), rel=1e-9)
+    there = loss(dataclasses.replace(batch, negative_score=lacking))
+    assert float(there) == pytest.approx(float(loss(fewer)), rel=1e-9)
     batch = random_batch(4, positives=2, negatives=2)
     other = _moved(batch, slice(None), batch.positive * torch.tensor([[1.0], [-1.0]]))  # type: ignore[arg-type]
-    assert abs(float(loss(batch, {}) - loss(other, {}))) > 1e-3
+    assert abs(float(loss(batch) - loss(other))) > 1e-3

@@ -32,32 +32,37 @@ SAVING_SHARE = 20
 
 @dataclass(frozen=True, eq=False)
 class TrainingState:
-    """Saved state: tensors by name and plain facts."""
+    """State of a training after `step` steps: tensors by name, and plain facts."""
 
     step: int
     tensors: Mapping[str, Tensor]
     facts: Mapping[str, Any]
 
+    def write(self, folder: Path) -> Path:
+        """Write `folder/step-N`, remove all but the newest two states, and return the new state's path."""
+        from safetensors.torch import save_file
 
-def save_state(
-    folder: Path, step: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
-) -> Path:
-    """Write `folder/step-N`, remove all but the newest two states, and return the new state's path."""
-    from safetensors.torch import save_file
+        tensors = {name: tensor.detach().contiguous() for name, tensor in self.tensors.items()}
 
-    def fill(side: Path) -> None:
-        save_file({name: t.detach().contiguous() for name, t in tensors.items()}, side / TENSORS)
-        content = {
-            "step": step,
-            "facts": dict(facts),
-            "files": {TENSORS: sha256_of(side / TENSORS)},
-        }
-        (side / MANIFEST).write_text(json.dumps(content), encoding="utf-8")
+        def fill(side: Path) -> None:
+            save_file(tensors, side / TENSORS)
+            content = {
+                "step": self.step,
+                "facts": dict(self.facts),
+                "files": {TENSORS: sha256_of(side / TENSORS)},
+            }
+            (side / MANIFEST).write_text(json.dumps(content), encoding="utf-8")
 
-    path = replace_folder(folder / f"step-{step}", fill)
-    for old in _list_states(folder)[KEPT_STATES:]:
-        shutil.rmtree(old)
-    return path
+        path = replace_folder(folder / f"step-{self.step}", fill)
+        for old in _list_states(folder)[KEPT_STATES:]:
+            shutil.rmtree(old)
+        return path
+
+    @classmethod
+    def read_newest(cls, folder: Path) -> TrainingState | None:
+        """Return the newest state whose files are undamaged; None if there is none."""
+        states = map(_read_state, _list_states(folder))
+        return next((state for state in states if state is not None), None)
 
 
 @dataclass(frozen=True)
@@ -90,15 +95,6 @@ class KeptCheckpoints:
     def _list_checkpoints(self) -> list[Path]:
         folders = self.folder.glob("step-*") if self.folder.is_dir() else ()
         return sorted(folders, key=lambda p: int(p.name.removeprefix("step-")))
-
-
-def latest_state(folder: Path) -> TrainingState | None:
-    """Return the newest state whose files are undamaged; None if there is none."""
-    for path in _list_states(folder):
-        state = _read_state(path)
-        if state is not None:
-            return state
-    return None
 
 
 def _list_states(folder: Path) -> list[Path]:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from emberge.contracts import AuxiliaryMetrics
 from emberge.encoding import PassResult
-from emberge.errors import EmbergeError
+from emberge.errors import TrainingError
 from emberge.ranks import ALONE, Ranks
 from emberge.training.batch_plan import PlannedBatch
 
@@ -80,14 +80,6 @@ ROWS_NAMED = 8
 READ_DELAY = 16
 
 Metric = Callable[..., None]
-
-
-class TrainingError(EmbergeError):
-    """Failure of a training that its data or settings explain, at step `step`, counted from 1."""
-
-    def __init__(self, message: str, step: int = 0) -> None:
-        super().__init__(message)
-        self.step = step
 
 
 @dataclass(eq=False)

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import hashlib
 import json
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from emberge.contracts import (
     TokenisedText,
     TokenLoss,
     TokenPredictor,
+    take_rows,
 )
 from emberge.encoding import (
     EncodePlan,
@@ -33,18 +35,17 @@ from emberge.encoding import (
 )
 from emberge.ranks import Ranks, gathered_weights, shard_rows
 from emberge.seeds import stable_seed
+from emberge.training.batch_loss import Objective, compute_batch_loss
 from emberge.training.batch_plan import (
     BatchPlan,
     PlannedBatch,
     PlannedPart,
     steps_to_keep,
-    take_rows,
 )
 from emberge.training.batch_texts import DrawnBatch, TextSampling, draw_batch
 from emberge.training.example_table import ExampleTable
 from emberge.training.fit_options import FitJob, FitOptions
 from emberge.training.loop.checkpoints import SaveClock
-from emberge.training.objective import Objective
 from emberge.training.text_windows import WindowTable
 from emberge.training.trainee import Trainee
 
@@ -77,13 +78,8 @@ class Session(Trainee):
 
     @functools.cached_property
     def parameters(self) -> Mapping[str, Tensor]:
-        named_parameters = {
-            f"model.{name}": p for name, p in self.encoder.module.named_parameters()
-        }
-        trained_parameters: dict[str, Tensor] = {
-            n: p for n, p in named_parameters.items() if p.requires_grad
-        }
-        return trained_parameters | self.objective.parameters
+        parameters = self.encoder.module.named_parameters()
+        return {name: parameter for name, parameter in parameters if parameter.requires_grad}
 
     @property
     def shares_weights(self) -> bool:
@@ -119,7 +115,7 @@ class Session(Trainee):
     def backward(self, batch: PlannedBatch) -> PassResult:
         """Run the gradient cache's two passes over a batch; return the result with the whole batch's loss.
 
-        This rank's share of the gradients is added to the gradients of the model and of learned parameters.
+        This rank's share of the gradients is added to the gradients of the model.
         """
         seed = stable_seed(self.plan.seed, "dropout", batch.step, self.ranks.rank)
         results = [
@@ -131,7 +127,7 @@ class Session(Trainee):
         pairs = replace(batch, parts=pair_parts)
         if pairs.parts:
             results.append(self._run_pair_passes(pairs, pairs.size / batch.size, seed))
-        total = functools.reduce(lambda one, other: one + other, results)
+        total = functools.reduce(operator.add, results)
         return replace(total, loss=self.ranks.total(total.loss))
 
     def _run_pair_passes(self, batch: PlannedBatch, share: float, seed: int) -> PassResult:
@@ -143,14 +139,15 @@ class Session(Trainee):
             encoder,
             drawn.texts,
             functools.partial(
-                drawn.compute_loss,
+                compute_batch_loss,
+                drawn,
                 objective=self.objective,
                 similarity=encoder.similarity,
                 progress=batch.step / self.plan.steps,
             ),
             self.encode_plan,
             seed=seed,
-            layers=self.objective.layers([part.dataset for part in batch.parts]),
+            layers=self.objective.list_layers([part.dataset for part in batch.parts]),
             weight=share,
         )
 
@@ -184,7 +181,7 @@ class Session(Trainee):
                     auxiliary_weight=share / len(losses),
                 )
             )
-        return functools.reduce(lambda one, other: one + other, results)
+        return functools.reduce(operator.add, results)
 
     def _compute_share(self, batch: PlannedBatch, number: int) -> float:
         """Return a part's share of its batch: of tokens if all parts are single texts, else of rows."""

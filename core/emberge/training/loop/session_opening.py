@@ -15,6 +15,7 @@ from emberge.contracts import (
     Dataset,
     DatasetInfo,
     Encoder,
+    Loss,
     Machine,
     Pool,
     TokenPredictor,
@@ -30,6 +31,7 @@ from emberge.encoding import (
 )
 from emberge.errors import CheckpointError, DataError
 from emberge.ranks import Ranks, RanksError, is_split, join_ranks, split_weights
+from emberge.training.batch_loss import Objective
 from emberge.training.batch_plan import BatchPlan, refuse_unknown_names
 from emberge.training.batch_texts import TextSampling
 from emberge.training.example_table import ExampleTable, build_tables
@@ -38,7 +40,6 @@ from emberge.training.loop.checkpoints import SaveClock
 from emberge.training.loop.session import Session
 from emberge.training.loop.token_budget import choose_engine, fit_token_budget
 from emberge.training.loss_problems import find_loss_problems, find_prediction_problems
-from emberge.training.objective import Objective
 from emberge.training.text_windows import WindowTable, build_windows
 
 Progress = Callable[..., None]
@@ -86,7 +87,7 @@ def open_session(
         datasets = [dataset for dataset in job.datasets if dataset.info.name in plan.sizes]
         pairs = [dataset for dataset in datasets if dataset.info.name not in windows]
         tables = _read_once(ranks, lambda: build_tables(pairs, encoder, options, store, progress))
-        objective = Objective(job.losses, [d.info for d in datasets], ranks.device)
+        objective = Objective(job.losses, [d.info for d in datasets])
         if takes_losses:
             _require_columns(plan, tables, objective)
         # The longest text decides how large a chunk can be.
@@ -243,6 +244,7 @@ def _plan_batches(job: FitJob, pool: Pool, warn: Warn | None) -> BatchPlan:
             epochs=options.epochs or 1.0,
             max_steps=options.max_steps,
             negatives=choose_negatives(options.negatives, job.backbone.kind),
+            in_batch_datasets=_list_in_batch_datasets(job),
         )
     if job.backbone.kind == "pair_score" and any(in_batch for _, in_batch in plan.groups()):
         raise DataError(PAIRS_ALONE)
@@ -257,6 +259,16 @@ def _plan_batches(job: FitJob, pool: Pool, warn: Warn | None) -> BatchPlan:
             "never stays at its highest; lower warmup_steps, or give warmup_ratio"
         )
     return plan
+
+
+def _list_in_batch_datasets(job: FitJob) -> list[str]:
+    """Return the names of the datasets with a loss that by default contrasts each row with the others."""
+    return [
+        info.name
+        for info in (dataset.info for dataset in job.datasets)
+        for losses in [job.losses.of(info.name, info.task) or ()]
+        if any(isinstance(x, Loss) and info.task in x.in_batch_tasks for x in losses)
+    ]
 
 
 def _require_columns(

@@ -20,9 +20,7 @@ from emberge.training.loop.checkpoints import (
     KeptCheckpoints,
     SaveClock,
     TrainingState,
-    latest_state,
     refuse_other_training,
-    save_state,
 )
 from emberge.training.loop.early_stopping import ScoreHistory
 from emberge.training.loop.metrics import MetricLog, ModelMetrics
@@ -163,7 +161,7 @@ class Trainer:
         def read() -> TrainingState | None:
             clear_torn(states)
             self.kept.clear_torn()
-            state = latest_state(states)
+            state = TrainingState.read_newest(states)
             if state is not None:
                 refuse_other_training(state, identity, states)
             return state
@@ -232,7 +230,7 @@ class Trainer:
             # Logged metrics are on disk before the state, as a resumed training does not log them
             # again.
             sync_tree(self.work, deep=False)
-            save_state(self.work / "states", step, tensors, facts)
+            TrainingState(step, tensors, facts).write(self.work / "states")
             self.history.drop_unneeded()
 
         self.ranks.on_first_rank(save)

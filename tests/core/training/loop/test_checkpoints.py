@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import DatasetInfo, PerDataset
-from emberge.training import FitOptions, latest_state, save_state
+from emberge.training import FitOptions, TrainingState
 from emberge.training.batch_plan import BatchPlan, steps_to_keep
 from emberge.training.loop.checkpoints import KeptCheckpoints
 from emberge_train import BatchShuffle
@@ -23,14 +23,15 @@ PLAN = BatchPlan(
 
 
 def _save(folder: Path, step: int) -> Path:
-    return save_state(folder, step, {"w": torch.full((4,), float(step))}, {"seen": step * 2})
+    tensors = {"w": torch.full((4,), float(step))}
+    return TrainingState(step, tensors, {"seen": step * 2}).write(folder)
 
 
 def test_the_newest_state_comes_back(tmp_path: Path) -> None:
-    assert latest_state(tmp_path / "states") is None
+    assert TrainingState.read_newest(tmp_path / "states") is None
     for step in (2, 10, 9):
         _save(tmp_path, step)
-    state = latest_state(tmp_path)
+    state = TrainingState.read_newest(tmp_path)
     assert state is not None
     assert state.step == 10
     assert state.facts == {"seen": 20}
@@ -56,7 +57,7 @@ def test_a_bent_state_is_passed_over(tmp_path: Path, name: str, harm: str) -> No
     else:
         content[-1] ^= 0xFF
         path.write_bytes(content)
-    state = latest_state(tmp_path)
+    state = TrainingState.read_newest(tmp_path)
     assert state is not None
     assert state.step == 1
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -201,9 +200,7 @@ def test_data_and_losses_that_do_not_fit_stop_before_training(
 class Wild(Loss):
     """A loss that is no number for the batch that holds the first row."""
 
-    def __call__(
-        self, embeddings: Embeddings, parameters: Mapping[str, torch.Tensor]
-    ) -> torch.Tensor:
+    def __call__(self, embeddings: Embeddings) -> torch.Tensor:
         bad = (embeddings.text_id[:, 0] == 0).any()
         return embeddings.anchor.square().sum() * torch.where(bad, torch.inf, 1.0)
 
@@ -223,40 +220,6 @@ def test_a_loss_that_is_no_number_names_step_dataset_and_rows(shaky: Path, tmp_p
     for state in (tmp_path / "work" / "states").glob("step-*"):
         tensors = load_file(state / "tensors.safetensors")
         assert all(torch.isfinite(t).all() for t in tensors.values())
-
-
-@dataclass(frozen=True, kw_only=True)
-class Learned(Loss):
-    """InfoNCE with a temperature that it learns."""
-
-    def parameters(self) -> Mapping[str, torch.Tensor]:
-        return {"scale": torch.tensor(2.0)}
-
-    def __call__(
-        self, embeddings: Embeddings, parameters: Mapping[str, torch.Tensor]
-    ) -> torch.Tensor:
-        scores = embeddings.anchor @ embeddings.positive[:, 0].T * parameters["scale"].exp()
-        return torch.nn.functional.cross_entropy(scores, torch.arange(len(scores)))
-
-
-def test_what_a_loss_learns_is_trained_and_resumed(shaky: Path, tmp_path: Path) -> None:
-    def stop(done: int, total: int, *_: object) -> None:
-        if total and done == stops.pop(0):
-            raise _Killed
-
-    given: dict[str, Any] = {
-        "datasets": [retrieval()],
-        "losses": PerDataset(default=(Learned(),)),
-        "options": FitOptions(learning_rate=1e-2, epochs=2, save_steps=3),
-    }
-    _fit(shaky, tmp_path / "whole", **given)
-    stops = [0, 0, 0, 0, 5]
-    with pytest.raises(_Killed):
-        _fit(shaky, tmp_path / "cut", progress=stop, **given)
-    state = load_file(tmp_path / "cut/work/states/step-3/tensors.safetensors")
-    assert state["loss.0.scale"] != 2.0
-    _fit(shaky, tmp_path / "cut", **given)
-    assert _weights(tmp_path / "cut") == _weights(tmp_path / "whole")
 
 
 def test_what_the_sampler_has_to_say_is_handed_on(shaky: Path, tmp_path: Path) -> None:

@@ -18,8 +18,7 @@ from emberge import (
     join_parts,
 )
 from emberge.media import MediaFolder
-from emberge.training import FitOptions
-from emberge.training.batch_plan import BatchPlan
+from emberge.training import BatchPlan, FitOptions
 from emberge_codiemb import Mixed
 from emberge_encoder import TextEncoder
 from emberge_train import BatchShuffle, InfoNCE

@@ -9,11 +9,10 @@ import pytest
 from emberge import PerDataset
 from emberge.training import FitOptions
 from emberge_encoder import TextEncoder
-from emberge_train import BatchShuffle, CoSENT
+from emberge_train import BatchShuffle, CoSENT, InfoNCE
 
 from tests.support import ranked_fit, tiny
 from tests.support.exact import ExactEncoder
-from tests.support.losses import Learnable
 from tests.support.ranked_fit import Death, Training
 from tests.support.tolerance import exactly
 from tests.support.training_data import retrieval, similarity
@@ -35,13 +34,12 @@ def _arguments(model: Path, epochs: int, **more: Any) -> dict[str, Any]:
         **{"save_steps": 3, "keep_last": 2, "logging_steps": 1},
         **more,
     }
-    learnt = Learnable(temperature=0.1)
     return {
         "backbone": TextEncoder(),
         "checkpoint": model,
         "datasets": [retrieval(), similarity()],
         "sampler": (BatchShuffle(batch_size=PerDataset(default=7), tail="keep"),),
-        "losses": PerDataset(default=(learnt,), by_task={"sts": (CoSENT(),)}),
+        "losses": PerDataset(default=(InfoNCE(temperature=0.1),), by_task={"sts": (CoSENT(),)}),
         "options": FitOptions(**options),
         "seed": 0,
     }
@@ -81,7 +79,7 @@ def _exact_arguments(bert: Path, **options: Any) -> dict[str, Any]:
     return _arguments(bert, epochs=2, dropout=False, **options) | {
         "backbone": ExactEncoder(),
         "losses": PerDataset(
-            default=(Learnable(temperature=0.1),),
+            default=(InfoNCE(temperature=0.1),),
             by_task={"sts": (CoSENT(cross_rank=True),)},
         ),
     }

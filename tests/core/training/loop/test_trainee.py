@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from emberge import TrainingError
 from emberge.encoding import PassResult
 from emberge.ranks import ALONE
 from emberge.training import (
@@ -18,7 +19,6 @@ from emberge.training import (
     PlannedPart,
     SaveClock,
     Trainee,
-    TrainingError,
     train,
 )
 from torch import Tensor

@@ -1,0 +1,217 @@
+"""Loss of a batch: the embeddings of its texts, put into rows for the losses of each dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import pad
+
+from emberge.contracts import (
+    COSINE,
+    AnyLoss,
+    DatasetInfo,
+    Embeddings,
+    Loss,
+    PerDataset,
+    Similarity,
+    TokenLoss,
+)
+from emberge.encoding import BatchEmbeddings, to_device
+from emberge.errors import DataError
+from emberge.ranks import shard_rows
+from emberge.training.batch_plan import PlannedPart
+from emberge.training.batch_texts import DrawnBatch, DrawnPart
+
+
+class Objective:
+    """Losses of each dataset, and their weighted sums.
+
+    Raises:
+        DataError: if a dataset has no loss.
+    """
+
+    def __init__(
+        self, losses: PerDataset[tuple[AnyLoss, ...]], infos: Sequence[DatasetInfo]
+    ) -> None:
+        self._losses: dict[str, tuple[Loss, ...]] = {}
+        self._token_losses: dict[str, tuple[TokenLoss, ...]] = {}
+        for info in infos:
+            dataset_losses = losses.of(info.name, info.task)
+            if not dataset_losses:
+                raise DataError(
+                    f"dataset '{info.name}' ({info.task}) has no loss; "
+                    f"give one under default, by_task: {{{info.task}: …}} or by_dataset"
+                )
+            self._losses[info.name] = tuple(x for x in dataset_losses if isinstance(x, Loss))
+            self._token_losses[info.name] = tuple(
+                x for x in dataset_losses if isinstance(x, TokenLoss)
+            )
+
+    def of(self, dataset: str) -> tuple[Loss, ...]:
+        """Return the losses of a dataset's embeddings; none for one whose losses are over tokens."""
+        return self._losses[dataset]
+
+    def over_tokens(self, dataset: str) -> tuple[TokenLoss, ...]:
+        """Return the losses over a dataset's tokens; none for a dataset of pairs."""
+        return self._token_losses[dataset]
+
+    def list_layers(self, datasets: Sequence[str]) -> tuple[float, ...]:
+        """Return the intermediate layers that these datasets' losses read, as fractions."""
+        return tuple(sorted({f for d in datasets for loss in self._losses[d] for f in loss.layers}))
+
+    def gathers(self, dataset: str) -> bool:
+        """Return whether a loss of the dataset reads the rows of all ranks."""
+        return any(loss.cross_rank for loss in self._losses[dataset])
+
+    def sum_losses(self, dataset: str, embeddings: Embeddings) -> Tensor:
+        """Return the weighted sum of a dataset's losses over all rows of a batch, a scalar."""
+        return _sum_losses(self._losses[dataset], embeddings)
+
+    def sum_gathering_losses(self, dataset: str, embeddings: Embeddings, ranks: int) -> Tensor:
+        """Return one rank's share of the losses that read the rows of all ranks.
+
+        The value is divided by the number of ranks, as every rank computes the whole of it. The gradient is
+        not divided, as each rank uses only the gradient of its own rows.
+        """
+        losses = [loss for loss in self._losses[dataset] if loss.cross_rank]
+        total = _sum_losses(losses, embeddings)
+        return _WholeGradient.apply(total, ranks)  # type: ignore[no-any-return,no-untyped-call]
+
+    def sum_local_losses(self, dataset: str, embeddings: Embeddings) -> Tensor:
+        """Return the weighted sum of the losses that read a rank's own rows, a scalar."""
+        losses = [loss for loss in self._losses[dataset] if not loss.cross_rank]
+        return _sum_losses(losses, embeddings)
+
+
+def _sum_losses(losses: Sequence[Loss], embeddings: Embeddings) -> Tensor:
+    total = embeddings.anchor.new_zeros(())
+    for loss in losses:
+        total = total + loss.weight * loss(embeddings)
+    return total
+
+
+class _WholeGradient(torch.autograd.Function):
+    """Autograd function that divides a value by the number of ranks, but not its gradient."""
+
+    @staticmethod
+    def forward(_: Any, value: Tensor, ranks: int) -> Tensor:
+        return value / ranks
+
+    @staticmethod
+    def backward(_: Any, pull: Tensor) -> tuple[Tensor, None]:
+        return pull, None
+
+
+def compute_batch_loss(
+    drawn: DrawnBatch,
+    encoded: BatchEmbeddings,
+    objective: Objective,
+    similarity: Similarity = COSINE,
+    progress: float = 1.0,
+) -> Tensor:
+    """Return this rank's share of a batch's loss, a scalar, from the embeddings of the rank's texts.
+
+    The embeddings are compared by `similarity`; `progress` is the share of the training's steps that are
+    done.
+
+    Summed over ranks, the shares are the losses of the batch's parts, weighted by their rows. Every rank
+    computes a loss that gathers over all rows; the rank contributes its share of the value, and the whole
+    gradient of its own rows. A loss that does not gather is computed over the rank's rows and weighted by
+    their number.
+    """
+    names = [part.part.dataset for part in drawn.parts]
+    all_encoded = encoded
+    if drawn.ranks.size > 1:
+        all_encoded = _gather(drawn, encoded, any(objective.gathers(name) for name in names))
+    rows = sum(len(part.part.rows) for part in drawn.parts)
+    total = encoded.embeddings.new_zeros(())
+    for part in drawn.parts:
+        embeddings = _build_embeddings(part, all_encoded, similarity, progress)
+        share = len(part.part.rows) / rows
+        total = total + _compute_part_loss(drawn, part.part, embeddings, objective) * share
+    return total
+
+
+def _compute_part_loss(
+    drawn: DrawnBatch, part: PlannedPart, embeddings: Embeddings, objective: Objective
+) -> Tensor:
+    size, (rank, ranks) = len(part.rows), (drawn.ranks.rank, drawn.ranks.size)
+    if ranks == 1:
+        return objective.sum_losses(part.dataset, embeddings)
+    total = objective.sum_gathering_losses(part.dataset, embeddings, ranks)
+    own_rows = shard_rows(size, rank, ranks)
+    if own_rows.start < own_rows.stop:
+        share = (own_rows.stop - own_rows.start) / size
+        own_embeddings = embeddings.take(own_rows)
+        total = total + share * objective.sum_local_losses(part.dataset, own_embeddings)
+    return total
+
+
+def _gather(drawn: DrawnBatch, encoded: BatchEmbeddings, needed: bool) -> BatchEmbeddings:
+    """Return the embeddings of all ranks, with zeros in place of other ranks' if no loss reads these."""
+    ranks, counts = drawn.ranks, drawn.counts
+
+    def gather(own: Tensor) -> Tensor:
+        if own.ndim > 2:
+            own = pad(own, (0, 0, 0, ranks.find_largest(own.shape[1]) - own.shape[1]))
+        if needed:
+            return ranks.gather(own, counts)
+        before = sum(counts[: ranks.rank])
+        after = sum(counts) - before - len(own)
+        return pad(own, (0, 0) * (own.ndim - 1) + (before, after))
+
+    layers = {layer: gather(values) for layer, values in encoded.layers.items()}
+    return BatchEmbeddings(gather(encoded.embeddings), layers)
+
+
+def _build_embeddings(
+    drawn: DrawnPart, encoded: BatchEmbeddings, similarity: Similarity, progress: float
+) -> Embeddings:
+    """Return the embeddings, scores and labels of a part's rows."""
+    table, first_negative = drawn.table, 1 + drawn.positives
+    device = encoded.embeddings.device
+    scores = np.where(drawn.entries >= 0, table.scores[drawn.entries], np.nan)
+    labels = np.asarray(table.labels[drawn.part.rows])
+
+    def on_device(array: NDArray[np.generic]) -> Tensor:
+        return to_device(torch.from_numpy(np.ascontiguousarray(array)), device)
+
+    def build_scores(columns: slice) -> Tensor | None:
+        values = np.ascontiguousarray(scores[:, columns], np.float32)
+        return None if np.isnan(values).all() else on_device(values)
+
+    positions = on_device(drawn.positions)
+    facts: dict[str, Any] = {
+        "valid": on_device(drawn.entries[:, 1:] >= 0),
+        "text_id": on_device(table.text_ids[drawn.sequences]),
+        "positive_score": build_scores(slice(1, first_negative)),
+        "negative_score": build_scores(slice(first_negative, None)),
+        "label": on_device(labels) if (labels >= 0).any() else None,
+        "in_batch": drawn.part.in_batch,
+        "similarity": similarity,
+        "progress": progress,
+    }
+
+    def build(rows: Tensor, **changes: Any) -> Embeddings:
+        return Embeddings(
+            anchor=rows[:, 0],
+            positive=rows[:, 1:first_negative],
+            negative=rows[:, first_negative:],
+            **{**facts, **changes},
+        )
+
+    def take(values: Tensor) -> Tensor:
+        rows = values[positions.flatten()].view(*positions.shape, *values.shape[1:])
+        if similarity.kind == "pair_score":  # a pair's score is its text's product with one
+            rows = torch.cat([torch.ones_like(rows[:, :1]), rows[:, 1:]], dim=1)
+        return rows
+
+    # A guide gives vectors, whatever the model gives.
+    guide = table.guide and build(table.guide(drawn.entries), similarity=COSINE)
+    layers = {layer: build(take(values)) for layer, values in encoded.layers.items()}
+    return build(take(encoded.embeddings), layers=layers, guide=guide)
